@@ -1,4 +1,4 @@
-"""Preparation of a warm server: imports everything that a run in one process needs, and loads its data set."""
+"""Preparation of a warm starter: imports everything that a run in one process needs, and loads its data set."""
 
 from collections.abc import Mapping
 from contextlib import suppress
@@ -9,17 +9,16 @@ import torch
 import simulation.engines.inline_engine
 import simulation.report.progress
 import simulation.report.run_report  # noqa: F401
-from fedsel_app.config import ConfigError, Value
-from fedsel_app.data.dataset import LOADERS, load
-from fedsel_app.wiring.configuration import resolve
+from fedsel_app.config import ConfigError, DataConfig, Value
+from fedsel_app.data.dataset import load
 
 # Child processes do not inherit the threads of a pool, and would wait for them forever.
 torch.set_num_threads(1)
 
 
-def prepare(values: Mapping[str, Value]) -> None:
-    """Load the data set of the settings `values`; not a user's own data set, whose code may start threads."""
-    config = resolve(values)
-    if config.data.data in LOADERS:
+def prepare(data: Mapping[str, Value], seed: int) -> None:
+    """Load a data set of fedsel. Others are loaded by code that may start threads."""
+    config = DataConfig.from_values(data)
+    if ":" not in config.data and not config.from_datasets:
         with suppress(ConfigError):  # the run reports the error
-            load(config.data, config.run.seed)
+            load(config, seed)

@@ -1,6 +1,6 @@
 """Run processes of a comparison: one process per run, several at a time, restarted if one is killed.
 
-Runs of the inline engine are forked from one warm server, which has imported everything and loaded the data sets.
+All runs are forks of one warm starter, which has imported everything and loaded the data sets.
 
 The rounds that a run writes show whether its process is frozen or hangs (`RoundWatch`). A round may wait for a client
 that no longer answers, so its limit is twice the reply timeout: twice `reply-timeout-s` for the first round, then
@@ -32,9 +32,9 @@ from fedsel_app.records.trackers import prepare_trackers
 from simulation import processes
 from simulation.comparison.placement import cores_each, gpu_count, visible_gpus, workers_each
 from simulation.comparison.plan import ComparisonPlan, PlannedRun
-from simulation.comparison.warm_server import WarmServer
 from simulation.comparison.watch import REFRESH_S, progress_of_run, progress_table, read_progress
 from simulation.engines.choice import choose
+from simulation.starter import Starter
 
 ROUND = "round"
 TIMEOUTS = 2.0
@@ -132,7 +132,7 @@ class RunProcesses:
         self._watches: dict[int, RoundWatch] = {}
         self._failures: dict[str, str] = {}
         self._restarts: Counter[str] = Counter()
-        self._server: WarmServer | None = None
+        self._starter: Starter | None = None
         self._live = Live(console=console, auto_refresh=False)
 
     def __enter__(self) -> "RunProcesses":
@@ -141,8 +141,8 @@ class RunProcesses:
     def __exit__(self, *error: object) -> None:
         with processes.signals_deferred():
             processes.end([child for _, child in self._running.values()], GRACE_S)
-            if self._server is not None:
-                self._server.close()
+            if self._starter is not None:
+                self._starter.close()
 
     def work(self, runs: Sequence[PlannedRun]) -> dict[str, str]:
         """Carry out the unfinished runs of `runs`. Returns failed run -> reason."""
@@ -163,8 +163,8 @@ class RunProcesses:
                     self._start(slot, self._waiting.pop(0))
             time.sleep(POLL_S)
             for slot, (run, child) in list(self._running.items()):
-                if child.process.poll() is not None:
-                    self._finish(slot, run, child)
+                if (code := child.poll()) is not None:
+                    self._finish(slot, run, child, code)
                 elif limit_s := self._watches[slot].overdue_s(time.monotonic()):
                     self._say(f"{run.name}: killed: it wrote no round for {limit_s:.0f} s (see 'reply-timeout-s')")
                     self._kill(child)
@@ -176,18 +176,12 @@ class RunProcesses:
         self._say(f"{run.name}: {'resumed' if run.checkpointed else 'started'}")
         inline = choose(run.config, cores_each(self._jobs)).engine == "inline"
         arguments = prepare(run, workers=workers_each(run.config, self._jobs), inline=inline)
-        environment = visible_gpus(slot, run.config, gpu_count()) if self._jobs > 1 else {}
-        log, mark = run.folder.with_name(f"{run.name}.log"), str(run.folder)
+        environment = os.environ | (visible_gpus(slot, run.config, gpu_count()) if self._jobs > 1 else {})
+        command, log = [*FEDSEL, *arguments], run.folder.with_name(f"{run.name}.log")
         try:
-            server = self._warm_server(run) if inline else None
+            starter = self._prepared_starter(run)
             with processes.signals_deferred():
-                if server is not None:
-                    child = server.start(run.name, mark, arguments, log, environment)
-                else:
-                    command = [*FEDSEL, *arguments]
-                    child = processes.start(
-                        run.name, mark, command, log, Path.cwd(), os.environ | environment, with_parent=True
-                    )
+                child = starter.start(run.name, str(run.folder), command, log, Path.cwd(), environment)
                 self._running[slot] = run, child
         except (TimeoutError, ConnectionError) as error:
             if not self._again(run, str(error)):
@@ -197,22 +191,22 @@ class RunProcesses:
             return
         self._watches[slot] = RoundWatch(run, time.monotonic())
 
-    def _warm_server(self, run: PlannedRun) -> WarmServer:
-        """The server that forks the inline runs, with the data of `run` loaded; a new one if it was killed."""
-        if self._server is not None and not self._server.running:
-            self._server.close()
-            self._server = None
-        self._server = self._server or WarmServer(FEDSEL[-1], PREPARATION)
-        self._server.prepare(run.config.values(), run.config.replies.reply_timeout_s or math.inf)
-        return self._server
+    def _prepared_starter(self, run: PlannedRun) -> Starter:
+        """The starter of the runs, with the data of `run` loaded; a new one if it was killed."""
+        if self._starter is not None and not self._starter.running:
+            self._starter.close()
+            self._starter = None
+        self._starter = self._starter or Starter(PREPARATION)
+        timeout_s = run.config.replies.reply_timeout_s or math.inf
+        self._starter.prepare(timeout_s, data=run.config.data.values(), seed=run.config.run.seed)
+        return self._starter
 
     def _kill(self, child: processes.Child) -> None:
-        """Kill the process of a run, and the warm server if it does not notice, because then it is frozen too."""
-        if processes.end([child], GRACE_S) and self._server is not None:
-            self._server.close()
+        """Kill the process of a run, and the starter if it does not notice, because then it is frozen too."""
+        if processes.end([child], GRACE_S) and self._starter is not None:
+            self._starter.close()
 
-    def _finish(self, slot: int, run: PlannedRun, child: processes.Child) -> None:
-        code = child.process.wait()
+    def _finish(self, slot: int, run: PlannedRun, child: processes.Child, code: int) -> None:
         processes.end([child], GRACE_S)
         del self._running[slot]
         if run.finished and (code == 0 or code > 128):

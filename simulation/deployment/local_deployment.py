@@ -28,6 +28,7 @@ from simulation.guard.command_lines import (
     supernode_arguments,
 )
 from simulation.guard.transport import HERE, Endpoints, free_ports
+from simulation.starter import Starter
 
 START_TIMEOUT_S = 90.0
 START_TIMEOUT_PER_SUPERNODE_S = 10.0
@@ -128,6 +129,7 @@ class Deployment:
         for folder in (self.flwr_home, self.logs, self.folder / "work"):
             folder.mkdir(parents=True, exist_ok=True)
         self._temporary = self._held.enter_context(temporary_folder(self.folder))
+        self._starter = self._held.enter_context(Starter())
         clients = len(self._node_configs)
         if not self._insecure and self.federation is None:
             made = FederationFolders(self.folder / "federation")
@@ -169,14 +171,13 @@ class Deployment:
     def _spawn(self, name: str, module: str, arguments: list[str]) -> None:
         with processes.signals_deferred():
             self._children.append(
-                processes.start(
+                self._starter.start(
                     name,
                     f"{self._token}/{name}",
                     [sys.executable, "-m", module, *arguments],
                     self.logs / f"{name}.log",
                     self.folder / "work",
                     environment(self.folder / name) | {"TMPDIR": str(self._temporary)},
-                    with_parent=True,
                 )
             )
 
@@ -184,7 +185,7 @@ class Deployment:
         deadline = time.monotonic() + timeout_s
         while not ready():
             for child in self._children:
-                if (code := child.process.poll()) is not None:
+                if (code := child.poll()) is not None:
                     raise DeploymentError(f"{child.name} ended with exit code {code}. {_end_of(child.log)}")
                 if refused(child.log):
                     raise DeploymentError(f"The SuperLink refused {child.name}. {_end_of(child.log)}")

@@ -27,6 +27,7 @@ from simulation import processes
 from simulation.comparison.run_processes import FEDSEL, GRACE_S, failure_reason
 from simulation.engines import inline_engine
 from simulation.experiments.preflight import refuse_unrunnable
+from simulation.starter import Starter
 
 POLL_S = 0.2
 OF_FOLDERS = ("out", "resume", "state-dir")
@@ -76,14 +77,15 @@ def simulate_apart(config: AppConfig, on_round: Callable[[Row], None], completed
         preset.write_text(tomli_w.dumps({key: value for key, value in values.items() if key not in OF_FOLDERS}))
         arguments = ["--preset", str(preset), "--out", str(folder)]
     command = [*FEDSEL, "run", *arguments, *code_arguments(values)]
-    with processes.signals_deferred():
-        child = processes.start("run", str(work), command, log, Path.cwd(), os.environ, with_parent=True)
-    try:
-        while (code := child.process.poll()) is None:
-            time.sleep(POLL_S)
-            completed = _show_new(folder, completed, on_round)
-    finally:
-        processes.end([child], GRACE_S)
+    with Starter() as starter:
+        with processes.signals_deferred():
+            child = starter.start("run", str(work), command, log, Path.cwd(), os.environ)
+        try:
+            while (code := child.poll()) is None:
+                time.sleep(POLL_S)
+                completed = _show_new(folder, completed, on_round)
+        finally:
+            processes.end([child], GRACE_S)
     _show_new(folder, completed, on_round)
     if code:
         raise RuntimeError(f"The run in {folder} failed: {failure_reason(code, log)}.")

@@ -14,7 +14,8 @@ import pytest
 from fedsel_app.network.reply_timeout import LEAST_S, ReplyTimeout
 from fedsel_app.wiring.configuration import resolve
 from fedsel_app.wiring.node_configuration import node_config_text
-from simulation.comparison import run_processes, warm_server
+from simulation import starter
+from simulation.comparison import run_processes
 from simulation.comparison.run_processes import FEDSEL, RoundWatch
 from simulation.deployment import flower_cli
 from simulation.deployment.app_folder import app_folder
@@ -254,8 +255,8 @@ def test_a_run_is_overdue_after_twenty_of_its_slowest_rounds(tmp_path, settings,
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("victim", ["run", "server"])
 def test_a_comparison_whose_process_is_frozen_goes_on(capsys, monkeypatch, tmp_path, out, victim):
-    """Frozen after its first round; with the warm server nobody sees any more that runs end."""
-    monkeypatch.setattr(warm_server, "FORK_S", 3.0)
+    """Frozen after its first round; with the starter nobody sees any more that runs end."""
+    monkeypatch.setattr(starter, "ANSWER_S", 3.0)
     arguments = ("--jobs", "2", "--set", "reply-timeout-s=2")
     stub(monkeypatch, checkpoint=True)
     assert compared(capsys, tmp_path / "calm", *arguments)[0] == 0
@@ -414,11 +415,7 @@ def test_a_deployment_whose_superlink_is_frozen_ends_with_a_sentence(tmp_path):
     while written(folder) < 2:
         assert process.poll() is None, log.read_text()
         time.sleep(0.05)
-    [pid] = [
-        pid
-        for pid, (_, command_line) in titles().items()
-        if f"{folder}/processes/superlink.db" in command_line and "simulation.processes" not in command_line
-    ]
+    [pid] = [pid for pid, (_, command_line) in titles().items() if f"{folder}/processes/superlink.db" in command_line]
     os.kill(pid, signal.SIGSTOP)
     began_s = time.monotonic()
     code = process.wait(4 * (SILENCE_S + ANSWER_S))

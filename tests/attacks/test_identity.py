@@ -266,14 +266,13 @@ def test_an_impostor_with_a_valid_key_in_a_tls_deployment(tmp_path: Path) -> Non
         await_that(lambda: written(out) >= 1, run)
         arguments = supernode_arguments(deployment.fleet, own[0], federation.client(3))
         at = ["--host", "127.0.0.1", "--port", str(free_ports(1)[0])]
-        impostor = processes.start(
+        impostor = deployment._starter.start(
             "impostor",
             f"{tmp_path.name}/impostor",
             [sys.executable, "-m", SUPERNODE_MODULE, *arguments, *at],
             deployment.logs / "impostor.log",
             deployment.folder / "work",
             environment(tmp_path / "impostor"),
-            with_parent=True,
         )
         try:
             await_that(lambda: "outcome" in (out / "clients.jsonl").read_text(), run)

@@ -202,7 +202,7 @@ def test_a_gigabyte_without_a_key_leaves_the_memory_of_a_superlink(tmp_path):
     with Deployment(tmp_path / "processes", nodes(tmp_path / "state")[:1]) as deployment:
         superlink = deployment._children[SUPERLINK]
         [pid] = running(superlink, "simulation.guard.superlink_process")
-        rest, arguments = memory_mb(pid), superlink.process.args
+        rest, arguments = memory_mb(pid), superlink.command
         http = f"{HERE}:{arguments[arguments.index('--port') + 1]}"
         authority, peaks = deployment.federation.authority.read_bytes(), {}
         if FLEET_OVER_GRPC:

@@ -155,7 +155,7 @@ def test_a_stranger_on_the_machine_gets_nothing_from_a_running_deployment(tmp_pa
 
 def port_of(child):
     """Address of the Runtime API of a process of a deployment."""
-    words = child.process.args
+    words = child.command
     return f"127.0.0.1:{words[words.index('--port') + 1]}"
 
 

@@ -191,7 +191,7 @@ def test_killed_and_run_again_ends_as_if_nothing_had_happened(capsys, monkeypatc
 @pytest.mark.parametrize("victim", ["run", "server"])
 @pytest.mark.parametrize("checkpoint", [False, True])
 def test_a_run_whose_process_is_killed_is_taken_up_again(capsys, monkeypatch, calm, out, checkpoint, victim):
-    """Killed after its first round; with the warm server all runs end that are going on."""
+    """Killed after its first round; with the starter all runs end that are going on."""
     stub(monkeypatch, checkpoint=checkpoint, kill="random-s1", victim=victim)
     code, said, error = compared(capsys, out, "--jobs", "2")
     assert (code, error) == (0, "")
@@ -203,7 +203,7 @@ KILLED_PREPARATION = """
 import os, signal
 from pathlib import Path
 
-def prepare(values):
+def prepare(data, seed):
     begun = Path(os.environ["BEGUN"])
     begun.write_text(begun.read_text() + "x" if begun.exists() else "x")
     if begun.stat().st_size <= int(os.environ["KILLS"]):
@@ -212,7 +212,7 @@ def prepare(values):
 
 
 @pytest.mark.parametrize(("kills", "code"), [(1, 0), (run_processes.RESTARTS + 1, 1)])
-def test_a_server_killed_while_it_loads_the_data_is_started_again(capsys, monkeypatch, tmp_path, out, kills, code):
+def test_a_starter_killed_while_it_loads_the_data_is_started_again(capsys, monkeypatch, tmp_path, out, kills, code):
     """Killed once, nothing is lost but time; killed every time, the comparison ends and can be started again."""
     (tmp_path / "killed_preparation.py").write_text(KILLED_PREPARATION)
     monkeypatch.setattr(run_processes, "PREPARATION", "killed_preparation")
@@ -221,7 +221,7 @@ def test_a_server_killed_while_it_loads_the_data_is_started_again(capsys, monkey
     monkeypatch.setenv("KILLS", str(kills))
     ended, said, error = compared(capsys, out)
     assert ended == code
-    reason = "the process that starts the runs was ended by SIGKILL"
+    reason = "the process that starts all others was ended by SIGKILL"
     assert said.count(f"oort-s1: {reason}, and restarted") == min(kills, run_processes.RESTARTS)
     if code:
         assert error == (

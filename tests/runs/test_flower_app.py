@@ -18,6 +18,7 @@ from simulation.deployment.flower_cli import environment, submit_to_flower, tool
 from simulation.deployment.local_deployment import GRACE_S, Deployment, free_ports
 from simulation.guard.command_lines import CONNECTION, connection_toml
 from simulation.report.page import write_report
+from simulation.starter import Starter
 from tests.support.sources import ROOT
 
 EXAMPLE = ROOT / "examples" / "flower-app"
@@ -70,11 +71,10 @@ def simulating(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path
     command = [tool("flower-superlink"), "--insecure", "--simulation", "--host", "127.0.0.1", "--port", str(runtime)]
     command += ["--control-api-address", f"127.0.0.1:{control}"]
     log = tmp_path / "superlink.log"
-    superlink = processes.start("superlink", str(home), command, log, home, environment(home), with_parent=True)
-    try:
+    with Starter() as starter:
+        superlink = starter.start("superlink", str(home), command, log, home, environment(home))
         await_port(control)
         yield home
-    finally:
         assert not processes.end([superlink], GRACE_S)
 
 

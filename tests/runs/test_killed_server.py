@@ -47,7 +47,7 @@ def test_three_kills_of_the_server_change_nothing(tmp_path: Path) -> None:
             await_text(start_again(deployment, SUPERLINK).log, FLEET_STARTS)
             config = replace(config, records=replace(config.records, resume=True))
         assert go_on(config, deployment).completed
-        assert [node.process.poll() for node in supernodes] == [None] * 3
+        assert [node.poll() for node in supernodes] == [None] * 3
         assert [node.log.read_text().count("SuperNode ID:") for node in supernodes] == [1] * 3
 
     torch.set_num_threads(1)

@@ -1,4 +1,4 @@
-"""Families of processes end together, and signals are deferred until then."""
+"""The starter and the families of processes, which end together; signals are deferred until then."""
 
 import os
 import signal
@@ -6,49 +6,67 @@ import subprocess
 import sys
 import textwrap
 import time
-from contextlib import suppress
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from simulation import processes
-from tests.support.processes import await_text
+from simulation.starter import Starter
+from tests.support.processes import await_text, mentioning
 
 IN_PROC = pytest.mark.skipif(sys.platform != "linux", reason="processes are found through /proc")
 
 
-def python_child(tmp_path: Path, code: str, *, kept: bool = True) -> processes.Child:
+@pytest.fixture
+def starter() -> Iterator[Starter]:
+    with Starter() as started:
+        yield started
+
+
+def python_child(starter: Starter, tmp_path: Path, code: str) -> processes.Child:
     command = [sys.executable, "-c", textwrap.dedent(code)]
-    return processes.start(
-        "child", str(tmp_path), command, tmp_path / "log", tmp_path, dict(os.environ), with_parent=kept
-    )
+    return starter.start("child", str(tmp_path), command, tmp_path / "log", tmp_path, dict(os.environ))
 
 
-def command_lines() -> list[str]:
-    found = []
-    for entry in Path("/proc").glob("[0-9]*"):
-        with suppress(OSError):
-            found.append((entry / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace"))
-    return found
+def code_of(child: processes.Child, timeout_s: float = 60.0) -> int:
+    """Exit code of a process, once it has ended."""
+    deadline = time.monotonic() + timeout_s
+    while (code := child.poll()) is None:
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    return code
+
+
+DEAF = "import signal as s, time; s.signal(s.SIGTERM, s.SIG_IGN); print('deaf', flush=True); time.sleep(99)"
+DEAF_GRANDCHILD = f"import subprocess, sys; subprocess.Popen([sys.executable, '-c', {DEAF!r}], start_new_session=True)"
 
 
 @IN_PROC
-def test_end_reaches_a_deaf_grandchild_that_left_the_group(tmp_path):
-    child = python_child(
-        tmp_path,
-        """
-        import subprocess, sys
-        deaf = "import signal as s, time; s.signal(s.SIGTERM, s.SIG_IGN); print('deaf', flush=True); time.sleep(99)"
-        subprocess.Popen([sys.executable, "-c", deaf], start_new_session=True)
-        """,
-        kept=False,
-    )
+def test_end_reaches_a_deaf_grandchild_that_left_the_group(starter, tmp_path):
+    child = python_child(starter, tmp_path, f"{DEAF_GRANDCHILD}; import time; time.sleep(99)")
     await_text(child.log, "deaf")
-    assert child.process.wait() == 0
-    assert len(processes.running([child])) == 1
-    assert processes.end([child], 0.3) == set()
+    assert len(processes.running([child])) == 2
+    assert processes.end([child], 5.0) == set()
     assert processes.running([child]) == set()
+    assert not mentioning(tmp_path)
 
+
+@IN_PROC
+def test_a_process_that_ends_takes_what_left_its_group_along(starter, tmp_path):
+    child = python_child(starter, tmp_path, f"{DEAF_GRANDCHILD}; import time; time.sleep(0.5)")
+    await_text(child.log, "deaf")
+    assert code_of(child) == 0
+    assert not mentioning(tmp_path)
+
+
+ASKED = """
+import os, sys
+prepared = sys.modules.get("prepared")
+print(os.environ["WHO"], os.getcwd(), sys.argv[1:], prepared and prepared.NUMBERS, flush=True)
+print("Asked.", file=sys.stderr)
+sys.exit(int(sys.argv[1]))
+"""
 
 # The memory of /proc/self/environ (proc(5), fields 50 and 51 of stat) is zeroed. A long process title does this too.
 BARE = """
@@ -61,37 +79,36 @@ time.sleep(99)
 
 
 @IN_PROC
-def test_a_keeper_finds_what_wrote_its_title_over_its_environment(tmp_path):
+def test_what_wrote_its_title_over_its_environment_is_found(starter, tmp_path):
     (tmp_path / "bare.py").write_text(BARE)
     bare = f"import subprocess as s, sys; s.Popen([sys.executable, {str(tmp_path / 'bare.py')!r}])"
-    child = python_child(tmp_path, f"{bare}; import time; time.sleep(99)")
+    child = python_child(starter, tmp_path, f"{bare}; import time; time.sleep(99)")
     await_text(child.log, "bare")
-    assert len(processes.running([child])) == 3
+    assert len(processes.running([child])) == 2
     assert processes.end([child], 20.0) == set()
-    assert child.process.returncode == 128 + signal.SIGTERM
-    child = python_child(tmp_path, f"{bare}; import time; time.sleep(0.5)")
+    assert child.poll() == 128 + signal.SIGTERM
+    child = python_child(starter, tmp_path, f"{bare}; import time; time.sleep(0.5)")
     await_text(child.log, "bare")
-    assert child.process.wait(20) == 0
-    assert str(tmp_path / "bare.py") not in " ".join(command_lines())
+    assert code_of(child) == 0
+    assert not mentioning(tmp_path / "bare.py")
 
 
-@IN_PROC
-def test_a_keeper_kills_what_does_not_listen(tmp_path):
-    deaf = "import signal as s, time; s.signal(s.SIGTERM, s.SIG_IGN); print('deaf', flush=True); time.sleep(99)"
-    child = python_child(tmp_path, deaf)
+def test_what_does_not_listen_is_killed(starter, tmp_path):
+    child = python_child(starter, tmp_path, DEAF)
     await_text(child.log, "deaf")
     assert processes.end([child], 0.3) == set()
-    assert child.process.returncode == 128 + signal.SIGKILL
+    assert child.poll() == 128 + signal.SIGKILL
 
 
 PARENT = """
 import os, signal, sys
 from pathlib import Path
 from simulation import processes
+from simulation.starter import Starter
 stray = "import subprocess as s, sys; s.Popen([sys.executable, '-c', 'import time; time.sleep(99)'])"
 command = [sys.executable, "-c", f"{stray}; import time; print('ready', flush=True); time.sleep(99)"]
 place = Path(sys.argv[1])
-child = processes.start("child", sys.argv[1], command, place / "log", place, dict(os.environ), with_parent=True)
+child = Starter().start("child", sys.argv[1], command, place / "log", place, dict(os.environ))
 while "ready" not in child.log.read_text():
     pass
 print(len(processes.running([child])), flush=True)
@@ -100,20 +117,45 @@ os.kill(os.getpid(), signal.SIGKILL)
 
 
 @IN_PROC
-def test_a_kept_family_ends_with_a_parent_that_is_killed(tmp_path):
+def test_a_family_ends_with_a_parent_that_is_killed(tmp_path):
     done = subprocess.run([sys.executable, "-c", PARENT, str(tmp_path)], capture_output=True, text=True, check=False)
-    assert (done.returncode, done.stdout) == (-signal.SIGKILL, "3\n"), done.stderr
+    assert (done.returncode, done.stdout) == (-signal.SIGKILL, "2\n"), done.stderr
     deadline = time.monotonic() + 20
-    while left := processes._members(set(), {f"FEDSEL_PROCESS={tmp_path}".encode()}):
+    while left := mentioning(tmp_path):
         assert time.monotonic() < deadline, left
         time.sleep(0.05)
 
 
-def test_a_keeper_passes_the_exit_code_on(tmp_path):
-    child = python_child(tmp_path, "print('done'); raise SystemExit(7)")
-    assert child.process.wait(60) == 7
-    assert child.log.read_text() == "done\n"
-    assert processes.end([child], 1.0) == set()
+@IN_PROC
+def test_a_process_ends_with_a_starter_that_is_killed(starter, tmp_path):
+    child = python_child(starter, tmp_path, "import os, time; print(os.getppid(), flush=True); time.sleep(99)")
+    await_text(child.log, "\n")
+    os.kill(int(child.log.read_text()), signal.SIGKILL)
+    assert code_of(child) == 128 + signal.SIGKILL
+    assert processes.end([child], 5.0) == set()
+    assert not mentioning(tmp_path)
+    with pytest.raises(ConnectionError, match="was ended by SIGKILL"):
+        python_child(starter, tmp_path, "")
+
+
+@pytest.mark.parametrize("warm", [False, True])
+def test_the_exit_code_the_folder_the_environment_and_the_output_are_the_commands(tmp_path, monkeypatch, warm):
+    (tmp_path / "asked.py").write_text(ASKED)
+    (tmp_path / "prepared.py").write_text("NUMBERS = []\ndef prepare(number): NUMBERS.append(number)")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    command = [sys.executable, "-P", "-m", "asked", "7"]
+    with Starter("prepared" if warm else "") as starter:
+        starter.prepare(60.0, number=3)
+        variables = os.environ | {"WHO": "you"}
+        child = starter.start("child", str(tmp_path), command, tmp_path / "log", tmp_path, variables)
+        assert code_of(child) == 7
+    assert child.log.read_text() == f"you {tmp_path} ['7'] {[3] if warm else None}\nAsked.\n"
+
+
+def test_a_command_that_does_not_exist_says_so_in_its_log(starter, tmp_path):
+    child = starter.start("child", str(tmp_path), ["no-such-program"], tmp_path / "log", tmp_path, os.environ)
+    assert code_of(child) == 1
+    assert "FileNotFoundError" in child.log.read_text()
 
 
 def test_signals_wait_for_the_end_of_the_block():

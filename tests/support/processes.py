@@ -19,7 +19,6 @@ from simulation.deployment.local_deployment import Deployment
 SUPERLINK = 0
 """Position of the SuperLink among a deployment's children; SuperNode n has position n + 1."""
 looks_in_proc = pytest.mark.skipif(sys.platform != "linux", reason="processes are found through /proc")
-KEEPER = [sys.executable, "-P", "-m", "simulation.processes"]
 
 
 def nodes(state: Path) -> list[str]:
@@ -38,12 +37,9 @@ def kill(child: processes.Child) -> None:
 def start_again(deployment: Deployment, place: int) -> processes.Child:
     """Start a process again with the same command line, so with the same address and key."""
     child = deployment._children[place]
-    command = child.process.args
-    assert isinstance(command, list)
-    assert command[: len(KEEPER)] == KEEPER
     log, home = child.log.with_name(f"{child.log.stem}-again.log"), environment(deployment.folder / child.name)
     work = deployment.folder / "work"
-    again = processes.start(child.name, child.mark, command[len(KEEPER) :], log, work, home, with_parent=True)
+    again = deployment._starter.start(child.name, child.mark, child.command, log, work, home)
     deployment._children[place] = again
     return again
 
@@ -102,7 +98,7 @@ def running(child: processes.Child, program: str) -> Iterator[int]:
     for pid in processes.running([child]):
         with suppress(OSError):
             words = Path(f"/proc/{pid}/cmdline").read_text().split("\0")
-            if program in {Path(word).name for word in words} and KEEPER[-1] not in words:
+            if program in {Path(word).name for word in words}:
                 yield pid
 
 

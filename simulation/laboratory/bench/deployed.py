@@ -39,7 +39,7 @@ PARTS = {
     "app processes": "app_process.py",
 }
 """Part of a deployment -> a word of its processes' command lines."""
-KEEPER, OTHERS = "simulation.processes", "others"
+OTHERS = "others"
 Times = Mapping[int, tuple[str, float]]
 """Process id -> its part, and its processor time so far in seconds."""
 
@@ -140,7 +140,7 @@ def processor_times(processes: set[int]) -> Times:
 def _part_of(process: int) -> str:
     words = Path(f"/proc/{process}/cmdline").read_text(encoding="utf-8", errors="replace").split("\0")
     names = {Path(word).name for word in words}
-    parts = [part for part, word in PARTS.items() if word in names and KEEPER not in names]
+    parts = [part for part, word in PARTS.items() if word in names]
     return parts[0] if parts else OTHERS
 
 

@@ -199,7 +199,8 @@ def test_strangers_are_refused_and_their_log_says_why(tmp_path):
         ):
             log, mark = tmp_path / f"{name}.log", f"{tmp_path}/{name}"
             command = [sys.executable, "-m", SUPERNODE_MODULE, *arguments, "--host", "127.0.0.1", "--port", str(port)]
-            strangers.append(processes.start(name, mark, command, log, tmp_path, environment(tmp_path / name)))
+            home = environment(tmp_path / name)
+            strangers.append(deployment._starter.start(name, mark, command, log, tmp_path, home))
         try:
             deadline = time.monotonic() + 120
             while not all(refused(stranger.log) for stranger in strangers):
