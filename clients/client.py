@@ -8,9 +8,11 @@ import time
 from collections.abc import Iterable, Iterator
 from contextlib import nullcontext
 from dataclasses import dataclass
+from typing import cast
 
 import numpy as np
 import torch
+from flwr.app import MessageType
 from flwr.client import NumPyClient
 from flwr.common import NDArrays
 from numpy.typing import NDArray
@@ -27,17 +29,16 @@ from clients.training.steps import finite_statistics, train
 from fedsel_app.config import SharedSettings
 from fedsel_app.data.batches import batch_order, chunks, device_data, epoch_order, loader_order
 from fedsel_app.data.dataset import load
-from fedsel_app.messages.answers import EnrolAnswer, EvaluateAnswer, Evaluation, PlaceAnswer
+from fedsel_app.messages.answers import EnrolAnswer, EvaluateAnswer, PlaceAnswer, TrainAnswer
 from fedsel_app.messages.instructions import (
-    TASK,
     CalibrateInstruction,
     EnrolInstruction,
-    EvaluateInstruction,
+    Instruction,
+    LocalTestInstruction,
     PlaceInstruction,
     ProbeInstruction,
     TrainInstruction,
-    read_evaluate_instruction,
-    read_fit_instruction,
+    read_instruction,
 )
 from fedsel_app.messages.scalars import Config, Report
 from fedsel_app.models.device import seeded
@@ -75,51 +76,70 @@ class SelectionClient(NumPyClient):
         self._context = context
 
     def get_properties(self, config: Config) -> Config:
-        """Answer an `EnrolInstruction` or a `PlaceInstruction`.
-
-        Raises ValueError if label counts are requested but not shared.
-        """
-        context = self._context
-        if config.get(TASK) == PlaceInstruction.task:
-            return PlaceAnswer(context.client).to_config()
-        examples, _ = self._examples()
-        counts = b""
-        if EnrolInstruction.from_config(config).label_counts:
-            if not context.privacy.share_label_counts:
-                raise ValueError(f"Client {context.client} sends no label counts: its 'share-label-counts' is false.")
-            counts = label_counts_as_bytes(examples, load(context.data, context.run.seed))
-        return EnrolAnswer(context.client, len(examples), counts).to_config()
+        """Answer an instruction to enrol, or the question for the place of a simulated node."""
+        return self.answer(read_instruction(config, MessageType.QUERY), [])[0]
 
     def fit(self, parameters: NDArrays, config: Config) -> tuple[NDArrays, int, Config]:
-        """Train or calibrate by the instruction in `config`.
+        """Train or calibrate: the arrays of `answer`, the number of training examples, and the numbers."""
+        numbers, sent = self.answer(read_instruction(config, MessageType.TRAIN), parameters)
+        return sent, len(self._examples()[0]), numbers
+
+    def evaluate(self, parameters: NDArrays, config: Config) -> tuple[float, int, Config]:
+        """Probe the loss or test the model: the loss, the number of examples, and the other numbers of `answer`."""
+        numbers, _ = self.answer(read_instruction(config, MessageType.EVALUATE), parameters)
+        return cast(float, numbers.pop("loss")), cast(int, numbers.pop("examples")), numbers
+
+    def answer(
+        self, instruction: Instruction, arrays: NDArrays, loaded: FlatModel | None = None
+    ) -> tuple[Config, NDArrays]:
+        """Carry out an instruction with the model in `arrays`.
+
+        An evaluation takes the model that is already `loaded` from these arrays, if it is given.
 
         Returns
         -------
+        numbers
+            Those of the instruction's answer in `fedsel_app.messages.answers`; none after calibration.
         arrays
             After training: the payload as uint8; with scaffold, a second payload with the change of the client's
             control variate; and the BatchNorm statistics if they are requested. After calibration: only the BatchNorm
-            statistics, float32 (B,).
-        examples
-            The client's training examples.
-        metrics
-            The metrics of a `TrainAnswer`; none after calibration.
+            statistics, float32 (B,). Otherwise none.
+
+        Raises
+        ------
+        ValueError
+            If label counts are requested but not shared, or the client has no test part to evaluate.
         """
-        instruction = read_fit_instruction(config)
-        if isinstance(instruction, TrainInstruction):
-            return self._train(parameters, instruction)
-        return self._calibrate(parameters, instruction)
+        sent: NDArrays = []
+        match instruction:
+            case PlaceInstruction():
+                numbers = PlaceAnswer(self._context.client).to_config()
+            case EnrolInstruction():
+                numbers = self._enrol(instruction).to_config()
+            case TrainInstruction():
+                sent, trained = self._train(arrays, instruction)
+                numbers = trained.to_config()
+            case CalibrateInstruction():
+                sent, numbers = [self._calibrate(arrays, instruction)], {}
+            case ProbeInstruction():
+                numbers = self._probe(loaded or self.load(arrays), instruction).to_config()
+            case LocalTestInstruction():
+                numbers = self._test(loaded or self.load(arrays)).to_config()
+            case _:
+                raise TypeError(f"A client has no answer to {type(instruction).__name__}.")
+        return numbers, sent
 
-    def evaluate(self, parameters: NDArrays, config: Config) -> Evaluation:
-        """Probe the loss or test the model by the instruction in `config`; see `EvaluateAnswer`."""
-        return self.evaluation(self.load(parameters), read_evaluate_instruction(config)).to_evaluation()
+    def _enrol(self, instruction: EnrolInstruction) -> EnrolAnswer:
+        context = self._context
+        examples, _ = self._examples()
+        counts = b""
+        if instruction.label_counts:
+            if not context.privacy.share_label_counts:
+                raise ValueError(f"Client {context.client} sends no label counts: its 'share-label-counts' is false.")
+            counts = label_counts_as_bytes(examples, load(context.data, context.run.seed))
+        return EnrolAnswer(context.client, len(examples), counts)
 
-    def evaluation(self, model: FlatModel, instruction: EvaluateInstruction) -> EvaluateAnswer:
-        """Answer an instruction with a model that is already loaded."""
-        if isinstance(instruction, ProbeInstruction):
-            return self._probe(model, instruction)
-        return self._test(model)
-
-    def _train(self, arrays: NDArrays, instruction: TrainInstruction) -> tuple[NDArrays, int, Config]:
+    def _train(self, arrays: NDArrays, instruction: TrainInstruction) -> tuple[NDArrays, TrainAnswer]:
         context = self._context
         scaffold = self._context.training.solver == "scaffold"
         model = received_model(context, arrays, with_control=scaffold)
@@ -132,10 +152,7 @@ class SelectionClient(NumPyClient):
             store=context.store,
         )
         control = arrays[-1] if scaffold else None
-        sent, answer = local_round.answer(
-            instruction, arrays[0], control, lambda term: self._trained(model, term, instruction)
-        )
-        return sent, len(self._examples()[0]), answer.to_config()
+        return local_round.answer(instruction, arrays[0], control, lambda term: self._trained(model, term, instruction))
 
     def _trained(self, model: FlatModel, correction: Vector | None, instruction: TrainInstruction) -> Trained:
         """Train the loaded model, and measure the numbers that the instruction requests."""
@@ -195,7 +212,7 @@ class SelectionClient(NumPyClient):
                 model, layers.tolist(), x, y, rng, context.training.proximal, training=training, signs_on=signs_on
             )
 
-    def _calibrate(self, arrays: NDArrays, instruction: CalibrateInstruction) -> tuple[NDArrays, int, Config]:
+    def _calibrate(self, arrays: NDArrays, instruction: CalibrateInstruction) -> Vector:
         """Update only the BatchNorm statistics, by mini-batches in train mode (Alg. 1, line 13)."""
         context = self._context
         model = received_model(context, arrays)
@@ -207,7 +224,7 @@ class SelectionClient(NumPyClient):
         with seeded(_seed(rng), model.parameters.device), torch.no_grad():
             for x, _ in batches:
                 model.outputs(x)
-        return [finite_statistics(model)], len(examples), {}
+        return finite_statistics(model)
 
     def _probe(self, model: FlatModel, instruction: ProbeInstruction) -> EvaluateAnswer:
         context = self._context

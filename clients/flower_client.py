@@ -7,13 +7,10 @@ arrays.
 from collections.abc import Callable
 
 from flwr.app import Message, MessageType, RecordDict
-from flwr.common import NDArrays
 
 from clients.client import SelectionClient
-from fedsel_app.messages.instructions import read_evaluate_instruction
+from fedsel_app.messages.instructions import Instruction, read_instruction
 from fedsel_app.messages.records import ERROR, clients_named, fedsel_config, put_answer, read_arrays
-from fedsel_app.messages.scalars import Config
-from fedsel_app.models.flat_model import FlatModel
 
 ClientOf = Callable[[int | None], SelectionClient]
 """Client of a partition id; for None, the client that received the message."""
@@ -35,40 +32,24 @@ def answer_content(message_type: str, content: RecordDict, client_of: ClientOf) 
     ValueError
         If the content is not a question of fedsel's.
     """
-    arrays = read_arrays(content)
+    arrays, loaded = read_arrays(content), None
     clients = clients_named(content)
     reply = RecordDict()
     if not clients:
-        put_answer(reply, *_answer(client_of(None), message_type, arrays, _instruction(content)))
-        return reply
-    model: FlatModel | None = None
+        put_answer(reply, *client_of(None).answer(_instruction(message_type, content), arrays))
     for client in clients:
         try:
-            asked = client_of(client)
-            config = _instruction(content, client)
+            asked, instruction = client_of(client), _instruction(message_type, content, client)
             if message_type == MessageType.EVALUATE:
-                model = asked.load(arrays) if model is None else model
-                answered = asked.evaluation(model, read_evaluate_instruction(config))
-                put_answer(reply, answered.to_config(), (), client)
-            else:
-                put_answer(reply, *_answer(asked, message_type, arrays, config), client)
+                loaded = loaded or asked.load(arrays)
+            put_answer(reply, *asked.answer(instruction, arrays, loaded), client)
         except Exception as error:  # noqa: BLE001 - any exception here is a failure of this client only
             put_answer(reply, {ERROR: str(error)}, (), client)
     return reply
 
 
-def _answer(client: SelectionClient, message_type: str, arrays: NDArrays, config: Config) -> tuple[Config, NDArrays]:
-    """The numbers and the arrays of a client's answer."""
-    if message_type == MessageType.QUERY:
-        return client.get_properties(config), []
-    if message_type == MessageType.TRAIN:
-        sent, _, metrics = client.fit(arrays, config)
-        return metrics, sent
-    return client.evaluation(client.load(arrays), read_evaluate_instruction(config)).to_config(), []
-
-
-def _instruction(content: RecordDict, client: int | None = None) -> Config:
+def _instruction(message_type: str, content: RecordDict, client: int | None = None) -> Instruction:
     config = fedsel_config(content, client)
     if config is None:
         raise ValueError("The message has no instruction of fedsel's. Server and clients must run the same app.")
-    return config
+    return read_instruction(config, message_type)

@@ -24,7 +24,7 @@ from clients.local_round import LocalRound, Trained
 from clients.state import STATE_FOLDER, StateStore, user_state_folder
 from fedsel_app.config import CompressionConfig, TrainingConfig
 from fedsel_app.messages.answers import Ability, EnrolAnswer, EvaluateAnswer
-from fedsel_app.messages.instructions import EnrolInstruction, ProbeInstruction, read_evaluate_instruction
+from fedsel_app.messages.instructions import EnrolInstruction, ProbeInstruction, read_instruction
 from fedsel_app.messages.records import (
     CONTROL,
     fedsel_config,
@@ -109,7 +109,7 @@ class UserClient:
         try:
             if kind == MessageType.TRAIN:
                 return self._train(AppTrainInstruction.from_config(config), control[0] if control else None)
-            if (function := self.functions.losses) and isinstance(read_evaluate_instruction(config), ProbeInstruction):
+            if (function := self.functions.losses) and isinstance(read_instruction(config, kind), ProbeInstruction):
                 losses = self._losses(function)
                 return self._reply(EvaluateAnswer(float(losses.mean()), losses.size).to_config())
             return self.code(self.message, self.context)

@@ -18,9 +18,6 @@ MOST_EXAMPLES = 10**9
 LARGEST = float(np.sqrt(np.finfo(np.float32).max))
 """Upper bound of every number of a client, and of the norm of an update. Its square is still a float32."""
 
-Evaluation = tuple[float, int, Config]
-"""Loss, examples and metrics: an answer to an evaluate message as Flower's `NumPyClient` returns it."""
-
 
 class Ability(StrEnum):
     """Abilities that a user adds to a client app, one function each."""
@@ -144,7 +141,3 @@ class EvaluateAnswer(Scalars):
     def from_evaluation(cls, loss: float, examples: int, metrics: Mapping[str, Scalar]) -> Self:
         """The answer in Flower's own fields and its metrics."""
         return cls.from_config({**metrics, "loss": loss, "examples": examples})
-
-    def to_evaluation(self) -> Evaluation:
-        """The answer as Flower's `NumPyClient` returns it."""
-        return self.loss, self.examples, {} if self.accuracy is None else {"accuracy": self.accuracy}

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import ClassVar, TypeVar
+from typing import ClassVar
 
 from fedsel_app.messages.scalars import Config, Report, Scalar, Scalars
 from fedsel_app.wire.codec import WireError
@@ -120,24 +120,20 @@ class LocalTestInstruction(Instruction):
     """Round t = 1..T."""
 
 
-FitInstruction = TrainInstruction | CalibrateInstruction
-EvaluateInstruction = ProbeInstruction | LocalTestInstruction
-FirstT = TypeVar("FirstT", bound=Instruction)
-SecondT = TypeVar("SecondT", bound=Instruction)
+INSTRUCTIONS: tuple[type[Instruction], ...] = (
+    EnrolInstruction,
+    PlaceInstruction,
+    TrainInstruction,
+    CalibrateInstruction,
+    ProbeInstruction,
+    LocalTestInstruction,
+)
 
 
-def read_fit_instruction(config: Mapping[str, Scalar]) -> FitInstruction:
-    """Read the instruction of a fit message. Raises WireError if it has none, and as `Scalars.from_config` does."""
-    return _read(config, TrainInstruction, CalibrateInstruction)
-
-
-def read_evaluate_instruction(config: Mapping[str, Scalar]) -> EvaluateInstruction:
-    """Read the instruction of an evaluate message. Raises WireError if it has none, or as `Scalars.from_config`."""
-    return _read(config, ProbeInstruction, LocalTestInstruction)
-
-
-def _read(config: Mapping[str, Scalar], first: type[FirstT], second: type[SecondT]) -> FirstT | SecondT:
-    task = config.get(TASK)
-    if task not in (first.task, second.task):
-        raise WireError(f"The task of this message must be {first.task} or {second.task}. Got {str(task)!r}.")
-    return (first if task == first.task else second).from_config(config)
+def read_instruction(config: Mapping[str, Scalar], message_type: str) -> Instruction:
+    """Read the instruction of a message. Raises WireError if it has none of its type, and as `Scalars.from_config`."""
+    kinds = {kind.task: kind for kind in INSTRUCTIONS if kind.message_type == message_type}
+    task = str(config.get(TASK))
+    if task not in kinds:
+        raise WireError(f"The task of this message must be {' or '.join(kinds)}. Got {task!r}.")
+    return kinds[task].from_config(config)

@@ -7,7 +7,7 @@ from fedsel_app.config import GROUPS, Settings, SharedSettings, Value, read_grou
 from fedsel_app.config.settings import Entry
 from fedsel_app.presets.layers import chosen, layered
 from fedsel_app.presets.preset import PresetConfig
-from fedsel_app.wiring.node_configuration import refuse_choices, settings_of_owner
+from fedsel_app.wiring.node_configuration import IDENTITY, refuse_choices, settings_of_owner
 
 
 @cache
@@ -20,7 +20,8 @@ def shared_entries() -> tuple[Entry, ...]:
 def settings_of_client(
     run_config: Mapping[str, Value], node_config: Mapping[str, Value], *, trusted: bool
 ) -> SharedSettings:
-    """Settings of a client in a run. They are resolved once for all messages of a run.
+    """Settings of a client in a run. A process resolves them once for all messages of a run, and once for all clients
+    that differ only in their partition ids, as in a simulation.
 
     `trusted`: the user of this machine has made the run configuration, as in a simulation.
 
@@ -30,7 +31,8 @@ def settings_of_client(
         For an unknown key, a value out of range, a key of `node_config` that is not a setting of a single client, and
         unless `trusted`, for a path or for code that the server chooses and the client's owner does not allow.
     """
-    return _resolved(tuple(sorted(run_config.items())), tuple(sorted(node_config.items())), trusted)
+    own = {key: value for key, value in node_config.items() if key not in IDENTITY}
+    return _resolved(tuple(sorted(run_config.items())), tuple(sorted(own.items())), trusted)
 
 
 Items = tuple[tuple[str, Value], ...]

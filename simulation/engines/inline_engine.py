@@ -7,10 +7,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from flwr.app import MessageType
 from flwr.common import ndarrays_to_parameters
 
-from clients.client import SelectionClient
-from fedsel_app.messages.instructions import read_evaluate_instruction
+from fedsel_app.messages.instructions import read_instruction
 from fedsel_app.models.flat_model import FlatModel
 from fedsel_app.wiring.client import own_client
 from fedsel_app.wiring.configuration import AppConfig
@@ -60,20 +60,13 @@ class Inline:
         return {message.node: self._answer(message) for message in messages}
 
     def _answer(self, message: Message) -> Answer:
+        """A client's answer, or its exception. A model to evaluate is loaded once for all clients."""
+        kind, arrays = message.instruction.message_type, list(message.model.arrays)
         try:
-            return self._answered(own_client(self._config, int(message.node), simulated=True), message)
+            client = own_client(self._config, int(message.node), simulated=True)
+            if kind == MessageType.EVALUATE:
+                self._loaded = self._loaded or client.load(arrays)
+            numbers, sent = client.answer(read_instruction(message.instruction.to_config(), kind), arrays, self._loaded)
+            return Reply.of(numbers, ndarrays_to_parameters(sent).tensors)
         except Exception as error:  # noqa: BLE001 - any exception is a failure of this client alone
             return NodeError(message.node, str(error))
-
-    def _answered(self, client: SelectionClient, message: Message) -> Reply:
-        """A client's answer. A model to evaluate is loaded once for all clients."""
-        config, arrays = message.instruction.to_config(), list(message.model.arrays)
-        if message.instruction.message_type == "query":
-            return Reply(client.get_properties(config))
-        if message.instruction.message_type == "train":
-            sent, examples, metrics = client.fit(arrays, config)
-            return Reply(metrics, ndarrays_to_parameters(sent).tensors, examples)
-        if self._loaded is None:
-            self._loaded = client.load(arrays)
-        answer = client.evaluation(self._loaded, read_evaluate_instruction(config))
-        return Reply(answer.to_config(), (), answer.examples, answer.loss)

@@ -9,7 +9,7 @@ import time
 from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, Protocol
+from typing import Any, Protocol, Self, cast
 
 import numpy as np
 from flwr.common import ndarrays_to_parameters
@@ -97,6 +97,12 @@ class Reply:
     examples: int = 0
     loss: float = math.nan
     arrived_s: float = 0.0
+
+    @classmethod
+    def of(cls, numbers: Mapping[str, Scalar], tensors: Sequence[bytes], arrived_s: float = 0.0) -> Self:
+        """Reply with the numbers and the arrays of an answer."""
+        examples, loss = cast(int, numbers.get("examples", 0)), cast(float, numbers.get("loss", math.nan))
+        return cls(numbers, tensors, examples, loss, arrived_s)
 
 
 class NodeError(RuntimeError):

@@ -5,7 +5,6 @@ and carries the model. One client then answers for the others (see `clients.flow
 """
 
 import logging
-import math
 import threading
 import time
 from collections.abc import Iterable, Iterator, Sequence, Set
@@ -201,8 +200,7 @@ class FlowerGrid:
         if ERROR in numbers:
             return NodeError(message.node, str(numbers[ERROR]))
         arrays = content.array_records.get(named(ARRAYS, client), ArrayRecord())
-        examples, loss = cast(int, numbers.get("examples", 0)), cast(float, numbers.get("loss", math.nan))
-        return Reply(numbers, [array.data for array in arrays.values()], examples, loss, arrived_s)
+        return Reply.of(numbers, [array.data for array in arrays.values()], arrived_s)
 
 
 def divided(messages: Sequence[Message], pool: int) -> Iterator[list[Message]]:

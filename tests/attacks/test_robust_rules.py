@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from flwr.common import ndarrays_to_parameters
 
-from fedsel_app.messages.instructions import read_fit_instruction
+from fedsel_app.messages.instructions import read_instruction
 from fedsel_app.wire.codec import Update, decode, encode
 from strategies import STRATEGIES
 from strategies.methods.random_selection import RandomSelection
@@ -137,7 +137,7 @@ def test_the_next_instruction_says_what_was_taken_also_after_a_restart(rule):
     settings = {"aggregation": rule, "rounds": 2}
     row, _, _, (strategy, proxies) = one_round(the_same_vector, {4}, **settings)
     ins = [given for kind, given in proxies[4].asked if kind == "fit"][1]
-    assert read_fit_instruction(ins.config).taken == row.get("taken", [1.0] * 10)[4]
+    assert read_instruction(ins.config, "train").taken == row.get("taken", [1.0] * 10)[4]
     resumed = RandomSelection(replace(strategy.context, recorder=None))
     resumed.run.restore(strategy.run.snapshot())
     assert resumed.roster.taken.tolist() == strategy.roster.taken.tolist()

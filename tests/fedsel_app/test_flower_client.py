@@ -6,6 +6,7 @@ import pytest
 from fedsel_app.config import ConfigError, DataConfig
 from fedsel_app.data.dataset import load
 from fedsel_app.messages.answers import EnrolAnswer
+from fedsel_app.wiring.client_settings import settings_of_client
 from fedsel_app.wiring.configuration import known_defaults
 from tests.support.client_messages import node_enrolment
 from tests.support.flower_state import task_identity
@@ -106,3 +107,14 @@ def test_a_file_that_lacks_classes_says_how_many_there_are(files):
     for name, said in (("few", "has the label 2"), ("odd", "a whole number from 1 to 100,000")):
         with pytest.raises(ConfigError, match=said):
             load(DataConfig(data="npz", data_path=str(files / f"{name}.npz")), 0)
+
+
+def test_a_process_resolves_the_settings_of_a_run_once():
+    """Also for all clients of a simulation, whose messages differ in the partition id."""
+    run, node = known_defaults() | {"lr": 0.2}, {"num-partitions": 3, "threads": 2}
+    first, again, other = (settings_of_client(run, node | {"partition-id": k}, trusted=True) for k in (0, 0, 2))
+    assert first is again is other
+    assert (first.training.lr, first.execution.threads) == (0.2, 2)
+    assert settings_of_client(run, node | {"threads": 3}, trusted=True).execution.threads == 3
+    with pytest.raises(ConfigError, match="The server sets 'data-path'"):
+        settings_of_client(run | {"data-path": "/etc"}, node, trusted=False)

@@ -9,22 +9,13 @@ from hypothesis import strategies as st
 
 from fedsel_app.config import ConfigError
 from fedsel_app.messages.answers import LARGEST, MOST_EXAMPLES, EnrolAnswer, EvaluateAnswer, TrainAnswer
-from fedsel_app.messages.instructions import (
-    CalibrateInstruction,
-    EnrolInstruction,
-    LocalTestInstruction,
-    ProbeInstruction,
-    TrainInstruction,
-    read_evaluate_instruction,
-    read_fit_instruction,
-)
+from fedsel_app.messages.instructions import INSTRUCTIONS, ProbeInstruction, TrainInstruction, read_instruction
 from fedsel_app.messages.scalars import Report
 from fedsel_app.messages.user_apps import EVALUATION_LOSSES, reported_loss
 from fedsel_app.wire.codec import WireError
 from strategies.round.federation import Reply
 from strategies.round.reported_values import probed_loss
 
-INSTRUCTIONS = [EnrolInstruction, TrainInstruction, CalibrateInstruction, ProbeInstruction, LocalTestInstruction]
 FINITE, COUNT = st.floats(allow_nan=False, allow_infinity=False), st.integers(1, MOST_EXAMPLES)
 NUMBER = st.floats(-LARGEST, LARGEST)
 VALUES = {
@@ -33,11 +24,6 @@ VALUES = {
     float: FINITE,
     str: st.text(),
     tuple[Report, ...]: st.lists(st.sampled_from(Report), unique=True).map(tuple),
-}
-READERS = {
-    "query": EnrolInstruction.from_config,
-    "train": read_fit_instruction,
-    "evaluate": read_evaluate_instruction,
 }
 TRAIN = TrainInstruction(3, "a1", 0.1, 0.2, 0.9, True)
 
@@ -55,7 +41,7 @@ def is_carried(scalars):
 def test_an_instruction_comes_back_as_it_was_sent(instruction):
     config = instruction.to_config()
     assert is_carried(config)
-    assert READERS[instruction.message_type](config | {"another": 1}) == instruction
+    assert read_instruction(config | {"another": 1}, instruction.message_type) == instruction
 
 
 @pytest.mark.parametrize(
@@ -77,9 +63,11 @@ def test_a_users_loss_is_found_by_its_usual_names(metrics, training, evaluation)
 
 def test_an_instruction_for_another_message_is_refused():
     with pytest.raises(ValueError, match=r"must be train or calibrate\. Got 'probe'"):
-        read_fit_instruction(ProbeInstruction(1, 2).to_config())
+        read_instruction(ProbeInstruction(1, 2).to_config(), "train")
     with pytest.raises(ValueError, match=r"must be probe or test\. Got 'None'"):
-        read_evaluate_instruction({})
+        read_instruction({}, "evaluate")
+    with pytest.raises(ValueError, match=r"must be enrol or place\. Got 'train'"):
+        read_instruction(TRAIN.to_config(), "query")
 
 
 @pytest.mark.parametrize("kind", INSTRUCTIONS)
@@ -188,13 +176,10 @@ def test_a_time_that_is_no_number_is_unknown(value):
 @given(st.floats(0.0, LARGEST), COUNT, st.none() | st.floats(-LARGEST, 1.0))
 def test_an_answer_to_an_evaluation_comes_back_as_it_was_sent(loss, examples, accuracy):
     answer = EvaluateAnswer(loss, examples, accuracy)
-    assert answer.to_evaluation() == (loss, examples, {} if accuracy is None else {"accuracy": accuracy})
     assert is_carried(answer.to_config())
-    assert (
-        EvaluateAnswer.from_evaluation(*answer.to_evaluation())
-        == EvaluateAnswer.from_config(answer.to_config())
-        == answer
-    )
+    metrics = {} if accuracy is None else {"accuracy": accuracy}
+    assert answer.to_config() == {"loss": loss, "examples": examples} | metrics
+    assert EvaluateAnswer.from_evaluation(loss, examples, metrics) == answer
 
 
 @pytest.mark.parametrize("loss", [-1.0, float("nan"), float("inf"), 1e300, True, "1"])

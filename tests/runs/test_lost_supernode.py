@@ -7,10 +7,9 @@ from typing import Any
 
 import pytest
 import torch
-from flwr.common import NDArrays
 
 from clients.client import SelectionClient
-from fedsel_app.messages.instructions import read_fit_instruction
+from fedsel_app.messages.instructions import TrainInstruction
 from fedsel_app.wiring.configuration import resolve
 from simulation.deployment.app_folder import app_folder
 from simulation.deployment.deployed_run import app_values
@@ -74,16 +73,17 @@ def test_the_run_goes_on_without_it_and_it_returns_with_its_residual(tmp_path: P
     # The same rounds without its replies, in one process: had the residual been lost, the bits would differ. Where it
     # came back so late in a round that it trained in vain, its twin does too.
     absent = {row["round"] for row in told if LOST not in row["aggregated"]}
-    train = SelectionClient.fit
+    present = SelectionClient.answer
 
-    def fit(self: SelectionClient, parameters: NDArrays, config: dict[str, Any]) -> Any:
-        if self._context.client == LOST and read_fit_instruction(config).server_round in absent:
-            if read_fit_instruction(config).server_round in trained:
-                train(self, parameters, config)
+    def answer(self: SelectionClient, instruction: Any, *model: Any) -> Any:
+        trains = isinstance(instruction, TrainInstruction)
+        if trains and self._context.client == LOST and instruction.server_round in absent:
+            if instruction.server_round in trained:
+                present(self, instruction, *model)
             raise RuntimeError("away")
-        return train(self, parameters, config)
+        return present(self, instruction, *model)
 
-    monkeypatch.setattr(SelectionClient, "fit", fit)
+    monkeypatch.setattr(SelectionClient, "answer", answer)
     torch.set_num_threads(1)
     run_config(tmp_path / "same", resolve(SETTINGS))
     assert (tmp_path / "same/model.npz").read_bytes() == (out / "model.npz").read_bytes()

@@ -4,7 +4,8 @@ import json
 
 import pytest
 
-from clients import client as client_module
+from clients.client import SelectionClient
+from fedsel_app.messages.instructions import ProbeInstruction, TrainInstruction
 from fedsel_app.wiring.configuration import resolve
 from tests.support.client_messages import NORMED
 from tests.support.in_process import run_config
@@ -41,15 +42,20 @@ def test_the_rounds_are_the_same(tmp_path, run, pool):
     assert rows_of(tmp_path, settings, pool) == single
 
 
-def test_a_client_that_fails_fails_alone(tmp_path, monkeypatch):
-    probe = client_module.SelectionClient._probe
+def break_clients(monkeypatch, kind):
+    """Let clients 2 and 5 fail at each instruction of one kind."""
+    answer = SelectionClient.answer
 
-    def broken(self, model, instruction):
-        if self._context.client in (2, 5):
+    def broken(self, instruction, *model):
+        if self._context.client in (2, 5) and isinstance(instruction, kind):
             raise ValueError("out of order")
-        return probe(self, model, instruction)
+        return answer(self, instruction, *model)
 
-    monkeypatch.setattr(client_module.SelectionClient, "_probe", broken)
+    monkeypatch.setattr(SelectionClient, "answer", broken)
+
+
+def test_a_client_that_fails_fails_alone(tmp_path, monkeypatch):
+    break_clients(monkeypatch, ProbeInstruction)
     pooled = rows_of(tmp_path / "pooled", RUNS["probes"], 2)
     assert pooled == rows_of(tmp_path / "single", RUNS["probes"], 0)
     assert not {2, 5} & {client for row in pooled for client in json.loads(row)["selected"]}
@@ -72,14 +78,7 @@ def test_pooled_training_gives_the_same_rounds(tmp_path, name):
 
 
 def test_a_client_that_fails_to_train_fails_alone(tmp_path, monkeypatch):
-    train = client_module.SelectionClient._train
-
-    def broken(self, arrays, instruction):
-        if self._context.client in (2, 5):
-            raise ValueError("out of order")
-        return train(self, arrays, instruction)
-
-    monkeypatch.setattr(client_module.SelectionClient, "_train", broken)
+    break_clients(monkeypatch, TrainInstruction)
     settings = {"strategy": "random", "cohort": 7}
     pooled = rows_of(tmp_path / "pooled", settings, 2)
     assert pooled == rows_of(tmp_path / "single", settings, 0)

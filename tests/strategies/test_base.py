@@ -11,7 +11,7 @@ from flwr.common import ndarrays_to_parameters
 
 from fedsel_app.config import NetworkConfig, TrainingConfig
 from fedsel_app.messages.answers import EnrolAnswer
-from fedsel_app.messages.instructions import EnrolInstruction, ProbeInstruction, TrainInstruction, read_fit_instruction
+from fedsel_app.messages.instructions import EnrolInstruction, ProbeInstruction, TrainInstruction, read_instruction
 from fedsel_app.messages.scalars import Report
 from strategies.methods.hetero_select import HeteroSelect, HeteroSelectConfig
 from strategies.methods.random_selection import RandomSelection
@@ -242,7 +242,7 @@ def test_calibration_is_charged_apart_and_kept_out_of_the_weights():
     buffers = np.array([0.0, 1.0], np.float32)
 
     def fit(client, ins):
-        if isinstance(read_fit_instruction(ins.config), TrainInstruction):
+        if isinstance(read_instruction(ins.config, "train"), TrainInstruction):
             return sends_its_update(client, ins)
         return fit_reply(ndarrays_to_parameters([np.full(2, client, np.float32)]), examples=10 * (client + 1))
 

@@ -1,7 +1,5 @@
 """Clients that report 10^6 for every loss and for every other number that methods select by."""
 
-from dataclasses import replace
-
 from clients.client import SelectionClient
 from fedsel_app.messages.scalars import Report
 from tests.support.in_process import run_in_process
@@ -14,20 +12,15 @@ SETTINGS = {"model": "logistic", "eval_every": 40, "seed": 3} | SIZES
 
 def run_with_lying_losses(folder, monkeypatch, liars=LIARS, **settings):
     """The rows of a run in which the clients `liars` lie about losses."""
-    fit, evaluation = SelectionClient.fit, SelectionClient.evaluation
+    answer = SelectionClient.answer
 
-    def lying_fit(self, parameters, config):
-        arrays, examples, metrics = fit(self, parameters, config)
+    def lying(self, *asked):
+        numbers, arrays = answer(self, *asked)
         if self._context.client in liars:
-            metrics |= {name: 1e6 for name in ("loss", *Report) if name in metrics}
-        return arrays, examples, metrics
-
-    def lying_evaluation(self, *arguments):
-        answer = evaluation(self, *arguments)
-        return replace(answer, loss=1e6) if self._context.client in liars else answer
+            numbers |= {name: 1e6 for name in ("loss", *Report) if name in numbers}
+        return numbers, arrays
 
     with monkeypatch.context() as patch:
-        patch.setattr(SelectionClient, "fit", lying_fit)
-        patch.setattr(SelectionClient, "evaluation", lying_evaluation)
+        patch.setattr(SelectionClient, "answer", lying)
         _, rows = run_in_process(folder, **SETTINGS | settings)
     return rows

@@ -25,8 +25,8 @@ from flwr.server import SimpleClientManager
 from flwr.server.client_proxy import ClientProxy
 
 from fedsel_app.config import Settings
-from fedsel_app.messages.answers import EnrolAnswer, EvaluateAnswer, TrainAnswer
-from fedsel_app.messages.instructions import TrainInstruction, read_evaluate_instruction, read_fit_instruction
+from fedsel_app.messages.answers import EnrolAnswer, TrainAnswer
+from fedsel_app.messages.instructions import TrainInstruction
 from fedsel_app.messages.scalars import Config
 from fedsel_app.wire.codec import Update, encode
 from strategies.roster import Roster
@@ -64,9 +64,14 @@ def decoded(replies, asked, server_round, size, reports=(), **settings):
     return collector.decode(replies, dict.fromkeys(map(int, asked), instruction))
 
 
-def round_of(ins: FitIns) -> int:
-    """Round of a fit message."""
-    return read_fit_instruction(ins.config).server_round
+def evaluated(loss: float, examples: int, accuracy: float | None = None) -> EvaluateRes:
+    """Flower's result of an evaluation."""
+    return EvaluateRes(OK, loss, examples, {} if accuracy is None else {"accuracy": accuracy})
+
+
+def round_of(ins: FitIns | EvaluateIns) -> int:
+    """Round of a fit or an evaluate message."""
+    return int(ins.config["server_round"])
 
 
 def update_of(client):
@@ -106,9 +111,7 @@ class FederationProxy(FakeClientProxy):
 
     def evaluate(self, ins: EvaluateIns, timeout: float | None, group_id: int | None) -> EvaluateRes:
         """Loss of the round's model."""
-        number = read_evaluate_instruction(ins.config).server_round
-        answer = EvaluateAnswer(float(self.federation.losses(number)[self.client]), 1)
-        return EvaluateRes(Status(Code.OK, ""), *answer.to_evaluation())
+        return evaluated(float(self.federation.losses(round_of(ins))[self.client]), 1)
 
     def fit(self, ins: FitIns, timeout: float | None, group_id: int | None) -> FitRes:
         """Update and reports."""
@@ -155,7 +158,7 @@ class StubProxy(FakeClientProxy):
 
     def evaluate(self, ins: EvaluateIns, timeout: float | None, group_id: int | None) -> EvaluateRes:
         self.asked.append(("evaluate", ins))
-        return EvaluateRes(OK, *EvaluateAnswer(_given(self._loss), 10, self._accuracy).to_evaluation())
+        return evaluated(_given(self._loss), 10, self._accuracy)
 
 
 def _given(answer: Any) -> Any:

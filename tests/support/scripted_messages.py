@@ -14,7 +14,7 @@ import numpy as np
 from flwr.common import FitRes, ndarrays_to_parameters
 
 from fedsel_app.config import CompressionConfig, ConfigError
-from fedsel_app.messages.instructions import CalibrateInstruction, read_fit_instruction
+from fedsel_app.messages.instructions import CalibrateInstruction, read_instruction
 from fedsel_app.messages.scalars import Report
 from strategies import STRATEGIES
 from strategies.base import SelectionStrategy
@@ -54,7 +54,7 @@ class Node(FederationProxy):
         return self._say(EVALUATE, super().evaluate(ins, timeout, group_id))
 
     def fit(self, ins, timeout, group_id):
-        if isinstance(read_fit_instruction(ins.config), CalibrateInstruction):
+        if isinstance(read_instruction(ins.config, "train"), CalibrateInstruction):
             statistics = ndarrays_to_parameters([np.ones(STATISTICS, np.float32)])
             return self._say(CALIBRATE, FitRes(OK, statistics, 1, {}))
         reply = super().fit(ins, timeout, group_id)

@@ -4,17 +4,16 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from flwr.common import EvaluateRes, Parameters, ndarrays_to_parameters, parameters_to_ndarrays
+from flwr.common import Parameters, ndarrays_to_parameters, parameters_to_ndarrays
 
 from fedsel_app.config import EvaluationConfig
-from fedsel_app.messages.answers import EvaluateAnswer
 from fedsel_app.messages.instructions import TrainInstruction
 from strategies.methods.random_selection import RandomSelection
 from strategies.participation.isp import ISP
 from strategies.roster import RoundInfo
 from tests.support.contexts import Rows
 from tests.support.isp_ring import CLIENTS, MODEL_BYTES, own_direction, ring, setup_for
-from tests.support.proxies import OK, StubProxy, manager_of
+from tests.support.proxies import StubProxy, evaluated, manager_of
 from tests.support.rounds import run_rounds, without_wall
 
 EXAMPLES = [10 * (client + 1) for client in range(CLIENTS)]
@@ -44,7 +43,7 @@ class Judge(StubProxy):
         self.judged.append(model)
         if self.silent:
             raise RuntimeError("no test part")
-        return EvaluateRes(OK, *EvaluateAnswer(own_loss(self.client, model), TESTED[self.client], 0.5).to_evaluation())
+        return evaluated(own_loss(self.client, model), TESTED[self.client], 0.5)
 
 
 def judged_run(silent=(), **settings):
@@ -121,7 +120,7 @@ def test_the_literal_jury_may_choose_what_the_same_jury_refuses():
         def evaluate(self, ins, timeout, group_id):
             model = parameters_to_ndarrays(ins.parameters)[0]
             loss = 2.0 - model[self.client] + 0.5 * float(np.delete(model, self.client).sum())
-            return EvaluateRes(OK, *EvaluateAnswer(float(loss), 10, 0.5).to_evaluation())
+            return evaluated(float(loss), 10, 0.5)
 
     found = {}
     for jury in ("same", "subset"):
