@@ -10,23 +10,18 @@ from flwr.server.client_proxy import ClientProxy
 from flwr.server.strategy import Strategy
 
 from strategies.method import ConfigT
-from strategies.round.federation import ALL, Federation, NodeError, sent_model
+from strategies.opened import Dispatch
+from strategies.round.federation import Answer, Federation, NodeError, sent_model
 from strategies.round.flower_manager import FlowerManager, as_parameters, instructed, replies_of
-from strategies.run import Plan, RunningMethod
-from strategies.run_round import (
-    close_round,
-    complete_round,
-    evaluate_model,
-    local_tests,
-    plan_round,
-    record_tests,
-)
+from strategies.round.replies import first_answers
+from strategies.run import RunningMethod
+from strategies.run_round import aggregate, configure
 
 
 class SelectionStrategy(RunningMethod[ConfigT], Strategy):
     """Selection method as a Flower strategy. Methods are its subclasses and contain only their own rules."""
 
-    _plan: Plan | None = None
+    _dispatch: Dispatch | None = None
 
     def federation(self, client_manager: ClientManager) -> Federation:
         """The federation of the clients of Flower's client manager."""
@@ -34,19 +29,25 @@ class SelectionStrategy(RunningMethod[ConfigT], Strategy):
 
     def initialize_parameters(self, client_manager: ClientManager) -> Parameters:
         """The initial global model."""
-        return as_parameters(sent_model(self.run.parameters, self.run.buffers))
+        return as_parameters(sent_model(*self.run.model))
 
     def configure_fit(
         self, server_round: int, parameters: Parameters, client_manager: ClientManager
     ) -> list[tuple[ClientProxy, FitIns]]:
-        """First half of a round: enrol clients, probe losses, select and instruct the cohort."""
+        """First half of a round: enrol clients, probe losses, select and instruct the cohort.
+
+        Flower aggregates nothing if no client is instructed, so the round ends here then.
+        """
         run, federation = self.run, self.federation(client_manager)
-        if run.ended:
+        opened = None if run.ended else run.open(self, federation, run.completed + server_round)
+        if opened is None:
             return []
-        self._plan = plan = plan_round(self, federation, run.completed + server_round)
-        if plan is None:
+        self._dispatch = dispatch = configure(run, opened)
+        if dispatch is None:
+            run.close(opened)
             return []
-        return instructed(federation, run.clients.messages(plan.instructions, plan.model), plan.until, FitIns)
+        messages = run.clients.messages(dispatch.instructions, opened.sent_to_train)
+        return instructed(federation, messages, dispatch.until)
 
     def aggregate_fit(
         self,
@@ -54,38 +55,29 @@ class SelectionStrategy(RunningMethod[ConfigT], Strategy):
         results: list[tuple[ClientProxy, FitRes]],
         failures: list[tuple[ClientProxy, FitRes] | BaseException],
     ) -> tuple[Parameters | None, dict[str, Scalar]]:
-        """Second half of a round: weigh and aggregate the updates, step the server optimiser, update the method."""
-        run, number = self.run, self.run.completed + server_round
-        if self._plan is None or self._plan.round_info.number != number:
+        """Second half of a round: weigh and aggregate the updates, update the method, evaluate and record."""
+        run, number, dispatch = self.run, self.run.completed + server_round, self._dispatch
+        if dispatch is None or dispatch.opened.info.number != number:
             raise RuntimeError(f"Round {number} was aggregated without having been configured.")
         failed = [(failure.node, failure) for failure in failures if isinstance(failure, NodeError)]
-        answers = run.clients.by_client([*replies_of(results), *failed], number)
-        complete_round(self, self._plan, answers)
-        return as_parameters(sent_model(run.parameters, run.buffers)), {}
+        answers: list[tuple[str, Answer]] = [*replies_of(results), *failed]
+        client_of = run.clients.enrolment.client_of
+        aggregate(run, dispatch, first_answers([(client_of[node], answer) for node, answer in answers], number))
+        run.close(dispatch.opened)
+        return as_parameters(sent_model(*run.model)), {}
 
     def evaluate(self, server_round: int, parameters: Parameters) -> tuple[float, dict[str, Scalar]] | None:
-        """Evaluate the global model on the server's test set, every `eval-every` rounds and in the last."""
-        if not server_round or self.run.ended:
-            return None
-        evaluate_model(self)
+        """Loss and accuracy of the round's evaluation on the server's test set; None if it had none."""
         record = self.run.record
-        if record.loss is None:
+        if record.round != self.run.completed + server_round or record.loss is None:
             return None
         return record.loss, {} if record.accuracy is None else {"accuracy": record.accuracy}
 
     def configure_evaluate(
         self, server_round: int, parameters: Parameters, client_manager: ClientManager
     ) -> list[tuple[ClientProxy, EvaluateIns]]:
-        """With `client-eval`, ask every client to evaluate the model on its test part; else end the round."""
-        run = self.run
-        if run.ended:
-            return []
-        tests = local_tests(self)
-        if not tests:
-            close_round(self)
-            return []
-        messages = run.clients.messages(tests, sent_model(run.parameters, run.buffers))
-        return instructed(self.federation(client_manager), messages, ALL, EvaluateIns)
+        """No instruction: the round itself lets clients test the model (`client-eval`)."""
+        return []
 
     def aggregate_evaluate(
         self,
@@ -93,7 +85,5 @@ class SelectionStrategy(RunningMethod[ConfigT], Strategy):
         results: list[tuple[ClientProxy, EvaluateRes]],
         failures: list[tuple[ClientProxy, EvaluateRes] | BaseException],
     ) -> tuple[float | None, dict[str, Scalar]]:
-        """Record the clients' own tests, and end the round."""
-        record_tests(self, self.run.clients.by_client(replies_of(results)))
-        close_round(self)
+        """Nothing, because there are no instructions."""
         return None, {}

@@ -122,3 +122,41 @@ class SelectionMethod(ABC, Generic[ConfigT]):
 
     def _learnt(self) -> dict[str, Stateful]:
         return {"last-updates": self.last_updates} if self._needs.updates else {}
+
+
+def most_rounds(method: SelectionMethod[Any]) -> int:
+    """Largest number of Flower rounds of a run of `method`.
+
+    Flower rounds are numbered from 1, also after a restart. A method may have rounds of its own, each with several
+    Flower rounds (`most_iterations` above 1). The setting `rounds` then counts the method's rounds, the schedules of
+    the learning rate and of the budget follow them, and the model is evaluated at their ends.
+    """
+    return method.context.run.rounds * method.most_iterations(method.config)
+
+
+def round_info(method: SelectionMethod[Any], number: int) -> RoundInfo:
+    """Round info of Flower round `number`; the roster has its clients."""
+    own = method.own_round(method.roster) if _has_own_rounds(method) else ()
+    return RoundInfo(number, method.context.run.rounds, *own)
+
+
+def is_over(method: SelectionMethod[Any], number: int) -> bool:
+    """True if the run is over after Flower round `number`."""
+    if number >= most_rounds(method):
+        return True
+    return _has_own_rounds(method) and method.own_round(method.roster)[0] > method.context.run.rounds
+
+
+def evaluates(method: SelectionMethod[Any], number: int) -> bool:
+    """True if the model is evaluated after Flower round `number`: every `eval-every` rounds, and after the last."""
+    every = method.context.evaluation.eval_every
+    if is_over(method, number):
+        return True
+    if not _has_own_rounds(method):
+        return number % every == 0
+    following, iteration = method.own_round(method.roster)
+    return iteration == 1 and (following - 1) % every == 0
+
+
+def _has_own_rounds(method: SelectionMethod[Any]) -> bool:
+    return method.most_iterations(method.config) > 1

@@ -1,4 +1,7 @@
-"""Round record: functions that write it. `fedsel_app.records.schema` defines its fields."""
+"""Round record: functions that write it, and log what is odd in it.
+
+`fedsel_app.records.schema` defines its fields.
+"""
 
 import logging
 import math
@@ -8,13 +11,14 @@ from operator import itemgetter
 
 import numpy as np
 
+from fedsel_app.config import AggregationConfig
 from fedsel_app.messages.answers import EvaluateAnswer
 from fedsel_app.records.run_folder import Recorder
 from fedsel_app.records.schema import ClientTestRecord, RoundRecord
 from strategies.aggregation.server_state import Step
-from strategies.round.clients import SCALAR_BYTES
-from strategies.round.replies import Replies
-from strategies.run import Plan, RunningMethod
+from strategies.opened import Dispatch
+from strategies.roster import Ints, Selection
+from strategies.round.replies.training import Replies
 from strategies.run_context import Evaluation
 
 LOGGER = logging.getLogger("fedsel")
@@ -23,12 +27,13 @@ NOTED = 0.5
 """
 
 
-def record_training(strategy: RunningMethod, plan: Plan, replies: Replies, step: Step, calibration_bytes: int) -> None:
+def record_training(dispatch: Dispatch, replies: Replies, step: Step) -> None:
     """Record selection, replies and aggregation, and add their costs."""
-    record, roster, selection, aggregated = strategy.run.record, strategy.roster, plan.selection, replies.clients
+    opened, selection, aggregated = dispatch.opened, dispatch.selection, replies.clients
+    record, roster, probe = opened.record, opened.roster, opened.probe(selection.clients)
     record.selected = selection.clients.tolist()
     record.uplink_bits_per_s = roster.uplink_bits_per_s[selection.clients].tolist()
-    record.kept_fractions = [instruction.kept_fraction for instruction in plan.instructions.values()]
+    record.kept_fractions = [instruction.kept_fraction for instruction in dispatch.instructions.values()]
     record.scores = selection.scores.tolist()
     record.components = {name: values.tolist() for name, values in selection.components.items()}
     record.probe_losses = roster.losses[selection.clients].tolist()
@@ -38,16 +43,16 @@ def record_training(strategy: RunningMethod, plan: Plan, replies: Replies, step:
         record.taken = step.taken.tolist()
         _log_rejected(record.round, record.aggregated, record.taken)
     record.fit_losses = replies.losses.tolist()
-    record.failures = sorted([*plan.probe.failures, *replies.failures], key=itemgetter("client"))
+    record.failures = sorted([*probe.failures, *replies.failures], key=itemgetter("client"))
     record.unused = replies.unused.tolist()
-    work, wall_s = replies.work(roster, plan.probe.duration_s), time.perf_counter() - strategy.run.started_s
-    record.round_s += strategy.context.links.round_seconds(work, wall_s)
-    record.uplink_bytes += int(replies.uplink_bytes.sum())
-    record.uplink_value_bytes += int(replies.uplink_value_bytes.sum())
-    record.downlink_bytes += plan.model.nbytes * selection.clients.size
-    record.probe_bytes += plan.probe.bytes + SCALAR_BYTES * len(replies.reports) * aggregated.size
-    record.calibration_bytes += calibration_bytes
-    record.client_updates += int(aggregated.size)
+    work, wall_s = replies.work(roster, probe.duration_s), time.perf_counter() - opened.started_s
+    record.round_s += opened.context.links.round_seconds(work, wall_s)
+    record.downlink_bytes += opened.sent_to_train.nbytes * selection.clients.size
+    record.probe_bytes += probe.bytes
+    replies.charge(record)
+    config = opened.context.aggregation
+    warn_of_few_updates(aggregated.size, record.round, config)
+    warn_of_zero_weights(aggregated, record.round, selection, config.weighting)
 
 
 def _log_rejected(number: int, clients: list[int], taken: list[float]) -> None:
@@ -72,3 +77,29 @@ def record_evaluation(record: RoundRecord, evaluation: Evaluation) -> None:
     record.loss = evaluation.loss
     record.accuracy = evaluation.accuracy if math.isfinite(evaluation.accuracy) else None
     record.metrics = dict(evaluation.metrics) or None
+
+
+def warn_of_zero_weights(clients: Ints, server_round: int, selection: Selection, weighting: str) -> None:
+    """Log a round in which all aggregated `clients` have the weight 0 in the selection."""
+    given = {"score": selection.scores, "method": selection.weights}.get(weighting)
+    if given is None or not clients.size or given[np.searchsorted(selection.clients, clients)].any():
+        return
+    alike = weighting == "score" or selection.normalise
+    LOGGER.warning(
+        "Round %d: the %s of all aggregated clients are 0; %s.",
+        server_round,
+        "scores" if weighting == "score" else "method's weights",
+        "their updates count equally" if alike else "their updates change nothing",
+    )
+
+
+def warn_of_few_updates(count: int, server_round: int, config: AggregationConfig) -> None:
+    """Log a round that has no update to aggregate, or fewer than the setting `aggregation` needs."""
+    if not count:
+        LOGGER.warning("Round %d: there is no update to aggregate; the model does not change.", server_round)
+    elif count < (least := config.least_updates):
+        LOGGER.warning(
+            "Round %d: only %d updates came back. With fewer than %d the 'aggregation' %s does not protect against"
+            " hostile clients ('krum-malicious' is %d). Set 'min-returned' to %d to skip such rounds.",
+            *(server_round, count, least, config.aggregation, config.krum_malicious, least),
+        )

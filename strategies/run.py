@@ -1,150 +1,190 @@
-"""Run in progress: the plan of a round, and all state that the next round and a checkpoint need."""
+"""Run in progress: all state that the next round and a checkpoint need, and the opening and the end of a round."""
 
+import time
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from fedsel_app.messages.instructions import TrainInstruction
+from fedsel_app.messages.instructions import LocalTestInstruction
 from fedsel_app.records.schema import RoundRecord
-from strategies.aggregation.server_state import ServerState
+from strategies.aggregation.calibration import next_statistics
+from strategies.aggregation.server_state import ServerState, Step
 from strategies.checkpoint import Arrays, BestModel, Stateful, gather, matching, scatter
-from strategies.method import ConfigT, SelectionMethod
-from strategies.participation.intermediate_round import IntermediateRound
+from strategies.method import ConfigT, SelectionMethod, evaluates, is_over, round_info
+from strategies.opened import Dispatch, OpenRound
 from strategies.participation.isp import ISP
 from strategies.participation.schedules import Participation
-from strategies.roster import RoundInfo, Selection
+from strategies.roster import Needs, Outcome, Roster
 from strategies.round.clients import ConnectedClients
-from strategies.round.federation import SentModel, Until
+from strategies.round.federation import Federation, sent_model
 from strategies.round.instructions import InstructionBuilder
-from strategies.round.probing import ClientProber, Probe
-from strategies.round.replies import ReplyCollector
-from strategies.run_context import RunContext
+from strategies.round.probing import ClientProber
+from strategies.round.replies.numbers import read_tests, tested_loss
+from strategies.round.replies.training import Replies, ReplyReader
+from strategies.round_record import record_client_tests, record_evaluation, record_training
+from strategies.run_context import Model, RunContext
 
-
-class RoundCount:
-    """Round count of a run: maps Flower rounds to the setting `rounds`, and finds the last Flower round.
-
-    Flower rounds are numbered from 1, also after a restart. A method may have rounds of its own, each with several
-    Flower rounds (`SelectionMethod.most_iterations` above 1). `rounds` then counts the method's rounds, the schedules
-    of the learning rate and of the budget follow them, and the model is evaluated at their ends.
-    """
-
-    def __init__(self, method: SelectionMethod[Any]) -> None:
-        rounds = method.context.run.rounds
-        self._method, self._rounds, self._eval_every = method, rounds, method.context.evaluation.eval_every
-        self._own = method.most_iterations(method.config) > 1
-        self.most = rounds * method.most_iterations(method.config)
-        """Largest number of Flower rounds of the run."""
-
-    def info(self, number: int) -> RoundInfo:
-        """Return the round info of Flower round `number`; the roster holds its clients."""
-        return RoundInfo(number, self._rounds, *(self._next() if self._own else ()))
-
-    def over(self, number: int) -> bool:
-        """True if the run is over after Flower round `number`."""
-        return number >= self.most or (self._own and self._next()[0] > self._rounds)
-
-    def evaluates(self, number: int) -> bool:
-        """True if the model is evaluated after Flower round `number`: every `eval-every` rounds, and after the last."""
-        if not self._own:
-            return number % self._eval_every == 0 or self.over(number)
-        following, iteration = self._next()
-        return self.over(number) or (iteration == 1 and (following - 1) % self._eval_every == 0)
-
-    def _next(self) -> tuple[int, int]:
-        return self._method.own_round(self._method.roster)
-
-
-@dataclass(frozen=True)
-class Plan:
-    """Plan of a round: the decisions of its first half, which the second half uses.
-
-    Attributes
-    ----------
-    instructions : client -> its train instruction, by ascending id
-    model : the model as it is sent to the clients
-    until : end of the wait for their replies
-    wanted : number of replies to aggregate, the first that arrive
-    intermediate : the search for the size of this cohort; None without a search
-    """
-
-    round_info: RoundInfo
-    probe: Probe
-    selection: Selection
-    instructions: dict[int, TrainInstruction]
-    model: SentModel
-    until: Until
-    wanted: int
-    intermediate: IntermediateRound | None
+Method = SelectionMethod[Any]
 
 
 class Run:
     """State of a run after its last finished round. `strategies.run_round` continues it.
 
+    It does not hold the method: each round is opened for one.
+
+    Parameters
+    ----------
+    roster : the method's roster, which the rounds write
+    needs : what the method needs to know
+
     Attributes
     ----------
-    parameters, buffers : float32 (N,) and (B,), the global model
+    model : the global model
+    policy : how many clients train in a round
     completed : rounds that were finished before this process continued the run
     ended : True after the last round
     record : record of the current round
-    started_s : start of the current round by this process's clock
     """
 
-    def __init__(self, method: SelectionMethod[Any]) -> None:
-        self.method, self.context = method, method.context
-        context, needs = method.context, method.needs(method.config)
+    def __init__(self, context: RunContext, roster: Roster, needs: Needs) -> None:
+        self.context, self.roster = context, roster
         answer_s = context.replies.round_deadline_s if context.links.measured else 0.0
         self.clients = ConnectedClients(context.run.clients, context.enrolment, answer_s=answer_s)
-        self.prober = ClientProber(self.clients, method.roster, needs, context)
-        self.participation = ISP(context) if context.participation.searches else Participation(context)
+        self.prober = ClientProber(self.clients, roster, needs, context)
+        self.policy = ISP(context) if context.participation.searches else Participation(context)
         self.server = ServerState(context)
         reports = needs.reports | self.server.solver.reports
         estimated = () if self.server.estimates is None else self.server.estimates
-        self.instructions = InstructionBuilder(context, method.roster, reports, estimated)
-        self.collector = ReplyCollector(context, method.roster, reports, self.server.solver.payloads)
-        self.rounds = RoundCount(method)
-        self.parameters, self.buffers = context.initial, context.buffers
-        self.best = BestModel(context.initial, context.buffers)
+        self.instructions = InstructionBuilder(context, roster, reports, estimated)
+        self.reader = ReplyReader(context, roster, reports, self.server.solver.payloads)
+        self.model = Model(context.initial, context.buffers)
+        self.best = BestModel(*self.model)
         self.completed, self.ended = 0, False
-        self.record, self.started_s = RoundRecord(0), 0.0
+        self.record = RoundRecord(0)
+
+    # The round --------------------------------------------------------------------------------------------------
+
+    def open(self, method: Method, federation: Federation, number: int) -> OpenRound | None:
+        """Open round `number`: enrol the clients of `federation`.
+
+        Returns None if the method has no round left for the connected clients. Then the run ends.
+        """
+        started_s = time.perf_counter()
+        label_count_bytes = self.prober.enrol(federation, number, wait=number == self.completed + 1)
+        if is_over(method, number - 1):
+            self.end()
+            return None
+        info, sent = round_info(method, number), sent_model(*self.model)
+        self.record = RoundRecord(number, info.method_round, info.iteration)
+        return OpenRound(
+            info=info,
+            method=method,
+            model=self.model,
+            sent=sent,
+            sent_to_train=self.server.solver.with_control(sent),
+            record=self.record,
+            started_s=started_s,
+            label_count_bytes=label_count_bytes,
+            clients=self.clients,
+            prober=self.prober,
+            instructions=self.instructions,
+            reader=self.reader,
+            server=self.server,
+        )
+
+    def learn(self, dispatch: Dispatch, replies: Replies, step: Step) -> None:
+        """Take the next model with its BatchNorm statistics, and update the roster, the method and the record."""
+        opened, selection, number = dispatch.opened, dispatch.selection, dispatch.opened.info.number
+        self.roster.record_round(
+            number, selection.clients, replies.clients, replies.losses, step.taken, failed=replies.broken
+        )
+        stepped = Model(step.parameters, self.model.buffers)
+        buffers, calibration_bytes = next_statistics(self.clients, replies, stepped, number, self.context)
+        self.model = Model(step.parameters, buffers)
+        opened.record.calibration_bytes += calibration_bytes
+        opened.method.learn(
+            Outcome(
+                opened.info,
+                selection,
+                opened.model.parameters,
+                replies.clients,
+                step.updates,
+                step.aggregate,
+                replies.losses,
+                replies.reports,
+                replies.failed,
+            )
+        )
+        record_training(dispatch, replies, step)
+
+    def close(self, opened: OpenRound) -> RoundRecord:
+        """Evaluate the model, and write the record. Then end the run, or save a checkpoint.
+
+        The model is evaluated every `eval-every` rounds and in the last, with `client-eval` also by all connected
+        clients. The run ends after its last round, or at the target.
+        """
+        method, record, context = opened.method, opened.record, self.context
+        if evaluates(method, record.round):
+            self._evaluate(record)
+            if context.evaluation.client_eval:
+                self._test_on_clients(record)
+        record.wall_s, record.epsilon = time.perf_counter() - opened.started_s, self.server.epsilon
+        context.recorder.round(record)
+        every = context.records.checkpoint_every
+        reached = context.evaluation.stop_at_target and (record.accuracy or 0.0) >= context.evaluation.target
+        if reached or is_over(method, record.round):
+            self.end()
+        elif every and record.round % every == 0:
+            context.recorder.checkpoint(self.snapshot(method))
+            self.instructions.last_checkpoint = record.round
+        return record
+
+    def _evaluate(self, record: RoundRecord) -> None:
+        """Evaluate the global model on the server's test set."""
+        if (result := self.context.evaluate(*self.model)) is not None:
+            record_evaluation(record, result)
+            self.best.offer(result.accuracy, *self.model)
+
+    def _test_on_clients(self, record: RoundRecord) -> None:
+        """Let all connected clients test the model on their own test parts. The policy learns their loss."""
+        tests = dict.fromkeys(self.clients.nodes, LocalTestInstruction(record.round))
+        answers = read_tests(self.clients.ask(tests, sent_model(*self.model)), record.round, self.context)
+        self.policy.observe(record.round + 1, *tested_loss(answers))
+        record_client_tests(record, answers, self.context.recorder)
 
     def end(self) -> None:
         """Write the summary and the models."""
-        self.ended, best = True, (self.best.parameters, self.best.buffers)
-        self.context.recorder.finish((self.parameters, self.buffers), best, self.method.roster.selections)
+        self.ended = True
+        best = self.best.parameters, self.best.buffers
+        self.context.recorder.finish(self.model, best, self.roster.selections)
 
-    def checkpoint(self) -> None:
-        """Save the run after the last finished round."""
-        self.context.recorder.checkpoint(self.snapshot())
-        self.instructions.last_checkpoint = self.record.round
+    # Checkpoints ------------------------------------------------------------------------------------------------
 
-    def snapshot(self) -> Arrays:
+    def snapshot(self, method: Method) -> Arrays:
         """Checkpoint of the run after its last finished round, as named arrays."""
         own = {"round": np.array(self.record.round), "key": np.array(self.instructions.key)}
-        return own | {"parameters": self.parameters, "buffers": self.buffers} | gather(self._parts())
+        return own | self.model._asdict() | gather(self._parts(method))
 
-    def restore(self, arrays: Mapping[str, NDArray[Any]]) -> None:
+    def restore(self, arrays: Mapping[str, NDArray[Any]], method: Method) -> None:
         """Load what `snapshot` returned. Raises ConfigError if it is from a different run."""
-        self.parameters = matching(arrays, "parameters", self.parameters)
-        self.buffers = matching(arrays, "buffers", self.buffers)
+        self.model = Model(*(matching(arrays, name, array) for name, array in self.model._asdict().items()))
         self.completed = self.instructions.last_checkpoint = int(matching(arrays, "round", np.array(0)))
         self.instructions.key = str(matching(arrays, "key", np.array(self.instructions.key)))
-        scatter(arrays, self._parts())
+        scatter(arrays, self._parts(method))
 
-    def _parts(self) -> dict[str, Stateful]:
+    def _parts(self, method: Method) -> dict[str, Stateful]:
         return {
-            "roster": self.method.roster,
+            "roster": self.roster,
             "best": self.best,
             "server": self.server,
-            "policy": self.participation,
+            "policy": self.policy,
             "enrolment": self.clients.enrolment,
             "probes": self.prober.reported_values,
-            "replies": self.collector.reported_values,
+            "replies": self.reader.reported_values,
             "links": self.context.links,
-            "method": self.method,
+            "method": method,
         }
 
 
@@ -158,4 +198,12 @@ class RunningMethod(SelectionMethod[ConfigT]):
 
     def __init__(self, context: RunContext) -> None:
         super().__init__(context)
-        self.run = Run(self)
+        self.run = Run(context, self.roster, self.needs(self.config))
+
+    def snapshot(self) -> Arrays:
+        """Checkpoint of the run after its last finished round, as named arrays."""
+        return self.run.snapshot(self)
+
+    def restore(self, arrays: Mapping[str, NDArray[Any]]) -> None:
+        """Load what `snapshot` returned. Raises ConfigError if it is from a different run."""
+        self.run.restore(arrays, self)

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -10,6 +11,13 @@ from fedsel_app.config import Settings, SharedSettings
 from fedsel_app.models.array_layout import LayerSlice
 from fedsel_app.network.links import Links
 from fedsel_app.records.run_folder import Recorder
+
+
+class Model(NamedTuple):
+    """Model: float32 parameters (N,), and BatchNorm statistics (B,), which are empty without BatchNorm."""
+
+    parameters: NDArray[np.float32]
+    buffers: NDArray[np.float32]
 
 
 @dataclass(frozen=True)

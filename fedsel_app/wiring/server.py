@@ -110,7 +110,7 @@ def make_strategy(config: AppConfig, folder: RunFolder) -> SelectionStrategy:
     threadpool_limits(1, user_api="blas")
     strategy = build(config.strategy, make_run_context(config, folder))
     if folder.saved is not None:
-        strategy.run.restore(folder.saved)
+        strategy.restore(folder.saved)
     return strategy
 
 

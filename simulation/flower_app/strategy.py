@@ -39,18 +39,19 @@ from fedsel_app.network.links import make_links
 from fedsel_app.network.reply_timeout import ReplyTimeout
 from fedsel_app.records.reading import check_client, read_rows
 from fedsel_app.records.run_folder import RunFolder, UnkeptRecords, describe
-from fedsel_app.records.schema import Row
+from fedsel_app.records.schema import RoundRecord, Row
 from fedsel_app.records.trackers import add_trackers
 from simulation.flower_app.client_metrics import mean_metrics, numbers
 from simulation.flower_app.settings import AppOptions, EvaluateFn, app_config, recorded
 from simulation.flower_app.transports import UserGrid, UserManager
 from simulation.flower_app.user_clients import UserClients
 from strategies.base import SelectionStrategy
+from strategies.method import most_rounds
 from strategies.round.federation import SentModel, sent_model
 from strategies.round.flower_manager import as_parameters
 from strategies.round.method_checks import build
 from strategies.run_context import Evaluation, RunContext
-from strategies.run_round import run_round
+from strategies.run_round import run_rounds
 
 FLOWER_LOGGER = logging.getLogger("flwr")
 FRUITLESS_ROUNDS = 3
@@ -208,25 +209,23 @@ class AppStrategy(Strategy):
 
     def _run_rounds(self, result: Result) -> None:
         """Run the remaining rounds, and keep the metrics of each."""
-        run, users = self._inner.run, self._clients
-        if not run.completed:
+        if not self._inner.run.completed:
             self._test_initial()
-        for number in range(run.completed + 1, run.rounds.most + 1):
-            if run.ended:
-                break
-            self._limited(partial(run_round, self._inner, users, number))
-            self._refuse_fruitless(number)
-            roster = self._inner.roster
-            accepted = {
-                client: users.metrics[client] for client in users.metrics if roster.last_returned[client] == number
-            }
-            if accepted:
-                means = mean_metrics(accepted, roster.examples, number)
-                means.pop(self._options.weighted_by_key, None)
-                result.train_metrics_clientapp[number] = means
-            if run.record.client_loss is not None:
-                score = {} if run.record.client_accuracy is None else {SCORE: run.record.client_accuracy}
-                result.evaluate_metrics_clientapp[number] = MetricRecord({"loss": run.record.client_loss, **score})
+        self._limited(partial(run_rounds, self._inner, self._clients, partial(self._keep_metrics, result)))
+
+    def _keep_metrics(self, result: Result, record: RoundRecord) -> None:
+        """Keep the clients' metrics of a round. Raises RuntimeError as `_refuse_fruitless` does."""
+        number, roster = record.round, self._inner.roster
+        self._refuse_fruitless(number)
+        metrics = self._clients.metrics
+        accepted = {client: metrics[client] for client in metrics if roster.last_returned[client] == number}
+        if accepted:
+            means = mean_metrics(accepted, roster.examples, number)
+            means.pop(self._options.weighted_by_key, None)
+            result.train_metrics_clientapp[number] = means
+        if record.client_loss is not None:
+            score = {} if record.client_accuracy is None else {SCORE: record.client_accuracy}
+            result.evaluate_metrics_clientapp[number] = MetricRecord({"loss": record.client_loss, **score})
 
     def _set_rounds(self, num_rounds: int) -> None:
         """Set the number of rounds. Raises ConfigError if another number was set before."""
@@ -266,6 +265,8 @@ class AppStrategy(Strategy):
         instructions: list[tuple[ClientProxy, FitIns]] = self._limited(
             lambda: self._inner.configure_fit(server_round, parameters, client_manager)
         )
+        if not instructions:
+            self._refuse_fruitless(self._inner.run.completed + server_round)
         return instructions
 
     def aggregate_fit(
@@ -273,6 +274,7 @@ class AppStrategy(Strategy):
     ) -> tuple[Parameters | None, dict[str, Scalar]]:
         """Aggregate the replies of the round."""
         flat, metrics = self._limited(lambda: self._inner.aggregate_fit(server_round, results, failures))
+        self._refuse_fruitless(self._inner.run.completed + server_round)
         return None if flat is None else as_parameters(self._users_model()), metrics
 
     def evaluate(self, server_round: int, parameters: Parameters) -> tuple[float, dict[str, Scalar]] | None:
@@ -284,24 +286,19 @@ class AppStrategy(Strategy):
     def configure_evaluate(
         self, server_round: int, parameters: Parameters, client_manager: ClientManager
     ) -> list[tuple[ClientProxy, EvaluateIns]]:
-        """With `client_eval`, let every client evaluate the model."""
-        instructions = self._inner.configure_evaluate(server_round, parameters, client_manager)
-        if not instructions:
-            self._refuse_fruitless(self._inner.run.completed + server_round)
-        return instructions
+        """No instruction: the round itself lets every client evaluate the model (`client_eval`)."""
+        return []
 
     def aggregate_evaluate(
         self, server_round: int, results: list[tuple[ClientProxy, EvaluateRes]], failures: TestFailures
     ) -> tuple[float | None, dict[str, Scalar]]:
-        """Means over the tests of the clients."""
-        found = self._inner.aggregate_evaluate(server_round, results, failures)
-        self._refuse_fruitless(self._inner.run.completed + server_round)
-        return found
+        """Nothing, because there are no instructions."""
+        return None, {}
 
     def _refuse_overrun(self, server_round: int) -> None:
         """Raise ConfigError if Flower's server has more rounds than the strategy's setting `rounds`."""
         run = self._inner.run
-        over = server_round > run.rounds.most and not run.completed
+        over = server_round > most_rounds(self._inner) and not run.completed
         if over and not run.context.evaluation.stop_at_target:
             raise ConfigError(
                 f"The {run.context.run.rounds} 'rounds' of the strategy are over, and the ServerConfig's num_rounds "
@@ -312,21 +309,18 @@ class AppStrategy(Strategy):
 
     def _users_model(self) -> SentModel:
         """The global model, as the user's arrays."""
-        run = self._inner.run
-        return self._clients.users_model(sent_model(run.parameters, run.buffers))
+        return self._clients.users_model(sent_model(*self._inner.run.model))
 
     def _refuse_fruitless(self, number: int) -> None:
         """Raise RuntimeError if the first rounds, or all rounds, brought no usable update."""
-        run = self._inner.run
-        if number < min(FRUITLESS_ROUNDS, run.rounds.most) or self._inner.roster.last_returned.any():
+        if number < min(FRUITLESS_ROUNDS, most_rounds(self._inner)) or self._inner.roster.last_returned.any():
             return
         reason = self._clients.last_failure or "no client was selected, or none was connected"
         raise RuntimeError(f"In {number} rounds no client brought a usable update. The last failure: {reason}")
 
     def _test_initial(self) -> tuple[float, dict[str, Scalar]] | None:
         """Test the initial model with the user's function."""
-        run = self._inner.run
-        self._test(run.parameters, run.buffers)
+        self._test(*self._inner.run.model)
         return self._tested
 
     def _test(self, parameters: NDArray[np.float32], buffers: NDArray[np.float32]) -> Evaluation | None:
@@ -344,7 +338,7 @@ def _resume(strategy: SelectionStrategy, folder: RunFolder) -> tuple[dict[str, i
     """Restore the strategy from the folder's checkpoint; return the nodes' numbers and the clients' examples."""
     if folder.saved is None:
         return {}, {}
-    strategy.run.restore(folder.saved)
+    strategy.restore(folder.saved)
     rows = read_rows(folder.path / "clients.jsonl", check_client)
     nodes = {str(node): client for client, node in enumerate(folder.saved["enrolment/owners"]) if node}
     return nodes, {row["client"]: row["examples"] for row in rows if "examples" in row}

@@ -155,7 +155,7 @@ class UserClients:
         if len({known.client < 0 for known in self.enrolments.values()}) > 1:
             LOGGER.warning(MIXED)
         client = self._numbers[message.node] if enrolment.client < 0 else enrolment.client
-        examples, known = enrolment.examples, self._run.method.roster.examples
+        examples, known = enrolment.examples, self._run.roster.examples
         if not examples and 0 <= client < known.size:
             # The client is recorded already, with a stand-in. The record of its enrolment follows with its examples.
             examples = known[client] = int(known[client]) or self._stand_in()
@@ -190,7 +190,7 @@ class UserClients:
         reported = self._examples > 0
         if not reported.any():
             return
-        roster, claimed = self._run.method.roster, self._examples.astype(np.float64)
+        roster, claimed = self._run.roster, self._examples.astype(np.float64)
         bounded = winsorised(claimed, self._config.reported_values.example_clip, claimed[reported])
         enrolled = roster.examples > 0
         roster.examples[enrolled & ~reported] = self._stand_in()

@@ -4,7 +4,6 @@ Calibration is from HeteRo-Select (Alg. 1, line 13). The average by examples equ
 ISP's candidates always use it.
 """
 
-import logging
 from collections.abc import Sequence
 from functools import partial
 
@@ -12,40 +11,37 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedsel_app.messages.instructions import CalibrateInstruction
-from fedsel_app.messages.reported_values import one_line
-from fedsel_app.wire.codec import WireError
-from strategies.roster import Floats, Ints
-from strategies.round import validation
+from strategies.roster import Floats
 from strategies.round.clients import ConnectedClients
-from strategies.round.federation import Reply, sent_model
-from strategies.round.replies import Replies
-from strategies.run_context import RunContext
-
-LOGGER = logging.getLogger("fedsel")
+from strategies.round.federation import sent_model
+from strategies.round.replies.arrays import read_statistics
+from strategies.round.replies.training import Replies
+from strategies.run_context import Model, RunContext
 
 
 def next_statistics(
     clients: ConnectedClients,
     replies: Replies,
-    parameters: NDArray[np.float32],
-    buffers: NDArray[np.float32],
+    model: Model,
     server_round: int,
     context: RunContext,
-    examples: Ints,
 ) -> tuple[NDArray[np.float32], int]:
-    """The new model's statistics by `calibration-form`, float32 (B,), and the bytes that they took, in both directions.
+    """The statistics of the new `model` by `calibration-form`, float32 (B,), and the bytes that they took, in both
+    directions. So far the model has the old statistics.
 
     Either the statistics of the `replies` are averaged, or the first `calibration-clients` of their clients run
-    mini-batches in train mode. Usually each runs `calibration-batches`, and the statistics are averaged by `examples`,
-    int64 (K,); if `aggregation` is not the mean, each statistic is the clients' median. With `calibration-form` =
-    sequential, one client after the other continues the same statistics: each runs all mini-batches of its examples,
+    mini-batches in train mode. Usually each runs `calibration-batches`, and the statistics are averaged by the
+    clients' examples; if `aggregation` is not the mean, each statistic is the clients' median. With `calibration-form`
+    = sequential, one client after the other continues the same statistics: each runs all mini-batches of its examples,
     until there are `calibration-batches` in total. The bytes include the statistics in the `replies`.
 
-    A client that fails is left out; if all fail, `buffers` do not change. A model without statistics costs nothing.
+    A client that fails is left out. If all fail, the statistics do not change. A model without any costs nothing.
     """
-    config, sent_bytes = context.calibration, buffers.nbytes * len(replies.statistics)
+    config, (parameters, buffers) = context.calibration, model
+    sent_bytes = buffers.nbytes * len(replies.statistics)
     if not buffers.size:
         return buffers, sent_bytes
+    examples = dict(zip(replies.clients.tolist(), replies.examples.tolist(), strict=True))
     ask = partial(_statistics, clients, parameters, server_round, context)
     client_bytes = parameters.nbytes + 2 * buffers.nbytes
     chosen = replies.clients[: config.calibration_clients or replies.clients.size].tolist()
@@ -54,7 +50,7 @@ def next_statistics(
     elif config.calibration_form == "sequential":
         left = config.calibration_batches
         for client in chosen:
-            batches = min(left, -(-int(examples[client]) // context.training.batch_size))
+            batches = min(left, -(-examples[client] // context.training.batch_size))
             if batches:
                 left, sent_bytes = left - batches, sent_bytes + client_bytes
                 for values in ask(buffers, [client], batches).values():
@@ -65,7 +61,7 @@ def next_statistics(
         sent_bytes += len(chosen) * client_bytes
     if found:
         robust = context.aggregation.aggregation != "mean"
-        buffers = average_statistics(list(found.values()), examples[list(found)].tolist(), robust=robust)
+        buffers = average_statistics(list(found.values()), [examples[client] for client in found], robust=robust)
     return buffers, sent_bytes
 
 
@@ -90,14 +86,7 @@ def _statistics(
     chosen: list[int],
     batches: int,
 ) -> dict[int, Floats]:
-    """Statistics of each `chosen` client, float64 (B,), after its `batches`. Invalid answers are logged."""
-    instruction, variances = CalibrateInstruction(server_round, batches), context.buffers > 0.0
-    found = {}
-    for client, reply in clients.ask(dict.fromkeys(chosen, instruction), sent_model(parameters, buffers)).items():
-        try:
-            if not isinstance(reply, Reply):
-                raise WireError(str(reply))
-            found[client] = validation.unpack_statistics(reply.tensors, variances)
-        except WireError as error:
-            LOGGER.warning("Round %d: client %d did not calibrate: %s", server_round, client, one_line(error))
-    return found
+    """Statistics of each `chosen` client, float64 (B,), after its `batches`."""
+    instruction = dict.fromkeys(chosen, CalibrateInstruction(server_round, batches))
+    answers = clients.ask(instruction, sent_model(parameters, buffers))
+    return read_statistics(answers, context.buffers > 0.0, server_round)

@@ -16,8 +16,8 @@ from strategies.aggregation.robust import Combined, combine
 from strategies.aggregation.server_optimizer import ServerOptimizer, aggregation_weights
 from strategies.aggregation.server_solver import ServerSolver
 from strategies.checkpoint import Stateful, gather, scatter
-from strategies.roster import Floats, Ints, Selection
-from strategies.round.replies import Replies
+from strategies.roster import Floats, Selection
+from strategies.round.replies.training import Replies
 from strategies.run_context import RunContext
 
 
@@ -55,8 +55,8 @@ class ServerState:
         refuse_statistics(context.privacy, context.buffers.size)
         self.privacy = Privacy(context.privacy, context.recorder.releases) if context.privacy.dp_clip_norm else None
 
-    def step(self, parameters: NDArray[np.float32], selection: Selection, replies: Replies, examples: Ints) -> Step:
-        """Weigh, aggregate and step the optimiser; the state changes. `examples` is int64 (K,), of all clients."""
+    def step(self, parameters: NDArray[np.float32], selection: Selection, replies: Replies) -> Step:
+        """Weigh, aggregate and step the optimiser; the state changes."""
         clients, updates = replies.clients, replies.updates
         if self.estimates is not None:
             updates = self.estimates.update(clients, updates, replies.failed)
@@ -64,7 +64,7 @@ class ServerState:
         weights = aggregation_weights(
             self._context.aggregation.weighting,
             selection.scores[place],
-            examples[clients].astype(np.float64),
+            replies.examples.astype(np.float64),
             None if selection.weights is None else selection.weights[place],
             normalise=selection.normalise,
         )
@@ -85,14 +85,12 @@ class ServerState:
         """Privacy loss epsilon so far; None without differential privacy."""
         return None if self.privacy is None else self.privacy.epsilon()
 
-    def preview_step(
-        self, parameters: NDArray[np.float32], selection: Selection, replies: Replies, examples: Ints
-    ) -> Step:
+    def preview_step(self, parameters: NDArray[np.float32], selection: Selection, replies: Replies) -> Step:
         """The step that `step` would return; the state does not change."""
         preview = copy.copy(self)
         preview.optimizer, preview.solver = copy.deepcopy(self.optimizer), copy.deepcopy(self.solver)
         preview.estimates, preview.entry_bounds = copy.copy(self.estimates), copy.deepcopy(self.entry_bounds)
-        return preview.step(parameters, selection, replies, examples)
+        return preview.step(parameters, selection, replies)
 
     def state(self) -> dict[str, NDArray[Any]]:
         """The states of all parts."""

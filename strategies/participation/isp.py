@@ -45,10 +45,10 @@ from numpy.typing import NDArray
 
 from fedsel_app.records.schema import SearchRecord
 from fedsel_app.seeds import Purpose, stream
-from strategies.participation.intermediate_round import IntermediateRound
+from strategies.opened import NOBODY, OpenRound
 from strategies.participation.schedules import Participation
-from strategies.roster import Ints, RoundInfo, Selection
-from strategies.round.replies import Replies
+from strategies.roster import Ints, Selection
+from strategies.round.replies.training import Replies
 from strategies.run_context import RunContext
 
 LOGGER = logging.getLogger("fedsel")
@@ -95,57 +95,62 @@ class ISP(Participation):
 
     Attributes
     ----------
-    count : number of clients that train until the next search
+    cohort : number of clients that train until the next search
     """
 
     def __init__(self, context: RunContext) -> None:
         super().__init__(context)
         self._config, self._loss_config = context.isp, context.search_loss
-        self.count = self._config.isp_first or context.run.cohort
-        self.aggregates = self._config.isp_intermediate == "aggregate"
+        self.cohort = self._config.isp_first or context.run.cohort
+        self._aggregates = self._config.isp_intermediate == "aggregate"
         self._found_before = False
         self._losses: dict[int, float] = {}
         """Round -> loss of the global model at its start."""
-        self._jury: Ints = np.zeros(0, np.int64)
+        self._jury = NOBODY
         """Clients that tested for the newest of these losses; none if it is from the surrogate set."""
 
-    def searches(self, round_info: RoundInfo) -> bool:
+    def searches(self, number: int) -> bool:
         """True in rounds that search (Algorithm 2): the first after the warm-up, then every `isp-interval` rounds."""
-        elapsed = round_info.number - 1 - self._config.isp_warmup_rounds
+        elapsed = number - 1 - self._config.isp_warmup_rounds
         return elapsed >= 0 and elapsed % self._config.isp_interval == 0
 
-    def cohort(self, round_info: RoundInfo, available: int) -> int:
-        """Number of clients that train in a round: all in the warm-up, a sample if the search itself is aggregated."""
-        if self._warms_up(round_info):
-            return available
-        return self._sample(available) if self.aggregates and self.searches(round_info) else self.count
+    def count(self, opened: OpenRound) -> int:
+        """Number of clients that train in a round: all in the warm-up, a sample if the search itself is aggregated.
 
-    def epochs(self, round_info: RoundInfo) -> int:
-        """Local epochs of a round; 0: those of the training settings."""
-        return self._config.isp_warmup_epochs if self._warms_up(round_info) else 0
+        In other rounds that search, an intermediate round comes first, whose updates are discarded.
+        """
+        number = opened.info.number
+        if self._context.surrogate is not None:
+            self.observe(number, *opened.loss(opened.model, NOBODY))
+        if number <= self._config.isp_warmup_rounds:
+            opened.local_epochs = self._config.isp_warmup_epochs
+            return opened.roster.ids.size
+        if self.searches(number):
+            opened.probe(opened.roster.ids)
+            if self._aggregates:
+                opened.statistics = True
+                return self._sample(opened.roster.ids.size)
+            if opened.roster.ids.size:
+                self._search(opened, opened.train(self._intermediate(opened)))
+        return self.cohort
+
+    def learn(self, opened: OpenRound, replies: Replies) -> None:
+        """Search among the updates of a round that is itself the intermediate round."""
+        if self._aggregates and self.searches(opened.info.number):
+            self._search(opened, replies)
 
     def _sample(self, available: int) -> int:
         """Number of the `available` clients that train for a search."""
         return max(math.ceil(round(self._config.isp_sample * available, 6)), 1)
 
-    def _warms_up(self, round_info: RoundInfo) -> bool:
-        return round_info.number <= self._config.isp_warmup_rounds
-
-    def before(self, intermediate: IntermediateRound) -> None:
-        """Train the intermediate round and search among its updates, unless this is the intermediate round itself."""
-        available = intermediate.method.roster.ids
-        if available.size and not self.aggregates:
-            count = self._sample(available.size)
-            key = self._context.run.seed, Purpose.PARTICIPATION, intermediate.round_info.number
-            selection = intermediate.draw(available, count, stream(*key, 0), stream(*key, 1))
-            if selection.clients.size < count == available.size:
-                selection = Selection(available, np.ones(count))
-            self._search(intermediate, intermediate.train(selection))
-
-    def after(self, intermediate: IntermediateRound, replies: Replies) -> None:
-        """Search among the updates of a round that is itself the intermediate round."""
-        if self.aggregates:
-            self._search(intermediate, replies)
+    def _intermediate(self, opened: OpenRound) -> Selection:
+        """The clients of the intermediate round."""
+        available, key = opened.roster.ids, (self._context.run.seed, Purpose.PARTICIPATION, opened.info.number)
+        count = self._sample(available.size)
+        selection = opened.draw(available, count, stream(*key, 0), stream(*key, 1))
+        if selection.clients.size < count == available.size:
+            return Selection(available, np.ones(count))
+        return selection
 
     def observe(self, server_round: int, loss: float, jury: Ints | None = None) -> None:
         """Keep the loss of the global model at the start of round `server_round`, if it is finite.
@@ -154,23 +159,23 @@ class ISP(Participation):
         """
         if math.isfinite(loss):
             self._losses[server_round] = loss
-        self._jury = np.zeros(0, np.int64) if jury is None else jury
+        self._jury = NOBODY if jury is None else jury
         oldest = server_round - self._loss_config.isp_window
         self._losses = {number: known for number, known in self._losses.items() if number > oldest}
 
-    def _search(self, intermediate: IntermediateRound, replies: Replies) -> None:
+    def _search(self, opened: OpenRound, replies: Replies) -> None:
         """Algorithm 3, or Eq. 6, over the updates of an intermediate round."""
-        config, clients, number = self._config, replies.clients, intermediate.round_info.number
+        config, clients, number = self._config, replies.clients, opened.info.number
         if not clients.size:
             LOGGER.warning("Round %d: no update arrived in the intermediate round; the cohort does not change.", number)
             return
-        global_loss = self._global_loss(intermediate, clients)
+        global_loss = self._global_loss(opened, clients)
         global_losses = [loss for _, loss in sorted(self._losses.items())] or [global_loss]
         subset_losses: dict[tuple[bytes, bytes], float] = {}
         means: list[float] = []
 
         def improvement(count: int) -> float:
-            means.append(self._expected_loss(intermediate, replies, count, subset_losses))
+            means.append(self._expected_loss(opened, replies, count, subset_losses))
             if self._loss_config.isp_smoothing_rule == "code":
                 return moving_average(global_losses, self._loss_config.isp_smoothing) - means[-1]
             return global_loss - moving_average([*global_losses, means[-1]], self._loss_config.isp_smoothing)
@@ -182,11 +187,11 @@ class ISP(Participation):
         else:
             found, improvements = first_improvement(counts, improvement)
         if found is not None or config.isp_if_none == "all":
-            reached = intermediate.method.roster.ids.size if found is None else found
+            reached = opened.roster.ids.size if found is None else found
             momentum = config.isp_momentum if self._found_before or config.isp_mix_first else 1.0
-            self.count, self._found_before = mixed(reached, self.count, momentum, config.isp_rounding), True
-        search = intermediate.record.search or SearchRecord()
-        intermediate.record.search = search | {
+            self.cohort, self._found_before = mixed(reached, self.cohort, momentum, config.isp_rounding), True
+        search = opened.record.search or SearchRecord()
+        opened.record.search = search | {
             "global_loss": global_loss,
             "tried": list(counts[: len(means)]),
             "losses": means,
@@ -194,20 +199,20 @@ class ISP(Participation):
             "found": found,
         }
 
-    def _global_loss(self, intermediate: IntermediateRound, trained: Ints) -> float:
+    def _global_loss(self, opened: OpenRound, trained: Ints) -> float:
         """Loss f(w) of the global model: the known one, otherwise that of the jury or of the `trained` clients."""
-        number, available = intermediate.round_info.number, intermediate.method.roster.ids
+        number, available = opened.info.number, opened.roster.ids
         same = self._loss_config.isp_jury == "same" and self._context.surrogate is None
         if number in self._losses and not (same and np.setdiff1d(self._jury, available).size):
             return self._losses[number]
         jury = available if same else trained
-        loss, tested = intermediate.loss(intermediate.parameters, intermediate.buffers, jury)
+        loss, tested = opened.loss(opened.model, jury)
         self.observe(number, loss, tested)
         return loss
 
     def _expected_loss(
         self,
-        intermediate: IntermediateRound,
+        opened: OpenRound,
         replies: Replies,
         count: int,
         subset_losses: dict[tuple[bytes, bytes], float],
@@ -215,17 +220,17 @@ class ISP(Participation):
         """Mean loss over `isp-draws` subsets of `count` clients (Algorithm 4). `subset_losses` caches losses of
         subsets.
         """
-        key = self._context.run.seed, Purpose.PARTICIPATION, intermediate.round_info.number
+        key = self._context.run.seed, Purpose.PARTICIPATION, opened.info.number
         total = 0.0
         for draw in range(self._config.isp_draws):
             # Streams 0 and 1 drew the clients that train; each subset uses two other streams.
             place = 2 + 2 * (count * self._config.isp_draws + draw)
-            selection = intermediate.draw(replies.clients, count, stream(*key, place), stream(*key, place + 1))
-            step, buffers = intermediate.preview_step(selection, replies)
-            subset = selection.clients.tobytes(), step.weights.tobytes()
+            selection = opened.draw(replies.clients, count, stream(*key, place), stream(*key, place + 1))
+            model, weights = opened.preview(selection, replies)
+            subset = selection.clients.tobytes(), weights.tobytes()
             if subset not in subset_losses:
                 jury = self._jury if self._loss_config.isp_jury == "same" else selection.clients
-                subset_losses[subset], _ = intermediate.loss(step.parameters, buffers, jury)
+                subset_losses[subset], _ = opened.loss(model, jury)
             total += subset_losses[subset]
         return total / self._config.isp_draws
 
@@ -233,11 +238,11 @@ class ISP(Participation):
         """The number of clients and the known global losses."""
         rounds: Ints = np.array(sorted(self._losses), np.int64)
         losses = np.array([self._losses[number] for number in rounds.tolist()])
-        counts = {"count": np.array(self.count), "found_before": np.array(self._found_before)}
+        counts = {"count": np.array(self.cohort), "found_before": np.array(self._found_before)}
         return counts | {"rounds": rounds, "losses": losses, "jury": self._jury}
 
     def load_state(self, state: dict[str, NDArray[Any]]) -> None:
         """Load a state that `state` returned."""
-        self.count, self._found_before = int(state["count"]), bool(state["found_before"])
+        self.cohort, self._found_before = int(state["count"]), bool(state["found_before"])
         self._jury = state["jury"].astype(np.int64)
         self._losses = dict(zip(state["rounds"].tolist(), state["losses"].tolist(), strict=True))

@@ -18,9 +18,9 @@ Deviations
 
 from fedsel_app.config import ParticipationConfig
 from strategies.checkpoint import Arrays
-from strategies.participation.intermediate_round import IntermediateRound
+from strategies.opened import OpenRound
 from strategies.roster import Ints, RoundInfo
-from strategies.round.replies import Replies
+from strategies.round.replies.training import Replies
 from strategies.run_context import RunContext
 
 FULL_FIRST = 10
@@ -56,41 +56,24 @@ def scheduled(config: ParticipationConfig, round_info: RoundInfo, cohort: int, c
 
 
 class Participation:
-    """Participation policy of a run: by a schedule. A policy that searches overrides the other functions.
+    """Participation policy of a run: how many clients train in a round, by a schedule.
 
-    It searches in an intermediate round: clients train and test candidate models, and no state of this is kept.
-
-    Attributes
-    ----------
-    aggregates : True if a round that searches is itself the intermediate round, and is aggregated
+    A policy that searches overrides the first three functions.
     """
-
-    aggregates = False
 
     def __init__(self, context: RunContext) -> None:
         self._context = context
 
-    def cohort(self, round_info: RoundInfo, available: int) -> int:
-        """Number of clients that train in a round in which `available` are connected; it may be larger.
+    def count(self, opened: OpenRound) -> int:
+        """Number of clients that train in a round. It may be larger than the number that is connected.
 
-        Called after `before`.
+        A policy may also set the round's `local_epochs` and `statistics`.
         """
         run = self._context.run
-        return scheduled(self._context.participation, round_info, run.cohort, run.clients)
+        return scheduled(self._context.participation, opened.info, run.cohort, run.clients)
 
-    def searches(self, round_info: RoundInfo) -> bool:
-        """True in rounds that search."""
-        return False
-
-    def epochs(self, round_info: RoundInfo) -> int:
-        """Local epochs of a round; 0: those of the training settings."""
-        return 0
-
-    def before(self, intermediate: IntermediateRound) -> None:
-        """Search before the cohort of the round is selected."""
-
-    def after(self, intermediate: IntermediateRound, replies: Replies) -> None:
-        """Learn from the replies of a round that searches."""
+    def learn(self, opened: OpenRound, replies: Replies) -> None:
+        """Learn from the replies of a round, before they are aggregated."""
 
     def observe(self, server_round: int, loss: float, jury: Ints | None = None) -> None:
         """Learn the loss of the global model at the start of round `server_round`.

@@ -2,14 +2,14 @@
 
 import logging
 import time
-from collections.abc import Iterable, Mapping, Set
+from collections.abc import Mapping, Set
 
 from fedsel_app.config import ConfigError, EnrolmentConfig
 from fedsel_app.messages.answers import EnrolAnswer
 from fedsel_app.messages.instructions import EnrolInstruction, Instruction
 from fedsel_app.messages.reported_values import one_line
-from strategies.round.enrolment import Enrolment
 from strategies.round.federation import Answer, Federation, Message, Reply, SentModel, Until
+from strategies.round.replies.enrolment import Enrolment
 
 LOGGER = logging.getLogger("fedsel")
 UNAVAILABLE = "Error: Node Unavailable"
@@ -135,23 +135,6 @@ class ConnectedClients:
     ) -> dict[int, Answer]:
         """Ask each of these clients; every client's answer, by ascending id."""
         messages = self.messages(instructions, model)
-        return self.by_client(self.federation.ask(messages, self._until if until is None else until).items())
-
-    def by_client(self, answers: Iterable[tuple[str, Answer]], server_round: int = 0) -> dict[int, Answer]:
-        """The answers by client id, ascending. If a client answered several times, only its first answer."""
-        found: dict[int, Answer] = {}
-        for node, answer in answers:
-            client = self.enrolment.client_of[node]
-            if client in found:
-                LOGGER.warning("Round %d: client %d replied again; only its first reply counts.", server_round, client)
-            else:
-                found[client] = answer
-        return dict(sorted(found.items()))
-
-
-def replies_among(answers: Mapping[int, Answer], server_round: int, failed: str) -> dict[int, Reply]:
-    """The answers that are replies. Each failure is logged: the client, `failed` (what failed), and the reason."""
-    for client, answer in answers.items():
-        if not isinstance(answer, Reply):
-            LOGGER.warning("Round %d: client %d %s: %s", server_round, client, failed, one_line(answer))
-    return {client: answer for client, answer in answers.items() if isinstance(answer, Reply)}
+        answers = self.federation.ask(messages, self._until if until is None else until)
+        client_of = self.enrolment.client_of
+        return dict(sorted((client_of[node], answer) for node, answer in answers.items()))

@@ -7,7 +7,7 @@ thread of its own. `instructed` gives it proxies that ask all clients at once, a
 import math
 import threading
 from collections.abc import Callable, Sequence, Set
-from typing import Any, TypeVar
+from typing import Any
 
 from flwr.common import (
     Code,
@@ -30,7 +30,6 @@ from strategies.round.federation import ALL, Answers, Federation, Message, NodeE
 
 OK = Status(Code.OK, "")
 MAX_THREADS = 128
-Ins = TypeVar("Ins", FitIns, EvaluateIns)
 
 
 class FlowerManager:
@@ -126,36 +125,23 @@ class AskedClient(ClientProxy):
         super().__init__(node)
         self._answers, self.arrived_s = answers, 0.0
 
-    def _reply(self) -> Reply:
+    def fit(self, ins: FitIns, timeout: float | None, group_id: int | None) -> FitRes:
+        """The client's reply to its train message. Raises NodeError without a reply."""
         answer = self._answers()[self.cid]
         if isinstance(answer, NodeError):
             raise answer
         self.arrived_s = answer.arrived_s
-        return answer
-
-    def fit(self, ins: FitIns, timeout: float | None, group_id: int | None) -> FitRes:
-        """The client's reply to its train message. Raises NodeError without a reply."""
-        reply = self._reply()
-        return FitRes(OK, Parameters(list(reply.tensors), "numpy.ndarray"), reply.examples, dict(reply.metrics))
-
-    def evaluate(self, ins: EvaluateIns, timeout: float | None, group_id: int | None) -> EvaluateRes:
-        """The client's reply to its evaluate message. Raises NodeError without a reply."""
-        reply = self._reply()
-        return EvaluateRes(OK, reply.loss, reply.examples, dict(reply.metrics))
+        return FitRes(OK, Parameters(list(answer.tensors), "numpy.ndarray"), answer.examples, dict(answer.metrics))
 
     def get_properties(self, ins: Any, timeout: float | None, group_id: int | None) -> Any:
         """Raise NotImplementedError: Flower's server does not call it on these proxies."""
         raise NotImplementedError
 
-    get_parameters = reconnect = get_properties
+    evaluate = get_parameters = reconnect = get_properties
 
 
-def instructed(
-    federation: Federation, messages: Sequence[Message], until: Until, kind: type[Ins]
-) -> list[tuple[ClientProxy, Ins]]:
-    """Messages in the form of `configure_fit` and `configure_evaluate`. The first proxy that is called asks all
-    clients.
-    """
+def instructed(federation: Federation, messages: Sequence[Message], until: Until) -> list[tuple[ClientProxy, FitIns]]:
+    """Messages in the form of `configure_fit`. The first proxy that is called asks all clients."""
     lock, answers = threading.Lock(), list[Answers]()
 
     def ask_once() -> Answers:
@@ -165,12 +151,12 @@ def instructed(
         return answers[0]
 
     return [
-        (AskedClient(message.node, ask_once), kind(as_parameters(message.model), message.instruction.to_config()))
+        (AskedClient(message.node, ask_once), FitIns(as_parameters(message.model), message.instruction.to_config()))
         for message in messages
     ]
 
 
-def replies_of(results: Sequence[tuple[ClientProxy, FitRes | EvaluateRes]]) -> list[tuple[str, Reply]]:
+def replies_of(results: Sequence[tuple[ClientProxy, FitRes]]) -> list[tuple[str, Reply]]:
     """Node and reply of each result of Flower's legacy server."""
     return [
         (proxy.cid, reply_of(result, proxy.arrived_s if isinstance(proxy, AskedClient) else 0.0))

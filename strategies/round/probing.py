@@ -1,23 +1,18 @@
 """Probing: before a round selects, it enrols new clients, measures losses and observes links."""
 
-import logging
 from dataclasses import dataclass
 
 import numpy as np
 
-from fedsel_app.config import ConfigError
 from fedsel_app.messages.instructions import ProbeInstruction
-from fedsel_app.messages.reported_values import one_line, winsorised
 from fedsel_app.network.links import FORWARD_STEPS
-from fedsel_app.records.schema import ClientRecord, EnrolmentRecord, Failure
-from fedsel_app.wire.codec import WireError
+from fedsel_app.records.schema import EnrolmentRecord, Failure
 from strategies.roster import Floats, Ints, Needs, Roster, RoundInfo
 from strategies.round.clients import SCALAR_BYTES, ConnectedClients
 from strategies.round.federation import Federation, SentModel, rounded_model
-from strategies.round.reported_values import PROBE, LastReported, probed_loss
+from strategies.round.replies.enrolment import take_examples, take_label_counts
+from strategies.round.replies.numbers import PROBE, LastReported, read_losses
 from strategies.run_context import RunContext
-
-LOGGER = logging.getLogger("fedsel")
 
 
 @dataclass(frozen=True)
@@ -60,50 +55,21 @@ class ClientProber:
             With `wait`, if label counts are needed and no client sends them; also as `ConnectedClients.enrol`.
         """
         roster, needs, context = self._roster, self._needs, self._context
-        if needs.label_counts and not roster.label_counts.size:
-            roster.label_counts = np.zeros((context.run.clients, context.classes), np.int64)
-        new: list[ClientRecord] = []
         answers = self._clients.enrol(federation, number, needs.label_counts, wait=wait)
-        for enrolled in answers:
-            client = enrolled.client
-            if not roster.examples[client]:
-                new.append(EnrolmentRecord(client, number, enrolled.examples))
-            roster.examples[client] = enrolled.examples
-        if answers:
-            self._bound_examples()
-        unsound: list[ConfigError] = []
-        clipped: list[str] = []
-        for enrolled in answers:
-            client = enrolled.client
-            if (counted := int(roster.examples[client])) < enrolled.examples:
-                clipped.append(f"client {client} says {enrolled.examples} and counts for {counted}")
-            if needs.label_counts:
-                try:
-                    roster.label_counts[client] = np.minimum(enrolled.counts(context.classes), counted)
-                except ConfigError as error:
-                    unsound.append(error)
-                    LOGGER.warning("Round %d: %s Its label counts are set to 0.", number, error)
-        if clipped:
-            LOGGER.warning(
-                "Round %d: 'example-clip' bounds the examples of clients (%d): %s",
-                *(number, len(clipped), one_line("; ".join(clipped))),
-            )
-        if wait and unsound and len(unsound) == len(answers):
-            raise unsound[0]
-        context.recorder.clients([*new, *self._clients.enrolment.identity_conflicts])
+        new: dict[int, EnrolmentRecord] = {}
+        for answer in answers:
+            if not roster.examples[answer.client]:
+                new.setdefault(answer.client, EnrolmentRecord(answer.client, number, answer.examples))
+        take_examples(answers, roster, number, context)
+        if needs.label_counts:
+            unsound = take_label_counts(answers, roster, number, context.classes)
+            if wait and unsound and len(unsound) == len(answers):
+                raise unsound[0]
+        context.recorder.clients([*new.values(), *self._clients.enrolment.identity_conflicts])
         self._clients.enrolment.identity_conflicts.clear()
         roster.available[:] = False
         roster.available[list(self._clients.nodes)] = True
         return len(new) * context.classes * SCALAR_BYTES if needs.label_counts else 0
-
-    def _bound_examples(self) -> None:
-        """Bound the clients' examples, and derive their local steps from these and the settings."""
-        roster, training = self._roster, self._context.training
-        claimed = roster.examples.astype(np.float64)
-        bounded = winsorised(claimed, self._context.reported_values.example_clip, claimed[claimed > 0.0])
-        roster.examples[:] = bounded.astype(np.int64)
-        enrolled = np.flatnonzero(roster.examples)
-        roster.local_steps[enrolled] = [training.steps(examples) for examples in roster.examples[enrolled].tolist()]
 
     def measure(self, round_info: RoundInfo, probed: Ints, model: SentModel, label_count_bytes: int) -> Probe:
         """Measure the losses of the `probed` and observe every link. `label_count_bytes` are part of the probe's bytes.
@@ -111,22 +77,17 @@ class ClientProber:
         A client that fails its probe is not available in this round.
         """
         roster, needs, context, links = self._roster, self._needs, self._context, self._context.links
-        losses = np.full(context.run.clients, np.nan)
-        failures: list[Failure] = []
         batches = context.evaluation.probe_batches if needs.probe_batches is None else needs.probe_batches
         # Links of the stress test depend on the losses, so the simulator measures all losses, without counting their
         # bytes.
         measured = roster.ids if links.needs_losses else probed
         instruction = ProbeInstruction(round_info.number, batches, needs.probe_test_part)
         model = rounded_model(model, context.evaluation.probe_bits)
-        for client, reply in self._clients.ask(dict.fromkeys(measured.tolist(), instruction), model).items():
-            try:
-                losses[client] = probed_loss(reply)
-            except WireError as error:
-                reason = one_line(error)
-                LOGGER.warning("Round %d: client %d failed its loss probe: %s", round_info.number, client, reason)
-                failures.append({"client": client, "reason": f"loss probe: {reason}"})
-                roster.available[client] = False
+        answers = self._clients.ask(dict.fromkeys(measured.tolist(), instruction), model)
+        known, failures = read_losses(answers, round_info.number)
+        losses = np.full(context.run.clients, np.nan)
+        losses[list(known)] = list(known.values())
+        roster.available[[failure["client"] for failure in failures]] = False
         losses = self.reported_values.bounded(PROBE, np.arange(losses.size), losses)
         roster.uplink_bits_per_s[:], roster.step_s[:] = links.observe(round_info.number, losses)
         losses[np.setdiff1d(measured, probed)] = np.nan

@@ -184,7 +184,7 @@ def _reply_order(tested: MethodUnderTest) -> None:
         for number in (1, 2, 3):
             run_whole_round(federation.method, clients, number)
         roster = {f"roster {name}": array for name, array in vars(federation.roster).items()}
-        ends.append({"model": federation.method.run.parameters} | roster | federation.method.state())
+        ends.append({"model": federation.method.run.model.parameters} | roster | federation.method.state())
     require_same(ends[0], ends[1], "the order of replies must make no difference.")
 
 

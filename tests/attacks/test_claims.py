@@ -22,7 +22,7 @@ from strategies.methods.random_selection import RandomSelection
 from strategies.roster import RoundInfo, Selection
 from strategies.round.budget import cohort_fractions
 from strategies.round.federation import Reply
-from strategies.round.reported_values import read_tests
+from strategies.round.replies.numbers import read_tests
 from strategies.testing.fakes import dense, make_context, make_roster, outcome
 from tests.support.contexts import context_of
 from tests.support.in_process import run_in_process
@@ -140,7 +140,7 @@ def test_effective_steps_are_the_servers_own(tmp_path, lie):
         return replace(reply, metrics=reply.metrics | {name.value: number for name, number in said.items()})
 
     lied, _ = run(tmp_path / "lied", lying, solver="fednova")
-    assert bits([lied.run.parameters]) == bits([honest.run.parameters])
+    assert bits([lied.run.model.parameters]) == bits([honest.run.model.parameters])
 
 
 def test_work_steps_are_bounded_by_the_settings(tmp_path):
@@ -175,21 +175,21 @@ def answer_of(loss=0.5, examples=10, accuracy=0.5):
 @pytest.mark.parametrize("accuracy", [1e299, 1.1, -1e10, True, float("nan"), "high", b"1"])
 def test_an_accuracy_that_cannot_be_is_left_out(accuracy):
     """Fall 16: 1e299 was averaged into `client_accuracy`."""
-    answers = read_tests({0: answer_of(), 1: answer_of(accuracy=accuracy)}, context_of())
+    answers = read_tests({0: answer_of(), 1: answer_of(accuracy=accuracy)}, 1, context_of())
     assert [answers[client].accuracy for client in (0, 1)] == [0.5, None]
 
 
 @pytest.mark.parametrize("loss", [float("nan"), float("inf"), 1e299, -1.0, True, [1.0], "low"])
 def test_a_test_loss_that_cannot_be_is_unknown_or_with_a_clip_as_bad_as_can_be(loss):
     answers = {client: answer_of() for client in range(3)} | {3: answer_of(loss=loss)}
-    assert np.isnan(read_tests(answers, context_of())[3].loss)
-    assert read_tests(answers, context_of(loss_clip=3.0))[3].loss == 1.5
+    assert np.isnan(read_tests(answers, 1, context_of())[3].loss)
+    assert read_tests(answers, 1, context_of(loss_clip=3.0))[3].loss == 1.5
 
 
 @pytest.mark.parametrize("examples", [10**9, 10**30, True, 2.5, [1], -3])
 def test_tested_examples_are_bounded(examples):
     answers = {client: answer_of() for client in range(3)} | {3: answer_of(examples=examples)}
-    assert read_tests(answers, context_of())[3].examples in (0, 100)
+    assert read_tests(answers, 1, context_of())[3].examples in (0, 100)
 
 
 def test_endless_texts_are_cut():

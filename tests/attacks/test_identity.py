@@ -31,8 +31,8 @@ from simulation.guard.command_lines import CONNECTION, SUPERNODE_MODULE, superno
 from simulation.guard.transport import free_ports
 from strategies.methods.random_selection import RandomSelection
 from strategies.round import clients as connected
-from strategies.round.enrolment import assign
 from strategies.round.flower_manager import FlowerManager
+from strategies.round.replies.enrolment import assign
 from tests.support.contexts import context_of
 from tests.support.in_process_grid import grid_of
 from tests.support.logs import logged
@@ -98,7 +98,7 @@ def test_a_partition_id_passes_on_only_without_keys_and_when_its_node_is_gone(ke
 def test_a_resumed_run_knows_the_nodes_that_it_had():
     strategy, _, _ = run_with(StubProxy(2, cid="late"), node_keys=True)
     resumed = RandomSelection(context_of(rounds=2 * ROUNDS, node_keys=True))
-    resumed.run.restore(strategy.run.snapshot())
+    resumed.restore(strategy.snapshot())
     nodes = [*trio(), StubProxy(0, sends_its_update, cid="impostor")]
     run_rounds(resumed, manager_of(nodes), ROUNDS)
     assert [asked(node).count("fit") for node in nodes] == [ROUNDS] * 3 + [0]
@@ -107,7 +107,7 @@ def test_a_resumed_run_knows_the_nodes_that_it_had():
 def test_a_resumed_run_that_meets_another_superlink_enrols_anew():
     strategy, _, _ = run_with(StubProxy(2, cid="late"), node_keys=True)
     resumed = RandomSelection(context_of(rounds=2 * ROUNDS, node_keys=True))
-    resumed.run.restore(strategy.run.snapshot())
+    resumed.restore(strategy.snapshot())
     nodes = [StubProxy(client, sends_its_update, cid=f"new {client}") for client in range(3)]
     run_rounds(resumed, manager_of(nodes), ROUNDS)
     assert [asked(node).count("fit") for node in nodes] == [ROUNDS] * 3

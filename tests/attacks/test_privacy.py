@@ -50,7 +50,7 @@ def kill(monkeypatch, owner, name, call, *, after=False):
 # Where the process is killed -> releases of 6 rounds with a checkpoint every 2, counted by hand, and models that left.
 KILLS = {
     "before the selection of round 5": ((RandomSelection, "select", 5), {}, 6, 6),
-    "after round 5 was sent": ((run_round, "complete_round", 5), {}, 6, 6),
+    "after round 5 was sent": ((run_round, "aggregate", 5), {}, 6, 6),
     "after the aggregation of round 5, before it counts": ((ReleaseFile, "add", 5), {}, 6, 6),
     "after round 5 was counted": ((ReleaseFile, "add", 5), {"after": True}, 7, 6),
     "before the record of round 5": ((RunFolder, "round", 5), {}, 7, 6),

@@ -139,7 +139,7 @@ def test_the_next_instruction_says_what_was_taken_also_after_a_restart(rule):
     ins = [given for kind, given in proxies[4].asked if kind == "fit"][1]
     assert read_instruction(ins.config, "train").taken == row.get("taken", [1.0] * 10)[4]
     resumed = RandomSelection(replace(strategy.context, recorder=None))
-    resumed.run.restore(strategy.run.snapshot())
+    resumed.restore(strategy.snapshot())
     assert resumed.roster.taken.tolist() == strategy.roster.taken.tolist()
     assert (strategy.roster.taken[4] < 0.03) == (rule != "mean")
 

@@ -18,7 +18,7 @@ from fedsel_app.wire.codec import Update, add_weighted
 from simulation.laboratory.bench.codec import SIZE, drawn, fastest
 from strategies.aggregation.server_state import ServerState
 from strategies.roster import Selection
-from strategies.round.replies import Decoded, Replies
+from strategies.round.replies.training import Decoded, Replies
 from strategies.testing.fakes import make_context
 
 COHORT = 10
@@ -45,10 +45,10 @@ def measure(size: int, density: float, repeats: int) -> dict[str, Any]:
     ids, ones = np.arange(COHORT), np.ones(COHORT)
     server = ServerState(make_context(Settings(), clients=COHORT, cohort=COHORT, size=size))
     answer = TrainAnswer(1.0, 1.0)
-    replies = Replies(ids, tuple(Decoded(answer, (update,), 0, None) for update in updates), (), [])
+    replies = Replies(ids, tuple(Decoded(answer, (update,), 0, None) for update in updates), ids + 1, (), [])
     parameters, selection = np.zeros(size, np.float32), Selection(ids, ones)
     sum_s, _ = fastest(repeats, total)
-    step_s, _ = fastest(repeats, lambda: server.step(parameters, selection, replies, ids + 1))
+    step_s, _ = fastest(repeats, lambda: server.step(parameters, selection, replies))
     # A copy reads one half of the bytes and writes the other.
     source = np.zeros(touched_bytes(size, updates) // 2, np.uint8)
     target = np.zeros_like(source)

@@ -70,7 +70,7 @@ def test_a_sensible_cell_runs(tmp_path, method, compressor, solver):
     plain = {"server_optimizer": "mean"} if solver == "feddyn" else {}
     strategy, rows = run_in_process(tmp_path / "run", device="cpu", **small, **axes, **plain, **QUICK.get(method, {}))
     assert [row["round"] for row in rows] == [1, 2]
-    assert np.isfinite(strategy.run.parameters).all()
+    assert np.isfinite(strategy.run.model.parameters).all()
     payloads = 2 if solver == "scaffold" else 1
     for row in rows:
         assert row["failures"] == []

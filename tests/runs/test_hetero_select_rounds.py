@@ -146,4 +146,4 @@ def test_each_round_is_that_of_the_authors_algorithm(tmp_path, preset, score_ada
         np.testing.assert_allclose(row["scores"], score, atol=1e-5)
         np.testing.assert_allclose(row["kept_fractions"], kept, atol=1e-5)
     last = expected[-1][2]
-    assert np.linalg.norm(strategy.run.parameters - last) < 1e-5 * np.linalg.norm(last - first)
+    assert np.linalg.norm(strategy.run.model.parameters - last) < 1e-5 * np.linalg.norm(last - first)

@@ -91,7 +91,7 @@ def test_searches_leave_no_trace_in_clients_server_or_method(tmp_path, surrogate
     searched, rows, state = run(tmp_path / "a", **settings, **policy)
     plain, plain_rows, plain_state = run(tmp_path / "b", **settings)
     assert all("search" in row for row in rows)
-    assert searched.run.parameters.tobytes() == plain.run.parameters.tobytes()
+    assert searched.run.model.parameters.tobytes() == plain.run.model.parameters.tobytes()
     assert state == plain_state
     assert bool(state)
     for name in ("selected", "weights", "scores", "fit_losses", "accuracy", "loss"):

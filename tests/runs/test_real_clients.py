@@ -40,7 +40,7 @@ def test_real_clients_learn_and_repeat_themselves(tmp_path, strategy):
     first, rows = quick(tmp_path / "a", strategy=strategy)
     second, again = quick(tmp_path / "b", cid_of=lambda client: f"node-{97 * client % 7}", strategy=strategy)
     assert json.dumps(without_wall(rows)) == json.dumps(without_wall(again))
-    assert first.run.parameters.tobytes() == second.run.parameters.tobytes()
+    assert first.run.model.parameters.tobytes() == second.run.model.parameters.tobytes()
     assert [row["client_updates"] for row in rows] == [2, 2, 2]
     assert rows[-1]["accuracy"] > 0.4
     # 64 inputs, 10 classes and their biases; dense in the first round, then 0.2 of it on average.
@@ -61,7 +61,7 @@ def test_real_batchnorm_statistics_are_calibrated(tmp_path):
     # 64 weights, 64 biases of the normalisation and 650 of the layer after; 64 means and 64 variances.
     assert strategy.context.initial.size == 778
     assert strategy.context.buffers.size == 128
-    buffers = strategy.run.buffers
+    buffers = strategy.run.model.buffers
     assert np.isfinite(buffers).all()
     # The first pixel of a digit is always blank: its running variance shrinks by 0.9 with each of 2 * 3 batches.
     assert buffers[64] == pytest.approx(0.9**6)

@@ -150,7 +150,7 @@ def test_fednova_costs_one_number_each_and_equals_fedavg_at_equal_steps(tmp_path
     plain, bare = run(tmp_path / "plain", solver="sgd")
     assert [row["probe_bytes"] for row in rows] == [3 * 8] * 2
     assert [row["uplink_bytes"] for row in rows] == [row["uplink_bytes"] for row in bare]
-    np.testing.assert_allclose(nova.run.parameters, plain.run.parameters, atol=1e-6)
+    np.testing.assert_allclose(nova.run.model.parameters, plain.run.model.parameters, atol=1e-6)
 
 
 def test_fednova_weighs_unequal_epochs_down(tmp_path):

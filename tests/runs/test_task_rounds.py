@@ -65,7 +65,7 @@ def test_a_multi_label_run_learns_and_reports_its_metrics(tmp_path):
 def test_a_regression_run_finds_the_line(tmp_path, strategy):
     settings = SMALL | LINE | {"strategy": strategy, "rounds": 5, "local_steps": 40, "client_eval": True}
     method, rows = run_in_process(tmp_path / "run", **settings)
-    np.testing.assert_allclose(method.run.parameters, [2, -3], atol=0.1)
+    np.testing.assert_allclose(method.run.model.parameters, [2, -3], atol=0.1)
     assert rows[-1]["loss"] < 0.02
     # FedCVR-Bolt's Table 1 averages the clients' own test errors; theirs are of the same line.
     assert 0 < rows[-1]["client_loss"] < 0.02

@@ -7,7 +7,7 @@ from itertools import permutations
 
 import numpy as np
 import pytest
-from flwr.common import ndarrays_to_parameters
+from flwr.common import EvaluateRes, ndarrays_to_parameters
 
 from fedsel_app.config import NetworkConfig, TrainingConfig
 from fedsel_app.messages.answers import EnrolAnswer
@@ -18,7 +18,9 @@ from strategies.methods.random_selection import RandomSelection
 from strategies.roster import Needs
 from strategies.testing.fakes import dense
 from tests.support.contexts import SIZE, context_of
+from tests.support.logs import logged
 from tests.support.proxies import (
+    OK,
     StubProxy,
     fit_reply,
     manager_of,
@@ -229,6 +231,31 @@ def test_the_method_absorbs_the_round_as_it_was():
     assert first.failed.tolist() == [1]
     assert first.updates == (update_of(0), update_of(2))
     np.testing.assert_allclose(final, 2.5 * first.aggregate, rtol=1e-6)
+
+
+def test_clients_test_the_model_within_the_round_under_flowers_server_too():
+    strategy = RandomSelection(context_of(client_eval=True))
+    proxies = trio(accuracy=0.5)
+    rows, _ = run_rounds(strategy, manager_of(proxies), 1)
+    again = [(proxy, EvaluateRes(OK, 0.25, 10, {"accuracy": 1.0})) for proxy in proxies] * 2
+    with logged() as log:
+        assert strategy.aggregate_evaluate(1, again, []) == (None, {})
+    assert log() == ""
+    assert [row["client_accuracy"] for row in rows] == [0.5]
+    assert [len([kind for kind, _ in proxy.asked if kind == "evaluate"]) for proxy in proxies] == [1, 1, 1]
+    assert strategy.context.recorder.finished == 1
+
+
+def test_a_client_that_replies_twice_is_named_with_the_round_and_its_first_reply_counts():
+    strategy, manager = RandomSelection(context_of(rounds=2)), manager_of(trio())
+    run_rounds(strategy, manager, 1)
+    instructed = strategy.configure_fit(2, None, manager)
+    results = [(proxy, proxy.fit(ins, None, None)) for proxy, ins in instructed]
+    twice = (instructed[1][0], results[2][1])
+    with logged() as log:
+        strategy.aggregate_fit(2, [*results, twice], [])
+    assert log() == "Round 2: client 1 replied again; only its first reply counts.\n"
+    assert strategy.context.recorder.rows[1]["aggregated"] == [0, 1, 2]
 
 
 def test_compressor_none_sends_everything_in_every_round():

@@ -4,7 +4,11 @@ import pytest
 
 from fedsel_app.messages.instructions import TrainInstruction
 from strategies.base import SelectionStrategy
+from strategies.method import most_rounds
 from strategies.roster import Selection
+from strategies.round.flower_manager import FlowerManager
+from strategies.run_round import run_round
+from strategies.run_round import run_rounds as run_federation
 from tests.support.contexts import context_of
 from tests.support.proxies import StubProxy, manager_of, sends_its_update, trio
 from tests.support.rounds import run_rounds
@@ -42,13 +46,13 @@ class Iterated(SelectionStrategy):
 
 def run(proxies, **settings):
     strategy = Iterated(context_of(rounds=3, **settings))
-    return strategy, *run_rounds(strategy, manager_of(proxies), strategy.run.rounds.most)
+    return strategy, *run_rounds(strategy, manager_of(proxies), most_rounds(strategy))
 
 
 def test_rounds_and_the_learning_rate_count_the_methods_own():
     proxies = trio()
     strategy, rows, _ = run(proxies, lr=0.4, lr_decay=0.0, lr_step_rounds=1)
-    assert strategy.run.rounds.most == 9
+    assert most_rounds(strategy) == 9
     assert [row["round"] for row in rows] == [1, 2, 3, 4, 5, 6]
     assert [row["method_round"] for row in rows] == [1, 1, 2, 3, 3, 3]
     assert [row["iteration"] for row in rows] == [1, 2, 1, 1, 2, 3]
@@ -84,12 +88,35 @@ def test_the_run_ends_untrained_where_the_last_round_cannot_go_on():
     assert strategy.context.recorder.finished == 1
 
 
+def test_a_run_that_ends_before_a_round_has_no_record_of_it():
+    ends = []
+    for whole in (False, True):
+        proxies = trio()
+        strategy, manager = Iterated(context_of(rounds=3)), manager_of(proxies)
+        federation, records = FlowerManager(manager), []
+
+        def leaves(record, proxies=proxies, manager=manager, records=records):
+            records.append(record and record.round)
+            if records == [1, 2, 3, 4]:
+                manager.unregister(proxies[2])
+
+        if whole:
+            run_federation(strategy, federation, leaves)
+        else:
+            for number in range(1, 6):
+                leaves(run_round(strategy, federation, number))
+        assert strategy.run.ended
+        assert strategy.context.recorder.finished == 1
+        ends.append(records)
+    assert ends == [[1, 2, 3, 4, None], [1, 2, 3, 4]]
+
+
 def test_a_resumed_run_goes_on_within_the_methods_round():
     whole = Iterated(context_of(rounds=3, checkpoint_every=1))
     rows, _ = run_rounds(whole, manager_of(trio()), 5)
     resumed = Iterated(context_of(rounds=3, checkpoint_every=1))
-    resumed.run.restore(whole.context.recorder.saved)
+    resumed.restore(whole.context.recorder.saved)
     assert resumed.run.completed == 5
-    rows, _ = run_rounds(resumed, manager_of(trio()), resumed.run.rounds.most - resumed.run.completed)
+    rows, _ = run_rounds(resumed, manager_of(trio()), most_rounds(resumed) - resumed.run.completed)
     assert [(row["round"], row["method_round"], row["iteration"]) for row in rows] == [(6, 3, 3)]
     assert resumed.context.recorder.finished == 1

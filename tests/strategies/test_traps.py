@@ -90,20 +90,21 @@ def test_no_method_reads_the_servers_test_results(name):
     for said in (Evaluation(0.1, 0.9), Evaluation(1e9, 0.0)):
         federation = MethodUnderTest(STRATEGIES[name], AT_ONCE.get(name, {})).federation()
         method = federation.method
-        method.context = replace(method.context, evaluate=lambda parameters, buffers, said=said: said)
+        context = replace(method.context, evaluate=lambda parameters, buffers, said=said: said)
+        method.context = method.run.context = context
         clients, selected = FakeClients(federation, range(method.context.run.clients)), []
         for number in range(1, 6):
             record = run_round(method, clients, number)
             selected.append(record.selected)
             assert (record.loss, record.accuracy) == (said.loss, said.accuracy)
-        ends.append((selected, {"model": method.run.parameters} | copied(method.state())))
+        ends.append((selected, {"model": method.run.model.parameters} | copied(method.state())))
     assert ends[0][0] == ends[1][0]
     require_same(ends[0][1], ends[1][1], "The server's test results must make no difference.")
 
 
 def test_only_the_round_evaluates():
     texts = {path.name: path.read_text(encoding="utf-8") for path in (ROOT / "strategies").rglob("*.py")}
-    assert [name for name, text in texts.items() if re.search(r"context\s*\.\s*evaluate\b", text)] == ["run_round.py"]
+    assert [name for name, text in texts.items() if re.search(r"context\s*\.\s*evaluate\b", text)] == ["run.py"]
 
 
 def test_average_linkage_reads_distances_and_wards_their_rows():

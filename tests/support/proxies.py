@@ -30,7 +30,7 @@ from fedsel_app.messages.instructions import TrainInstruction
 from fedsel_app.messages.scalars import Config
 from fedsel_app.wire.codec import Update, encode
 from strategies.roster import Roster
-from strategies.round.replies import ReplyCollector
+from strategies.round.replies.training import ReplyReader
 from strategies.testing.fake_federation import FakeFederation
 from strategies.testing.fakes import make_context
 from tests.support.contexts import SIZE
@@ -59,9 +59,11 @@ def decoded(replies, asked, server_round, size, reports=(), **settings):
     context = make_context(
         Settings(), clients=int(max(asked)) + 1, cohort=1, size=size, **{"max_update_norm": 0.0} | settings
     )
-    collector = ReplyCollector(context, Roster(context.run.clients), reports, 1)
+    roster = Roster(context.run.clients)
+    roster.examples[:] = 10
+    reader = ReplyReader(context, roster, reports, 1)
     instruction = TrainInstruction(server_round, "run", 0.1, 1.0, 1.0, False)
-    return collector.decode(replies, dict.fromkeys(map(int, asked), instruction))
+    return reader.decode(replies, dict.fromkeys(map(int, asked), instruction))
 
 
 def evaluated(loss: float, examples: int, accuracy: float | None = None) -> EvaluateRes:

@@ -9,6 +9,7 @@ from fedsel_app.messages.instructions import CalibrateInstruction
 from strategies.aggregation.calibration import next_statistics
 from strategies.round.clients import ConnectedClients
 from strategies.round.flower_manager import FlowerManager
+from strategies.run_context import Model
 from tests.support.contexts import context_of
 from tests.support.proxies import StubProxy, fit_reply, manager_of
 
@@ -26,9 +27,9 @@ def calibrate(replies, trained, examples=(), initial=BUFFERS, **settings):
     clients = ConnectedClients(len(proxies), EnrolmentConfig())
     clients.enrol(FlowerManager(manager_of(proxies)), wait=True)
     context = context_of(buffers=initial, **settings)
-    examples = np.array(examples or [70] * len(replies))
-    replies = SimpleNamespace(clients=np.array(trained), statistics=())
-    return proxies, *next_statistics(clients, replies, PARAMETERS, initial, 4, context, examples)
+    examples = np.array(examples or [70] * len(replies))[trained]
+    replies = SimpleNamespace(clients=np.array(trained), examples=examples, statistics=())
+    return proxies, *next_statistics(clients, replies, Model(PARAMETERS, initial), 4, context)
 
 
 def asked(proxy):

@@ -53,7 +53,7 @@ def step(state, context, values, *, preview=False):
     clients = np.arange(len(values))
     replies = decoded({c: reply_of(update_reply(dense(v), c, 1)) for c, v in enumerate(values)}, clients, 1, 4)
     take = state.preview_step if preview else state.step
-    return take(context.initial, Selection(clients), replies, np.full(6, 10)).aggregate
+    return take(context.initial, Selection(clients), replies).aggregate
 
 
 def test_the_server_bounds_entries_and_remembers_them():

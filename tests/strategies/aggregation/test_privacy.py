@@ -82,12 +82,12 @@ def test_the_server_accounts_only_what_it_releases():
     context = make_context(Settings(), size=4, dp_clip_norm=1.0, weighting="uniform")
     state = ServerState(context)
     asked = np.array([0, 1])
-    selection, examples = Selection(asked, np.ones(2)), np.full(6, 10)
+    selection = Selection(asked, np.ones(2))
     nothing = decoded({}, asked, 1, 4)
-    state.step(context.initial, selection, nothing, examples)
+    state.step(context.initial, selection, nothing)
     assert state.epsilon == 0.0
     came = decoded({0: reply_of(update_reply(dense([9.0] * 4), 0, 1))}, asked, 1, 4)
-    state.step(context.initial, selection, came, examples)
+    state.step(context.initial, selection, came)
     assert state.epsilon > 0.0
     assert context.recorder.releases.count == 1
     assert state.state()["privacy/releases"] == 1

@@ -10,7 +10,6 @@ from fedsel_app.config import EvaluationConfig
 from fedsel_app.messages.instructions import TrainInstruction
 from strategies.methods.random_selection import RandomSelection
 from strategies.participation.isp import ISP
-from strategies.roster import RoundInfo
 from tests.support.contexts import Rows
 from tests.support.isp_ring import CLIENTS, MODEL_BYTES, own_direction, ring, setup_for
 from tests.support.proxies import StubProxy, evaluated, manager_of
@@ -149,7 +148,7 @@ def test_a_known_loss_is_taken_over_as_long_as_its_jury_is_there(leaves):
     manager = manager_of(judges)
     context = setup_for(isp_draws=1, rounds=2, isp_interval=1)
     strategy = RandomSelection(replace(context, evaluation=EvaluationConfig(client_eval=True)))
-    observe, after_first, before = strategy.run.participation.observe, [], []
+    observe, after_first, before = strategy.run.policy.observe, [], []
 
     def after_evaluation(server_round, loss, jury=None):
         observe(server_round, loss, jury)
@@ -159,7 +158,7 @@ def test_a_known_loss_is_taken_over_as_long_as_its_jury_is_there(leaves):
             if leaves:
                 manager.unregister(judges[7])
 
-    strategy.run.participation.observe = after_evaluation
+    strategy.run.policy.observe = after_evaluation
     rows, _ = run_rounds(strategy, manager, 2)
     there = range(CLIENTS - leaves)
     assert rows[1]["search"]["global_loss"] == pytest.approx(jury_loss(there, after_first[0]))
@@ -239,7 +238,7 @@ def test_a_client_whose_statistics_are_unsound_is_left_out(bad):
 
 def test_in_the_warm_up_all_clients_train_more_epochs_and_the_searches_come_after():
     policy = ISP(setup_for(ring(), isp_interval=3, isp_warmup_rounds=2))
-    assert [number for number in range(1, 10) if policy.searches(RoundInfo(number, 9))] == [3, 6, 9]
+    assert [number for number in range(1, 10) if policy.searches(number)] == [3, 6, 9]
     context = setup_for(
         lambda w, _: -float(w.sum()), rounds=4, isp_smoothing=1.0, isp_warmup_rounds=2, isp_warmup_epochs=3
     )
@@ -257,7 +256,7 @@ def test_a_search_that_finds_nothing_leaves_the_next_one_the_first():
     proxies = [StubProxy(client, own_direction(0.1)) for client in range(CLIENTS)]
     strategy = RandomSelection(context)
     run_rounds(strategy, manager_of(proxies), 1)
-    assert (strategy.run.participation.count, bool(strategy.run.participation.state()["found_before"])) == (7, False)
+    assert (strategy.run.policy.cohort, bool(strategy.run.policy.state()["found_before"])) == (7, False)
 
 
 @pytest.mark.parametrize("rule", ["text", "code"])
@@ -277,7 +276,7 @@ def test_a_restored_run_searches_on_as_if_it_had_never_stopped(rule):
     first = started()
     run_rounds(first, clients(), 3)
     second = started()
-    second.run.restore(first.context.recorder.saved)
+    second.restore(first.context.recorder.saved)
     rest, again = run_rounds(second, clients(), 3)
     assert [row["cohort"] for row in rest] == [row["cohort"] for row in rows[3:]]
     assert [row.get("search") for row in without_wall(rest)] == [row.get("search") for row in without_wall(rows[3:])]

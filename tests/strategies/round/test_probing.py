@@ -34,7 +34,7 @@ def test_a_probe_of_the_test_parts_says_so_and_takes_their_time(loss, forward):
 def test_a_probe_sends_the_model_in_few_bits(bits, levels):
     """The norm 4 and the nearest levels of 4 values: of 127 in a byte each, or of 7 in half a byte each."""
     strategy = HeteroSelect(context_of(HeteroSelectConfig(), probe_bits=bits))
-    strategy.run.parameters[:] = [4.0, -2.0 if bits == 8 else 2.0, 0.0, 0.03]
+    strategy.run.model.parameters[:] = [4.0, -2.0 if bits == 8 else 2.0, 0.0, 0.03]
     proxies = [StubProxy(client, sends_its_update) for client in range(3)]
     [row], _ = run_round(strategy, proxies)
     for proxy in proxies:
@@ -47,10 +47,10 @@ def test_a_probe_sends_the_model_in_few_bits(bits, levels):
 
 def test_a_model_that_is_not_finite_is_sent_as_it_is_for_the_clients_to_refuse():
     strategy = HeteroSelect(context_of(HeteroSelectConfig(), rounds=1, probe_bits=8))
-    strategy.run.parameters[1] = np.inf
+    strategy.run.model.parameters[1] = np.inf
     proxies = [StubProxy(client, loss=ValueError("the global model diverged")) for client in range(3)]
     [row], _ = run_round(strategy, proxies)
     for proxy in proxies:
         [ins] = [ins for kind, ins in proxy.asked if kind == "evaluate"]
-        assert np.load(io.BytesIO(ins.parameters.tensors[0])).tolist() == strategy.run.parameters.tolist()
+        assert np.load(io.BytesIO(ins.parameters.tensors[0])).tolist() == strategy.run.model.parameters.tolist()
     assert [failure["reason"] for failure in row["failures"]] == 3 * ["loss probe: the global model diverged"]

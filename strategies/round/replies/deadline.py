@@ -6,7 +6,6 @@ not wait for the other clients (`strategies.round.federation.Until`).
 """
 
 import math
-from dataclasses import replace
 
 import numpy as np
 
@@ -14,7 +13,6 @@ from fedsel_app.config import ReplyConfig, SharedSettings
 from fedsel_app.records.schema import Failure
 from fedsel_app.seeds import Purpose, stream
 from strategies.roster import Floats, Ints
-from strategies.round.replies import Replies
 
 
 def over_selected_count(wanted: int, over_selection: float, available: int) -> int:
@@ -29,30 +27,35 @@ def simulated_dropouts(selected: Ints, server_round: int, settings: SharedSettin
     return {client for client, draw in zip(selected.tolist(), draws, strict=True) if draw < rate}
 
 
-def accept_replies(replies: Replies, finish_s: Floats, wanted: int, limits: ReplyConfig) -> Replies:
-    """Keep the first `wanted` replies before the deadline; if there are fewer than `min-returned`, keep none.
+def accept(clients: Ints, finish_s: Floats, wanted: int, limits: ReplyConfig) -> tuple[Ints, list[Failure], float]:
+    """Accept the first `wanted` replies before the deadline; if there are fewer than `min-returned`, accept none.
 
     Parameters
     ----------
+    clients : int64 (r,)
+        The clients that replied, ascending.
     finish_s : float64 (r,)
         Seconds until each reply arrived; among equals, the lower id comes first.
+
+    Returns
+    -------
+    accepted
+        Their ids, int64, ascending.
+    late
+        The clients that missed the deadline.
+    waited_s
+        Seconds for which the server waited for a client that did not reply in time; 0 if enough replied.
     """
     deadline_s = limits.round_deadline_s
     punctual = finish_s <= (deadline_s or math.inf)
-    order = np.lexsort((replies.clients, finish_s))
+    order = np.lexsort((clients, finish_s))
     first = order[punctual[order]][:wanted]
-    kept = np.sort(replies.clients[first]) if first.size >= limits.min_returned else replies.clients[:0]
+    accepted = np.sort(clients[first]) if first.size >= limits.min_returned else clients[:0]
     late: list[Failure] = [
         {
             "client": client,
             "reason": f"late: it took {seconds:.1f} s, and the deadline is {deadline_s:g} s",
         }
-        for client, seconds in zip(replies.clients[~punctual].tolist(), finish_s[~punctual].tolist(), strict=True)
+        for client, seconds in zip(clients[~punctual].tolist(), finish_s[~punctual].tolist(), strict=True)
     ]
-    waited_s = 0.0 if kept.size >= wanted else deadline_s or float(finish_s.max(initial=0.0))
-    return replace(
-        replies.only(kept),
-        failures=sorted([*replies.failures, *late], key=lambda failure: failure["client"]),
-        unused=np.setdiff1d(replies.clients[punctual], kept),
-        waited_s=waited_s,
-    )
+    return accepted, late, 0.0 if accepted.size >= wanted else deadline_s or float(finish_s.max(initial=0.0))

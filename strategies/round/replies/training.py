@@ -9,18 +9,19 @@ from typing import NamedTuple
 
 import numpy as np
 
-from fedsel_app.config import AggregationConfig
 from fedsel_app.messages.answers import TrainAnswer
 from fedsel_app.messages.instructions import TrainInstruction
 from fedsel_app.messages.reported_values import lower_median, one_line
 from fedsel_app.messages.scalars import Report
 from fedsel_app.network.links import FORWARD_STEPS, RoundWork
-from fedsel_app.records.schema import Failure
+from fedsel_app.records.schema import Failure, RoundRecord
 from fedsel_app.wire import codec
-from strategies.roster import Floats, Ints, Roster, Selection
-from strategies.round import validation
-from strategies.round.federation import Reply
-from strategies.round.reported_values import LOSS, LastReported
+from strategies.roster import Floats, Ints, Roster
+from strategies.round.clients import SCALAR_BYTES
+from strategies.round.federation import Answer, Reply
+from strategies.round.replies import arrays
+from strategies.round.replies.deadline import accept, simulated_dropouts
+from strategies.round.replies.numbers import LOSS, LastReported
 from strategies.run_context import RunContext
 
 LOGGER = logging.getLogger("fedsel")
@@ -55,6 +56,7 @@ class Replies:
     ----------
     clients : int64 (r,)
     decoded : their r replies
+    examples : int64 (r,), their training examples, as the roster counts them
     asked_reports : reports in every answer
     failures : clients without a usable reply, and the reason
     unused : int64, clients whose usable reply is not aggregated: others were faster, or too few clients replied
@@ -63,6 +65,7 @@ class Replies:
 
     clients: Ints
     decoded: tuple[Decoded, ...]
+    examples: Ints
     asked_reports: tuple[Report, ...]
     failures: list[Failure]
     unused: Ints = field(default_factory=lambda: np.zeros(0, np.int64))
@@ -131,11 +134,18 @@ class Replies:
         """Only the replies of `clients` (ascending ids, all with a reply), without the failures."""
         places = np.searchsorted(self.clients, clients)
         decoded = tuple(self.decoded[place] for place in places)
-        return Replies(self.clients[places], decoded, self.asked_reports, [])
+        return Replies(self.clients[places], decoded, self.examples[places], self.asked_reports, [])
+
+    def charge(self, record: RoundRecord) -> None:
+        """Add their bytes and their number to a round's record."""
+        record.uplink_bytes += int(self.uplink_bytes.sum())
+        record.uplink_value_bytes += int(self.uplink_value_bytes.sum())
+        record.probe_bytes += SCALAR_BYTES * len(self.asked_reports) * self.clients.size
+        record.client_updates += self.clients.size
 
 
-class ReplyCollector:
-    """Reply collector: decodes the replies of the cohorts, and updates the links from them.
+class ReplyReader:
+    """Reply reader: decodes, checks and bounds the replies of the cohorts, and updates the links from them.
 
     Parameters
     ----------
@@ -152,12 +162,31 @@ class ReplyCollector:
         self._reports = tuple(sorted(reports))
         self.reported_values = LastReported(context.run.clients, (LOSS, *Report), context.reported_values.loss_clip)
 
-    def collect(self, answered: Mapping[int, Reply], instructions: Mapping[int, TrainInstruction]) -> Replies:
+    def read(self, answers: Mapping[int, Answer], instructions: Mapping[int, TrainInstruction], wanted: int) -> Replies:
+        """The first `wanted` replies of a cohort: decoded, checked and bounded, and none that came too late.
+
+        `instructions` are what the cohort was asked, by ascending client. A simulation drops some of the replies.
+        """
+        (number,) = {instruction.server_round for instruction in instructions.values()}
+        lost = simulated_dropouts(np.array(list(instructions), np.int64), number, self._context)
+        replies = self.collect({client: answers[client] for client in answers.keys() - lost}, instructions)
+        usable = map(answers.get, replies.clients.tolist())
+        arrived_s = np.array([reply.arrived_s for reply in usable if isinstance(reply, Reply)])
+        finish_s = self._context.links.finish_s(replies.work(self._roster, np.zeros(0)), arrived_s)
+        accepted, late, waited_s = accept(replies.clients, finish_s, wanted, self._context.replies)
+        return replace(
+            replies.only(accepted),
+            failures=sorted([*replies.failures, *late], key=itemgetter("client")),
+            unused=np.setdiff1d(replies.clients, [*accepted, *(failure["client"] for failure in late)]),
+            waited_s=waited_s,
+        )
+
+    def collect(self, answers: Mapping[int, Answer], instructions: Mapping[int, TrainInstruction]) -> Replies:
         """Decode the replies to `instructions`, bound their numbers, and update the links from them.
 
         The server's own settings bound the work, and `loss-clip` bounds losses and reports.
         """
-        replies, training, values = self.decode(answered, instructions), self._context.training, self.reported_values
+        replies, training, values = self.decode(answers, instructions), self._context.training, self.reported_values
         losses = values.bounded(LOSS, replies.clients, replies.losses)
         numbers = {report: values.bounded(report, replies.clients, found) for report, found in replies.reports.items()}
         decoded = []
@@ -179,7 +208,7 @@ class ReplyCollector:
             decoded.append(reply._replace(answer=answer))
         return replace(replies, decoded=tuple(decoded))
 
-    def decode(self, answered: Mapping[int, Reply], instructions: Mapping[int, TrainInstruction]) -> Replies:
+    def decode(self, answers: Mapping[int, Answer], instructions: Mapping[int, TrainInstruction]) -> Replies:
         """Decode and check the reply of every client that was asked. A malformed reply is a failure of its client.
 
         So is an update, or a change of a control variate, with a norm above `max-update-norm` times the cohort's
@@ -187,7 +216,7 @@ class ReplyCollector:
         """
         context, found, failures = self._context, dict[int, Decoded](), list[Failure]()
         with ThreadPoolExecutor(THREADS if context.initial.size >= DIVISIBLE_SIZE else 1) as threads:
-            replies = threads.map(self._decoded, instructions, instructions.values(), map(answered.get, instructions))
+            replies = threads.map(self._decoded, instructions, instructions.values(), map(answers.get, instructions))
             for client, decoded in zip(instructions, replies, strict=True):
                 if isinstance(decoded, Decoded):
                     found[client] = decoded
@@ -204,24 +233,25 @@ class ReplyCollector:
             client, reason = failure["client"], failure["reason"]
             LOGGER.warning("Round %d: client %d is left out: %s", instructions[client].server_round, client, reason)
         clients = np.array(sorted(found), np.int64)
-        return Replies(clients, tuple(found[client] for client in clients.tolist()), self._reports, failures)
+        usable = tuple(found[client] for client in clients.tolist())
+        return Replies(clients, usable, self._roster.examples[clients], self._reports, failures)
 
-    def _decoded(self, client: int, instruction: TrainInstruction, reply: Reply | None) -> Decoded | codec.WireError:
+    def _decoded(self, client: int, instruction: TrainInstruction, reply: Answer | None) -> Decoded | codec.WireError:
         """The reply of a client, or the error in it."""
         context, count = self._context, self._payloads + instruction.statistics
         try:
-            if reply is None:
-                raise codec.WireError("no reply")
+            if not isinstance(reply, Reply):
+                raise codec.WireError("no reply" if reply is None else str(reply))
             if len(reply.tensors) != count:
                 raise codec.WireError(f"expected {count} arrays, got {len(reply.tensors)}")
             answer = TrainAnswer.from_metrics(reply.metrics, self._reports, loss_optional=context.losses_optional)
             asked = client, instruction.server_round, context.initial.size
             seeds = context.run.seed, None  # only an update has indices that are drawn from the seed
             payloads = zip(reply.tensors[: self._payloads], seeds, strict=False)
-            sent = [validation.decode_payload(tensor, *asked, seed) for tensor, seed in payloads]
+            sent = [arrays.decode_payload(tensor, *asked, seed) for tensor, seed in payloads]
             statistics = None
             if instruction.statistics:
-                statistics = validation.unpack_statistics(reply.tensors[-1:], context.buffers > 0.0)
+                statistics = arrays.unpack_statistics(reply.tensors[-1:], context.buffers > 0.0)
             return Decoded(answer, tuple(update for update, _ in sent), sum(size for _, size in sent), statistics)
         except codec.WireError as error:
             return error
@@ -248,29 +278,3 @@ def too_large(norms: Mapping[int, float], multiple: float) -> list[tuple[int, st
         for client, norm in norms.items()
         if norm > multiple * median > 0.0
     ]
-
-
-def warn_of_zero_weights(clients: Ints, server_round: int, selection: Selection, weighting: str) -> None:
-    """Log a round in which all aggregated `clients` have the weight 0 in the selection."""
-    given = {"score": selection.scores, "method": selection.weights}.get(weighting)
-    if given is None or not clients.size or given[np.searchsorted(selection.clients, clients)].any():
-        return
-    alike = weighting == "score" or selection.normalise
-    LOGGER.warning(
-        "Round %d: the %s of all aggregated clients are 0; %s.",
-        server_round,
-        "scores" if weighting == "score" else "method's weights",
-        "their updates count equally" if alike else "their updates change nothing",
-    )
-
-
-def warn_of_few_updates(count: int, server_round: int, config: AggregationConfig) -> None:
-    """Log a round that has no update to aggregate, or fewer than the setting `aggregation` needs."""
-    if not count:
-        LOGGER.warning("Round %d: there is no update to aggregate; the model does not change.", server_round)
-    elif count < (least := config.least_updates):
-        LOGGER.warning(
-            "Round %d: only %d updates came back. With fewer than %d the 'aggregation' %s does not protect against"
-            " hostile clients ('krum-malicious' is %d). Set 'min-returned' to %d to skip such rounds.",
-            *(server_round, count, least, config.aggregation, config.krum_malicious, least),
-        )

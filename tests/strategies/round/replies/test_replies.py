@@ -8,7 +8,7 @@ from fedsel_app.messages.scalars import Report
 from fedsel_app.wire.codec import Update, encode
 from strategies.roster import Selection
 from strategies.round.flower_manager import reply_of
-from strategies.round.replies import warn_of_zero_weights
+from strategies.round_record import warn_of_zero_weights
 from strategies.testing.fakes import dense
 from tests.support.logs import logged
 from tests.support.proxies import decoded, update_reply

@@ -13,13 +13,11 @@ from hypothesis import strategies as st
 from fedsel_app.config import AggregationConfig, NetworkConfig, ReplyConfig, RunConfig, SharedSettings
 from fedsel_app.network.links import MeasuredLinks
 from strategies.methods.random_selection import RandomSelection
-from strategies.round.deadline import accept_replies, over_selected_count, simulated_dropouts
-from strategies.round.flower_manager import reply_of
+from strategies.round.replies.deadline import accept, over_selected_count, simulated_dropouts
 from tests.support.contexts import SIZE, context_of
 from tests.support.logs import logged
 from tests.support.proxies import (
     StubProxy,
-    decoded,
     manager_of,
     round_of,
     sends_its_update,
@@ -128,17 +126,14 @@ def test_how_many_are_told_to_train(wanted, share, available, asked):
 @given(st.lists(st.integers(0, 6), min_size=1, max_size=6), st.integers(1, 6), st.integers(0, 6), st.integers(1, 6))
 def test_accepted_replies_by_brute_force(times, wanted, deadline_s, least):
     clients = np.arange(len(times)) * 2
-    sent = {client: reply_of(update_reply(update_of(0), client, 1)) for client in clients.tolist()}
-    replies = decoded(sent, clients, 1, SIZE)
     limits = ReplyConfig(round_deadline_s=float(deadline_s), min_returned=least)
-    result = accept_replies(replies, np.array(times, np.float64), wanted, limits)
+    accepted, late, waited_s = accept(clients, np.array(times, np.float64), wanted, limits)
     queue = sorted((seconds, client) for client, seconds in zip(clients.tolist(), times, strict=True))
     early = [client for seconds, client in queue if not deadline_s or seconds <= deadline_s]
     expected = sorted(early[:wanted]) if len(early[:wanted]) >= least else []
-    assert result.clients.tolist() == expected
-    assert result.unused.tolist() == sorted(set(early) - set(expected))
-    assert result.broken.tolist() == sorted(set(clients.tolist()) - set(early))
-    assert sorted([*expected, *result.failed.tolist()]) == clients.tolist()
+    assert accepted.tolist() == expected
+    assert [failure["client"] for failure in late] == sorted(set(clients.tolist()) - set(early))
+    assert waited_s == (0.0 if len(expected) >= wanted else deadline_s or max(times))
 
 
 def test_replies_are_dropped_as_often_as_set_and_by_the_seed():

@@ -1,15 +1,19 @@
 """Validation: checks the arrays that clients send before they are used. `messages` checks the scalars."""
 
-from collections.abc import Sequence
+import logging
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fedsel_app.messages.answers import LARGEST
+from fedsel_app.messages.reported_values import one_line
 from fedsel_app.wire.codec import Update, WireError
 from fedsel_app.wire.codec import decode as wire_decode
 from fedsel_app.wire.npy import read_array
+from strategies.round.federation import Answer, Reply
 
+LOGGER = logging.getLogger("fedsel")
 MOST_BYTES_A_PARAMETER = 8
 
 
@@ -37,6 +41,24 @@ def unpack_statistics(tensors: Sequence[bytes], variances: NDArray[np.bool_]) ->
     if (values[variances] < 0).any():
         raise WireError("a variance is negative")
     return values
+
+
+def read_statistics(
+    answers: Mapping[int, Answer], variances: NDArray[np.bool_], server_round: int
+) -> dict[int, NDArray[np.float64]]:
+    """The BatchNorm statistics of each client that calibrated, as `unpack_statistics` returns them.
+
+    Failures are logged.
+    """
+    found = {}
+    for client, reply in answers.items():
+        try:
+            if not isinstance(reply, Reply):
+                raise WireError(str(reply))
+            found[client] = unpack_statistics(reply.tensors, variances)
+        except WireError as error:
+            LOGGER.warning("Round %d: client %d did not calibrate: %s", server_round, client, one_line(error))
+    return found
 
 
 def decode_payload(

@@ -8,16 +8,17 @@ none of them gets it until only one is left, because the server cannot tell whic
 
 import logging
 import math
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 
 import numpy as np
 
-from fedsel_app.config import ConfigError, EnrolmentConfig
+from fedsel_app.config import ConfigError, EnrolmentConfig, SharedSettings
 from fedsel_app.messages.answers import EnrolAnswer
-from fedsel_app.messages.reported_values import one_line
+from fedsel_app.messages.reported_values import one_line, winsorised
 from fedsel_app.messages.scalars import Scalar
 from fedsel_app.records.schema import IdentityConflict
 from strategies.checkpoint import Arrays
+from strategies.roster import Roster
 
 LOGGER = logging.getLogger("fedsel")
 MOST_DOUBLINGS = 6
@@ -164,3 +165,46 @@ class Enrolment:
         if state["owners"].shape != (self._total,):
             raise ValueError(f"owners of {state['owners'].shape} partition ids")
         self._owners = {client: node for client, node in enumerate(map(str, state["owners"])) if node}
+
+
+def take_examples(answers: Sequence[EnrolAnswer], roster: Roster, server_round: int, settings: SharedSettings) -> None:
+    """Write the examples of new clients into the roster, bounded by `example-clip`, and derive all local steps."""
+    if not answers:
+        return
+    for answer in answers:
+        roster.examples[answer.client] = answer.examples
+    claimed = roster.examples.astype(np.float64)
+    bounded = winsorised(claimed, settings.reported_values.example_clip, claimed[claimed > 0.0])
+    roster.examples[:] = bounded.astype(np.int64)
+    enrolled = np.flatnonzero(roster.examples)
+    roster.local_steps[enrolled] = [settings.training.steps(count) for count in roster.examples[enrolled].tolist()]
+    counted = {answer.client: int(roster.examples[answer.client]) for answer in answers}
+    clipped = [
+        f"client {answer.client} says {answer.examples} and counts for {counted[answer.client]}"
+        for answer in answers
+        if counted[answer.client] < answer.examples
+    ]
+    if clipped:
+        LOGGER.warning(
+            "Round %d: 'example-clip' bounds the examples of clients (%d): %s",
+            *(server_round, len(clipped), one_line("; ".join(clipped))),
+        )
+
+
+def take_label_counts(
+    answers: Sequence[EnrolAnswer], roster: Roster, server_round: int, classes: int
+) -> list[ConfigError]:
+    """Write the label counts of new clients into the roster, each at most the client's examples.
+
+    Returns the errors of the clients whose counts are not valid. These are logged, and their counts are 0.
+    """
+    if not roster.label_counts.size:
+        roster.label_counts = np.zeros((roster.examples.size, classes), np.int64)
+    errors: list[ConfigError] = []
+    for answer in answers:
+        try:
+            roster.label_counts[answer.client] = np.minimum(answer.counts(classes), roster.examples[answer.client])
+        except ConfigError as error:
+            errors.append(error)
+            LOGGER.warning("Round %d: %s Its label counts are set to 0.", server_round, error)
+    return errors

@@ -1,5 +1,6 @@
 """Reported values: checks the losses and examples that clients report, and bounds them by the clients' median."""
 
+import logging
 import math
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -9,11 +10,14 @@ from numpy.typing import NDArray
 
 from fedsel_app.messages.answers import LARGEST, MOST_EXAMPLES, EvaluateAnswer
 from fedsel_app.messages.reported_values import one_line, winsorised
+from fedsel_app.records.schema import Failure
 from fedsel_app.wire.codec import WireError
 from strategies.roster import Floats, Ints
 from strategies.round.federation import Answer, Reply
+from strategies.round.replies import replies_among
 from strategies.run_context import RunContext
 
+LOGGER = logging.getLogger("fedsel")
 LOSS, PROBE = "loss", "probe"
 
 
@@ -50,6 +54,19 @@ class LastReported:
             self._last[kind] = state[kind].astype(np.float64)
 
 
+def read_losses(answers: Mapping[int, Answer], server_round: int) -> tuple[dict[int, float], list[Failure]]:
+    """The losses in the answers to a loss probe, by client, and the clients that failed it."""
+    losses, failures = dict[int, float](), list[Failure]()
+    for client, answer in answers.items():
+        try:
+            losses[client] = probed_loss(answer)
+        except WireError as error:
+            reason = one_line(error)
+            LOGGER.warning("Round %d: client %d failed its loss probe: %s", server_round, client, reason)
+            failures.append({"client": client, "reason": f"loss probe: {reason}"})
+    return losses, failures
+
+
 def probed_loss(reply: Answer) -> float:
     """The loss in the reply to a loss probe. Raises WireError if it is out of range."""
     if not isinstance(reply, Reply):
@@ -63,22 +80,23 @@ def probed_loss(reply: Answer) -> float:
     return answer.loss
 
 
-def read_tests(replies: Mapping[int, Reply], context: RunContext) -> dict[int, EvaluateAnswer]:
-    """Read and bound the answers of clients that tested a model, by ascending id.
+def read_tests(answers: Mapping[int, Answer], server_round: int, context: RunContext) -> dict[int, EvaluateAnswer]:
+    """Read and bound the answers of clients that tested a model, by ascending id. Failures are logged.
 
     `example-clip` times the median bounds the examples, and `loss-clip` times the median bounds the losses. With
     `loss-clip` an unknown loss counts as this bound.
     """
+    replies = replies_among(answers, server_round, "failed to test")
     clients = sorted(replies)
     found = [replies[client] for client in clients]
-    answers = [EvaluateAnswer.from_evaluation(reply.loss, reply.examples, reply.metrics) for reply in found]
-    reported = np.array([answer.examples for answer in answers], np.float64)
+    told = [EvaluateAnswer.from_evaluation(reply.loss, reply.examples, reply.metrics) for reply in found]
+    reported = np.array([answer.examples for answer in told], np.float64)
     examples = winsorised(reported, context.reported_values.example_clip, reported[reported > 0.0])
-    losses = np.array([answer.loss for answer in answers], np.float64)
+    losses = np.array([answer.loss for answer in told], np.float64)
     if context.reported_values.loss_clip:
         losses = winsorised(np.where(np.isnan(losses), np.inf, losses), context.reported_values.loss_clip, losses)
     tests: dict[int, EvaluateAnswer] = {}
-    for client, answer, count, loss in zip(clients, answers, examples.tolist(), losses.tolist(), strict=True):
+    for client, answer, count, loss in zip(clients, told, examples.tolist(), losses.tolist(), strict=True):
         possible = answer.accuracy is not None and answer.accuracy >= context.lowest_score
         tests[client] = EvaluateAnswer(loss, int(count), answer.accuracy if possible else None)
     return tests

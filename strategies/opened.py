@@ -1,0 +1,174 @@
+"""Round in progress: what its opening found, and what it may ask the clients before its cohort is known."""
+
+import copy
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from fedsel_app.messages.instructions import LocalTestInstruction, TrainInstruction
+from fedsel_app.network.links import FORWARD_STEPS, RoundWork
+from fedsel_app.records.schema import RoundRecord
+from strategies.aggregation.calibration import average_statistics
+from strategies.aggregation.server_state import ServerState
+from strategies.method import SelectionMethod
+from strategies.roster import Floats, Ints, Roster, RoundInfo, Selection
+from strategies.round import method_checks as checks
+from strategies.round.clients import SCALAR_BYTES, ConnectedClients
+from strategies.round.federation import Answer, SentModel, Until, sent_model
+from strategies.round.instructions import InstructionBuilder
+from strategies.round.probing import ClientProber, Probe
+from strategies.round.replies.numbers import read_tests, tested_loss
+from strategies.round.replies.training import Replies, ReplyReader
+from strategies.run_context import Model, RunContext
+
+NOBODY: Ints = np.zeros(0, np.int64)
+
+
+@dataclass(eq=False, kw_only=True)
+class OpenRound:
+    """Round in progress, from its opening to its record.
+
+    A participation policy may let clients train and test candidate models before the cohort is known (`train`, `loss`).
+    Neither the clients nor the server keep any state of it, and its costs are added to those of the round.
+
+    Attributes
+    ----------
+    info : number of the round
+    method : the method that selects; its roster has the clients that are connected
+    model : the global model at the start of the round
+    sent : this model as it is sent for probes
+    sent_to_train : this model as it is sent for training, with scaffold's control variate
+    record : record of the round
+    started_s : start of the round by this process's clock
+    label_count_bytes : bytes of the label counts of clients that enrolled in this round
+    local_epochs : passes of the cohort over its data; 0: those of the training settings
+    statistics : True if the cohort sends BatchNorm statistics, whatever the calibration settings say
+    """
+
+    info: RoundInfo
+    method: SelectionMethod[Any]
+    model: Model
+    sent: SentModel
+    sent_to_train: SentModel
+    record: RoundRecord
+    started_s: float
+    label_count_bytes: int
+    clients: ConnectedClients
+    prober: ClientProber
+    instructions: InstructionBuilder
+    reader: ReplyReader
+    server: ServerState
+    local_epochs: int = 0
+    statistics: bool = False
+    _probe: Probe | None = field(default=None, init=False)
+
+    @property
+    def roster(self) -> Roster:
+        """Roster of the clients."""
+        return self.method.roster
+
+    @property
+    def context(self) -> RunContext:
+        """Settings of the run, and the initial model, the links, the test set and the records."""
+        return self.method.context
+
+    @property
+    def probed(self) -> bool:
+        """True after the round's probe."""
+        return self._probe is not None
+
+    def probe(self, clients: Ints) -> Probe:
+        """Measure the losses of `clients`, if the method needs losses, and observe all links.
+
+        This happens once a round: later calls return the same probe. A client that fails its probe is not available in
+        this round.
+        """
+        if self._probe is None:
+            probed = clients if self.method.needs(self.method.config).loss_probe else NOBODY
+            self._probe = self.prober.measure(self.info, probed, self.sent, self.label_count_bytes)
+        return self._probe
+
+    def ask(self, dispatch: "Dispatch") -> dict[int, Answer]:
+        """Let the cohort train; every client's answer, by ascending id."""
+        return self.clients.ask(dispatch.instructions, self.sent_to_train, dispatch.until)
+
+    def draw(
+        self, available: Ints, count: int, candidates_rng: np.random.Generator, select_rng: np.random.Generator
+    ) -> Selection:
+        """The method's own selection of `count` of the `available` clients, with the losses of its own candidates."""
+        view = copy.copy(self.roster)
+        view.available = np.zeros(view.available.size, bool)
+        view.available[available] = True
+        candidates = checks.candidates(self.method, view, self.info, count, candidates_rng)
+        view.losses = self.probe(candidates).losses_of(candidates)
+        return checks.select(self.method, view, self.info, count, select_rng)
+
+    def train(self, selection: Selection) -> Replies:
+        """The clients' updates from the global model. The clients' states do not change."""
+        instructions, _ = self.instructions.instruct(
+            selection, self.info, keep_state=False, statistics=self.model.buffers.size > 0
+        )
+        answers = self.clients.ask(instructions, self.sent_to_train)
+        replies = self.reader.collect(answers, instructions)
+        record, work = self.record, replies.work(self.roster, np.zeros(0))
+        record.search = {"failures": replies.failures}
+        record.round_s += self.context.links.round_seconds(work, 0.0)
+        record.downlink_bytes += self.sent_to_train.nbytes * len(answers)
+        record.calibration_bytes += self.model.buffers.nbytes * len(replies.statistics)
+        replies.charge(record)
+        return replies
+
+    def preview(self, selection: Selection, replies: Replies) -> tuple[Model, Floats]:
+        """The next model if only `selection` had trained, and the weight of each update in it. No state changes.
+
+        Its statistics are the mean of the clients' BatchNorm statistics. All clients are among the `replies`.
+        """
+        chosen, buffers = replies.only(selection.clients), self.model.buffers
+        if chosen.statistics:
+            robust = self.context.aggregation.aggregation != "mean"
+            buffers = average_statistics(chosen.statistics, chosen.examples.tolist(), robust=robust)
+        step = self.server.preview_step(self.model.parameters, selection, chosen)
+        return Model(step.parameters, buffers), step.weights
+
+    def loss(self, model: Model, clients: Ints) -> tuple[float, Ints]:
+        """Loss f of a model, inf if unknown, and the clients that tested it.
+
+        It is the loss on the surrogate set, if there is one; no client tests it then. Otherwise it is the mean over the
+        test examples of the `clients`.
+        """
+        context, number = self.context, self.info.number
+        if context.surrogate is not None:
+            loss = context.surrogate(*model)
+            return loss if np.isfinite(loss) else float("inf"), NOBODY
+        sent = sent_model(*model)
+        answers = self.clients.ask(dict.fromkeys(clients.tolist(), LocalTestInstruction(number)), sent)
+        tested, slowest_s = read_tests(answers, number, context), 0.0
+        for client, answer in tested.items():
+            batches = answer.examples / context.training.batch_size
+            slowest_s = max(slowest_s, float(self.roster.step_s[client]) * batches * FORWARD_STEPS)
+        nothing = np.zeros(0)
+        work = RoundWork(nothing, nothing, nothing, NOBODY, NOBODY, np.array([slowest_s]))
+        self.record.round_s += context.links.round_seconds(work, 0.0)
+        self.record.probe_bytes += clients.size * (sent.nbytes + SCALAR_BYTES)
+        return tested_loss(tested)
+
+
+@dataclass(frozen=True, eq=False)
+class Dispatch:
+    """Cohort of a round, and its work.
+
+    Attributes
+    ----------
+    opened : the round, with the model from which the cohort starts
+    instructions : client -> its train instruction, by ascending id
+    until : end of the wait for their replies
+    wanted : number of replies to aggregate, the first that arrive
+    """
+
+    opened: OpenRound
+    selection: Selection
+    instructions: Mapping[int, TrainInstruction]
+    until: Until
+    wanted: int

@@ -1,0 +1,33 @@
+"""Replies: the one place that judges what clients say, before anything else uses it.
+
+`enrolment` judges who they are, and how many examples they have; `numbers` their losses, reports and tests; `arrays`
+the bytes of their arrays; `training` their replies after training, for which it needs all of these; `deadline` whether
+they came in time.
+"""
+
+import logging
+from collections.abc import Iterable, Mapping
+
+from fedsel_app.messages.reported_values import one_line
+from strategies.round.federation import Answer, Reply
+
+LOGGER = logging.getLogger("fedsel")
+
+
+def first_answers(answers: Iterable[tuple[int, Answer]], server_round: int) -> dict[int, Answer]:
+    """The answers by client, ascending. If a client answered several times, only its first answer."""
+    found: dict[int, Answer] = {}
+    for client, answer in answers:
+        if client in found:
+            LOGGER.warning("Round %d: client %d replied again; only its first reply counts.", server_round, client)
+        else:
+            found[client] = answer
+    return dict(sorted(found.items()))
+
+
+def replies_among(answers: Mapping[int, Answer], server_round: int, failed: str) -> dict[int, Reply]:
+    """The answers that are replies. Each failure is logged: the client, `failed` (what failed), and the reason."""
+    for client, answer in answers.items():
+        if not isinstance(answer, Reply):
+            LOGGER.warning("Round %d: client %d %s: %s", server_round, client, failed, one_line(answer))
+    return {client: answer for client, answer in answers.items() if isinstance(answer, Reply)}
