@@ -197,11 +197,11 @@ class Wait:
     def result(self) -> Answers:
         """The answers, and an error for each node without one."""
         if self.enough:
-            reason = "others were faster"
+            reason = "it did not reply, and enough other clients did"
         elif self._until.deadline_s and self._until.deadline_s <= self._timeout_s:
-            reason = f"no reply within {self._until.deadline_s:g} s"
+            reason = f"it did not reply within {self._until.deadline_s:g} s"
         else:
-            reason = f"no answer within {self._timeout_s:.0f} s (see 'reply-timeout-s')"
+            reason = f"it did not answer within {self._timeout_s:.0f} s: see 'reply-timeout-s'"
         if self._timeouts is not None:
             for answer in self.answers.values():
                 if isinstance(answer, Reply):

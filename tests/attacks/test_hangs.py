@@ -112,7 +112,7 @@ def test_a_client_that_falls_silent_is_a_recorded_failure_and_named(silent):
     rows = strategy.context.recorder.rows
     assert [row["aggregated"] for row in rows] == [[0, 1, 2], [0, 2]]
     assert [failure["client"] for failure in rows[1]["failures"]] == [1]
-    assert "Round 2: client 1 is left out: no answer within " in log()
+    assert "Round 2: client 1 is left out: it did not answer within " in log()
 
 
 def test_nothing_changes_where_nobody_is_late():

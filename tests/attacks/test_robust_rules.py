@@ -119,7 +119,7 @@ def test_the_default_bound_of_a_norm_is_relative():
     [failure] = row["failures"]
     assert failure["client"] == 4
     assert "see 'max-update-norm'" in failure["reason"]
-    assert "client 4 is left out: an update of norm" in log
+    assert "client 4 is left out: its update has norm" in log
 
 
 def test_what_is_clipped_is_recorded_and_logged_by_its_client():

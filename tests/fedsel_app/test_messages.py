@@ -188,7 +188,8 @@ def test_an_impossible_loss_is_unknown(loss):
     assert np.isnan(answer.loss)
     assert (answer.examples, answer.accuracy) == (3, 0.5)
     with pytest.raises(
-        WireError, match=r"a loss of .* over 1 examples; it must be 0 to 1.84e\+19, over 1 to 1000000000"
+        WireError,
+        match=r"a loss of .* over 1 examples; the loss must be 0 to 1.84e\+19, over 1 to 1000000000",
     ):
         probed_loss(Reply(loss=loss, examples=1))
 
@@ -196,7 +197,7 @@ def test_an_impossible_loss_is_unknown(loss):
 @pytest.mark.parametrize("examples", [-1, 0, MOST_EXAMPLES + 1, True, 2.0, None])
 def test_an_answer_about_no_or_too_many_examples_is_unknown(examples):
     assert EvaluateAnswer.from_evaluation(1.0, examples, {}).examples == 0
-    with pytest.raises(WireError, match=f"a loss of 1.0 over {examples} examples; it must be 0 to"):
+    with pytest.raises(WireError, match=f"a loss of 1.0 over {examples} examples; the loss must be 0 to"):
         probed_loss(Reply(loss=1.0, examples=examples))
 
 

@@ -34,12 +34,12 @@ def unpack_statistics(tensors: Sequence[bytes], variances: NDArray[np.bool_]) ->
         If they are not B finite numbers, or a variance is negative.
     """
     if len(tensors) != 1:
-        raise WireError(f"expected one array, got {len(tensors)}")
+        raise WireError(f"it sent {len(tensors)} arrays instead of one: server and client must run the same app")
     values = unpack_array(tensors[0], np.float32, variances.size).astype(np.float64)
     if values.shape != variances.shape or not (np.abs(values) <= LARGEST).all():
-        raise WireError(f"expected {variances.size} finite statistics, got {values.size}")
+        raise WireError(f"its BatchNorm statistics must be {variances.size} finite numbers, and it sent {values.size}")
     if (values[variances] < 0).any():
-        raise WireError("a variance is negative")
+        raise WireError("it sent a negative variance of BatchNorm")
     return values
 
 
@@ -77,10 +77,13 @@ def decode_payload(
     packet = wire_decode(payload, size=size, seed=seed)
     if (packet.client, packet.server_round) != (client, server_round):
         raise WireError(
-            f"an update of client {packet.client} for round {packet.server_round}, "
-            f"but client {client} was asked for round {server_round}"
+            f"it sent an update of client {packet.client} for round {packet.server_round}, "
+            f"and client {client} was asked for round {server_round}"
         )
     update = packet.update
     if update.norm() > LARGEST:
-        raise WireError(f"an update of norm {update.norm():.3g}; the largest valid norm is {LARGEST:.3g}")
+        raise WireError(
+            f"its update has norm {update.norm():.3g}, and the largest valid norm is {LARGEST:.3g}: "
+            "lower 'lr' if training diverges"
+        )
     return update, len(payload)

@@ -54,7 +54,7 @@ def accept(clients: Ints, finish_s: Floats, wanted: int, limits: ReplyConfig) ->
     late: list[Failure] = [
         {
             "client": client,
-            "reason": f"late: it took {seconds:.1f} s, and the deadline is {deadline_s:g} s",
+            "reason": f"it took {seconds:.1f} s, and the deadline is {deadline_s:g} s: see 'round-deadline-s'",
         }
         for client, seconds in zip(clients[~punctual].tolist(), finish_s[~punctual].tolist(), strict=True)
     ]

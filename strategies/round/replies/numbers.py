@@ -74,8 +74,8 @@ def probed_loss(reply: Answer) -> float:
     answer = EvaluateAnswer.from_evaluation(reply.loss, reply.examples, {})
     if math.isnan(answer.loss) or not answer.examples:
         raise WireError(
-            f"a loss of {one_line(reply.loss)} over {one_line(reply.examples)} examples; "
-            f"it must be 0 to {LARGEST:.3g}, over 1 to {MOST_EXAMPLES}"
+            f"it reports a loss of {one_line(reply.loss)} over {one_line(reply.examples)} examples; "
+            f"the loss must be 0 to {LARGEST:.3g}, over 1 to {MOST_EXAMPLES} examples"
         )
     return answer.loss
 

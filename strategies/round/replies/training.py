@@ -241,9 +241,11 @@ class ReplyReader:
         context, count = self._context, self._payloads + instruction.statistics
         try:
             if not isinstance(reply, Reply):
-                raise codec.WireError("no reply" if reply is None else str(reply))
-            if len(reply.tensors) != count:
-                raise codec.WireError(f"expected {count} arrays, got {len(reply.tensors)}")
+                raise codec.WireError("it sent no reply" if reply is None else str(reply))
+            if (came := len(reply.tensors)) != count:
+                raise codec.WireError(
+                    f"it sent {came} instead of {count} arrays: server and client must run the same app"
+                )
             answer = TrainAnswer.from_metrics(reply.metrics, self._reports, loss_optional=context.losses_optional)
             asked = client, instruction.server_round, context.initial.size
             seeds = context.run.seed, None  # only an update has indices that are drawn from the seed
@@ -274,7 +276,7 @@ def too_large(norms: Mapping[int, float], multiple: float) -> list[tuple[int, st
     """
     median = lower_median(np.array(list(norms.values())))
     return [
-        (client, f"an update of norm {norm:.3g}, where the round's median is {median:.3g}: see 'max-update-norm'")
+        (client, f"its update has norm {norm:.3g}, and the round's median is {median:.3g}: see 'max-update-norm'")
         for client, norm in norms.items()
         if norm > multiple * median > 0.0
     ]

@@ -7,6 +7,7 @@ from flwr.common import Parameters, ndarrays_to_parameters
 from fedsel_app.messages.scalars import Report
 from fedsel_app.wire.codec import Update, encode
 from strategies.roster import Selection
+from strategies.round.federation import NodeError
 from strategies.round.flower_manager import reply_of
 from strategies.round_record import warn_of_zero_weights
 from strategies.testing.fakes import dense
@@ -48,16 +49,16 @@ def damaged():
 
 WHOLE = sound(1).parameters.tensors[0]
 BAD = {
-    "no array": (sent(), "expected 1 arrays, got 0"),
-    "two arrays": (sent(WHOLE, WHOLE), "expected 1 arrays, got 2"),
+    "no array": (sent(), "it sent 0 instead of 1 arrays: server and client must run the same app"),
+    "two arrays": (sent(WHOLE, WHOLE), "it sent 2 instead of 1 arrays"),
     "wrong dtype": (sent(*ndarrays_to_parameters([np.zeros(SIZE, np.float32)]).tensors), "uint8 in NumPy's format"),
     "not an array": (sent(b"junk"), "in NumPy's format; 4 bytes came"),
     "truncated": (sent(WHOLE[:100]), "in NumPy's format; 100 bytes came"),
     "empty payload": (raw(b""), "The payload is cut short"),
     "damaged": (damaged(), "its CRC-32 does not match"),
     "other model": (sound(1, dense([1.0, 2.0])), "of a model of 2 entries; this one has 6"),
-    "other client": (sound(0), "an update of client 0 for round 7, but client 1 was asked for round 7"),
-    "other round": (sound(1, server_round=6), "an update of client 1 for round 6, but client 1 was asked for round 7"),
+    "other client": (sound(0), "an update of client 0 for round 7, and client 1 was asked for round 7"),
+    "other round": (sound(1, server_round=6), "an update of client 1 for round 6, and client 1 was asked for round 7"),
     "no loss": (without(sound(1), "loss"), "came without 'loss'"),
     "no work": (without(sound(1), "work_steps"), "came without 'work_steps'"),
     "no report": (sound(1, reports={}), "'gradient_deviation' must be a number"),
@@ -79,9 +80,16 @@ def test_a_bad_reply_is_a_failure_with_a_reason_and_the_others_count(reply, reas
 
 def test_silence_is_a_failure():
     replies = collect({}, np.array([3, 5]), ROUND, SIZE, set())
-    assert replies.failures == [{"client": 3, "reason": "no reply"}, {"client": 5, "reason": "no reply"}]
+    assert replies.failures == [{"client": client, "reason": "it sent no reply"} for client in (3, 5)]
     assert replies.clients.size == replies.losses.size == replies.uplink_bytes.size == 0
     assert replies.failed.dtype == replies.clients.dtype == np.int64
+
+
+def test_of_a_client_that_failed_the_record_and_the_log_have_its_own_reason():
+    with logged() as log:
+        replies = decoded({2: NodeError("node", "no data\ntoday")}, np.array([2]), ROUND, SIZE)
+    assert replies.failures == [{"client": 2, "reason": "no data today"}]
+    assert log() == "Round 7: client 2 is left out: no data today\n"
 
 
 def test_who_was_not_asked_is_not_heard():
