@@ -19,8 +19,8 @@ from strategies.round.clients import SCALAR_BYTES, ConnectedClients
 from strategies.round.federation import Answer, SentModel, Until, sent_model
 from strategies.round.instructions import InstructionBuilder
 from strategies.round.probing import ClientProber, Probe
-from strategies.round.replies.numbers import read_tests, tested_loss
 from strategies.round.replies.training import Replies, ReplyReader
+from strategies.round.replies.values import read_tests, tested_loss
 from strategies.run_context import Model, RunContext
 
 NOBODY: Ints = np.zeros(0, np.int64)
@@ -43,6 +43,7 @@ class OpenRound:
     record : record of the round
     started_s : start of the round by this process's clock
     label_count_bytes : bytes of the label counts of clients that enrolled in this round
+    clients, prober, instructions, reader, server : parts of the run, which outlive the round
     local_epochs : passes of the cohort over its data; 0: those of the training settings
     statistics : True if the cohort sends BatchNorm statistics, whatever the calibration settings say
     """

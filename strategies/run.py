@@ -21,8 +21,8 @@ from strategies.round.clients import ConnectedClients
 from strategies.round.federation import Federation, sent_model
 from strategies.round.instructions import InstructionBuilder
 from strategies.round.probing import ClientProber
-from strategies.round.replies.numbers import read_tests, tested_loss
 from strategies.round.replies.training import Replies, ReplyReader
+from strategies.round.replies.values import read_tests, tested_loss
 from strategies.round_record import record_client_tests, record_evaluation, record_training
 from strategies.run_context import Model, RunContext
 

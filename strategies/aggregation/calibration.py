@@ -14,8 +14,8 @@ from fedsel_app.messages.instructions import CalibrateInstruction
 from strategies.roster import Floats
 from strategies.round.clients import ConnectedClients
 from strategies.round.federation import sent_model
-from strategies.round.replies.arrays import read_statistics
 from strategies.round.replies.training import Replies
+from strategies.round.replies.values import read_statistics
 from strategies.run_context import Model, RunContext
 
 

@@ -90,6 +90,11 @@ def mixed(found: int, old: int, momentum: float, rounding: str = "nearest") -> i
     return max(math.floor(number) if rounding == "down" else round(number), 1)
 
 
+def sample_size(share: float, available: int) -> int:
+    """Number of the `available` clients that train for a search, at least 1."""
+    return max(math.ceil(round(share * available, 6)), 1)
+
+
 class ISP(Participation):
     """Intelligent Selection of Participants (ISP): searches for the number of clients every `isp-interval` rounds.
 
@@ -129,7 +134,7 @@ class ISP(Participation):
             opened.probe(opened.roster.ids)
             if self._aggregates:
                 opened.statistics = True
-                return self._sample(opened.roster.ids.size)
+                return sample_size(self._config.isp_sample, opened.roster.ids.size)
             if opened.roster.ids.size:
                 self._search(opened, opened.train(self._intermediate(opened)))
         return self.cohort
@@ -139,14 +144,10 @@ class ISP(Participation):
         if self._aggregates and self.searches(opened.info.number):
             self._search(opened, replies)
 
-    def _sample(self, available: int) -> int:
-        """Number of the `available` clients that train for a search."""
-        return max(math.ceil(round(self._config.isp_sample * available, 6)), 1)
-
     def _intermediate(self, opened: OpenRound) -> Selection:
         """The clients of the intermediate round."""
         available, key = opened.roster.ids, (self._context.run.seed, Purpose.PARTICIPATION, opened.info.number)
-        count = self._sample(available.size)
+        count = sample_size(self._config.isp_sample, available.size)
         selection = opened.draw(available, count, stream(*key, 0), stream(*key, 1))
         if selection.clients.size < count == available.size:
             return Selection(available, np.ones(count))

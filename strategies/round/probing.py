@@ -11,7 +11,7 @@ from strategies.roster import Floats, Ints, Needs, Roster, RoundInfo
 from strategies.round.clients import SCALAR_BYTES, ConnectedClients
 from strategies.round.federation import Federation, SentModel, rounded_model
 from strategies.round.replies.enrolment import take_examples, take_label_counts
-from strategies.round.replies.numbers import PROBE, LastReported, read_losses
+from strategies.round.replies.values import PROBE, LastReported, read_losses
 from strategies.run_context import RunContext
 
 

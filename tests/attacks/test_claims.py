@@ -22,7 +22,7 @@ from strategies.methods.random_selection import RandomSelection
 from strategies.roster import RoundInfo, Selection
 from strategies.round.budget import cohort_fractions
 from strategies.round.federation import Reply
-from strategies.round.replies.numbers import read_tests
+from strategies.round.replies.values import read_tests
 from strategies.testing.fakes import dense, make_context, make_roster, outcome
 from tests.support.contexts import context_of
 from tests.support.in_process import run_in_process

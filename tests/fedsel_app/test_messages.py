@@ -14,7 +14,7 @@ from fedsel_app.messages.scalars import Report
 from fedsel_app.messages.user_apps import EVALUATION_LOSSES, reported_loss
 from fedsel_app.wire.codec import WireError
 from strategies.round.federation import Reply
-from strategies.round.replies.numbers import probed_loss
+from strategies.round.replies.values import probed_loss
 
 FINITE, COUNT = st.floats(allow_nan=False, allow_infinity=False), st.integers(1, MOST_EXAMPLES)
 NUMBER = st.floats(-LARGEST, LARGEST)

@@ -1,8 +1,7 @@
 """Replies: the one place that judges what clients say, before anything else uses it.
 
-`enrolment` judges who they are, and how many examples they have; `numbers` their losses, reports and tests; `arrays`
-the bytes of their arrays; `training` their replies after training, for which it needs all of these; `deadline` whether
-they came in time.
+`enrolment` judges who they are and how many examples they have, `values` the numbers and arrays that they send,
+`deadline` whether they reply in time, and `training` their whole replies after training.
 """
 
 import logging

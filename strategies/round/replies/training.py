@@ -19,9 +19,8 @@ from fedsel_app.wire import codec
 from strategies.roster import Floats, Ints, Roster
 from strategies.round.clients import SCALAR_BYTES
 from strategies.round.federation import Answer, Reply
-from strategies.round.replies import arrays
 from strategies.round.replies.deadline import accept, simulated_dropouts
-from strategies.round.replies.numbers import LOSS, LastReported
+from strategies.round.replies.values import LOSS, LastReported, decode_payload, unpack_statistics
 from strategies.run_context import RunContext
 
 LOGGER = logging.getLogger("fedsel")
@@ -250,10 +249,10 @@ class ReplyReader:
             asked = client, instruction.server_round, context.initial.size
             seeds = context.run.seed, None  # only an update has indices that are drawn from the seed
             payloads = zip(reply.tensors[: self._payloads], seeds, strict=False)
-            sent = [arrays.decode_payload(tensor, *asked, seed) for tensor, seed in payloads]
+            sent = [decode_payload(tensor, *asked, seed) for tensor, seed in payloads]
             statistics = None
             if instruction.statistics:
-                statistics = arrays.unpack_statistics(reply.tensors[-1:], context.buffers > 0.0)
+                statistics = unpack_statistics(reply.tensors[-1:], context.buffers > 0.0)
             return Decoded(answer, tuple(update for update, _ in sent), sum(size for _, size in sent), statistics)
         except codec.WireError as error:
             return error

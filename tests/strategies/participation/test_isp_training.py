@@ -11,8 +11,7 @@ from fedsel_app.config import EvaluationConfig, ParticipationConfig
 from fedsel_app.messages.instructions import TrainInstruction
 from strategies.methods.power_of_choice import PowerOfChoice, PowerOfChoiceConfig
 from strategies.methods.random_selection import RandomSelection
-from strategies.participation.isp import ISP
-from strategies.roster import RoundInfo
+from strategies.participation.isp import sample_size
 from tests.support.contexts import Rows
 from tests.support.isp_ring import CLIENTS, MODEL_BYTES, own_direction, ring, run_isp, setup_for
 from tests.support.proxies import StubProxy, manager_of
@@ -71,9 +70,8 @@ def test_a_sample_trains_in_a_search_that_is_aggregated(share, trained):
 
 def test_a_share_of_the_clients_is_not_one_more_by_rounding():
     """0.07 x 100 is 7.000000000000001 in floating point."""
-    policy = ISP(setup_for(isp_intermediate="aggregate", isp_sample=0.07, clients=100))
-    assert policy.cohort(RoundInfo(1, 1), 100) == 7
-    assert ISP(setup_for(isp_intermediate="aggregate", isp_sample=1e-9)).cohort(RoundInfo(1, 1), 8) == 1
+    assert sample_size(0.07, 100) == 7
+    assert sample_size(1e-9, 8) == 1
 
 
 def test_everybody_trains_for_the_search_also_where_the_method_draws_some_twice():

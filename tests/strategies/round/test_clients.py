@@ -15,7 +15,7 @@ from strategies.round import clients as connected
 from strategies.round.clients import ConnectedClients
 from strategies.round.federation import NodeError, Reply, sent_model
 from strategies.round.flower_manager import FlowerManager
-from strategies.round.replies import arrays, replies_among
+from strategies.round.replies import replies_among, values
 from strategies.testing.fakes import dense
 from tests.support.logs import logged
 from tests.support.proxies import StubProxy, manager_of, update_reply
@@ -59,9 +59,9 @@ REFUSED = {
 
 @pytest.mark.parametrize("tensor", REFUSED.values(), ids=REFUSED)
 def test_anything_but_a_short_array_of_the_right_type_is_refused(tensor):
-    np.testing.assert_array_equal(arrays.unpack_array(WHOLE, np.uint8, 10), [97, 98, 99])
+    np.testing.assert_array_equal(values.unpack_array(WHOLE, np.uint8, 10), [97, 98, 99])
     with pytest.raises(WireError, match="in NumPy's format"):
-        arrays.unpack_array(tensor, np.uint8, 10)
+        values.unpack_array(tensor, np.uint8, 10)
 
 
 def test_a_huge_declared_shape_allocates_nothing():
@@ -69,7 +69,7 @@ def test_a_huge_declared_shape_allocates_nothing():
     tracemalloc.start()
     try:
         with pytest.raises(WireError):
-            arrays.unpack_array(tensor, np.uint8, 2**50)
+            values.unpack_array(tensor, np.uint8, 2**50)
         assert tracemalloc.get_traced_memory()[1] < 100_000
     finally:
         tracemalloc.stop()
@@ -79,15 +79,15 @@ def test_a_huge_declared_shape_allocates_nothing():
 def test_any_bytes_are_refused_or_an_array(junk, framed):
     tensor = array_file(junk) if framed else junk
     with contextlib.suppress(WireError):
-        assert arrays.unpack_array(tensor, np.uint8, 1000).dtype == np.uint8
+        assert values.unpack_array(tensor, np.uint8, 1000).dtype == np.uint8
 
 
 def test_a_payload_is_bounded_by_the_model():
     # Dense, a model of 1,000 parameters takes 4,028 bytes; nothing sound takes 3 times that.
     sound = update_reply(dense([1.0] * 1000), 0, 1).parameters.tensors[0]
-    assert arrays.decode_payload(sound, 0, 1, 1000)[1] == 4028
+    assert values.decode_payload(sound, 0, 1, 1000)[1] == 4028
     with pytest.raises(WireError, match="at most"):
-        arrays.decode_payload(as_sent(np.zeros(13_000, np.uint8)), 0, 1, 1000)
+        values.decode_payload(as_sent(np.zeros(13_000, np.uint8)), 0, 1, 1000)
 
 
 def clients_of(total, **settings):

@@ -14,7 +14,7 @@ from clients.compression.compressors import qsgd
 from fedsel_app.wire.codec import Update, encode
 from fedsel_app.wire.indices import seeded_indices
 from strategies.round.flower_manager import reply_of
-from strategies.round.replies.arrays import MOST_BYTES_A_PARAMETER
+from strategies.round.replies.values import MOST_BYTES_A_PARAMETER
 from tests.support.payloads import sealed
 from tests.support.proxies import decoded, fit_reply
 

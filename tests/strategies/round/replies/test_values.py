@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from strategies.round.replies.numbers import LastReported
+from strategies.round.replies.values import LastReported
 
 EVERYBODY, NAN = np.arange(4), float("nan")
 

@@ -1,8 +1,11 @@
-"""Reported values: checks the losses and examples that clients report, and bounds them by the clients' median."""
+"""Values: checks the numbers and arrays that clients send, and bounds the numbers by the clients' median.
+
+`fedsel_app.messages` has checked the type and the range of each number.
+"""
 
 import logging
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -11,7 +14,9 @@ from numpy.typing import NDArray
 from fedsel_app.messages.answers import LARGEST, MOST_EXAMPLES, EvaluateAnswer
 from fedsel_app.messages.reported_values import one_line, winsorised
 from fedsel_app.records.schema import Failure
-from fedsel_app.wire.codec import WireError
+from fedsel_app.wire.codec import Update, WireError
+from fedsel_app.wire.codec import decode as wire_decode
+from fedsel_app.wire.npy import read_array
 from strategies.roster import Floats, Ints
 from strategies.round.federation import Answer, Reply
 from strategies.round.replies import replies_among
@@ -19,6 +24,7 @@ from strategies.run_context import RunContext
 
 LOGGER = logging.getLogger("fedsel")
 LOSS, PROBE = "loss", "probe"
+MOST_BYTES_A_PARAMETER = 8
 
 
 class LastReported:
@@ -112,3 +118,76 @@ def tested_loss(answers: Mapping[int, EvaluateAnswer]) -> tuple[float, Ints]:
     examples = sum(answer.examples for answer in tested.values())
     loss = sum(answer.examples * answer.loss for answer in tested.values()) / examples if examples else math.inf
     return loss if math.isfinite(loss) else math.inf, np.array(list(tested), np.int64)
+
+
+def unpack_array(tensor: bytes, dtype: type[np.generic], most: int) -> NDArray[np.generic]:
+    """Decode an array (n,) of `dtype` with at most `most` entries, as a view. Raises WireError for any other."""
+    array: NDArray[np.generic] = read_array(tensor)
+    if array.dtype != dtype or array.ndim != 1 or array.size > most:
+        wanted = f"at most {most} {np.dtype(dtype)} in NumPy's format"
+        raise WireError(f"its array must be {wanted}, and it sent {array.dtype} {array.shape}")
+    return array
+
+
+def unpack_statistics(tensors: Sequence[bytes], variances: NDArray[np.bool_]) -> Floats:
+    """Decode the BatchNorm statistics of a reply, float64 (B,); those in `variances`, (B,), cannot be negative.
+
+    Raises
+    ------
+    WireError
+        If they are not B finite numbers, or a variance is negative.
+    """
+    if len(tensors) != 1:
+        raise WireError(f"it sent {len(tensors)} arrays instead of one: server and client must run the same app")
+    values = unpack_array(tensors[0], np.float32, variances.size).astype(np.float64)
+    if values.shape != variances.shape or not (np.abs(values) <= LARGEST).all():
+        raise WireError(f"it did not send {variances.size} finite BatchNorm statistics")
+    if (values[variances] < 0).any():
+        raise WireError("it sent a negative variance of BatchNorm")
+    return values
+
+
+def read_statistics(
+    answers: Mapping[int, Answer], variances: NDArray[np.bool_], server_round: int
+) -> dict[int, Floats]:
+    """The BatchNorm statistics of each client that calibrated, as `unpack_statistics` returns them.
+
+    Failures are logged.
+    """
+    found = {}
+    for client, reply in answers.items():
+        try:
+            if not isinstance(reply, Reply):
+                raise WireError(str(reply))
+            found[client] = unpack_statistics(reply.tensors, variances)
+        except WireError as error:
+            LOGGER.warning("Round %d: client %d did not calibrate: %s", server_round, client, one_line(error))
+    return found
+
+
+def decode_payload(
+    tensor: bytes, client: int, server_round: int, size: int, seed: int | None = None
+) -> tuple[Update, int]:
+    """Decode one payload of a reply; return its update and its number of bytes.
+
+    `seed` is the run's seed, for indices that are drawn from it.
+
+    Raises
+    ------
+    WireError
+        If it is not a valid update of `size` parameters from this client for this round.
+    """
+    payload = unpack_array(tensor, np.uint8, MOST_BYTES_A_PARAMETER * size + 4096).data
+    packet = wire_decode(payload, size=size, seed=seed)
+    if (packet.client, packet.server_round) != (client, server_round):
+        raise WireError(
+            f"it sent an update of client {packet.client} for round {packet.server_round}, "
+            f"and client {client} was asked for round {server_round}"
+        )
+    update = packet.update
+    if update.norm() > LARGEST:
+        raise WireError(
+            f"its update has norm {update.norm():.3g}, and the largest valid norm is {LARGEST:.3g}: "
+            "lower 'lr' if training diverges"
+        )
+    return update, len(payload)
