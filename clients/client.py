@@ -67,7 +67,7 @@ class SelectionClient(NumPyClient):
     """One client, for one message.
 
     The model arrives as [parameters (N,)] or, with BatchNorm statistics, as [parameters, buffers (B,)], all float32.
-    With the solver scaffold, a message to train ends with the control variate (N,). With `probe-bits` below 32, the
+    If the solver has control variates, a message to train ends with the server's, (N,). With `probe-bits` below 32, the
     parameters of a loss probe are uint8, a section of `fedsel_app.wire.rounded_values`. A malformed message raises
     ValueError, diverged training raises DivergenceError, and a state file that cannot be used raises StateError.
     """
@@ -101,9 +101,9 @@ class SelectionClient(NumPyClient):
         numbers
             Those of the instruction's answer in `fedsel_app.messages.answers`; none after calibration.
         arrays
-            After training: the payload as uint8; with scaffold, a second payload with the change of the client's
-            control variate; and the BatchNorm statistics if they are requested. After calibration: only the BatchNorm
-            statistics, float32 (B,). Otherwise none.
+            After training: the payload as uint8; a second payload with the change of the client's control variate,
+            if the solver has one; and the BatchNorm statistics if they are requested. After calibration: only the
+            BatchNorm statistics, float32 (B,). Otherwise none.
 
         Raises
         ------
@@ -141,8 +141,8 @@ class SelectionClient(NumPyClient):
 
     def _train(self, arrays: NDArrays, instruction: TrainInstruction) -> tuple[NDArrays, TrainAnswer]:
         context = self._context
-        scaffold = self._context.training.solver == "scaffold"
-        model = received_model(context, arrays, with_control=scaffold)
+        with_control = context.training.traits.control_variates
+        model = received_model(context, arrays, with_control=with_control)
         local_round = LocalRound(
             client=context.client,
             seed=context.run.seed,
@@ -151,7 +151,7 @@ class SelectionClient(NumPyClient):
             layers=model.layers,
             store=context.store,
         )
-        control = arrays[-1] if scaffold else None
+        control = arrays[-1] if with_control else None
         return local_round.answer(instruction, arrays[0], control, lambda term: self._trained(model, term, instruction))
 
     def _trained(self, model: FlatModel, correction: Vector | None, instruction: TrainInstruction) -> Trained:

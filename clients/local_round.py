@@ -13,13 +13,13 @@ from numpy.typing import NDArray
 
 from clients.compression.error_feedback import Curvature, as_sent, restore_untaken, upload
 from clients.state import Arrays, ClientHistory, StateStore
-from clients.training import solvers
 from clients.upload_time import last_upload
 from fedsel_app.config import CompressionConfig, TrainingConfig
 from fedsel_app.messages.answers import TrainAnswer
 from fedsel_app.messages.instructions import TrainInstruction
 from fedsel_app.messages.scalars import Report
 from fedsel_app.models.array_layout import LayerSlice
+from fedsel_app.solvers import EQUATIONS, Steps
 from fedsel_app.wire.codec import Update, encode
 
 Vector = NDArray[np.float32]
@@ -72,29 +72,31 @@ class LocalRound:
     ) -> tuple[list[NDArray[Any]], TrainAnswer]:
         """Run the round. Returns the arrays and the numbers to send.
 
-        The arrays are the payload as uint8; with a control variate (float32 (N,), SCAFFOLD), a second payload with its
-        change; and the BatchNorm statistics, if there are any.
+        The arrays are the payload as uint8; with a control variate of the server (float32 (N,)), a second payload with
+        the change of the client's; and the BatchNorm statistics, if there are any.
 
         Raises
         ------
         StateError
             If the client's state cannot be used.
         """
-        store = self.store.of_run(instruction.run_key)
+        store, training, solver = self.store.of_run(instruction.run_key), self.training, EQUATIONS[self.training.solver]
+        control = np.zeros(start.size, np.float32) if control is None else control
         history = ClientHistory(instruction.last_instructed, instruction.last_aggregated, instruction.last_checkpoint)
-        remembers = not self.compression.lossless or self.training.solver in solvers.REMEMBERING
+        remembers = not self.compression.lossless or training.traits.keeps_state
         state: Arrays = {}
         if remembers:
             state = restore_untaken(*store.recall(self.client, history), instruction.taken, self.seed)
-        trained = train(solvers.correction(state, control))
+        trained = train(solver.term(state, control))
         delta = trained.parameters - start
-        solver_state, change = solvers.finish(self.training, state, control, delta, trained.steps, trained.lr)
+        steps = Steps(delta, training.effective_steps(trained.steps), trained.lr, training.proximal)
+        solver_state, change = solver.state(state, control, steps)
         scored = instruction.curvature and self.compression.curvature_layers
         curvature = trained.curvature if scored else None
         update, kept = upload(
             delta, state, self.layers, self.compression, instruction, curvature, seed=self.seed, client=self.client
         )
-        payloads = [self._encoded(update, instruction, seeded=self.compression.compressor == "rand-k")]
+        payloads = [self._encoded(update, instruction, seeded=self.compression.traits.seeded)]
         if remembers and instruction.keep_state:
             if self.compression.remembers_unsent:
                 kept |= as_sent(payloads[0], delta.size, instruction.residual_decay)

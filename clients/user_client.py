@@ -2,7 +2,7 @@
 
 The user's functions compute what only the user can compute. Without `losses` the client's loss comes from its own
 evaluation. Then the mean loss replaces the root mean squared loss (Oort's utility), which is at least as large. With
-`control_variates` the solver is SCAFFOLD (see `clients.training.solvers`).
+`control_variates` the solver may be SCAFFOLD (see `fedsel_app.solvers`).
 """
 
 import json
@@ -194,7 +194,7 @@ class UserClient:
         local_round = LocalRound(
             client=int(self.context.node_config[PARTITION_ID]),
             seed=instruction.seed,
-            training=TrainingConfig(solver="sgd" if control is None else "scaffold", momentum=0.0),
+            training=TrainingConfig(solver=instruction.solver, momentum=0.0),
             compression=CompressionConfig.from_values(json.loads(instruction.compression)),
             layers=layout.layers,
             store=self._store(),

@@ -14,7 +14,7 @@ FILES = sorted(
 )
 NAMES = [path.relative_to(ROOT).as_posix() for path in FILES]
 LEAVES = ("config", "messages", "network", "wire")
-PURE = {f"fedsel_app/{name}.py" for name in ("seeds", "data/partition", "data/label_skew")}
+PURE = {f"fedsel_app/{name}.py" for name in ("seeds", "solvers", "data/partition", "data/label_skew")}
 PURE |= {name for name in NAMES if name.split("/")[:-1] in [["fedsel_app", leaf] for leaf in LEAVES]}
 FLOWER_INTERNALS = tuple(
     f"flwr.{name}"

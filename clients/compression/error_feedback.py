@@ -17,7 +17,7 @@ like any other. The server averages the g of the clients that replied, not of al
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -34,6 +34,20 @@ from fedsel_app.wire.indices import seeded_indices
 Vector = NDArray[np.float32]
 State = Mapping[str, NDArray[Any]]
 Curvature = Callable[[NDArray[np.float64]], Mapping[int, Vector]]
+Compressed = tuple[Update, dict[str, NDArray[Any]]]
+"""The update to send, and arrays that the client stores for its next update."""
+
+
+class Upload(NamedTuple):
+    """What a compressor may read beside the vector: the arguments of `upload`."""
+
+    state: State
+    layers: Sequence[LayerSlice]
+    settings: CompressionConfig
+    instruction: TrainInstruction
+    curvature: Curvature | None
+    seed: int
+    client: int
 
 
 def upload(
@@ -46,7 +60,7 @@ def upload(
     *,
     seed: int,
     client: int,
-) -> tuple[Update, dict[str, NDArray[Any]]]:
+) -> Compressed:
     """Compress the local change `delta`, float32 (N,). Returns the update to send and the arrays to store.
 
     `state` has the arrays that were stored last. `curvature` takes the layers' shares of the last mask and returns the
@@ -67,11 +81,8 @@ def upload(
         vector = delta - state["estimate"]
     elif "residual" in state:
         vector = delta + state["residual"]
-    kept: dict[str, NDArray[Any]] = {}
-    if compression.compressor == "top-k":
-        update, kept = _top_k(vector, state, layers, compression, instruction.kept_fraction, curvature)
-    else:
-        update = _other_than_top_k(vector, compression, instruction, seed, client)
+    compress = COMPRESSORS[compression.compressor]
+    update, kept = compress(vector, Upload(state, layers, compression, instruction, curvature, seed, client))
     if compression.value_bits < 32:
         noise = None if compression.error_feedback else stream(seed, Purpose.ROUNDING, instruction.server_round, client)
         update = rounded(update, compression.value_bits, noise)
@@ -83,20 +94,6 @@ def upload(
     elif compression.error_feedback and (update.indices is not None or update.quantised is not None):
         kept["residual"] = (vector - update.dense()) * np.float32(instruction.residual_decay)
     return update, kept
-
-
-def _other_than_top_k(
-    vector: Vector, compression: CompressionConfig, instruction: TrainInstruction, seed: int, client: int
-) -> Update:
-    """The update of the compressor rand-k, qsgd or none."""
-    unbiased, server_round = not compression.error_feedback, instruction.server_round
-    if compression.compressor == "rand-k":
-        count = kept_count(instruction.kept_fraction, vector.size, compression.kept_rounding)
-        return rand_k(vector, seeded_indices(seed, server_round, client, vector.size, count), unbiased=unbiased)
-    if compression.compressor == "qsgd":
-        rng = stream(seed, Purpose.COMPRESS, server_round, client)
-        return qsgd(vector, compression.qsgd_levels, compression.qsgd_bucket, rng, unbiased=unbiased)
-    return Update(vector.size, None, vector)
 
 
 def restore_untaken(state: State, unacknowledged: State, taken: float, seed: int) -> dict[str, NDArray[Any]]:
@@ -119,23 +116,45 @@ def as_sent(payload: bytes, size: int, decay: float) -> dict[str, NDArray[Any]]:
     return {"sent": np.frombuffer(payload, np.uint8), "size": np.array(size), "decay": np.array(decay, np.float32)}
 
 
-def _top_k(
-    vector: Vector,
-    state: State,
-    layers: Sequence[LayerSlice],
-    compression: CompressionConfig,
-    fraction: float,
-    curvature: Curvature | None,
-) -> tuple[Update, dict[str, NDArray[Any]]]:
+def _top_k(vector: Vector, given: Upload) -> Compressed:
+    layers, settings = given.layers, given.settings
     spans = [slice(0, vector.size)]
-    if compression.top_k_scope == "layer":
+    if settings.top_k_scope == "layer":
         spans = [slice(layer.start, layer.stop) for layer in layers]
-    counts = [kept_count(fraction, span.stop - span.start, compression.kept_rounding) for span in spans]
+    fraction = given.instruction.kept_fraction
+    counts = [kept_count(fraction, span.stop - span.start, settings.kept_rounding) for span in spans]
     diagonal: Mapping[int, Vector] = {}
-    if curvature is not None and sum(counts) < vector.size:
-        diagonal = curvature(state.get("shares", np.ones(len(layers))))
-    scores = coordinate_scores(vector, diagonal, layers, compression.curvature_scale, compression.curvature_floor)
+    if given.curvature is not None and sum(counts) < vector.size:
+        diagonal = given.curvature(given.state.get("shares", np.ones(len(layers))))
+    scores = coordinate_scores(vector, diagonal, layers, settings.curvature_scale, settings.curvature_floor)
     update = top_k(vector, scores, spans, counts)
-    if not compression.curvature_layers:
+    if not settings.curvature_layers:
         return update, {}
-    return update, {"shares": layer_shares(update.indices, layers, compression.layer_importance)}
+    return update, {"shares": layer_shares(update.indices, layers, settings.layer_importance)}
+
+
+def _rand_k(vector: Vector, given: Upload) -> Compressed:
+    settings, instruction = given.settings, given.instruction
+    count = kept_count(instruction.kept_fraction, vector.size, settings.kept_rounding)
+    indices = seeded_indices(given.seed, instruction.server_round, given.client, vector.size, count)
+    return rand_k(vector, indices, unbiased=not settings.error_feedback), {}
+
+
+def _qsgd(vector: Vector, given: Upload) -> Compressed:
+    settings = given.settings
+    rng = stream(given.seed, Purpose.COMPRESS, given.instruction.server_round, given.client)
+    unbiased = not settings.error_feedback
+    return qsgd(vector, settings.qsgd_levels, settings.qsgd_bucket, rng, unbiased=unbiased), {}
+
+
+def _whole(vector: Vector, given: Upload) -> Compressed:
+    return Update(vector.size, None, vector), {}
+
+
+COMPRESSORS: Mapping[str, Callable[[Vector, Upload], Compressed]] = {
+    "top-k": _top_k,
+    "rand-k": _rand_k,
+    "qsgd": _qsgd,
+    "none": _whole,
+}
+"""Compressor -> function from the vector to compress, float32 (N,), to the update."""

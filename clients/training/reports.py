@@ -1,6 +1,7 @@
 """Reports: numbers that some methods request from a client in addition to its update (`messages.Report`).
 
-A report is a function of a model and of mini-batches. The local solver reports effective steps (see `solvers`).
+A report is a function of a model and of mini-batches. Effective steps are reported for the local solver (see
+`fedsel_app.solvers`).
 """
 
 import math

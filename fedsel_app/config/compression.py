@@ -2,7 +2,48 @@
 
 from dataclasses import dataclass
 
-from fedsel_app.config.settings import Settings, require, setting
+from fedsel_app.config.settings import Settings, meanings, require, setting
+
+
+@dataclass(frozen=True, kw_only=True)
+class CompressorTraits:
+    """Compressor: which entries of an update a client sends, and how.
+
+    Attributes
+    ----------
+    meaning : what it sends
+    strength : key of the setting that says how much it sends; empty: it sends all entries as they are
+    sparse : the kept fraction determines the number of entries that are sent
+    seeded : both sides draw the positions of the entries from the seed, so that they are not sent
+    rounds_values : it rounds the values itself, in place of `value-bits`
+    """
+
+    meaning: str
+    strength: str = ""
+    sparse: bool = False
+    seeded: bool = False
+    rounds_values: bool = False
+
+    @property
+    def lossless(self) -> bool:
+        """True if it sends all entries as they are."""
+        return not self.strength
+
+
+COMPRESSORS = {
+    "top-k": CompressorTraits(meaning="the entries of the largest magnitude", strength="kept-fraction", sparse=True),
+    "rand-k": CompressorTraits(
+        meaning="random entries, which both sides draw from the seed",
+        strength="kept-fraction",
+        sparse=True,
+        seeded=True,
+    ),
+    "qsgd": CompressorTraits(
+        meaning="all entries, rounded at random to qsgd-levels levels", strength="qsgd-levels", rounds_values=True
+    ),
+    "none": CompressorTraits(meaning="all entries"),
+}
+"""Values of the setting `compressor`."""
 
 
 @dataclass(frozen=True)
@@ -12,12 +53,7 @@ class CompressionConfig(Settings):
     compressor: str = setting(
         "top-k",
         "which entries of an update a client sends, and how",
-        choices={
-            "top-k": "the entries of the largest magnitude",
-            "rand-k": "random entries, which both sides draw from the seed",
-            "qsgd": "all entries, rounded at random to qsgd-levels levels",
-            "none": "all entries",
-        },
+        choices=meanings(COMPRESSORS),
         first=True,
         private=True,
     )
@@ -113,14 +149,19 @@ class CompressionConfig(Settings):
         require(self.value_bits in (32, 16, 8, 4), "value-bits", "32, 16, 8 or 4", self.value_bits)
 
     @property
+    def traits(self) -> CompressorTraits:
+        """Traits of the compressor."""
+        return COMPRESSORS[self.compressor]
+
+    @property
     def lossless(self) -> bool:
         """True if the update is sent without loss."""
-        return self.compressor == "none" and self.value_bits == 32
+        return self.traits.lossless and self.value_bits == 32
 
     @property
     def sparsifies(self) -> bool:
         """True if the kept fraction determines the number of entries that are sent."""
-        return self.compressor in ("top-k", "rand-k")
+        return self.traits.sparse
 
     @property
     def ef21(self) -> bool:

@@ -14,13 +14,31 @@ from contextlib import contextmanager
 from importlib.metadata import entry_points
 from typing import Any
 
+from fedsel_app.config.server import AGGREGATIONS, SERVER_OPTIMIZERS
 from fedsel_app.config.settings import ConfigError
-from fedsel_app.config.words import did_you_mean, instead_of_strategy
+from fedsel_app.config.training import SOLVERS
+from fedsel_app.config.words import did_you_mean
 
 PACKAGES = ("fedsel_app", "strategies", "clients", "simulation")
 """Packages of fedsel."""
 MOST_NAMED = 25
 """A message lists at most this number of known names."""
+NO_SELECTION = {
+    "fedavg": "--preset fedavg",
+    "fedavgm": "--strategy random --set server-optimizer=momentum",
+    "fedmedian": "--strategy random --set aggregation=median",
+    "fedtrimmedavg": "--strategy random --set aggregation=trimmed-mean",
+    **{
+        name.replace("-", ""): f"--strategy random --set {setting}={name}"
+        for setting, choices in (
+            ("aggregation", AGGREGATIONS),
+            ("server-optimizer", SERVER_OPTIMIZERS),
+            ("solver", SOLVERS),
+        )
+        for name in choices
+    },
+}
+"""Strategies of Flower that select like `random`, and choices of settings, without dashes -> what to type for them."""
 CODE = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*")
 """Pattern of a user's code, package.module:name, which may be a part of a setting's value."""
 _command: Sequence[str] | None = None
@@ -129,6 +147,12 @@ def place(error: Exception, module: str) -> str:
 def described(error: Exception) -> str:
     """Type and text of an error on one line."""
     return f"{type(error).__name__}: {' '.join(str(error).split())}".rstrip(": ")
+
+
+def instead_of_strategy(name: str) -> str:
+    """Sentence, after a space, on what to type for one of `NO_SELECTION`; empty for other names."""
+    typed = NO_SELECTION.get(name.lower().replace("-", "").replace("_", ""))
+    return f" It selects at random: use {typed}." if typed else ""
 
 
 def unknown_name(setting: str, name: str, known: Iterable[str], otherwise: str = "package.module:name") -> ConfigError:

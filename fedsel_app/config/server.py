@@ -1,8 +1,74 @@
 """Settings of the server: aggregation, bounds on reported values, the server optimizer and BatchNorm calibration."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
-from fedsel_app.config.settings import ConfigError, Settings, setting
+from fedsel_app.config.settings import ConfigError, Settings, meanings, setting
+
+
+@dataclass(frozen=True, kw_only=True)
+class AggregationTraits:
+    """Aggregation: how the server combines the clients' updates.
+
+    Attributes
+    ----------
+    meaning : the result
+    robust : it withstands a few malicious clients, and weighs all clients equally
+    needs_single_updates : it compares the updates with one another, so that their sum is not enough
+    least_updates : number of malicious clients f -> number of updates that it needs in a round to withstand them
+    """
+
+    meaning: str
+    robust: bool = True
+    needs_single_updates: bool = True
+    least_updates: Callable[[int], int] = lambda malicious: 1
+
+
+AGGREGATIONS = {
+    "mean": AggregationTraits(meaning="the weighted mean", robust=False, needs_single_updates=False),
+    "median": AggregationTraits(meaning="the median of each entry"),
+    "trimmed-mean": AggregationTraits(meaning="the mean of each entry without its largest and smallest values"),
+    "krum": AggregationTraits(
+        meaning="the update closest to its neighbours", least_updates=lambda malicious: 2 * malicious + 3
+    ),
+    "multi-krum": AggregationTraits(
+        meaning="the mean of the updates closest to their neighbours", least_updates=lambda malicious: 2 * malicious + 3
+    ),
+}
+"""Values of the setting `aggregation`."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ServerOptimizerTraits:
+    """Server optimizer: the step of the global weights w along the aggregated update.
+
+    Attributes
+    ----------
+    meaning : the step
+    strength : key of the setting with the decay of its momentum; empty: it has no momentum, or is adaptive
+    adaptive : it divides the step of each entry by the root of a mean square
+    """
+
+    meaning: str
+    strength: str = ""
+    adaptive: bool = False
+
+    @property
+    def plain(self) -> bool:
+        """True if the step is the update alone."""
+        return not self.strength and not self.adaptive
+
+
+SERVER_OPTIMIZERS = {
+    "momentum": ServerOptimizerTraits(meaning="w += lr (momentum M + update)", strength="server-momentum"),
+    "mean": ServerOptimizerTraits(meaning="w += lr update"),
+    "fedadam": ServerOptimizerTraits(
+        meaning="w += lr M / (sqrt(V) + tau), with V a moving average of squares", adaptive=True
+    ),
+    "fedyogi": ServerOptimizerTraits(meaning="as fedadam, with V moving by the sign of the difference", adaptive=True),
+    "fedadagrad": ServerOptimizerTraits(meaning="as fedadam, with V the sum of squares", adaptive=True),
+}
+"""Values of the setting `server-optimizer`."""
 
 
 @dataclass(frozen=True)
@@ -24,13 +90,7 @@ class AggregationConfig(Settings):
         "mean",
         "how the server combines the client updates; all but the mean withstand a few malicious clients and weigh"
         " clients equally",
-        choices={
-            "mean": "the weighted mean",
-            "median": "the median of each entry",
-            "trimmed-mean": "the mean of each entry without its largest and smallest values",
-            "krum": "the update closest to its neighbours",
-            "multi-krum": "the mean of the updates closest to their neighbours",
-        },
+        choices=meanings(AGGREGATIONS),
         first=True,
     )
     trim_share: float = setting(
@@ -65,9 +125,16 @@ class AggregationConfig(Settings):
     )
 
     @property
+    def traits(self) -> AggregationTraits:
+        """Traits of the aggregation."""
+        return AGGREGATIONS[self.aggregation]
+
+    @property
     def least_updates(self) -> int:
-        """Number of updates that the rule needs in a round to be robust: 2 f + 3 for krum and multi-krum, else 1."""
-        return 2 * self.krum_malicious + 3 if self.aggregation in ("krum", "multi-krum") else 1
+        """Number of updates that the aggregation needs in a round to be robust: 2 f + 3 for krum and multi-krum, else
+        1.
+        """
+        return self.traits.least_updates(self.krum_malicious)
 
 
 @dataclass(frozen=True)
@@ -102,13 +169,7 @@ class ServerOptimizerConfig(Settings):
     server_optimizer: str = setting(
         "momentum",
         "step of the global weights w along the aggregated update",
-        choices={
-            "momentum": "w += lr (momentum M + update)",
-            "mean": "w += lr update",
-            "fedadam": "w += lr M / (sqrt(V) + tau), with V a moving average of squares",
-            "fedyogi": "as fedadam, with V moving by the sign of the difference",
-            "fedadagrad": "as fedadam, with V the sum of squares",
-        },
+        choices=meanings(SERVER_OPTIMIZERS),
         first=True,
         private=True,
     )
@@ -124,6 +185,11 @@ class ServerOptimizerConfig(Settings):
         above=0.0,
         private=True,
     )
+
+    @property
+    def traits(self) -> ServerOptimizerTraits:
+        """Traits of the server optimizer."""
+        return SERVER_OPTIMIZERS[self.server_optimizer]
 
 
 @dataclass(frozen=True)

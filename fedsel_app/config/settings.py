@@ -2,10 +2,10 @@
 
 import math
 import tomllib
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, fields
 from functools import cache
-from typing import Any, Literal, NamedTuple, Self
+from typing import Any, Literal, NamedTuple, Protocol, Self, TypeVar
 
 from fedsel_app.config.words import did_you_mean, nearest_setting
 
@@ -31,6 +31,28 @@ def require(condition: bool, name: str, requirement: str, got: object, hint: str
 def refusal(name: str, requirement: str, got: object, hint: str = "") -> ConfigError:
     """Error of a value that does not meet the `requirement`."""
     return ConfigError(f"The '{name}' parameter must be {requirement}. Got {got!r}.{hint}")
+
+
+class Traits(Protocol):
+    """Traits of a choice: what it means and needs. Readers ask a choice for its traits, never for its name."""
+
+    @property
+    def meaning(self) -> str:
+        """What `fedsel settings` says about it."""
+
+
+T = TypeVar("T", bound=Traits)
+
+
+def meanings(choices: Mapping[str, Traits]) -> dict[str, str]:
+    """Choice -> its meaning, as `setting` declares them."""
+    return {name: traits.meaning for name, traits in choices.items()}
+
+
+def named(choices: Mapping[str, T], has: Callable[[T], bool]) -> str:
+    """The choices for which `has` is true, as a sentence names them: "a, b or c"."""
+    *others, last = (name for name, traits in choices.items() if has(traits))
+    return f"{', '.join(others)} or {last}" if others else last
 
 
 class Variants(NamedTuple):

@@ -1,8 +1,82 @@
-"""Settings of local training: steps, optimizer and solver."""
+"""Settings of local training: steps, optimizer and solver, with the traits of each solver."""
 
 from dataclasses import dataclass
 
-from fedsel_app.config.settings import ConfigError, Settings, setting
+from fedsel_app.config.settings import ConfigError, Settings, meanings, setting
+
+
+@dataclass(frozen=True, kw_only=True)
+class SolverTraits:
+    """Local solver: the objective of a client's steps, and the state that clients and server keep for it.
+
+    Attributes
+    ----------
+    meaning : its objective
+    title : its name in a sentence
+    pull : key of the setting with its proximal coefficient, the pull towards the received weights; empty: it has none
+    keeps_state : each client keeps a vector between rounds, and the server their mean
+    control_variates : the server sends its mean with the model, and each reply has a second payload with the change of
+        the client's vector
+    reports : numbers that clients report with their updates: values of `fedsel_app.messages.scalars.Report`
+    needs_plain_sgd : it derives a gradient from the change of the weights, which only plain SGD allows
+    needs_whole_updates : the server must receive each update uncompressed
+    needs_updates_of_one_round : the server must not receive sums of updates of several rounds
+    own_server_step : the server makes the solver's own step, to which a server optimizer must add nothing
+    averages_updates_only : the server averages nothing but the updates, so that a robust aggregation protects it
+    private : the proof of differential privacy holds for it (docs/security.md)
+    own_apps : it can run with the clients of a user's own Flower app, whose local steps are the user's
+    """
+
+    meaning: str
+    title: str
+    pull: str = ""
+    keeps_state: bool = False
+    control_variates: bool = False
+    reports: tuple[str, ...] = ()
+    needs_plain_sgd: bool = False
+    needs_whole_updates: bool = False
+    needs_updates_of_one_round: bool = False
+    own_server_step: bool = False
+    averages_updates_only: bool = False
+    private: bool = False
+    own_apps: bool = False
+
+
+SOLVERS = {
+    "fedprox": SolverTraits(
+        title="FedProx",
+        meaning="the loss plus mu / 2 times the squared distance from the global model",
+        pull="mu",
+        averages_updates_only=True,
+        private=True,
+    ),
+    "sgd": SolverTraits(title="SGD", meaning="the loss", averages_updates_only=True, private=True, own_apps=True),
+    "scaffold": SolverTraits(
+        title="SCAFFOLD",
+        meaning="the loss, with gradients corrected by the control variates of client and server",
+        keeps_state=True,
+        control_variates=True,
+        needs_plain_sgd=True,
+        own_apps=True,
+    ),
+    "feddyn": SolverTraits(
+        title="FedDyn",
+        meaning="the loss, a linear term that the client keeps, and feddyn-alpha / 2 times the squared distance from"
+        " the global model",
+        pull="feddyn-alpha",
+        keeps_state=True,
+        needs_whole_updates=True,
+        own_server_step=True,
+    ),
+    "fednova": SolverTraits(
+        title="FedNova",
+        meaning="the loss; the server normalises each update by the client's effective steps",
+        reports=("effective_steps",),
+        needs_plain_sgd=True,
+        needs_updates_of_one_round=True,
+    ),
+}
+"""Values of the setting `solver`."""
 
 
 @dataclass(frozen=True)
@@ -75,16 +149,9 @@ class TrainingConfig(Settings):
     solver: str = setting(
         "fedprox",
         "objective of the local steps, and the state that clients and server keep for it",
-        choices={
-            "fedprox": "the loss plus mu / 2 times the squared distance from the global model",
-            "sgd": "the loss",
-            "scaffold": "the loss, with gradients corrected by the control variates of client and server",
-            "feddyn": "the loss, a linear term that the client keeps, and feddyn-alpha / 2 times the squared distance"
-            " from the global model",
-            "fednova": "the loss; the server normalises each update by the client's effective steps",
-        },
+        choices=meanings(SOLVERS),
         first=True,
-        private=("fedprox", "sgd"),
+        private=tuple(name for name, solver in SOLVERS.items() if solver.private),
     )
     mu: float = setting(
         0.1, "proximal coefficient of the solver fedprox; 0 is plain SGD", low=0.0, first=True, private=True
@@ -108,9 +175,15 @@ class TrainingConfig(Settings):
             )
 
     @property
+    def traits(self) -> SolverTraits:
+        """Traits of the solver."""
+        return SOLVERS[self.solver]
+
+    @property
     def proximal(self) -> float:
         """Proximal coefficient, the pull towards the received weights: mu of fedprox, alpha of feddyn, else 0."""
-        return {"fedprox": self.mu, "feddyn": self.feddyn_alpha}.get(self.solver, 0.0)
+        pull = self.traits.pull
+        return float(getattr(self, pull.replace("-", "_"))) if pull else 0.0
 
     def steps(self, examples: int, epochs: int = 0) -> int:
         """Local steps of a client with `examples` training examples; `epochs` above 0 replace its usual local work."""

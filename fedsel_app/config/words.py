@@ -56,21 +56,6 @@ SHARES = [
     "c",
 ]
 """Words for the share of the clients that a round selects. `cohort` is their number."""
-NO_SELECTION = {
-    "fedavg": "--preset fedavg",
-    "fedprox": "--strategy random --set solver=fedprox",
-    "scaffold": "--strategy random --set solver=scaffold",
-    "feddyn": "--strategy random --set solver=feddyn",
-    "fednova": "--strategy random --set solver=fednova",
-    "fedavgm": "--strategy random --set server-optimizer=momentum",
-    "fedadam": "--strategy random --set server-optimizer=fedadam",
-    "fedyogi": "--strategy random --set server-optimizer=fedyogi",
-    "fedadagrad": "--strategy random --set server-optimizer=fedadagrad",
-    "fedmedian": "--strategy random --set aggregation=median",
-    "fedtrimmedavg": "--strategy random --set aggregation=trimmed-mean",
-    "krum": "--strategy random --set aggregation=krum",
-}
-"""Strategies of Flower that select like `random`, and what to type for them."""
 CHOICES = {
     "cuda": "gpu",
     "dirichlet": "non-iid noniid niid lda skew skewed heterogeneous label-skew",
@@ -114,9 +99,3 @@ def _bare(word: str) -> str:
 
 def _is_other_word(word: str, choice: str) -> bool:
     return word.lower().replace("_", "-") in CHOICES.get(choice, "").split()
-
-
-def instead_of_strategy(name: str) -> str:
-    """Sentence, after a space, on what to type for one of `NO_SELECTION`; empty for other names."""
-    typed = NO_SELECTION.get(name.lower().replace("-", "").replace("_", ""))
-    return f" It selects at random: use {typed}." if typed else ""

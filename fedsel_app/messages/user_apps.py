@@ -8,6 +8,7 @@ import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
+from fedsel_app.config.training import SOLVERS
 from fedsel_app.messages.answers import LARGEST, MOST_EXAMPLES, EnrolAnswer
 from fedsel_app.messages.instructions import TrainInstruction
 from fedsel_app.messages.scalars import Config, Scalar, read
@@ -31,8 +32,13 @@ class AppTrainInstruction(TrainInstruction):
     """Settings of the compression, as JSON."""
     statistics_positions: str = ""
     """Positions of the running statistics among the arrays, separated by commas."""
-    with_control: bool = False
-    """With SCAFFOLD: the server's control variate, float32 (N,), follows the model's arrays."""
+    solver: str = "sgd"
+    """Local solver, which decides whether the server's control variate, float32 (N,), follows the model's arrays."""
+
+    @property
+    def with_control(self) -> bool:
+        """True if a control variate follows."""
+        return self.solver in SOLVERS and SOLVERS[self.solver].control_variates
 
 
 def embed(fedsels: Mapping[str, Scalar], users: Mapping[str, Scalar]) -> Config:

@@ -4,6 +4,10 @@ Every function raises ConfigError for one kind of combination, and otherwise ret
 """
 
 from fedsel_app.config import ConfigError, EnrolmentConfig, ExecutionConfig, Settings, SharedSettings
+from fedsel_app.config.compression import COMPRESSORS
+from fedsel_app.config.server import AGGREGATIONS, SERVER_OPTIMIZERS
+from fedsel_app.config.settings import named
+from fedsel_app.config.training import SOLVERS
 from strategies.base import SelectionStrategy
 
 
@@ -25,84 +29,88 @@ def validate_clients(settings: SharedSettings) -> None:
     if least > clients:
         raise ConfigError(f"The 'min-returned' parameter must be at most 'clients' ({clients}). Got {least}.")
     if settings.evaluation.client_eval and settings.partition.holdout_fraction == 0:
-        raise ConfigError("'client-eval' needs each client's own test part; set 'holdout-fraction' above 0.")
+        raise ConfigError("Set 'holdout-fraction' above 0: 'client-eval' needs each client's own test part.")
 
 
 def validate_compression(settings: SharedSettings) -> None:
     """Raise ConfigError if compressor, precision and error feedback are incompatible."""
     compression = settings.compression
-    if compression.compressor == "qsgd" and compression.value_bits < 32:
+    name, traits = compression.compressor, compression.traits
+    if traits.rounds_values and compression.value_bits < 32:
         raise ConfigError(
-            "The 'compressor' qsgd rounds its values itself, as 'qsgd-levels' says: set 'value-bits' to 32, "
-            "or choose another compressor."
+            f"Set 'value-bits' to 32, or choose another 'compressor': {name} rounds its values itself, as "
+            f"'{traits.strength}' says."
         )
     if compression.ef21 and compression.lossless:
         raise ConfigError(
-            "The 'error-feedback-scheme' ef21 has nothing to estimate if updates are not compressed: choose another "
-            "'compressor' than none, or set 'error-feedback-scheme' to ef14."
+            f"Choose another 'compressor' than {name}, or set 'error-feedback-scheme' to ef14: ef21 has nothing to "
+            "estimate if updates are not compressed."
         )
     if compression.error_feedback_scheme == "ef21" and not compression.error_feedback:
-        raise ConfigError("The 'error-feedback-scheme' ef21 needs error feedback: set 'error-feedback' to true.")
+        raise ConfigError(
+            "Set 'error-feedback' to true, or 'error-feedback-scheme' to ef14: ef21 works only with error feedback."
+        )
 
 
 def validate_solver(settings: SharedSettings) -> None:
     """Raise ConfigError if the local solver is incompatible with the compressor, optimizer or server optimizer."""
-    training, compression = settings.training, settings.compression
-    solver, compressor, optimizer = training.solver, compression.compressor, settings.server_optimizer.server_optimizer
-    if solver == "feddyn" and not compression.lossless:
+    training, compression, optimizer = settings.training, settings.compression, settings.server_optimizer
+    solver, plain = training.traits, named(SERVER_OPTIMIZERS, lambda traits: traits.plain)
+    if solver.needs_whole_updates and not compression.lossless:
+        lossless = named(COMPRESSORS, lambda traits: traits.lossless)
         raise ConfigError(
-            f"Set 'compressor' to none and 'value-bits' to 32 instead of {compressor} and {compression.value_bits}, or "
-            "choose another 'solver' than feddyn: a client's linear term is the gradient of its loss at its own model, "
-            "and the server keeps the mean of these terms. From a compressed update it would get another mean; and a "
-            "client that remembered only what it sent would no longer keep its gradient."
+            f"Set 'compressor' to {lossless} (it is {compression.compressor}) and 'value-bits' to 32 (it is "
+            f"{compression.value_bits}), or choose another 'solver': {solver.title} needs uncompressed updates."
         )
-    if solver == "feddyn" and optimizer != "mean":
+    if solver.own_server_step and not optimizer.traits.plain:
         raise ConfigError(
-            "The 'solver' feddyn corrects the clients' mean model itself; set 'server-optimizer' to mean "
-            f"instead of {optimizer}."
+            f"Set 'server-optimizer' to {plain} (it is {optimizer.server_optimizer}), or choose another 'solver': "
+            f"{solver.title} has its own server step."
         )
-    if solver in ("scaffold", "fednova") and training.optimizer != "sgd":
+    if solver.needs_plain_sgd and training.optimizer != "sgd":
         raise ConfigError(
-            f"The 'solver' {solver} reads a mean gradient off the sum of a client's SGD steps, and those of "
-            f"{training.optimizer} are no multiples of gradients: set 'optimizer' to sgd, or choose another solver."
+            f"Set 'optimizer' to sgd (it is {training.optimizer}), or choose another 'solver': {solver.title} works "
+            "only with plain SGD."
         )
-    if solver == "fednova" and compression.ef21:
+    if solver.needs_updates_of_one_round and compression.ef21:
         raise ConfigError(
-            "The 'solver' fednova divides each update by its steps, and the 'error-feedback-scheme' ef21 mixes updates "
-            "of several rounds: set 'error-feedback-scheme' to ef14, or choose another solver."
+            f"Set 'error-feedback-scheme' to ef14, or choose another 'solver': {solver.title} needs updates of one "
+            "round, and ef21 mixes those of several rounds."
         )
 
 
 def validate_robust_aggregation(settings: SharedSettings) -> None:
     """Raise ConfigError for settings with which robust aggregation protects nothing."""
-    config, solver, cohort = settings.aggregation, settings.training.solver, settings.run.cohort
-    rule = config.aggregation
-    if rule == "mean":
+    config, solver, cohort = settings.aggregation, settings.training.traits, settings.run.cohort
+    rule, others = config.aggregation, named(AGGREGATIONS, lambda traits: not traits.robust)
+    if not config.traits.robust:
         if config.entry_malicious:
+            robust = named(AGGREGATIONS, lambda traits: traits.robust)
             raise ConfigError(
-                "The 'entry-malicious' parameter bounds what a robust 'aggregation' combines: set 'aggregation' to "
-                "trimmed-mean or another, or 'entry-malicious' to 0."
+                f"Set 'aggregation' to {robust}, or 'entry-malicious' to 0: 'entry-malicious' bounds only what a "
+                "robust 'aggregation' combines."
             )
         return
     if settings.calibration.calibration_form == "sequential":
         raise ConfigError(
-            f"Under the 'aggregation' {rule} no single client may set the BatchNorm statistics: set "
-            "'calibration-form' to average, or 'aggregation' to mean."
+            f"Set 'calibration-form' to average, or 'aggregation' to {others}: with sequential, each client can set "
+            f"the BatchNorm statistics, and the 'aggregation' {rule} does not protect them."
         )
     if config.weighting not in ("method", "uniform"):
         raise ConfigError(
-            f"The 'aggregation' {rule} counts every client alike, so 'weighting' {config.weighting} would be ignored: "
-            "set 'weighting' to uniform, or 'aggregation' to mean."
+            f"Set 'weighting' to uniform, or 'aggregation' to {others}: the 'aggregation' {rule} weighs all clients "
+            f"equally, so 'weighting' {config.weighting} would be ignored."
         )
-    if solver not in ("sgd", "fedprox"):
+    if not solver.averages_updates_only:
+        protected = named(SOLVERS, lambda traits: traits.averages_updates_only)
         raise ConfigError(
-            f"The 'solver' {solver} has means of its own that the 'aggregation' {rule} does not protect: "
-            "set 'solver' to sgd or fedprox, or 'aggregation' to mean."
+            f"Set 'solver' to {protected}, or 'aggregation' to {others}: a robust 'aggregation' does not protect the "
+            f"extra state that {solver.title} averages."
         )
     if cohort < config.least_updates:
         raise ConfigError(
-            f"To withstand {config.krum_malicious} hostile clients ('krum-malicious') the 'aggregation' {rule} needs "
-            f"a cohort of {config.least_updates} at least. Got {cohort}."
+            f"Set 'cohort' to at least {config.least_updates} (it is {cohort}), or lower 'krum-malicious': the "
+            f"'aggregation' {rule} needs so many updates to withstand {config.krum_malicious} hostile clients."
         )
 
 
@@ -134,28 +142,29 @@ def validate_participation(settings: SharedSettings, strategy: type[SelectionStr
     """Raise ConfigError if the method excludes the participation policy, or the policy's search lacks a loss."""
     policy, isp, taken = settings.participation, settings.search_loss, settings.partition.surrogate_examples
     if taken and isp.surrogate_path:
-        raise ConfigError("The surrogate set is that of 'surrogate-path' or 'surrogate-examples'; set one of the two.")
+        raise ConfigError("Set 'surrogate-path' or 'surrogate-examples', not both: each gives the surrogate set.")
     if taken and settings.partition.partition == "own":
         raise ConfigError(
-            "With 'partition' own no node has the whole training set, and 'surrogate-examples' would take some away at "
-            "each of them: set it to 0, and 'surrogate-path' to a file."
+            "Set 'surrogate-examples' to 0, and 'surrogate-path' to a file: with 'partition' own, no node has the "
+            "whole training set, and each node would take the examples from its own."
         )
     if policy.searches and isp.isp_loss == "surrogate" and not (isp.surrogate_path or taken):
         raise ConfigError(
-            "The 'isp-loss' parameter surrogate needs a surrogate set: set 'surrogate-path' to a file, or "
-            "'surrogate-examples' to a number of training examples."
+            "Set 'surrogate-path' to a file, or 'surrogate-examples' to a number of training examples: the 'isp-loss' "
+            "surrogate needs a surrogate set."
         )
     if policy.searches and isp.isp_loss == "clients" and isp.surrogate_path:
-        raise ConfigError("The 'surrogate-path' is read where 'isp-loss' is surrogate; set that, or no path.")
+        raise ConfigError(
+            "Set 'isp-loss' to surrogate, or leave 'surrogate-path' out: only the 'isp-loss' surrogate reads it."
+        )
     if policy.participation != "fixed" and not strategy.free_cohort:
         raise ConfigError(
-            f"The strategy {strategy.name} decides itself how many clients train, so a participation policy cannot. "
-            "Set 'participation' to fixed."
+            f"Set 'participation' to fixed: the strategy {strategy.name} decides itself how many clients train."
         )
     if policy.searches and isp.isp_loss == "clients" and settings.partition.holdout_fraction == 0:
         raise ConfigError(
-            f"The participation policy {policy.participation} tests candidate models on the clients' own test parts; "
-            "set 'holdout-fraction' above 0, or set 'isp-loss' to surrogate with 'surrogate-examples'."
+            "Set 'holdout-fraction' above 0, or 'isp-loss' to surrogate with 'surrogate-examples': the 'participation' "
+            f"{policy.participation} tests candidate models on the clients' own test parts."
         )
 
 
@@ -165,13 +174,13 @@ def validate_method(settings: SharedSettings, strategy: type[SelectionStrategy],
     """
     if strategy.needs(method).label_counts and not settings.privacy.share_label_counts:
         raise ConfigError(
-            f"The strategy {strategy.name} reads how many examples of each class a client has; set "
-            "'share-label-counts' to true, or choose another strategy."
+            f"Set 'share-label-counts' to true, or choose another 'strategy': the strategy {strategy.name} reads how "
+            "many examples of each class a client has."
         )
     if settings.replies.over_selection and (settings.participation.searches or not strategy.free_cohort):
         raise ConfigError(
-            "A search or the method determines the cohort's size here, and 'over-selection' would change it: "
-            "set 'over-selection' to 0."
+            "Set 'over-selection' to 0: a search or the method determines the cohort's size, and 'over-selection' "
+            "would change it."
         )
 
 
@@ -198,6 +207,6 @@ def validate_task(strategy: type[SelectionStrategy], method: Settings, task: str
     if task != "classification" and (needs.label_counts or needs.class_biases):
         read = "how many examples of each class a client has" if needs.label_counts else "the biases of the classes"
         raise ConfigError(
-            f"The strategy {strategy.name} reads {read}, and a {task} data set has no classes: "
-            "choose another 'strategy', or 'data' for classification."
+            f"Choose another 'strategy', or 'data' for classification: the strategy {strategy.name} reads {read}, and "
+            f"a {task} data set has no classes."
         )

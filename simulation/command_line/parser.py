@@ -9,7 +9,8 @@ from collections.abc import Iterable, Sequence
 from typing import NoReturn
 
 from fedsel_app.config import ConfigError
-from fedsel_app.config.words import did_you_mean, instead_of_strategy, nearest_setting
+from fedsel_app.config.plugins import instead_of_strategy
+from fedsel_app.config.words import did_you_mean, nearest_setting
 
 EXAMPLES: dict[str, dict[str, str]] = {
     "fedsel": {

@@ -3,9 +3,9 @@
 from collections.abc import Mapping
 
 from fedsel_app.config import Value
-
-PULLS = {"fedprox": "mu", "feddyn": "feddyn-alpha"}
-"""Solver -> the setting with the strength of its pull towards the global model."""
+from fedsel_app.config.compression import COMPRESSORS
+from fedsel_app.config.server import SERVER_OPTIMIZERS
+from fedsel_app.config.training import SOLVERS
 
 
 def pipeline_text(values: Mapping[str, Value]) -> str:
@@ -16,17 +16,16 @@ def pipeline_text(values: Mapping[str, Value]) -> str:
 def _compressor(values: Mapping[str, Value]) -> str:
     name = str(values["compressor"])
     bits = values.get("value-bits", 32)
-    of = {"top-k": f"kept-fraction {values['kept-fraction']:g}", "qsgd": f"{values.get('qsgd-levels', 16)} levels"}
-    of["rand-k"] = of["top-k"]
-    parts = [of[name]] if name in of else []
+    strength, lossless = COMPRESSORS[name].strength, COMPRESSORS[name].lossless and bits == 32
+    parts = [f"{strength} {values[strength]:g}"] if strength else []
     parts += [f"{bits} bits a value"] if bits != 32 else []
-    parts += ["error feedback"] if values["error-feedback"] and (name != "none" or bits != 32) else []
+    parts += ["error feedback"] if values["error-feedback"] and not lossless else []
     return _with(name, parts)
 
 
 def _solver(values: Mapping[str, Value]) -> str:
     solver, optimizer = str(values["solver"]), str(values["optimizer"])
-    pull = PULLS.get(solver)
+    pull = SOLVERS[solver].pull
     rate = f"lr {values['lr']:g}"
     decay = float(values["lr-decay"])
     rate += f" falling to {float(values['lr']) * (1.0 - decay):g}" if decay else ""
@@ -42,7 +41,8 @@ def _solver(values: Mapping[str, Value]) -> str:
 
 def _server(values: Mapping[str, Value]) -> str:
     name = str(values["server-optimizer"])
-    parts = [f"{values['server-momentum']:g}"] if name == "momentum" else []
+    strength = SERVER_OPTIMIZERS[name].strength
+    parts = [f"{values[strength]:g}"] if strength else []
     return _with(name, [*parts, f"server-lr {values['server-lr']:g}"])
 
 

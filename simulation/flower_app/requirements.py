@@ -18,8 +18,9 @@ def requirements(config: AppConfig) -> Iterator[tuple[str, Ability | None]]:
         yield f"The strategy {name} needs the {report.replace('_', ' ')} of the selected", ability
     if needs.label_counts:
         yield f"The strategy {name} needs each client's label counts", Ability.LABEL_COUNTS
-    if config.training.solver == "scaffold":
-        yield "The 'solver' scaffold needs clients that correct their gradients", Ability.CONTROL_VARIATES
+    if config.training.traits.control_variates:
+        solver = config.training.solver
+        yield f"The 'solver' {solver} needs clients that correct their gradients", Ability.CONTROL_VARIATES
     if not config.compression.lossless:
         coded = f"'compressor' {config.compression.compressor}, 'value-bits' {config.compression.value_bits}"
         yield f"Compression ({coded}) needs clients that compress", None

@@ -13,6 +13,8 @@ from flwr.common import NDArrays, Parameters, Scalar
 from numpy.typing import NDArray
 
 from fedsel_app.config import GROUPS, ConfigError, Settings, Value
+from fedsel_app.config.settings import named
+from fedsel_app.config.training import SOLVERS
 from fedsel_app.messages.scalars import Config
 from fedsel_app.wiring.configuration import AppConfig
 from strategies import find_strategy
@@ -77,25 +79,26 @@ def app_config(strategy: str, given: Mapping[str, Value]) -> AppConfig:
             key = f"{method.name}.{key}"
         if key in _keys(GROUPS.values()) and key not in settable:
             raise ConfigError(
-                f"The setting '{key}' belongs to the clients, and in a Flower app of your own these are yours: set it "
-                "in your client, and leave it out here."
+                f"Set '{key}' in your client, and leave it out here: it belongs to the clients, which are yours in a "
+                "Flower app of your own."
             )
         values[key] = value
     config = AppConfig.from_values({**DEFAULTS, **values, "strategy": strategy})
-    if config.training.solver not in ("sgd", "scaffold"):
+    if not config.training.traits.own_apps:
+        corrected = named(SOLVERS, lambda traits: traits.own_apps and traits.control_variates)
         raise ConfigError(
-            f"The 'solver' {config.training.solver} is a matter of the clients' steps, and in a Flower app of your own "
-            "these are yours: leave it out, or set it to scaffold with the function control_variates."
+            f"Leave 'solver' out, or set it to {corrected} and write the function control_variates: the 'solver' "
+            f"{config.training.solver} is a matter of the clients' steps, which are yours in a Flower app of your own."
         )
     if config.evaluation.probe_bits < 32:
         raise ConfigError(
-            "With 'probe-bits' below 32 the clients restore a rounded model, which clients of a Flower app of your own "
-            "do not: leave it out."
+            "Leave 'probe-bits' out: with fewer than 32 bits the clients restore a rounded model, which clients of a "
+            "Flower app of your own do not."
         )
     if config.participation.searches:
         raise ConfigError(
-            f"The 'participation' {config.participation.participation} lets clients train for models that it then "
-            "drops, which a Flower app of your own does not: set 'participation' to another."
+            f"Choose another 'participation': {config.participation.participation} lets clients train for models that "
+            "it then drops, which a Flower app of your own does not."
         )
     return config
 

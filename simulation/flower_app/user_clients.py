@@ -241,7 +241,7 @@ class UserClients:
             seed=self._config.run.seed,
             compression=json.dumps(self._config.compression.values()),
             statistics_positions=",".join(map(str, self._layout.statistics)),
-            with_control=self._config.training.solver == "scaffold",
+            solver=self._config.training.solver,
         )
 
     def _trained(self, message: Message, reply: Reply) -> Reply:
@@ -283,8 +283,8 @@ class UserClients:
         """A client's whole model. Raises ValueError before it reads more arrays than the model has."""
         if len(tensors) != (count := len(self._layout.shapes)):
             raise ValueError(
-                f"The model has {count} arrays, and {len(tensors)} of {sum(map(len, tensors))} bytes came: a "
-                "client's training returns all arrays that it got, in their order."
+                f"The client returned {len(tensors)} arrays ({sum(map(len, tensors))} bytes); the model has "
+                f"{count}. A client's training must return all arrays that it received, in their order."
             )
         return [_array(position, tensor) for position, tensor in enumerate(tensors)]
 

@@ -60,7 +60,7 @@ def next_statistics(
         found = ask(buffers, chosen, config.calibration_batches)
         sent_bytes += len(chosen) * client_bytes
     if found:
-        robust = context.aggregation.aggregation != "mean"
+        robust = context.aggregation.traits.robust
         buffers = average_statistics(list(found.values()), [examples[client] for client in found], robust=robust)
     return buffers, sent_bytes
 

@@ -30,7 +30,7 @@ not support absent entries, and do not return Krum's choice. Here only `BLOCK` e
 """
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -104,12 +104,26 @@ def squared_distances(updates: Sequence[Update]) -> Floats:
     return distances
 
 
+CENTRES: Mapping[str, Callable[[AggregationConfig], Centre]] = {
+    "median": lambda config: median,
+    "trimmed-mean": lambda config: partial(trimmed_mean, share=config.trim_share),
+}
+"""Rules that combine each entry on its own, and the centre that they take."""
+
+
 def krum_order(distances: Floats, malicious: int) -> Ints:
     """Krum's order: places of the updates, ascending by the sum of the r - f - 2 smallest distances to others."""
     others = distances + np.diag(np.full(len(distances), np.inf))
     closest = max(len(distances) - malicious - 2, 1)
     scores = np.sort(others, axis=1)[:, :closest].sum(axis=1)
     return np.argsort(scores, kind="stable")
+
+
+CHOSEN: Mapping[str, Callable[[int, AggregationConfig], int]] = {
+    "krum": lambda count, config: 1,
+    "multi-krum": lambda count, config: max(count - config.krum_malicious, 1),
+}
+"""Rules that choose updates by Krum's order, and how many of the round's updates they choose."""
 
 
 @dataclass(frozen=True)
@@ -139,16 +153,16 @@ def combine(
     """
     count, rule, total = len(updates), config.aggregation, float(weights.sum())
     taken = np.ones(count)
-    if rule != "mean":
+    if config.traits.robust:
         updates, taken = clipped(updates, config.update_clip)
         updates = bound(updates) if bound is not None else updates
         weights = np.full(count, total / count)
-    if rule in ("median", "trimmed-mean"):
-        centre: Centre = median if rule == "median" else partial(trimmed_mean, share=config.trim_share)
+    if rule in CENTRES:
+        centre = CENTRES[rule](config)
         return Combined(updates, total * coordinate_wise(updates, centre, config.quorum), weights, taken)
-    if rule in ("krum", "multi-krum"):
+    if rule in CHOSEN:
         order = krum_order(squared_distances(updates), config.krum_malicious)
-        chosen = order[: 1 if rule == "krum" else max(count - config.krum_malicious, 1)]
+        chosen = order[: CHOSEN[rule](count, config)]
         choice = np.zeros(count)
         choice[chosen] = 1.0
         weights, taken = choice * (total / chosen.size), choice * taken

@@ -6,6 +6,8 @@ S. Kumar, H. B. McMahan, "Adaptive Federated Optimization", ICLR 2021, arXiv 200
 with V_0 = tau^2, the smallest value that the paper allows.
 """
 
+from collections.abc import Callable, Mapping
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -13,34 +15,27 @@ from fedsel_app.config import ServerOptimizerConfig
 from strategies.checkpoint import Saved
 from strategies.roster import Floats
 
-
-def second_moment(optimizer: str, second: Floats, update: Floats, beta2: float) -> Floats:
-    """The new V, float64 (N,), from the old one, `second`, and Delta, `update`.
-
-    FedAdam: beta_2 V + (1 - beta_2) Delta^2. FedYogi: V - (1 - beta_2) Delta^2 sign(V - Delta^2). FedAdagrad:
-    V + Delta^2.
-    """
-    square = np.square(update)
-    if optimizer == "fedadam":
-        return beta2 * second + (1.0 - beta2) * square
-    if optimizer == "fedyogi":
-        return second - (1.0 - beta2) * square * np.sign(second - square)
-    return second + square
+SECOND_MOMENTS: Mapping[str, Callable[[Floats, Floats, float], Floats]] = {
+    "fedadam": lambda second, square, beta2: beta2 * second + (1.0 - beta2) * square,
+    "fedyogi": lambda second, square, beta2: second - (1.0 - beta2) * square * np.sign(second - square),
+    "fedadagrad": lambda second, square, beta2: second + square,
+}
+"""Adaptive optimizer -> function from V, Delta^2, float64 (N,), and beta_2 to the next V."""
 
 
 class ServerOptimizer(Saved):
     """Server optimiser: the next global model from the aggregated update Delta.
 
     momentum: M <- beta_s M + Delta, w <- w + lr M (Eq. 14); mean is beta_s = 0. The adaptive ones:
-    M <- beta_1 M + (1 - beta_1) Delta, V <- `second_moment`, w <- w + lr M / (sqrt(V) + tau).
+    M <- beta_1 M + (1 - beta_1) Delta, V by `SECOND_MOMENTS`, w <- w + lr M / (sqrt(V) + tau).
     """
 
     state_fields = ("_momentum", "_second")
 
     def __init__(self, size: int, config: ServerOptimizerConfig) -> None:
         self._config = config
-        self._decay = config.server_momentum if config.server_optimizer == "momentum" else 0.0
-        self._adaptive = config.server_optimizer not in ("mean", "momentum")
+        self._decay = 0.0 if config.traits.plain else config.server_momentum
+        self._adaptive = config.traits.adaptive
         self._momentum = np.zeros(size)
         self._second = np.full(size if self._adaptive else 0, config.server_tau**2)
 
@@ -52,7 +47,8 @@ class ServerOptimizer(Saved):
             self._momentum += update
             return (parameters + config.server_lr * self._momentum).astype(np.float32)
         self._momentum = config.server_beta1 * self._momentum + (1.0 - config.server_beta1) * update
-        self._second = second_moment(config.server_optimizer, self._second, update, config.server_beta2)
+        moment = SECOND_MOMENTS[config.server_optimizer]
+        self._second = moment(self._second, np.square(update), config.server_beta2)
         step = self._momentum / (np.sqrt(self._second) + config.server_tau)
         return (parameters + config.server_lr * step).astype(np.float32)
 

@@ -1,6 +1,7 @@
 """Server state beside the model, and the step from a round's replies to the next global model."""
 
 import copy
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -8,15 +9,18 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from fedsel_app.config import TrainingConfig
+from fedsel_app.messages.scalars import Report
+from fedsel_app.solvers import EQUATIONS, Received
 from fedsel_app.wire.codec import Update
 from strategies.aggregation.ef21 import Estimates
 from strategies.aggregation.entry_bounds import EntryBounds
 from strategies.aggregation.privacy import Privacy, refuse_statistics
 from strategies.aggregation.robust import Combined, combine
 from strategies.aggregation.server_optimizer import ServerOptimizer, aggregation_weights
-from strategies.aggregation.server_solver import ServerSolver
-from strategies.checkpoint import Stateful, gather, scatter
+from strategies.checkpoint import Saved, Stateful, gather, scatter
 from strategies.roster import Floats, Selection
+from strategies.round.federation import SentModel
 from strategies.round.replies.training import Replies
 from strategies.run_context import RunContext
 
@@ -41,6 +45,39 @@ class Step:
     aggregate: Floats | None
 
 
+class ServerSolver(Saved):
+    """The server's part of the setting `solver`.
+
+    Attributes
+    ----------
+    reports : numbers that clients must report for the solver
+    payloads : number of wire payloads in each reply
+    """
+
+    state_fields = ("_mean",)
+
+    def __init__(self, size: int, clients: int, training: TrainingConfig) -> None:
+        self._traits, self._equations = training.traits, EQUATIONS[training.solver]
+        self._clients, self._pull = clients, training.proximal
+        self._mean = np.zeros(size if self._traits.keeps_state else 0)
+        self.reports = frozenset(Report(name) for name in self._traits.reports)
+        self.payloads = 1 + self._traits.control_variates
+
+    def with_control(self, model: SentModel) -> SentModel:
+        """The model as it is sent to the cohort: followed by the control variate, if the solver has one."""
+        if not self._traits.control_variates:
+            return model
+        return SentModel((*model.arrays, self._mean.astype(np.float32)))
+
+    def weights(self, weights: Floats, reports: Mapping[str, Floats]) -> Floats:
+        """The weights (r,) of the updates, given the numbers that the clients reported with them."""
+        return self._equations.weights(weights, reports)
+
+    def step(self, aggregate: Floats, updates: Sequence[Update], controls: Sequence[Update]) -> Floats:
+        """The update to apply, float64 (N,), from the combined `updates`; the kept mean is updated."""
+        return self._equations.step(self._mean, aggregate, Received(updates, controls, self._clients, self._pull))
+
+
 class ServerState:
     """State of the server: optimiser, its part of the local solver, estimates (ef21), and bounds of single entries."""
 
@@ -50,7 +87,7 @@ class ServerState:
         self.solver = ServerSolver(context.initial.size, context.run.clients, context.training)
         self.estimates = Estimates(context.initial.size) if context.compression.ef21 else None
         config = context.aggregation
-        bounded = config.aggregation != "mean" and config.entry_malicious > 0
+        bounded = config.traits.robust and config.entry_malicious > 0
         self.entry_bounds = EntryBounds(context.initial.size, config.entry_malicious) if bounded else None
         refuse_statistics(context.privacy, context.buffers.size)
         self.privacy = Privacy(context.privacy, context.recorder.releases) if context.privacy.dp_clip_norm else None

@@ -110,8 +110,8 @@ class DivFL(SelectionStrategy[DivFLConfig]):
         """Refuse compression with ideal gradients, because most updates are not aggregated."""
         if config.gradients == "ideal" and not shared.compression.lossless:
             raise ConfigError(
-                "'divfl.gradients' = ideal discards the updates of most clients, and error feedback would count them"
-                " as delivered; set 'compressor' to none and 'value-bits' to 32."
+                "Set 'compressor' to none and 'value-bits' to 32: the 'divfl.gradients' ideal discards the updates of"
+                " most clients, and error feedback would count them as delivered."
             )
 
     def select(self, roster: Roster, round_info: RoundInfo, count: int, rng: np.random.Generator) -> Selection:

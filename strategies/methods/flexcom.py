@@ -18,6 +18,8 @@ from typing import final
 import numpy as np
 
 from fedsel_app.config import ConfigError, Settings, SharedSettings, setting
+from fedsel_app.config.compression import COMPRESSORS
+from fedsel_app.config.settings import named
 from strategies.base import SelectionStrategy
 from strategies.roster import Needs, Roster, RoundInfo, Selection
 from strategies.selection_math.client_time import client_seconds, fitting_fractions
@@ -51,9 +53,9 @@ class FlexCom(SelectionStrategy[FlexComConfig]):
     def check_settings(cls, config: FlexComConfig, shared: SharedSettings) -> None:
         """Refuse a compressor that has no kept fraction."""
         if not shared.compression.sparsifies:
+            sparse = named(COMPRESSORS, lambda traits: traits.sparse)
             raise ConfigError(
-                "The strategy flexcom sets the number of entries that each client sends; set 'compressor' to top-k or"
-                " rand-k."
+                f"Set 'compressor' to {sparse}: the strategy flexcom sets the number of entries that each client sends."
             )
 
     def select(self, roster: Roster, round_info: RoundInfo, count: int, rng: np.random.Generator) -> Selection:

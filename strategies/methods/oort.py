@@ -226,7 +226,7 @@ class Oort(SelectionStrategy[OortConfig]):
     def durations(self, roster: Roster, round_info: RoundInfo) -> tuple[Floats, float]:
         """Each available client's seconds for a round, float64 (n,), and the preferred seconds T."""
         context, links, ids = self.context, self.context.links, roster.ids
-        sent = 1.0 if context.compression.compressor == "none" else round_fraction(round_info, context.budget)
+        sent = 1.0 if context.compression.traits.lossless else round_fraction(round_info, context.budget)
         bits = 32.0 * sent * context.initial.size
         registered = roster.local_steps * roster.step_s + bits / roster.uplink_bits_per_s
         each = registered[ids]

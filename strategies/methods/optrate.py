@@ -79,9 +79,7 @@ class OptRate(SelectionStrategy):
     def check_settings(cls, config: Settings, shared: SharedSettings) -> None:
         """Refuse compressors other than top-k."""
         if shared.compression.compressor != "top-k":
-            raise ConfigError(
-                "The strategy optrate sets the kept fraction of top-k in each round; set 'compressor' to top-k."
-            )
+            raise ConfigError("Set 'compressor' to top-k: the strategy optrate sets its kept fraction in each round.")
 
     def fraction(self, round_info: RoundInfo) -> float:
         """The round's kept fraction theta_t; 1 until the error curve is known."""

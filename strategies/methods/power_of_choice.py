@@ -81,12 +81,12 @@ class PowerOfChoice(SelectionStrategy[PowerOfChoiceConfig]):
         """Refuse fewer candidates than the cohort, and a test loss that no client measures."""
         if config.loss == "test" and config.variant == "rpow-d":
             raise ConfigError(
-                "The 'power-of-choice.variant' rpow-d ranks by the last training losses: set 'power-of-choice.loss' to "
-                "train, or choose another variant."
+                "Set 'power-of-choice.loss' to train, or choose another 'power-of-choice.variant': rpow-d ranks by the "
+                "last training losses."
             )
         if config.loss == "test" and shared.partition.holdout_fraction == 0:
             raise ConfigError(
-                "The 'power-of-choice.loss' test needs each client's own test part; set 'holdout-fraction' above 0."
+                "Set 'holdout-fraction' above 0: the 'power-of-choice.loss' test needs each client's own test part."
             )
         if 0 < config.candidates < shared.run.cohort:
             raise ConfigError(

@@ -19,7 +19,7 @@ def update_bits(size: int, fraction: float, compression: CompressionConfig) -> f
     if fraction >= 1.0 or not compression.sparsifies:
         return value_bits * size
     places = -fraction * math.log2(fraction) - (1.0 - fraction) * math.log2(1.0 - fraction)
-    return size * (value_bits * fraction + (0.0 if compression.compressor == "rand-k" else places))
+    return size * (value_bits * fraction + (0.0 if compression.traits.seeded else places))
 
 
 def client_seconds(

@@ -104,7 +104,7 @@ def test_three_rounds_are_the_mods_byte_for_byte(tmp_path, compressor):
 
 def test_the_users_code_gets_its_own_records_and_its_metrics_stay(tmp_path):
     seen = []
-    message = named_question(app_instruction(statistics=True), model(), np.zeros(10, np.float32))
+    message = named_question(app_instruction(statistics=True, solver="scaffold"), model(), np.zeros(10, np.float32))
     reply = register(client_app(), seen, {"steps": 3, "lr": 0.01})(message, node(1, tmp_path))
     [(client, kind, records)] = seen
     assert (client, kind, list(records)) == (1, "train", ["config", "arrays"])
@@ -311,7 +311,7 @@ def test_scaffold_is_that_of_the_mod_and_hands_the_term_over_by_name(tmp_path):
     app = register(client_app(control_variates=lambda context, term: terms.append(term)), [], {"steps": 3, "lr": 0.01})
     mod = selecting(control_variates=lambda context, term: terms.append(term))
     for server_round in (1, 2):
-        asked = app_instruction(server_round, with_control=True)
+        asked = app_instruction(server_round, solver="scaffold")
         found = answered(app, node(1, tmp_path / "named"), asked, model(), control)
         expected = legacy_answer(mod, node(1, tmp_path / "legacy"), asked, model(), control, CountingClient)
         assert same(found, expected)

@@ -92,20 +92,20 @@ def joined(**settings):
 
 SENSELESS = [
     *(
-        (joined(strategy="optrate", compressor=name), "set 'compressor' to top-k")
+        (joined(strategy="optrate", compressor=name), "Set 'compressor' to top-k")
         for name in ("rand-k", "qsgd", "none")
     ),
     *(
-        (joined(strategy="flexcom", compressor=name), "set 'compressor' to top-k or rand-k")
+        (joined(strategy="flexcom", compressor=name), "Set 'compressor' to top-k or rand-k")
         for name in ("qsgd", "none")
     ),
-    ({"strategy": "divfl", "divfl.gradients": "ideal"}, "set 'compressor' to none"),
+    ({"strategy": "divfl", "divfl.gradients": "ideal"}, "Set 'compressor' to none"),
     *((joined(solver="feddyn", compressor=name), "'compressor' to none") for name in ("top-k", "rand-k", "qsgd")),
     (joined(solver="feddyn", compressor="none", server_optimizer="fedadam"), "'server-optimizer' to mean"),
     (joined(solver="fednova", error_feedback_scheme="ef21"), "'error-feedback-scheme' to ef14"),
     (joined(compressor="none", error_feedback_scheme="ef21"), "nothing to estimate"),
     (joined(solver="feddyn", compressor="none", value_bits=8, server_optimizer="mean"), "'value-bits' to 32"),
-    (joined(compressor="qsgd", value_bits=8), "set 'value-bits' to 32"),
+    (joined(compressor="qsgd", value_bits=8), "Set 'value-bits' to 32"),
     *(
         (joined(solver=solver, optimizer=name), "'optimizer' to sgd")
         for solver in ("scaffold", "fednova")

@@ -5,12 +5,12 @@ import math
 import numpy as np
 import pytest
 
-from clients.training.solvers import correction, finish
 from fedsel_app.config import TrainingConfig
 from fedsel_app.messages.instructions import TrainInstruction
 from fedsel_app.messages.scalars import Report
+from fedsel_app.solvers import EQUATIONS, Steps
 from fedsel_app.wire.codec import Update
-from strategies.aggregation.server_solver import ServerSolver
+from strategies.aggregation.server_state import ServerSolver
 from tests.support.in_process import run_in_process
 
 # F_i(y) = (y - b_i)' diag(a_i) (y - b_i) / 2: the mean's minimum is sum a_i b_i / sum a_i, entry by entry.
@@ -23,14 +23,13 @@ LR = 0.05
 def rounds_on_quadratics(solver, rounds, steps, momentum=0.0, alpha=1.0, present=((0, 1),)):
     """Local steps on exact gradients, everything else by the solver's own parts."""
     training = TrainingConfig(solver=solver, momentum=momentum, feddyn_alpha=alpha)
-    server = ServerSolver(2, 2, training)
+    server, equations = ServerSolver(2, 2, training), EQUATIONS[solver]
     weights, states, control = np.zeros(2), [{}, {}], np.zeros(2, np.float32)
     for number in range(rounds):
         here = present[number % len(present)]
         updates, controls, effective = [], [], []
         for client in here:
-            sent = control if solver == "scaffold" else None
-            term = correction(states[client], sent)
+            term = equations.term(states[client], control)
             local, buffer = weights.copy(), np.zeros(2)
             for _ in range(steps[client]):
                 gradient = CURVATURE[client] * (local - CENTRE[client]) + (0 if term is None else term)
@@ -38,7 +37,8 @@ def rounds_on_quadratics(solver, rounds, steps, momentum=0.0, alpha=1.0, present
                 buffer = momentum * buffer + gradient
                 local = local - LR * buffer
             delta = (local - weights).astype(np.float32)
-            states[client], change = finish(training, states[client], sent, delta, steps[client], LR)
+            walked = Steps(delta, training.effective_steps(steps[client]), LR, training.proximal)
+            states[client], change = equations.state(states[client], control, walked)
             updates.append(Update(2, None, delta))
             controls += [] if change is None else [Update(2, None, change)]
             effective.append(training.effective_steps(steps[client]))

@@ -8,52 +8,56 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from clients.training.solvers import correction, finish
 from clients.training.steps import train
 from fedsel_app.config import TrainingConfig
 from fedsel_app.models.flat_model import FlatModel
+from fedsel_app.solvers import EQUATIONS, Steps
 from tests.support.training import CPU, TorchOptimizer, minibatches
 from tests.support.uploads import vector
+
+ZERO = vector(0, 0)
 
 
 def test_scaffold_by_hand():
     """Two steps of lr 0.5 moved (3, -1): a mean gradient of (-3, 1). c = (1, 1), c_i = (0, 2) -> c_i+ = (-4, 2)."""
-    training = TrainingConfig(solver="scaffold", momentum=0.0)
+    scaffold, steps = EQUATIONS["scaffold"], Steps(vector(3, -1), 2, 0.5, pull=0.0)
     control, state = vector(1, 1), {"control": vector(0, 2)}
-    assert correction(state, control).tolist() == [1, -1]
-    kept, change = finish(training, state, control, vector(3, -1), 2, 0.5)
+    assert scaffold.term(state, control).tolist() == [1, -1]
+    kept, change = scaffold.state(state, control, steps)
     assert kept["control"].tolist() == [-4, 2]
     assert change.tolist() == [-4, 0]
-    kept, change = finish(training, {}, control, vector(3, -1), 2, 0.5)
-    assert correction({}, control).tolist() == [1, 1]
+    kept, change = scaffold.state({}, control, steps)
+    assert scaffold.term({}, control).tolist() == [1, 1]
     assert kept["control"].tolist() == change.tolist() == [-4, 0]
 
 
 @pytest.mark.parametrize("momentum", [0.0, 0.9])
 def test_scaffolds_control_variate_is_the_mean_gradient(momentum):
     """Of a constant gradient g the steps go along g - c_i + c, and c_i becomes g."""
-    training = TrainingConfig(solver="scaffold", momentum=momentum)
+    scaffold, training = EQUATIONS["scaffold"], TrainingConfig(solver="scaffold", momentum=momentum)
     gradient, control, state = vector(2, -3), vector(0.5, 1), {"control": vector(-1, 4)}
     position, buffer = np.zeros(2), np.zeros(2)
     for _ in range(6):
-        buffer = momentum * buffer + gradient + correction(state, control)
+        buffer = momentum * buffer + gradient + scaffold.term(state, control)
         position -= 0.1 * buffer
-    kept, _ = finish(training, state, control, position.astype(np.float32), 6, 0.1)
+    steps = Steps(position.astype(np.float32), training.effective_steps(6), 0.1, training.proximal)
+    kept, _ = scaffold.state(state, control, steps)
     np.testing.assert_allclose(kept["control"], gradient, rtol=1e-5)
 
 
 def test_feddyn_by_hand():
-    training = TrainingConfig(solver="feddyn", feddyn_alpha=0.5)
+    feddyn, steps = EQUATIONS["feddyn"], Steps(vector(4, -2), 9, 0.1, pull=0.5)
     state = {"gradient": vector(1, 2)}
-    assert correction(state, None).tolist() == [-1, -2]
-    assert finish(training, state, None, vector(4, -2), 9, 0.1)[0]["gradient"].tolist() == [-1, 3]
-    assert correction({}, None) is None
-    assert finish(training, {}, None, vector(4, -2), 9, 0.1)[0]["gradient"].tolist() == [-2, 1]
+    assert feddyn.term(state, ZERO).tolist() == [-1, -2]
+    assert feddyn.state(state, ZERO, steps)[0]["gradient"].tolist() == [-1, 3]
+    assert feddyn.term({}, ZERO) is None
+    assert feddyn.state({}, ZERO, steps)[0]["gradient"].tolist() == [-2, 1]
 
 
 @pytest.mark.parametrize("solver", ["sgd", "fedprox", "fednova"])
 def test_the_others_remember_and_send_nothing(solver):
-    assert finish(TrainingConfig(solver=solver), {}, None, vector(1, 2), 3, 0.1) == ({}, None)
+    assert EQUATIONS[solver].term({}, ZERO) is None
+    assert EQUATIONS[solver].state({}, ZERO, Steps(vector(1, 2), 3, 0.1, pull=0.1)) == ({}, None)
 
 
 def linear():

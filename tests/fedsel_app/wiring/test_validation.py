@@ -16,8 +16,39 @@ REFUSED = [
     ({"client-eval": True}, "'client-eval' needs each client's own test part"),
     (ROBUST | {"weighting": "examples"}, "'weighting' examples would be ignored"),
     (ROBUST | {"weighting": "score"}, "'weighting' score would be ignored"),
-    (ROBUST | {"solver": "scaffold"}, "The 'solver' scaffold has means of its own"),
-    (ROBUST | {"aggregation": "krum", "krum-malicious": 2, "cohort": 6}, "a cohort of 7 at least"),
+    (
+        ROBUST | {"solver": "scaffold"},
+        "Set 'solver' to fedprox or sgd, or 'aggregation' to mean: a robust 'aggregation' does not protect the extra "
+        "state that SCAFFOLD averages.",
+    ),
+    (ROBUST | {"solver": "fednova"}, "the extra state that FedNova averages."),
+    (ROBUST | {"calibration-form": "sequential"}, "Set 'calibration-form' to average, or 'aggregation' to mean: "),
+    (
+        {"entry-malicious": 1},
+        "Set 'aggregation' to median, trimmed-mean, krum or multi-krum, or 'entry-malicious' to 0",
+    ),
+    (
+        {"solver": "feddyn", "server-optimizer": "mean"},
+        "Set 'compressor' to none (it is top-k) and 'value-bits' to 32 (it is 32), or choose another 'solver': FedDyn "
+        "needs uncompressed updates.",
+    ),
+    (
+        {"solver": "feddyn", "compressor": "none"},
+        "Set 'server-optimizer' to mean (it is momentum), or choose another 'solver': FedDyn has its own server step.",
+    ),
+    (
+        {"solver": "fednova", "optimizer": "adamw"},
+        "Set 'optimizer' to sgd (it is adamw), or choose another 'solver': FedNova works only with plain SGD.",
+    ),
+    (
+        {"solver": "fednova", "error-feedback-scheme": "ef21"},
+        "Set 'error-feedback-scheme' to ef14, or choose another 'solver': FedNova needs updates of one round, and ef21 "
+        "mixes those of several rounds.",
+    ),
+    ({"compressor": "qsgd", "value-bits": 8}, "qsgd rounds its values itself, as 'qsgd-levels' says."),
+    ({"compressor": "none", "error-feedback-scheme": "ef21"}, "Choose another 'compressor' than none, or set"),
+    ({"error-feedback-scheme": "ef21", "error-feedback": False}, "Set 'error-feedback' to true, or"),
+    (ROBUST | {"aggregation": "krum", "krum-malicious": 2, "cohort": 6}, "Set 'cohort' to at least 7 (it is 6)"),
     (
         {"dp-clip-norm": 1.0},
         "Set 'strategy' to random or full (it is hetero-select), 'weighting' to uniform (it is method), or",
@@ -36,10 +67,10 @@ REFUSED = [
     (SEARCHING, "'holdout-fraction' above 0"),
     (SEARCHING | {"isp-loss": "surrogate"}, "'surrogate-path'"),
     (SEARCHING | {"participation": "isp-ri", "surrogate-path": "x.npz"}, "'isp-loss'"),
-    (SEARCHING | {"surrogate-path": "x.npz", "surrogate-examples": 9}, "set one of the two"),
+    (SEARCHING | {"surrogate-path": "x.npz", "surrogate-examples": 9}, "not both"),
     ({"surrogate-examples": 9, "partition": "own", "clients": 1, "cohort": 1}, "no node has the whole training set"),
-    (SEARCHING | {"over-selection": 0.3, "holdout-fraction": 0.2}, "set 'over-selection' to 0"),
-    ({"strategy": "fed-cbs", "share-label-counts": False}, "set 'share-label-counts' to true"),
+    (SEARCHING | {"over-selection": 0.3, "holdout-fraction": 0.2}, "Set 'over-selection' to 0"),
+    ({"strategy": "fed-cbs", "share-label-counts": False}, "Set 'share-label-counts' to true"),
 ]
 
 
@@ -72,7 +103,7 @@ def test_a_method_that_decides_its_own_cohort_refuses_every_policy_but_fixed():
     values = {"strategy": "strategies.methods.terraform:Terraform", "holdout-fraction": 0.2}
     assert resolve(values).participation.participation == "fixed"
     for policy in ("isp", "isp-ri", "adafl-full", "decay"):
-        with pytest.raises(ConfigError, match="The strategy terraform decides itself how many clients train"):
+        with pytest.raises(ConfigError, match="the strategy terraform decides itself how many clients train"):
             resolve(values | {"participation": policy})
 
 
@@ -83,7 +114,8 @@ def test_methods_that_read_classes_refuse_data_without_them(name):
     for task in ("multi-label", "regression"):
         if name in ("hetero-select-stable", "fed-cbs", "hics-fl"):
             with pytest.raises(
-                ConfigError, match=rf"The strategy {name} reads .* and a {task} data set has no classes.*'strategy'"
+                ConfigError,
+                match=rf"another 'strategy'.* strategy {name} reads .*, and a {task} data set has no classes",
             ):
                 validate_task(config.strategy, config.method, task)
         else:

@@ -20,7 +20,7 @@ FEDAVG = "compressor none; solver sgd (lr 0.05); server optimizer mean (server-l
         ({"preset": "fedavg"}, FEDAVG),
         (
             {"compressor": "qsgd", "error-feedback": False, "solver": "sgd", "optimizer": "adam", "lr-decay": 0.0},
-            "compressor qsgd (16 levels); solver sgd (adam, momentum 0.9, lr 0.05, gradients clipped at 2); "
+            "compressor qsgd (qsgd-levels 16); solver sgd (adam, momentum 0.9, lr 0.05, gradients clipped at 2); "
             "server optimizer momentum (0.5, server-lr 1)",
         ),
         (

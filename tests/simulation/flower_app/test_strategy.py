@@ -173,13 +173,13 @@ def test_rounds_that_bring_nothing_end_with_an_error():
 @pytest.mark.parametrize(
     ("name", "settings", "message"),
     [
-        ("random", {"momentum": 0.5}, "The setting 'momentum' belongs to the clients"),
-        ("random", {"partition": "iid"}, "The setting 'partition' belongs to the clients"),
-        ("random", {"solver": "feddyn"}, "The 'solver' feddyn is a matter of the clients' steps"),
+        ("random", {"momentum": 0.5}, "Set 'momentum' in your client"),
+        ("random", {"partition": "iid"}, "Set 'partition' in your client"),
+        ("random", {"solver": "feddyn"}, "the 'solver' feddyn is a matter of the clients' steps"),
         ("random", {"kept_fractoin": 0.5}, "Did you mean 'kept-fraction'"),
         ("rondom", {}, "Did you mean 'random'"),
-        ("random", {"participation": "isp"}, "'participation' isp lets clients train for models"),
-        ("hetero-select", {"probe_bits": 8}, "With 'probe-bits' below 32 the clients restore a rounded model"),
+        ("random", {"participation": "isp"}, "another 'participation': isp lets clients train for models"),
+        ("hetero-select", {"probe_bits": 8}, "Leave 'probe-bits' out: .* the clients restore a rounded model"),
         ("hics-fl", {"parameters": [np.ones(3)]}, "reads the biases of the output layer"),
     ],
 )

@@ -7,8 +7,9 @@ import numpy as np
 import pytest
 
 from fedsel_app.config import TrainingConfig
+from fedsel_app.solvers import nova_weights
 from strategies.aggregation.ef21 import Estimates
-from strategies.aggregation.server_solver import ServerSolver, nova_weights
+from strategies.aggregation.server_state import ServerSolver
 from strategies.methods.adasample import AdaSample, AdaSampleConfig
 from strategies.methods.delta import Delta, DeltaConfig
 from strategies.roster import RoundInfo

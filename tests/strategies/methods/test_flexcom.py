@@ -40,5 +40,5 @@ def test_the_mean_deadline():
 
 @pytest.mark.parametrize("compressor", ["none", "qsgd"])
 def test_a_compressor_without_kept_fractions_is_refused(compressor):
-    with pytest.raises(ConfigError, match="set 'compressor' to top-k or rand-k"):
+    with pytest.raises(ConfigError, match="Set 'compressor' to top-k or rand-k"):
         build(compressor)

@@ -96,5 +96,5 @@ def test_rounds_that_bring_nothing_measure_nothing():
 
 
 def test_only_top_k_has_such_a_curve():
-    with pytest.raises(ConfigError, match="set 'compressor' to top-k"):
+    with pytest.raises(ConfigError, match="Set 'compressor' to top-k"):
         OptRate(make_context(Settings(), compressor="rand-k"))
