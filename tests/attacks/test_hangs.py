@@ -389,7 +389,7 @@ def test_a_deployment_goes_on_without_who_is_frozen_and_ends_without_its_server(
             "The app process is replaced because it sends no heartbeats. Its message has failed."
             in node.log.read_text()
         )
-        assert any("client 1 failed: " in line for line in lines)
+        assert any("client 1 is left out: " in line for line in lines)
 
         [pid] = running(superlink, "flwr-serverapp")
         os.kill(pid, signal.SIGSTOP)
