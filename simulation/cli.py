@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from rich.console import Console
 
-from fedsel_app.config import ConfigError, Value
+from fedsel_app.config import ConfigError, RunConfig, Value
 from fedsel_app.config.plugins import named_by
 from fedsel_app.imports import set_defaults, uncollected_imports
 from simulation.command_line.arguments import (
@@ -17,7 +17,6 @@ from simulation.command_line.arguments import (
     Subparsers,
     add_engine,
     add_settings,
-    add_whole_numbers,
     folder,
     overrides,
     parse_grid,
@@ -167,10 +166,8 @@ def register_runs(commands: Subparsers) -> None:
 
 def add_run_settings(command: argparse.ArgumentParser) -> None:
     """Add the arguments that start or resume one run."""
-    command.add_argument("--strategy", help="selection method, or package.module:Class")
-    add_settings(command, "rounds", "clients", "cohort")
+    add_settings(command, *RunConfig.keys())
     command.add_argument("--resume", metavar="DIR", help="continue the interrupted run in this folder")
-    add_whole_numbers(command, "seed")
     command.add_argument("--out", type=lambda text: str(Path(text).absolute()), help="run folder")
 
 

@@ -17,10 +17,11 @@ from fedsel_app.config.participation import ISPConfig, ParticipationConfig, Sear
 from fedsel_app.config.privacy import PrivacyConfig
 from fedsel_app.config.run import EvaluationConfig, RecordConfig, RunConfig
 from fedsel_app.config.server import AggregationConfig, CalibrationConfig, ReportedValueConfig, ServerOptimizerConfig
-from fedsel_app.config.settings import ConfigError, Settings, Value, refuse_unknown, require, setting
+from fedsel_app.config.settings import ConfigError, Entry, Settings, Value, refuse_unknown, require, setting
 from fedsel_app.config.training import TrainingConfig
 
 __all__ = [
+    "DECLARED",
     "GROUPS",
     "AggregationConfig",
     "BudgetConfig",
@@ -49,6 +50,7 @@ __all__ = [
     "TaskConfig",
     "TrainingConfig",
     "Value",
+    "changes_numbers",
     "read_groups",
     "refuse_unknown",
     "require",
@@ -91,6 +93,13 @@ class SharedSettings:
 
 GROUPS: dict[str, type[Settings]] = get_type_hints(SharedSettings)
 """Field name -> class of each group, in the order of `SharedSettings`."""
+DECLARED: Mapping[str, Entry] = {entry.key: entry for group in GROUPS.values() for entry in group.entries()}
+"""Key -> declaration of each setting that all methods share, in the same order."""
+
+
+def changes_numbers(key: str) -> bool:
+    """True unless the setting only says where a run takes place, how fast, and how long it waits."""
+    return key not in DECLARED or DECLARED[key].scope.numbers
 
 
 def read_groups(values: Mapping[str, Value]) -> dict[str, Any]:

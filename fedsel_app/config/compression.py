@@ -47,7 +47,7 @@ COMPRESSORS = {
 
 
 @dataclass(frozen=True)
-class CompressionConfig(Settings):
+class CompressionConfig(Settings, scope="wire"):
     """Compression of client updates: compressor, precision, error feedback and curvature."""
 
     compressor: str = setting(
@@ -55,7 +55,6 @@ class CompressionConfig(Settings):
         "which entries of an update a client sends, and how",
         choices=meanings(COMPRESSORS),
         first=True,
-        private=True,
     )
     value_bits: int = setting(
         32,
@@ -64,21 +63,18 @@ class CompressionConfig(Settings):
         low=4,
         high=32,
         first=True,
-        private=True,
     )
     top_k_scope: str = setting(
         "global",
         "what the kept fraction is a fraction of",
         choices={"global": "of the whole model", "layer": "of each layer"},
-        private=True,
     )
-    qsgd_levels: int = setting(16, "number of levels s of the compressor qsgd", low=1, high=32767, private=True)
-    qsgd_bucket: int = setting(128, "number of entries that share one norm in the compressor qsgd", low=1, private=True)
+    qsgd_levels: int = setting(16, "number of levels s of the compressor qsgd", low=1, high=32767)
+    qsgd_bucket: int = setting(128, "number of entries that share one norm in the compressor qsgd", low=1)
     error_feedback: bool = setting(
         True,
         "keeps what was not sent, the residual, and adds it to the next update of the client",
         first=True,
-        private=True,
     )
     error_feedback_scheme: str = setting(
         "ef14",
@@ -87,51 +83,44 @@ class CompressionConfig(Settings):
             "ef14": "adds the residual to the next update",
             "ef21": "sends the change of an estimate of the update that client and server both keep",
         },
-        private=True,
     )
     kept_rounding: str = setting(
         "ceil",
         "number of kept entries of N at the kept fraction theta",
         choices={"ceil": "ceil(theta N)", "floor": "max(1, floor(theta N))"},
         variants=("ceil", "floor"),
-        private=True,
     )
     curvature_layers: int = setting(
         3,
         "number of layers in a round whose entries are scored by v^2 / |H|, with the curvature H; all other layers are"
         " scored by magnitude, and 0 scores every layer so",
         low=0,
-        private=True,
     )
     curvature_scale: str = setting(
         "literal",
         "scale of |H|",
         choices={"literal": "as measured", "layer-mean": "divided by the mean of its layer"},
-        private=True,
     )
     curvature_floor: float = setting(
-        1e-6, "smallest |H|, after curvature-scale; smaller ones are clamped to it", above=0.0, private=True
+        1e-6, "smallest |H|, after curvature-scale; smaller ones are clamped to it", above=0.0
     )
     curvature_batch: str = setting(
         "plain",
         "mini-batch of the curvature probe",
         choices={"plain": "unchanged, in eval mode", "training": "augmented, in train mode"},
         variants=("plain", "training"),
-        private=True,
     )
     curvature_signs: str = setting(
         "chosen",
         "layers on which the curvature probe draws random signs",
         choices={"chosen": "those of curvature-layers", "all": "every layer"},
         variants=("chosen", "all"),
-        private=True,
     )
     curvature_explore: float = setting(
         0.2,
         "share of the draw of curvature-layers that is uniform; the rest follows layer-importance",
         low=0.0,
         high=1.0,
-        private=True,
     )
     layer_importance: str = setting(
         "mask-share",
@@ -141,7 +130,6 @@ class CompressionConfig(Settings):
             "kept-share": "the share of its own entries that was kept last",
         },
         variants=("mask-share", "kept-share"),
-        private=True,
     )
 
     def __post_init__(self) -> None:
@@ -175,7 +163,7 @@ class CompressionConfig(Settings):
 
 
 @dataclass(frozen=True)
-class ResidualConfig(Settings):
+class ResidualConfig(Settings, scope="wire"):
     """Residual decay: the share of the residual that error feedback keeps from round to round."""
 
     residual_decay: str = setting(
@@ -185,15 +173,10 @@ class ResidualConfig(Settings):
             "adaptive": "between residual-decay-min and residual-decay-max, larger the less is sent",
             "static": "residual-decay-static",
         },
-        private=True,
     )
-    residual_decay_static: float = setting(0.9, "factor of the static decay", low=0.0, high=1.0, private=True)
-    residual_decay_min: float = setting(
-        0.85, "factor of the adaptive decay at kept fraction 1", low=0.0, high=1.0, private=True
-    )
-    residual_decay_max: float = setting(
-        0.97, "factor of the adaptive decay at kept fraction 0", low=0.0, high=1.0, private=True
-    )
+    residual_decay_static: float = setting(0.9, "factor of the static decay", low=0.0, high=1.0)
+    residual_decay_min: float = setting(0.85, "factor of the adaptive decay at kept fraction 1", low=0.0, high=1.0)
+    residual_decay_max: float = setting(0.97, "factor of the adaptive decay at kept fraction 0", low=0.0, high=1.0)
 
     def beta(self, kept_fraction: float) -> float:
         """Residual decay of a round whose average kept fraction is theta_t (paper: Eq. 9)."""
@@ -203,7 +186,7 @@ class ResidualConfig(Settings):
 
 
 @dataclass(frozen=True)
-class BudgetConfig(Settings):
+class BudgetConfig(Settings, scope="wire"):
     """Communication budget: the kept fractions of top-k and rand-k, for a round and for each client."""
 
     kept_fraction: float = setting(
@@ -212,45 +195,37 @@ class BudgetConfig(Settings):
         above=0.0,
         high=1.0,
         first=True,
-        private=True,
     )
     kept_cosine: float = setting(
         0.4,
         "amplitude alpha_cos of the cosine schedule of the kept fraction; 0 keeps it constant",
         low=0.0,
         high=1.0,
-        private=True,
     )
-    kept_floor: float = setting(0.08, "smallest kept fraction of a round", low=0.0, high=1.0, private=True)
+    kept_floor: float = setting(0.08, "smallest kept fraction of a round", low=0.0, high=1.0)
     kept_min: float = setting(
         0.01,
         "smallest kept fraction of a client, theta_min",
         above=0.0,
         high=1.0,
         variants=(0.01, 0.005),
-        private=True,
     )
-    kept_warmup_rounds: int = setting(
-        1, "number of first rounds with kept fraction 1, before the schedule", low=0, private=True
-    )
+    kept_warmup_rounds: int = setting(1, "number of first rounds with kept fraction 1, before the schedule", low=0)
     kept_warmup_full: bool = setting(
         True,
         "sends every entry in the warm-up rounds; false lets scores and links reduce them",
         variants=(True, False),
-        private=True,
     )
     cosine_from: str = setting(
         "round-1",
         "first round of the cosine schedule, which ends with the run",
         choices={"round-1": "round 1", "warmup": "the first round after the warm-up"},
         variants=("round-1", "warmup"),
-        private=True,
     )
     allocation: str = setting(
         "score",
         "how the kept fraction of a round is shared among its clients",
         choices={"score": "in proportion to their scores", "uniform": "equally"},
-        private=True,
     )
     link_cap: str = setting(
         "transfer",

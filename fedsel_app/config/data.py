@@ -93,11 +93,11 @@ def data_name(values: Mapping[str, Value]) -> str:
 
 
 @dataclass(frozen=True)
-class DataConfig(Settings):
+class DataConfig(Settings, scope="task"):
     """Data set: its name and its files."""
 
     data: str = setting(
-        "digits", "where the examples come from", choices=DATA_SETS, closed=False, first=True, private=True
+        "digits", "where the examples come from", choices=DATA_SETS, closed=False, first=True, owner="may", code=True
     )
     data_path: str = setting(
         "",
@@ -105,20 +105,19 @@ class DataConfig(Settings):
         " a data set of files; empty: data/ in the working directory, or the set's own folder there, such as"
         " data/femnist",
         first=True,
-        private=True,
+        owner="alone",
     )
     data_arguments: str = setting(
         "",
         'csv, hf, hf:NAME: columns, splits and order, such as label="fine_label", shuffle=false; the names are '
         + ", ".join(DATA_ARGUMENTS),
-        private=True,
+        owner="may",
     )
-    download: bool = setting(False, "lets torchvision download a data set that is not in data-path", private=True)
+    download: bool = setting(False, "lets torchvision download a data set that is not in data-path", scope="engine")
     image_size: int = setting(
         0,
         "tiny-imagenet, image-folder, hf: side in pixels to which images are scaled; 0 keeps their size",
         low=0,
-        private=True,
     )
     test_fraction: float = setting(
         0.2,
@@ -126,24 +125,18 @@ class DataConfig(Settings):
         " regression, ecg: number of test examples per training example",
         above=0.0,
         below=1.0,
-        private=True,
     )
-    synthetic_alpha: float = setting(
-        1.0, "synthetic: how much the true models of the clients differ", low=0.0, private=True
-    )
-    synthetic_beta: float = setting(1.0, "synthetic: how much the inputs of the clients differ", low=0.0, private=True)
+    synthetic_alpha: float = setting(1.0, "synthetic: how much the true models of the clients differ", low=0.0)
+    synthetic_beta: float = setting(1.0, "synthetic: how much the inputs of the clients differ", low=0.0)
     synthetic_clients: int = setting(
         0,
         "synthetic, regression: number of clients for which data are generated; 0 takes `clients`",
         low=0,
-        private=True,
     )
-    regression_clusters: int = setting(2, "regression: number of clusters of clients, J; 1 is IID", low=1, private=True)
-    regression_intercept: bool = setting(False, "regression: appends a 1 to each input", private=True)
-    ptb_xl_hz: int = setting(
-        100, "ptb-xl: samples per second of the records, 100 or 500", low=100, high=500, private=True
-    )
-    ecg_examples: int = setting(2000, "ecg: number of training records that are generated", low=1, private=True)
+    regression_clusters: int = setting(2, "regression: number of clusters of clients, J; 1 is IID", low=1)
+    regression_intercept: bool = setting(False, "regression: appends a 1 to each input")
+    ptb_xl_hz: int = setting(100, "ptb-xl: samples per second of the records, 100 or 500", low=100, high=500)
+    ecg_examples: int = setting(2000, "ecg: number of training records that are generated", low=1)
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -208,14 +201,13 @@ class DataConfig(Settings):
 
 
 @dataclass(frozen=True)
-class PreprocessingConfig(Settings):
+class PreprocessingConfig(Settings, scope="training"):
     """Preprocessing: the normalisation and the augmentation of examples."""
 
     normalize: bool = setting(
         True,
         "subtracts the mean of the training set and divides by its standard deviation: for each channel of images and"
         " signals, and for each feature of a table (synthetic: for all features together; regression: never)",
-        private=True,
     )
     moments: str = setting(
         "computed",
@@ -224,7 +216,6 @@ class PreprocessingConfig(Settings):
             "computed": "those of the training set",
             **{name: f"the constants published for {name}" for name in PUBLISHED_MOMENTS},
         },
-        private=True,
     )
     augment: str = setting(
         "none",
@@ -234,12 +225,11 @@ class PreprocessingConfig(Settings):
             "flip": "mirrors half of the images",
             "crop-flip": "also crops at random, after padding by 4 pixels of zeros",
         },
-        private=True,
     )
 
 
 @dataclass(frozen=True)
-class PartitionConfig(Settings):
+class PartitionConfig(Settings, scope="task"):
     """Partition: the split of the training examples among the clients, and of each client's into its two parts."""
 
     partition: str = setting(
@@ -253,25 +243,21 @@ class PartitionConfig(Settings):
         },
         closed=False,
         first=True,
-        private=True,
+        owner="may",
+        code=True,
     )
     partition_arguments: str = setting(
         "",
         "flwr:NAME: arguments of the partitioner, such as alpha=0.5, self_balancing=true; unless set here,"
         " num_partitions is `clients`, seed is `seed`, and partition_by is label",
-        private=True,
+        owner="may",
     )
     alpha: float = setting(
-        0.5,
-        "dirichlet, dirichlet-by-client: concentration; the smaller, the more skewed",
-        above=0.0,
-        first=True,
-        private=True,
+        0.5, "dirichlet, dirichlet-by-client: concentration; the smaller, the more skewed", above=0.0, first=True
     )
     alphas: str = setting(
         "0.001,0.01,0.1,0.5,1",
         "multi-dirichlet: concentrations, separated by commas, one for each group of clients",
-        private=True,
     )
     psi: float = setting(
         0.4,
@@ -279,15 +265,13 @@ class PartitionConfig(Settings):
         "partition-form=code, where each client then lacks one class",
         low=0.0,
         high=1.0,
-        private=True,
     )
     client_examples: int = setting(
         0,
         "psi-lda with partition-form=code: number of examples that a client draws; 0 takes n // K",
         low=0,
-        private=True,
     )
-    missing_classes: int = setting(40, "missing-classes: number of classes that each client lacks", low=0, private=True)
+    missing_classes: int = setting(40, "missing-classes: number of classes that each client lacks", low=0)
     partition_form: str = setting(
         "text",
         "form of psi-lda, missing-classes, dirichlet and multi-dirichlet",
@@ -298,33 +282,28 @@ class PartitionConfig(Settings):
             " gives a client no more examples once it has n / K",
         },
         variants=("text", "code"),
-        private=True,
     )
     shards_per_client: int = setting(
         2,
         "shards: number of runs of examples, in the order of classes, for each client",
         low=1,
-        private=True,
     )
-    min_examples: int = setting(1, "smallest number of training examples of a client", low=1, private=True)
+    min_examples: int = setting(1, "smallest number of training examples of a client", low=1)
     holdout_fraction: float = setting(
         0.0,
         "share of each client's examples that becomes its own test part",
         low=0.0,
         below=1.0,
-        private=True,
     )
     holdout_class_examples: int = setting(
         1,
         "smallest number of examples of a class that a client splits; smaller classes stay in its training part",
         low=1,
-        private=True,
     )
     surrogate_examples: int = setting(
         0,
         "number of training examples that the server keeps as its surrogate set (isp-loss); no client gets them",
         low=0,
-        private=True,
     )
 
     def __post_init__(self) -> None:
@@ -365,7 +344,7 @@ class PartitionConfig(Settings):
 
 
 @dataclass(frozen=True)
-class TaskConfig(Settings):
+class TaskConfig(Settings, scope="task"):
     """Task: the loss of a data set with several labels per example."""
 
     positive_weights: str = setting(
@@ -375,5 +354,4 @@ class TaskConfig(Settings):
             "all": "all training examples",
             "client": "all training examples in evaluation, and the client's own in local training",
         },
-        private=True,
     )

@@ -6,7 +6,7 @@ from fedsel_app.config.settings import ConfigError, Settings, setting
 
 
 @dataclass(frozen=True)
-class NetworkConfig(Settings):
+class NetworkConfig(Settings, scope="federation"):
     """Network: the uplinks and the computing speeds of clients, and the clock of the run."""
 
     links: str = setting(
@@ -55,35 +55,30 @@ class NetworkConfig(Settings):
 
 
 @dataclass(frozen=True)
-class EnrolmentConfig(Settings):
+class EnrolmentConfig(Settings, scope="place"):
     """Enrolment: how clients connect and prove their identity."""
 
-    connect_timeout_s: int = setting(
-        120, "seconds that the server waits for the clients to connect", low=1, private=True
-    )
+    connect_timeout_s: int = setting(120, "seconds that the server waits for the clients to connect", low=1)
     min_available_clients: int = setting(
         0,
         "number of clients that suffice to start after connect-timeout-s; 0 needs all",
         low=0,
-        private=True,
     )
     enrol_timeout_s: float = setting(
         60.0,
         "seconds that a connected node has to state its identity; a node that fails to is asked again at growing"
         " intervals",
         above=0.0,
-        private=True,
     )
     node_keys: bool = setting(
         False,
         "every SuperNode has a key of its own, so that no other node can take over its partition id, even while it is"
         " away (`fedsel deploy` sets this)",
-        private=True,
     )
 
 
 @dataclass(frozen=True)
-class ReplyConfig(Settings):
+class ReplyConfig(Settings, scope="federation"):
     """Stragglers and failures: the deadline of a round, over-selection, and replies that are late or lost."""
 
     round_deadline_s: float = setting(
@@ -105,7 +100,7 @@ class ReplyConfig(Settings):
         "seconds that a client has for its first reply of a kind; later it has 10 times the slowest reply of that kind,"
         " at least 2 minutes. 0 sets no limit",
         low=0.0,
-        private=True,
+        scope="place",
     )
     client_failure_rate: float = setting(
         0.0,

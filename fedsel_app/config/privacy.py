@@ -26,4 +26,5 @@ class PrivacyConfig(Settings):
         True,
         "clients report their number of examples of each class, to methods that need it",
         private=True,
+        owner="may",
     )

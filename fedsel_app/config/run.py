@@ -8,20 +8,29 @@ TRACKERS = ("tensorboard", "mlflow", "wandb")
 
 
 @dataclass(frozen=True)
-class RunConfig(Settings):
+class RunConfig(Settings, scope="federation"):
     """Federation: method, model, rounds, clients and seed."""
 
     strategy: str = setting(
-        "hetero-select", "selection method, or package.module:Class", first=True, private=("random", "full")
+        "hetero-select",
+        "selection method, or package.module:Class",
+        first=True,
+        private=("random", "full"),
+        code=True,
+        own=True,
     )
-    model: str = setting("logistic", "model architecture, or package.module:function", first=True, private=True)
+    model: str = setting(
+        "logistic", "model architecture, or package.module:function", first=True, scope="task", code=True
+    )
     rounds: int = setting(20, "number of communication rounds, T", low=1, first=True, private=True)
     clients: int = setting(
         20, "number of clients in the federation, K", low=1, high=10_000_000, first=True, private=True
     )
-    cohort: int = setting(5, "number of clients selected in each round, M", low=1, first=True, private=True)
+    cohort: int = setting(
+        5, "number of clients selected in each round, M", low=1, first=True, private=True, scope="server"
+    )
     seed: int = setting(
-        42, "seed of every random draw; the same seed gives the same bits", low=0, first=True, private=True
+        42, "seed of every random draw; the same seed gives the same bits", low=0, first=True, private=True, own=True
     )
 
     def __post_init__(self) -> None:
@@ -31,7 +40,7 @@ class RunConfig(Settings):
 
 
 @dataclass(frozen=True)
-class EvaluationConfig(Settings):
+class EvaluationConfig(Settings, scope="federation"):
     """Evaluation: when and on what the global model is evaluated, its target, and the loss probes of clients."""
 
     eval_every: int = setting(
@@ -82,27 +91,24 @@ class EvaluationConfig(Settings):
 
 
 @dataclass(frozen=True)
-class RecordConfig(Settings):
+class RecordConfig(Settings, scope="place"):
     """Records: the run folder, checkpoints, trackers and the states of clients."""
 
     checkpoint_every: int = setting(
         10,
         "number of rounds between two checkpoints, from which a run can be resumed; 0 writes none",
         low=0,
-        private=True,
     )
-    resume: bool = setting(False, "resumes the run in `out` from its last checkpoint", private=True)
-    track: str = setting(
-        "", f"trackers that receive every round, separated by commas: {', '.join(TRACKERS)}", private=True
-    )
-    out: str = setting(
-        "", "run folder; empty: a new folder below runs/ in the working directory", first=True, private=True
-    )
+    resume: bool = setting(False, "resumes the run in `out` from its last checkpoint", own=True)
+    track: str = setting("", f"trackers that receive every round, separated by commas: {', '.join(TRACKERS)}")
+    out: str = setting("", "run folder; empty: a new folder below runs/ in the working directory", first=True, own=True)
     state_dir: str = setting(
         "",
         "folder for the states of a deployed client, set in its --node-config; empty: ~/.local/state/fedsel."
         " A simulation keeps the states in `out`",
-        private=True,
+        scope="engine",
+        owner="alone",
+        own=True,
     )
 
     def __post_init__(self) -> None:

@@ -193,7 +193,7 @@ class ServerOptimizerConfig(Settings):
 
 
 @dataclass(frozen=True)
-class CalibrationConfig(Settings):
+class CalibrationConfig(Settings, scope="training"):
     """BatchNorm calibration: how the global model gets its BatchNorm statistics."""
 
     calibration_clients: int = setting(
@@ -201,13 +201,11 @@ class CalibrationConfig(Settings):
         "number of selected clients that recompute the BatchNorm statistics; 0 takes all",
         low=0,
         variants=(0, 3),
-        private=True,
     )
     calibration_batches: int = setting(
         20,
         "number of mini-batches of each of them; with sequential, of all of them together",
         low=1,
-        private=True,
     )
     calibration_form: str = setting(
         "average",
@@ -220,7 +218,6 @@ class CalibrationConfig(Settings):
             " as when whole models are averaged (ISP's code)",
         },
         variants=("average", "sequential"),
-        private=True,
     )
 
     @property

@@ -5,7 +5,7 @@ import tomllib
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, fields
 from functools import cache
-from typing import Any, Literal, NamedTuple, Protocol, Self, TypeVar
+from typing import Any, ClassVar, Literal, NamedTuple, Protocol, Self, TypeVar
 
 from fedsel_app.config.words import did_you_mean, nearest_setting
 
@@ -80,6 +80,45 @@ class Bounds(NamedTuple):
         return f"{left}, {right}".replace("(-inf", "(-∞").replace("inf)", "∞)")
 
 
+Owner = Literal["", "may", "alone"]
+"""Whether the owner of a client may set it for that client in a deployment, and whether nobody else may."""
+
+
+class Scope(NamedTuple):
+    """What follows from what a setting describes.
+
+    Attributes
+    ----------
+    numbers : whether it can change a number of a run; a resumed run may change the others
+    tuned : whether a tuning may vary it; the others are the same for all methods
+    own_app : whether fedsel reads it beside a user's own Flower app; the app itself does the rest
+    private : whether differential privacy holds for all of its values, unless its declaration names them
+    """
+
+    numbers: bool = True
+    tuned: bool = True
+    own_app: bool = True
+    private: bool = False
+
+
+SCOPES = {
+    "server": Scope(),
+    "wire": Scope(private=True),
+    "training": Scope(own_app=False, private=True),
+    "federation": Scope(tuned=False),
+    "task": Scope(tuned=False, own_app=False, private=True),
+    "place": Scope(numbers=False, tuned=False, private=True),
+    "engine": Scope(numbers=False, tuned=False, own_app=False, private=True),
+}
+"""What a setting describes -> what follows from that.
+
+server: how the server selects clients and combines their updates, and what it must know of their training. wire: how a
+client encodes its update. training: what else a client computes. federation: who takes part, over which links, and how
+the model is tested. task: the model, its data, and the arithmetic. place: where the records are, and how long the
+server waits. engine: how the machines carry out the run.
+"""
+
+
 class Entry(NamedTuple):
     """One setting as it is declared and listed.
 
@@ -90,7 +129,9 @@ class Entry(NamedTuple):
     bounds : of a number
     variants : its values in the paper's text and in the authors' code; None if they are the same
     first : whether it is one of the settings that a user sets first
-    private : its values with differential privacy: see `setting`
+    private : its values with differential privacy; True: all
+    scope : what it describes: see `SCOPES`
+    owner, code, own : see `setting`
     """
 
     key: str
@@ -102,6 +143,10 @@ class Entry(NamedTuple):
     variants: Variants | None
     first: bool
     private: tuple[Value, ...] | Literal[True]
+    scope: Scope
+    owner: Owner
+    code: bool
+    own: bool
 
     @property
     def private_values(self) -> tuple[Value, ...]:
@@ -149,7 +194,11 @@ def setting(
     closed: bool = True,
     variants: tuple[Value, Value] | None = None,
     first: bool = False,
-    private: tuple[Value, ...] | Literal[True] = (),
+    private: tuple[Value, ...] | Literal[True] | None = None,
+    scope: str = "",
+    owner: Owner = "",
+    code: bool = False,
+    own: bool = False,
     **bounds: float,
 ) -> Any:
     """Declare one setting.
@@ -164,7 +213,11 @@ def setting(
     variants : its values in the paper's text and in the authors' code, if the two differ: see `Variants`
     first : True if `fedsel settings` lists it without --all, because users often set it
     private : the values for which the proof of differential privacy holds (docs/security.md); True: all values. Empty:
-        nobody has proven it, so that only the default value runs with differential privacy
+        nobody has proven it, so that only the default value runs with differential privacy. None: as the scope says
+    scope : what it describes, a key of `SCOPES`; empty: what its group describes
+    owner : "may" if the owner of a client may set it for that client in a deployment, "alone" if nobody else may
+    code : True if a value may name a user's own code, package.module:name
+    own : True if every run of a comparison has its own value, so that no command or function takes one for all
     bounds : of a number, see `Bounds`
     """
     metadata = {
@@ -176,13 +229,26 @@ def setting(
         "variants": variants and Variants(*variants),
         "first": first,
         "private": private,
+        "scope": scope,
+        "owner": owner,
+        "code": code,
+        "own": own,
     }
     return field(default=default, metadata=metadata)
 
 
 @dataclass(frozen=True)
 class Settings:
-    """Group of settings. Building one checks the type, bounds and choices of every field. Raises ConfigError."""
+    """Group of settings. Building one checks the type, bounds and choices of every field. Raises ConfigError.
+
+    The class argument `scope` says what the group describes, a key of `SCOPES`.
+    """
+
+    _scope: ClassVar[str] = "server"
+
+    def __init_subclass__(cls, scope: str = "", **others: Any) -> None:
+        super().__init_subclass__(**others)
+        cls._scope = scope or cls._scope
 
     def __post_init__(self) -> None:
         for entry, item in zip(self.entries(), fields(self), strict=True):
@@ -203,7 +269,14 @@ class Settings:
     @cache
     def entries(cls, prefix: str = "") -> tuple[Entry, ...]:
         """Every setting of the group."""
-        return tuple(Entry(key, **item.metadata) for key, item in zip(cls.keys(prefix), fields(cls), strict=True))
+        return tuple(cls._entry(key, item.metadata) for key, item in zip(cls.keys(prefix), fields(cls), strict=True))
+
+    @classmethod
+    def _entry(cls, key: str, declared: Mapping[str, Any]) -> Entry:
+        scope, private = SCOPES[declared["scope"] or cls._scope], declared["private"]
+        if private is None:
+            private = True if scope.private else ()
+        return Entry(key, **{**declared, "scope": scope, "private": private})
 
     @classmethod
     def from_values(cls, values: Mapping[str, Value], prefix: str = "") -> Self:

@@ -80,7 +80,7 @@ SOLVERS = {
 
 
 @dataclass(frozen=True)
-class TrainingConfig(Settings):
+class TrainingConfig(Settings, scope="training"):
     """Local training: the steps, the optimizer and the solver of a client in a round."""
 
     local_steps: int = setting(
@@ -88,6 +88,7 @@ class TrainingConfig(Settings):
         "number of local SGD steps in a round, H; set 0 to use local-epochs instead",
         low=0,
         first=True,
+        scope="server",
         private=True,
     )
     local_epochs: int = setting(
@@ -95,9 +96,10 @@ class TrainingConfig(Settings):
         "number of passes over the data of a client in a round; above 0 it needs local-steps=0",
         low=0,
         first=True,
+        scope="server",
         private=True,
     )
-    batch_size: int = setting(32, "number of examples in a mini-batch", low=1, first=True, private=True)
+    batch_size: int = setting(32, "number of examples in a mini-batch", low=1, first=True, scope="server", private=True)
     batch_order: str = setting(
         "stream",
         "how local-steps and loss probes draw mini-batches",
@@ -107,24 +109,27 @@ class TrainingConfig(Settings):
             " the pass",
         },
         variants=("stream", "loader"),
-        private=True,
     )
-    lr: float = setting(0.05, "local learning rate at the start of the run", above=0.0, first=True, private=True)
+    lr: float = setting(
+        0.05, "local learning rate at the start of the run", above=0.0, first=True, scope="server", private=True
+    )
     lr_decay: float = setting(
         0.5,
         "share of lr that is lost by the end of the run, linearly: lr (1 - lr-decay min(t/T, 1)) in round t of T",
         low=0.0,
         high=1.0,
+        scope="server",
         private=True,
     )
     lr_step_rounds: int = setting(
         0,
         "number of rounds between two multiplications of lr by lr-step-factor; 0 never multiplies",
         low=0,
+        scope="server",
         private=True,
     )
     lr_step_factor: float = setting(
-        0.5, "factor on lr after every lr-step-rounds rounds", above=0.0, high=1.0, private=True
+        0.5, "factor on lr after every lr-step-rounds rounds", above=0.0, high=1.0, scope="server", private=True
     )
     optimizer: str = setting(
         "sgd",
@@ -135,16 +140,12 @@ class TrainingConfig(Settings):
             "adamw": "Adam with decoupled weight decay",
         },
         first=True,
-        private=True,
     )
-    momentum: float = setting(
-        0.9, "local momentum of sgd; the decay beta1 of adam and adamw", low=0.0, below=1.0, private=True
-    )
+    momentum: float = setting(0.9, "local momentum of sgd; the decay beta1 of adam and adamw", low=0.0, below=1.0)
     weight_decay: float = setting(
         0.0,
         "coefficient of the L2 penalty in local steps (adamw: of its decoupled weight decay)",
         low=0.0,
-        private=True,
     )
     solver: str = setting(
         "fedprox",
@@ -152,16 +153,14 @@ class TrainingConfig(Settings):
         choices=meanings(SOLVERS),
         first=True,
         private=tuple(name for name, solver in SOLVERS.items() if solver.private),
+        scope="server",
     )
-    mu: float = setting(
-        0.1, "proximal coefficient of the solver fedprox; 0 is plain SGD", low=0.0, first=True, private=True
-    )
-    feddyn_alpha: float = setting(0.1, "regularisation coefficient of the solver feddyn", above=0.0)
+    mu: float = setting(0.1, "proximal coefficient of the solver fedprox; 0 is plain SGD", low=0.0, first=True)
+    feddyn_alpha: float = setting(0.1, "regularisation coefficient of the solver feddyn", above=0.0, private=())
     clip_norm: float = setting(
         2.0,
         "norm to which each local gradient is clipped, with the terms of the solver; 0 does not clip",
         low=0.0,
-        private=True,
     )
 
     def __post_init__(self) -> None:

@@ -28,7 +28,7 @@ OWN = "Each method on its own paper's pipeline"
 
 
 @dataclass(frozen=True)
-class PresetConfig(Settings):
+class PresetConfig(Settings, scope="task"):
     """Preset: named settings to start from."""
 
     preset: str = setting("", "named settings to start from: a name of `fedsel presets`, or a .toml file", first=True)

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fedsel_app.config import GROUPS, ConfigError, Value
+from fedsel_app.config import DECLARED, ConfigError, Value, changes_numbers
 from fedsel_app.npz import read_arrays
 from fedsel_app.records.fedsel_folder import discard_empty, make_private_folder, refuse_links, refuse_used
 from fedsel_app.records.files import append_rows, record_errors, write_arrays, write_json
@@ -29,22 +29,6 @@ from fedsel_app.records.schema import (
 from fedsel_app.records.summary import summarize
 
 CHECKPOINT = "checkpoint.npz"
-PLACE = (
-    "out",
-    "resume",
-    "state-dir",
-    "engine",
-    "workers",
-    "ray-address",
-    "checkpoint-every",
-    "connect-timeout-s",
-    "min-available-clients",
-    "enrol-timeout-s",
-    "reply-timeout-s",
-    "node-keys",
-    "track",
-)
-"""Settings that a resumed run may change: where it runs, how long it waits and who tracks it, but no number."""
 Model = tuple[NDArray[np.float32], NDArray[np.float32]]
 """Parameters (N,) and BatchNorm statistics (B,)."""
 
@@ -193,11 +177,10 @@ def read_config(path: Path, needed: Iterable[str] = ()) -> dict[str, Value]:
     config = read_object(path / "config.json", needed=needed)
     if config is None:
         raise ConfigError(f"{path} has no run: there is no config.json.")
-    for group in GROUPS.values():
-        for key, default in group.defaults().items():
-            number = isinstance(default, float) and type(config.get(key)) is int
-            if key in config and type(config[key]) is not type(default) and not number:
-                raise ConfigError(f"The file {path / 'config.json'} cannot be read: '{key}' is {config[key]!r}.")
+    for key, entry in DECLARED.items():
+        number = isinstance(entry.default, float) and type(config.get(key)) is int
+        if key in config and type(config[key]) is not type(entry.default) and not number:
+            raise ConfigError(f"The file {path / 'config.json'} cannot be read: '{key}' is {config[key]!r}.")
     return config
 
 
@@ -207,7 +190,7 @@ def refuse_changed(path: Path, config: Mapping[str, Value]) -> None:
         raise ConfigError(f"The run in {path} is finished; there is nothing to resume.")
     before = read_config(path)
     for key in sorted(before.keys() | config.keys()):
-        if key not in PLACE and before.get(key) != config.get(key):
+        if changes_numbers(key) and before.get(key) != config.get(key):
             raise ConfigError(
                 f"The run in {path} has '{key}' = {before.get(key)!r}, and now it would be {config.get(key)!r}. "
                 "Resume it with its own settings, or choose another 'out'."

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from functools import cache, lru_cache
 
-from fedsel_app.config import GROUPS, Settings, SharedSettings, Value, read_groups, refuse_unknown
+from fedsel_app.config import DECLARED, SharedSettings, Value, read_groups, refuse_unknown
 from fedsel_app.config.settings import Entry
 from fedsel_app.presets.layers import chosen, layered
 from fedsel_app.presets.preset import PresetConfig
@@ -13,8 +13,7 @@ from fedsel_app.wiring.node_configuration import IDENTITY, refuse_choices, setti
 @cache
 def shared_entries() -> tuple[Entry, ...]:
     """Settings that do not belong to a single method: those that a client reads are among them."""
-    kinds: tuple[type[Settings], ...] = (PresetConfig, *GROUPS.values())
-    return tuple(entry for kind in kinds for entry in kind.entries())
+    return (*PresetConfig.entries(), *DECLARED.values())
 
 
 def settings_of_client(

@@ -8,27 +8,14 @@ owner names it, or allows a server to name it (`ALLOWED`).
 import json
 from collections.abc import Mapping
 
-from fedsel_app.config import ConfigError, PartitionConfig, Value
+from fedsel_app.config import DECLARED, ConfigError, PartitionConfig, Value
 from fedsel_app.config.data import HUB, SIZE_FUNCTION, UPSTREAM
 
-CLIENT_SETTINGS = (
-    "data",
-    "data-path",
-    "data-arguments",
-    "partition",
-    "partition-arguments",
-    "state-dir",
-    "share-label-counts",
-    "device",
-    "threads",
-)
+CLIENT_SETTINGS = tuple(key for key, entry in DECLARED.items() if entry.owner)
 """Settings that may differ between clients, in the node configuration of each."""
 IDENTITY = ("partition-id", "num-partitions")
 ALLOWED = "allow-code"
 """Key for the names of code that a server may choose, separated by spaces or commas."""
-PATHS = ("data-path", "state-dir")
-CODE = ("data", "model", "strategy")
-"""Settings that may name code, or a data set of the Hub; `partition-arguments` may too."""
 LONGEST = 60
 """Most characters of a refused value that are quoted, so that the whole sentence fits in the server's record."""
 
@@ -63,8 +50,8 @@ def refuse_choices(run_config: Mapping[str, Value], node_config: Mapping[str, Va
     A value that the owner sets replaces the server's value, so the server's value is not refused.
     """
     chosen = {key: str(value) for key, value in run_config.items() if key not in node_config and value != ""}
-    for key in PATHS:
-        if key in chosen:
+    for key, entry in DECLARED.items():
+        if entry.owner == "alone" and key in chosen:
             raise ConfigError(
                 f"The server sets '{key}' to {_quoted(chosen[key])}, but only the client's owner may set it: "
                 f"add {key}='...' to its --node-config."
@@ -96,10 +83,10 @@ def code_in(settings: Mapping[str, Value]) -> list[str]:
 
 def _named(settings: Mapping[str, str]) -> list[tuple[str, str]]:
     """Key and name of each piece of code and each data set of the Hub that `settings` choose."""
-    named = [(key, settings.get(key, "")) for key in CODE]
+    named = [(key, settings.get(key, "")) for key, entry in DECLARED.items() if entry.code]
     chosen = PartitionConfig(f"{UPSTREAM}NAME", partition_arguments=settings.get("partition-arguments", ""))
     named.append(("partition-arguments", str(chosen.arguments.get(SIZE_FUNCTION, ""))))
-    return [(key, name) for key, name in named if ":" in name]
+    return [(key, name) for key, name in named if ":" in name and not name.startswith(UPSTREAM)]
 
 
 def _kind(name: str) -> str:

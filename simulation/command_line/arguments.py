@@ -20,9 +20,11 @@ class Subparsers(Protocol):
 
 
 def add_settings(command: argparse.ArgumentParser, *keys: str) -> None:
-    """Add the arguments that give a run its settings, those of `keys`, which are whole numbers, by their names."""
+    """Add the arguments that give a run its settings: --KEY for each of `keys` of `RunConfig`, --set for all others."""
     command.add_argument("--preset", help="named settings to start from, or a .toml file")
-    add_whole_numbers(command, *keys)
+    for entry in RunConfig.entries():
+        if entry.key in keys:
+            command.add_argument(f"--{entry.key}", type=type(entry.default), help=f"{entry.meaning} ({entry.default})")
     command.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="change a setting")
     command.add_argument(
         "--allow-code",
@@ -31,13 +33,6 @@ def add_settings(command: argparse.ArgumentParser, *keys: str) -> None:
         metavar="MODULE:NAME",
         help="allow code that only a preset or a run folder names",
     )
-
-
-def add_whole_numbers(command: argparse.ArgumentParser, *keys: str) -> None:
-    """Add arguments for settings of a run that are whole numbers."""
-    meanings = {entry.key: f"{entry.meaning} ({entry.default})" for entry in RunConfig.entries()}
-    for key in keys:
-        command.add_argument(f"--{key}", type=int, help=meanings[key])
 
 
 def add_engine(command: argparse.ArgumentParser) -> None:
@@ -50,7 +45,7 @@ def add_engine(command: argparse.ArgumentParser) -> None:
 def overrides(arguments: argparse.Namespace) -> dict[str, Value]:
     """Settings of the command line, by key. A setting's own option takes precedence over --set."""
     values = dict(parse_setting(text) for text in arguments.set)
-    for key in ("preset", "strategy", "rounds", "clients", "cohort", "seed", "out", "engine"):
+    for key in ("preset", *RunConfig.keys(), "out", "engine"):
         given = getattr(arguments, key, None)
         if given is not None:
             values[key] = given

@@ -3,6 +3,7 @@
 import argparse
 from pathlib import Path
 
+from fedsel_app.config import RunConfig
 from simulation.command_line.arguments import (
     FAILURE,
     Subparsers,
@@ -39,7 +40,7 @@ def add_strategies(command: argparse.ArgumentParser) -> None:
     """Add the arguments of a command that runs several methods on the same seeds."""
     command.add_argument("--strategies", metavar="NAME,...", help="selection methods (those of the preset)")
     command.add_argument("--seeds", default="1,2,3", metavar="SEED,...", help="seeds of every method (1,2,3)")
-    add_settings(command, "rounds", "clients", "cohort")
+    add_settings(command, *(entry.key for entry in RunConfig.entries() if not entry.own))
     add_engine(command)
     command.add_argument(
         "--baseline", metavar="NAME", help="method to compare the others with (random, or else the first)"

@@ -7,13 +7,9 @@ own paper, from ``[methods.NAME]`` of the preset. The settings of the runs show 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from fedsel_app.config import Value
+from fedsel_app.config import DECLARED, Value
 from fedsel_app.presets.preset import EQUAL, OWN, Preset
-from fedsel_app.records.run_folder import PLACE
 from simulation.experiments.protocols import protocol_of
-
-WITHOUT_EFFECT = {*PLACE, "client-gpus"}
-"""Settings that change the place and speed of a run, but no number in it."""
 
 
 @dataclass(frozen=True)
@@ -48,8 +44,8 @@ def differing_settings(
 
     `configs` has all settings of one run of each strategy.
     """
-    common = set.intersection(*(set(values) for values in configs.values())) - set(swept) - WITHOUT_EFFECT
-    keys = [key for key in next(iter(configs.values())) if key in common - {"strategy", "seed"} and "." not in key]
+    common = set.intersection(*(set(values) for values in configs.values())) - set(swept)
+    keys = [key for key, entry in DECLARED.items() if key in common and entry.scope.numbers and not entry.own]
     different = [key for key in keys if len({repr(values[key]) for values in configs.values()}) > 1]
     return {name: {key: values[key] for key in different} for name, values in configs.items()}
 

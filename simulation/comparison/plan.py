@@ -13,14 +13,13 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from fedsel_app.config import ConfigError, Value
+from fedsel_app.config import DECLARED, ConfigError, Value, changes_numbers
 from fedsel_app.data.dataset import load
 from fedsel_app.presets.preset import load_preset
 from fedsel_app.records.files import write_text
 from fedsel_app.records.reading import read_object
 from fedsel_app.wiring.configuration import AppConfig, resolve
 from simulation.comparison.pipelines import (
-    WITHOUT_EFFECT,
     Pipelines,
     comparison_kind,
     differing_settings,
@@ -32,8 +31,6 @@ from simulation.experiments.idle_settings import refuse_idle
 from simulation.experiments.preflight import refuse_unrunnable
 from strategies import STRATEGIES, find_strategy
 from strategies.base import SelectionStrategy
-
-OWN_KEYS = {"strategy": "--strategies", "seed": "--seeds", "out": "--out"}
 
 
 @dataclass(frozen=True)
@@ -67,8 +64,8 @@ class PlannedRun:
         found, wanted = read_object(self.folder / "config.json"), self.config.values()
         if found is None:
             return
-        for key in sorted((found.keys() | wanted.keys()) - WITHOUT_EFFECT):
-            if found.get(key) != wanted.get(key):
+        for key in sorted(found.keys() | wanted.keys()):
+            if changes_numbers(key) and found.get(key) != wanted.get(key):
                 raise ConfigError(
                     f"The run {self.name} is in {self.folder.parent} with '{key}' = {found.get(key)!r}, "
                     f"not {wanted.get(key)!r}. Choose another --out, or remove {self.folder}."
@@ -169,8 +166,8 @@ def plan(
     if baseline not in strategies:
         raise ConfigError(f"The --baseline must be one of the strategies {', '.join(strategies)}. Got {baseline!r}.")
     for key in [*settings, *grid]:
-        if key in OWN_KEYS:
-            raise ConfigError(f"A comparison sets '{key}' itself; use {OWN_KEYS[key]} instead.")
+        if key in DECLARED and DECLARED[key].own:
+            raise ConfigError(f"A comparison sets '{key}' itself; use --strategies, --seeds and --out instead.")
     methods = {name: find_strategy(name) for name in strategies}
     others = _own_keys([*STRATEGIES.values(), *methods.values()])
     for key in grid:

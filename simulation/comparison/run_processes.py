@@ -243,9 +243,7 @@ def prepare(run: PlannedRun, *, workers: int, inline: bool) -> list[str]:
     if (run.folder / "config.json").exists():
         return ["run", "--resume", str(run.folder), *here, *allowed]
     discard_empty(run.folder)
-    values = {key: value for key, value in run.config.values().items() if key not in ("out", "state-dir", "resume")}
-    if not inline:
-        values["workers"] = workers
+    values = run.config.values() | ({} if inline else {"workers": workers})
     preset = run.folder.with_name(f"{run.name}.toml")
     preset.write_text(tomli_w.dumps(values), encoding="utf-8")
     return ["run", "--preset", str(preset), "--out", str(run.folder), *here, *allowed]

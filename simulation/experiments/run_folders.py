@@ -5,9 +5,9 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from clients.state import STATE_FOLDER, remove_states
-from fedsel_app.config import ConfigError, Value
+from fedsel_app.config import ConfigError, Value, changes_numbers
 from fedsel_app.records.fedsel_folder import is_fedsel_folder
-from fedsel_app.records.run_folder import PLACE, locked, read_config
+from fedsel_app.records.run_folder import locked, read_config
 from fedsel_app.wiring.configuration import AppConfig, resolve
 from simulation.flower_app.settings import refuse_own_app
 
@@ -44,7 +44,7 @@ def resolve_resumed(folder: Path, values: Mapping[str, Value]) -> AppConfig:
     ConfigError
         For other settings, a folder without a run, or a run of a user's own Flower app.
     """
-    if foreign := values.keys() - set(PLACE) | values.keys() & {"out"}:
+    if foreign := [key for key in values if changes_numbers(key) or key == "out"]:
         raise ConfigError(f"A resumed run keeps its own settings; leave out {', '.join(sorted(foreign))}.")
     folder = folder.absolute()
     before = read_config(folder)

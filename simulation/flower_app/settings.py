@@ -4,7 +4,7 @@ The settings concern the server and the method. Each client has its own settings
 its clients and their records.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,29 +12,16 @@ from typing import Any
 from flwr.common import NDArrays, Parameters, Scalar
 from numpy.typing import NDArray
 
-from fedsel_app.config import GROUPS, ConfigError, Settings, Value
+from fedsel_app.config import DECLARED, ConfigError, Value
 from fedsel_app.config.settings import named
 from fedsel_app.config.training import SOLVERS
 from fedsel_app.messages.scalars import Config
 from fedsel_app.wiring.configuration import AppConfig
+from fedsel_app.wiring.validation import refuse_idle
 from strategies import find_strategy
 
 OWN_APP = "flower-app"
 """Value of the settings `data` and `model` in the records of such a run."""
-USERS_GROUPS = ("data", "partition", "task", "calibration", "isp", "search_loss", "execution")
-"""Groups of settings for tasks that the user's app does itself or cannot do."""
-DESCRIBED = {
-    "solver",
-    "local-steps",
-    "local-epochs",
-    "batch-size",
-    "lr",
-    "lr-decay",
-    "lr-step-rounds",
-    "lr-step-factor",
-}
-"""Training settings that tell the server how the clients train; the others are the clients' own."""
-USERS_KEYS = {"model", "state-dir"}
 DEFAULTS: Mapping[str, Value] = {
     "partition": "own",
     # A client's `evaluate` uses its own test data; the amount is unknown.
@@ -71,19 +58,20 @@ def app_config(strategy: str, given: Mapping[str, Value]) -> AppConfig:
     """
     method = find_strategy(strategy)
     own = method.Config.keys(f"{method.name}.")
-    settable = server_settings()
     values: dict[str, Value] = {}
     for keyword, value in given.items():
         key = keyword.replace("_", "-")
-        if key not in settable and f"{method.name}.{key}" in own:
+        settable = key in DECLARED and DECLARED[key].scope.own_app
+        if not settable and f"{method.name}.{key}" in own:
             key = f"{method.name}.{key}"
-        if key in _keys(GROUPS.values()) and key not in settable:
+        if key in DECLARED and not settable:
             raise ConfigError(
                 f"Set '{key}' in your client, and leave it out here: it belongs to the clients, which are yours in a "
                 "Flower app of your own."
             )
         values[key] = value
     config = AppConfig.from_values({**DEFAULTS, **values, "strategy": strategy})
+    refuse_idle(values, [config.values()])
     if not config.training.traits.own_apps:
         corrected = named(SOLVERS, lambda traits: traits.own_apps and traits.control_variates)
         raise ConfigError(
@@ -115,16 +103,6 @@ def refuse_own_app(settings: Mapping[str, Value], folder: Path) -> None:
             f"The run in {folder} is one of a Flower app of your own: to continue it, give its strategy(...) "
             f"out={str(folder)!r} and resume=True, and run the app again."
         )
-
-
-def server_settings() -> set[str]:
-    """Keys of the shared settings that a user's own app can set."""
-    groups = [group for name, group in GROUPS.items() if name not in (*USERS_GROUPS, "training")]
-    return _keys(groups) - USERS_KEYS | DESCRIBED
-
-
-def _keys(groups: Iterable[type[Settings]]) -> set[str]:
-    return {key for group in groups for key in group.defaults()}
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -7,12 +7,10 @@ from pathlib import Path
 
 import tomli_w
 
-from fedsel_app.config import Value
+from fedsel_app.config import RunConfig, Value
 
 CONNECTION = "fedsel"
 """Name of the SuperLink's connection in Flower's config.toml."""
-OPTIONS = ("strategy", "rounds", "clients", "cohort", "seed")
-"""Settings that are options of `fedsel submit` themselves."""
 SUPERLINK_MODULE, SUPERNODE_MODULE = "simulation.guard.superlink_process", "simulation.guard.supernode_process"
 
 
@@ -94,4 +92,4 @@ def connection_toml(control_address: str, authority: Path | None) -> str:
 def _option(key: str, value: Value) -> tuple[str, str]:
     """Words that give `fedsel submit` a setting."""
     text = value if isinstance(value, str) else json.dumps(value)
-    return (f"--{key}", text) if key in OPTIONS else ("--set", f"{key}={text}")
+    return (f"--{key}", text) if key in RunConfig.defaults() else ("--set", f"{key}={text}")

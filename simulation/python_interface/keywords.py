@@ -11,13 +11,11 @@ from fedsel_app.config.settings import Entry
 from fedsel_app.wiring.configuration import setting_entries
 
 Called = TypeVar("Called", bound=Callable[..., Any])
-OWN_PARAMETERS = ("strategy", "seed", "out", "resume", "state-dir")
-"""Settings without a keyword: other parameters set them, or a simulation does not use them."""
 
 
 def keyword_entries() -> list[Entry]:
-    """Settings of the app and of its methods that have a keyword."""
-    return [entry for entry in setting_entries() if entry.key not in OWN_PARAMETERS]
+    """Settings of the app and of its methods that have a keyword: those that runs may share."""
+    return [entry for entry in setting_entries() if not entry.own]
 
 
 @cache

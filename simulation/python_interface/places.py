@@ -16,10 +16,9 @@ import tomli_w
 import torch
 from threadpoolctl import threadpool_limits
 
-from fedsel_app.config import ConfigError
+from fedsel_app.config import DECLARED, ConfigError
 from fedsel_app.config.plugins import code_arguments
 from fedsel_app.records.reading import check_round, read_rows
-from fedsel_app.records.run_folder import PLACE
 from fedsel_app.records.schema import Row
 from fedsel_app.wiring.configuration import AppConfig
 from fedsel_app.wiring.server import run_folder
@@ -30,7 +29,6 @@ from simulation.experiments.preflight import refuse_unrunnable
 from simulation.starter import Starter
 
 POLL_S = 0.2
-OF_FOLDERS = ("out", "resume", "state-dir")
 
 
 def simulate_inline(config: AppConfig, on_round: Callable[[Row], None]) -> Path:
@@ -71,10 +69,11 @@ def simulate_apart(config: AppConfig, on_round: Callable[[Row], None], completed
     folder, work = run_folder(config), Path(tempfile.mkdtemp(prefix="fedsel-"))
     log, preset, values = work / "run.log", work / "run.toml", config.values()
     if config.records.resume:
-        place = [f"{key}={json.dumps(values[key])}" for key in PLACE if key not in OF_FOLDERS]
+        changed = [key for key, entry in DECLARED.items() if not (entry.scope.numbers or entry.own)]
+        place = [f"{key}={json.dumps(values[key])}" for key in changed]
         arguments = ["--resume", str(folder), *(word for text in place for word in ("--set", text))]
     else:
-        preset.write_text(tomli_w.dumps({key: value for key, value in values.items() if key not in OF_FOLDERS}))
+        preset.write_text(tomli_w.dumps(values))
         arguments = ["--preset", str(preset), "--out", str(folder)]
     command = [*FEDSEL, "run", *arguments, *code_arguments(values)]
     with Starter() as starter:

@@ -57,6 +57,7 @@ CHOICES = {
     "a model": ({"model": "os:system"}, "'model' to 'os:system', code that"),
     "a strategy": ({"strategy": "os:system"}, "'strategy' to 'os:system', code that"),
     "a data set of the Hub": ({"data": "hf:someone/people"}, "'hf:someone/people', a data set of the Hub that"),
+    "a partition": ({"partition": "os:system"}, "'partition' to 'os:system', code that"),
     "a function of a partition": (
         {"partition": "flwr:IdToSizeFncPartitioner", "partition-arguments": 'partition_id_to_size_fn="os:system"'},
         "'partition-arguments' to 'os:system', code that",
@@ -119,7 +120,7 @@ def test_a_deployment_of_one_user_gives_its_clients_what_they_need(tmp_path):
         "data-path": "/data",
         "partition": "dirichlet",
         "state-dir": str(tmp_path),
-        "allow-code": f"{LOADER} os:system",
+        "allow-code": f"os:system {LOADER}",
     }
     assert second["partition-id"] == 1
 

@@ -11,21 +11,16 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from fedsel_app.config import ConfigError, Value
+from fedsel_app.config import ConfigError, Value, changes_numbers
+from fedsel_app.config.data import OF_FILES
 from fedsel_app.records.files import write_text
 from fedsel_app.records.reading import read_rows
 from fedsel_app.wiring.configuration import AppConfig, resolve
-from simulation.comparison.pipelines import WITHOUT_EFFECT
 from simulation.laboratory.claims.metrics import Metric
 from simulation.laboratory.claims.study import Side, Study, configuration_of
 
 SHIPPED = Path(__file__).with_name("measured.jsonl")
 """Measured runs that come with fedsel."""
-PLACE_OF_DATA = frozenset({"data-path", "download"})
-OWN_FILES = frozenset({"npz", "image-folder", "hf"})
-"""Users' own data sets. The path of the files identifies them."""
-ELSEWHERE = WITHOUT_EFFECT | PLACE_OF_DATA | {"preset", "variant"}
-"""Settings that say where a run and its data are, or where its other settings come from."""
 
 
 @dataclass(frozen=True)
@@ -62,10 +57,13 @@ def _run_of(values: tuple[tuple[str, Value], ...], seed: int) -> str:
 
 def identity(config: AppConfig) -> str:
     """Identity of a run: twelve hexadecimal digits of SHA-256 over the settings that change its numbers."""
-    files = set() if config.data.data in OWN_FILES or ":" in config.data.data else PLACE_OF_DATA
-    ignored = (ELSEWHERE - PLACE_OF_DATA) | files
+    by_path = config.data.data in OF_FILES or ":" in config.data.data
     default = _defaults(config.run.strategy)
-    values = {key: value for key, value in config.values().items() if key not in ignored and default.get(key) != value}
+    values = {
+        key: value
+        for key, value in config.values().items()
+        if default.get(key) != value and changes_numbers(key) and (by_path or key != "data-path")
+    }
     content = json.dumps(values | {"strategy": config.run.strategy}, sort_keys=True)
     return hashlib.sha256(content.encode()).hexdigest()[:12]
 

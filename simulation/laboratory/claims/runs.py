@@ -7,8 +7,7 @@ from typing import Any
 
 from rich.console import Console
 
-from fedsel_app.config import ConfigError, Value
-from fedsel_app.records.run_folder import PLACE
+from fedsel_app.config import DECLARED, ConfigError, Value, changes_numbers
 from fedsel_app.wiring.configuration import AppConfig
 from simulation.comparison.pipelines import Pipelines
 from simulation.comparison.placement import default_jobs, gpu_count
@@ -16,7 +15,6 @@ from simulation.comparison.plan import ComparisonPlan, PlannedRun
 from simulation.comparison.run_processes import carry_out
 from simulation.comparison.runs import RecordedRun, read_recorded_run
 from simulation.laboratory.claims.measured import (
-    PLACE_OF_DATA,
     Measured,
     has_all,
     identity,
@@ -74,10 +72,10 @@ def run_claims(
         For another setting in `place`, or a run that would be refused.
     """
     for key in place:
-        if key not in {*PLACE, *PLACE_OF_DATA} - {"out", "resume"}:
+        if key != "data-path" and (changes_numbers(key) or DECLARED[key].own):
             raise ConfigError(
-                f"The claims fix '{key}'. --set takes settings that do not change results, such as "
-                f"{' or '.join(sorted(PLACE_OF_DATA))}."
+                f"The claims fix '{key}'. --set takes settings that do not change results, such as data-path or "
+                "download."
             )
     missing = missing_runs(studies, read_measured(out / FILE))
     if not missing:

@@ -4,35 +4,12 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from fedsel_app.config import (
-    ConfigError,
-    DataConfig,
-    EnrolmentConfig,
-    EvaluationConfig,
-    ExecutionConfig,
-    NetworkConfig,
-    PartitionConfig,
-    RecordConfig,
-    ReplyConfig,
-    RunConfig,
-    Settings,
-    TaskConfig,
-    Value,
-    refuse_unknown,
-)
+from fedsel_app.config import ConfigError, Value, refuse_unknown
 from fedsel_app.config.settings import Entry
-from fedsel_app.presets.preset import PresetConfig
-from fedsel_app.wiring.configuration import setting_groups
+from fedsel_app.wiring.configuration import setting_entries
 from simulation.command_line.arguments import parse_setting
 from strategies.base import SelectionStrategy
 
-FIXED: tuple[type[Settings], ...] = (
-    *(PresetConfig, RunConfig, EvaluationConfig, DataConfig, PartitionConfig, TaskConfig, NetworkConfig),
-    *(EnrolmentConfig, ReplyConfig, ExecutionConfig, RecordConfig),
-)
-"""Groups of settings that define the task or do not change results. They cannot be tuned."""
-FREE = ("cohort",)
-"""Settings of these groups that can be tuned nevertheless."""
 LOG_RATIO = 10.0
 """Least ratio of a range's ends for which values are drawn on a log scale."""
 
@@ -78,16 +55,15 @@ def parse_space(text: str, methods: Sequence[type[SelectionStrategy]]) -> dict[s
     ConfigError
         For a setting that is unknown, defines the task, or needs a range but has none, and for an invalid range.
     """
-    groups = [(group.kind, group.prefix) for group in setting_groups()]
-    groups += [(method.Config, f"{method.name}.") for method in methods]
-    known = {entry.key: (kind, entry) for kind, prefix in groups for entry in kind.entries(prefix)}
+    entries = [*setting_entries(), *(entry for method in methods for entry in method.Config.entries(f"{method.name}."))]
+    known = {entry.key: entry for entry in entries}
     space: dict[str, Range] = {}
     for part in (part.strip() for part in text.split(",")):
         key, equals, given = part.partition("=")
         key = key.strip()
         refuse_unknown([key], known)
-        kind, entry = known[key]
-        if kind in FIXED and key not in FREE:
+        entry = known[key]
+        if not entry.scope.tuned:
             raise ConfigError(f"--over takes settings of methods; '{key}' defines the task, which is the same for all.")
         space[key] = parse_range(key, given, entry.default) if equals else own_range(entry)
     return space

@@ -5,6 +5,7 @@ from dataclasses import dataclass, fields
 import pytest
 
 from fedsel_app.config import (
+    DECLARED,
     GROUPS,
     ConfigError,
     ISPConfig,
@@ -13,11 +14,13 @@ from fedsel_app.config import (
     Settings,
     SharedSettings,
     TrainingConfig,
+    changes_numbers,
     read_groups,
     refuse_unknown,
     require,
     setting,
 )
+from fedsel_app.config.settings import SCOPES
 from strategies import STRATEGIES
 
 EVERY_GROUP = [*GROUPS.values(), *(method.Config for method in STRATEGIES.values())]
@@ -153,3 +156,25 @@ def test_every_setting_has_a_meaning_and_a_default_of_its_type(group):
         assert item.metadata["meaning"].strip(), item.name
         assert item.metadata["meaning"][-1] not in ".\n", item.name
     assert group().values() == group.defaults()
+
+
+def test_a_setting_describes_what_its_group_does_unless_it_says_otherwise():
+    @dataclass(frozen=True)
+    class Waiting(Settings, scope="place"):
+        pause_s: int = setting(3, "seconds of a pause")
+        cohort: int = setting(3, "number of clients", scope="server")
+
+    @dataclass(frozen=True)
+    class Longer(Waiting):
+        rest_s: int = setting(3, "seconds of a rest")
+
+    assert [entry.scope for entry in Longer.entries()] == [SCOPES["place"], SCOPES["server"], SCOPES["place"]]
+    assert [entry.private for entry in Longer.entries()] == [True, (), True]
+    assert [entry.scope.numbers for entry in Waiting.entries()] == [False, True]
+
+
+def test_where_a_run_takes_place_changes_no_number():
+    place = {"out", "resume", "state-dir", "engine", "workers", "ray-address", "client-gpus", "checkpoint-every"}
+    place |= {"connect-timeout-s", "min-available-clients", "enrol-timeout-s", "reply-timeout-s", "node-keys", "track"}
+    assert {key for key in DECLARED if not changes_numbers(key)} == place | {"download"}
+    assert changes_numbers("oort.rule")

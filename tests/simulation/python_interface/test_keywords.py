@@ -7,12 +7,12 @@ import pytest
 import fedsel_app
 from fedsel_app.config import ConfigError
 from fedsel_app.wiring.configuration import known_defaults
-from simulation.python_interface.keywords import OWN_PARAMETERS, key_of, setting_keys, setting_values
+from simulation.python_interface.keywords import key_of, setting_keys, setting_values
 
 
 def test_every_setting_has_a_keyword_of_its_own():
     keys = setting_keys()
-    assert sorted(keys.values()) == sorted(known_defaults().keys() - set(OWN_PARAMETERS))
+    assert sorted(keys.values()) == sorted(known_defaults().keys() - {"strategy", "seed", "out", "resume", "state-dir"})
 
 
 def test_help_and_completion_list_every_keyword_with_its_default():
