@@ -17,7 +17,7 @@ from fedsel_app.config.participation import ISPConfig, ParticipationConfig, Sear
 from fedsel_app.config.privacy import PrivacyConfig
 from fedsel_app.config.run import EvaluationConfig, RecordConfig, RunConfig
 from fedsel_app.config.server import AggregationConfig, CalibrationConfig, ReportedValueConfig, ServerOptimizerConfig
-from fedsel_app.config.settings import ConfigError, Entry, Settings, Value, refuse_unknown, require, setting
+from fedsel_app.config.settings import ConfigError, Entry, Settings, Value, refuse_unknown, require, setting, unless
 from fedsel_app.config.training import TrainingConfig
 
 __all__ = [
@@ -55,6 +55,7 @@ __all__ = [
     "refuse_unknown",
     "require",
     "setting",
+    "unless",
 ]
 
 

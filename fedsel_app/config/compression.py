@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from fedsel_app.config.settings import Settings, meanings, require, setting
+from fedsel_app.config.settings import ReadBy, Settings, meanings, require, setting, unless
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,6 +45,13 @@ COMPRESSORS = {
 }
 """Values of the setting `compressor`."""
 
+CURVATURE: ReadBy = {"compressor": ("top-k",), "curvature-layers": unless(0)}
+LOSSY: tuple[ReadBy, ...] = ({"compressor": unless("none")}, {"value-bits": unless(32)})
+FEEDBACK = tuple(lossy | {"error-feedback": (True,)} for lossy in LOSSY)
+RESIDUAL = tuple(feedback | {"error-feedback-scheme": ("ef14",)} for feedback in FEEDBACK)
+SPARSE: ReadBy = {"compressor": tuple(name for name, traits in COMPRESSORS.items() if traits.sparse)}
+"""Conditions with which settings of these groups are read: see `setting`."""
+
 
 @dataclass(frozen=True)
 class CompressionConfig(Settings, scope="wire"):
@@ -68,13 +75,19 @@ class CompressionConfig(Settings, scope="wire"):
         "global",
         "what the kept fraction is a fraction of",
         choices={"global": "of the whole model", "layer": "of each layer"},
+        read_by={"compressor": ("top-k",)},
     )
-    qsgd_levels: int = setting(16, "number of levels s of the compressor qsgd", low=1, high=32767)
-    qsgd_bucket: int = setting(128, "number of entries that share one norm in the compressor qsgd", low=1)
+    qsgd_levels: int = setting(
+        16, "number of levels s of the compressor qsgd", low=1, high=32767, read_by={"compressor": ("qsgd",)}
+    )
+    qsgd_bucket: int = setting(
+        128, "number of entries that share one norm in the compressor qsgd", low=1, read_by={"compressor": ("qsgd",)}
+    )
     error_feedback: bool = setting(
         True,
         "keeps what was not sent, the residual, and adds it to the next update of the client",
         first=True,
+        read_by=LOSSY,
     )
     error_feedback_scheme: str = setting(
         "ef14",
@@ -83,44 +96,51 @@ class CompressionConfig(Settings, scope="wire"):
             "ef14": "adds the residual to the next update",
             "ef21": "sends the change of an estimate of the update that client and server both keep",
         },
+        read_by=FEEDBACK,
     )
     kept_rounding: str = setting(
         "ceil",
         "number of kept entries of N at the kept fraction theta",
         choices={"ceil": "ceil(theta N)", "floor": "max(1, floor(theta N))"},
         variants=("ceil", "floor"),
+        read_by=SPARSE,
     )
     curvature_layers: int = setting(
         3,
         "number of layers in a round whose entries are scored by v^2 / |H|, with the curvature H; all other layers are"
         " scored by magnitude, and 0 scores every layer so",
         low=0,
+        read_by={"compressor": ("top-k",)},
     )
     curvature_scale: str = setting(
         "literal",
         "scale of |H|",
         choices={"literal": "as measured", "layer-mean": "divided by the mean of its layer"},
+        read_by=CURVATURE,
     )
     curvature_floor: float = setting(
-        1e-6, "smallest |H|, after curvature-scale; smaller ones are clamped to it", above=0.0
+        1e-6, "smallest |H|, after curvature-scale; smaller ones are clamped to it", above=0.0, read_by=CURVATURE
     )
     curvature_batch: str = setting(
         "plain",
         "mini-batch of the curvature probe",
         choices={"plain": "unchanged, in eval mode", "training": "augmented, in train mode"},
         variants=("plain", "training"),
+        read_by=CURVATURE,
     )
     curvature_signs: str = setting(
         "chosen",
         "layers on which the curvature probe draws random signs",
         choices={"chosen": "those of curvature-layers", "all": "every layer"},
         variants=("chosen", "all"),
+        read_by=CURVATURE,
     )
     curvature_explore: float = setting(
         0.2,
         "share of the draw of curvature-layers that is uniform; the rest follows layer-importance",
         low=0.0,
         high=1.0,
+        read_by=CURVATURE,
     )
     layer_importance: str = setting(
         "mask-share",
@@ -130,6 +150,7 @@ class CompressionConfig(Settings, scope="wire"):
             "kept-share": "the share of its own entries that was kept last",
         },
         variants=("mask-share", "kept-share"),
+        read_by=CURVATURE,
     )
 
     def __post_init__(self) -> None:
@@ -163,7 +184,7 @@ class CompressionConfig(Settings, scope="wire"):
 
 
 @dataclass(frozen=True)
-class ResidualConfig(Settings, scope="wire"):
+class ResidualConfig(Settings, scope="wire", read_by=RESIDUAL):
     """Residual decay: the share of the residual that error feedback keeps from round to round."""
 
     residual_decay: str = setting(
@@ -174,9 +195,23 @@ class ResidualConfig(Settings, scope="wire"):
             "static": "residual-decay-static",
         },
     )
-    residual_decay_static: float = setting(0.9, "factor of the static decay", low=0.0, high=1.0)
-    residual_decay_min: float = setting(0.85, "factor of the adaptive decay at kept fraction 1", low=0.0, high=1.0)
-    residual_decay_max: float = setting(0.97, "factor of the adaptive decay at kept fraction 0", low=0.0, high=1.0)
+    residual_decay_static: float = setting(
+        0.9, "factor of the static decay", low=0.0, high=1.0, read_by={"residual-decay": ("static",)}
+    )
+    residual_decay_min: float = setting(
+        0.85,
+        "factor of the adaptive decay at kept fraction 1",
+        low=0.0,
+        high=1.0,
+        read_by={"residual-decay": ("adaptive",)},
+    )
+    residual_decay_max: float = setting(
+        0.97,
+        "factor of the adaptive decay at kept fraction 0",
+        low=0.0,
+        high=1.0,
+        read_by={"residual-decay": ("adaptive",)},
+    )
 
     def beta(self, kept_fraction: float) -> float:
         """Residual decay of a round whose average kept fraction is theta_t (paper: Eq. 9)."""
@@ -186,7 +221,7 @@ class ResidualConfig(Settings, scope="wire"):
 
 
 @dataclass(frozen=True)
-class BudgetConfig(Settings, scope="wire"):
+class BudgetConfig(Settings, scope="wire", read_by=SPARSE):
     """Communication budget: the kept fractions of top-k and rand-k, for a round and for each client."""
 
     kept_fraction: float = setting(
@@ -215,17 +250,20 @@ class BudgetConfig(Settings, scope="wire"):
         True,
         "sends every entry in the warm-up rounds; false lets scores and links reduce them",
         variants=(True, False),
+        read_by={"kept-warmup-rounds": unless(0)},
     )
     cosine_from: str = setting(
         "round-1",
         "first round of the cosine schedule, which ends with the run",
         choices={"round-1": "round 1", "warmup": "the first round after the warm-up"},
         variants=("round-1", "warmup"),
+        read_by={"kept-warmup-rounds": unless(0), "kept-cosine": unless(0.0)},
     )
     allocation: str = setting(
         "score",
         "how the kept fraction of a round is shared among its clients",
         choices={"score": "in proportion to their scores", "uniform": "equally"},
+        read_by={"loss-clip": (0.0,)},
     )
     link_cap: str = setting(
         "transfer",

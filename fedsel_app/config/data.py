@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from fedsel_app.config.plugins import unknown_name
-from fedsel_app.config.settings import ConfigError, Settings, Value, parse_named, require, setting
+from fedsel_app.config.settings import ConfigError, ReadBy, Settings, Value, parse_named, require, setting, unless
 
 DATA_FOLDERS = {
     "mnist": "data",
@@ -86,6 +86,12 @@ PARTITIONS = {
 """fedsel's own partition -> its meaning."""
 
 
+def read_by_data(*names: str) -> ReadBy:
+    """Condition: one of the data sets `names`, or a function of a user, which may read every setting of the data."""
+    known = {name for name in DATA_SETS if ":" not in name} | {HUB}
+    return {"data": unless(*sorted(known.difference(names)))}
+
+
 def data_name(values: Mapping[str, Value]) -> str:
     """Name of the data set of the settings `values`; for a user's own files, the last part of their path."""
     data, path = str(values["data"]), str(values.get("data-path") or "")
@@ -118,6 +124,7 @@ class DataConfig(Settings, scope="task"):
         0,
         "tiny-imagenet, image-folder, hf: side in pixels to which images are scaled; 0 keeps their size",
         low=0,
+        read_by=read_by_data("tiny-imagenet", "image-folder", "hf", HUB),
     )
     test_fraction: float = setting(
         0.2,
@@ -125,18 +132,32 @@ class DataConfig(Settings, scope="task"):
         " regression, ecg: number of test examples per training example",
         above=0.0,
         below=1.0,
+        read_by=read_by_data("digits", "csv", "hf", HUB, "image-folder", "synthetic", "regression", "ecg"),
     )
-    synthetic_alpha: float = setting(1.0, "synthetic: how much the true models of the clients differ", low=0.0)
-    synthetic_beta: float = setting(1.0, "synthetic: how much the inputs of the clients differ", low=0.0)
+    synthetic_alpha: float = setting(
+        1.0, "synthetic: how much the true models of the clients differ", low=0.0, read_by=read_by_data("synthetic")
+    )
+    synthetic_beta: float = setting(
+        1.0, "synthetic: how much the inputs of the clients differ", low=0.0, read_by=read_by_data("synthetic")
+    )
     synthetic_clients: int = setting(
         0,
         "synthetic, regression: number of clients for which data are generated; 0 takes `clients`",
         low=0,
+        read_by=read_by_data("synthetic", "regression"),
     )
-    regression_clusters: int = setting(2, "regression: number of clusters of clients, J; 1 is IID", low=1)
-    regression_intercept: bool = setting(False, "regression: appends a 1 to each input")
-    ptb_xl_hz: int = setting(100, "ptb-xl: samples per second of the records, 100 or 500", low=100, high=500)
-    ecg_examples: int = setting(2000, "ecg: number of training records that are generated", low=1)
+    regression_clusters: int = setting(
+        2, "regression: number of clusters of clients, J; 1 is IID", low=1, read_by=read_by_data("regression")
+    )
+    regression_intercept: bool = setting(
+        False, "regression: appends a 1 to each input", read_by=read_by_data("regression")
+    )
+    ptb_xl_hz: int = setting(
+        100, "ptb-xl: samples per second of the records, 100 or 500", low=100, high=500, read_by=read_by_data("ptb-xl")
+    )
+    ecg_examples: int = setting(
+        2000, "ecg: number of training records that are generated", low=1, read_by=read_by_data("ecg")
+    )
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -208,6 +229,7 @@ class PreprocessingConfig(Settings, scope="training"):
         True,
         "subtracts the mean of the training set and divides by its standard deviation: for each channel of images and"
         " signals, and for each feature of a table (synthetic: for all features together; regression: never)",
+        read_by={"data": unless("regression")},
     )
     moments: str = setting(
         "computed",
@@ -216,6 +238,7 @@ class PreprocessingConfig(Settings, scope="training"):
             "computed": "those of the training set",
             **{name: f"the constants published for {name}" for name in PUBLISHED_MOMENTS},
         },
+        read_by={"normalize": (True,)},
     )
     augment: str = setting(
         "none",
@@ -253,11 +276,16 @@ class PartitionConfig(Settings, scope="task"):
         owner="may",
     )
     alpha: float = setting(
-        0.5, "dirichlet, dirichlet-by-client: concentration; the smaller, the more skewed", above=0.0, first=True
+        0.5,
+        "dirichlet, dirichlet-by-client: concentration; the smaller, the more skewed",
+        above=0.0,
+        first=True,
+        read_by={"partition": ("dirichlet", "dirichlet-by-client")},
     )
     alphas: str = setting(
         "0.001,0.01,0.1,0.5,1",
         "multi-dirichlet: concentrations, separated by commas, one for each group of clients",
+        read_by={"partition": ("multi-dirichlet",)},
     )
     psi: float = setting(
         0.4,
@@ -265,13 +293,20 @@ class PartitionConfig(Settings, scope="task"):
         "partition-form=code, where each client then lacks one class",
         low=0.0,
         high=1.0,
+        read_by={"partition": ("psi-lda",)},
     )
     client_examples: int = setting(
         0,
         "psi-lda with partition-form=code: number of examples that a client draws; 0 takes n // K",
         low=0,
+        read_by={"partition": ("psi-lda",), "partition-form": ("code",)},
     )
-    missing_classes: int = setting(40, "missing-classes: number of classes that each client lacks", low=0)
+    missing_classes: int = setting(
+        40,
+        "missing-classes: number of classes that each client lacks",
+        low=0,
+        read_by={"partition": ("missing-classes",)},
+    )
     partition_form: str = setting(
         "text",
         "form of psi-lda, missing-classes, dirichlet and multi-dirichlet",
@@ -282,11 +317,13 @@ class PartitionConfig(Settings, scope="task"):
             " gives a client no more examples once it has n / K",
         },
         variants=("text", "code"),
+        read_by={"partition": ("psi-lda", "missing-classes", "dirichlet", "multi-dirichlet")},
     )
     shards_per_client: int = setting(
         2,
         "shards: number of runs of examples, in the order of classes, for each client",
         low=1,
+        read_by={"partition": ("shards",)},
     )
     min_examples: int = setting(1, "smallest number of training examples of a client", low=1)
     holdout_fraction: float = setting(
@@ -299,6 +336,7 @@ class PartitionConfig(Settings, scope="task"):
         1,
         "smallest number of examples of a class that a client splits; smaller classes stay in its training part",
         low=1,
+        read_by={"holdout-fraction": unless(0.0)},
     )
     surrogate_examples: int = setting(
         0,

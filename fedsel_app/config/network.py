@@ -33,17 +33,20 @@ class NetworkConfig(Settings, scope="federation"):
             "independent": "they do not",
             "inverted-loss": "the larger the loss of a client, the slower its link (HeteRo-Select's stress test)",
         },
+        read_by={"links": ("simulated",)},
     )
     clock_bytes: str = setting(
         "wire",
         "bytes that the simulated clock transfers",
         choices={"wire": "those of the encoded messages", "paper": "4 for each value sent, as the papers count"},
         private=True,
+        read_by={"links": ("simulated",)},
     )
     clock_probes: bool = setting(
         True,
         "the simulated clock counts loss probes; a forward pass takes a third of a local step",
         private=True,
+        read_by={"links": ("simulated",)},
     )
 
     def __post_init__(self) -> None:

@@ -2,7 +2,11 @@
 
 from dataclasses import dataclass
 
-from fedsel_app.config.settings import Settings, setting
+from fedsel_app.config.settings import ReadBy, Settings, setting, unless
+
+SEARCHES: ReadBy = {"participation": ("isp", "isp-ri")}
+SMOOTHED: ReadBy = {"isp-smoothing": unless(1.0)}
+"""Conditions with which settings of these groups are read: see `setting`."""
 
 
 @dataclass(frozen=True)
@@ -25,20 +29,61 @@ class ParticipationConfig(Settings):
         private=("fixed", "adafl-full", "adafl-econom", "adafl-staged", "decay"),
     )
     growth_first: int = setting(
-        0, "first cohort of adafl-full and adafl-econom; 0 takes the papers' 10 and 5", low=0, private=True
+        0,
+        "first cohort of adafl-full and adafl-econom; 0 takes the papers' 10 and 5",
+        low=0,
+        private=True,
+        read_by={"participation": ("adafl-full", "adafl-econom")},
     )
-    growth_last: int = setting(20, "last cohort of adafl-econom", low=1, private=True)
+    growth_last: int = setting(
+        20, "last cohort of adafl-econom", low=1, private=True, read_by={"participation": ("adafl-econom",)}
+    )
     growth_every: float = setting(
-        40.0, "number of rounds in which adafl-econom grows by one client", above=0.0, private=True
+        40.0,
+        "number of rounds in which adafl-econom grows by one client",
+        above=0.0,
+        private=True,
+        read_by={"participation": ("adafl-econom",)},
     )
-    growth_warmup: int = setting(12, "number of rounds before adafl-econom begins to grow", low=0, private=True)
-    stages: int = setting(5, "number of stages in adafl-staged, of equal length", low=1, private=True)
-    stage_first: float = setting(0.1, "share of all clients in the first stage", above=0.0, high=1.0, private=True)
-    stage_last: float = setting(0.5, "share of all clients in the last stage", above=0.0, high=1.0, private=True)
+    growth_warmup: int = setting(
+        12,
+        "number of rounds before adafl-econom begins to grow",
+        low=0,
+        private=True,
+        read_by={"participation": ("adafl-econom",)},
+    )
+    stages: int = setting(
+        5,
+        "number of stages in adafl-staged, of equal length",
+        low=1,
+        private=True,
+        read_by={"participation": ("adafl-staged",)},
+    )
+    stage_first: float = setting(
+        0.1,
+        "share of all clients in the first stage",
+        above=0.0,
+        high=1.0,
+        private=True,
+        read_by={"participation": ("adafl-staged",)},
+    )
+    stage_last: float = setting(
+        0.5,
+        "share of all clients in the last stage",
+        above=0.0,
+        high=1.0,
+        private=True,
+        read_by={"participation": ("adafl-staged",)},
+    )
     decay_rate: float = setting(
-        0.01, "share of the cohort that decay loses in each round", low=0.0, below=1.0, private=True
+        0.01,
+        "share of the cohort that decay loses in each round",
+        low=0.0,
+        below=1.0,
+        private=True,
+        read_by={"participation": ("decay",)},
     )
-    decay_last: int = setting(1, "smallest cohort of decay", low=1, private=True)
+    decay_last: int = setting(1, "smallest cohort of decay", low=1, private=True, read_by={"participation": ("decay",)})
 
     @property
     def searches(self) -> bool:
@@ -47,7 +92,7 @@ class ParticipationConfig(Settings):
 
 
 @dataclass(frozen=True)
-class ISPConfig(Settings):
+class ISPConfig(Settings, read_by=SEARCHES):
     """ISP: the search for the number of clients that improves the global model most."""
 
     isp_interval: int = setting(20, "number of rounds between two searches, Delta", low=1)
@@ -65,15 +110,20 @@ class ISPConfig(Settings):
         False,
         "also mixes the first number that is found with the number before it, as the printed Algorithm 3 does",
         variants=(True, False),
+        read_by={"isp-momentum": unless(1.0)},
     )
     isp_rounding: str = setting(
         "nearest",
         "rounding of the mixed number of clients",
         choices={"nearest": "to the nearest whole number", "down": "down"},
         variants=("nearest", "down"),
+        read_by={"isp-momentum": unless(1.0)},
     )
     isp_relative_exponent: float = setting(
-        1.0, "exponent alpha of isp-ri, which compares improvement / m^alpha over the numbers m", low=0.0
+        1.0,
+        "exponent alpha of isp-ri, which compares improvement / m^alpha over the numbers m",
+        low=0.0,
+        read_by={"participation": ("isp-ri",)},
     )
     isp_intermediate: str = setting(
         "discard",
@@ -85,7 +135,12 @@ class ISPConfig(Settings):
         1.0, "share of the available clients that train for the search; the method selects them", above=0.0, high=1.0
     )
     isp_warmup_rounds: int = setting(0, "number of rounds before the first search, in which all clients train", low=0)
-    isp_warmup_epochs: int = setting(0, "local epochs in these rounds; 0 trains as in all other rounds", low=0)
+    isp_warmup_epochs: int = setting(
+        0,
+        "local epochs in these rounds; 0 trains as in all other rounds",
+        low=0,
+        read_by={"isp-warmup-rounds": unless(0)},
+    )
     isp_first: int = setting(0, "number of clients in a round before the first search; 0 takes cohort", low=0)
     isp_if_none: str = setting(
         "all",
@@ -96,7 +151,7 @@ class ISPConfig(Settings):
 
 
 @dataclass(frozen=True)
-class SearchLossConfig(Settings):
+class SearchLossConfig(Settings, read_by=SEARCHES):
     """ISP search loss: the examples on which the search measures a model, and its smoothing."""
 
     isp_loss: str = setting(
@@ -111,6 +166,7 @@ class SearchLossConfig(Settings):
             "same": "all available clients, as for the global model",
             "subset": "the clients whose updates are in the candidate, as in the printed Algorithm 4",
         },
+        read_by={"isp-loss": ("clients",)},
     )
     surrogate_path: str = setting(
         "", "surrogate set: an .npz file with x and y, shaped as the training part of the data set"
@@ -119,7 +175,7 @@ class SearchLossConfig(Settings):
         2 / 6, "weight of the newest loss in the moving average; 1 does not smooth", above=0.0, high=1.0
     )
     isp_window: int = setting(
-        5, "number of rounds in the moving average of the global losses, including this one", low=1
+        5, "number of rounds in the moving average of the global losses, including this one", low=1, read_by=SMOOTHED
     )
     isp_smoothing_rule: str = setting(
         "text",
@@ -129,4 +185,5 @@ class SearchLossConfig(Settings):
             "code": "the candidate's loss, and the moving average of the global models' losses",
         },
         variants=("text", "code"),
+        read_by=SMOOTHED,
     )

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from fedsel_app.config.settings import Settings, setting
+from fedsel_app.config.settings import Settings, setting, unless
 
 
 @dataclass(frozen=True)
@@ -20,8 +20,16 @@ class PrivacyConfig(Settings):
         "standard deviation of the noise of differential privacy, in multiples of dp-clip-norm",
         above=0.0,
         private=True,
+        read_by={"dp-clip-norm": unless(0.0)},
     )
-    dp_delta: float = setting(1e-5, "delta at which the run reports its epsilon", above=0.0, below=1.0, private=True)
+    dp_delta: float = setting(
+        1e-5,
+        "delta at which the run reports its epsilon",
+        above=0.0,
+        below=1.0,
+        private=True,
+        read_by={"dp-clip-norm": unless(0.0)},
+    )
     share_label_counts: bool = setting(
         True,
         "clients report their number of examples of each class, to methods that need it",

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from fedsel_app.config.settings import ConfigError, Settings, meanings, setting
+from fedsel_app.config.settings import ConfigError, ReadBy, Settings, meanings, setting, unless
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -70,6 +70,11 @@ SERVER_OPTIMIZERS = {
 }
 """Values of the setting `server-optimizer`."""
 
+SECOND_MOMENT: ReadBy = {
+    "server-optimizer": tuple(name for name, traits in SERVER_OPTIMIZERS.items() if traits.adaptive)
+}
+"""Condition with which settings of the server optimizer are read: see `setting`."""
+
 
 @dataclass(frozen=True)
 class AggregationConfig(Settings):
@@ -94,21 +99,32 @@ class AggregationConfig(Settings):
         first=True,
     )
     trim_share: float = setting(
-        0.2, "share of the cohort whose values trimmed-mean cuts at each end of an entry", low=0.0, below=0.5
+        0.2,
+        "share of the cohort whose values trimmed-mean cuts at each end of an entry",
+        low=0.0,
+        below=0.5,
+        read_by={"aggregation": ("trimmed-mean",)},
     )
-    krum_malicious: int = setting(1, "number of malicious clients that krum and multi-krum withstand, f", low=0)
+    krum_malicious: int = setting(
+        1,
+        "number of malicious clients that krum and multi-krum withstand, f",
+        low=0,
+        read_by={"aggregation": ("krum", "multi-krum")},
+    )
     quorum: float = setting(
         0.5,
         "share of the cohort that must have sent an entry for median and trimmed-mean to apply to it; with fewer it"
         " takes their mean",
         above=0.0,
         high=1.0,
+        read_by={"aggregation": ("median", "trimmed-mean")},
     )
     update_clip: float = setting(
         1.0,
         "norm to which a robust aggregation first scales each update down, in multiples of the round's median norm;"
         " 0 does not scale",
         low=0.0,
+        read_by={"aggregation": unless("mean")},
     )
     entry_malicious: int = setting(
         0,
@@ -122,6 +138,7 @@ class AggregationConfig(Settings):
         " It has no effect with dp-clip-norm",
         low=0.0,
         private=True,
+        read_by={"dp-clip-norm": (0.0,)},
     )
 
     @property
@@ -173,17 +190,32 @@ class ServerOptimizerConfig(Settings):
         first=True,
         private=True,
     )
-    server_momentum: float = setting(0.5, "decay beta_s of the server's momentum", low=0.0, below=1.0, private=True)
+    server_momentum: float = setting(
+        0.5,
+        "decay beta_s of the server's momentum",
+        low=0.0,
+        below=1.0,
+        private=True,
+        read_by={"server-optimizer": ("momentum",)},
+    )
     server_lr: float = setting(1.0, "server learning rate", above=0.0, first=True, private=True)
     server_beta1: float = setting(
-        0.9, "decay of M in fedadam, fedyogi and fedadagrad", low=0.0, below=1.0, private=True
+        0.9, "decay of M in fedadam, fedyogi and fedadagrad", low=0.0, below=1.0, private=True, read_by=SECOND_MOMENT
     )
-    server_beta2: float = setting(0.99, "decay of V in fedadam and fedyogi", low=0.0, below=1.0, private=True)
+    server_beta2: float = setting(
+        0.99,
+        "decay of V in fedadam and fedyogi",
+        low=0.0,
+        below=1.0,
+        private=True,
+        read_by={"server-optimizer": ("fedadam", "fedyogi")},
+    )
     server_tau: float = setting(
         1e-3,
         "tau of fedadam, fedyogi and fedadagrad; V of each entry starts at tau^2",
         above=0.0,
         private=True,
+        read_by=SECOND_MOMENT,
     )
 
     @property
@@ -201,11 +233,13 @@ class CalibrationConfig(Settings, scope="training"):
         "number of selected clients that recompute the BatchNorm statistics; 0 takes all",
         low=0,
         variants=(0, 3),
+        read_by={"calibration-form": unless("training")},
     )
     calibration_batches: int = setting(
         20,
         "number of mini-batches of each of them; with sequential, of all of them together",
         low=1,
+        read_by={"calibration-form": unless("training")},
     )
     calibration_form: str = setting(
         "average",

@@ -2,11 +2,12 @@
 
 import math
 import tomllib
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from functools import cache
 from typing import Any, ClassVar, Literal, NamedTuple, Protocol, Self, TypeVar
 
+from fedsel_app.config.scopes import SCOPES, Owner, Scope
 from fedsel_app.config.words import did_you_mean, nearest_setting
 
 Value = bool | int | float | str
@@ -80,43 +81,30 @@ class Bounds(NamedTuple):
         return f"{left}, {right}".replace("(-inf", "(-∞").replace("inf)", "∞)")
 
 
-Owner = Literal["", "may", "alone"]
-"""Whether the owner of a client may set it for that client in a deployment, and whether nobody else may."""
+class Reading(NamedTuple):
+    """Values of a setting with which another one is read: `values`, or all but these if `excluded`.
 
-
-class Scope(NamedTuple):
-    """What follows from what a setting describes.
-
-    Attributes
-    ----------
-    numbers : whether it can change a number of a run; a resumed run may change the others
-    tuned : whether a tuning may vary it; the others are the same for all methods
-    own_app : whether fedsel reads it beside a user's own Flower app; the app itself does the rest
-    private : whether differential privacy holds for all of its values, unless its declaration names them
+    A value that ends with a colon stands for all values that begin with it.
     """
 
-    numbers: bool = True
-    tuned: bool = True
-    own_app: bool = True
-    private: bool = False
+    values: tuple[Value, ...]
+    excluded: bool = False
+
+    def holds(self, value: Value) -> bool:
+        """True if the other setting is read with this `value`."""
+        prefixes = tuple(str(named) for named in self.values if str(named).endswith(":"))
+        return (value in self.values or str(value).startswith(prefixes)) != self.excluded
 
 
-SCOPES = {
-    "server": Scope(),
-    "wire": Scope(private=True),
-    "training": Scope(own_app=False, private=True),
-    "federation": Scope(tuned=False),
-    "task": Scope(tuned=False, own_app=False, private=True),
-    "place": Scope(numbers=False, tuned=False, private=True),
-    "engine": Scope(numbers=False, tuned=False, own_app=False, private=True),
-}
-"""What a setting describes -> what follows from that.
+def unless(*values: Value) -> Reading:
+    """All values but these."""
+    return Reading(values, excluded=True)
 
-server: how the server selects clients and combines their updates, and what it must know of their training. wire: how a
-client encodes its update. training: what else a client computes. federation: who takes part, over which links, and how
-the model is tested. task: the model, its data, and the arithmetic. place: where the records are, and how long the
-server waits. engine: how the machines carry out the run.
-"""
+
+Conditions = Mapping[str, Reading]
+"""Setting -> values with which another setting is read; all conditions must hold."""
+ReadBy = dict[str, tuple[Value, ...] | Reading]
+"""Conditions as they are declared: a tuple stands for its values."""
 
 
 class Entry(NamedTuple):
@@ -132,6 +120,7 @@ class Entry(NamedTuple):
     private : its values with differential privacy; True: all
     scope : what it describes: see `SCOPES`
     owner, code, own : see `setting`
+    read_by : alternatives; it has an effect if the conditions of one of them hold; empty: always
     """
 
     key: str
@@ -147,6 +136,7 @@ class Entry(NamedTuple):
     owner: Owner
     code: bool
     own: bool
+    read_by: tuple[Conditions, ...]
 
     @property
     def private_values(self) -> tuple[Value, ...]:
@@ -199,6 +189,7 @@ def setting(
     owner: Owner = "",
     code: bool = False,
     own: bool = False,
+    read_by: ReadBy | Sequence[ReadBy] = (),
     **bounds: float,
 ) -> Any:
     """Declare one setting.
@@ -218,6 +209,9 @@ def setting(
     owner : "may" if the owner of a client may set it for that client in a deployment, "alone" if nobody else may
     code : True if a value may name a user's own code, package.module:name
     own : True if every run of a comparison has its own value, so that no command or function takes one for all
+    read_by : other setting -> its values with which this one has an effect, or `unless` and the values without; several
+        such mappings are alternatives. With other values it is refused. Within a method's settings, the keys of others
+        have no method's name
     bounds : of a number, see `Bounds`
     """
     metadata = {
@@ -233,6 +227,7 @@ def setting(
         "owner": owner,
         "code": code,
         "own": own,
+        "read_by": read_by,
     }
     return field(default=default, metadata=metadata)
 
@@ -241,14 +236,15 @@ def setting(
 class Settings:
     """Group of settings. Building one checks the type, bounds and choices of every field. Raises ConfigError.
 
-    The class argument `scope` says what the group describes, a key of `SCOPES`.
+    The class arguments `scope` and `read_by` hold for all settings of the group: see `setting`.
     """
 
-    _scope: ClassVar[str] = "server"
+    _scope = "server"
+    _read_by: ClassVar[tuple[dict[str, Reading], ...]] = ({},)
 
-    def __init_subclass__(cls, scope: str = "", **others: Any) -> None:
+    def __init_subclass__(cls, scope: str = "", read_by: ReadBy | Sequence[ReadBy] = (), **others: Any) -> None:
         super().__init_subclass__(**others)
-        cls._scope = scope or cls._scope
+        cls._scope, cls._read_by = scope or cls._scope, _alternatives(read_by) or cls._read_by
 
     def __post_init__(self) -> None:
         for entry, item in zip(self.entries(), fields(self), strict=True):
@@ -269,14 +265,21 @@ class Settings:
     @cache
     def entries(cls, prefix: str = "") -> tuple[Entry, ...]:
         """Every setting of the group."""
-        return tuple(cls._entry(key, item.metadata) for key, item in zip(cls.keys(prefix), fields(cls), strict=True))
+        return tuple(cls._entry(prefix, item.name, item.metadata) for item in fields(cls))
 
     @classmethod
-    def _entry(cls, key: str, declared: Mapping[str, Any]) -> Entry:
-        scope, private = SCOPES[declared["scope"] or cls._scope], declared["private"]
+    def _entry(cls, prefix: str, name: str, declared: Mapping[str, Any]) -> Entry:
+        scope, private, keys = SCOPES[declared["scope"] or cls._scope], declared["private"], cls.keys()
         if private is None:
             private = True if scope.private else ()
-        return Entry(key, **{**declared, "scope": scope, "private": private})
+        joined = [group | own for group in cls._read_by for own in _alternatives(declared["read_by"]) or ({},)]
+        read_by = tuple(
+            {prefix + owner if owner in keys else owner: reading for owner, reading in conditions.items()}
+            for conditions in joined
+            if conditions
+        )
+        key = prefix + name.replace("_", "-")
+        return Entry(key, **{**declared, "scope": scope, "private": private, "read_by": read_by})
 
     @classmethod
     def from_values(cls, values: Mapping[str, Value], prefix: str = "") -> Self:
@@ -301,6 +304,13 @@ class Settings:
     def values(self, prefix: str = "") -> dict[str, Value]:
         """Setting key -> value."""
         return {key: getattr(self, name) for key, name in self.keys(prefix).items()}
+
+
+def _alternatives(read_by: ReadBy | Sequence[ReadBy]) -> tuple[dict[str, Reading], ...]:
+    return tuple(
+        {owner: held if isinstance(held, Reading) else Reading(held) for owner, held in conditions.items()}
+        for conditions in ([read_by] if isinstance(read_by, dict) else read_by)
+    )
 
 
 def refuse_unknown(values: Iterable[str], known: Iterable[str]) -> None:

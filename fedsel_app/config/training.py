@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from fedsel_app.config.settings import ConfigError, Settings, meanings, setting
+from fedsel_app.config.settings import ConfigError, Settings, meanings, setting, unless
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -129,7 +129,13 @@ class TrainingConfig(Settings, scope="training"):
         private=True,
     )
     lr_step_factor: float = setting(
-        0.5, "factor on lr after every lr-step-rounds rounds", above=0.0, high=1.0, scope="server", private=True
+        0.5,
+        "factor on lr after every lr-step-rounds rounds",
+        above=0.0,
+        high=1.0,
+        scope="server",
+        private=True,
+        read_by={"lr-step-rounds": unless(0)},
     )
     optimizer: str = setting(
         "sgd",
@@ -155,8 +161,16 @@ class TrainingConfig(Settings, scope="training"):
         private=tuple(name for name, solver in SOLVERS.items() if solver.private),
         scope="server",
     )
-    mu: float = setting(0.1, "proximal coefficient of the solver fedprox; 0 is plain SGD", low=0.0, first=True)
-    feddyn_alpha: float = setting(0.1, "regularisation coefficient of the solver feddyn", above=0.0, private=())
+    mu: float = setting(
+        0.1,
+        "proximal coefficient of the solver fedprox; 0 is plain SGD",
+        low=0.0,
+        first=True,
+        read_by={"solver": ("fedprox",)},
+    )
+    feddyn_alpha: float = setting(
+        0.1, "regularisation coefficient of the solver feddyn", above=0.0, private=(), read_by={"solver": ("feddyn",)}
+    )
     clip_norm: float = setting(
         2.0,
         "norm to which each local gradient is clipped, with the terms of the solver; 0 does not clip",

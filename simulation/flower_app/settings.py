@@ -17,7 +17,7 @@ from fedsel_app.config.settings import named
 from fedsel_app.config.training import SOLVERS
 from fedsel_app.messages.scalars import Config
 from fedsel_app.wiring.configuration import AppConfig
-from fedsel_app.wiring.validation import refuse_idle
+from fedsel_app.wiring.idle_settings import refuse_idle
 from strategies import find_strategy
 
 OWN_APP = "flower-app"

@@ -29,7 +29,7 @@ from typing import final
 import numpy as np
 from numpy.typing import NDArray
 
-from fedsel_app.config import Settings, setting
+from fedsel_app.config import Settings, setting, unless
 from fedsel_app.messages.scalars import Report
 from strategies.base import SelectionStrategy
 from strategies.roster import Floats, Ints, Needs, Outcome, Roster, RoundInfo, Selection
@@ -56,6 +56,7 @@ class ActiveFLConfig(Settings):
         "probe",
         "clients without a valuation: a probe measures each of them once, or only the uniform draw selects them",
         choices=("probe", "uniform"),
+        read_by={"valuation": unless("current")},
     )
 
 

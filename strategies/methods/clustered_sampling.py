@@ -52,6 +52,7 @@ class ClusteredSamplingConfig(Settings):
         " matrix",
         choices=("average", "ward-rows"),
         variants=("average", "ward-rows"),
+        read_by={"algorithm": (BY_SIMILARITY,)},
     )
 
 

@@ -47,8 +47,8 @@ class DeltaConfig(Settings):
         "what determines the selection probabilities: gradient diversity and variance, or the gradient norm",
         choices=("delta", "fedis"),
     )
-    diversity_weight: float = setting(0.8, "weight a1 of the diversity zeta^2", low=0.0)
-    variance_weight: float = setting(0.2, "weight a2 of the variance sigma^2", low=0.0)
+    diversity_weight: float = setting(0.8, "weight a1 of the diversity zeta^2", low=0.0, read_by={"rule": ("delta",)})
+    variance_weight: float = setting(0.2, "weight a2 of the variance sigma^2", low=0.0, read_by={"rule": ("delta",)})
     uniform_share: float = setting(
         0.05, "share of the uniform distribution in the selection probabilities", above=0.0, high=1.0
     )

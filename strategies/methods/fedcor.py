@@ -56,8 +56,18 @@ class FedCorConfig(Settings):
     update_mean: bool = setting(
         True, "fits mu as the discounted mean of the observations; otherwise mu is 0, and the warm-up fits too"
     )
-    first_steps: int = setting(1000, "number of Adam steps at the end of the warm-up, with update-mean", low=1)
-    warmup_steps: int = setting(150, "number of Adam steps in each round of the warm-up, without update-mean", low=1)
+    first_steps: int = setting(
+        1000,
+        "number of Adam steps at the end of the warm-up, with update-mean",
+        low=1,
+        read_by={"update-mean": (True,)},
+    )
+    warmup_steps: int = setting(
+        150,
+        "number of Adam steps in each round of the warm-up, without update-mean",
+        low=1,
+        read_by={"update-mean": (False,)},
+    )
     steps: int = setting(100, "number of Adam steps after each later observation", low=1)
 
 

@@ -22,7 +22,8 @@ from typing import final
 
 import numpy as np
 
-from fedsel_app.config import Settings, setting
+from fedsel_app.config import Settings, setting, unless
+from fedsel_app.config.settings import ReadBy
 from fedsel_app.seeds import Purpose, stream
 from fedsel_app.wire.codec import Update
 from strategies.base import SelectionStrategy
@@ -35,14 +36,39 @@ from strategies.selection_math.similarity import inner_products
 COLD_START_DIVERSITY = 0.5
 
 
+PROBED: ReadBy = {"without": unless("loss"), "loss-weight": unless(0.0), "loss-source": ("probe",)}
+DIVERSE: ReadBy = {"without": unless("diversity"), "diversity-weight": unless(0.0)}
+"""Conditions with which settings of the score are read: see `setting`."""
+
+
 @dataclass(frozen=True)
 class HeteroSelectConfig(Settings):
     """Settings of HeteRo-Select: the weights of the score (Eq. 1) and the sources of its parts."""
 
-    loss_weight: float = setting(1.0, "weight of the loss component V' in the score; 0 leaves it out", low=0.0)
-    diversity_weight: float = setting(0.3, "weight lambda_D of the gradient diversity D in the score", low=0.0)
-    fairness_weight: float = setting(0.2, "weight lambda_F of the fairness F' in the score", low=0.0)
-    staleness_weight: float = setting(0.2, "weight lambda_St of the staleness St' in the score", low=0.0)
+    loss_weight: float = setting(
+        1.0,
+        "weight of the loss component V' in the score; 0 leaves it out",
+        low=0.0,
+        read_by={"without": unless("loss")},
+    )
+    diversity_weight: float = setting(
+        0.3,
+        "weight lambda_D of the gradient diversity D in the score",
+        low=0.0,
+        read_by={"without": unless("diversity")},
+    )
+    fairness_weight: float = setting(
+        0.2,
+        "weight lambda_F of the fairness F' in the score",
+        low=0.0,
+        read_by={"without": unless("fairness-staleness")},
+    )
+    staleness_weight: float = setting(
+        0.2,
+        "weight lambda_St of the staleness St' in the score",
+        low=0.0,
+        read_by={"without": unless("fairness-staleness")},
+    )
     without: str = setting(
         "none",
         "components that are left out of the score regardless of their weights, for ablations",
@@ -56,31 +82,38 @@ class HeteroSelectConfig(Settings):
         " reported when it last trained",
         choices=("probe", "last-fit"),
     )
-    probe_candidates: int = setting(0, "number of clients drawn for the loss probe of a round; 0 probes all", low=0)
-    probe_every: int = setting(1, "number of rounds from one loss probe to the next", low=1)
+    probe_candidates: int = setting(
+        0, "number of clients drawn for the loss probe of a round; 0 probes all", low=0, read_by=PROBED
+    )
+    probe_every: int = setting(1, "number of rounds from one loss probe to the next", low=1, read_by=PROBED)
     average_decay: float = setting(
         0.0,
         "share of the old value in the running average update, from which D measures distances",
         low=0.0,
         below=1.0,
         variants=(0.0, 0.9),
+        read_by=DIVERSE,
     )
     average_start: str = setting(
         "zero",
         "running average update before the first round: zero, or the first aggregate",
         choices=("zero", "first"),
         variants=("zero", "first"),
+        read_by=DIVERSE | {"average-decay": unless(0.0)},
     )
     sketch_size: int = setting(
         0,
         "length of the count sketch that the server keeps for D instead of a client's last update; 0 keeps the"
         " update, which is exact",
         low=0,
+        read_by=DIVERSE,
     )
     score_adaptive_lr: bool = setting(
         False, "raises a client's local learning rate with its score S_k, to eta (1 + S_k)"
     )
-    score_adaptive_lr_max: float = setting(0.15, "largest score-adaptive learning rate", above=0.0)
+    score_adaptive_lr_max: float = setting(
+        0.15, "largest score-adaptive learning rate", above=0.0, read_by={"score-adaptive-lr": (True,)}
+    )
 
     def weights(self) -> dict[str, float]:
         """Component -> weight in the score; 0 for what is left out."""

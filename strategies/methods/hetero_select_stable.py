@@ -38,12 +38,27 @@ class HeteroSelectStableConfig(Settings):
         "how the components form the score: as their weighted sum, or as their product",
         choices=("additive", "multiplicative"),
     )
-    loss_weight: float = setting(1.0, "weight of the information value V' in the additive score", low=0.0)
-    diversity_weight: float = setting(1.0, "weight of the label diversity D in the additive score", low=0.0)
-    momentum_weight: float = setting(1.0, "weight of the loss momentum M in the additive score", low=0.0)
-    fairness_weight: float = setting(1.0, "weight of the fairness F - 1 in the additive score", low=0.0)
-    staleness_weight: float = setting(1.0, "weight of the staleness St - 1 in the additive score", low=0.0)
-    norm_weight: float = setting(1.0, "weight of the update norm penalty N - 1 in the additive score", low=0.0)
+    loss_weight: float = setting(
+        1.0, "weight of the information value V' in the additive score", low=0.0, read_by={"combination": ("additive",)}
+    )
+    diversity_weight: float = setting(
+        1.0, "weight of the label diversity D in the additive score", low=0.0, read_by={"combination": ("additive",)}
+    )
+    momentum_weight: float = setting(
+        1.0, "weight of the loss momentum M in the additive score", low=0.0, read_by={"combination": ("additive",)}
+    )
+    fairness_weight: float = setting(
+        1.0, "weight of the fairness F - 1 in the additive score", low=0.0, read_by={"combination": ("additive",)}
+    )
+    staleness_weight: float = setting(
+        1.0, "weight of the staleness St - 1 in the additive score", low=0.0, read_by={"combination": ("additive",)}
+    )
+    norm_weight: float = setting(
+        1.0,
+        "weight of the update norm penalty N - 1 in the additive score",
+        low=0.0,
+        read_by={"combination": ("additive",)},
+    )
     fairness_scale: float = setting(0.3, "scale eta of the fairness F", low=0.0)
     staleness_scale: float = setting(0.7, "scale gamma of the staleness St", low=0.0)
     staleness_rounds: int = setting(20, "number of rounds after which staleness no longer grows", low=1)

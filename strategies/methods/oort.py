@@ -89,14 +89,26 @@ class OortConfig(Settings):
     penalty: float = setting(2.0, "exponent alpha of T / t, which lowers the score of slow clients", low=0.0)
     pacer_rounds: int = setting(20, "number of rounds W between two changes of the preferred duration T", low=1)
     pacer_step_s: float = setting(
-        0.0, "paper: first T, and its increment, in seconds; 0 takes the duration of a mean client", low=0.0
+        0.0,
+        "paper: first T, and its increment, in seconds; 0 takes the duration of a mean client",
+        low=0.0,
+        read_by={"rule": ("paper",)},
     )
     pacer_percentile: float = setting(
-        10.0, "official: percentile of the durations at which T starts", above=0.0, high=100.0
+        10.0,
+        "official: percentile of the durations at which T starts",
+        above=0.0,
+        high=100.0,
+        read_by={"rule": ("official",)},
     )
-    pacer_delta: float = setting(5.0, "official: percentile points by which T moves", above=0.0, high=100.0)
+    pacer_delta: float = setting(
+        5.0, "official: percentile points by which T moves", above=0.0, high=100.0, read_by={"rule": ("official",)}
+    )
     sample_window: float = setting(
-        5.0, "official: size of the pool that exploration draws from, in multiples of the clients drawn", low=1.0
+        5.0,
+        "official: size of the pool that exploration draws from, in multiples of the clients drawn",
+        low=1.0,
+        read_by={"rule": ("official",)},
     )
     blacklist_rounds: int = setting(
         0,

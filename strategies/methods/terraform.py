@@ -27,7 +27,7 @@ from typing import final
 
 import numpy as np
 
-from fedsel_app.config import Settings, setting
+from fedsel_app.config import Settings, setting, unless
 from strategies.base import SelectionStrategy
 from strategies.roster import Floats, Needs, Outcome, Roster, RoundInfo, Selection
 from strategies.run_context import RunContext
@@ -48,18 +48,23 @@ class TerraformConfig(Settings):
         "what the setting rounds counts: training iterations, or Terraform rounds of up to iterations training"
         " iterations each",
         choices=("iterations", "rounds"),
+        read_by={"iterations": unless(1)},
     )
-    min_clients: int = setting(4, "size eta of the hard set below which a Terraform round ends", low=1)
+    min_clients: int = setting(
+        4, "size eta of the hard set below which a Terraform round ends", low=1, read_by={"iterations": unless(1)}
+    )
     quartiles: str = setting(
         "q1-q3",
         "range of quantiles in which the split index is searched",
         choices=("q1-q3", "0-1", "0-q3", "q1-1", "q3-1"),
+        read_by={"iterations": unless(1)},
     )
     magnitude: str = setting(
         "gradient",
         "magnitude by which clients are sorted: the norm of the update of the output layer, of only its biases, or of"
         " only its weights; or the training loss",
         choices=("gradient", "bias", "weights", "loss"),
+        read_by={"iterations": unless(1)},
     )
 
 

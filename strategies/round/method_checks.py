@@ -102,7 +102,8 @@ def _settings_fault(method: type[SelectionMethod[Any]]) -> str:
                 argument, TypeVar
             ):
                 return f"its settings must be a dataclass that inherits Settings. Got {argument!r}."
-    declared = inspect.get_annotations(method.Config).keys()
+    annotations = inspect.get_annotations(method.Config).items()
+    declared = {name for name, annotation in annotations if "ClassVar" not in str(annotation)}
     if not declared <= {item.name for item in fields(method.Config)}:
         return f"its settings {method.Config.__name__} must be a dataclass: put @dataclass(frozen=True) above them."
     return ""

@@ -8,9 +8,8 @@ from importlib.util import find_spec
 import numpy as np
 import pytest
 
-from fedsel_app.config import GROUPS, ConfigError, PrivacyConfig, Settings, setting
+from fedsel_app.config import DECLARED, GROUPS, ConfigError, PrivacyConfig, Settings, setting
 from fedsel_app.wiring.configuration import resolve
-from fedsel_app.wiring.validation import READ_BY
 from tests.support.neighbours import LIES, largest_move
 
 pytestmark = pytest.mark.skipif(find_spec("opacus") is None, reason="needs opacus")
@@ -51,9 +50,10 @@ WITH = {
     "client-eval": {"holdout-fraction": 0.2},
     "holdout-class-examples": {"holdout-fraction": 0.2},
     "lr-step-factor": {"lr-step-rounds": 1},
-    "residual-decay-static": {"residual-decay": "static"},
+    "kept-warmup-full": {"kept-warmup-rounds": 1},
+    "cosine-from": {"kept-warmup-rounds": 1},
 }
-"""Setting -> others without which it has no effect, in addition to those of `READ_BY`."""
+"""Setting -> others without which it has no effect, in addition to those of `read_by`."""
 
 
 def values_of(entry):
@@ -77,12 +77,23 @@ def accepted(values):
         return None
 
 
+def named(conditions=()):
+    """Values of other settings with which a setting has an effect, as far as its conditions name them."""
+    wanted = {owner: reading for owner, reading in dict(conditions).items() if owner != "dp-clip-norm"}
+    now = {owner: PRIVATE.get(owner, DECLARED[owner].default) for owner in wanted}
+    return {
+        owner: reading.values[0]
+        for owner, reading in wanted.items()
+        if not (reading.excluded or reading.holds(now[owner]))
+    }
+
+
 def others():
     """(setting, another value, settings with which it has an effect), for all settings."""
     for entry in (entry for group in GROUPS.values() for entry in group.entries()):
-        owners = [{owner: readers[entry.key][0]} for owner, readers in READ_BY.items() if entry.key in readers]
+        more = named(*entry.read_by[:1]) | WITH.get(entry.key, {})
         for value in values_of(entry):
-            yield entry.key, value, (owners[0] if owners else {}) | WITH.get(entry.key, {})
+            yield entry.key, value, more
 
 
 @pytest.mark.slow

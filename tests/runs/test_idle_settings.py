@@ -4,8 +4,8 @@ import pytest
 
 from fedsel_app.config import GROUPS, ConfigError
 from fedsel_app.wiring.configuration import resolve
+from fedsel_app.wiring.idle_settings import refuse_idle
 from simulation.engines import inline_engine
-from simulation.experiments.idle_settings import READ_BY, refuse_idle
 from strategies import STRATEGIES
 from tests.bits.cases import BASE, MLP
 from tests.bits.table import folder_bits, reproducible
@@ -13,6 +13,7 @@ from tests.bits.table import folder_bits, reproducible
 ENTRIES = {entry.key: entry for group in GROUPS.values() for entry in group.entries()} | {
     entry.key: entry for name, method in STRATEGIES.items() for entry in method.Config.entries(f"{name}.")
 }
+READ_BY = {key: entry.read_by for key, entry in ENTRIES.items() if entry.read_by}
 OTHERS = {"alphas": "0.1,1", "surrogate-path": "absent.npz", "hetero-select.sketch-size": 50}
 """Setting -> a second value, where none of `other` is one."""
 NEEDED = MLP | {"holdout-fraction": 0.2, "surrogate-examples": 100, "weighting": "uniform"}

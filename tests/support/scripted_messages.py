@@ -28,10 +28,10 @@ CLIENTS, ROUNDS = 4, 2
 MOST_S = 5.0
 """Largest processor time of a run of four clients."""
 OWN: Mapping[str, Mapping[str, Any]] = {
-    "fedcor": {"warmup": 1, "first_steps": 2, "steps": 1, "warmup_steps": 1},
+    "fedcor": {"warmup": 1, "first_steps": 2, "steps": 1},
     "fedcvr-bolt": {"warmup_rounds": 1, "landmarks": 4},
     "power-of-choice": {"candidates": CLIENTS},
-    "terraform": {"min_clients": 2, "iterations": 1},
+    "terraform": {"iterations": 1},
 }
 """Settings of methods with which the second round uses the method's own rule and takes little time."""
 

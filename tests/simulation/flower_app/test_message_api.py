@@ -32,9 +32,9 @@ from tests.support.rounds import bits, read_rows, without_wall
 pytestmark = pytest.mark.usefixtures("task_identity")
 ROUNDS = 3
 QUICK = {
-    "fedcor": {"warmup": 1, "first_steps": 2, "steps": 1, "warmup_steps": 1},
+    "fedcor": {"warmup": 1, "first_steps": 2, "steps": 1},
     "fedcvr-bolt": {"warmup_rounds": 1, "landmarks": 4},
-    "terraform": {"min_clients": 2, "iterations": 1},
+    "terraform": {"iterations": 1},
 }
 FUNCTIONS = {
     "label_counts": lambda context: np.bincount(data(context.node_config["partition-id"])[1], minlength=2),

@@ -4,8 +4,8 @@ import pytest
 
 from fedsel_app.config import GROUPS, ConfigError
 from fedsel_app.wiring.configuration import resolve
+from fedsel_app.wiring.idle_settings import refuse_idle
 from simulation.comparison.plan import plan
-from simulation.experiments.idle_settings import READ_BY, refuse_idle
 from strategies import STRATEGIES
 
 ENTRIES = {entry.key: entry for group in GROUPS.values() for entry in group.entries()} | {
@@ -81,10 +81,10 @@ def test_a_grid_is_refused_if_none_of_its_runs_reads_it(tmp_path):
     assert plan(tmp_path, ["delta", "random"], [1], {"delta.draws": "distinct"}, {}).runs
 
 
-@pytest.mark.parametrize("key", READ_BY)
-def test_the_table_names_settings_and_values_that_exist(key):
+@pytest.mark.parametrize("key", [key for key, entry in ENTRIES.items() if entry.read_by])
+def test_declarations_name_settings_and_values_that_exist(key):
     assert key in ENTRIES
-    for conditions in READ_BY[key]:
+    for conditions in ENTRIES[key].read_by:
         assert key not in conditions
         for owner, reading in conditions.items():
             for value in reading.values:

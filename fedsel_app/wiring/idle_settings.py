@@ -1,0 +1,42 @@
+"""Idle settings: a setting that cannot have an effect under the other settings is refused."""
+
+from collections.abc import Collection, Iterable, Mapping
+
+from fedsel_app.config import DECLARED, ConfigError, Value
+from fedsel_app.config.settings import Conditions, Reading
+from strategies import find_strategy
+
+
+def refuse_idle(given: Iterable[str], runs: Collection[Mapping[str, Value]]) -> None:
+    """Raise ConfigError if no run reads one of the `given` settings; `runs` are the settings of each run."""
+    for key in given:
+        unmet = [_unmet(key, values) for values in runs if key in values]
+        if unmet and all(unmet):
+            owner, reading = unmet[0][0]
+            chosen = sorted({_typed(values[owner]) for values in runs if not reading.holds(values[owner])})
+            remedy = f"another {owner}" if reading.excluded else f"{owner}={_typed(reading.values[0])}"
+            raise ConfigError(
+                f"With {owner}={' and '.join(chosen)}, '{key}' has no effect: leave it out, or set {remedy}."
+            )
+
+
+def _unmet(key: str, values: Mapping[str, Value]) -> list[tuple[str, Reading]]:
+    """The fewest conditions, over the alternatives of `key`, that do not hold; none if it is read."""
+    alternatives = [
+        [(owner, reading) for owner, reading in conditions.items() if not reading.holds(values[owner])]
+        for conditions in _read_by(key, str(values["strategy"]))
+    ]
+    return min(alternatives, key=len, default=[])
+
+
+def _read_by(key: str, strategy: str) -> tuple[Conditions, ...]:
+    if key in DECLARED:
+        return DECLARED[key].read_by
+    method = find_strategy(strategy)
+    entries = {entry.key: entry for entry in method.Config.entries(f"{method.name}.")}
+    return entries[key].read_by
+
+
+def _typed(value: Value) -> str:
+    """Value as a user types it."""
+    return str(value).lower() if isinstance(value, bool) else str(value)
