@@ -5,7 +5,6 @@ from dataclasses import dataclass
 from fedsel_app.config.settings import ReadBy, Settings, setting, unless
 
 SEARCHES: ReadBy = {"participation": ("isp", "isp-ri")}
-SMOOTHED: ReadBy = {"isp-smoothing": unless(1.0)}
 """Conditions with which settings of these groups are read: see `setting`."""
 
 
@@ -83,7 +82,6 @@ class ParticipationConfig(Settings):
         private=True,
         read_by={"participation": ("decay",)},
     )
-    decay_last: int = setting(1, "smallest cohort of decay", low=1, private=True, read_by={"participation": ("decay",)})
 
     @property
     def searches(self) -> bool:
@@ -174,9 +172,6 @@ class SearchLossConfig(Settings, read_by=SEARCHES):
     isp_smoothing: float = setting(
         2 / 6, "weight of the newest loss in the moving average; 1 does not smooth", above=0.0, high=1.0
     )
-    isp_window: int = setting(
-        5, "number of rounds in the moving average of the global losses, including this one", low=1, read_by=SMOOTHED
-    )
     isp_smoothing_rule: str = setting(
         "text",
         "what the search compares",
@@ -185,5 +180,5 @@ class SearchLossConfig(Settings, read_by=SEARCHES):
             "code": "the candidate's loss, and the moving average of the global models' losses",
         },
         variants=("text", "code"),
-        read_by=SMOOTHED,
+        read_by={"isp-smoothing": unless(1.0)},
     )

@@ -122,7 +122,6 @@ class SettingKeywords(TypedDict, total=False):
     stage_first: float
     stage_last: float
     decay_rate: float
-    decay_last: int
     isp_interval: int
     isp_draws: int
     isp_step: int
@@ -140,7 +139,6 @@ class SettingKeywords(TypedDict, total=False):
     isp_jury: Literal["same", "subset"]
     surrogate_path: str
     isp_smoothing: float
-    isp_window: int
     isp_smoothing_rule: Literal["text", "code"]
     links: Literal["simulated", "measured"]
     uplink_min_bits_per_s: float
@@ -196,7 +194,6 @@ class SettingKeywords(TypedDict, total=False):
     hetero_select_stable_staleness_rounds: int
     hetero_select_stable_norm_penalty: float
     hetero_select_stable_temperature: float
-    hetero_select_stable_cooling_rounds: int
     terraform_iterations: int
     terraform_count: Literal["iterations", "rounds"]
     terraform_min_clients: int
@@ -204,9 +201,7 @@ class SettingKeywords(TypedDict, total=False):
     terraform_magnitude: Literal["gradient", "bias", "weights", "loss"]
     fedcvr_bolt_warmup_rounds: int
     fedcvr_bolt_inverse_temperature: float
-    fedcvr_bolt_homophily: float
     fedcvr_bolt_coordinates: int
-    fedcvr_bolt_cluster_every: int
     fedcvr_bolt_normalisation: Literal["clients", "coordinates", "none"]
     fedcvr_bolt_sampled_delta: Literal["zero", "own"]
     fedcvr_bolt_step_from: Literal["warm-up", "round-1"]
@@ -216,18 +211,12 @@ class SettingKeywords(TypedDict, total=False):
     power_of_choice_loss: Literal["train", "test"]
     oort_rule: Literal["paper", "official"]
     oort_explore: float
-    oort_explore_decay: float
-    oort_explore_min: float
     oort_cutoff: float
     oort_clip: float
     oort_penalty: float
     oort_pacer_rounds: int
     oort_pacer_step_s: float
     oort_pacer_percentile: float
-    oort_pacer_delta: float
-    oort_sample_window: float
-    oort_blacklist_rounds: int
-    oort_blacklist_share: float
     active_fl_excluded: float
     active_fl_sharpness: float
     active_fl_uniform: float
@@ -236,9 +225,7 @@ class SettingKeywords(TypedDict, total=False):
     fedcor_warmup: int
     fedcor_interval: int
     fedcor_annealing: float
-    fedcor_discount: float
     fedcor_history: int
-    fedcor_dimension: int
     fedcor_update_mean: bool
     fedcor_first_steps: int
     fedcor_warmup_steps: int
@@ -251,9 +238,7 @@ class SettingKeywords(TypedDict, total=False):
     delta_draws: Literal["replacement", "distinct"]
     hics_fl_rule: Literal["paper", "official"]
     hics_fl_temperature: float
-    hics_fl_entropy_distance: float
     hics_fl_balance: float
-    hics_fl_clusters: int
     divfl_gradients: Literal["stale", "ideal"]
     divfl_subsample: float
     divfl_layers: Literal["all", "output"]
@@ -261,9 +246,6 @@ class SettingKeywords(TypedDict, total=False):
     clustered_sampling_linkage: Literal["average", "ward-rows"]
     adafl_decay: float
     fedcg_error_weight: float
-    fedcg_compression_weight: float
     fedcg_deadline_s: float
-    fedcg_alternations: int
-    flexcom_deadline: Literal["median", "mean"]
     adasample_bound_offset: float
     adasample_uniform_share: float

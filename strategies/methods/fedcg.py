@@ -18,7 +18,7 @@ over the cohort S, the kept fractions theta_i in [`kept-min`, 1] and the deadlin
 - gamma_i, the number of clients that i represents, itself included; a client that is equally near to several counts for
   each of them in equal parts;
 - a_i, the seconds of training; b_i, the uplink; M, the bits of a full update;
-- V = `error-weight` (mean a_i + M / b_i) / n and c = `compression-weight`.
+- V = `error-weight` (mean a_i + M / b_i) / n and c = 0.2.
 
 The two weights are our choice. If the number of rounds is proportional to the error, and the error is about one half,
 then a decrease of the error by 1 is worth about the time of two rounds. Top-k loses far less of an update than the
@@ -54,6 +54,10 @@ from strategies.selection_math.similarity import among, euclidean, refreshed_gra
 
 STARTS = 16
 """Number of deadlines from which the search starts, beside the infinite one."""
+ALTERNATIONS = 10
+"""Largest number of alternations of cohort and kept fractions from one start."""
+COMPRESSION_WEIGHT = 0.2
+"""Cost c of a kept fraction of 0, in mean distances."""
 
 
 @dataclass(frozen=True)
@@ -66,9 +70,7 @@ class FedCGConfig(Settings):
         " is worth",
         low=0.0,
     )
-    compression_weight: float = setting(0.2, "cost of a kept fraction of 0, in mean distances", low=0.0)
     deadline_s: float = setting(0.0, "longest duration of a round; 0 optimises it", low=0.0)
-    alternations: int = setting(10, "largest number of alternations of cohort and kept fractions from one start", low=1)
 
 
 @dataclass(frozen=True)
@@ -152,7 +154,7 @@ class Problem:
         """The linear programme: the best deadline and kept fractions for a cohort."""
         compute_s, upload_s = self._compute_s[cohort], self._upload_s[cohort]
         gamma = represented(self._distances, cohort)
-        penalty = self._config.compression_weight
+        penalty = COMPRESSION_WEIGHT
         deadline_s = self._config.deadline_s or best_deadline(
             compute_s, upload_s, gamma, self._price * penalty, self._least
         )
@@ -167,7 +169,7 @@ class Problem:
         allowed = quickest_s <= deadline_s
         if allowed.sum() < count:
             allowed[np.argsort(quickest_s, kind="stable")[:count]] = True
-        penalties = self._config.compression_weight * (1.0 - fractions)
+        penalties = COMPRESSION_WEIGHT * (1.0 - fractions)
         return cover(self._distances + penalties[:, None], count, allowed)
 
     def solve(self, count: int) -> Decision:
@@ -181,7 +183,7 @@ class Problem:
         given = self._config.deadline_s
         met: dict[tuple[int, ...], Decision] = {}
         for deadline_s in [given] if given else [np.inf, *starts]:
-            for _ in range(self._config.alternations):
+            for _ in range(ALTERNATIONS):
                 cohort = self.cohort(deadline_s, count)
                 key = tuple(cohort.tolist())
                 if key in met:

@@ -36,6 +36,10 @@ from strategies.selection_math.sampling import shares
 NOISE_VARIANCE = 0.01**2
 ADAM_RATE = 0.01
 LARGEST_CHANGE = 100.0
+DIMENSION = 15
+"""Length of the embedding of a client, d."""
+DISCOUNT = 0.95
+"""Weight of an observation, to the power of its age in rounds."""
 
 Observed = tuple[Ints | slice, Floats, Floats]
 """Clients, the rows of observations of them, and the rows' weights."""
@@ -50,9 +54,7 @@ class FedCorConfig(Settings):
         10, "number of rounds from one later uniform round to the next, from which the process learns", low=2
     )
     annealing: float = setting(0.95, "factor on alpha of a client each time it is selected", above=0.0, high=1.0)
-    discount: float = setting(0.95, "weight of an observation, to the power of its age in rounds", above=0.0, high=1.0)
     history: int = setting(100, "largest age of an observation in rounds (group_size in the authors' code)", low=1)
-    dimension: int = setting(15, "length of the embedding of a client", low=1)
     update_mean: bool = setting(
         True, "fits mu as the discounted mean of the observations; otherwise mu is 0, and the warm-up fits too"
     )
@@ -155,9 +157,9 @@ class FedCor(SelectionStrategy[FedCorConfig]):
     def __init__(self, context: RunContext) -> None:
         super().__init__(context)
         clients = context.run.clients
-        shape = self.config.dimension, clients
+        shape = DIMENSION, clients
         normal = stream(context.run.seed, Purpose.SELECT, 0, 1).standard_normal(shape)
-        self._embeddings = normal / np.sqrt(self.config.dimension)
+        self._embeddings = normal / np.sqrt(DIMENSION)
         self._annealing = np.ones(clients)
         self._before = np.full(clients, np.nan)
         """Losses at the start of the last round if it was observed; otherwise NaN."""
@@ -213,7 +215,7 @@ class FedCor(SelectionStrategy[FedCorConfig]):
             self._rounds = np.append(self._rounds[keep], number)
         steps = self._steps(number, observed=bool(known.any()))
         if steps and self._rounds.size:
-            weights = self.config.discount ** (number - self._rounds).astype(np.float64)
+            weights = DISCOUNT ** (number - self._rounds).astype(np.float64)
             mean = discounted_mean(self._changes, weights) if self.config.update_mean else np.zeros(losses.size)
             self._embeddings = fitted(self._embeddings, self._changes - mean, weights, NOISE_VARIANCE, steps)
             self._annealing = np.ones(losses.size)

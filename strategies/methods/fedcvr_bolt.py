@@ -51,6 +51,8 @@ from strategies.run_context import RunContext
 from strategies.selection_math.sampling import gumbel_top, shares
 from strategies.selection_math.similarity import layer_part
 
+HOMOPHILY = 1.0
+"""gamma in the affinity exp(-gamma distance^2)."""
 TIE_BREAK = 1e-9
 """Size of the noise on the affinities: far above rounding errors, far below affinities that matter."""
 
@@ -63,13 +65,11 @@ class FedCVRBoltConfig(Settings):
     inverse_temperature: float = setting(
         1.0, "inverse temperature beta of the Boltzmann probabilities; 0 makes them uniform", low=0.0
     )
-    homophily: float = setting(1.0, "gamma in the affinity exp(-gamma distance^2)", above=0.0, high=100.0)
     coordinates: int = setting(
         300,
         "number of entries of the output layer that represent a client's model, drawn once; 0 takes all",
         low=0,
     )
-    cluster_every: int = setting(1, "number of rounds between two searches for coalitions", low=1)
     normalisation: str = setting(
         "clients",
         "how models are normalised before they are compared: by their norms, by the standard deviation of each"
@@ -102,10 +102,10 @@ def normalised(models: Floats, normalisation: str = "clients") -> Floats:
     return np.asarray(np.divide(models, scale, out=np.zeros_like(models), where=scale > 0))
 
 
-def affinities(left: Floats, right: Floats, homophily: float) -> Floats:
+def affinities(left: Floats, right: Floats) -> Floats:
     """exp(-gamma ||theta~_k - theta~_j||^2) of rows (a, D) and (b, D): float64 (a, b), the weights of Eq. 4."""
     squares = np.square(left).sum(axis=1)[:, None] + np.square(right).sum(axis=1)
-    return np.asarray(np.exp(-homophily * np.maximum(squares - 2.0 * left @ right.T, 0.0)))
+    return np.asarray(np.exp(-HOMOPHILY * np.maximum(squares - 2.0 * left @ right.T, 0.0)))
 
 
 @cache
@@ -114,7 +114,7 @@ def _libraries() -> ThreadpoolController:
     return ThreadpoolController()
 
 
-def spectral_labels(models: Floats, coalitions: int, homophily: float, rng: np.random.Generator) -> Ints:
+def spectral_labels(models: Floats, coalitions: int, rng: np.random.Generator) -> Ints:
     """Spectral clustering of normalised models (n, D): labels 0 ... `coalitions` - 1, int64 (n,).
 
     scikit-learn's own clustering finds the eigenvectors by ARPACK. For models that hardly differ ARPACK fails, and the
@@ -132,7 +132,7 @@ def spectral_labels(models: Floats, coalitions: int, homophily: float, rng: np.r
     # One thread: sums then have one order, and for so few points, starting threads takes longer.
     with _libraries().limit(limits=1), warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)  # fewer distinct models than coalitions
-        graph = affinities(models, models, homophily)
+        graph = affinities(models, models)
         laplacian, scale = scipy.sparse.csgraph.laplacian(graph, normed=True, return_diag=True)
         noise = TIE_BREAK * rng.standard_normal(laplacian.shape)
         _, vectors = scipy.linalg.eigh(laplacian + noise + noise.T, subset_by_index=(0, coalitions - 1))
@@ -140,19 +140,17 @@ def spectral_labels(models: Floats, coalitions: int, homophily: float, rng: np.r
     return np.asarray(labels, np.int64)
 
 
-def find_coalitions(
-    points: Floats, coalitions: int, homophily: float, landmarks: int, rng: np.random.Generator
-) -> Ints:
+def find_coalitions(points: Floats, coalitions: int, landmarks: int, rng: np.random.Generator) -> Ints:
     """Labels, int64 (K,), of clients with models theta~ (K, D); above `landmarks` clients, through landmarks.
 
     The number of landmarks is at least twice the number of coalitions. The cost is O(K (landmarks + coalitions) D).
     """
     drawn = max(landmarks, 2 * coalitions)
     if len(points) <= drawn:
-        return spectral_labels(points, coalitions, homophily, rng)
+        return spectral_labels(points, coalitions, rng)
     chosen = np.sort(rng.choice(len(points), drawn, replace=False))
-    labels = spectral_labels(points[chosen], coalitions, homophily, rng)
-    nearest: Ints = labels[affinities(points, points[chosen], homophily).argmax(axis=1)]
+    labels = spectral_labels(points[chosen], coalitions, rng)
+    nearest: Ints = labels[affinities(points, points[chosen]).argmax(axis=1)]
     nearest[chosen] = labels
     return nearest
 
@@ -247,7 +245,7 @@ class FedCVRBolt(SelectionStrategy[FedCVRBoltConfig]):
     def _found(self, count: int, server_round: int, use: int) -> Ints:
         config, rng = self.config, stream(self.context.run.seed, Purpose.SELECT, server_round, use)
         points = normalised(self._models, config.normalisation)
-        return find_coalitions(points, count, config.homophily, config.landmarks, rng)
+        return find_coalitions(points, count, config.landmarks, rng)
 
     @classmethod
     def uniform_rounds(cls, config: FedCVRBoltConfig, run: RunConfig) -> int:
@@ -272,7 +270,7 @@ class FedCVRBolt(SelectionStrategy[FedCVRBoltConfig]):
         )
 
     def update(self, outcome: Outcome) -> None:
-        """Store the clients' new models, update the covariances, and search for coalitions when it is due."""
+        """Store the clients' new models, update the covariances, and search for coalitions again."""
         clients, number = outcome.clients, outcome.round_info.number
         if not clients.size:
             return
@@ -298,8 +296,7 @@ class FedCVRBolt(SelectionStrategy[FedCVRBoltConfig]):
         self._models = after
         if number == self.config.warmup_rounds:
             self._begin()
-        due = not self._labels.size or self._age % self.config.cluster_every == 0
-        if self._age >= 0 and due:
+        if self._age >= 0:
             self._labels = self._found(self.context.run.cohort, number, 2)
 
     def _begin(self) -> None:

@@ -8,16 +8,15 @@ Deviations
 Reconstructed: the paper balances the energy of computing and of sending, and its closed form was not at hand. Here
 FlexCom is what studies of time use as a baseline: a uniform cohort whose members finish at the same time.
 theta_i = clip((T - a_i) b_i / M, theta_min, 1), where a_i is the seconds of client i's training, b_i its uplink, M the
-bits of a full update and T the deadline of `deadline`. theta_min is `kept-min`, and the average kept fraction is
-`kept-fraction`. The cohort is averaged by examples.
+bits of a full update and T the cohort's median duration at its average kept fraction. theta_min is `kept-min`, and the
+average kept fraction is `kept-fraction`. The cohort is averaged by examples.
 """
 
-from dataclasses import dataclass
 from typing import final
 
 import numpy as np
 
-from fedsel_app.config import ConfigError, Settings, SharedSettings, setting
+from fedsel_app.config import ConfigError, Settings, SharedSettings
 from fedsel_app.config.compression import COMPRESSORS
 from fedsel_app.config.settings import named
 from strategies.base import SelectionStrategy
@@ -25,32 +24,20 @@ from strategies.roster import Needs, Roster, RoundInfo, Selection
 from strategies.selection_math.client_time import client_seconds, fitting_fractions
 
 
-@dataclass(frozen=True)
-class FlexComConfig(Settings):
-    """Settings of FlexCom: the deadline of a round."""
-
-    deadline: str = setting(
-        "median",
-        "deadline of a round at its average kept fraction: the median duration in the cohort, or the mean over all"
-        " clients",
-        choices=("median", "mean"),
-    )
-
-
 @final
-class FlexCom(SelectionStrategy[FlexComConfig]):
+class FlexCom(SelectionStrategy[Settings]):
     """A uniform cohort; the upload of each member takes the time that its training leaves."""
 
     name = "flexcom"
     paper = "Li et al. 2021, INFOCOM (reconstructed)"
 
     @classmethod
-    def needs(cls, config: FlexComConfig) -> Needs:
+    def needs(cls, config: Settings) -> Needs:
         """Every client's link and seconds a step."""
         return Needs(links=True)
 
     @classmethod
-    def check_settings(cls, config: FlexComConfig, shared: SharedSettings) -> None:
+    def check_settings(cls, config: Settings, shared: SharedSettings) -> None:
         """Refuse a compressor that has no kept fraction."""
         if not shared.compression.sparsifies:
             sparse = named(COMPRESSORS, lambda traits: traits.sparse)
@@ -64,8 +51,7 @@ class FlexCom(SelectionStrategy[FlexComConfig]):
         picked = np.sort(rng.choice(ids.size, size=count, replace=False))
         usual, least = self.context.budget.kept_fraction, self.context.budget.kept_min
         compute_s, upload_s = client_seconds(roster, ids, self.context.initial.size, usual, self.context.compression)
-        done_s = compute_s + usual * upload_s
-        deadline_s = float(done_s.mean() if self.config.deadline == "mean" else np.median(done_s[picked]))
+        deadline_s = float(np.median((compute_s + usual * upload_s)[picked]))
         return Selection(
             clients=ids[picked],
             components={"deadline_s": np.full(count, deadline_s)},

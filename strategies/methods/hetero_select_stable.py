@@ -28,6 +28,9 @@ from strategies.roster import Floats, Ints, Needs, Outcome, Roster, RoundInfo, S
 from strategies.run_context import RunContext
 from strategies.selection_math.sampling import finite, gumbel_top, min_max
 
+COOLING_ROUNDS = 100
+"""Number of rounds in which the temperature and the weight of D halve."""
+
 
 @dataclass(frozen=True)
 class HeteroSelectStableConfig(Settings):
@@ -64,7 +67,6 @@ class HeteroSelectStableConfig(Settings):
     staleness_rounds: int = setting(20, "number of rounds after which staleness no longer grows", low=1)
     norm_penalty: float = setting(0.5, "largest reduction alpha of the score by the norm penalty N", low=0.0, high=1.0)
     temperature: float = setting(2.0, "softmax temperature tau_0 of the selection", above=0.0)
-    cooling_rounds: int = setting(100, "number of rounds in which the temperature and the weight of D halve", low=1)
 
 
 def cooling(server_round: int, rounds: int) -> float:
@@ -151,7 +153,7 @@ class HeteroSelectStable(SelectionStrategy[HeteroSelectStableConfig]):
         config, ids = self.config, roster.ids
         measured = roster.losses[ids]
         losses = finite(measured)
-        weight = 2.0 * cooling(round_info.number, config.cooling_rounds)
+        weight = 2.0 * cooling(round_info.number, COOLING_ROUNDS)
         return {
             "loss": min_max(losses, flat=0.0),
             "diversity": weight * label_divergence(roster.label_counts[ids]),
@@ -182,9 +184,7 @@ class HeteroSelectStable(SelectionStrategy[HeteroSelectStableConfig]):
         config = self.config
         factors = self.factors(roster, round_info)
         score = self.score(factors)
-        picked = gumbel_top(
-            score / (config.temperature * cooling(round_info.number, config.cooling_rounds)), count, rng
-        )
+        picked = gumbel_top(score / (config.temperature * cooling(round_info.number, COOLING_ROUNDS)), count, rng)
         return Selection(
             clients=roster.ids[picked],
             scores=min_max(score, flat=1.0)[picked],

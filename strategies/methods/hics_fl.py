@@ -39,6 +39,8 @@ from strategies.selection_math.sampling import gumbel_top, shares, unseen_first
 from strategies.selection_math.sampling_rows import draw, merge_tree, rows_by_similarity
 from strategies.selection_math.similarity import angles, blocks, layer_part
 
+ENTROPY_DISTANCE = 10.0
+"""Weight lambda of |H_u - H_k| in the distance between two clients."""
 UNEVEN = 0.1
 """Smallest variance of the entropies with which the authors' code uses clustered sampling."""
 
@@ -56,9 +58,7 @@ class HiCSFLConfig(Settings):
     temperature: float = setting(
         0.0025, "temperature T in softmax(Delta b / T); Delta b / T should be of order 1 to 10", above=0.0
     )
-    entropy_distance: float = setting(10.0, "weight lambda of |H_u - H_k| in the distance between two clients", low=0.0)
     balance: float = setting(4.0, "preference gamma_0 for balanced clusters at the start of the run", low=0.0)
-    clusters: int = setting(0, "number of clusters M; 0 takes the cohort", low=0)
 
 
 def entropies(vectors: Floats, temperature: float) -> Floats:
@@ -151,14 +151,14 @@ class HiCSFL(SelectionStrategy[HiCSFLConfig]):
             return Selection(ids[picked], weights=np.ones(picked.size))
         config, official = self.config, self.config.rule == "official"
         entropy = self.entropy(ids)
-        distances = client_distances(self._vectors[ids].astype(np.float64), entropy, config.entropy_distance)
+        distances = client_distances(self._vectors[ids].astype(np.float64), entropy, ENTROPY_DISTANCE)
         linkage = "ward-rows" if official else "average"
         if official and entropy.var() >= UNEVEN:
             rows = rows_by_similarity(shares(roster.examples[ids]), distances, count, linkage, rng)
             picked, times = np.unique(draw(rows, rng), return_counts=True)
             return Selection(ids[picked], components={"entropy": entropy[picked]}, weights=times / count)
         tree = merge_tree(distances, linkage)
-        flat = scipy.cluster.hierarchy.fcluster(tree, config.clusters or count, "maxclust")
+        flat = scipy.cluster.hierarchy.fcluster(tree, count, "maxclust")
         labels = np.asarray(flat, np.int64) - 1
         t = round_info.number - 1 if official else round_info.number
         logits = group_logits(labels, entropy, config.balance * (1.0 - t / round_info.total))

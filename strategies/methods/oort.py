@@ -16,7 +16,7 @@ score. They explore eps m clients that never took part.
 U                   unchanged                                         scaled to [0, 1] together with untried clients,
                                                                       whose U is |B|
 marginal score      of the last client to be exploited                of the first client not to be exploited
-explored by         speed, 1 / t                                      |B| (T / t)^alpha, the `sample-window` best
+explored by         speed, 1 / t                                      |B| (T / t)^alpha, the 5 (explored) best
 T                   seconds; increases when the utility achieved      percentile of durations; increases when that
                     decreases                                         is steady, decreases when it changes fivefold
 unfilled places     exploited                                         drawn uniformly, and so is all of round 1
@@ -35,7 +35,7 @@ Deviations
   exploited clients includes it. If no client sent anything, nothing is learnt, and the pacer counts 0.
 - R is the number of the round in both rules. (The authors' selector is called from round 2 on and counts that as 1.)
 - eps is 0 in a round without clients to explore. (In the authors' code it is then 0 in all later rounds.)
-- Under both rules the blacklist has at most `blacklist-share` of the clients, those with the most selections, and
+- Under both rules the blacklist has at most 30% of the clients, those with the most selections, and
   leaves enough clients for a cohort. Every round in which a client was selected counts.
 - An index beyond the end of the scores, which the authors' code can read, is clamped.
 """
@@ -55,10 +55,22 @@ from strategies.run_context import RunContext
 from strategies.selection_math.sampling import LARGEST_LOSS, finite, weighted_draws
 
 PUBLISHED: dict[str, dict[str, Any]] = {
-    "paper": {"explore_decay": 0.98, "cutoff": 0.95, "clip": 0.95, "blacklist_rounds": 10},
-    "official": {"explore_decay": 0.95, "cutoff": 0.7, "clip": 0.98, "blacklist_rounds": -1},
+    "paper": {"cutoff": 0.95, "clip": 0.95},
+    "official": {"cutoff": 0.7, "clip": 0.98},
 }
 """Published values of the settings that differ between the rules. They replace a setting of 0."""
+EXPLORE_DECAY = {"paper": 0.98, "official": 0.95}
+"""Factor on eps after each round."""
+EXPLORE_MIN = 0.2
+"""Smallest share eps of the cohort that is explored."""
+PACER_DELTA = 5.0
+"""Percentile points by which T moves under the official rule."""
+SAMPLE_WINDOW = 5.0
+"""Size of the pool that the official rule's exploration draws from, in multiples of the clients drawn."""
+BLACKLIST_ROUNDS = {"paper": 10, "official": -1}
+"""Number of selections after which a client is left out; -1 leaves out none."""
+BLACKLIST_SHARE = 0.3
+"""Largest share of the clients that is left out."""
 
 
 @dataclass(frozen=True)
@@ -72,10 +84,6 @@ class OortConfig(Settings):
         variants=("paper", "official"),
     )
     explore: float = setting(0.9, "share eps of the cohort that is explored in round 1", low=0.0, high=1.0)
-    explore_decay: float = setting(
-        0.0, "factor on eps after each round; 0 takes 0.98 (paper) or 0.95 (official)", low=0.0, high=1.0
-    )
-    explore_min: float = setting(0.2, "smallest share eps of the cohort that is explored", low=0.0, high=1.0)
     cutoff: float = setting(
         0.0,
         "share c of the marginal score that a client's score must reach to be exploited; 0 takes 0.95 (paper) or 0.7"
@@ -101,22 +109,6 @@ class OortConfig(Settings):
         high=100.0,
         read_by={"rule": ("official",)},
     )
-    pacer_delta: float = setting(
-        5.0, "official: percentile points by which T moves", above=0.0, high=100.0, read_by={"rule": ("official",)}
-    )
-    sample_window: float = setting(
-        5.0,
-        "official: size of the pool that exploration draws from, in multiples of the clients drawn",
-        low=1.0,
-        read_by={"rule": ("official",)},
-    )
-    blacklist_rounds: int = setting(
-        0,
-        "number of selections after which a client is left out; -1 leaves out none, 0 takes 10 (paper) or -1"
-        " (official)",
-        low=-1,
-    )
-    blacklist_share: float = setting(0.3, "largest share of the clients that is left out", low=0.0, high=1.0)
 
     def with_published(self) -> Self:
         """Settings with the rule's published values instead of 0."""
@@ -254,8 +246,8 @@ class Oort(SelectionStrategy[OortConfig]):
         config, ids = self._constants, roster.ids
         durations_s, preferred_s = self.durations(roster, round_info)
         system = system_factor(durations_s, preferred_s, config.penalty)
-        most = min(int(config.blacklist_share * ids.size), ids.size - count)
-        usable = ~blacklist(roster.selections[ids], config.blacklist_rounds, most)
+        most = min(int(BLACKLIST_SHARE * ids.size), ids.size - count)
+        usable = ~blacklist(roster.selections[ids], BLACKLIST_ROUNDS[config.rule], most)
         utilities, trained = self._utilities[ids], _trained(roster, self.context)[ids]
         tried = ~np.isnan(utilities)
         gains = np.full(ids.size, np.nan)
@@ -266,12 +258,12 @@ class Oort(SelectionStrategy[OortConfig]):
         scored = np.flatnonzero(usable & tried & ~np.isnan(gains))
         values = scores(gains[scored], self._last[ids][scored], round_info.number, system[scored])
         fresh = np.flatnonzero(usable & ~tried)
-        eps = max(config.explore * config.explore_decay ** (round_info.number - 1), config.explore_min)
+        eps = max(config.explore * EXPLORE_DECAY[config.rule] ** (round_info.number - 1), EXPLORE_MIN)
         exploited = min(int(count * (1.0 - eps)) if fresh.size else count, scored.size)
         explored = min(count - exploited, fresh.size)
         if self._official:
             explored *= int(tried.any())
-            marginal, window, weights = exploited, config.sample_window, trained * system
+            marginal, window, weights = exploited, SAMPLE_WINDOW, trained * system
         else:
             exploited = min(count - explored, scored.size)
             marginal, window, weights = exploited - 1, float(ids.size), 1.0 / np.maximum(durations_s, 1e-4)
@@ -303,7 +295,7 @@ class Oort(SelectionStrategy[OortConfig]):
         if round_info.number % config.pacer_rounds or self._achieved.size < 2 * config.pacer_rounds:
             return
         if self._official:
-            self._pace = official_pace(self._achieved, self._pace, config.pacer_delta)
+            self._pace = official_pace(self._achieved, self._pace, PACER_DELTA)
         else:
             self._pace = paper_pace(self._achieved, self._pace)
 

@@ -52,6 +52,8 @@ from strategies.round.replies.training import Replies
 from strategies.run_context import RunContext
 
 LOGGER = logging.getLogger("fedsel")
+WINDOW = 5
+"""Number of rounds in the moving average of the global losses, including this one."""
 
 
 def moving_average(losses: Sequence[float], weight: float) -> float:
@@ -161,7 +163,7 @@ class ISP(Participation):
         if math.isfinite(loss):
             self._losses[server_round] = loss
         self._jury = NOBODY if jury is None else jury
-        oldest = server_round - self._loss_config.isp_window
+        oldest = server_round - WINDOW
         self._losses = {number: known for number, known in self._losses.items() if number > oldest}
 
     def _search(self, opened: OpenRound, replies: Replies) -> None:

@@ -51,7 +51,7 @@ def scheduled(config: ParticipationConfig, round_info: RoundInfo, cohort: int, c
     elif config.participation == "adafl-staged":
         count = round(staged_share(round_info, config.stages, config.stage_first, config.stage_last) * clients)
     elif config.participation == "decay":
-        count = max(round(cohort * (1.0 - config.decay_rate) ** (round_info.number - 1)), config.decay_last)
+        count = round(cohort * (1.0 - config.decay_rate) ** (round_info.number - 1))
     return min(max(count, 1), clients)
 
 

@@ -80,7 +80,6 @@ PRINTED = {
     "momentum=0.9 weight-decay=0.0 holdout-fraction=0.2 holdout-class-examples=4 isp-jury=same isp-mix-first=false "
     "isp-smoothing-rule=code isp-rounding=down isp-intermediate=aggregate isp-if-none=keep isp-warmup-rounds=7 "
     "isp-warmup-epochs=3 calibration-form=training isp-interval=20 isp-draws=10 isp-step=1 isp-momentum=0.5 "
-    "isp-window=5 "
     "power-of-choice.candidates=40 fed-cbs.exploration=10.0 delta.diversity-weight=0.8 delta.variance-weight=0.2",
     "isp-table-3": "data=tiny-imagenet model=swin-t alpha=0.5 optimizer=adamw lr=0.001 weight-decay=0.01 "
     "batch-size=256 clients=100",

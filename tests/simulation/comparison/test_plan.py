@@ -23,18 +23,18 @@ def test_every_strategy_gets_every_seed_and_the_first_seed_comes_first(tmp_path)
 
 
 def test_a_grid_is_every_combination_and_leaves_out_what_a_strategy_does_not_have(tmp_path):
-    grid = {"lr": [0.1, 0.2], "oort.explore-min": [0.5, 0.9]}
+    grid = {"lr": [0.1, 0.2], "oort.explore": [0.5, 0.9]}
     comparison = plan(tmp_path, ["oort", "random"], [1], SMALL, grid)
     assert [(run.strategy, run.cell) for run in comparison.runs] == [
-        ("oort", {"lr": 0.1, "oort.explore-min": 0.5}),
-        ("oort", {"lr": 0.1, "oort.explore-min": 0.9}),
-        ("oort", {"lr": 0.2, "oort.explore-min": 0.5}),
-        ("oort", {"lr": 0.2, "oort.explore-min": 0.9}),
+        ("oort", {"lr": 0.1, "oort.explore": 0.5}),
+        ("oort", {"lr": 0.1, "oort.explore": 0.9}),
+        ("oort", {"lr": 0.2, "oort.explore": 0.5}),
+        ("oort", {"lr": 0.2, "oort.explore": 0.9}),
         ("random", {"lr": 0.1}),
         ("random", {"lr": 0.2}),
     ]
-    assert comparison.runs[3].name == "oort-lr=0.2-oort.explore-min=0.9-s1"
-    assert comparison.runs[3].config.values()["oort.explore-min"] == 0.9
+    assert comparison.runs[3].name == "oort-lr=0.2-oort.explore=0.9-s1"
+    assert comparison.runs[3].config.values()["oort.explore"] == 0.9
     assert comparison.runs[5].config.training.lr == 0.2
 
 
@@ -78,14 +78,14 @@ def test_what_no_comparison_can_be_made_of(tmp_path, settings, grid, baseline, s
 
 
 def test_what_is_written_tells_the_runs(tmp_path):
-    plan(tmp_path, ["oort", "random"], [1], {"preset": "recommended"}, {"oort.explore-min": [0.5]}).write()
+    plan(tmp_path, ["oort", "random"], [1], {"preset": "recommended"}, {"oort.explore": [0.5]}).write()
     written = json.loads((tmp_path / "comparison.json").read_text())
     assert written["settings"] == {"preset": "recommended"}
     assert (written["strategies"], written["seeds"], written["baseline"]) == (["oort", "random"], [1], "random")
     tuned, plain = written["runs"]
-    assert (tuned["strategy"], tuned["seed"], tuned["cell"]) == ("oort", 1, {"oort.explore-min": 0.5})
+    assert (tuned["strategy"], tuned["seed"], tuned["cell"]) == ("oort", 1, {"oort.explore": 0.5})
     assert (plain["strategy"], plain["seed"], plain["cell"]) == ("random", 1, {})
-    assert [run["folder"] for run in (tuned, plain)] == ["runs/oort-oort.explore-min=0.5-s1", "runs/random-s1"]
+    assert [run["folder"] for run in (tuned, plain)] == ["runs/oort-oort.explore=0.5-s1", "runs/random-s1"]
 
 
 @pytest.mark.parametrize(

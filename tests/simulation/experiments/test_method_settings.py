@@ -52,8 +52,8 @@ def test_what_a_preset_sets_itself_it_sets_for_the_methods_of_its_base_too(tmp_p
         ("[methods.fedcg]\nlearning = 0.0", r"^\[methods.fedcg\] in the preset .*: There is no setting 'learning'"),
         ("[methods.fedcg]\nmu = -1.0", r"^\[methods.fedcg\] in the preset .*: The 'mu' parameter must be"),
         (
-            "[methods.fedcg.fedcg]\nalternations = 0",
-            r"^\[methods.fedcg\] in the preset .*: The 'alternations'",
+            "[methods.fedcg.fedcg]\ndeadline-s = -1.0",
+            r"^\[methods.fedcg\] in the preset .*: The 'deadline-s'",
         ),
         (
             '[methods.fedcg]\nstrategy = "oort"',

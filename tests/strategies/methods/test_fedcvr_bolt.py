@@ -150,19 +150,19 @@ def test_the_three_normalisations_by_hand():
 
 
 @pytest.mark.parametrize(
-    ("normalisation", "homophily", "apart"),
+    ("normalisation", "scale", "apart"),
     [("clients", 1.0, [False, False, True, True]), ("coordinates", 1.0, [False, False, False, True]),
-     ("none", 0.03, [False, True, False, True])],
+     ("none", 0.17, [False, True, False, True])],
 )  # fmt: skip
-def test_coalitions_follow_the_normalisation(normalisation, homophily, apart):
+def test_coalitions_follow_the_normalisation(normalisation, scale, apart):
     """Four kinds of models in two coalitions: by direction 0 1 | 2 3, as they are the long ones 1 3 apart.
 
     Divided by the deviations 4.0 and 2.1 they are (.2, 0), (2.2, 0), (.2, .2) and (2.2, 2.4): the last stands apart.
     """
     kinds = np.array([(1.0, 0, 0), (9, 0, 0), (0.9, 0.5, 0), (9, 5, 0)])
-    method = build(normalisation=normalisation, homophily=homophily)
+    method = build(normalisation=normalisation)
     models = np.zeros((CLIENTS, 6))
-    models[:, :3] = np.repeat(kinds, 2, axis=0)
+    models[:, :3] = scale * np.repeat(kinds, 2, axis=0)
     method.load_state(method.state() | {"models": models})
     labels = method.coalitions(2, 2)[::2]
     assert (labels != labels[0]).tolist() == apart
@@ -188,7 +188,7 @@ def directions(counts, spread, seed=0):
 def test_similar_clients_form_coalitions(landmarks):
     """With 12 landmarks of 60 the others join their nearest."""
     points, groups = directions([20, 25, 15], 0.3)
-    labels = find_coalitions(normalised(points), 3, 1.0, landmarks, np.random.default_rng(0))
+    labels = find_coalitions(normalised(points), 3, landmarks, np.random.default_rng(0))
     for group in range(3):
         assert len(set(labels[groups == group])) == 1
     assert sorted(set(labels)) == [0, 1, 2]
@@ -197,7 +197,7 @@ def test_similar_clients_form_coalitions(landmarks):
 @pytest.mark.parametrize("coalitions", [1, 2, 4, 5])
 @pytest.mark.parametrize("models", [np.zeros((5, 3)), np.ones((5, 3)), np.diag([1.0, 1, 1, 1, 1])])
 def test_coalitions_of_equal_zero_or_unrelated_models(coalitions, models):
-    labels = find_coalitions(normalised(models), coalitions, 1.0, 256, np.random.default_rng(0))
+    labels = find_coalitions(normalised(models), coalitions, 256, np.random.default_rng(0))
     assert labels.shape == (5,)
     assert ((labels >= 0) & (labels < coalitions)).all()
 
@@ -210,7 +210,7 @@ def test_more_coalitions_than_kinds_of_models_are_the_same_wherever_the_models_l
     for offset in range(8):
         moved = memory[offset : offset + models.size].reshape(models.shape)
         moved[:] = models
-        found.append(find_coalitions(normalised(moved), 10, 1.0, 256, np.random.default_rng(0)))
+        found.append(find_coalitions(normalised(moved), 10, 256, np.random.default_rng(0)))
     assert all((labels == found[0]).all() for labels in found)
 
 
@@ -270,22 +270,6 @@ def test_a_coalition_that_is_away_leaves_its_seat_to_the_other():
     method.update(grouped(1))
     assert set(select(method, roster, 2, 2).clients) < {4, 6, 7}
     assert select(method, roster, 2, 3).clients.tolist() == [4, 6, 7]
-
-
-def test_coalitions_are_looked_for_every_so_often():
-    method = build(cluster_every=3)
-    method.roster = make_roster(CLIENTS)
-    found = []
-    for number in range(1, 9):
-        # Round by round another client joins the first group.
-        result = grouped(number)
-        moved = result.updates[min(number, 7)].values
-        moved[:] = result.updates[0].values
-        method.update(result)
-        found.append(tuple(method.state()["labels"]))
-    assert found[0] == found[1] == found[2]
-    assert found[3] == found[4] == found[5]
-    assert len(set(found[0])) == 2
 
 
 def test_rounds_that_bring_nothing_change_nothing():

@@ -166,7 +166,7 @@ def test_exploration_decays(rule, number, exploited):
     """m = 10: 0.9 x 0.98 and 0.9 x 0.95 explore in round 2; 0.9 x 0.98^29 = 0.501 and 0.9 x 0.95^29 = 0.203 in 30."""
     values = np.full(40, NAN)
     values[:20] = 50.0
-    method = tried(build(40, rule=rule, blacklist_rounds=-1), values, [1] * 20 + [0] * 20)
+    method = tried(build(40, rule=rule), values, [1] * 20 + [0] * 20)
     picked = select(method, timed_roster([1.0] * 40), number, 10).clients
     assert (picked < 20).sum() == exploited
 

@@ -44,9 +44,8 @@ def test_adafl_staged_holds_each_stage_for_the_same_number_of_rounds():
     assert staged_share(RoundInfo(3, 3), 2, 0.2, 0.8) == pytest.approx(0.8)
 
 
-def test_decay_loses_a_share_each_round_and_stops_at_its_floor():
-    assert counts("decay", 5, decay_rate=0.5) == [20, 10, 5, 2, 1]
-    assert counts("decay", 5, decay_rate=0.5, decay_last=4) == [20, 10, 5, 4, 4]
+def test_decay_loses_a_share_each_round_and_stops_at_one():
+    assert counts("decay", 6, decay_rate=0.5) == [20, 10, 5, 2, 1, 1]
 
 
 def test_fixed_is_the_cohort():
