@@ -6,7 +6,7 @@ dashes instead of underscores (``local-steps``). If the setting belongs to a met
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any, get_type_hints
 
 from fedsel_app.config.compression import BudgetConfig, CompressionConfig, ResidualConfig
@@ -109,6 +109,4 @@ def read_groups(values: Mapping[str, Value]) -> dict[str, Any]:
     Raises ConfigError for a value of the wrong type or out of range.
     """
     groups: dict[str, Any] = {name: group.from_values(values) for name, group in GROUPS.items()}
-    if groups["data"].data in ("synthetic", "regression") and groups["data"].synthetic_clients == 0:
-        groups["data"] = replace(groups["data"], synthetic_clients=groups["run"].clients)
-    return groups
+    return groups | {"data": groups["data"].for_clients(groups["run"].clients)}

@@ -2,10 +2,10 @@
 
 import math
 import re
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 from fedsel_app.config.plugins import unknown_name
 from fedsel_app.config.settings import ConfigError, ReadBy, Settings, Value, parse_named, require, setting, unless
@@ -48,7 +48,11 @@ READERS = {".npz": "npz", ".csv": "csv", ".parquet": "hf"}
 HUB = "hf:"
 """Prefix of a data set of the Hugging Face Hub."""
 HUB_NAME = re.compile(r"\w[\w.-]*(/\w[\w.-]*)?")
-DATA_ARGUMENTS: dict[str, type] = {
+WITHOUT_ARGUMENTS = ("digits", "npz", "mnist", "fashion-mnist", "cifar10", "cifar100", "tiny-imagenet", "image-folder")
+"""Data sets that take no `data-arguments`."""
+FOR_CLIENTS = ("synthetic", "regression")
+"""Data sets that are generated for a number of clients: their argument `clients` is that of the run."""
+COLUMN_ARGUMENTS: dict[str, type] = {
     "subset": str,
     "train": str,
     "test": str,
@@ -59,7 +63,7 @@ DATA_ARGUMENTS: dict[str, type] = {
     "shuffle": bool,
     "seed": int,
 }
-"""Name in `data-arguments` -> type of its value."""
+"""Name in the `data-arguments` of tables -> type of its value."""
 PUBLISHED_MOMENTS = {
     "mnist": ((0.1307,), (0.3081,)),
     "cifar10": ((0.4914, 0.4822, 0.4465), (0.2023, 0.1994, 0.2010)),
@@ -84,6 +88,12 @@ PARTITIONS = {
     "own": "each client has its own data set, in a deployment",
 }
 """fedsel's own partition -> its meaning."""
+
+
+def with_arguments(keys: Iterable[str]) -> set[str]:
+    """These settings and the arguments of those that take some, which change with them."""
+    keys = set(keys)
+    return keys | {f"{key}-arguments" for key in ("data", "partition") if key in keys}
 
 
 def read_by_data(*names: str) -> ReadBy:
@@ -115,8 +125,9 @@ class DataConfig(Settings, scope="task"):
     )
     data_arguments: str = setting(
         "",
-        'csv, hf, hf:NAME: columns, splits and order, such as label="fine_label", shuffle=false; the names are '
-        + ", ".join(DATA_ARGUMENTS),
+        "arguments of the function that reads or generates the data (synthetic: alpha, beta, clients; regression:"
+        " clusters, intercept, clients; ptb-xl: hz; ecg: examples; package.module:function: its own), such as"
+        f" alpha=0.5, beta=0.5; csv, hf, hf:NAME: {', '.join(COLUMN_ARGUMENTS)}",
         owner="may",
     )
     download: bool = setting(False, "lets torchvision download a data set that is not in data-path", scope="engine")
@@ -134,30 +145,6 @@ class DataConfig(Settings, scope="task"):
         below=1.0,
         read_by=read_by_data("digits", "csv", "hf", HUB, "image-folder", "synthetic", "regression", "ecg"),
     )
-    synthetic_alpha: float = setting(
-        1.0, "synthetic: how much the true models of the clients differ", low=0.0, read_by=read_by_data("synthetic")
-    )
-    synthetic_beta: float = setting(
-        1.0, "synthetic: how much the inputs of the clients differ", low=0.0, read_by=read_by_data("synthetic")
-    )
-    synthetic_clients: int = setting(
-        0,
-        "synthetic, regression: number of clients for which data are generated; 0 takes `clients`",
-        low=0,
-        read_by=read_by_data("synthetic", "regression"),
-    )
-    regression_clusters: int = setting(
-        2, "regression: number of clusters of clients, J; 1 is IID", low=1, read_by=read_by_data("regression")
-    )
-    regression_intercept: bool = setting(
-        False, "regression: appends a 1 to each input", read_by=read_by_data("regression")
-    )
-    ptb_xl_hz: int = setting(
-        100, "ptb-xl: samples per second of the records, 100 or 500", low=100, high=500, read_by=read_by_data("ptb-xl")
-    )
-    ecg_examples: int = setting(
-        2000, "ecg: number of training records that are generated", low=1, read_by=read_by_data("ecg")
-    )
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -173,7 +160,6 @@ class DataConfig(Settings, scope="task"):
             raise ConfigError(
                 f"The 'data' parameter {self.data} does not read {Path(self.data_path).name}: set data={reader}."
             )
-        require(self.ptb_xl_hz in (100, 500), "ptb-xl-hz", "100 or 500", self.ptb_xl_hz)
         if self.data in ("npz", "csv", "hf") and not self.data_path:
             kind = (
                 "the path of a folder that `datasets` saved, or of Parquet" if self.data == "hf" else "the file's path"
@@ -187,16 +173,15 @@ class DataConfig(Settings, scope="task"):
         self._check_arguments()
 
     def _check_arguments(self) -> None:
-        if self.data_arguments and not self.from_datasets and self.data != "csv":
-            raise ConfigError(
-                f"The 'data-arguments' are those of the 'data' csv, hf and hf:NAME. Leave them out with {self.data}."
-            )
-        for name, value in self.arguments.items():
-            if name not in DATA_ARGUMENTS:
-                raise ConfigError(f"The 'data-arguments' have no {name!r}. They may be {', '.join(DATA_ARGUMENTS)}.")
-            if type(value) is not DATA_ARGUMENTS[name]:
+        if self.data_arguments and self.data in WITHOUT_ARGUMENTS:
+            raise ConfigError(f"Leave out the 'data-arguments': the 'data' {self.data} has none.")
+        arguments = self.arguments
+        for name, value in arguments.items() if self.from_datasets or self.data == "csv" else ():
+            if name not in COLUMN_ARGUMENTS:
+                raise ConfigError(f"The 'data-arguments' have no {name!r}. They may be {', '.join(COLUMN_ARGUMENTS)}.")
+            if type(value) is not COLUMN_ARGUMENTS[name]:
                 kind = {str: "text in quotes", bool: "true or false", int: "a whole number"}.get(
-                    DATA_ARGUMENTS[name], 'a list of names, such as ["age", "income"]'
+                    COLUMN_ARGUMENTS[name], 'a list of names, such as ["age", "income"]'
                 )
                 raise ConfigError(f"The argument '{name}' of 'data-arguments' must be {kind}. Got {value!r}.")
 
@@ -212,8 +197,14 @@ class DataConfig(Settings, scope="task"):
 
     @property
     def arguments(self) -> dict[str, Any]:
-        """Name -> value in `data-arguments`, of the types of `DATA_ARGUMENTS`."""
+        """Name -> value in `data-arguments`; of the types of `COLUMN_ARGUMENTS` for a table."""
         return parse_named(self.data_arguments, "data-arguments", 'label="fine_label", shuffle=false')
+
+    def for_clients(self, clients: int) -> Self:
+        """This data set with the number of clients of the run in its arguments, if it is generated for them."""
+        if self.data not in FOR_CLIENTS or "clients" in self.arguments:
+            return self
+        return replace(self, data_arguments=", ".join(filter(None, (self.data_arguments, f"clients={clients}"))))
 
     @property
     def folder(self) -> Path:

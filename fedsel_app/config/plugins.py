@@ -109,15 +109,15 @@ def registered(setting: str, name: str) -> Any:
     raise ConfigError(f"The '{setting}' parameter {name} comes with the package fedsel: install it on this machine.")
 
 
-def call(path: str, setting: str, *arguments: Any) -> Any:
-    """Call the function `path` ("package.module:name").
+def call(path: str, setting: str, *arguments: Any, **named: Any) -> Any:
+    """Call the function `path` ("package.module:name") with these arguments.
 
     Raises ConfigError with the name of the function, if it cannot be imported or raises. Its own ConfigErrors are
     passed on.
     """
     function = load_object(path, setting)
     with user_code(path.partition(":")[0], f"The function '{path}' ('{setting}')"):
-        return function(*arguments)
+        return function(*arguments, **named)
 
 
 @contextmanager

@@ -1,5 +1,6 @@
 """Data sets as plain arrays: bundled, generated, read from files in their published form, or a user's own."""
 
+import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
@@ -83,9 +84,12 @@ def load(config: DataConfig, seed: int) -> Dataset:
     if config.from_datasets:
         return _hugging_face(config, seed)
     if ":" not in config.data:
-        made: Dataset = plugins.registered("data", config.data)(config, seed)
+        loader = plugins.registered("data", config.data)
+        _refuse_arguments(config, loader, config, seed)
+        made: Dataset = loader(config, seed, **config.arguments)
         return made
-    made = plugins.call(config.data, "data", config)
+    _refuse_arguments(config, plugins.load_object(config.data, "data"), config)
+    made = plugins.call(config.data, "data", config, **config.arguments)
     if isinstance(made, Dataset):
         return made
     if isinstance(made, tuple) and len(made) == len(KEYS):
@@ -96,6 +100,16 @@ def load(config: DataConfig, seed: int) -> Dataset:
             f"Got {type(made).__name__}."
         )
     return from_arrays(made, f"The function '{config.data}'")
+
+
+def _refuse_arguments(config: DataConfig, loader: Callable[..., Any], *positional: Any) -> None:
+    """Raise ConfigError if the `loader` of the data set does not take its `data-arguments`."""
+    try:
+        inspect.signature(loader).bind(*positional, **config.arguments)
+    except TypeError as error:
+        raise ConfigError(
+            f"The 'data-arguments' of {config.data} must be arguments of its function: {error}."
+        ) from error
 
 
 def from_arrays(arrays: Mapping[str, Any], source: str, classes: int | None = None) -> Dataset:

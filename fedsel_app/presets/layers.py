@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Mapping
 
 from fedsel_app.config import RunConfig, Value
+from fedsel_app.config.data import with_arguments
 from fedsel_app.config.settings import Entry
 from fedsel_app.presets.preset import PresetConfig, load_preset
 
@@ -31,7 +32,8 @@ def layered(overrides: Mapping[str, Value], entries: Iterable[Entry]) -> dict[st
         return upper
     preset = load_preset(name)
     strategy = settings.get("strategy", preset.settings.get("strategy", RunConfig.strategy))
-    return {**with_variant(preset.of_method(str(strategy)).settings, entries), **upper}
+    lower = preset.of_method(str(strategy)).without(with_arguments(settings))
+    return {**with_variant(lower.settings, entries), **upper}
 
 
 def chosen(run_config: Mapping[str, Value], entries: Iterable[Entry]) -> dict[str, Value]:

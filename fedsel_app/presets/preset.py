@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import NamedTuple, Self
 
 from fedsel_app.config import ConfigError, Settings, Value, setting
+from fedsel_app.config.data import with_arguments
 from fedsel_app.config.plugins import unknown_name
 
 FOLDER = Path(__file__).parent
@@ -72,8 +73,11 @@ class Preset:
     strategies: tuple[str, ...] = ()
 
     def overlaid(self, upper: Self) -> Self:
-        """Preset `upper` on top of this one. Its settings apply to every method, and only it lists their departures."""
-        lower = self.without(upper.settings)
+        """Preset `upper` on top of this one. Its settings apply to every method, and only it lists their departures.
+
+        If it names other data, the arguments of these data are its own too.
+        """
+        lower = self.without(with_arguments(upper.settings))
         return replace(
             upper,
             settings={**lower.settings, **upper.settings},

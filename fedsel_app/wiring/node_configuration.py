@@ -9,7 +9,7 @@ import json
 from collections.abc import Mapping
 
 from fedsel_app.config import DECLARED, ConfigError, PartitionConfig, Value
-from fedsel_app.config.data import HUB, SIZE_FUNCTION, UPSTREAM
+from fedsel_app.config.data import HUB, SIZE_FUNCTION, UPSTREAM, with_arguments
 
 CLIENT_SETTINGS = tuple(key for key, entry in DECLARED.items() if entry.owner)
 """Settings that may differ between clients, in the node configuration of each."""
@@ -38,10 +38,7 @@ def settings_of_owner(node_config: Mapping[str, Value]) -> dict[str, Value]:
         )
     if "data-path" in own:
         own.setdefault("partition", "own")
-    for key in ("data", "partition"):
-        if key in own:
-            own.setdefault(f"{key}-arguments", "")
-    return own
+    return dict.fromkeys(with_arguments(own) - own.keys(), "") | own
 
 
 def refuse_choices(run_config: Mapping[str, Value], node_config: Mapping[str, Value]) -> None:

@@ -7,10 +7,12 @@ on top, the values that the method's own paper prescribes.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Self
 
 from fedsel_app.config import ConfigError, Value
+from fedsel_app.config.data import with_arguments
 from fedsel_app.config.plugins import unknown_name
 from fedsel_app.presets.layers import with_variant
 from fedsel_app.presets.preset import Preset, flatten, read_toml
@@ -32,6 +34,12 @@ class Protocol:
 
     cite: str = ""
     values: Mapping[str, Value] = field(default_factory=dict)
+
+    def overlaid(self, upper: Self) -> Self:
+        """Protocol `upper` on top of this one, and its source if it names one."""
+        replaced = with_arguments(upper.values)
+        lower = {key: value for key, value in self.values.items() if key not in replaced}
+        return replace(self, cite=upper.cite or self.cite, values={**lower, **upper.values})
 
     def value(self, key: str) -> Value:
         """Value of the setting `key` for display; `NOT_STATED` if the protocol leaves it out."""
@@ -55,15 +63,14 @@ def read_protocol(path: Path, name: str) -> Protocol:
     beneath = read_protocol(path, base) if base else Protocol()
     if unknown := values.keys() - known_defaults().keys():
         raise ConfigError(f"The protocol {name} of {path} names {', '.join(sorted(unknown))}, and that is no setting.")
-    return Protocol(cite or beneath.cite, {**beneath.values, **values})
+    return beneath.overlaid(Protocol(cite, values))
 
 
 def protocol_of(preset: Preset) -> Protocol:
     """The protocols of `preset` merged into one, with the citation of the last; an empty protocol if it names none."""
     joined = Protocol()
     for path, name in preset.protocols:
-        upper = read_protocol(path, name)
-        joined = Protocol(upper.cite, {**joined.values, **upper.values})
+        joined = joined.overlaid(read_protocol(path, name))
     return joined
 
 

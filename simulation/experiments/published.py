@@ -30,5 +30,5 @@ def expected_shape(config: DataConfig) -> Expected | None:
     if config.data == "tiny-imagenet" and config.image_size:
         shape = (shape[0], config.image_size, config.image_size)
     if config.data == "ptb-xl":
-        shape = (shape[0], 10 * config.ptb_xl_hz)
+        shape = (shape[0], 10 * config.arguments.get("hz", 100))
     return shape, classes, examples

@@ -23,13 +23,6 @@ class SettingKeywords(TypedDict, total=False):
     download: bool
     image_size: int
     test_fraction: float
-    synthetic_alpha: float
-    synthetic_beta: float
-    synthetic_clients: int
-    regression_clusters: int
-    regression_intercept: bool
-    ptb_xl_hz: int
-    ecg_examples: int
     normalize: bool
     moments: Literal["computed", "mnist", "cifar10", "cifar100", "tiny-imagenet"]
     augment: Literal["none", "flip", "crop-flip"]

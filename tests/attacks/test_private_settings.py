@@ -28,7 +28,6 @@ SAMPLES = {
     "strategy": ["full", "oort", "hetero-select", "tests.attacks.test_privacy:Waits"],
     "model": ["mlp"],
     "data": ["synthetic"],
-    "ptb-xl-hz": [500],
     "moments": ["mnist"],
     "partition": ["iid", "shards", "psi-lda"],
     "alphas": ["0.1,0.1,1,1,1"],

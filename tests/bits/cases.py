@@ -89,7 +89,12 @@ TRAINING: dict[str, Settings] = {
 TASKS: dict[str, Settings] = {
     "regression": {"data": "regression", "model": "linear", "partition": "natural"},
     "synthetic": {"data": "synthetic", "partition": "natural"},
-    "multi-label": {"data": "ecg", "ecg-examples": 100, "compressor": "none", "positive-weights": "client"},
+    "multi-label": {
+        "data": "ecg",
+        "data-arguments": "examples=100",
+        "compressor": "none",
+        "positive-weights": "client",
+    },
 }
 PARTICIPATION: dict[str, Settings] = {
     "fixed": {"participation": "fixed"},

@@ -124,7 +124,7 @@ def generated_once(config: DataConfig, examples: int) -> dataset.Dataset:
 @cache
 def synthetic_once(config: DataConfig) -> dataset.Dataset:
     """The same data for every seed."""
-    return synthetic.load(config, 0)
+    return synthetic.load(config, 0, **config.arguments)
 
 
 def arrays(shape: tuple[int, ...], classes: int, examples: int = 2000) -> dict[str, Any]:

@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fedsel_app.config import DataConfig
+from fedsel_app.config import DataConfig, require
 from fedsel_app.data.dataset import Dataset, from_arrays
 from fedsel_app.seeds import Purpose, stream
 from simulation.laboratory.data_sets.ptb_xl import LABELS, SECONDS
@@ -165,6 +165,7 @@ def _beats(rng: np.random.Generator, holds: dict[str, bool]) -> list[tuple[float
     return beats
 
 
-def load(config: DataConfig, seed: int) -> Dataset:
-    """Generate the records that `config` asks for."""
-    return from_arrays(generate(config.ecg_examples, config.test_fraction, seed), "The data set 'ecg'")
+def load(config: DataConfig, seed: int, *, examples: int = 2000) -> Dataset:
+    """Generate `examples` training records. Raises ConfigError if there is not at least one."""
+    require(type(examples) is int and examples >= 1, "examples", "a whole number of at least 1", examples)
+    return from_arrays(generate(examples, config.test_fraction, seed), "The data set 'ecg'")

@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fedsel_app.config import ConfigError, DataConfig
+from fedsel_app.config import ConfigError, DataConfig, require
 from fedsel_app.data.arrays import absent, refuse_pipes
 from fedsel_app.data.dataset import Dataset, from_arrays
 
@@ -105,6 +105,7 @@ def _record(wfdb: Any, folder: Path, name: str, samples: int) -> NDArray[np.floa
     return ordered
 
 
-def load(config: DataConfig, seed: int) -> Dataset:
-    """Load PTB-XL from the folder of `config`."""
-    return from_arrays(read(config.folder, config.ptb_xl_hz), f"The folder '{config.folder}'")
+def load(config: DataConfig, seed: int, *, hz: int = 100) -> Dataset:
+    """Load PTB-XL with `hz` samples per second from the folder of `config`. Raises ConfigError for another `hz`."""
+    require(hz in FILENAMES, "hz", "100 or 500", hz)
+    return from_arrays(read(config.folder, hz), f"The folder '{config.folder}'")

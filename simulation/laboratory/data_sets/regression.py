@@ -26,7 +26,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fedsel_app.config import DataConfig
+from fedsel_app.config import DataConfig, require
 from fedsel_app.data.dataset import Dataset, from_arrays
 from fedsel_app.seeds import Purpose, stream
 
@@ -85,9 +85,11 @@ def _examples(
     return x.astype(np.float32), (weights * x).sum(axis=1).astype(np.float32)
 
 
-def load(config: DataConfig, seed: int) -> Dataset:
-    """Generate the clients that `config` asks for."""
-    clients, clusters, intercept = config.synthetic_clients, config.regression_clusters, config.regression_intercept
+def load(config: DataConfig, seed: int, *, clients: int, clusters: int = 2, intercept: bool = False) -> Dataset:
+    """Generate the data of `clients` clients. Raises ConfigError for an argument out of range."""
+    for name, value in (("clients", clients), ("clusters", clusters)):
+        require(type(value) is int and value >= 1, name, "a whole number of at least 1", value)
+    require(type(intercept) is bool, "intercept", "true or false", intercept)
     made = from_arrays(generate(clients, clusters, intercept, config.test_fraction, seed), "The data set 'regression'")
     # The inputs are not shifted: after a shift, a linear law through the origin would need an intercept.
     return replace(made, mean=np.zeros_like(made.mean), std=np.ones_like(made.std))

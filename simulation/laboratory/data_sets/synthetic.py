@@ -24,7 +24,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fedsel_app.config import DataConfig
+from fedsel_app.config import DataConfig, require
 from fedsel_app.data.arrays import moments
 from fedsel_app.data.dataset import Dataset, from_arrays
 from fedsel_app.seeds import Purpose, stream
@@ -91,9 +91,11 @@ def _client(
     return x, (x @ weights + bias).argmax(axis=1)
 
 
-def load(config: DataConfig, seed: int) -> Dataset:
-    """Generate the clients that `config` asks for."""
-    clients, alpha, beta = config.synthetic_clients, config.synthetic_alpha, config.synthetic_beta
+def load(config: DataConfig, seed: int, *, clients: int, alpha: float = 1.0, beta: float = 1.0) -> Dataset:
+    """Generate the data of `clients` clients. Raises ConfigError for an argument out of range."""
+    require(type(clients) is int and clients >= 1, "clients", "a whole number of at least 1", clients)
+    for name, value in (("alpha", alpha), ("beta", beta)):
+        require(type(value) in (int, float) and 0 <= value < np.inf, name, "a number of at least 0", value)
     made = from_arrays(generate(clients, alpha, beta, config.test_fraction, seed), "The data set 'synthetic'", CLASSES)
     # One scale for all features, because the data set defines inputs with decreasing variances.
     mean, std = moments(made.x_train[:, None])

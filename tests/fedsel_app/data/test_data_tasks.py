@@ -79,7 +79,7 @@ def test_published_shapes():
     assert expected_shape(DataConfig(data="tiny-imagenet")) == ((3, 64, 64), 200, 100_000)
     assert expected_shape(DataConfig(data="tiny-imagenet", image_size=32)) == ((3, 32, 32), 200, 100_000)
     assert expected_shape(DataConfig(data="ptb-xl")) == ((12, 1000), 6, 19_601)
-    assert expected_shape(DataConfig(data="ptb-xl", ptb_xl_hz=500)) == ((12, 5000), 6, 19_601)
+    assert expected_shape(DataConfig(data="ptb-xl", data_arguments="hz=500")) == ((12, 5000), 6, 19_601)
     femnist = expected_shape(DataConfig(data="femnist"))
     assert femnist is not None
     assert femnist[:2] == ((1, 28, 28), 62)

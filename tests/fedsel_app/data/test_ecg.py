@@ -78,12 +78,12 @@ def test_ptb_xl_at_500_hz(tmp_path):
     pytest.importorskip("wfdb")
     write_ptb_xl(tmp_path)
     signals = write_ptb_xl(tmp_path, hz=500)
-    made = load(DataConfig(data="ptb-xl", data_path=str(tmp_path), ptb_xl_hz=500), 0)
+    made = load(DataConfig(data="ptb-xl", data_path=str(tmp_path), data_arguments="hz=500"), 0)
     assert made.sample_shape == (12, 5000)
     np.testing.assert_allclose(made.x_train, signals[[0, 2, 3]] / 1000, atol=1e-6)
     assert ptb_xl(tmp_path).sample_shape == (12, 1000)
-    with pytest.raises(ConfigError, match=r"'ptb-xl-hz' parameter must be 100 or 500\. Got 250"):
-        DataConfig(data="ptb-xl", ptb_xl_hz=250)
+    with pytest.raises(ConfigError, match=r"'hz' parameter must be 100 or 500\. Got 250"):
+        load(DataConfig(data="ptb-xl", data_path=str(tmp_path), data_arguments="hz=250"), 0)
 
 
 def test_ptb_xl_absent_or_damaged(tmp_path, monkeypatch):
@@ -171,7 +171,7 @@ def test_a_record_depends_only_on_the_seed_and_its_position():
     few, many = ecg.generate(3, 0.2, seed=5), ecg.generate(8, 0.2, seed=5)
     assert np.array_equal(few["x_train"], many["x_train"][:3])
     assert not np.array_equal(few["x_train"], ecg.generate(3, 0.2, seed=6)["x_train"])
-    made = load(DataConfig(data="ecg", ecg_examples=10), 5)
+    made = load(DataConfig(data="ecg", data_arguments="examples=10"), 5)
     assert (made.task, made.classes, made.sample_shape) == ("multi-label", 6, (12, 1000))
     assert (len(made.x_train), len(made.x_test)) == (10, 2)
 

@@ -139,7 +139,7 @@ def test_settings_of_data_sets_are_checked_when_they_are_built():
         ({"data": "hf"}, "needs the path of a folder that `datasets` saved"),
         ({"data": "hf:../secret"}, "'data' hf and its path in 'data-path'"),
         ({"data": "hf:a/b/c"}, "as hf:NAME or hf:OWNER/NAME"),
-        ({"data": "digits", "data_arguments": "seed=1"}, "Leave them out with digits"),
+        ({"data": "digits", "data_arguments": "seed=1"}, "Leave out the 'data-arguments': the 'data' digits has none"),
         ({"data": "hf:a", "data_arguments": "column=1"}, "have no 'column'. They may be subset, train"),
         ({"data": "hf:a", "data_arguments": 'input="x"'}, r"'input' of 'data-arguments' must be a list of names"),
         ({"data": "hf:a", "data_arguments": "seed=true"}, "'seed' .* must be a whole number"),

@@ -49,10 +49,10 @@ def test_a_clients_data_do_not_depend_on_the_number_of_clients():
 
 
 def test_the_data_set_is_not_normalised_and_natural_gives_each_client_its_own_data():
-    made = load(DataConfig(data="regression", synthetic_clients=4), 1)
+    made = load(DataConfig(data="regression", data_arguments="clients=4"), 1)
     assert (made.task, made.classes, made.sample_shape) == ("regression", 1, (1,))
     assert (made.mean.tolist(), made.std.tolist()) == ([0.0], [1.0])
     parts = split(PartitionConfig(partition="natural"), made.y_train, 4, 1, made.owners)
     assert [part.tolist() for part in parts] == [list(range(start, start + 100)) for start in (0, 100, 200, 300)]
     config = resolve({"data": "regression", "partition": "natural", "clients": 9})
-    assert config.data.synthetic_clients == 9
+    assert config.data.arguments == {"clients": 9}

@@ -78,10 +78,12 @@ def test_a_clients_data_do_not_depend_on_how_many_clients_there_are(many):
 
 
 def test_it_is_generated_for_the_runs_clients_by_default():
-    assert resolve({"data": "synthetic", "clients": 7}).data.synthetic_clients == 7
-    assert resolve({"data": "synthetic", "clients": 7, "synthetic-clients": 9}).data.synthetic_clients == 9
-    assert resolve({"clients": 7}).data.synthetic_clients == 0
-    config = resolve({"data": "synthetic", "clients": 7})
+    given = {"data": "synthetic", "clients": 7}
+    assert resolve(given).data.arguments == {"clients": 7}
+    assert resolve(given | {"data-arguments": "alpha=0.5"}).data.arguments == {"alpha": 0.5, "clients": 7}
+    assert resolve(given | {"data-arguments": "clients=9"}).data.arguments == {"clients": 9}
+    assert resolve({"clients": 7}).data.arguments == {}
+    config = resolve(given)
     assert resolve(config.values()) == config
 
 

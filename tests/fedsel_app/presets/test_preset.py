@@ -1,6 +1,7 @@
 """Presets: they resolve, each small version is its preset at a smaller scale, and the values are in the papers."""
 
 import re
+import shlex
 import tomllib
 from pathlib import Path
 
@@ -10,7 +11,7 @@ from fedsel_app.config import ConfigError
 from fedsel_app.presets.preset import FOLDER, PROTOCOL_FILE, load_preset, preset_files
 from fedsel_app.wiring.configuration import known_defaults, resolve
 from fedsel_app.wiring.idle_settings import refuse_idle
-from simulation.command_line.arguments import parse_setting
+from simulation.command_line.arguments import parse_grid, parse_setting
 from tests.support.in_process import run_config
 from tests.support.sources import ROOT
 
@@ -19,9 +20,10 @@ BIG = [name.removesuffix("-small") for name in SMALL]
 AT_HAND = {"digits", "synthetic", "regression", "ecg"}
 SAVING = {"isp-table-2-small", "isp-table-3-small", "isp-table-6-small", "isp-ablations-small"}
 """Small versions with the paper's number of clients, because a search needs them. Their data must be downloaded."""
+OPTIONS = ("--set", "--grid")
 SCALE = {
     *("data", "model", "augment", "clients", "cohort", "rounds", "target", "local-epochs", "batch-size", "lr"),
-    *("moments", "client-examples", "min-examples", "missing-classes", "ecg-examples", "calibration-batches"),
+    *("moments", "client-examples", "min-examples", "missing-classes", "data-arguments", "calibration-batches"),
     "probe-batches",
     *("isp-interval", "isp-draws", "isp-step", "isp-warmup-rounds", "isp-warmup-epochs"),
     *("isp-loss", "surrogate-examples"),
@@ -84,7 +86,7 @@ PRINTED = {
     "isp-table-3": "data=tiny-imagenet model=swin-t alpha=0.5 optimizer=adamw lr=0.001 weight-decay=0.01 "
     "batch-size=256 clients=100",
     "isp-table-4": "model=resnet1d18 alpha=5.0 clients=2000 cohort=400 isp-interval=20 isp-draws=20 isp-step=20 "
-    "ptb-xl-hz=500 positive-weights=client "
+    "data-arguments=hz=500 positive-weights=client "
     "isp-momentum=0.5 optimizer=adam lr=0.003 batch-size=128",
     # "TOPK and RANDK with K equal to 5% and 15%" (Sec. 4.4); alpha = 1000 (Table 1)
     "isp-table-6": "alpha=1000.0 compressor=top-k kept-fraction=0.05",
@@ -102,11 +104,11 @@ PRINTED = {
     # "SGD optimizer with a learning rate of 0.01, local epochs of 5, and a mini-batch size of 32" (Setup)
     "terraform-femnist": "model=cnn4 partition=natural optimizer=sgd lr=0.01 local-epochs=5 batch-size=32",
     # K=100, T=100, P=10, S=10 local SGD steps (Sec. 4.1); batch size 100, 0.01 (App. B.1)
-    "fedcvr-bolt-table-1": "data=regression model=linear regression-clusters=2 clients=100 cohort=10 rounds=100 "
-    "local-steps=10 batch-size=100 lr=0.01",
+    "fedcvr-bolt-table-1": "data=regression model=linear data-arguments=clusters=2 clients=100 "
+    "cohort=10 rounds=100 local-steps=10 batch-size=100 lr=0.01",
     # S=10 local epochs, alpha_1=0.8, alpha_2=1, alpha_3=0, beta=1 (App. B.1), 30 rounds of uniform selection (App. B.2)
-    "fedcvr-bolt-table-2-synthetic": "data=synthetic synthetic-alpha=1.0 synthetic-beta=1.0 rounds=100 "
-    "local-epochs=10 active-fl.excluded=0.8 active-fl.sharpness=1.0 active-fl.uniform=0.0 "
+    "fedcvr-bolt-table-2-synthetic": "data=synthetic 'data-arguments=alpha=1.0, beta=1.0' "
+    "rounds=100 local-epochs=10 active-fl.excluded=0.8 active-fl.sharpness=1.0 active-fl.uniform=0.0 "
     "active-fl.valuation=current power-of-choice.loss=test power-of-choice.candidates=0 "
     "fedcvr-bolt.inverse-temperature=1.0 fedcvr-bolt.warmup-rounds=30",
     "fedcvr-bolt-table-2-mnist": "data=mnist model=mlp partition=dirichlet alpha=0.1 rounds=200 "
@@ -162,9 +164,9 @@ def test_a_small_version_differs_in_scale_alone(name):
 def test_the_commands_of_a_preset_can_be_run(name):
     for line in commands(name):
         assert set(re.findall(r"--preset (\S+)", line)) <= {name}, line
-        fixed = dict(parse_setting(pair) for pair in re.findall(r"--set (\S+)", line))
-        grids = [grid.split("=") for grid in re.findall(r"--grid (\S+)", line)]
-        points = [parse_setting(f"{key}={value}") for key, values in grids for value in values.split(",")]
+        fixed, grids = ([word.strip("'") for word in re.findall(rf"{option} ('.*?'|\S+)", line)] for option in OPTIONS)
+        fixed = dict(map(parse_setting, fixed))
+        points = [(key, value) for key, values in map(parse_grid, grids) for value in values]
         runs = [
             resolve({"preset": name} | ({"strategy": strategy} if strategy else {}) | fixed | dict([point])).values()
             for strategy in ",".join(re.findall(r"--strategies (\S+)", line)).split(",")
@@ -175,7 +177,7 @@ def test_the_commands_of_a_preset_can_be_run(name):
 
 @pytest.mark.parametrize("name", PRINTED)
 def test_values_are_those_of_the_papers(name):
-    expected = dict(parse_setting(pair) for pair in PRINTED[name].split())
+    expected = dict(parse_setting(pair) for pair in shlex.split(PRINTED[name]))
     assert {key: full(name)[key] for key in expected} == expected
 
 
@@ -196,6 +198,16 @@ def test_a_preset_starts_from_its_base(tmp_path):
     expected = load_preset("paper").settings | {"rounds": 3, "lr": 0.25}
     assert load_preset(str(tmp_path / "second.toml")).settings == expected
     assert resolve({"preset": str(tmp_path / "second.toml"), "rounds": 9}).run.rounds == 9
+
+
+def test_other_data_do_not_inherit_the_arguments_of_the_data_of_the_base(tmp_path):
+    (tmp_path / "base.toml").write_text('data = "synthetic"\ndata-arguments = "alpha=0.5"\npartition = "iid"\n')
+    (tmp_path / "other.toml").write_text('base = "base.toml"\ndata = "digits"\n')
+    (tmp_path / "same.toml").write_text('base = "base.toml"\nclients = 7\n')
+    resolved = {name: resolve({"preset": str(tmp_path / f"{name}.toml")}).data for name in ("base", "other", "same")}
+    found = {name: data.data_arguments for name, data in resolved.items()}
+    assert found == {"base": "alpha=0.5, clients=20", "other": "", "same": "alpha=0.5, clients=7"}
+    assert resolve({"preset": str(tmp_path / "same.toml"), "data": "ecg"}).data.data_arguments == ""
 
 
 def test_bases_that_lead_nowhere_are_refused(tmp_path):

@@ -8,7 +8,7 @@ from typing import ClassVar
 import numpy as np
 import pytest
 
-from fedsel_app.config import ConfigError, Settings, setting
+from fedsel_app.config import ConfigError, DataConfig, Settings, setting
 from fedsel_app.presets.preset import flatten, load_preset, preset_files
 from fedsel_app.wiring.configuration import (
     known_defaults,
@@ -82,7 +82,10 @@ def test_every_preset_resolves_and_says_only_what_is_known(name):
     preset = load_preset(name).settings
     assert preset
     assert preset.keys() <= known_defaults().keys()
-    assert {key: (preset | values)[key] for key in preset} == preset
+    generated = DataConfig.from_values(preset).for_clients(values["clients"])
+    assert {key: (preset | values)[key] for key in preset} == preset | {
+        key: value for key, value in generated.values().items() if key in preset
+    }
 
 
 def switches():

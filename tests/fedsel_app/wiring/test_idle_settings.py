@@ -35,8 +35,8 @@ REFUSED = [
         "With error-feedback=false, 'residual-decay-static' has no effect: leave it out, or set error-feedback=true.",
     ),
     (
-        {"data": "hf:mnist", "synthetic-alpha": 0.5},
-        "With data=hf:mnist, 'synthetic-alpha' has no effect: leave it out, or set another data.",
+        {"data": "mnist", "test-fraction": 0.5},
+        "With data=mnist, 'test-fraction' has no effect: leave it out, or set another data.",
     ),
     (
         {"strategy": "delta", "delta.rule": "fedis", "delta.variance-weight": 0.5},
@@ -63,7 +63,7 @@ def test_what_cannot_have_an_effect_is_refused(given, sentence):
         {"preset": "isp-ablations-small", "isp-loss": "clients", "isp-jury": "subset"},
         {"compressor": "none", "value-bits": 8, "error-feedback": False},
         {"data": "hf:mnist", "image-size": 8},
-        {"data": "mine:load", "synthetic-alpha": 0.5},
+        {"data": "mine:load", "test-fraction": 0.5},
         {"partition": "psi-lda", "partition-form": "code", "client-examples": 20},
     ],
 )
