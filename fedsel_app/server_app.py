@@ -14,7 +14,6 @@ from fedsel_app.wiring.reply_event import reply_event
 from fedsel_app.wiring.server import run_with
 from fedsel_app.wiring.validation import validate_simulation
 from strategies.round.flower_grid import FlowerGrid
-from strategies.round.simulated_grid import SimulatedGrid
 
 app = ServerApp()
 
@@ -63,6 +62,8 @@ def federation_of(grid: Grid, config: AppConfig) -> FlowerGrid:
     arrived = reply_event(grid)
     if arrived is None:
         return FlowerGrid(grid, ReplyTimeout(config.replies.reply_timeout_s))
+    from strategies.round.simulated_grid import SimulatedGrid
+
     validate_simulation(config.execution, config.enrolment)
     measured = config.network.links == "measured"
     return SimulatedGrid(grid, config.run.clients, pools_training=not measured, arrived=arrived)

@@ -26,13 +26,13 @@ class Upload(NamedTuple):
 
 def trained(folder, rounds=8, **settings):
     """The rows of a run under the preset, and what the clients uploaded in each of its rounds."""
-    uploads: dict[int, list[Upload]] = {}
+    sent: dict[int, list[tuple[int, np.ndarray]]] = {}
 
     def listen(client, ins, reply):
         payload = np.load(io.BytesIO(reply.parameters.tensors[0]), allow_pickle=False).tobytes()
         size = np.load(io.BytesIO(ins.parameters.tensors[0]), allow_pickle=False).size
         update = decode(payload, size=size).update.values.astype(np.float64)
-        uploads.setdefault(round_of(ins), []).append(Upload(client, update, reply.num_examples))
+        sent.setdefault(round_of(ins), []).append((client, update))
         return reply
 
     small = {
@@ -44,7 +44,11 @@ def trained(folder, rounds=8, **settings):
         "batch_size": 32,
     }
     names = {"terraform.min-clients": ETA, "terraform.iterations": ITERATIONS, "terraform.count": "iterations"}
-    _, rows = run_in_process(folder, listen, preset="terraform-digits", device="cpu", **small, **(names | settings))
+    strategy, rows = run_in_process(
+        folder, listen, preset="terraform-digits", device="cpu", **small, **(names | settings)
+    )
+    examples = strategy.roster.examples.tolist()
+    uploads = {number: [Upload(*one, examples[one[0]]) for one in cohort] for number, cohort in sent.items()}
     return rows, uploads
 
 
