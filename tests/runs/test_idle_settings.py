@@ -9,6 +9,7 @@ from simulation.engines import inline_engine
 from strategies import STRATEGIES
 from tests.bits.cases import BASE, MLP
 from tests.bits.table import folder_bits, reproducible
+from tests.support.rounds import rounds
 
 ENTRIES = {entry.key: entry for group in GROUPS.values() for entry in group.entries()} | {
     entry.key: entry for name, method in STRATEGIES.items() for entry in method.Config.entries(f"{name}.")
@@ -69,5 +70,6 @@ def test_a_setting_that_is_refused_changes_nothing(key, owner, tmp_path):
         with pytest.raises(ConfigError, match=f"'{key}' has no effect"):
             refuse_idle([key], [config.values()])
         with reproducible():
-            found.append(folder_bits(inline_engine.simulate(config, lambda row: None, verbose=True)))
+            folder = inline_engine.simulate(config, lambda row: None, verbose=True)
+        found.append((folder_bits(folder), rounds(folder)))
     assert found[0] == found[1], values
