@@ -139,8 +139,8 @@ def run_once(settings: dict[str, Any]) -> Run:
         process.start()
         sender.close()
         while process.is_alive() or receiver.poll():
-            for pid in _descendants(process.pid):
-                peaks[pid] = max(peaks.get(pid, 0), _peak_kib(pid))
+            for pid in descendants(process.pid):
+                peaks[pid] = max(peaks.get(pid, 0), peak_kib(pid))
             if not receiver.poll(POLL_S):
                 continue
             try:
@@ -172,7 +172,7 @@ def _simulate(settings: dict[str, Any], sender: Connection) -> None:
         raise SystemExit(1) from error
 
 
-def _descendants(parent: int | None) -> Iterable[int]:
+def descendants(parent: int | None) -> Iterable[int]:
     """Ids of the process `parent` and of all that it and its children have started."""
     children: dict[int, list[int]] = {}
     for folder in PROC.iterdir():
@@ -189,7 +189,7 @@ def _descendants(parent: int | None) -> Iterable[int]:
     return found
 
 
-def _peak_kib(pid: int) -> int:
+def peak_kib(pid: int) -> int:
     """Most memory in KiB that the process had resident so far; 0 where it has ended."""
     try:
         lines = (PROC / str(pid) / "status").read_text().splitlines()

@@ -3,6 +3,7 @@
 import argparse
 import io
 from dataclasses import replace
+from importlib.util import find_spec
 
 import numpy as np
 import pytest
@@ -26,6 +27,7 @@ from tests.bench.peers import (
     run_without_chance,
 )
 
+INSTALLED = [FEDSEL, FLOWER] + ([PFL] if find_spec("pfl") else [])
 LENET = PEER_TASKS["100-of-100"].model
 TINY = PeerTask("tiny", "this test", LENET, LENET, clients=6, cohort=3, epochs=2, batch=5, lr=0.02)
 
@@ -129,7 +131,7 @@ def test_models_that_differ_by_more_than_rounding_are_refused():
 
 
 def test_an_absent_peer_is_left_out_with_a_sentence(monkeypatch):
-    monkeypatch.setattr(peers, "_is_installed", lambda package: False)
+    monkeypatch.setitem(peers.PACKAGES, PFL, "a_package_that_is_absent")
     monkeypatch.setattr(peers, "compare_models", lambda contenders, task, data: 1e-6)
     monkeypatch.setattr(peers, "measure", lambda contender, run: measured(contender, run.workers, 1.0))
     output = io.StringIO()
@@ -153,8 +155,7 @@ def test_a_contender_that_fails_ends_the_others_and_says_why(tmp_path):
 @pytest.mark.parametrize("workers", [1, 2])
 def test_every_contender_that_is_installed_does_the_same_work(tmp_path, workers):
     run = PeerRun(TINY, images(tmp_path), rounds=3, threads=1, workers=workers)
-    contenders = [FEDSEL, FLOWER] + ([PFL] if peers._is_installed("pfl") else [])
-    times = [measure(contender, run) for contender in contenders]
+    times = [measure(contender, run) for contender in INSTALLED]
     refuse_unequal(times)
     # 3 clients of 10 examples, twice
     assert {one.examples for one in times} == {60}
@@ -163,6 +164,5 @@ def test_every_contender_that_is_installed_does_the_same_work(tmp_path, workers)
 
 @pytest.mark.slow
 def test_contenders_end_with_the_same_model_where_nothing_is_drawn(tmp_path):
-    contenders = [FEDSEL, FLOWER] + ([PFL] if peers._is_installed("pfl") else [])
     data = PeerRun(TINY, images(tmp_path), rounds=1, threads=1, workers=1).data
-    assert compare_models(contenders, TINY, data) < 1e-4
+    assert compare_models(INSTALLED, TINY, data) < 1e-4
