@@ -12,6 +12,8 @@ from fedsel_app.config import ConfigError
 
 BF16_FLAGS = frozenset({"amx_bf16", "avx512_bf16", "bf16"})
 """Flags of processors that multiply bf16: two of x86 and one of Arm."""
+CPUINFO = Path("/proc/cpuinfo")
+"""File in which Linux lists the flags of its processors."""
 
 GLIBC_THRESHOLDS = {-1: 2**30, -3: 2**25}
 """Options of glibc's mallopt. M_TRIM_THRESHOLD: number of freed bytes that the process keeps. M_MMAP_THRESHOLD, here at
@@ -53,15 +55,15 @@ def require_precision(precision: str, device: torch.device) -> None:
 def has_bf16(device: torch.device) -> bool:
     """True if a device has units that multiply bf16. For a processor, Linux must list its flags."""
     if device.type == "cpu":
-        return not BF16_FLAGS.isdisjoint(_processor_flags(Path("/proc/cpuinfo")))
+        return not BF16_FLAGS.isdisjoint(_processor_flags())
     return device.type == "cuda" and torch.cuda.is_bf16_supported(including_emulation=False)
 
 
-def _processor_flags(cpuinfo: Path) -> frozenset[str]:
+def _processor_flags() -> frozenset[str]:
     """Flags of the processor as Linux lists them; none if there is no such list."""
-    if not cpuinfo.is_file():
+    if not CPUINFO.is_file():
         return frozenset()
-    lines = (line.partition(":") for line in cpuinfo.read_text(encoding="utf-8").splitlines())
+    lines = (line.partition(":") for line in CPUINFO.read_text(encoding="utf-8").splitlines())
     flags = (set(value.split()) for key, _, value in lines if key.strip() in ("flags", "Features"))
     return frozenset().union(*flags)
 

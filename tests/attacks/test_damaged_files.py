@@ -183,7 +183,7 @@ def sound(tmp_path_factory):
 def place(sound, tmp_path, monkeypatch):
     """A copy of the sound folders, which is the working directory."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(Deployment, "_start", pytest.fail)
+    monkeypatch.setattr(Deployment, "__enter__", pytest.fail)
     shutil.copytree(sound, tmp_path, dirs_exist_ok=True)
     return tmp_path
 

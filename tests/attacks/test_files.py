@@ -23,6 +23,7 @@ from simulation.federation.folders import provision
 from simulation.guard.superlink import in_memory_factories
 from simulation.report import page
 from simulation.report.page import write_report
+from simulation.starter import Starter
 from tests.support.in_process import run_in_process
 from tests.support.report_runs import write_plan, write_run
 from tests.support.users_files import checkout, tree, written
@@ -224,10 +225,10 @@ def test_fall_20_a_deployment_keeps_no_key_of_the_authority(tmp_path, monkeypatc
     class Made(Exception):
         pass
 
-    def spawn(self, name, module, arguments):
+    def start(self, *command):
         raise Made
 
-    monkeypatch.setattr(Deployment, "_spawn", spawn)
+    monkeypatch.setattr(Starter, "start", start)
     nodes = ["partition-id=0 num-partitions=1"]
     with pytest.raises(Made), Deployment(tmp_path / "processes", nodes):
         pass

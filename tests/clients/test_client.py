@@ -57,8 +57,10 @@ def test_the_steps_of_epochs_are_those_that_it_takes(context):
 # Training
 
 
-def test_bf16_is_a_bit_class_of_its_own_with_the_same_bits_from_the_same_seed(context, monkeypatch):
-    monkeypatch.setattr(device, "_processor_flags", lambda cpuinfo: device.BF16_FLAGS)
+def test_bf16_is_a_bit_class_of_its_own_with_the_same_bits_from_the_same_seed(context, monkeypatch, tmp_path_factory):
+    cpuinfo = tmp_path_factory.mktemp("processor") / "cpuinfo"
+    cpuinfo.write_text("flags\t\t: amx_bf16\n")
+    monkeypatch.setattr(device, "CPUINFO", cpuinfo)
     half = changed(context, execution={"precision": "bf16"})
     (full, _, _), (first, _, _), (again, _, _) = train(context, kept=1.0), train(half, kept=1.0), train(half, kept=1.0)
     assert np.array_equal(first.values, again.values)
@@ -66,8 +68,8 @@ def test_bf16_is_a_bit_class_of_its_own_with_the_same_bits_from_the_same_seed(co
     assert np.linalg.norm(first.values - full.values) < 0.02 * np.linalg.norm(full.values)
 
 
-def test_bf16_is_refused_where_the_processor_of_the_client_has_no_units_for_it(context, monkeypatch):
-    monkeypatch.setattr(device, "_processor_flags", lambda cpuinfo: frozenset())
+def test_bf16_is_refused_where_the_processor_of_the_client_has_no_units_for_it(context, monkeypatch, tmp_path):
+    monkeypatch.setattr(device, "CPUINFO", tmp_path / "absent")
     with pytest.raises(ConfigError, match=r"'precision' parameter bf16.*none of the flags amx_bf16, avx512_bf16, bf16"):
         train(changed(context, execution={"precision": "bf16"}))
 

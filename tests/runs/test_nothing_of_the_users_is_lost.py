@@ -20,6 +20,7 @@ from simulation.deployment.flower_cli import DeploymentError, SubmittedRun
 from simulation.deployment.local_deployment import Deployment
 from simulation.engines.ray_engine import simulate
 from simulation.report.page import write_report
+from simulation.starter import Starter
 from tests.support.in_process import run_config, run_in_process
 from tests.support.pictures import draw_blank_pictures
 from tests.support.users_files import checkout, tree, written
@@ -75,10 +76,10 @@ def test_a_run_that_fails_leaves_the_folder_as_it_was(tmp_path, engine, fill):
 
 @pytest.mark.parametrize("fill", FOLDERS)
 def test_a_deployment_that_fails_removes_nothing(tmp_path, monkeypatch, fill):
-    def start(self):
+    def start(self, *command):
         raise RuntimeError("no SuperLink")
 
-    monkeypatch.setattr(Deployment, "_start", start)
+    monkeypatch.setattr(Starter, "start", start)
     folder = tmp_path / "out"
     fill(folder)
     before = tree(folder)
@@ -121,11 +122,11 @@ def test_a_submitted_run_that_fails_removes_nothing(tmp_path, monkeypatch, fill)
 
 @pytest.mark.parametrize("command", [["run", "--engine", "inline"], ["deploy", "--insecure"], ["submit", "local"]])
 def test_a_resumed_run_leaves_what_lies_beside_its_own_files(tmp_path, monkeypatch, command):
-    def start(self):
+    def start(self, *command):
         raise DeploymentError("no SuperLink")
 
     monkeypatch.setattr(deployed_run, "submit_to_flower", submitted)
-    monkeypatch.setattr(Deployment, "_start", start)
+    monkeypatch.setattr(Starter, "start", start)
     folder = tmp_path / "run"
     run_in_process(folder, rounds=2, clients=2, cohort=1, local_steps=1)
     (folder / "summary.json").unlink()

@@ -27,27 +27,39 @@ def test_a_device_that_is_not_there_is_refused(monkeypatch, name):
         choose_device(name)
 
 
-@pytest.mark.parametrize("flags", ["fpu avx512f avx512_bf16", "amx_bf16 amx_tile", "fp asimd bf16"])
-def test_a_processor_with_units_for_bf16_may_use_them(monkeypatch, flags):
-    monkeypatch.setattr(device, "_processor_flags", lambda cpuinfo: frozenset(flags.split()))
+def processor_of(monkeypatch, file, text):
+    """Let this process run on the processor that Linux describes by `text`."""
+    file.write_text(text)
+    monkeypatch.setattr(device, "CPUINFO", file)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "flags\t\t: fpu avx512f avx512_bf16\n",
+        "flags\t\t: amx_bf16 amx_tile\n",
+        "processor\t: 0\nflags\t\t: fpu avx512_bf16\n\nprocessor\t: 1\nflags\t\t: fpu\n",
+        "processor\t: 0\nFeatures\t: fp asimd bf16\nCPU part\t: 0xd40\n",
+    ],
+)
+def test_a_processor_with_units_for_bf16_may_use_them(monkeypatch, tmp_path, text):
+    processor_of(monkeypatch, tmp_path / "cpuinfo", text)
     require_precision("bf16", torch.device("cpu"))
 
 
 @pytest.mark.parametrize("kind", ["cpu", "cuda", "mps"])
-def test_bf16_without_units_is_refused_and_fp32_never(monkeypatch, kind):
-    monkeypatch.setattr(device, "_processor_flags", lambda cpuinfo: frozenset({"fpu", "avx512f", "avx512_fp16"}))
+def test_bf16_without_units_is_refused_and_fp32_never(monkeypatch, tmp_path, kind):
+    processor_of(monkeypatch, tmp_path / "cpuinfo", "model name\t: bf16\nflags\t\t: fpu avx512f avx512_fp16\n")
     monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda including_emulation: including_emulation)
     require_precision("fp32", torch.device(kind))
     with pytest.raises(ConfigError, match=r"'precision' parameter bf16 would be slower.*Set fp32\."):
         require_precision("bf16", torch.device(kind))
 
 
-def test_flags_are_read_as_linux_lists_them(tmp_path):
-    (tmp_path / "x86").write_text("processor\t: 0\nflags\t\t: fpu avx512_bf16\n\nprocessor\t: 1\nflags\t\t: fpu\n")
-    (tmp_path / "arm").write_text("processor\t: 0\nFeatures\t: fp bf16\nCPU part\t: 0xd40\n")
-    assert device._processor_flags(tmp_path / "x86") == {"fpu", "avx512_bf16"}
-    assert device._processor_flags(tmp_path / "arm") == {"fp", "bf16"}
-    assert device._processor_flags(tmp_path / "absent") == frozenset()
+def test_bf16_is_refused_where_the_system_does_not_list_the_processors_flags(monkeypatch, tmp_path):
+    monkeypatch.setattr(device, "CPUINFO", tmp_path / "absent")
+    with pytest.raises(ConfigError, match="bf16 would be slower"):
+        require_precision("bf16", torch.device("cpu"))
 
 
 def test_the_global_generator_is_seeded_and_restored():
