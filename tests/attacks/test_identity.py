@@ -48,17 +48,14 @@ def run_with(late, at=2, *, leaving=None, **settings):
     strategy = RandomSelection(context_of(rounds=ROUNDS, **settings))
     honest = trio()
     manager = manager_of(honest)
-    configure = strategy.configure_fit
 
-    def joining(server_round, parameters, client_manager):
-        if server_round == at:
-            client_manager.register(late)
-        if leaving is not None and server_round == leaving:
-            client_manager.unregister(honest[0])
-        return configure(server_round, parameters, client_manager)
+    def join_and_leave(number):
+        if number == at:
+            manager.register(late)
+        if number == leaving:
+            manager.unregister(honest[0])
 
-    strategy.configure_fit = joining
-    rows, _ = run_rounds(strategy, manager, ROUNDS)
+    rows, _ = run_rounds(strategy, manager, ROUNDS, join_and_leave)
     return strategy, rows, honest
 
 

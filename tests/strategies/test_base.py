@@ -1,4 +1,4 @@
-"""The round by hand: Flower's own server loop over stub clients."""
+"""The round by hand: `run_round` over stub clients, and Flower's legacy server where it has a door of its own."""
 
 import json
 import re
@@ -30,14 +30,15 @@ from tests.support.proxies import (
     update_of,
     update_reply,
 )
-from tests.support.rounds import bits, run_round, run_rounds, without_wall
+from tests.support.rounds import bits, run_by_flower, run_round, run_rounds, without_wall
 
 SIGMA, RHO = Report.GRADIENT_DEVIATION, Report.EFFECTIVE_STEPS
 
 
-def test_a_round_by_hand():
+@pytest.mark.parametrize("run", [run_rounds, run_by_flower])
+def test_a_round_by_hand(run):
     strategy = RandomSelection(context_of())
-    [row], [parameters] = run_round(strategy, trio())
+    [row], [parameters] = run(strategy, manager_of(trio()), 1)
     # By examples: 10, 20 and 30 of 60 of the updates 1, 2 and 3.
     np.testing.assert_allclose(parameters, [1 / 6, 4 / 6, 9 / 6, 0.0], rtol=1e-6)
     assert row["weights"] == pytest.approx([1 / 6, 1 / 3, 1 / 2])
@@ -66,9 +67,10 @@ def test_a_round_by_hand():
     assert strategy.context.recorder.finished == 1
 
 
-def test_momentum_over_two_rounds_and_the_rosters_books():
+@pytest.mark.parametrize("run", [run_rounds, run_by_flower])
+def test_momentum_over_two_rounds_and_the_rosters_books(run):
     strategy = RandomSelection(context_of(rounds=2))
-    _, [parameters] = run_rounds(strategy, manager_of(trio()), 2)
+    _, [parameters] = run(strategy, manager_of(trio()), 2)
     # M_1 = u, M_2 = 1.5 u: u + 1.5 u.
     np.testing.assert_allclose(parameters, 2.5 * np.array([1 / 6, 4 / 6, 9 / 6, 0.0]), rtol=1e-6)
     np.testing.assert_array_equal(strategy.context.recorder.parameters, parameters)
@@ -236,7 +238,7 @@ def test_the_method_absorbs_the_round_as_it_was():
 def test_clients_test_the_model_within_the_round_under_flowers_server_too():
     strategy = RandomSelection(context_of(client_eval=True))
     proxies = trio(accuracy=0.5)
-    rows, _ = run_rounds(strategy, manager_of(proxies), 1)
+    rows, _ = run_by_flower(strategy, manager_of(proxies), 1)
     again = [(proxy, EvaluateRes(OK, 0.25, 10, {"accuracy": 1.0})) for proxy in proxies] * 2
     with logged() as log:
         assert strategy.aggregate_evaluate(1, again, []) == (None, {})
@@ -248,7 +250,7 @@ def test_clients_test_the_model_within_the_round_under_flowers_server_too():
 
 def test_a_client_that_replies_twice_is_named_with_the_round_and_its_first_reply_counts():
     strategy, manager = RandomSelection(context_of(rounds=2)), manager_of(trio())
-    run_rounds(strategy, manager, 1)
+    run_by_flower(strategy, manager, 1)
     instructed = strategy.configure_fit(2, None, manager)
     results = [(proxy, proxy.fit(ins, None, None)) for proxy, ins in instructed]
     twice = (instructed[1][0], results[2][1])

@@ -92,18 +92,15 @@ def test_the_run_goes_on_when_all_clients_are_gone_and_when_one_is_back(client_e
     strategy = RandomSelection(context_of(rounds=3, client_eval=client_eval))
     proxies = trio(accuracy=0.5)
     manager = manager_of(proxies)
-    configure = strategy.configure_fit
 
-    def leaving(server_round, parameters, client_manager):
-        if server_round == 2:
+    def leave_and_return(number):
+        if number == 2:
             for proxy in proxies:
-                client_manager.unregister(proxy)
-        if server_round == 3:
-            client_manager.register(StubProxy(1, sends_its_update, cid="back", accuracy=0.5))
-        return configure(server_round, parameters, client_manager)
+                manager.unregister(proxy)
+        if number == 3:
+            manager.register(StubProxy(1, sends_its_update, cid="back", accuracy=0.5))
 
-    strategy.configure_fit = leaving
-    rows, _ = run_rounds(strategy, manager, 3)
+    rows, _ = run_rounds(strategy, manager, 3, leave_and_return)
     assert [row["round"] for row in rows] == [1, 2, 3]
     assert [row["selected"] for row in rows] == [[0, 1, 2], [], [1]]
     assert rows[1]["failures"] == []

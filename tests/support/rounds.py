@@ -1,4 +1,4 @@
-"""Rounds of a strategy under Flower's own server loop, and the rows of a run folder."""
+"""Rounds of a strategy by `run_round` and by Flower's legacy server, and the rows of a run folder."""
 
 import json
 from pathlib import Path
@@ -7,6 +7,7 @@ from typing import Any
 from flwr.common import parameters_to_ndarrays
 from flwr.server import Server
 
+from strategies.run_round import run_round as carry_out_round
 from tests.support.proxies import manager_of
 
 
@@ -15,8 +16,21 @@ def run_round(strategy, proxies):
     return run_rounds(strategy, manager_of(proxies), 1)
 
 
-def run_rounds(strategy, manager, rounds):
-    """The rows of a run, and the final model's arrays."""
+def run_rounds(strategy, manager, rounds, before=lambda number: None):
+    """The rows of the next `rounds` of a run with the clients of `manager`, and the final model's arrays.
+
+    `before` is called with the number of each round before it begins.
+    """
+    run, federation = strategy.run, strategy.federation(manager)
+    for number in range(run.completed + 1, run.completed + rounds + 1):
+        before(number)
+        if not run.ended:
+            carry_out_round(strategy, federation, number)
+    return strategy.context.recorder.rows, [array for array in run.model if array.size]
+
+
+def run_by_flower(strategy, manager, rounds):
+    """The same under the loop of Flower's legacy server, which calls the two halves of a round."""
     server = Server(client_manager=manager, strategy=strategy)
     server.fit(rounds, timeout=None)
     return strategy.context.recorder.rows, parameters_to_ndarrays(server.parameters)

@@ -21,7 +21,7 @@ from strategies.base import SelectionStrategy
 from strategies.testing.fake_federation import FakeFederation
 from tests.support.contexts import context_of
 from tests.support.proxies import OK, FederationProxy, manager_of
-from tests.support.rounds import run_rounds
+from tests.support.rounds import run_by_flower
 from tests.support.scripted_lies import CALIBRATE, ENROL, EVALUATE, FIT, LIAR, SIZE, STATISTICS, Attack, attacks_on
 
 CLIENTS, ROUNDS = 4, 2
@@ -126,7 +126,7 @@ def run(setup: Setup, attack: Attack | None) -> tuple[Node, list[dict[str, Any]]
     strategy.aggregate_fit = lambda number, results, failures: aggregate(
         number, [*results, *nodes[LIAR].second], failures
     )
-    rows, model = run_rounds(strategy, manager_of(nodes), ROUNDS)
+    rows, model = run_by_flower(strategy, manager_of(nodes), ROUNDS)
     return nodes[LIAR], rows, model[0]
 
 

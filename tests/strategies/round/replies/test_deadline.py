@@ -203,18 +203,15 @@ def test_who_joins_later_with_a_wrong_number_is_refused_and_the_run_goes_on():
     proxies = trio()
     manager = manager_of(proxies)
     strategy = RandomSelection(context_of(rounds=3))
-    configure = strategy.configure_fit
     stranger = StubProxy(7, sends_its_update, cid="stranger")
     again = StubProxy(1, sends_its_update, cid="again")
 
-    def joining(server_round, parameters, client_manager):
-        if server_round == 2:
-            client_manager.register(stranger)
-            client_manager.register(again)
-        return configure(server_round, parameters, client_manager)
+    def join(number):
+        if number == 2:
+            manager.register(stranger)
+            manager.register(again)
 
-    strategy.configure_fit = joining
-    rows, _ = run_rounds(strategy, manager, 3)
+    rows, _ = run_rounds(strategy, manager, 3, join)
     assert [row["aggregated"] for row in rows] == [[0, 1, 2]] * 3
     # Each was asked once who it is, and then left alone; of two client 1 the first one is meant.
     assert [kind for kind, _ in stranger.asked] == ["properties"]
