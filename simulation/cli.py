@@ -80,6 +80,19 @@ def run(arguments: argparse.Namespace) -> int:
     return 0
 
 
+def data(arguments: argparse.Namespace) -> int:
+    """`fedsel data`: describe the data of a run: columns, classes, owners, and what each client has."""
+    from fedsel_app.wiring.configuration import resolve
+    from simulation.report.data_description import describe
+    from simulation.terminal import wide_console
+
+    console = wide_console()
+    any_run: dict[str, Value] = {"strategy": "random", "cohort": 1}
+    for part in describe(resolve(any_run | overrides(arguments))):
+        console.print(part, markup=False, highlight=False, soft_wrap=isinstance(part, str))
+    return 0
+
+
 def partition(arguments: argparse.Namespace) -> int:
     """`fedsel partition`: draw the number of training examples by class and client, in one panel for each cell of a
     grid.
@@ -127,7 +140,7 @@ def parser() -> Parser:
     commands = top.add_subparsers(required=True, metavar="COMMAND", dest="command")
     register_runs(commands)
     comparison.register(commands)
-    register_partition(commands)
+    register_data(commands)
     report_commands.register(commands)
     deployment.register(commands)
     experiments.register(commands)
@@ -171,8 +184,11 @@ def add_run_settings(command: argparse.ArgumentParser) -> None:
     command.add_argument("--out", type=lambda text: str(Path(text).absolute()), help="run folder")
 
 
-def register_partition(commands: Subparsers) -> None:
-    """Add `partition` to the commands of `fedsel`."""
+def register_data(commands: Subparsers) -> None:
+    """Add `data` and `partition` to the commands of `fedsel`."""
+    described = commands.add_parser("data", help="describe the data: columns, classes, owners, clients")
+    add_settings(described, "clients", "seed")
+    described.set_defaults(call=data)
     drawn = commands.add_parser("partition", help="draw which classes each client has")
     add_settings(drawn, "clients", "seed")
     drawn.add_argument("--grid", action="append", default=[], metavar="KEY=V1,V2", help="draw a panel for each value")

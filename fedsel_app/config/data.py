@@ -52,6 +52,8 @@ WITHOUT_ARGUMENTS = ("digits", "npz", "mnist", "fashion-mnist", "cifar10", "cifa
 """Data sets that take no `data-arguments`."""
 FOR_CLIENTS = ("synthetic", "regression")
 """Data sets that are generated for a number of clients: their argument `clients` is that of the run."""
+KINDS = ("number", "category", "date")
+"""Kinds of columns of a table; each is also the name in `data-arguments` of a list of such columns."""
 COLUMN_ARGUMENTS: dict[str, type] = {
     "subset": str,
     "train": str,
@@ -60,10 +62,23 @@ COLUMN_ARGUMENTS: dict[str, type] = {
     "label": str,
     "owner": str,
     "task": str,
+    **dict.fromkeys(KINDS, list),
+    "date-format": str,
+    "missing": str,
+    "coding": str,
+    "na": list,
+    "decimal": str,
     "shuffle": bool,
     "seed": int,
 }
 """Name in the `data-arguments` of tables -> type of its value."""
+ARGUMENT_CHOICES = {
+    "task": ("classification", "multi-label", "regression"),
+    "missing": ("median", "most-frequent", "indicator"),
+    "coding": ("one-hot", "ordinal"),
+    "decimal": (".", ","),
+}
+"""Name in the `data-arguments` of tables -> its values."""
 PUBLISHED_MOMENTS = {
     "mnist": ((0.1307,), (0.3081,)),
     "cifar10": ((0.4914, 0.4822, 0.4465), (0.2023, 0.1994, 0.2010)),
@@ -184,6 +199,11 @@ class DataConfig(Settings, scope="task"):
                     COLUMN_ARGUMENTS[name], 'a list of names, such as ["age", "income"]'
                 )
                 raise ConfigError(f"The argument '{name}' of 'data-arguments' must be {kind}. Got {value!r}.")
+            if value not in (choices := ARGUMENT_CHOICES.get(name, (value,))):
+                raise ConfigError(
+                    f"The argument '{name}' of 'data-arguments' must be one of {', '.join(map(repr, choices))}. "
+                    f"Got {value!r}."
+                )
 
     @property
     def from_datasets(self) -> bool:

@@ -16,7 +16,7 @@ BLOCK_ENTRIES = 2**20
 RESOLUTION = float(np.finfo(np.float32).eps)
 """A deviation of float32 values below this relative size is a rounding error."""
 MOST_CLASSES = 10**5
-"""Upper bound on labels and owners; a model has one output for each class."""
+"""Upper bound on labels; a model has one output for each class."""
 TASKS = ("classification", "multi-label", "regression")
 
 
@@ -30,6 +30,11 @@ def refuse_pipes(data: str, paths: Iterable[Path]) -> None:
     for path in paths:
         if path.exists() and not path.is_file():
             raise ConfigError(f"The data set '{data}' cannot be read: '{path}' is not a file. Remove it.")
+
+
+def hidden(path: Path) -> bool:
+    """True for a relative path of a file that is no data, such as .ipynb_checkpoints/x.png or __MACOSX/x.png."""
+    return any(part.startswith(".") or part == "__MACOSX" for part in path.parts)
 
 
 def check_samples(x: NDArray[Any], key: str, source: str) -> NDArray[Any]:
@@ -95,6 +100,28 @@ def check_labels(y: NDArray[Any], key: str, source: str) -> NDArray[np.int64]:
     if (y >= MOST_CLASSES).any():
         raise ConfigError(f"{source} has the label {y.max()} in {key}. Labels must be below {MOST_CLASSES:,}.")
     return y.astype(np.int64, copy=False)
+
+
+def check_owners(owners: NDArray[Any], source: str) -> tuple[NDArray[np.int64], tuple[str, ...]]:
+    """Number the owners of the examples, (n,), from 0 in the order of their names, which are texts or whole numbers.
+
+    Returns the numbers, int64 (n,), and the names.
+
+    Raises
+    ------
+    ConfigError
+        If they are of another kind; the message begins with `source`.
+    """
+    if owners.dtype.kind == "f" and (owners % 1 == 0).all():
+        owners = owners.astype(np.int64)
+    texts = owners.dtype.kind in "US" or (owners.dtype == np.object_ and all(type(each) is str for each in owners))
+    if owners.ndim != 1 or not (texts or owners.dtype.kind in "biu"):
+        raise ConfigError(
+            f"{source} has owners of type {owners.dtype} and shape {owners.shape}. They must be texts or whole numbers "
+            "of shape (n,)."
+        )
+    names, numbers = np.unique(owners.astype(np.str_) if texts else owners, return_inverse=True)
+    return numbers.astype(np.int64), tuple(map(str, names.tolist()))
 
 
 def moments(x: NDArray[Any]) -> tuple[NDArray[np.float32], NDArray[np.float32]]:

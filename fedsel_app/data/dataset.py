@@ -5,15 +5,19 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fedsel_app.config import ConfigError, DataConfig, plugins
-from fedsel_app.data.arrays import MOST_CLASSES, TASKS, check_labels, check_samples, check_targets, moments, read_npz
+from fedsel_app.data.arrays import MOST_CLASSES, TASKS, check_owners, check_samples, check_targets, moments, read_npz
 from fedsel_app.data.partition import holdout
 from fedsel_app.seeds import Purpose, stream
+
+if TYPE_CHECKING:
+    from fedsel_app.data.tables import Encoding
 
 KEYS = ("x_train", "y_train", "x_test", "y_test")
 MOST_LISTED = 5
@@ -41,6 +45,12 @@ class Dataset:
         One of `fedsel_app.data.arrays.TASKS`.
     columns
         Name -> values of the training examples, (n,), for the columns of a data set of `datasets`.
+    names
+        Names of the classes in their order; empty if they have none.
+    owner_names
+        Names of the owners in their order.
+    table
+        How a table became the features; None for other data.
     """
 
     x_train: NDArray[Any]
@@ -53,11 +63,16 @@ class Dataset:
     owners: NDArray[np.int64] | None = None
     task: str = "classification"
     columns: Mapping[str, NDArray[Any]] = field(default_factory=dict)
+    names: tuple[str, ...] = ()
+    owner_names: tuple[str, ...] = ()
+    table: "Encoding | None" = None
 
     @property
     def description(self) -> str:
-        """Examples, shape of a sample and classes, with the classes that have no example."""
+        """Examples, shape of a sample, values of no known category, and classes, with those that have no example."""
         sizes = f"{len(self.y_train):,} training and {len(self.y_test):,} test examples of shape {self.sample_shape}"
+        if self.table is not None and (unknown := sum(self.table.unknown)):
+            sizes += f", {unknown:,} values of no known category"
         if self.task != "classification":
             return f"{sizes}, {self.task}, {self.classes} outputs"
         absent = np.setdiff1d(np.arange(self.classes), np.concatenate([self.y_train, self.y_test]))
@@ -116,10 +131,10 @@ def from_arrays(arrays: Mapping[str, Any], source: str, classes: int | None = No
     """Check the arrays x_train, y_train, x_test and y_test and make a data set of them.
 
     Images are uint8 of shape (n, H, W), (n, H, W, C) or (n, C, H, W) (the channel axis is the shorter of the two),
-    features are floats of shape (n, ...). Labels are integers from 0, one per sample. The optional "owners" are
-    integers too: the client of each training sample. The optional "classes" is the number of classes, for a part of a
-    data set that may lack some; without it, the labels determine the number. The "task" "multi-label" needs targets of
-    zeros and ones, (n, labels), and "regression" needs numbers, (n,).
+    features are floats of shape (n, ...). Labels are integers from 0, one per sample. The optional "owners" are the
+    names or numbers of whom each training sample belongs to. The optional "classes" is the number of classes, for a
+    part of a data set that may lack some; without it, the labels determine the number. The "task" "multi-label" needs
+    targets of zeros and ones, (n, labels), and "regression" needs numbers, (n,).
 
     Raises
     ------
@@ -154,12 +169,16 @@ def from_arrays(arrays: Mapping[str, Any], source: str, classes: int | None = No
         classes = _count(arrays["classes"], source)
     if classes is not None and max(outputs) > classes:
         raise ConfigError(f"{source} has the label {max(outputs) - 1}, but only {classes} classes, numbered from 0.")
-    owners = check_labels(np.asarray(arrays["owners"]), "owners", source) if "owners" in arrays else None
-    if owners is not None and len(owners) != len(y_train):
+    if "owners" in arrays and len(arrays["owners"]) != len(y_train):
         raise ConfigError(
-            f"{source} has {len(y_train)} training samples and {len(owners)} owners. The numbers must be equal."
+            f"{source} has {len(y_train)} training samples and {len(arrays['owners'])} owners. The numbers must be "
+            "equal."
         )
-    return Dataset(x_train, y_train, x_test, y_test, classes or max(outputs), *moments(x_train), owners, task)
+    owners, owner_names = check_owners(np.asarray(arrays["owners"]), source) if "owners" in arrays else (None, ())
+    mean, std = moments(x_train)
+    return Dataset(
+        *(x_train, y_train, x_test, y_test, classes or max(outputs), mean, std, owners, task), owner_names=owner_names
+    )
 
 
 def load_surrogate(path: Path, dataset: Dataset) -> Dataset:
@@ -209,38 +228,59 @@ def _digits(config: DataConfig, seed: int) -> Dataset:
     from fedsel_app.data.sources import digits
 
     images, labels = digits.read()
-    arrays = {"x_train": images, "y_train": labels}
-    _hold_out(arrays, config, seed)
-    return from_arrays(arrays, f"The data set 'digits' with 'test-fraction' {config.test_fraction}")
+    source = f"The data set 'digits' with 'test-fraction' {config.test_fraction}"
+    return _divided({"x_train": images, "y_train": labels}, config, seed, source)
 
 
 def _hugging_face(config: DataConfig, seed: int) -> Dataset:
     from fedsel_app.data.sources import hugging_face
 
-    arrays, classes, columns = hugging_face.read(config, seed)
+    arrays, names, columns = hugging_face.read(config, seed)
+    return _divided(arrays, config, seed, f"The data set of 'data' {config.data}", names, columns)
+
+
+def _divided(
+    arrays: dict[str, Any],
+    config: DataConfig,
+    seed: int,
+    source: str,
+    names: tuple[str, ...] = (),
+    columns: Mapping[str, NDArray[Any]] = MappingProxyType({}),
+) -> Dataset:
+    """Data set of arrays, or of tables in place of the samples, and of the names of the classes.
+
+    Without a test part, `test-fraction` of the training part becomes one. Tables are encoded as the training part says.
+    """
     if "x_test" not in arrays:
-        train = _hold_out(arrays, config, seed)
+        y = arrays["y_train"]
+        train, test = holdout(np.arange(len(y)), y, config.test_fraction, stream(seed, Purpose.DATA))
+        for key in ("x", "y"):
+            whole = arrays[f"{key}_train"]
+            taken = whole if isinstance(whole, np.ndarray) else whole.iloc
+            arrays[f"{key}_train"], arrays[f"{key}_test"] = taken[train], taken[test]
+        arrays |= {"owners": arrays["owners"][train]} if "owners" in arrays else {}
         columns = {name: values[train] for name, values in columns.items()}
-    return replace(from_arrays(arrays, f"The data set of 'data' {config.data}", classes), columns=columns)
+    table = None
+    if "columns" in arrays:
+        from fedsel_app.data import tables
 
-
-def _hold_out(arrays: dict[str, Any], config: DataConfig, seed: int) -> NDArray[np.int64]:
-    """Move `test-fraction` of the training part to a test part, in place; return the positions that remain."""
-    y = arrays["y_train"]
-    train, test = holdout(np.arange(len(y)), y, config.test_fraction, stream(seed, Purpose.DATA))
-    for key in ("x", "y"):
-        arrays[f"{key}_train"], arrays[f"{key}_test"] = (arrays[f"{key}_train"][part] for part in (train, test))
-    if "owners" in arrays:
-        arrays["owners"] = arrays["owners"][train]
-    return train
+        missing, parts = config.arguments.get("missing", ""), [arrays["x_train"], arrays["x_test"]]
+        table = tables.fit(arrays["columns"], missing, source, *parts)
+        arrays |= dict(zip(("x_train", "x_test"), map(table.encode, parts), strict=True))
+    made = replace(from_arrays(arrays, source, len(names) or None), columns=columns, names=names, table=table)
+    if table is None:
+        return made
+    mean, std = np.where(table.measures, made.mean, 0), np.where(table.measures, made.std, 1)
+    return replace(made, mean=mean, std=std)
 
 
 def _csv(config: DataConfig, seed: int) -> Dataset:
     from fedsel_app.data.sources import csv_table
 
-    arrays, classes = csv_table.read(config)
-    _hold_out(arrays, config, seed)
-    return from_arrays(arrays, f"The table '{Path(config.data_path).resolve()}'", classes)
+    path = Path(config.data_path)
+    source = f"The table '{path.resolve()}'"
+    arrays, names = csv_table.read(path, config.arguments, source)
+    return _divided(arrays, config, seed, source, names)
 
 
 def _npz(config: DataConfig, seed: int) -> Dataset:
@@ -266,10 +306,8 @@ def _tiny_imagenet(config: DataConfig, seed: int) -> Dataset:
 def _image_folder(config: DataConfig, seed: int) -> Dataset:
     from fedsel_app.data.sources import image_folders
 
-    arrays, classes = image_folders.read_image_folder(config.folder, config.image_size)
-    if "x_test" not in arrays:
-        _hold_out(arrays, config, seed)
-    return from_arrays(arrays, f"The folder '{config.folder}'", classes)
+    arrays, names = image_folders.read_image_folder(config.folder, config.image_size)
+    return _divided(arrays, config, seed, f"The folder '{config.folder}'", names)
 
 
 LOADERS: dict[str, Callable[[DataConfig, int], Dataset]] = {

@@ -47,6 +47,11 @@ EXAMPLES: dict[str, dict[str, str]] = {
         "fedsel tune --strategies oort,random --over lr=0.01..1 --out runs/range": "tune it within a range",
         "fedsel tune --strategies oort,random --over lr --trials 20 --out runs/more": "try more values",
     },
+    "data": {
+        "fedsel data": "describe the digits, and what each client has of them",
+        "fedsel data --clients 5 --set partition=iid": "describe them under another partition",
+        "fedsel data --set data=csv --set data-path=wine.csv --set 'data-arguments=label=\"kind\"'": "describe a table",
+    },
     "partition": {
         "fedsel partition --out classes.png": "draw which classes each client has",
         "fedsel partition --set alpha=0.1 --out skewed.png": "draw another partition",

@@ -48,7 +48,7 @@ MISTAKES = {
         "Got 'label=kind'. In a shell, keep the quotes like this: "
         "--set 'data-arguments=label=\"fine_label\", shuffle=false'."
     ),
-    "run --set data=csv --set data-path=semicolons.csv": "has ';' between its columns. Separate them with commas.",
+    "run --set data=csv --set data-path=semicolons.csv": "has '1,5' in column 'a', line 2, which is not a number. Correct it, or set in 'data-arguments' decimal=\",\" if",
     "run --set data=image-folder --set data-path=absent": (
         "put images as train/CLASS/NAME.png (or .jpg) and test/CLASS/NAME.png, or as CLASS/NAME.png there, or set"
     ),
@@ -89,7 +89,7 @@ def test_the_answer_to_a_mistake_is_one_sentence_on_what_to_type(command, tmp_pa
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(tmp_path)
     (tmp_path / "typical_method.py").write_text("class Mine:\n    pass\n", encoding="utf-8")
-    (tmp_path / "semicolons.csv").write_text("a;b;label\n1;2;x\n", encoding="utf-8")
+    (tmp_path / "semicolons.csv").write_text("a;b;label\n1,5;2;x\n", encoding="utf-8")
     for name in ("one", "two"):
         (tmp_path / "runs" / name).mkdir(parents=True)
         (tmp_path / "runs" / name / "rounds.jsonl").touch()

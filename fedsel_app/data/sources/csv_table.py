@@ -1,79 +1,96 @@
-"""Tables in CSV files: columns of numbers as inputs, and one column of labels, which are numbers or texts."""
+"""Tables in CSV files, whose first line names the columns; pandas reads their values."""
 
 import csv
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
+import pandas as pd
 
-from fedsel_app.config import ConfigError, DataConfig
-from fedsel_app.data.columns import known_column, label_column, numbered, owners
+from fedsel_app.config import ConfigError
+from fedsel_app.data.columns import Roles, labels
+from fedsel_app.data.tables import columns_of, plain, refuse_duplicates
+
+SEPARATORS = ",;\t|"
+INDEX = ("", "Unnamed: 0")
+"""Names of a first column with the index that pandas wrote."""
 
 
-def read(config: DataConfig) -> tuple[dict[str, Any], int | None]:
-    """Read the table of `data-path`, whose first line names the columns.
+def read(path: Path, arguments: Mapping[str, Any], source: str) -> tuple[dict[str, Any], tuple[str, ...]]:
+    """Read a table; its lines are named in messages.
 
     Returns
     -------
     arrays
-        x_train : float32 (n, columns); y_train; task; owners if `data-arguments` name their column.
-    classes
-        Number of classes if the labels are texts, which are numbered in alphabetical order; else None.
+        x_train : plain values of the inputs, whose `columns` are those of a table; y_train; task; owners if
+        `data-arguments` name their column.
+    names
+        Names of the classes if the labels are texts, which are numbered in alphabetical order.
 
     Raises
     ------
     ConfigError
-        If the file is absent or is not a table, a named column is absent, or a value is not a number.
+        If the file is absent or is not a table, a named column is absent, or a row lacks its label or its owner.
     """
-    path = Path(config.data_path)
-    arguments = config.arguments
-    source = f"The table '{path.resolve()}'"
-    columns = _columns(path, source)
+    table = _table(path, arguments, source)
+    roles = Roles(list(table.columns), arguments, source)
     task = arguments.get("task", "classification")
-    label = label_column(arguments.get("label", ""), columns, source)
-    owner = arguments.get("owner", "")
-    inputs = arguments.get("input") or [name for name in columns if name not in (label, owner)]
-    for name in filter(None, [owner, *inputs]):
-        known_column(name, columns, source)
-    if not inputs:
-        raise ConfigError(f"{source} has no column for the inputs, in addition to the labels.")
-    samples = np.stack([_numbers(columns[name], name, source) for name in inputs], axis=1).astype(np.float32)
-    try:
-        labels = _numbers(columns[label], label, source)
-    except ConfigError:
-        labels = np.array(columns[label], dtype=object)
-    targets, classes = numbered({"y_train": labels}, task)
-    arrays = {"x_train": samples, "task": np.array(task), **targets}
-    if owner:
-        arrays["owners"] = owners(np.array(columns[owner]))
-    return arrays, classes
+    targets, names = labels({"y_train": table[roles.label]}, task, source)
+    columns = columns_of(table[roles.inputs], arguments)
+    samples = plain(table, columns, source, gaps="missing" in arguments)
+    arrays = {"x_train": samples, "columns": columns, "task": task, **targets}
+    if roles.owner:
+        arrays["owners"] = roles.owners(table)
+    return arrays, names
 
 
-def _columns(path: Path, source: str) -> dict[str, list[str]]:
+def _table(path: Path, arguments: Mapping[str, Any], source: str) -> pd.DataFrame:
     if not path.is_file():
         kind = "is a folder" if path.is_dir() else "does not exist"
         raise ConfigError(f"{source} {kind}. Set 'data-path' to a .csv file whose first line names the columns.")
     try:
-        with path.open(encoding="utf-8", newline="") as file:
-            header, *rows = [row for row in csv.reader(file) if row] or [[]]
-    except (UnicodeDecodeError, csv.Error) as error:
+        with path.open(encoding="utf-8-sig", newline="") as file:
+            first = file.readline()
+            separator = max(SEPARATORS, key=first.count)
+            file.seek(0)
+            names, lines = _lines(csv.reader(file, delimiter=separator, skipinitialspace=True), source)
+        table = pd.read_csv(
+            path,
+            sep=separator,
+            names=names,
+            header=0,
+            index_col=False,
+            dtype=dict.fromkeys(set(arguments.get("category", [])) & set(names), str),
+            decimal=arguments.get("decimal", "."),
+            na_values=arguments.get("na"),
+            keep_default_na="na" not in arguments,
+            skipinitialspace=True,
+            float_precision="round_trip",
+            low_memory=False,
+            encoding="utf-8-sig",
+        )
+    except UnicodeDecodeError as error:
+        raise ConfigError(f"{source} is not text in UTF-8: save it with this encoding ({error}).") from error
+    except (csv.Error, pd.errors.ParserError) as error:
         raise ConfigError(f"{source} cannot be read as CSV: {error}.") from error
-    if len(header) == 1 and (separators := [mark for mark in ";\t|" if mark in header[0]]):
-        raise ConfigError(f"{source} has {separators[0]!r} between its columns. Separate them with commas.")
-    for number, row in enumerate(rows, start=2):
-        if len(row) != len(header):
-            raise ConfigError(f"{source} has {len(row)} values in row {number}, but {len(header)} columns.")
-    if not rows:
+    table.index = pd.Index(lines, name="line")
+    return table.drop(columns=[name for name in names[:1] if name in INDEX])
+
+
+def _lines(rows: Any, source: str) -> tuple[list[str], list[int]]:
+    """Names of the columns, and the line in which each row ends. Raises ConfigError for a row of another length."""
+    names: list[str] = []
+    lines: list[int] = []
+    for row in filter(None, rows):
+        if not names:
+            names = [name.strip() for name in row]
+        elif len(row) != len(names):
+            raise ConfigError(f"{source} has {len(row)} values in line {rows.line_num}, but {len(names)} columns.")
+        else:
+            lines.append(rows.line_num)
+    if not lines:
         raise ConfigError(f"{source} has no rows below the names of its columns.")
-    return {name.strip(): list(values) for name, values in zip(header, zip(*rows, strict=True), strict=True)}
-
-
-def _numbers(values: list[str], name: str, source: str) -> NDArray[np.float64]:
-    try:
-        return np.array([float(value) for value in values])
-    except ValueError as error:
-        raise ConfigError(
-            f"{source} has a value in '{name}' that is not a number ({error}). To leave the column out, name the "
-            'columns of the inputs, as in data-arguments=input=["NAME"].'
-        ) from error
+    refuse_duplicates(names, source)
+    if "" in names[1:]:
+        raise ConfigError(f"{source} has no name for column {names.index('', 1) + 1}. Name it in the first line.")
+    return names, lines

@@ -6,29 +6,37 @@ flwr-datasets gets the training examples in the same order as there.
 """
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
+import pandas as pd
 from numpy.typing import NDArray
 
 from fedsel_app.config import ConfigError, DataConfig
 from fedsel_app.config.plugins import described
-from fedsel_app.data.columns import Columns, known_column, owners, values
+from fedsel_app.data.arrays import hidden
+from fedsel_app.data.columns import INDEX, Roles, labels
+from fedsel_app.data.pictures import common_mode, pixels
+from fedsel_app.data.tables import columns_of, known_columns, plain
 
 SPLITS = ("train", "test", "validation")
+UNWRITTEN: Mapping[str, Any] = {"index_columns": [], "columns": []}
+"""What pandas says of a table: the columns of its index, and the types of its columns. This is of one that it did not
+write."""
 
 
-def read(config: DataConfig, seed: int) -> tuple[dict[str, Any], int | None, dict[str, NDArray[Any]]]:
+def read(config: DataConfig, seed: int) -> tuple[dict[str, Any], tuple[str, ...], dict[str, NDArray[Any]]]:
     """Read the training split and the test split, if there is one; `seed` shuffles them.
 
     Returns
     -------
     arrays
-        x_train, y_train and task; x_test and y_test if there is a test split; owners if their column is named.
-    classes
-        Number of classes if the labels have names, else None.
+        x_train, y_train and task; x_test and y_test if there is a test split; owners if their column is named. Samples
+        are arrays, or plain values of the inputs, whose `columns` are those of a table.
+    names
+        Names of the classes, if they have names.
     columns
         Name -> values of the training examples, (n,), of each column of single numbers or texts.
 
@@ -39,7 +47,7 @@ def read(config: DataConfig, seed: int) -> tuple[dict[str, Any], int | None, dic
     """
     arguments = config.arguments
     source = _source(config)
-    splits = _hub(config) if config.hub_name else _local(config, source)
+    splits, written = (_hub(config), UNWRITTEN) if config.hub_name else _local(config, source)
     train, test = arguments.get("train", "train"), arguments.get("test", "test" if "test" in splits else "")
     for name in filter(None, (train, test)):
         if name not in splits:
@@ -47,19 +55,166 @@ def read(config: DataConfig, seed: int) -> tuple[dict[str, Any], int | None, dic
                 f"{source} has no split '{name}'. It has {', '.join(splits)}. Name the splits in 'data-arguments', as "
                 f'in {"train" if name == train else "test"}="{next(iter(splits))}".'
             )
-    parts = {"train": splits[train]} | ({"test": splits[test]} if test else {})
-    if arguments.get("shuffle", True):
-        order = arguments.get("seed", seed)
-        parts = {name: part.shuffle(seed=order, keep_in_memory=True) for name, part in parts.items()}
-    columns = Columns(parts["train"].features, arguments, source)
-    targets, classes = columns.targets(parts)
-    arrays: dict[str, Any] = {"task": np.array(arguments.get("task", "classification")), **targets}
+    columns = Columns(splits[train], arguments, source, written)
+    order = arguments.get("seed", seed) if arguments.get("shuffle", True) else None
+    named = {"train": train} | ({"test": test} if test else {})
+    parts = {part: columns.part(splits[name], order) for part, name in named.items()}
+    targets, names = columns.targets(parts)
+    arrays: dict[str, Any] = {"task": arguments.get("task", "classification"), **targets}
     for name, part in parts.items():
         arrays[f"x_{name}"] = columns.samples(part, config.image_size)
-    single = values(parts["train"], columns.single)
-    if owner := arguments.get("owner"):
-        arrays["owners"] = owners(single[known_column(owner, columns.single, source)])
-    return arrays, classes, single
+    if isinstance(arrays["x_train"], pd.DataFrame):
+        arrays["columns"] = columns_of(arrays["x_train"], arguments)
+        for key in [key for key in arrays if key.startswith("x_")]:
+            arrays[key] = plain(arrays[key], arrays["columns"], source, gaps="missing" in arguments)
+    table = parts["train"].table
+    if columns.roles.owner:
+        known_columns([columns.roles.owner], list(table.columns), source)
+        arrays["owners"] = columns.roles.owners(table)
+    return arrays, names, {name: values.to_numpy() for name, values in table.items()}
+
+
+class Part(NamedTuple):
+    """Split of a data set in its order: all columns, and those of single values as a table."""
+
+    rows: Any
+    table: pd.DataFrame
+
+
+class Columns:
+    """Columns of a data set of `datasets` with the samples and the labels.
+
+    Parameters
+    ----------
+    rows
+        The training split.
+    arguments
+        Those of `data-arguments`. Without a `label` the labels are the only column of classes, or else `label`; without
+        an `input` the samples are the only column of images, or the only one of arrays, or else a table of all others.
+    source
+        Beginning of error messages.
+    written
+        What pandas says of a table that it wrote: see `UNWRITTEN`.
+
+    Raises
+    ------
+    ConfigError
+        If a named column is absent, or if it is not clear which columns have the labels or the samples.
+    """
+
+    def __init__(self, rows: Any, arguments: Mapping[str, Any], source: str, written: Mapping[str, Any]) -> None:
+        self._features, self._source = rows.features, source
+        self._types = {name: type(kind).__name__ for name, kind in rows.features.items()}
+        self._single = [name for name, kind in self._types.items() if kind in ("Value", "ClassLabel")]
+        classes = [name for name, kind in self._types.items() if kind == "ClassLabel"]
+        index = [name for name in self._single if INDEX.fullmatch(name) or name in written["index_columns"]]
+        self._categories = [each["name"] for each in written["columns"] if each["pandas_type"] == "categorical"]
+        label = classes[0] if len(classes) == 1 else ""
+        self.roles = Roles(list(rows.features), arguments, source, index=index, label=label)
+        self._task = arguments.get("task", "classification")
+        self._inputs = self.roles.inputs if arguments.get("input") else self._found()
+
+    def _found(self) -> list[str]:
+        several = [name for name in self.roles.inputs if name not in self._single]
+        images = [name for name in several if self._types[name] == "Image"]
+        found = images if len(images) == 1 else several
+        if len(found) > 1:
+            raise ConfigError(
+                f"{self._source} does not say which of its columns {', '.join(several)} have the samples: one column of"
+                " images or of arrays, or a table of single values. Name them in 'data-arguments', as in "
+                'input=["NAME"].'
+            )
+        return found or self.roles.inputs
+
+    def part(self, rows: Any, seed: int | None) -> Part:
+        """A split, shuffled by a seed unless that is None. Raises ConfigError if it lacks a column."""
+        if absent := [name for name in (self.roles.label, *self._inputs) if name not in rows.column_names]:
+            raise ConfigError(f"{self._source} has no column {', '.join(absent)} in its test split.")
+        places = rows.from_dict({"row": np.arange(1, len(rows) + 1)})
+        if seed is not None:
+            rows, places = (each.shuffle(seed=seed, keep_in_memory=True) for each in (rows, places))
+        single = [name for name in self._single if name in rows.column_names]
+        arrow = rows.select_columns(single).with_format("arrow")[:] if single else None
+        table = pd.DataFrame(index=range(len(rows))) if arrow is None else arrow.to_pandas(ignore_metadata=True)
+        return Part(rows, table.set_axis(pd.Index(places["row"], name="row")))
+
+    def samples(self, part: Part, size: int) -> Any:
+        """Samples of a split: uint8 images (n, H, W) or (n, H, W, 3), arrays (n, ...), or the columns of a table.
+
+        Images are scaled to `size` x `size` pixels if `size` is above 0; those of more than 8 bits are float32.
+
+        Raises
+        ------
+        ConfigError
+            If the input columns have several kinds, or the arrays or images several shapes.
+        """
+        if set(self._inputs) <= set(self._single):
+            table = part.table[self._inputs].copy()
+            for name in self._inputs:
+                if self._types[name] == "ClassLabel":
+                    table[name] = _named(table[name], self._features[name].names)
+                elif name in self._categories:
+                    table[name] = table[name].astype("category")
+            return table
+        if len(self._inputs) > 1:
+            raise ConfigError(
+                f"{self._source} has the 'input' {', '.join(self._inputs)} in 'data-arguments'. It must be one column "
+                "of images, one column of arrays, or columns of single values."
+            )
+        [name] = self._inputs
+        if self._types[name] == "Image":
+            return self._images(part, name, size)
+        return self._arrays(part, name)
+
+    def targets(self, parts: Mapping[str, Part]) -> tuple[dict[str, Any], tuple[str, ...]]:
+        """Targets: y_NAME of each part, and the names of the classes, if they have names."""
+        name = self.roles.label
+        if name not in self._single:
+            return {f"y_{key}": self._arrays(part, name) for key, part in parts.items()}, ()
+        found, names = labels({f"y_{key}": part.table[name] for key, part in parts.items()}, self._task, self._source)
+        return found, tuple(self._features[name].names) if self._types[name] == "ClassLabel" else names
+
+    def _arrays(self, part: Part, name: str) -> NDArray[Any]:
+        try:
+            found = np.stack(
+                [np.asarray(row) for row in part.rows.select_columns([name]).with_format("numpy")[:][name]]
+            )
+        except ValueError as error:
+            raise ConfigError(f"{self._source} has arrays of several shapes in '{name}'. Use one shape.") from error
+        return found if found.dtype == np.uint8 and found.ndim > 2 else found.astype(np.float32)
+
+    def _images(self, part: Part, name: str, size: int) -> NDArray[Any]:
+        found: list[NDArray[Any]] = []
+        for place, row in zip(part.table.index, part.rows.select_columns([name]), strict=True):
+            title = f"{self._source} has in '{name}', row {place}, "
+            if row[name] is None:
+                raise ConfigError(f"{title}no image. Remove the row.")
+            try:
+                mode = "L" if row[name].mode == "1" else common_mode([row[name].mode])
+                found.append(pixels(row[name], mode, size))
+            except ConfigError as error:
+                raise ConfigError(f"{title}an image that cannot be used: {error}.") from error
+            if found[-1].shape[:2] != found[0].shape[:2]:
+                raise ConfigError(
+                    f"{title}an image of {found[-1].shape[1]} x {found[-1].shape[0]} pixels, but the first one has "
+                    f"{found[0].shape[1]} x {found[0].shape[0]}: images of several sizes. Set 'image-size' to scale "
+                    "all of them."
+                )
+        colours, deep = any(image.ndim == 3 for image in found), any(image.dtype == np.float32 for image in found)
+        if colours and deep:
+            raise ConfigError(
+                f"{self._source} has images with colours and grey images of more than 8 bits in '{name}'. Convert them "
+                "to one kind."
+            )
+        if deep:
+            eight = np.float32(255)
+            return np.stack([image / eight if image.dtype == np.uint8 else image for image in found])[:, None]
+        return np.stack([np.repeat(i[..., None], 3, axis=2) if colours and i.ndim == 2 else i for i in found])
+
+
+def _named(codes: pd.Series, names: list[str]) -> pd.Series:
+    """A column of classes by their names; a class without a name is missing."""
+    return pd.Series(pd.Categorical.from_codes(codes.fillna(-1).astype(int), names), codes.index, name=codes.name)
 
 
 def _source(config: DataConfig) -> str:
@@ -92,7 +247,8 @@ def _hub(config: DataConfig) -> dict[str, Any]:
         ) from error
 
 
-def _local(config: DataConfig, source: str) -> dict[str, Any]:
+def _local(config: DataConfig, source: str) -> tuple[dict[str, Any], Mapping[str, Any]]:
+    """The splits of a folder or file, and what pandas says of the table; see `UNWRITTEN`."""
     path = Path(config.data_path)
     train = config.arguments.get("train", "train")
     if not path.exists():
@@ -100,13 +256,14 @@ def _local(config: DataConfig, source: str) -> dict[str, Any]:
     datasets = _datasets(config)
     try:
         if (path / "dataset_dict.json").is_file():
-            return dict(datasets.load_from_disk(str(path)))
+            return dict(datasets.load_from_disk(str(path))), UNWRITTEN
         if (path / "state.json").is_file():
-            return {train: datasets.load_from_disk(str(path))}
+            return {train: datasets.load_from_disk(str(path))}, UNWRITTEN
         splits = _parquet(path, (train, config.arguments.get("test", "test"), *SPLITS))
-        return {
+        joined = {
             name: datasets.concatenate_datasets(list(map(datasets.Dataset, files))) for name, files in splits.items()
         }
+        return joined, next(iter(splits.values()))[0].schema.pandas_metadata or UNWRITTEN
     except Exception as error:
         raise ConfigError(
             f"{source} is neither a folder that `datasets` saved nor Parquet that can be read: {described(error)}."
@@ -121,7 +278,8 @@ def _parquet(path: Path, names: Sequence[str]) -> dict[str, list[Any]]:
     from pyarrow import parquet
 
     found: dict[str, list[Any]] = {}
-    for file in [path] if path.is_file() else sorted(path.rglob("*.parquet")):
+    files = [file for file in path.rglob("*.parquet") if not hidden(file.relative_to(path))]
+    for file in [path] if path.is_file() else sorted(files):
         words = re.split(r"[\W_]+", str(file.relative_to(path)))
         split = next((name for name in names if name in words), names[0])
         found.setdefault(split, []).append(parquet.read_table(file))

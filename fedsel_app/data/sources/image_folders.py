@@ -15,7 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedsel_app.config import ConfigError
-from fedsel_app.data.arrays import absent
+from fedsel_app.data.arrays import absent, hidden
+from fedsel_app.data.pictures import common_mode, pixels
 
 if TYPE_CHECKING:
     from PIL import Image
@@ -62,44 +63,53 @@ def read_tiny_imagenet(folder: Path, size: int) -> tuple[dict[str, NDArray[Any]]
     return _both(train, test, "RGB", size), len(wnids)
 
 
-def read_image_folder(folder: Path, size: int) -> tuple[dict[str, NDArray[Any]], int]:
+def read_image_folder(folder: Path, size: int) -> tuple[dict[str, NDArray[Any]], tuple[str, ...]]:
     """Read train/CLASS/... and test/CLASS/..., or only CLASS/...; the order of the class names numbers the classes.
 
     Images are scaled to `size` x `size` pixels if `size` is above 0; otherwise all must have one size. They become grey
-    if all training images are grey, else RGB.
+    if all training images are grey, else RGB. Hidden files and folders (.NAME, __MACOSX) are not read.
 
     Returns
     -------
     arrays
-        x_train, x_test : uint8 (n, C, H, W), C 1 or 3; y_train, y_test : int64 (n,). Without folders train and test
-        there is no test part.
-    classes
-        Number of folders of classes.
+        x_train, x_test : uint8 (n, C, H, W), C 1 or 3, or float32 (n, 1, H, W) for grey images of more than 8 bits;
+        y_train, y_test : int64 (n,). Without folders train and test there is no test part.
+    names
+        Names of the folders of classes.
 
     Raises
     ------
     ConfigError
         If a folder or its images are absent, damaged or of several sizes, or if train and test differ in classes.
     """
-    from torchvision.datasets import ImageFolder
-
     split = (folder / "train").exists() or (folder / "test").exists()
     try:
-        train = ImageFolder(folder / "train" if split else folder)
-        test = ImageFolder(folder / "test") if split else None
+        names, train = _visible(folder / "train" if split else folder)
+        tested_names, test = _visible(folder / "test") if split else (names, [])
     except OSError as error:
         form = "images as train/CLASS/NAME.png (or .jpg) and test/CLASS/NAME.png, or as CLASS/NAME.png"
         missing = absent("image-folder", folder, form)
         raise (ConfigError(f"{missing} {error}") if folder.exists() else missing) from error
-    if test and train.classes != test.classes:
-        differing = sorted(set(train.classes) ^ set(test.classes))
+    if names != tested_names:
+        differing = sorted(set(names) ^ set(tested_names))
         raise ConfigError(
             f"The folders train and test in '{folder}' must have the same classes. Only one has {', '.join(differing)}."
         )
-    paths = [(Path(path), label) for path, label in train.samples]
-    mode = "L" if all(_mode(path) == "L" for path, _ in paths) else "RGB"
-    tested = [(Path(path), label) for path, label in test.samples] if test else []
-    return _both(paths, tested, mode, size), len(train.classes)
+    return _both(train, test, common_mode(_mode(path) for path, _ in train), size), tuple(names)
+
+
+def _visible(root: Path) -> tuple[list[str], Labelled]:
+    """Names of the classes, and the images, without what is hidden. Raises OSError if a class has no images."""
+    from torchvision.datasets.folder import IMG_EXTENSIONS, find_classes, make_dataset
+
+    def is_image(path: str) -> bool:
+        return path.lower().endswith(IMG_EXTENSIONS) and not hidden(Path(path).relative_to(root))
+
+    names = [name for name in find_classes(root)[0] if not hidden(Path(name))]
+    if not names:
+        raise FileNotFoundError(f"Couldn't find any class folder in {root}.")
+    found = make_dataset(root, {name: label for label, name in enumerate(names)}, is_valid_file=is_image)
+    return names, [(Path(path), label) for path, label in found]
 
 
 def _both(train: Labelled, test: Labelled, mode: str, size: int) -> dict[str, NDArray[Any]]:
@@ -134,29 +144,28 @@ def _opened(path: Path) -> Iterator["Image.Image"]:
         raise _damaged(path, error) from error
 
 
-def _images(paths: Sequence[Path], mode: str, size: int) -> NDArray[np.uint8]:
-    """The images as uint8 (n, C, H, W), C the channels of Pillow's `mode`."""
+def _images(paths: Sequence[Path], mode: str, size: int) -> NDArray[Any]:
+    """The images as uint8 or float32 (n, C, H, W), in Pillow's `mode`."""
     first = _pixels(paths[0], mode, size)
-    images = np.empty((len(paths), *first.shape), np.uint8)
+    images = np.empty((len(paths), *first.shape), first.dtype)
     for index, path in enumerate(paths):
-        pixels = _pixels(path, mode, size)
-        if pixels.shape != first.shape:
+        found = _pixels(path, mode, size)
+        if found.shape != first.shape:
             raise ConfigError(
-                f"The image '{path}' has {pixels.shape[2]} x {pixels.shape[1]} pixels, but the first one has "
+                f"The image '{path}' has {found.shape[2]} x {found.shape[1]} pixels, but the first one has "
                 f"{first.shape[2]} x {first.shape[1]}. Set 'image-size' to scale all of them."
             )
-        images[index] = pixels
+        images[index] = found
     return images
 
 
-def _pixels(path: Path, mode: str, size: int) -> NDArray[np.uint8]:
-    from PIL import Image
-
+def _pixels(path: Path, mode: str, size: int) -> NDArray[Any]:
     with _opened(path) as opened:
-        image = opened.convert(mode)
-    if size:
-        image = image.resize((size, size), Image.Resampling.BILINEAR)
-    return np.asarray(image).reshape(image.height, image.width, -1).transpose(2, 0, 1)
+        try:
+            found = pixels(opened, mode, size)
+        except ConfigError as error:
+            raise ConfigError(f"The image '{path}' cannot be used: {error}. Replace it, or remove it.") from error
+    return found.reshape(*found.shape[:2], -1).transpose(2, 0, 1)
 
 
 def _damaged(path: Path, error: Exception | str) -> ConfigError:

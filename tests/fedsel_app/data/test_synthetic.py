@@ -122,5 +122,7 @@ def test_owners_come_from_arrays_and_files_and_are_checked(tmp_path):
     assert load_surrogate(tmp_path / "surrogate.npz", made).owners is None
     with pytest.raises(ConfigError, match=r"^mine has 3 training samples and 2 owners\."):
         from_arrays({**arrays, "owners": np.array([0, 1])}, "mine")
-    with pytest.raises(ConfigError, match=r"^mine has the negative label -1 in owners"):
-        from_arrays({**arrays, "owners": np.array([0, -1, 1])}, "mine")
+    named = from_arrays({**arrays, "owners": np.array(["Kiel", "Bonn", "Kiel"])}, "mine")
+    assert (named.owners.tolist(), named.owner_names) == ([1, 0, 1], ("Bonn", "Kiel"))
+    with pytest.raises(ConfigError, match=r"^mine has owners of type float64 .* texts or whole numbers"):
+        from_arrays({**arrays, "owners": np.array([0, 0.5, 1])}, "mine")

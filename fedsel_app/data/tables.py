@@ -1,0 +1,261 @@
+"""Tables: columns of numbers, categories and dates, which become the float32 features of a model.
+
+What an encoding learns (the value in place of a missing one, the categories and their order) it learns from the
+training part alone. The index of a table has the places of its rows, which messages name: its name is "line" for a
+file of lines, or "row", counted from 1.
+"""
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Self
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from fedsel_app.config import ConfigError
+from fedsel_app.config.data import KINDS
+
+MOST_CATEGORIES = 100
+"""More different texts are hardly categories, unless `data-arguments` say so."""
+NUMBER_LIKE = re.compile(r"\W*\d+([.,]\d+)*(e[-+]?\d+)?[^\d\n]*", re.IGNORECASE)
+"""Numbers, also with a unit or with commas."""
+DATE = re.compile(r"\d{4}-\d\d-\d\d([T ]\d\d:\d\d\S*)?")
+NUMERIC = "biuf"
+"""Kinds of dtype of numbers."""
+
+
+@dataclass(frozen=True)
+class Column:
+    """Column of a table, and how its values become features.
+
+    Attributes
+    ----------
+    kind : one of `KINDS`. A date becomes the number of days since 1970
+    type : type of the values in the file
+    form : format of the dates, as in `datetime.strptime`; empty: ISO 8601
+    many : whether `data-arguments` say that it is a category, of however many values
+    ordinal : whether a category is its number in the order (unknown: -1), instead of one feature for each category
+    categories : the values of a category, in their order; any other is unknown
+    fill : what stands in place of a missing value; None: nothing does
+    indicator : whether a feature tells the missing values from the others
+    """
+
+    name: str
+    kind: str
+    type: str = ""
+    form: str = ""
+    many: bool = False
+    ordinal: bool = False
+    categories: tuple[str, ...] = ()
+    fill: float | str | None = None
+    indicator: bool = False
+
+    @property
+    def width(self) -> int:
+        """Number of features."""
+        several = self.kind == "category" and not self.ordinal
+        return (len(self.categories) if several else 1) + self.indicator
+
+    def fitted(self, values: pd.Series, missing: str, source: str) -> Self:
+        """The column with what it learns from the plain values of a training part; see `fit`."""
+        present = values.dropna()
+        if present.empty:
+            raise ConfigError(
+                f"{source} has no value in column '{self.name}' in its training part. Leave it out: name the others in "
+                "'data-arguments', as in input=[\"NAME\"]."
+            )
+        category = self.kind == "category"
+        categories = tuple(sorted(present.unique())) if category else ()
+        if len(categories) > MOST_CATEGORIES and not self.many:
+            raise ConfigError(
+                f"{source} has {len(categories):,} different texts in column '{self.name}'. In 'data-arguments', leave "
+                f'it out (input=["NAME"] names the others), or say what it is: category=["{self.name}"], or '
+                f'date=["{self.name}"] with a date-format.'
+            )
+        common = present.mode()[0] if category or missing == "most-frequent" else float(present.median())
+        indicator = missing == "indicator" and len(present) < len(values)
+        return replace(self, categories=categories, fill=common if missing else None, indicator=indicator)
+
+    def features(self, values: pd.Series) -> NDArray[Any]:
+        """Features of plain values, (n, width)."""
+        gaps, filled = values.isna(), values if self.fill is None else values.fillna(self.fill)
+        codes = self._codes(filled)[:, None] if self.kind == "category" else filled.to_numpy()[:, None]
+        several = self.kind == "category" and not self.ordinal
+        features = codes == np.arange(len(self.categories)) if several else codes
+        return np.concatenate([features, gaps.to_numpy()[:, None]], axis=1) if self.indicator else features
+
+    def unknown(self, values: pd.Series) -> int:
+        """Number of plain values that are no known category."""
+        return int((self._codes(values.dropna()) < 0).sum()) if self.kind == "category" else 0
+
+    def _codes(self, values: pd.Series) -> NDArray[np.int64]:
+        return np.asarray(pd.Index(self.categories, dtype=object).get_indexer(values), np.int64)
+
+
+@dataclass(frozen=True)
+class Encoding:
+    """Encoding of a table: its input columns, in their order, and what was counted when they were read.
+
+    Attributes
+    ----------
+    missing, unknown : of each column, the values that are missing, and those that are no known category
+    """
+
+    columns: tuple[Column, ...]
+    missing: tuple[int, ...]
+    unknown: tuple[int, ...]
+
+    @property
+    def measures(self) -> NDArray[np.bool_]:
+        """Whether each feature is a measure, (features,): categories and indicators are never normalised."""
+        return np.array([c.kind != "category" and place == 0 for c in self.columns for place in range(c.width)])
+
+    def encode(self, table: pd.DataFrame) -> NDArray[np.float32]:
+        """Features of each row of plain values, float32 (n, features)."""
+        parts = [column.features(table[column.name]) for column in self.columns]
+        return np.concatenate(parts, axis=1).astype(np.float32)
+
+
+def fit(columns: Sequence[Column], missing: str, source: str, train: pd.DataFrame, test: pd.DataFrame) -> Encoding:
+    """Encoding of `columns`, from the training part of a table of plain values.
+
+    `missing` is what takes the place of a missing value, or empty.
+
+    Raises
+    ------
+    ConfigError
+        If a column has no value in the training part, or too many texts for categories.
+    """
+    fitted = tuple(column.fitted(train[column.name], missing, source) for column in columns)
+    both = pd.concat([train, test])
+    gaps = tuple(int(both[column.name].isna().sum()) for column in fitted)
+    return Encoding(fitted, gaps, tuple(column.unknown(both[column.name]) for column in fitted))
+
+
+def columns_of(table: pd.DataFrame, arguments: Mapping[str, Any]) -> tuple[Column, ...]:
+    """The columns of a table, each of the kind that `arguments` name, or else by its type and its values."""
+    return tuple(_column(table[name], arguments) for name in table.columns)
+
+
+def _column(found: pd.Series, arguments: Mapping[str, Any]) -> Column:
+    name = str(found.name)
+    named = next((kind for kind in KINDS if name in arguments.get(kind, [])), "")
+    kind = named or kind_of(found)
+    form = arguments.get("date-format", "") if kind == "date" else ""
+    ordinal = kind == "category" and arguments.get("coding") == "ordinal"
+    return Column(name, kind, str(found.dtype), form, many=bool(named), ordinal=ordinal)
+
+
+def kind_of(found: pd.Series) -> str:
+    """Kind of a column by its type and, if it has texts, by these."""
+    if isinstance(found.dtype, pd.CategoricalDtype):
+        return "category"
+    if found.dtype.kind in NUMERIC:
+        return "number"
+    if found.dtype.kind == "M":
+        return "date"
+    different = [str(text) for text in found.dropna().unique()]
+    if different and all(map(DATE.fullmatch, different)):
+        return "date"
+    return "number" if 2 * sum(map(bool, map(NUMBER_LIKE.fullmatch, different))) > len(different) else "category"
+
+
+def plain(table: pd.DataFrame, columns: Sequence[Column], source: str, *, gaps: bool) -> pd.DataFrame:
+    """The `columns` of a table in plain values: numbers and days are float64, categories texts; gaps are missing.
+
+    Raises
+    ------
+    ConfigError
+        If a value is of another kind than its column, or, unless `gaps` are allowed, missing. The message names the
+        column and the place.
+    """
+    values = {column.name: _plain(table[column.name], column, source) for column in columns}
+    for name, found in values.items():
+        if not gaps and (absent := found.isna()).any():
+            raise ConfigError(
+                f"{source} has no value in column '{name}', {place(absent)} ({int(absent.sum())} in all). Say what "
+                'takes its place in \'data-arguments\': missing="median", "most-frequent", or "indicator", which is '
+                "the median and a feature that tells. Or remove these rows."
+            )
+    return pd.DataFrame(values, index=table.index)
+
+
+def _plain(found: pd.Series, column: Column, source: str) -> pd.Series:
+    if column.kind == "category":
+        return texts(found)
+    if column.kind == "date":
+        days = pd.to_datetime(texts(found), errors="coerce", utc=True, format=column.form or "ISO8601")
+        values = (days - pd.Timestamp(0, tz="UTC")) / pd.Timedelta(days=1)
+        ways = ['a date-format such as "%d.%m.%Y"']
+    else:
+        values, ways = parsed(found), []
+    name = found.name
+    refuse(
+        found,
+        (values.isna() & found.notna()) | np.isinf(values),
+        column.kind,
+        source,
+        [*ways, f'category=["{name}"] if these are categories', "input=[...] without this column"],
+    )
+    return values
+
+
+def parsed(found: pd.Series) -> pd.Series:
+    """Values of a column as float64; what is not a number is missing."""
+    numbers = found if found.dtype.kind in NUMERIC else pd.to_numeric(found.astype(object), errors="coerce")
+    return numbers.astype(np.float64)
+
+
+def texts(found: pd.Series) -> pd.Series:
+    """Values of a column as texts without spaces around them; whole numbers have no decimal point, gaps are None."""
+    if found.dtype.kind == "f" and (found.dropna() % 1 == 0).all():
+        found = found.astype("Int64")
+    made = [None if gap else str(value).strip() for value, gap in zip(found, found.isna(), strict=True)]
+    return pd.Series(made, found.index, object, found.name)
+
+
+def refuse(found: pd.Series, wrong: pd.Series, kind: str, source: str, ways: Sequence[str] = ()) -> None:
+    """Raise ConfigError if a value of a column is wrong: not a `kind`. `ways` are what 'data-arguments' may say."""
+    if not wrong.any():
+        return
+    given = str(found[wrong].iloc[0])
+    commas = ['decimal="," if commas are decimal marks'] if re.search(r"\d,\d", given) else []
+    advice = f", or set in 'data-arguments' {' or '.join([*commas, *ways])}" if commas or ways else ""
+    raise ConfigError(
+        f"{source} has {given!r} in column '{found.name}', {place(wrong)}, which is not a {kind}. Correct it{advice}."
+    )
+
+
+def place(where: pd.Series) -> str:
+    """Place of the first True, such as "line 17"."""
+    return f"{where.index.name} {where.index[where].min()}"
+
+
+def refuse_duplicates(names: Iterable[str], source: str) -> None:
+    """Raise ConfigError if two columns have the same name."""
+    seen: set[str] = set()
+    for name in names:
+        if name in seen:
+            raise ConfigError(f"{source} has two columns '{name}'. Rename one of them, or remove it.")
+        seen.add(name)
+
+
+def required(found: pd.Series, what: str, source: str) -> pd.Series:
+    """Return a column without gaps. Otherwise raise ConfigError; `what` is what a row lacks."""
+    if (gaps := found.isna()).any():
+        raise ConfigError(
+            f"{source} has no {what} in column '{found.name}', {place(gaps)} ({int(gaps.sum())} in all). Correct these "
+            "rows, or remove them."
+        )
+    return found
+
+
+def known_columns(names: Sequence[str], columns: Sequence[str], source: str) -> None:
+    """Raise ConfigError if one of the names that `data-arguments` give is none of `columns`."""
+    for name in names:
+        if name not in columns:
+            raise ConfigError(
+                f"{source} has no column {name!r}, which 'data-arguments' name. It has {', '.join(columns)}."
+            )

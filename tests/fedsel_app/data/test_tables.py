@@ -1,0 +1,246 @@
+"""Tables as users have them: text, gaps, dates, odd headers. Each is read right, or refused with column and place."""
+
+import re
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from sklearn.compose import ColumnTransformer
+from sklearn.impute import SimpleImputer
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import OneHotEncoder, OrdinalEncoder
+
+from fedsel_app.config import ConfigError, DataConfig, PreprocessingConfig
+from fedsel_app.data.batches import DeviceData
+from fedsel_app.data.dataset import load
+
+ROWS = "0.5,1,no\n1.5,2,yes\n2.5,3,no\n3.5,4,yes\n4.5,5,no\n5.5,6,yes\n"
+
+
+def read(folder, text, arguments="", encoding="utf-8", **more):
+    path = folder / "table.csv"
+    path.write_bytes(text.encode(encoding))
+    path.touch()
+    return load(DataConfig(data="csv", data_path=str(path), data_arguments=arguments, **more), 1)
+
+
+def refused(folder, text, arguments=""):
+    with pytest.raises(ConfigError) as raised:
+        read(folder, text, arguments)
+    return str(raised.value).removeprefix(f"The table '{folder / 'table.csv'}' ")
+
+
+def rows(data):
+    """All samples with their labels, sorted."""
+    x, y = np.concatenate([data.x_train, data.x_test]), np.concatenate([data.y_train, data.y_test])
+    return sorted(np.column_stack([x, y]).tolist())
+
+
+PLAIN = [[0.5, 1, 0], [1.5, 2, 1], [2.5, 3, 0], [3.5, 4, 1], [4.5, 5, 0], [5.5, 6, 1]]
+
+
+@pytest.mark.parametrize(
+    ("text", "arguments"),
+    [
+        ("a,b,label\n" + ROWS, ""),
+        ("﻿a,b,label\n" + ROWS, ""),  # a byte-order mark
+        ("a, b, label\n" + ROWS.replace(",", ", "), ""),
+        ("a;b;label\n" + ROWS.replace(",", ";"), ""),
+        ("a\tb\tlabel\n" + ROWS.replace(",", "\t"), ""),
+        ("a;b;label\n" + ROWS.replace(",", ";").replace(".", ","), 'decimal=","'),
+        ("a,b,label\n" + re.sub(r"(\d)\.(\d)", r'"\1,\2"', ROWS), 'decimal=","'),
+        ("a,b,label\n\n" + ROWS.replace("no", "no ") + "\n", ""),
+        (",a,b,label\n" + "".join(f"{i},{row}\n" for i, row in enumerate(ROWS.split())), ""),  # pandas' index
+        ("Unnamed: 0,a,b,label\n" + "".join(f"{i},{row}\n" for i, row in enumerate(ROWS.split())), ""),
+    ],
+)
+def test_the_same_table_in_many_forms(tmp_path, text, arguments):
+    data = read(tmp_path, text, arguments)
+    assert rows(data) == PLAIN
+    assert (data.classes, data.names) == (2, ("no", "yes"))
+
+
+def test_the_first_column_may_be_the_label_after_a_mark(tmp_path):
+    assert read(tmp_path, "label,a\n0,5\n1,6\n0,7\n1,8\n", encoding="utf-8-sig").classes == 2
+
+
+@pytest.mark.parametrize(
+    ("text", "arguments", "said"),
+    [
+        ("a,a,label\n" + ROWS, "", "has two columns 'a'. Rename one of them, or remove it."),
+        ("a, a ,label\n" + ROWS, "", "has two columns 'a'."),
+        ("a,,label\n" + ROWS, "", "has no name for column 2. Name it in the first line."),
+        ("a,b,label\n" + ROWS + "7,8\n", "", "has 2 values in line 8, but 3 columns."),
+        ("a,b,label\n" + ROWS + "7,8,9,\n", "", "has 4 values in line 8, but 3 columns."),
+        ("a,b,label\n" + ROWS + "7,8,\n", "", "has no label in column 'label', line 8 (1 in all)."),
+        ("a,b,label\n\n" + ROWS + "7,8,NA\n", "", "has no label in column 'label', line 9 (1 in all)."),
+        ("a,b,label\n" + ROWS.replace("no", "0").replace("yes", "1") + "7,8,\n", "", "has no label in column 'label'"),
+        ("a,b,label\n" + ROWS + ",8,no\n", "", "has no value in column 'a', line 8 (1 in all). Say what takes its"),
+        ("a,b,label\n1,2,3\n1,2,\n", 'task="regression"', "has no label in column 'label', line 3"),
+        ('a,b,label\n1,2,3\n1,2,"3,5"\n', 'task="regression"', "has '3,5' in column 'label', line 3, which is not a "
+         "number. Correct it, or set in 'data-arguments' decimal=\",\" if commas are decimal marks."),
+        ("a,b,label\n1,2,3\n1,2,3.5 EUR\n", 'task="regression"', "has '3.5 EUR' in column 'label', line 3, which is"),
+        ("a,b,label\n1,2,0\n1,2,1\n1,2,?\n", "", "has '?' in column 'label', line 4, which is not a number"),
+        ("a,b,label\n" + ROWS + "n.a.,8,no\n", "", "has 'n.a.' in column 'a', line 8, which is not a number. Correct"),
+        ("a,b,label\n1 kg,2,3\n2 kg,2,3\n", "", "has '1 kg' in column 'a', line 2, which is not a number."),
+        ("a,b,label\n" + ROWS + "inf,8,no\n", "", "has 'inf' in column 'a', line 8, which is not a number."),
+        ("a,b,label\n2024-02-30,2,3\n2024-02-01,2,3\n", "", "has '2024-02-30' in column 'a', line 2, which is not a "
+         "date."),
+        ("a,b,label\n" + "".join(f"n{i}x,1,0\n" for i in range(200)), "", "different texts in column 'a'. In"),
+        ("a,b,owner,label\n1,2,,0\n", 'owner="owner"', "has no owner in column 'owner', line 2"),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_read_is_refused_with_its_column_and_place(tmp_path, text, arguments, said):
+    assert refused(tmp_path, text, arguments).startswith(said) or said in refused(tmp_path, text, arguments)
+
+
+def test_text_that_is_not_utf_8_is_refused(tmp_path):
+    (tmp_path / "table.csv").write_bytes("a,label\nMünchen,1\n".encode("latin-1"))
+    with pytest.raises(ConfigError, match="is not text in UTF-8: save it"):
+        load(DataConfig(data="csv", data_path=str(tmp_path / "table.csv")), 1)
+
+
+def people(folder, missing, coding="one-hot"):
+    """A table with gaps, categories and dates, its encoding by fedsel, and the same by scikit-learn."""
+    rng = np.random.default_rng(0)
+    table = pd.DataFrame(
+        {
+            "age": rng.integers(18, 90, 60).astype(float),
+            "city": rng.choice(["Bonn", "Kiel", "Ulm"], 60),
+            "seen": pd.date_range("2024-01-01", periods=60).strftime("%Y-%m-%d"),
+            "floor": rng.choice(["1", "2", "EG"], 60),
+            "label": rng.choice(["ill", "well"], 60),
+        }
+    )
+    table.loc[rng.permutation(60)[:12], "age"] = np.nan
+    table.loc[rng.permutation(60)[:9], "city"] = np.nan
+    table.to_csv(folder / "people.csv", index=False)
+    arguments = f'category=["floor"], missing="{missing}", coding="{coding}"'
+    data = load(DataConfig(data="csv", data_path=str(folder / "people.csv"), data_arguments=arguments), 1)
+    days = (pd.to_datetime(table["seen"]) - pd.Timestamp("1970-01-01")).dt.days
+    table["seen"] = days
+    numbers = SimpleImputer(strategy="median" if missing != "most-frequent" else "most_frequent")
+    numbers.set_params(add_indicator=missing == "indicator")
+    coder = OneHotEncoder(sparse_output=False) if coding == "one-hot" else OrdinalEncoder()
+    return data, table, numbers, coder
+
+
+@pytest.mark.parametrize("coding", ["one-hot", "ordinal"])
+@pytest.mark.parametrize("missing", ["median", "most-frequent"])
+def test_gaps_and_categories_are_those_of_scikit_learn(tmp_path, missing, coding):
+    data, table, numbers, coder = people(tmp_path, missing, coding)
+    train = (
+        table.set_index("seen").loc[data.x_train[:, -3 - 1 if coding == "one-hot" else -2].astype(int)].reset_index()
+    )
+    categories = make_pipeline(SimpleImputer(strategy="most_frequent"), coder)
+    expected = ColumnTransformer(
+        [("age", numbers, ["age"]), ("city", categories, ["city"]), ("seen", "passthrough", ["seen"]),
+         ("floor", coder, ["floor"])]
+    )  # fmt: skip
+    np.testing.assert_array_equal(data.x_train, expected.fit_transform(train).astype(np.float32))
+
+
+def test_an_indicator_tells_the_gaps(tmp_path):
+    data, table, numbers, _ = people(tmp_path, "indicator")
+    assert [column.width for column in data.table.columns] == [2, 4, 1, 3]
+    by_day = table.set_index("seen").loc[data.x_train[:, 6].astype(int)]
+    np.testing.assert_array_equal(data.x_train[:, :2], numbers.fit_transform(by_day[["age"]]).astype(np.float32))
+    assert data.x_train[:, 5].tolist() == by_day["city"].isna().astype(float).tolist()
+    assert data.table.missing == (12, 9, 0, 0)
+
+
+def test_only_measures_of_the_training_part_are_normalised(tmp_path):
+    data, *_ = people(tmp_path, "median")
+    assert data.mean[0] == pytest.approx(data.x_train[:, 0].mean())
+    assert data.mean[1:4].tolist() == [0, 0, 0]
+    assert data.std[1:4].tolist() == [1, 1, 1]
+    [(x, _)] = DeviceData(data, PreprocessingConfig(), torch.device("cpu")).test_batches(100)
+    assert set(x[:, 1:4].flatten().tolist()) == {0.0, 1.0}
+    assert x[:, 0].tolist() == pytest.approx(((data.x_test[:, 0] - data.mean[0]) / data.std[0]).tolist())
+
+
+def test_values_that_training_lacks_are_counted(tmp_path):
+    train = pd.DataFrame({"x": ["a", "b", "a", "b"], "label": [0, 1, 0, 1]})
+    test = pd.DataFrame({"x": ["a", "c", "c"], "label": [0, 1, 1]})
+    for name, part in (("train", train), ("test", test)):
+        part.to_parquet(tmp_path / f"{name}.parquet")
+    config = DataConfig(data="hf", data_path=str(tmp_path), data_arguments="shuffle=false")
+    data = load(config, 1)
+    assert data.x_test.tolist() == [[1, 0], [0, 0], [0, 0]]
+    assert data.table.unknown == (2,)
+    data = load(DataConfig(data="hf", data_path=str(tmp_path), data_arguments='shuffle=false, coding="ordinal"'), 1)
+    assert data.x_test.tolist() == [[0], [-1], [-1]]
+
+
+def test_words_for_a_gap_are_those_that_the_user_names(tmp_path):
+    text = "a,label\n" + "".join(f"{word},{i % 2}\n" for i, word in enumerate(["?", "None", "NA", "old"] * 3))
+    assert refused(tmp_path, text).startswith("has no value in column 'a', line 3 (6 in all)")
+    data = read(tmp_path, text, 'na=["?"], missing="most-frequent"')
+    assert data.table.columns[0].categories == ("NA", "None", "old")
+    assert data.table.missing == (3,)
+
+
+def test_leading_zeros_of_a_category_and_other_dates_are_kept(tmp_path):
+    text = "zip,day,label\n" + "".join(f"0{i % 3}1,{1 + i}.02.2024,{i % 2}\n" for i in range(12))
+    data = read(tmp_path, text, 'category=["zip"], date=["day"], date-format="%d.%m.%Y"')
+    assert data.table.columns[0].categories == ("001", "011", "021")
+    assert sorted(np.concatenate([data.x_train, data.x_test])[:, 3].tolist()) == list(range(19754, 19766))
+
+
+def test_the_index_of_pandas_is_no_feature(tmp_path):
+    datasets = pytest.importorskip("datasets", reason="the extra 'datasets' is not installed")
+    table = pd.DataFrame({"a": [0.5, 1.5, 2.5, 3.5, 4.5, 5.5], "label": [0, 1] * 3})
+    moved = table.set_axis(pd.Index([5, 4, 3, 2, 1, 0]))
+    named = table.set_axis(pd.Index([3, 1, 2, 9, 8, 7], name="patient"))
+    for number, each in enumerate((table, moved, named)):
+        each.to_parquet(tmp_path / f"{number}.parquet")
+        assert load(DataConfig(data="hf", data_path=str(tmp_path / f"{number}.parquet")), 1).sample_shape == (1,)
+    datasets.Dataset.from_pandas(moved).save_to_disk(str(tmp_path / "saved"))
+    assert load(DataConfig(data="hf", data_path=str(tmp_path / "saved")), 1).sample_shape == (1,)
+    config = DataConfig(data="hf", data_path=str(tmp_path / "2.parquet"), data_arguments='owner="patient"')
+    owned, of_sample = load(config, 1), dict(zip(named["a"], map(str, named.index), strict=True))
+    assert [owned.owner_names[o] for o in owned.owners] == [of_sample[x] for x in owned.x_train[:, 0].tolist()]
+
+
+def test_types_tell_categories_of_parquet(tmp_path):
+    table = pd.DataFrame({"a": pd.Categorical(["1", "2", "1", "2"]), "b": [True, False] * 2, "label": [0, 1] * 2})
+    table["c"] = pd.to_datetime(["2024-01-01", "2024-01-02", "2024-01-03", "2024-01-04"])
+    table.to_parquet(tmp_path / "t.parquet")
+    data = load(DataConfig(data="hf", data_path=str(tmp_path / "t.parquet")), 1)
+    assert [column.kind for column in data.table.columns] == ["category", "number", "date"]
+
+
+def test_a_class_label_among_the_inputs_is_a_category(tmp_path):
+    datasets = pytest.importorskip("datasets", reason="the extra 'datasets' is not installed")
+    made = datasets.Dataset.from_dict({"c": [0, 1, 1, 0], "label": [0, 1, 0, 1]})
+    made.cast_column("c", datasets.ClassLabel(names=["z", "a"])).save_to_disk(str(tmp_path / "d"))
+    arguments = 'shuffle=false, label="label", test="train"'
+    data = load(DataConfig(data="hf", data_path=str(tmp_path / "d"), data_arguments=arguments), 1)
+    assert data.x_train.tolist() == [[0, 1], [1, 0], [1, 0], [0, 1]]  # a, z
+
+
+@pytest.mark.parametrize("owners", [["Kiel", "Bonn", "Kiel", "Ulm"], [7, -3, 7, 10**12]])
+def test_owners_are_names_or_numbers_on_every_path(tmp_path, owners, monkeypatch):
+    x, y = np.arange(4, dtype=np.float32)[:, None], np.array([0, 1, 0, 1])
+    np.savez(tmp_path / "o.npz", x_train=x, y_train=y, x_test=x, y_test=y, owners=np.array(owners))
+    table = pd.DataFrame({"x": x[:, 0], "label": y, "who": owners})
+    pd.concat([table] * 2).to_csv(tmp_path / "o.csv", index=False)
+    for part in ("train", "test"):
+        table.to_parquet(tmp_path / f"{part}.parquet")
+    (tmp_path / "owned_by.py").write_text(
+        "import numpy as np\n\n\ndef load(config):\n    x, y = np.arange(4.0)[:, None], np.array([0, 1, 0, 1])\n"
+        f"    return {{'x_train': x, 'y_train': y, 'x_test': x, 'y_test': y, 'owners': {owners!r}}}\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    numbers = np.unique(owners, return_inverse=True)[1].tolist()
+    for data, path, arguments in (
+        ("npz", "o.npz", ""),
+        ("hf", "", 'owner="who", shuffle=false'),
+        ("owned_by:load", "", ""),
+    ):
+        found = load(DataConfig(data=data, data_path=str(tmp_path / path), data_arguments=arguments), 1)
+        assert found.owners.tolist() == numbers, data
+    found = load(DataConfig(data="csv", data_path=str(tmp_path / "o.csv"), data_arguments='owner="who"'), 1)
+    of_sample = dict(zip(x[:, 0].tolist(), map(str, owners), strict=True))
+    assert [found.owner_names[o] for o in found.owners] == [of_sample[v] for v in found.x_train[:, 0].tolist()]
