@@ -1,11 +1,12 @@
 """A client's own examples of the data set, and its label counts."""
 
 from collections.abc import Callable
-from functools import cache, lru_cache
+from functools import cache
 
 import numpy as np
 from numpy.typing import NDArray
 
+from fedsel_app.caches import kept
 from fedsel_app.config import DataConfig, PartitionConfig
 from fedsel_app.data.client_parts import client_parts
 from fedsel_app.data.dataset import Dataset, load
@@ -25,7 +26,7 @@ def client_examples(
     return _examples_of_run(data, partition, clients, seed)(client)
 
 
-@lru_cache(maxsize=2)
+@kept
 def _examples_of_run(
     data: DataConfig, partition: PartitionConfig, clients: int, seed: int
 ) -> Callable[[int], tuple[Ints, Ints]]:

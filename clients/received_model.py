@@ -1,13 +1,13 @@
 """The model in a message to a client: checked, then loaded into the one model of the process."""
 
 from collections.abc import Mapping
-from functools import lru_cache
 
 import numpy as np
 import torch
 from flwr.common import NDArrays
 from numpy.typing import NDArray
 
+from fedsel_app.caches import kept
 from fedsel_app.config import DataConfig, SharedSettings
 from fedsel_app.data.dataset import load
 from fedsel_app.models.building import build
@@ -68,15 +68,15 @@ def _restored(section: NDArray[np.uint8], size: int, bits: int) -> NDArray[np.fl
     return decode_values(section.data, size, bits).values()
 
 
-@lru_cache(maxsize=2)
+@kept
 def _shared_model(name: str, data: DataConfig, seed: int, device: torch.device, precision: str) -> FlatModel:
-    """The model of a run, one per process. Every message loads its own weights and statistics, and sets its task."""
+    """The model of a run in this process. Every message loads its own weights and statistics, and sets its task."""
     dataset = load(data, seed)
     module = build(name, dataset.sample_shape, dataset.classes, seed)
     return FlatModel(module, device, _shared_task(data, seed, device), precision)
 
 
-@lru_cache(maxsize=2)
+@kept
 def _shared_task(data: DataConfig, seed: int, device: torch.device) -> Task:
     """The task of the whole data set. All messages use it, except some to train (`positive-weights`)."""
     return task_of(load(data, seed), device)

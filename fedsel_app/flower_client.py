@@ -6,6 +6,7 @@ from flwr.app import Context, Message
 from flwr.clientapp import ClientApp
 
 from clients.flower_client import answer
+from fedsel_app.caches import of_a_run
 from fedsel_app.wiring.client import client_of
 from fedsel_app.wiring.client_settings import settings_of_client
 
@@ -22,8 +23,9 @@ def answer_message(message: Message, context: Context) -> Message:
     Elsewhere it answers for itself alone, and ConfigError is raised if the server sets paths or code.
     """
     simulated = in_simulation()
-    settings = settings_of_client(context.run_config, context.node_config, trusted=simulated)
-    return answer(message, client_of(settings, context, pooled=simulated))
+    with of_a_run(context.run_id):
+        settings = settings_of_client(context.run_config, context.node_config, trusted=simulated)
+        return answer(message, client_of(settings, context, pooled=simulated))
 
 
 def in_simulation() -> bool:

@@ -5,6 +5,7 @@ A preset or a run folder may come from a stranger, so a command imports only cod
 """
 
 import importlib
+import importlib.util
 import os
 import re
 import sys
@@ -12,6 +13,8 @@ import traceback
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from importlib.metadata import entry_points
+from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 from fedsel_app.config.server import AGGREGATIONS, SERVER_OPTIMIZERS
@@ -19,6 +22,8 @@ from fedsel_app.config.settings import ConfigError
 from fedsel_app.config.training import SOLVERS
 from fedsel_app.config.words import did_you_mean
 
+Stamp = tuple[int, int]
+"""Size in bytes, and time of the last change in nanoseconds, of a file."""
 PACKAGES = ("fedsel_app", "strategies", "clients", "simulation")
 """Packages of fedsel."""
 MOST_NAMED = 25
@@ -41,6 +46,8 @@ NO_SELECTION = {
 """Strategies of Flower that select like `random`, and choices of settings, without dashes -> what to type for them."""
 CODE = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*")
 """Pattern of a user's code, package.module:name, which may be a part of a setting's value."""
+_loaded: dict[str, dict[str, Stamp]] = {}
+"""Module that a setting named -> the modules of its folder that it imported, and itself, with their stamps."""
 _command: Sequence[str] | None = None
 """Arguments of the command of this process; None: the process runs no command and may import any code."""
 
@@ -84,12 +91,9 @@ def load_object(path: str, setting: str) -> Callable[..., Any]:
     if os.getcwd() not in sys.path:
         sys.path.append(os.getcwd())
     try:
-        module = importlib.import_module(module_name)
+        module = _imported(module_name)
     except Exception as error:
-        reason = f"{error}" if isinstance(error, ImportError) else f"{described(error)}{place(error, module_name)}"
-        raise ConfigError(
-            f"The '{setting}' parameter names the module '{module_name}', which cannot be imported: {reason}."
-        ) from error
+        raise _not_imported(f"The '{setting}' parameter names the module", module_name, error) from error
     loaded = getattr(module, name, None)
     if not callable(loaded):
         raise ConfigError(
@@ -97,6 +101,54 @@ def load_object(path: str, setting: str) -> Callable[..., Any]:
             f"{did_you_mean(name, [each for each in vars(module) if not each.startswith('_')])}"
         )
     return loaded  # type: ignore[no-any-return]
+
+
+def load_changed_again() -> None:
+    """Load the modules of users again that settings have named, if their files or those that they import have changed.
+
+    Raises ConfigError if a module can no longer be imported.
+    """
+    for stamps in _loaded.values():
+        there = {each: _stamp(sys.modules[each]) for each in stamps if each in sys.modules}
+        if there == stamps:
+            continue
+        for each in reversed(there):  # what a module imports comes after it, and must be loaded before it
+            module = sys.modules[each]
+            # Python would take a compiled file of the same second and size for the new one.
+            Path(importlib.util.cache_from_source(str(module.__file__))).unlink(missing_ok=True)
+            try:
+                importlib.reload(module)
+            except Exception as error:
+                raise _not_imported("The changed module", each, error) from error
+        stamps.update(there)
+
+
+def _imported(name: str) -> ModuleType:
+    """Import a module; the stamps of a user's modules are kept for `load_changed_again`."""
+    before = set(sys.modules)
+    module = importlib.import_module(name)
+    file = getattr(module, "__file__", None)
+    if name not in _loaded and file and not {"site-packages", "dist-packages"} & set(Path(file).parts):
+        folder = Path(file).parent
+        beside = [each for each in sys.modules if each == name or (each not in before and _within(each, folder))]
+        _loaded[name] = {each: _stamp(sys.modules[each]) for each in beside}
+    return module
+
+
+def _within(name: str, folder: Path) -> bool:
+    file = getattr(sys.modules[name], "__file__", None)
+    return bool(file) and Path(str(file)).is_relative_to(folder)
+
+
+def _stamp(module: ModuleType) -> Stamp:
+    """Stamp of a module's file; (0, 0) if it has none any more."""
+    file = Path(module.__file__ or "")
+    return (found.st_size, found.st_mtime_ns) if file.is_file() and (found := file.stat()) else (0, 0)
+
+
+def _not_imported(title: str, name: str, error: Exception) -> ConfigError:
+    reason = f"{error}" if isinstance(error, ImportError) else f"{described(error)}{place(error, name)}"
+    return ConfigError(f"{title} '{name}', which cannot be imported: {reason}.")
 
 
 def registered(setting: str, name: str) -> Any:

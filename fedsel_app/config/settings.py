@@ -5,6 +5,7 @@ import tomllib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from functools import cache
+from pathlib import Path
 from typing import Any, ClassVar, Literal, NamedTuple, Protocol, Self, TypeVar
 
 from fedsel_app.config.scopes import SCOPES, Owner, Scope
@@ -21,6 +22,13 @@ TYPES = {bool: "true or false", int: "a whole number", float: "a number", str: "
 
 class ConfigError(ValueError):
     """Error for a setting or a combination of settings that cannot run. The message says what to do."""
+
+
+def plain_value(value: Any) -> Any:
+    """A setting's value as Python's own number or text, if it is one of NumPy's numbers or a path."""
+    if hasattr(value, "item") and getattr(value, "shape", None) == ():
+        return value.item()
+    return str(value) if isinstance(value, Path) else value
 
 
 def require(condition: bool, name: str, requirement: str, got: object, hint: str = "") -> None:

@@ -4,7 +4,6 @@ Each process keeps the whole data set on the device once, with images as uint8. 
 """
 
 from collections.abc import Iterable, Iterator
-from functools import lru_cache
 
 import numpy as np
 import torch
@@ -12,6 +11,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn import functional
 
+from fedsel_app.caches import kept
 from fedsel_app.config import ConfigError, DataConfig, PreprocessingConfig
 from fedsel_app.config.data import PUBLISHED_MOMENTS
 from fedsel_app.data.dataset import Dataset, load
@@ -135,9 +135,9 @@ def _moments(dataset: Dataset, config: PreprocessingConfig) -> tuple[NDArray[np.
     return mean, std
 
 
-@lru_cache(maxsize=2)
+@kept
 def device_data(data: DataConfig, preprocessing: PreprocessingConfig, seed: int, device: torch.device) -> DeviceData:
-    """The data set of `data` on `device`, loaded once per process."""
+    """The data set of `data` on `device`, loaded once for each run."""
     return DeviceData(load(data, seed), preprocessing, device)
 
 

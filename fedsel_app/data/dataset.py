@@ -1,9 +1,9 @@
 """Data sets as plain arrays: bundled, generated, read from files in their published form, or a user's own."""
 
 import inspect
+import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from functools import lru_cache
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
@@ -11,7 +11,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from fedsel_app.caches import kept, kept_across_runs
 from fedsel_app.config import ConfigError, DataConfig, plugins
+from fedsel_app.config.data import DATA_FOLDERS
 from fedsel_app.data.arrays import MOST_CLASSES, TASKS, check_owners, check_samples, check_targets, moments, read_npz
 from fedsel_app.data.partition import holdout
 from fedsel_app.seeds import Purpose, stream
@@ -19,6 +21,8 @@ from fedsel_app.seeds import Purpose, stream
 if TYPE_CHECKING:
     from fedsel_app.data.tables import Encoding
 
+Stamp = tuple[str, int, int]
+"""Path of a file, its size in bytes, and the time of its last change in nanoseconds."""
 KEYS = ("x_train", "y_train", "x_test", "y_test")
 MOST_LISTED = 5
 """Largest number of classes without examples that a description lists."""
@@ -85,24 +89,19 @@ class Dataset:
         return tuple(self.x_train.shape[1:])
 
 
-@lru_cache(maxsize=2)
+@kept
 def load(config: DataConfig, seed: int) -> Dataset:
-    """Load a data set, once per process. `seed` draws the test part of digits, and all generated data.
+    """Load a data set, once for each run. `seed` draws the test part of digits, and all generated data.
+
+    Files that have not changed are read only once in a process; a user's function is called in each run.
 
     Raises
     ------
     ConfigError
         If the files are absent or unreadable, or the arrays are not a data set.
     """
-    if config.data in LOADERS:
-        return LOADERS[config.data](config, seed)
-    if config.from_datasets:
-        return _hugging_face(config, seed)
-    if ":" not in config.data:
-        loader = plugins.registered("data", config.data)
-        _refuse_arguments(config, loader, config, seed)
-        made: Dataset = loader(config, seed, **config.arguments)
-        return made
+    if ":" not in config.data or config.from_datasets:
+        return _loaded(config, seed, _stamps(config))
     _refuse_arguments(config, plugins.load_object(config.data, "data"), config)
     made = plugins.call(config.data, "data", config, **config.arguments)
     if isinstance(made, Dataset):
@@ -125,6 +124,28 @@ def _refuse_arguments(config: DataConfig, loader: Callable[..., Any], *positiona
         raise ConfigError(
             f"The 'data-arguments' of {config.data} must be arguments of its function: {error}."
         ) from error
+
+
+@kept_across_runs
+def _loaded(config: DataConfig, seed: int, stamps: tuple[Stamp, ...]) -> Dataset:
+    if config.data in LOADERS:
+        return LOADERS[config.data](config, seed)
+    if config.from_datasets:
+        return _hugging_face(config, seed)
+    loader = plugins.registered("data", config.data)
+    _refuse_arguments(config, loader, config, seed)
+    made: Dataset = loader(config, seed, **config.arguments)
+    return made
+
+
+def _stamps(config: DataConfig) -> tuple[Stamp, ...]:
+    """Path, size and time of the file of a data set, or of every file in its folder."""
+    if config.data not in DATA_FOLDERS and not config.data_path:
+        return ()
+    path = config.folder if config.data in DATA_FOLDERS else Path(config.data_path).resolve()
+    files = sorted(Path(folder, name) for folder, _, names in os.walk(path, followlinks=True) for name in names)
+    stats = [(str(file), file.stat()) for file in files or [path] if file.exists()]
+    return tuple((name, stat.st_size, stat.st_mtime_ns) for name, stat in stats)
 
 
 def from_arrays(arrays: Mapping[str, Any], source: str, classes: int | None = None) -> Dataset:

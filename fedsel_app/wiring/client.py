@@ -10,6 +10,7 @@ from flwr.common import Context
 from clients.client import ClientContext, SelectionClient
 from clients.flower_client import ClientOf, answer
 from clients.state import STATE_FOLDER, StateStore, user_state_folder
+from fedsel_app.caches import of_a_run
 from fedsel_app.config import ConfigError, SharedSettings
 from fedsel_app.imports import AfterImports
 
@@ -58,4 +59,5 @@ def make_client_app(settings: SharedSettings, *, pooled: bool = False) -> Client
 
 
 def _answer(settings: SharedSettings, message: Message, context: Context, *, pooled: bool) -> Message:
-    return answer(message, client_of(settings, context, pooled=pooled))
+    with of_a_run(context.run_id):
+        return answer(message, client_of(settings, context, pooled=pooled))

@@ -89,7 +89,7 @@ def run_folder(config: AppConfig) -> Path:
     """Absolute path of the run folder: `out`, or runs/STRATEGY-DATA-sSEED-TIME in the working directory."""
     if config.records.out:
         return Path(config.records.out).expanduser().absolute()
-    name = f"{config.run.strategy}-{config.data.data}-s{config.run.seed}-{datetime.now():%Y%m%d-%H%M%S}"
+    name = f"{config.run.strategy}-{config.data.data}-s{config.run.seed}-{datetime.now():%Y%m%d-%H%M%S-%f}"
     return Path("runs").absolute() / name.replace("/", "-").replace(":", "-")
 
 

@@ -1,12 +1,13 @@
 """Labels of the clients' examples, from the data and partition of a run."""
 
 from dataclasses import replace
-from functools import lru_cache
+from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
 
 from clients.examples import client_examples
+from fedsel_app.caches import kept
 from fedsel_app.config import ConfigError, DataConfig, PartitionConfig
 from fedsel_app.data.dataset import load
 from fedsel_app.wiring.configuration import AppConfig
@@ -31,7 +32,7 @@ def label_coverage(run: RecordedRun) -> Floats:
     return np.array([coverage(row["selected"], counts) if row["selected"] else np.nan for row in run.rows])
 
 
-@lru_cache(maxsize=16)
+@partial(kept, results=16)
 def client_label_counts(data: DataConfig, partition: PartitionConfig, clients: int, seed: int) -> NDArray[np.int64]:
     """Number of training examples of each client and label, int64 (K, L).
 

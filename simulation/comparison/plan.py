@@ -13,8 +13,8 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from fedsel_app.caches import of_a_run
 from fedsel_app.config import DECLARED, ConfigError, Value, changes_numbers
-from fedsel_app.data.dataset import load
 from fedsel_app.presets.preset import load_preset
 from fedsel_app.records.files import write_text
 from fedsel_app.records.reading import read_object
@@ -96,12 +96,13 @@ class ComparisonPlan:
         self._refuse_foreign()
         for run in self.runs:
             run.refuse_other()
-        for run in self.runs:
-            if not run.finished:
-                # The run's own folder may hold its unfinished run.
-                choose(run.config)
-                refuse_unrunnable(replace(run.config, records=replace(run.config.records, out=str(run.folder / "new"))))
-        load.cache_clear()
+        with of_a_run():
+            for run in self.runs:
+                if not run.finished:
+                    # The run's own folder may hold its unfinished run.
+                    choose(run.config)
+                    own = replace(run.config.records, out=str(run.folder / "new"))
+                    refuse_unrunnable(replace(run.config, records=own))
 
     def _refuse_foreign(self) -> None:
         for name in ("comparison.json", "compare.lock", "failures.jsonl", "runs"):

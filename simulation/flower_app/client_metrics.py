@@ -14,8 +14,14 @@ LOGGER = logging.getLogger("fedsel")
 
 
 def numbers(metrics: Mapping[str, Any]) -> dict[str, Any]:
-    """The numeric values among a user's metrics."""
-    return {name: float(value) for name, value in metrics.items() if isinstance(value, int | float)}
+    """The numeric values among a user's metrics, also those of NumPy and torch."""
+    plain = {name: value.item() if _is_single(value) else value for name, value in metrics.items()}
+    return {name: float(value) for name, value in plain.items() if isinstance(value, int | float)}
+
+
+def _is_single(value: Any) -> bool:
+    """True for one of NumPy's numbers, and for an array or a tensor of one number."""
+    return hasattr(value, "item") and math.prod(getattr(value, "shape", (0,))) == 1
 
 
 def mean_metrics(metrics: Mapping[int, Mapping[str, float]], examples: NDArray[Any], server_round: int) -> MetricRecord:

@@ -34,6 +34,7 @@ from numpy.typing import NDArray
 from threadpoolctl import ThreadpoolController
 
 from fedsel_app.config import ConfigError, Value
+from fedsel_app.config.settings import plain_value
 from fedsel_app.models.array_layout import ArrayLayout, named_statistics
 from fedsel_app.network.links import make_links
 from fedsel_app.network.reply_timeout import ReplyTimeout
@@ -86,6 +87,7 @@ def strategy(name: str, *, clients: int, cohort: int, out: str | Path | None = N
     names = {field.name for field in fields(AppOptions)}
     settings = {key: value for key, value in options.items() if key not in names}
     settings |= {"clients": clients, "cohort": cohort}
+    settings = {key: plain_value(value) for key, value in settings.items()}
     if out is not None:
         settings["out"] = str(Path(out).expanduser().absolute())
     return AppStrategy(name, settings, AppOptions(**{key: options[key] for key in options.keys() & names}))
@@ -187,7 +189,7 @@ class AppStrategy(Strategy):
             If the first rounds, or all rounds, bring no usable update.
         """
         if num_rounds is not None:
-            self._set_rounds(num_rounds)
+            self._set_rounds(int(num_rounds))
         names, result = list(initial_arrays), Result()
         configs = {"train": train_config or ConfigRecord(), "evaluate": evaluate_config or ConfigRecord()}
         timeouts = ReplyTimeout(self._config.replies.reply_timeout_s if timeout is None else timeout)

@@ -7,7 +7,9 @@ from typing import TYPE_CHECKING
 from matplotlib.figure import Figure
 from rich.console import Console
 
+from fedsel_app.caches import of_a_run
 from fedsel_app.config import ConfigError, Value
+from fedsel_app.config.settings import plain_value
 from simulation.comparison.measures import ACCURACY, metric_of
 from simulation.comparison.placement import default_jobs, gpu_count
 from simulation.comparison.plan import plan, preset_strategies
@@ -56,7 +58,8 @@ class ComparisonResult(RecordedComparison):
 
     def report(self, baseline: str | None = None) -> Path:
         """Write the report into the folder, as `fedsel report` does. Returns the path of the page."""
-        return write_report(self.folder, baseline)
+        with of_a_run():
+            return write_report(self.folder, baseline)
 
 
 @listed
@@ -103,13 +106,15 @@ def compare(
         If runs fail. The message has their names and reasons; `load_comparison` reads the other runs.
     """
     values = setting_values(keywords, settings)
-    cells = {key_of(keyword): list(of_key) for keyword, of_key in (grid or {}).items()}
-    if strategies is None:
-        strategies = preset_strategies(str(values.get("preset", "")))
-    comparison = plan(Path(out).expanduser().absolute(), strategies, list(seeds), values, cells, baseline)
-    for planned in comparison.runs:
-        refuse_main(planned.config)
-    comparison.check()
+    cells = {key_of(keyword): list(map(plain_value, of_key)) for keyword, of_key in (grid or {}).items()}
+    with of_a_run():
+        if strategies is None:
+            strategies = preset_strategies(str(values.get("preset", "")))
+        folder, repeated = Path(out).expanduser().absolute(), list(map(plain_value, seeds))
+        comparison = plan(folder, list(map(str, strategies)), repeated, values, cells, baseline)
+        for planned in comparison.runs:
+            refuse_main(planned.config)
+        comparison.check()
     side_by_side = jobs or default_jobs([planned.config for planned in comparison.runs], gpu_count())
     failures = carry_out(comparison, side_by_side, wide_console() if progress else Console(quiet=True))
     if failures:

@@ -7,7 +7,7 @@ from inspect import Parameter, signature
 from typing import Any, Literal, TypeVar
 
 from fedsel_app.config import ConfigError, Value
-from fedsel_app.config.settings import Entry
+from fedsel_app.config.settings import Entry, plain_value
 from fedsel_app.wiring.configuration import setting_entries
 
 Called = TypeVar("Called", bound=Callable[..., Any])
@@ -37,8 +37,8 @@ def setting_values(keywords: Mapping[str, object], settings: Mapping[str, Value]
     ConfigError
         For a keyword that is not a setting. The message names the nearest keyword.
     """
-    values: dict[str, Any] = dict(settings or {})
-    values |= {key_of(keyword): value for keyword, value in keywords.items()}
+    values: dict[str, Any] = {key: plain_value(value) for key, value in (settings or {}).items()}
+    values |= {key_of(keyword): plain_value(value) for keyword, value in keywords.items()}
     return values
 
 

@@ -7,6 +7,7 @@ import json
 import logging
 import os
 import tempfile
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -29,11 +30,15 @@ from simulation.experiments.preflight import refuse_unrunnable
 from simulation.starter import Starter
 
 POLL_S = 0.2
+TURN = threading.RLock()
 
 
 def simulate_inline(config: AppConfig, on_round: Callable[[Row], None]) -> Path:
-    """Simulate a run with the inline engine and return its folder. Ctrl-C raises KeyboardInterrupt."""
-    with _restored():
+    """Simulate a run with the inline engine and return its folder. Ctrl-C raises KeyboardInterrupt.
+
+    Runs in several threads take turns: they share torch's global generator.
+    """
+    with TURN, _restored():
         try:
             return inline_engine.simulate(config, on_round)
         except SystemExit as ended:

@@ -10,7 +10,9 @@ from matplotlib.figure import Figure
 from rich.console import Console
 from torch import Tensor, nn
 
+from fedsel_app.caches import of_a_run
 from fedsel_app.config import ConfigError, Value
+from fedsel_app.config.settings import plain_value
 from fedsel_app.data.batches import device_data
 from fedsel_app.data.dataset import load
 from fedsel_app.models import building, flat_model
@@ -67,7 +69,8 @@ class RunResult(RecordedRun):
     def test_data(self) -> tuple[Tensor, Tensor]:
         """Samples of the server's test set, normalised for the model, and their targets."""
         config = self._app_config()
-        data = device_data(config.data, config.preprocessing, config.run.seed, CPU)
+        with of_a_run():
+            data = device_data(config.data, config.preprocessing, config.run.seed, CPU)
         [batch] = data.test_batches(len(data.y_test))
         return batch
 
@@ -80,8 +83,9 @@ class RunResult(RecordedRun):
             raise ConfigError(f"There is no {path} yet: the run is not finished.") from error
         except (NpzError, OSError) as error:
             raise ConfigError(f"The model {path} cannot be read: {error}.") from error
-        dataset = load(config.data, config.run.seed)
-        module = building.build(config.run.model, dataset.sample_shape, dataset.classes, config.run.seed)
+        with of_a_run():
+            dataset = load(config.data, config.run.seed)
+            module = building.build(config.run.model, dataset.sample_shape, dataset.classes, config.run.seed)
         model = flat_model.FlatModel(module, CPU, task_of(dataset, CPU))
         model.load(arrays["parameters"], arrays["buffers"])
         return model.module.eval()
@@ -146,26 +150,27 @@ def run(
     """
     values = setting_values(keywords, settings)
     values |= {} if strategy is None else {"strategy": strategy}
-    values |= {} if seed is None else {"seed": seed}
+    values |= {} if seed is None else {"seed": plain_value(seed)}
     values |= {} if out is None else {"out": str(Path(out).expanduser().absolute())}
-    if resume is None:
-        config = resolve(values)
-        refuse_idle(values, [config.values()])
-    else:
-        config = resolve_resumed(Path(resume).expanduser(), values)
-    choice = choose(config)
-    completed = completed_rounds(run_folder(config)) if resume is not None else 0
-    display = RunDisplay(config.run.rounds, Console(), completed, measured=config.network.links == "measured")
+    with of_a_run():
+        if resume is None:
+            config = resolve(values)
+            refuse_idle(values, [config.values()])
+        else:
+            config = resolve_resumed(Path(resume).expanduser(), values)
+        choice = choose(config)
+        completed = completed_rounds(run_folder(config)) if resume is not None else 0
+        display = RunDisplay(config.run.rounds, Console(), completed, measured=config.network.links == "measured")
 
-    def show(row: Row) -> None:
-        if progress:
-            display.show(row)
-        if on_round is not None:
-            on_round(row)
+        def show(row: Row) -> None:
+            if progress:
+                display.show(row)
+            if on_round is not None:
+                on_round(row)
 
-    with display if progress else nullcontext():
-        inline = choice.engine == "inline"
-        return load_run(simulate_inline(config, show) if inline else simulate_apart(config, show, completed))
+        with display if progress else nullcontext():
+            inline = choice.engine == "inline"
+            return load_run(simulate_inline(config, show) if inline else simulate_apart(config, show, completed))
 
 
 def load_run(folder: str | Path) -> RunResult:

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from fedsel_app.caches import forget
 from fedsel_app.config import DataConfig, Value
 from fedsel_app.data import dataset
 from fedsel_app.wiring import server
@@ -63,10 +64,10 @@ def run_small(config: AppConfig) -> Path:
     with pytest.MonkeyPatch.context() as few:
         if small.data.data in PUBLISHED:
             few.setitem(dataset.LOADERS, small.data.data, generated_few)
-            dataset.load.cache_clear()
+            forget()
         run_config(folder, small)
     if small.data.data in PUBLISHED:
-        dataset.load.cache_clear()
+        forget()
     return folder
 
 
@@ -168,6 +169,6 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     for bench in (BENCHES | own_benches.BENCHES).values():
         monkeypatch.setattr(importlib.import_module(bench.module), "run", lambda arguments, console: [])
     yield tmp_path
-    dataset.load.cache_clear()
+    forget()
     for name in files:
         sys.modules.pop(name.removesuffix(".py"), None)

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from sklearn.datasets import load_digits
 
+from fedsel_app.caches import forget
 from fedsel_app.config import ConfigError, DataConfig, PreprocessingConfig
 from fedsel_app.data.dataset import Dataset, from_arrays, load
 from fedsel_app.data.sources import digits
@@ -170,7 +171,7 @@ def test_mnist_files(tmp_path, name, folder):
     assert len(made.x_test) == 2
     assert made.classes == 10
     (tmp_path / folder / "raw" / "train-images-idx3-ubyte").write_bytes(b"\0\0\x08\x03")
-    load.cache_clear()
+    forget()
     with pytest.raises(ConfigError, match="damaged"):
         load(DataConfig(data=name, data_path=str(tmp_path)), 0)
 
