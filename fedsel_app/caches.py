@@ -10,7 +10,7 @@ from contextvars import ContextVar
 from functools import lru_cache, wraps
 from typing import Any, ParamSpec, TypeVar
 
-from fedsel_app.config.plugins import load_changed_again
+from fedsel_app.config.plugins import note_changed
 
 Arguments = ParamSpec("Arguments")
 Result = TypeVar("Result")
@@ -27,12 +27,12 @@ _of_process: Caches = {}
 
 @contextmanager
 def of_a_run(number: Hashable = None) -> Iterator[None]:
-    """Keep what the block reads and builds apart from other runs, and load the modules of users that were edited again.
+    """Keep what the block reads and builds apart from other runs, and load modules of users that were edited again.
 
     A run with a `number` finds again what it has kept before; one without a number begins anew.
     """
     if number is None or number not in _numbered:
-        load_changed_again()
+        note_changed()
     caches: Caches = {} if number is None else _numbered.setdefault(number, {})
     for old in list(_numbered)[:-RESULTS]:
         del _numbered[old]

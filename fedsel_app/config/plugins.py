@@ -48,6 +48,8 @@ CODE = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*")
 """Pattern of a user's code, package.module:name, which may be a part of a setting's value."""
 _loaded: dict[str, dict[str, Stamp]] = {}
 """Module that a setting named -> the modules of its folder that it imported, and itself, with their stamps."""
+_changed: set[str] = set()
+"""Those of them that have changed since."""
 _command: Sequence[str] | None = None
 """Arguments of the command of this process; None: the process runs no command and may import any code."""
 
@@ -93,7 +95,10 @@ def load_object(path: str, setting: str) -> Callable[..., Any]:
     try:
         module = _imported(module_name)
     except Exception as error:
-        raise _not_imported(f"The '{setting}' parameter names the module", module_name, error) from error
+        reason = f"{error}" if isinstance(error, ImportError) else f"{described(error)}{place(error, module_name)}"
+        raise ConfigError(
+            f"The '{setting}' parameter names the module '{module_name}', which cannot be imported: {reason}."
+        ) from error
     loaded = getattr(module, name, None)
     if not callable(loaded):
         raise ConfigError(
@@ -103,30 +108,28 @@ def load_object(path: str, setting: str) -> Callable[..., Any]:
     return loaded  # type: ignore[no-any-return]
 
 
-def load_changed_again() -> None:
-    """Load the modules of users again that settings have named, if their files or those that they import have changed.
+def note_changed() -> None:
+    """Note which modules of users have changed since a setting named them, with those of their folder that they import.
 
-    Raises ConfigError if a module can no longer be imported.
+    They are loaded again when a setting names them the next time: code does not change during a run.
     """
-    for stamps in _loaded.values():
-        there = {each: _stamp(sys.modules[each]) for each in stamps if each in sys.modules}
-        if there == stamps:
-            continue
-        for each in reversed(there):  # what a module imports comes after it, and must be loaded before it
-            module = sys.modules[each]
-            # Python would take a compiled file of the same second and size for the new one.
-            Path(importlib.util.cache_from_source(str(module.__file__))).unlink(missing_ok=True)
-            try:
-                importlib.reload(module)
-            except Exception as error:
-                raise _not_imported("The changed module", each, error) from error
-        stamps.update(there)
+    for name, stamps in _loaded.items():
+        if stamps != {each: _stamp(sys.modules[each]) for each in stamps if each in sys.modules}:
+            _changed.add(name)
 
 
 def _imported(name: str) -> ModuleType:
-    """Import a module; the stamps of a user's modules are kept for `load_changed_again`."""
+    """Import a module, or load it again if it has changed."""
     before = set(sys.modules)
     module = importlib.import_module(name)
+    if name in _changed:
+        for each in _loaded[name]:  # a module comes after those that it imports
+            again = sys.modules.get(each) or importlib.import_module(each)
+            # Python would take a compiled file of the same second and size for the new one.
+            Path(importlib.util.cache_from_source(str(again.__file__))).unlink(missing_ok=True)
+            importlib.reload(again)
+        _loaded[name] = {each: _stamp(sys.modules[each]) for each in _loaded[name]}
+        _changed.discard(name)
     file = getattr(module, "__file__", None)
     if name not in _loaded and file and not {"site-packages", "dist-packages"} & set(Path(file).parts):
         folder = Path(file).parent
@@ -144,11 +147,6 @@ def _stamp(module: ModuleType) -> Stamp:
     """Stamp of a module's file; (0, 0) if it has none any more."""
     file = Path(module.__file__ or "")
     return (found.st_size, found.st_mtime_ns) if file.is_file() and (found := file.stat()) else (0, 0)
-
-
-def _not_imported(title: str, name: str, error: Exception) -> ConfigError:
-    reason = f"{error}" if isinstance(error, ImportError) else f"{described(error)}{place(error, name)}"
-    return ConfigError(f"{title} '{name}', which cannot be imported: {reason}.")
 
 
 def registered(setting: str, name: str) -> Any:

@@ -99,6 +99,10 @@ class RecordConfig(Settings, scope="place"):
         "number of rounds between two checkpoints, from which a run can be resumed; 0 writes none",
         low=0,
     )
+    changed_data: bool = setting(
+        False,
+        "resumes a run although its data have changed since it began; its earlier scores are then those of other data",
+    )
     resume: bool = setting(False, "resumes the run in `out` from its last checkpoint", own=True)
     track: str = setting("", f"trackers that receive every round, separated by commas: {', '.join(TRACKERS)}")
     out: str = setting("", "run folder; empty: a new folder below runs/ in the working directory", first=True, own=True)

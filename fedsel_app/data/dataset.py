@@ -1,5 +1,6 @@
 """Data sets as plain arrays: bundled, generated, read from files in their published form, or a user's own."""
 
+import hashlib
 import inspect
 import os
 from collections.abc import Callable, Mapping
@@ -82,6 +83,23 @@ class Dataset:
         absent = np.setdiff1d(np.arange(self.classes), np.concatenate([self.y_train, self.y_test]))
         listed = ", ".join(map(str, absent[:MOST_LISTED])) + ", ..." * (absent.size > MOST_LISTED)
         return f"{sizes}, {self.classes} classes" + f" (no example has {listed})" * bool(absent.size)
+
+    @property
+    def record(self) -> dict[str, Any]:
+        """What a run folder records of the data: a digest of every value, and what they are."""
+        digest = hashlib.blake2b(repr((self.task, self.classes, self.names)).encode(), digest_size=16)
+        for array in (self.x_train, self.y_train, self.x_test, self.y_test, self.owners):
+            if array is not None:
+                digest.update(f"{array.dtype} {array.shape}".encode())
+                digest.update(np.ascontiguousarray(array).view(np.uint8).data)
+        return {
+            "digest": digest.hexdigest(),
+            "training_examples": len(self.y_train),
+            "test_examples": len(self.y_test),
+            "task": self.task,
+            "classes": self.classes,
+            "names": list(self.names),
+        }
 
     @property
     def sample_shape(self) -> tuple[int, ...]:

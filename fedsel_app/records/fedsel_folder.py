@@ -17,6 +17,7 @@ PRIVATE = 0o700
 RUN_FILES = (
     "rounds.jsonl",
     "config.json",
+    "data.json",
     "clients.jsonl",
     "releases.jsonl",
     "checkpoint.npz",

@@ -1,4 +1,6 @@
-"""Run folder: config.json, the records of rounds, clients and releases, checkpoint.npz, summary.json and the models."""
+"""Run folder: config.json, data.json, the records of rounds, clients and releases, checkpoint.npz, summary.json and
+the models.
+"""
 
 import fcntl
 import os
@@ -29,6 +31,7 @@ from fedsel_app.records.schema import (
 from fedsel_app.records.summary import summarize
 
 CHECKPOINT = "checkpoint.npz"
+DATA = "data.json"
 Model = tuple[NDArray[np.float32], NDArray[np.float32]]
 """Parameters (N,) and BatchNorm statistics (B,)."""
 
@@ -62,6 +65,7 @@ class RunFolder:
     path : created if absent; refused if it already contains a run, unless that run is resumed
     config : the resolved settings
     resume : continue the run in the folder, and remove what it wrote after its last checkpoint
+    data : what data.json records of the data, with their "digest"; None: nothing is recorded
 
     Attributes
     ----------
@@ -72,7 +76,9 @@ class RunFolder:
     releases : count of its releases with differential privacy, including those after the checkpoint
     """
 
-    def __init__(self, path: Path, config: Mapping[str, Value], *, resume: bool = False) -> None:
+    def __init__(
+        self, path: Path, config: Mapping[str, Value], *, resume: bool = False, data: Mapping[str, Any] | None = None
+    ) -> None:
         self.path = path
         self.config = config
         self.rows: list[Row] = []
@@ -83,6 +89,7 @@ class RunFolder:
             if resume:
                 refuse_links(path)
                 refuse_changed(path, config)
+                data = data and with_earlier(path, data, allowed=bool(config.get("changed-data")))
             else:
                 refuse_used(path)
                 make_private_folder(path)
@@ -96,6 +103,8 @@ class RunFolder:
                     self._go_back()
                 else:
                     write_json(path / "config.json", {key: value for key, value in config.items() if key != "resume"})
+                if data is not None:
+                    write_json(path / DATA, data)
                 opened.pop_all()
         except OSError as error:
             if not resume:
@@ -195,6 +204,22 @@ def refuse_changed(path: Path, config: Mapping[str, Value]) -> None:
                 f"The run in {path} has '{key}' = {before.get(key)!r}, and now it would be {config.get(key)!r}. "
                 "Resume it with its own settings, or choose another 'out'."
             )
+
+
+def with_earlier(path: Path, data: Mapping[str, Any], *, allowed: bool) -> Mapping[str, Any]:
+    """The record of the data of a resumed run, with the digests of `earlier` data of the run in the folder at `path`.
+
+    Raises ConfigError if the data have changed, unless this is `allowed`.
+    """
+    before = read_object(path / DATA) or data
+    changed = [] if before.get("digest") == data["digest"] else [before.get("digest")]
+    if changed and not allowed:
+        raise ConfigError(
+            f"The data of the run in {path} have changed since it began. Restore them, or start a run with another "
+            "'out'. To go on with the changed data nevertheless, set 'changed-data' to true."
+        )
+    earlier = [*before.get("earlier", []), *changed]
+    return {**data, "earlier": earlier} if earlier else data
 
 
 def refuse_damaged(path: Path) -> None:

@@ -95,7 +95,8 @@ def run_folder(config: AppConfig) -> Path:
 
 def open_run_folder(config: AppConfig, on_round: Callable[[dict[str, Any]], None] | None = None) -> RunFolder:
     """Open the folder of a new or resumed run; `on_round` and the trackers receive its rounds."""
-    folder = RunFolder(run_folder(config), config.values(), resume=config.records.resume)
+    data = load(config.data, config.run.seed).record
+    folder = RunFolder(run_folder(config), config.values(), resume=config.records.resume, data=data)
     folder.listeners += [on_round] if on_round else []
     if config.records.trackers:
         from fedsel_app.records.trackers import add_trackers

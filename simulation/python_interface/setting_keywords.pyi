@@ -159,6 +159,7 @@ class SettingKeywords(TypedDict, total=False):
     device: Literal["auto", "cpu", "cuda", "mps"]
     precision: Literal["fp32", "bf16"]
     checkpoint_every: int
+    changed_data: bool
     track: str
     hetero_select_loss_weight: float
     hetero_select_diversity_weight: float

@@ -1,0 +1,226 @@
+"""Several runs in one process, as in a notebook: nothing of an earlier run is in a later one."""
+
+import json
+import os
+import threading
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from PIL import Image
+
+from fedsel_app import compare, run
+from fedsel_app.caches import kept, of_a_run
+from fedsel_app.config import ConfigError, DataConfig
+from fedsel_app.config.settings import plain_value
+from fedsel_app.data.dataset import load
+from fedsel_app.wiring.configuration import resolve
+from fedsel_app.wiring.server import run_folder
+from simulation.cli import main
+from simulation.flower_app.client_metrics import numbers
+
+SMALL = {"clients": 4, "cohort": 2, "rounds": 3, "local_steps": 20, "lr": 0.1, "partition": "iid", "progress": False}
+SMALL |= {"server_optimizer": "mean", "compressor": "none", "engine": "inline"}
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    return tmp_path
+
+
+def samples():
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(500, 8)).astype("float32")
+    return x, (x[:, 0] > 0).astype("int64"), rng.integers(0, 2, 500)
+
+
+def saved(y, path="mine.npz"):
+    x, *_ = samples()
+    np.savez(path, x_train=x[:400], y_train=y[:400], x_test=x[400:], y_test=y[400:])
+
+
+def accuracy(**settings):
+    return run("random", **(SMALL | settings)).rounds["accuracy"].iloc[-1]
+
+
+def test_a_corrected_file_is_read_again():
+    _, good, bad = samples()
+    saved(bad)
+    first = run("random", **SMALL, data="npz", data_path="mine.npz")
+    assert first.rounds["accuracy"].iloc[-1] < 0.6
+    saved(good)
+    second = run("random", **SMALL, data="npz", data_path="mine.npz")
+    assert second.rounds["accuracy"].iloc[-1] > 0.85
+    assert second.test_data[1].tolist() == good[400:].tolist()
+
+
+def test_every_kind_of_file_is_read_again_and_an_unchanged_one_is_not(folder):
+    def table(path, value):
+        pd.DataFrame({"x": [value, 1.5, 2.5, 3.5] * 3, "label": [0, 1] * 6}).to_csv(path, index=False)
+        os.utime(path, ns=(0, int(value * 1e9)))
+
+    def images(path, value):
+        for name in ("a", "b"):
+            (path / name).mkdir(parents=True, exist_ok=True)
+            for number in range(3):
+                Image.new("L", (2, 2), int(value)).save(path / name / f"{number}.png")
+                os.utime(path / name / f"{number}.png", ns=(0, int(value * 1e9)))
+
+    for kind, path, write in (("csv", folder / "t.csv", table), ("image-folder", folder / "pictures", images)):
+        config = DataConfig(data=kind, data_path=str(path))
+        found = []
+        for value in (5.0, 7.0, 7.0):  # files of the same size
+            write(path, value)
+            with of_a_run():
+                found.append(load(config, 1))
+        assert [data.x_train.max() for data in found] == [5, 7, 7]
+        assert found[2] is found[1]
+
+
+def test_an_edited_module_is_loaded_again_with_what_it_imports(folder):
+    """The edits have the size and, as to the second, the time of the files before."""
+    (folder / "own_widths.py").write_text("WIDTH = 4\n")
+    (folder / "own_net.py").write_text(
+        "from torch import nn\n\nfrom own_widths import WIDTH\n\n\n"
+        "def build(shape, classes):\n    return nn.Sequential(nn.Linear(shape[0], WIDTH), nn.Linear(WIDTH, classes))\n"
+    )
+    (folder / "own_rows.py").write_text(
+        "import numpy as np\n\nSIGN = '>'\n\n\ndef load(config):\n"
+        "    x = np.random.default_rng(0).normal(size=(80, 8))\n"
+        "    y = (x[:, 0] > 0).astype(int) if SIGN == '>' else (x[:, 0] < 0).astype(int)\n"
+        "    return x[:60], y[:60], x[60:], y[60:]\n"
+    )
+    settings = SMALL | {"rounds": 1, "model": "own_net:build", "data": "own_rows:load"}
+    first = run("random", **settings)
+    (folder / "own_widths.py").write_text("WIDTH = 8\n")
+    (folder / "own_rows.py").write_text((folder / "own_rows.py").read_text().replace("'>'", "'<'", 1))
+    second = run("random", **settings)
+    parameters = [int(each.summary["model_parameters"].iloc[0]) for each in (first, second)]
+    assert parameters == [4 * 8 + 4 + 2 * 4 + 2, 8 * 8 + 8 + 2 * 8 + 2]
+    assert second.rounds["failures"].iloc[-1] == []
+    assert (first.settings["model"], second.test_data[1].tolist()) == (
+        "own_net:build",
+        [int(x < 0) for x in np.random.default_rng(0).normal(size=(80, 8))[60:, 0]],
+    )
+    (folder / "own_net.py").write_text("def build(:\n")
+    with pytest.raises(ConfigError, match="names the module 'own_net', which cannot be imported: SyntaxError"):
+        run("random", **settings)
+    assert run("random", **SMALL | {"rounds": 1}).rounds["failures"].iloc[-1] == []  # needs no such module
+
+
+def test_an_edited_method_is_loaded_again(folder):
+    method = (
+        "import numpy as np\n\nfrom strategies import Selection, SelectionStrategy\n\n\n"
+        "class First(SelectionStrategy):\n    name, paper = 'first', 'none'\n\n"
+        "    def select(self, roster, round_info, count, rng):\n        return Selection(np.sort(roster.ids)[:count])\n"
+    )
+    (folder / "own_first.py").write_text(method)
+    settings = SMALL | {"rounds": 1}
+    assert run("own_first:First", **settings).rounds["selected"].iloc[0] == [0, 1]
+    (folder / "own_first.py").write_text(method.replace("[:count]", "[-count:]"))
+    assert run("own_first:First", **settings).rounds["selected"].iloc[0] == [2, 3]
+
+
+def test_runs_in_two_threads_are_as_runs_one_after_the_other(folder):
+    (folder / "own_drop.py").write_text(
+        "from torch import nn\n\n\ndef build(shape, classes):\n"
+        "    return nn.Sequential(nn.Flatten(), nn.Dropout(0.3), nn.Linear(64, classes))\n"
+    )
+    settings = SMALL | {"model": "own_drop:build"}
+
+    def model(out):
+        run("random", **settings, out=out)
+        with np.load(f"{out}/model.npz") as arrays:
+            return arrays["parameters"].tobytes()
+
+    alone, found = model("alone"), {}
+    threads = [threading.Thread(target=lambda n=n: found.update({n: model(f"both-{n}")})) for n in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert list(found.values()) == [alone] * 2
+
+
+def test_what_is_kept_belongs_to_a_run():
+    built = []
+    build = kept(lambda name: built.append(name) or len(built))
+    with of_a_run():
+        assert (build("a"), build("a")) == (1, 1)
+        with of_a_run():
+            assert build("a") == 2
+        assert build("a") == 1
+    with of_a_run(7):
+        assert build("a") == 3
+    with of_a_run(8):
+        assert build("a") == 4
+    with of_a_run(7):
+        assert build("a") == 3  # the next message of this run
+    assert built == ["a"] * 4
+
+
+def test_folders_of_runs_of_the_same_second_differ():
+    config = resolve({"strategy": "random"})
+    assert len({run_folder(config) for _ in range(50)}) == 50
+
+
+def test_numpys_numbers_lists_and_paths_are_taken(folder):
+    saved(samples()[1])
+    small = {"clients": np.int64(4), "cohort": np.int16(2), "progress": False, "engine": "inline"}
+    given = {"rounds": np.uint8(1), "lr": np.float64(0.1), "data_path": Path("mine.npz")}
+    given["settings"] = {"mu": np.array(0.2)}
+    given |= small | {"error_feedback": np.bool_(False), "data": "npz"}
+    done = run("random", seed=np.int64(3), out=folder / "a", **given)
+    values = json.loads((folder / "a" / "config.json").read_text())
+    assert [values[key] for key in ("seed", "rounds", "lr", "data-path", "error-feedback", "mu")] == [
+        3, 1, 0.1, "mine.npz", False, 0.2]  # fmt: skip
+    assert done.settings["clients"] == 4
+    with pytest.raises(ConfigError, match=r"'lr' parameter must be a number\. Got array"):
+        run("random", lr=np.array([0.1, 0.2]))
+    compared = compare(np.array(["random"]), seeds=np.arange(1, 3), grid={"local_steps": np.arange(5, 7)}, rounds=1,
+                       out=folder / "b", **small)  # fmt: skip
+    assert len(compared.summary) == 4
+
+
+def test_plain_values():
+    values = (np.float32(1), np.int8(1), np.str_("a"), np.bool_(1), Path("x"))
+    assert [type(plain_value(value)) for value in values] == [float, int, str, bool, str]
+    assert plain_value("text") == "text"
+
+
+def test_numbers_of_numpy_and_torch_are_metrics():
+    import torch
+
+    metrics = {"a": np.float32(0.5), "b": torch.tensor(0.25), "c": np.array([2]), "d": 1, "e": "x", "f": np.ones(2)}
+    assert numbers(metrics) == {"a": 0.5, "b": 0.25, "c": 2.0, "d": 1.0}
+
+
+def test_a_run_is_not_resumed_with_other_data_unless_told_so(folder, capsys):
+    _, good, bad = samples()
+    saved(good)
+
+    def stop(row):
+        if row["round"] == 2:
+            raise KeyboardInterrupt
+
+    settings = SMALL | {"data": "npz", "data_path": "mine.npz", "checkpoint_every": 1, "out": "run"}
+    with pytest.raises(KeyboardInterrupt):
+        run("random", **settings, on_round=stop)
+    first = json.loads(Path("run/data.json").read_text())
+    assert (first["training_examples"], first["classes"]) == (400, 2)
+    saved(bad)
+    with pytest.raises(ConfigError, match=r"data of the run in .* have changed since it began.*'changed-data' to true"):
+        run(resume="run", progress=False)
+    assert main(["run", "--resume", "run"]) == 2
+    assert "have changed since it began" in capsys.readouterr().err
+    saved(good)
+    os.utime("mine.npz", ns=(0, 0))  # the same values
+    with pytest.raises(KeyboardInterrupt):
+        run(resume="run", progress=False, on_round=lambda row: (_ for _ in ()).throw(KeyboardInterrupt))
+    saved(bad)
+    done = run(resume="run", progress=False, changed_data=True)
+    assert len(done.rounds) == 3
+    assert json.loads(Path("run/data.json").read_text())["earlier"] == [first["digest"]]
