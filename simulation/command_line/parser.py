@@ -50,7 +50,7 @@ EXAMPLES: dict[str, dict[str, str]] = {
     "data": {
         "fedsel data": "describe the digits, and what each client has of them",
         "fedsel data --clients 5 --set partition=iid": "describe them under another partition",
-        "fedsel data --set data=csv --set data-path=wine.csv --set 'data-arguments=label=\"kind\"'": "describe a table",
+        "fedsel data --set data=npz --set data-path=mine.npz": "describe a file of yours",
     },
     "partition": {
         "fedsel partition --out classes.png": "draw which classes each client has",
