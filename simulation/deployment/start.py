@@ -13,7 +13,8 @@ from contextlib import ExitStack, contextmanager
 from datetime import datetime
 from pathlib import Path
 
-from fedsel_app.config import Value
+from fedsel_app.config import DataConfig, RunConfig, Value
+from fedsel_app.data.dataset import load
 from fedsel_app.imports import uncollected_imports
 from fedsel_app.records.fedsel_folder import make_fedsel_folder, temporary_folder, working_in
 from fedsel_app.wiring.node_configuration import node_config_text
@@ -40,11 +41,13 @@ def start(folder: Path, settings: Mapping[str, Value]) -> None:
     Raises
     ------
     ConfigError
-        If the folder is neither a server's nor a client's, or a client cannot have one of the settings of its own.
+        If the folder is neither a server's nor a client's, a client cannot have one of the settings of its own, or the
+        client's data cannot be read.
     DeploymentError
         If the machine cannot run or connect, and trying again would not help.
     """
     machine = with_settings(read_machine(folder, "server", "client"), settings)
+    data = own_data(machine)
     if settings:
         write_machine(folder, machine)
     with _alone(folder / HOME):
@@ -56,7 +59,23 @@ def start(folder: Path, settings: Mapping[str, Value]) -> None:
         if machine.role == "server":
             _serve(folder, machine)
         else:
+            if data:
+                say(f"Data: {data}.")
             _take_part(folder, machine)
+
+
+def own_data(machine: Machine) -> str:
+    """Description of the data that a client's own settings name; empty if the kind of its data comes with a run.
+
+    Raises
+    ------
+    ConfigError
+        If the data cannot be read.
+    """
+    own = {key: value for key, value in machine.settings.items() if key in DataConfig.defaults()}
+    if "data" not in own or ":" in str(own["data"]):
+        return ""
+    return load(DataConfig.from_values(own), RunConfig.seed).description
 
 
 @contextmanager

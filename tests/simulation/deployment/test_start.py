@@ -5,10 +5,12 @@ import sys
 
 import pytest
 
+from fedsel_app.config import ConfigError
 from fedsel_app.records.fedsel_folder import make_fedsel_folder, working_in
 from simulation.deployment.flower_cli import DeploymentError
-from simulation.deployment.start import HOME, start
+from simulation.deployment.start import HOME, own_data, start
 from simulation.federation.folders import provision
+from simulation.federation.machine import read_machine, with_settings
 from tests.support.sources import ROOT
 
 SAYING = """
@@ -36,6 +38,18 @@ def test_a_folder_that_is_at_work_is_not_started_twice(tmp_path):
     make_fedsel_folder(home)
     with working_in(home), pytest.raises(DeploymentError, match="Another `fedsel start` is running in"):
         start(federation.server, {})
+
+
+def test_a_clients_data_are_read_before_it_connects_and_remembered_only_if_they_can_be(tmp_path):
+    client = provision(tmp_path / "federation", ["localhost"], 1, 9092).client(0)
+    (tmp_path / "bad.csv").write_text("a,label\n1,\n")
+    with pytest.raises(ConfigError, match="has no label in column 'label', line 2"):
+        start(client, {"data": "csv", "data-path": str(tmp_path / "bad.csv")})
+    machine = read_machine(client, "client")
+    assert (dict(machine.settings), own_data(machine)) == ({}, "")
+    (tmp_path / "good.csv").write_text("a,label\n" + "1,x\n2,y\n" * 5)
+    mine = with_settings(machine, {"data": "csv", "data-path": str(tmp_path / "good.csv")})
+    assert own_data(mine) == "8 training and 2 test examples of shape (1,), 2 classes"
 
 
 def test_a_machine_prints_what_its_user_must_know_and_logs_the_rest(tmp_path):
