@@ -8,7 +8,6 @@ import torch
 from torch import Tensor, nn
 
 from fedsel_app.config import ConfigError, plugins
-from fedsel_app.models.architectures import ARCHITECTURES
 from fedsel_app.seeds import Purpose, torch_seed
 
 
@@ -38,6 +37,8 @@ def build(name: str, sample_shape: tuple[int, ...], classes: int, seed: int) -> 
         torch.default_generator.manual_seed(torch_seed(seed, Purpose.INIT))
         if ":" in name:
             return _user_model(name, sample_shape, classes)
+        from fedsel_app.models.architectures import ARCHITECTURES
+
         if name not in ARCHITECTURES:
             raise plugins.unknown_name("model", name, ARCHITECTURES)
         needed = ARCHITECTURES[name].misfit(sample_shape)
