@@ -234,12 +234,13 @@ DEPLOY_AND_SUBMIT = """
     from pathlib import Path
     from simulation.guard.command_lines import CONNECTION
     from simulation.deployment.local_deployment import Deployment
-    from simulation.deployment.flower_cli import submit
+    from simulation.deployment.flower_cli import submit_to_flower
     signal.signal(signal.SIGINT, signal.default_int_handler)
     print("importing done", flush=True)
     with Deployment(Path("run"), ["partition-id=0", "partition-id=1"]) as deployment:
         print("deployed", flush=True)
-        submit(Path("app"), CONNECTION, {}, deployment.flwr_home, None, lambda line: print(line, flush=True))
+        home = deployment.flwr_home
+        submit_to_flower(Path("app"), CONNECTION, {}, home, None, lambda line: print(line, flush=True))
 """
 
 
