@@ -8,7 +8,7 @@ from rich.console import Console
 
 from fedsel_app.config import ConfigError
 from simulation.command_line.arguments import Subparsers, folder, parse_setting, positive
-from simulation.federation.machine import FILE, read_machine, with_settings, write_machine
+from simulation.federation.machine import FILE
 
 FILES = {".npz": "npz", ".csv": "csv"}
 """The setting 'data' for a data file, by the file's extension."""
@@ -74,6 +74,7 @@ def start(arguments: argparse.Namespace) -> int:
     # gRPC reads this when it is imported. Without it, gRPC logs each failed handshake of a stranger.
     os.environ.setdefault("GRPC_VERBOSITY", "ERROR")
     from simulation.deployment.service_files import compose_file, systemd_unit
+    from simulation.deployment.start import read_startable
     from simulation.deployment.start import start as run
 
     settings = dict(parse_setting(text) for text in arguments.set)
@@ -84,12 +85,11 @@ def start(arguments: argparse.Namespace) -> int:
         if arguments.data.suffix in FILES:
             settings.setdefault("data", FILES[arguments.data.suffix])
     if not (arguments.systemd or arguments.compose):
-        run(arguments.folder, settings)
+        run(arguments.folder, settings, unsigned_apps=arguments.unsigned_apps)
         return 0
-    machine = with_settings(read_machine(arguments.folder, "server", "client"), settings)
-    if settings:
-        write_machine(arguments.folder, machine)
-    print((systemd_unit if arguments.systemd else compose_file)(arguments.folder, machine), end="")
+    machine = read_startable(arguments.folder, settings, unsigned_apps=arguments.unsigned_apps)
+    options = ["--unsigned-apps"] if arguments.unsigned_apps else []
+    print((systemd_unit if arguments.systemd else compose_file)(arguments.folder, machine, options), end="")
     return 0
 
 
@@ -151,6 +151,9 @@ def _register_start(commands: Subparsers) -> None:
     run.add_argument("--data", type=folder, metavar="PATH", help="this client's data; its folder keeps the path")
     run.add_argument(
         "--set", action="append", default=[], metavar="KEY=VALUE", help="this client's own setting; its folder keeps it"
+    )
+    run.add_argument(
+        "--unsigned-apps", action="store_true", help="client: execute the apps of all runs, without trusted signers"
     )
     printed = run.add_mutually_exclusive_group()
     printed.add_argument("--systemd", action="store_true", help="print a systemd unit instead")

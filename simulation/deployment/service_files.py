@@ -2,20 +2,24 @@
 
 import json
 import os
-import shlex
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
+from fedsel_app.config import ConfigError
 from fedsel_app.config.plugins import PACKAGES
 from simulation.deployment.app_folder import copy_of
 from simulation.federation.machine import Machine
 
 
-def systemd_unit(folder: Path, machine: Machine) -> str:
-    """Unit that runs `fedsel start FOLDER` as this user once the network is up, and restarts it after a failure."""
-    command = shlex.join([str(Path(sys.executable).parent / "fedsel"), "start", str(folder)])
-    # systemd expands a single % everywhere, and a single $ in a command.
-    command, written = (text.replace("%", "%%") for text in (command.replace("$", "$$"), str(folder)))
+def systemd_unit(folder: Path, machine: Machine, options: Sequence[str] = ()) -> str:
+    """Unit that runs `fedsel start FOLDER` as this user once the network is up, and restarts it after a failure.
+
+    `options` follow the folder. Raises ConfigError if a path has a character that cannot be printed.
+    """
+    words = [str(Path(sys.executable).parent / "fedsel"), "start", str(folder), *options]
+    # systemd expands a single $ in a command.
+    command = " ".join(_unit_word(word.replace("$", "$$")) for word in words)
     return f"""[Unit]
 Description=fedsel {machine.name} of the federation at {machine.server}
 Wants=network-online.target
@@ -30,7 +34,7 @@ RestartSec=10
 KillSignal=SIGTERM
 NoNewPrivileges=true
 ProtectSystem=strict
-ReadWritePaths="{written}"
+ReadWritePaths={_unit_word(str(folder))}
 PrivateTmp=true
 
 [Install]
@@ -38,8 +42,11 @@ WantedBy=multi-user.target
 """
 
 
-def compose_file(folder: Path, machine: Machine) -> str:
-    """Compose file with a service that runs `fedsel start FOLDER` as this user, in an image of this fedsel."""
+def compose_file(folder: Path, machine: Machine, options: Sequence[str] = ()) -> str:
+    """Compose file with a service that runs `fedsel start FOLDER` as this user, in an image of this fedsel.
+
+    `options` follow the folder. Raises ConfigError if a path has a character that cannot be printed.
+    """
     mounts = [_mount(folder, Path("/federation"))]
     if data := machine.settings.get("data-path"):
         mounts.append(_mount(Path(str(data)), Path(str(data)), read_only=True))
@@ -55,7 +62,7 @@ def compose_file(folder: Path, machine: Machine) -> str:
         FROM python:3.11-slim
         COPY pyproject.toml README.md LICENSE /fedsel/
 {packages}        RUN pip install --no-cache-dir -e /fedsel 'flwr[simulation]=={machine.flower}.*'
-    command: fedsel start /federation
+    command: {json.dumps(["fedsel", "start", "/federation", *options])}
     user: "{os.getuid()}:{os.getgid()}"
     restart: on-failure
     stop_grace_period: 30s
@@ -70,4 +77,16 @@ def _mount(source: Path, target: Path, *, read_only: bool = False) -> str:
 
 def _quoted(path: Path) -> str:
     """Path as a quoted YAML string, in JSON's form. Dollar signs are doubled, because Compose expands a single one."""
-    return json.dumps(str(path).replace("$", "$$"), ensure_ascii=False)
+    return json.dumps(_printable(str(path)).replace("$", "$$"), ensure_ascii=False)
+
+
+def _unit_word(text: str) -> str:
+    """Word of a systemd unit in quotes. Percent signs are doubled, because systemd expands a single one."""
+    escaped = _printable(text).replace("\\", "\\\\").replace('"', '\\"').replace("%", "%%")
+    return f'"{escaped}"'
+
+
+def _printable(text: str) -> str:
+    if not text.isprintable():
+        raise ConfigError(f"Move {text!r} to a path of printable characters: service files have no others.")
+    return text

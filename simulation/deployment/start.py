@@ -13,7 +13,7 @@ from contextlib import ExitStack, contextmanager
 from datetime import datetime
 from pathlib import Path
 
-from fedsel_app.config import DataConfig, RunConfig, Value
+from fedsel_app.config import ConfigError, DataConfig, RunConfig, Value
 from fedsel_app.data.dataset import load
 from fedsel_app.imports import uncollected_imports
 from fedsel_app.records.fedsel_folder import make_fedsel_folder, temporary_folder, working_in
@@ -22,7 +22,8 @@ from simulation.deployment.connection import client_obstacle, other_release
 from simulation.deployment.flower_cli import DeploymentError, environment
 from simulation.federation.folders import LOG, client_numbers
 from simulation.federation.machine import HERE_RELEASE, Machine, read_machine, with_settings, write_machine
-from simulation.guard.app_signature import TRUSTED
+from simulation.federation.sound_folder import check_folder
+from simulation.guard.app_signature import TRUSTED, refuse_no_signer
 from simulation.guard.command_lines import superlink_arguments, supernode_arguments
 from simulation.guard.transport import ANYWHERE, HERE, free_ports
 
@@ -35,21 +36,38 @@ LOST, BACK = "Connection attempt failed", "Connection successful"
 """Beginnings of Flower's lines when a SuperNode loses the SuperLink, and when it finds the SuperLink again."""
 
 
-def start(folder: Path, settings: Mapping[str, Value]) -> None:
-    """Run the server or client of this folder until a signal ends it. A client keeps the `settings` in its folder.
+def read_startable(folder: Path, settings: Mapping[str, Value], *, unsigned_apps: bool) -> Machine:
+    """Read the machine in `folder`, and add a client's own `settings`, which its folder keeps.
 
     Raises
     ------
     ConfigError
-        If the folder is neither a server's nor a client's, a client cannot have one of the settings of its own, or the
-        client's data cannot be read.
+        If the folder is neither a server's nor a client's, or is damaged, if a client cannot have one of the settings
+        of its own, or if a client trusts no signer and `unsigned_apps` does not allow that.
+    """
+    machine = with_settings(read_machine(folder, "server", "client"), settings)
+    check_folder(folder, machine)
+    if unsigned_apps and machine.role != "client":
+        raise ConfigError(f"Leave out --unsigned-apps: {machine.name} is no client.")
+    if machine.role == "client" and not unsigned_apps:
+        refuse_no_signer(folder / TRUSTED)
+    if settings:
+        write_machine(folder, machine)
+    return machine
+
+
+def start(folder: Path, settings: Mapping[str, Value], *, unsigned_apps: bool = False) -> None:
+    """Run the server or client of this folder until a signal ends it: see `read_startable`.
+
+    Raises
+    ------
+    ConfigError
+        As `read_startable` does, and if the client's data cannot be read.
     DeploymentError
         If the machine cannot run or connect, and trying again would not help.
     """
-    machine = with_settings(read_machine(folder, "server", "client"), settings)
+    machine = read_startable(folder, settings, unsigned_apps=unsigned_apps)
     data = own_data(machine)
-    if settings:
-        write_machine(folder, machine)
     with _alone(folder / HOME):
         os.environ.update(environment(folder / HOME))
         os.chdir(folder)
@@ -61,7 +79,7 @@ def start(folder: Path, settings: Mapping[str, Value]) -> None:
         else:
             if data:
                 say(f"Data: {data}.")
-            _take_part(folder, machine)
+            _take_part(folder, machine, None if unsigned_apps else folder / TRUSTED)
 
 
 def own_data(machine: Machine) -> str:
@@ -152,14 +170,16 @@ def _serve(folder: Path, machine: Machine) -> None:
     run_superlink(folder, say)
 
 
-def _take_part(folder: Path, machine: Machine) -> None:
-    authority, key, trusted = folder / "ca.crt", folder / "key", folder / TRUSTED
+def _take_part(folder: Path, machine: Machine, trusted: Path | None) -> None:
+    """Run the client, which imports only the apps of the `trusted` signers; None: all apps."""
+    authority, key = folder / "ca.crt", folder / "key"
     say(f"Client {machine.name}, Flower {HERE_RELEASE}. The server is {machine.fleet}.")
+    if trusted is None:
+        say("Warning: --unsigned-apps lets everybody who may submit runs execute code on this machine.")
     _wait_for_server(machine, authority, key)
     own = {"state-dir": str(folder / STATE), **machine.settings}
     node_config = node_config_text(machine.client, machine.clients, own)
-    signed = trusted if trusted.exists() else None
-    sys.argv = ["fedsel start", *supernode_arguments(machine.fleet, node_config, folder, signed), "--host", HERE]
+    sys.argv = ["fedsel start", *supernode_arguments(machine.fleet, node_config, folder, trusted), "--host", HERE]
     with uncollected_imports():
         from simulation.guard import supernode_process as supernode
     here = f"Connected to {machine.fleet} as {machine.name}."

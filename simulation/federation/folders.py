@@ -20,12 +20,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from fedsel_app.config import ConfigError
-from fedsel_app.records.fedsel_folder import PRIVATE, make_private_folder
 from simulation.federation.keys import VALID, Authority, client_key
-from simulation.federation.machine import FILE, HERE_RELEASE, Machine, read_machine, write_machine
+from simulation.federation.machine import FILE, HERE_RELEASE, Machine, machine_toml, read_machine, write_machine
+from simulation.federation.private_files import OWNER_ALONE, NewFile, make_folder, own_folder, write_new
+from simulation.federation.sound_folder import check_folder
 from simulation.guard.app_signature import SIGNATURES, TRUSTED
 
-OWNER_ALONE, EVERYBODY = 0o600, 0o644
 SIGNING, LOG = "signing", "log.txt"
 """Folder in the admin's folder with the key that signs the app, and file in a machine's folder with Flower's log."""
 
@@ -60,13 +60,14 @@ class FederationFolders:
         return self.server / "clients" / f"client-{client}.pub"
 
     def check(self, clients: int) -> None:
-        """Raise ConfigError if the server's folder or a folder of the first `clients` clients is missing."""
-        for path in (self.authority, *(self.client(index) / "key" for index in range(clients))):
-            if not path.is_file():
+        """Raise ConfigError if the server's folder or one of the first `clients` clients' is missing or damaged."""
+        for path in (self.server, *(self.client(index) for index in range(clients))):
+            if not path.is_dir():
                 raise ConfigError(
                     f"There is no {path}. `fedsel provision --server HOST --clients {clients} --out {self.folder}` "
                     "makes the folders."
                 )
+            check_folder(path, read_machine(path, "server", "client"))
 
 
 def provision(
@@ -91,26 +92,30 @@ def provision(
         If `folder` exists or cannot be written, or a host is neither a name nor an address.
     """
     made = FederationFolders(folder.absolute())
-    if os.path.lexists(made.folder):
-        raise ConfigError(f"{made.folder} exists already. Choose another folder, or add clients with --add.")
+    machine = Machine("server", [*hosts, "localhost"][0], port, HERE_RELEASE, clients)
     authority = Authority()
     certificate, key = authority.server(hosts)
     token = secrets.token_urlsafe(32)
-    machine = Machine("server", [*hosts, "localhost"][0], port, HERE_RELEASE, clients)
+    files = {
+        ".gitignore": NewFile(b"*\n"),
+        **_common(made.server.name, machine, authority.certificate),
+        "server/server.crt": NewFile(certificate),
+        "server/server.key": NewFile(key, OWNER_ALONE),
+        "server/token.sha256": NewFile(hashlib.sha256(token.encode()).hexdigest().encode()),
+        **_common(made.admin.name, replace(machine, role="admin"), authority.certificate),
+        "admin/token": NewFile(token.encode(), OWNER_ALONE),
+    }
+    if keep_authority:
+        files["admin/ca.key"] = NewFile(authority.private, OWNER_ALONE)
+    for client in range(clients):
+        own, public = _client(replace(machine, role="client", client=client), authority.certificate)
+        name = made.client(client).name
+        files |= {f"{name}/{file}": content for file, content in own.items()}
+        files[made.public_key(client).relative_to(made.folder).as_posix()] = public
     try:
-        make_private_folder(made.folder)
-        _write(made.folder / ".gitignore", b"*\n", EVERYBODY)
-        _make(made.server, machine, authority.certificate)
-        (made.server / "clients").mkdir(mode=PRIVATE)
-        _write(made.server / "server.crt", certificate, EVERYBODY)
-        _write(made.server / "server.key", key, OWNER_ALONE)
-        _write(made.server / "token.sha256", hashlib.sha256(token.encode()).hexdigest().encode(), EVERYBODY)
-        _make(made.admin, replace(machine, role="admin"), authority.certificate)
-        _write(made.admin / "token", token.encode(), OWNER_ALONE)
-        if keep_authority:
-            _write(made.admin / "ca.key", authority.private, OWNER_ALONE)
-        for client in range(clients):
-            _make_client(made, client, machine)
+        make_folder(made.folder, files)
+    except FileExistsError as error:
+        raise ConfigError(f"{made.folder} exists already. Choose another folder, or add clients with --add.") from error
     except OSError as error:
         raise ConfigError(f"{made.folder} cannot be written: {error}.") from error
     return made
@@ -136,10 +141,13 @@ def add_clients(folder: Path, count: int) -> list[str]:
     for number in numbers:
         if os.path.lexists(made.client(number)):
             raise ConfigError(f"{made.client(number)} is the folder of a revoked client. Move it elsewhere first.")
-    machine = replace(machine, clients=len(taken) + count)
+    machine = replace(machine, clients=max(taken | {*numbers}) + 1)
     try:
         for number in numbers:
-            _make_client(made, number, machine)
+            own, public = _client(replace(machine, role="client", client=number), made.authority.read_bytes())
+            make_folder(made.client(number), own)
+            with own_folder(made.server / "clients") as keys:
+                write_new(keys, made.public_key(number).name, public)
         for path in (made.server, made.admin):
             write_machine(path, replace(machine, role=read_machine(path, "server", "admin").role))
     except OSError as error:
@@ -187,19 +195,16 @@ def share_signature(federation: FederationFolders) -> None:
         raise ConfigError(f"The signatures cannot be copied: {error}.") from error
 
 
-def _make_client(made: FederationFolders, client: int, machine: Machine) -> None:
+def _client(machine: Machine, authority: bytes) -> tuple[dict[str, NewFile], NewFile]:
+    """Files of a client's folder, and the file of its public key."""
     private, public = client_key()
-    folder = made.client(client)
-    _make(folder, replace(machine, role="client", client=client), made.authority.read_bytes())
-    _write(folder / "key", private, OWNER_ALONE)
-    _write(made.public_key(client), public, EVERYBODY)
+    return {**_common("", machine, authority), "key": NewFile(private, OWNER_ALONE)}, NewFile(public)
 
 
-def _make(folder: Path, machine: Machine, authority: bytes) -> None:
-    folder.mkdir(mode=PRIVATE)
-    write_machine(folder, machine)
-    _write(folder / "ca.crt", authority, EVERYBODY)
-    _write(folder / "README.md", _readme(machine).encode(), EVERYBODY)
+def _common(folder: str, machine: Machine, authority: bytes) -> dict[str, NewFile]:
+    """Files that every machine has, by their names in or above its `folder`."""
+    files = {FILE: machine_toml(machine).encode(), "ca.crt": authority, "README.md": _readme(machine).encode()}
+    return {str(Path(folder, name)): NewFile(content) for name, content in files.items()}
 
 
 def _readme(machine: Machine) -> str:
@@ -236,7 +241,3 @@ the password.
     }
     return f"# {machine.name}\n{texts[machine.role]}"
 
-
-def _write(path: Path, content: bytes, mode: int) -> None:
-    with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode), "wb") as file:
-        file.write(content)

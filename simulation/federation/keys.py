@@ -4,6 +4,7 @@ The owner of the signing key reads the app and signs it. Neither the server nor 
 """
 
 import ipaddress
+import os
 import secrets
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
@@ -25,6 +26,8 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from fedsel_app.config import ConfigError
 from fedsel_app.records.fedsel_folder import make_private_folder
+from simulation.federation.machine import is_host
+from simulation.federation.private_files import OWNER_ALONE, NewFile, own_folder, read_private, write_new
 
 VALID = timedelta(days=365)
 CLOCK_SKEW = timedelta(hours=1)
@@ -111,14 +114,12 @@ def client_key() -> tuple[bytes, bytes]:
 
 
 def _alternative_name(host: str) -> x509.GeneralName:
+    if not is_host(host):
+        raise ConfigError(f"The server's name must be a host name or an IP address. Got {host!r}.")
     try:
         return x509.IPAddress(ipaddress.ip_address(host))
     except ValueError:
-        pass
-    try:
         return x509.DNSName(host)
-    except ValueError as error:
-        raise ConfigError(f"The server's name must be a host name or an IP address. Got {host!r}.") from error
 
 
 def _pem(key: ec.EllipticCurvePrivateKey) -> bytes:
@@ -131,18 +132,21 @@ def signing_key(folder: Path) -> Ed25519PrivateKey:
     Raises
     ------
     ConfigError
-        If the key cannot be read or made, or is not an Ed25519 key in OpenSSH's format without a password.
+        If the folder is another user's, if the key cannot be read or made, or can be read by others, or if it is not
+        an Ed25519 key in OpenSSH's format without a password.
     """
     path = folder / KEY
     try:
         if not folder.exists():
             make_private_folder(folder)
             (folder / ".gitignore").write_text("*\n")
-        if not path.exists():
-            made = Ed25519PrivateKey.generate()
-            path.touch(mode=0o600)
-            path.write_bytes(made.private_bytes(Encoding.PEM, PrivateFormat.OpenSSH, NoEncryption()))
-        key = load_ssh_private_key(path.read_bytes(), None)
+        with own_folder(folder) as opened:
+            if not os.path.lexists(path):
+                made = Ed25519PrivateKey.generate().private_bytes(Encoding.PEM, PrivateFormat.OpenSSH, NoEncryption())
+                write_new(opened, KEY, NewFile(made, OWNER_ALONE))
+        key = load_ssh_private_key(read_private(path), None)
+    except ConfigError:
+        raise
     except (OSError, ValueError, TypeError, UnsupportedAlgorithm) as error:
         raise ConfigError(f"The signing key {path} cannot be used: {error}.") from error
     if not isinstance(key, Ed25519PrivateKey):

@@ -1,5 +1,7 @@
 """Machine of a federation, as `machine.toml` in its folder describes it."""
 
+import ipaddress
+import re
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -8,7 +10,7 @@ from typing import Any
 
 import tomli_w
 
-from fedsel_app.config import ConfigError, Value
+from fedsel_app.config import GROUPS, ConfigError, Value, require
 from fedsel_app.wiring.node_configuration import ALLOWED, CLIENT_SETTINGS
 from simulation.guard.transport import ANYWHERE, CONTROL_OVER_GRPC, FLEET_OVER_GRPC, RELEASE, Endpoints
 
@@ -16,11 +18,15 @@ FILE = "machine.toml"
 ROLES = ("server", "client", "admin")
 HERE_RELEASE = ".".join(map(str, RELEASE))
 """Release of Flower that is installed here, as `flower` in machine.toml."""
+LAST_PORT, MOST_CLIENTS = 65535, 10**6
+LABEL = r"[A-Za-z0-9_](?:[A-Za-z0-9_-]{0,61}[A-Za-z0-9_])?"
+"""Part of a host name between two points."""
+HOST = re.compile(rf"(?=.{{1,253}}\Z)(?:{LABEL}\.)*(?!\d+\Z){LABEL}")
 
 
 @dataclass(frozen=True)
 class Machine:
-    """A machine of a federation.
+    """A machine of a federation. Building one checks its values, and raises ConfigError for a wrong one.
 
     Attributes
     ----------
@@ -40,6 +46,19 @@ class Machine:
     clients: int
     client: int = -1
     settings: Mapping[str, Value] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        last = LAST_PORT - FLEET_OVER_GRPC
+        require(self.role in ROLES, "role", f"one of {', '.join(ROLES)}", self.role)
+        require(is_host(self.server), "server", "a host name or an IP address", self.server)
+        require(1 <= self.port <= last, "port", f"from 1 to {last}", self.port)
+        require(bool(re.fullmatch(r"[0-9]{1,3}\.[0-9]{1,3}", self.flower)), "flower", "a release such as 1.36", self.flower)
+        require(1 <= self.clients <= MOST_CLIENTS, "clients", f"from 1 to {MOST_CLIENTS}", self.clients)
+        if self.role == "client":
+            require(0 <= self.client < self.clients, "client", f"from 0 to {self.clients - 1}", self.client)
+        else:
+            require(self.client == -1, "client", f"absent for {self.role}", self.client)
+        _check_settings(self)
 
     @property
     def name(self) -> str:
@@ -67,6 +86,15 @@ class Machine:
             return Endpoints(runtime=self.port, host=ANYWHERE)
         runtime = free_port if CONTROL_OVER_GRPC else self.control_port
         return Endpoints(self.port, self.control_port, runtime, ANYWHERE, control_host=ANYWHERE)
+
+
+def is_host(text: str) -> bool:
+    """True if the text is a host name or an IP address, which need no quotes in any file."""
+    try:
+        # An address with a zone, such as fe80::1%eth0, means something on its own machine only.
+        return "%" not in text and bool(ipaddress.ip_address(text))
+    except ValueError:
+        return HOST.fullmatch(text) is not None
 
 
 def address(host: str, port: int) -> str:
@@ -98,8 +126,8 @@ def read_machine(folder: Path, *roles: str) -> Machine:
     return machine
 
 
-def write_machine(folder: Path, machine: Machine) -> None:
-    """Write `folder`/machine.toml. Raises OSError on failure."""
+def machine_toml(machine: Machine) -> str:
+    """Content of the machine's `machine.toml`."""
     values: dict[str, Any] = {
         "role": machine.role,
         "server": machine.server,
@@ -109,8 +137,13 @@ def write_machine(folder: Path, machine: Machine) -> None:
     }
     if machine.role == "client":
         values["client"] = machine.client
+    return tomli_w.dumps(values | {"settings": dict(machine.settings)})
+
+
+def write_machine(folder: Path, machine: Machine) -> None:
+    """Write `folder`/machine.toml. Raises OSError on failure."""
     part = folder / f"{FILE}.part"
-    part.write_text(tomli_w.dumps(values | {"settings": dict(machine.settings)}), encoding="utf-8")
+    part.write_text(machine_toml(machine), encoding="utf-8")
     part.replace(folder / FILE)
 
 
@@ -120,25 +153,38 @@ def with_settings(machine: Machine, added: Mapping[str, Value]) -> Machine:
     Raises
     ------
     ConfigError
-        If a client cannot have one of the settings of its own, or the machine is not a client.
+        If a client cannot have one of the settings of its own, or not with this value, or the machine is not a client.
     """
-    if not added:
-        return machine
+    return replace(machine, settings={**machine.settings, **added}) if added else machine
+
+
+def _check_settings(machine: Machine) -> None:
+    if not machine.settings:
+        return
     if machine.role != "client":
-        raise ConfigError(f"{machine.name} cannot have {', '.join(sorted(added))}: only a client has its own settings.")
+        named = ", ".join(sorted(machine.settings))
+        raise ConfigError(f"{machine.name} cannot have {named}: only a client has its own settings.")
     allowed = (*CLIENT_SETTINGS, ALLOWED)
-    if foreign := added.keys() - {*allowed}:
+    if foreign := machine.settings.keys() - {*allowed}:
         raise ConfigError(
             f"A client cannot have {', '.join(sorted(foreign))} of its own. It can have {', '.join(allowed)}."
         )
-    return replace(machine, settings={**machine.settings, **added})
+    entries = {entry.key: entry for group in GROUPS.values() for entry in group.entries()}
+    for key, value in machine.settings.items():
+        if key == ALLOWED:
+            require(isinstance(value, str), key, "text", value)
+        else:
+            entries[key].check(value)
 
 
 def _checked(path: Path, values: Mapping[str, Any]) -> Machine:
     kinds = {"role": str, "server": str, "port": int, "flower": str, "clients": int, "client": int, "settings": dict}
     wrong = [key for key in values if key not in kinds or type(values[key]) is not kinds[key]]
     absent = kinds.keys() - values.keys() - {"client", "settings"}
-    if wrong or absent or values["role"] not in ROLES:
-        named = ", ".join(sorted({*wrong, *absent} or {"role"}))
-        raise ConfigError(f"{path} is damaged at {named}. Copy the folder again from where it was provisioned.")
-    return with_settings(Machine(**{**values, "settings": {}}), values.get("settings", {}))
+    again = "Copy the folder again from where it was provisioned."
+    if wrong or absent:
+        raise ConfigError(f"{path} is damaged at {', '.join(sorted({*wrong, *absent}))}. {again}")
+    try:
+        return Machine(**values)
+    except ConfigError as error:
+        raise ConfigError(f"{path} is damaged. {error} {again}") from error

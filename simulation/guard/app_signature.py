@@ -13,10 +13,13 @@ import hashlib
 import json
 import time
 from collections.abc import Mapping
+from importlib import import_module
 from pathlib import Path
+from typing import Any
 
-from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
-from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
+from cryptography.exceptions import UnsupportedAlgorithm
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
+from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat, load_ssh_public_key
 
 from fedsel_app.config import ConfigError
 
@@ -60,6 +63,29 @@ def signatures_of(folder: Path, bundle: str) -> dict[str, str]:
     """Signatures in `folder` of the bundle with this SHA-256, in Flower's form; empty without any."""
     signed = _read(folder).get(bundle, {})
     return {"valid_license": "Valid"} | dict(signed) if signed else {}
+
+
+def refuse_no_signer(trusted: Path) -> None:
+    """Raise ConfigError unless `trusted` has at least one signer, and only public keys that Flower accepts.
+
+    Flower's SuperNode takes a file without signers for the wish to import every app.
+    """
+    yaml: Any = import_module("yaml")
+    try:
+        signers = yaml.safe_load(trusted.read_text(encoding="utf-8")) if trusted.exists() else {}
+        if not isinstance(signers, dict):
+            raise ValueError("it has no names of signers")
+        for name, key in signers.items():
+            if not isinstance(load_ssh_public_key(str(key).encode()), Ed25519PublicKey):
+                raise ValueError(f"the key of {name} is not an Ed25519 key")
+    except (OSError, ValueError, UnsupportedAlgorithm, yaml.YAMLError) as error:
+        reason = " ".join(str(error).split())
+        raise ConfigError(f"Copy {trusted} again from the folder of `fedsel sign`: it is damaged ({reason}).") from error
+    if not signers:
+        raise ConfigError(
+            f"Copy {TRUSTED} from the folder of `fedsel sign` to {trusted}: without a trusted signer, this client would "
+            "execute the app of everybody who may submit runs. If you want that, add --unsigned-apps."
+        )
 
 
 def _read(folder: Path) -> dict[str, Mapping[str, str]]:

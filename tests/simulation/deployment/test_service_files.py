@@ -8,14 +8,17 @@ import pytest
 import yaml
 
 from simulation.cli import main
-from simulation.federation.folders import FederationFolders, provision
+from simulation.federation.folders import FederationFolders
 from simulation.federation.machine import read_machine
 from simulation.guard.transport import FLEET_OVER_GRPC
 
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory: pytest.TempPathFactory) -> FederationFolders:
-    return provision(tmp_path_factory.mktemp("made") / "all of $100%", ["server.example"], 2, 9300)
+    folder = tmp_path_factory.mktemp("made") / "all of $100%"
+    words = ["--server", "server.example", "--clients", "2", "--port", "9300"]
+    assert main(["provision", *words, "--out", str(folder)]) == 0
+    return FederationFolders(folder)
 
 
 def printed(capsys: pytest.CaptureFixture[str], *words: str) -> str:
@@ -40,7 +43,7 @@ def test_a_compose_file_of_a_client_mounts_its_folder_and_its_data(made, tmp_pat
     said = printed(capsys, str(made.client(1)), "--compose", "--data", str(data))
     [(name, service)] = yaml.safe_load(said)["services"].items()
     assert name == "client-1"
-    assert service["command"] == "fedsel start /federation"
+    assert service["command"] == ["fedsel", "start", "/federation"]
     # Compose reads $$ as one dollar sign.
     written = str(tmp_path / 'mine of $$ "1": #2.npz')
     assert service["volumes"] == [

@@ -1,0 +1,98 @@
+"""Private files: folders that this user alone has made, and keys that nobody else can read."""
+
+import os
+import shutil
+import stat
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import NamedTuple
+
+from fedsel_app.config import ConfigError
+from fedsel_app.records.fedsel_folder import PRIVATE
+
+OWNER_ALONE, EVERYBODY, OTHERS = 0o600, 0o644, 0o077
+"""Mode of a private file, mode of a public file, and the bits of a mode that let other users in."""
+
+
+class NewFile(NamedTuple):
+    """File that is to be made: its content and its mode."""
+
+    content: bytes
+    mode: int = EVERYBODY
+
+
+def make_folder(path: Path, files: Mapping[str, NewFile]) -> None:
+    """Make a private folder with `files`, whose names are relative to it. It gets its name when it is complete.
+
+    Nothing that other users do in the folder above can lead a file to another place: the files are made below the
+    opened folder and not below its name.
+
+    Raises
+    ------
+    FileExistsError
+        If `path` exists.
+    ConfigError
+        If another user replaces the folder.
+    OSError
+        If the folder cannot be made for another reason.
+    """
+    if os.path.lexists(path):
+        raise FileExistsError(f"{path} exists already")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    unnamed = Path(tempfile.mkdtemp(dir=path.parent, prefix=f".{path.name}-"))
+    try:
+        with own_folder(unnamed) as folder:
+            for name, file in files.items():
+                for parent in reversed(Path(name).parents[:-1]):
+                    with suppress(FileExistsError):
+                        os.mkdir(parent, PRIVATE, dir_fd=folder)
+                write_new(folder, name, file)
+        unnamed.rename(path)
+    except BaseException:
+        shutil.rmtree(unnamed, ignore_errors=True)
+        raise
+
+
+@contextmanager
+def own_folder(path: Path) -> Iterator[int]:
+    """Descriptor of the folder `path` for the block.
+
+    Raises ConfigError if it is another user's, and OSError if it cannot be opened.
+    """
+    folder = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        if os.fstat(folder).st_uid != os.geteuid():
+            raise ConfigError(f"Choose a folder of your own: {path} belongs to another user, who could replace its keys.")
+        yield folder
+    finally:
+        os.close(folder)
+
+
+def write_new(folder: int, name: str, file: NewFile) -> None:
+    """Make a file in an opened folder. Raises FileExistsError if the name exists, also as a symlink."""
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW
+    with os.fdopen(os.open(name, flags, file.mode, dir_fd=folder), "wb") as written:
+        written.write(file.content)
+
+
+def read_private(path: Path) -> bytes:
+    """Content of a file that only its owner may read, such as a key.
+
+    Raises
+    ------
+    ConfigError
+        If it is missing, cannot be read, or can be read by others.
+    """
+    try:
+        with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK), "rb") as file:
+            status = os.fstat(file.fileno())
+            if not stat.S_ISREG(status.st_mode):
+                raise ConfigError(f"Copy {path} again from where it was made: it is not a regular file.")
+            if status.st_mode & OTHERS:
+                mode = stat.S_IMODE(status.st_mode)
+                raise ConfigError(f"Run `chmod 600 {path}`: the file is secret, and others may open it (mode {mode:o}).")
+            return file.read()
+    except OSError as error:
+        raise ConfigError(f"Copy {path} again from where it was made: {error.strerror or error}.") from error
