@@ -12,6 +12,7 @@ from rich.console import Console
 from fedsel_app.config import ConfigError, RunConfig, Value
 from fedsel_app.config.plugins import named_by
 from fedsel_app.imports import set_defaults, uncollected_imports
+from fedsel_app.records.reading import legible
 from simulation.command_line.arguments import (
     FAILURE,
     Subparsers,
@@ -208,10 +209,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         with named_by(words):
             code: int = arguments.call(arguments)
     except ConfigError as error:
-        print(f"fedsel: {error}", file=sys.stderr)
+        print(f"fedsel: {legible(str(error))}", file=sys.stderr)
         return USAGE_ERROR
     except (OSError, DeploymentError) as error:
-        print(f"fedsel: {error}", file=sys.stderr)
+        print(f"fedsel: {legible(str(error))}", file=sys.stderr)
         return FAILURE
     except KeyboardInterrupt:
         going_on = "; repeat the command to continue from here" if arguments.command in ("compare", "tune") else ""

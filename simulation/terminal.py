@@ -3,9 +3,11 @@
 import os
 import sys
 from copy import copy
+from typing import Any
 
 from rich import box
 from rich.console import Console, ConsoleOptions, RenderResult
+from rich.markup import escape
 from rich.table import Column, Table
 from rich.text import Text
 
@@ -22,11 +24,15 @@ def wide_console() -> Console:
 
 
 class WordTable(Table):
-    """Table whose columns are at least as wide as their longest word.
+    """Table whose columns are at least as wide as their longest word. Brackets in its texts are no markup.
 
     If the terminal is too narrow, the table drops its lines, then columns without information, then numbers from the
     right, then other columns. The caption names the columns that are not shown.
     """
+
+    def add_row(self, *cells: Any) -> None:  # type: ignore[override]
+        """Add a row of texts."""
+        super().add_row(*map(escape, cells))
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         """Render the table within the available width."""
@@ -56,12 +62,12 @@ def whole_table(
 
     A text that is longer than its column continues on the next line, a name only with `fold`. Numbers stay whole.
     """
-    table = WordTable(title=title or None, caption=caption or None)
-    table.add_column(names, overflow="fold", no_wrap=not fold)
+    table = WordTable(title=escape(title) or None, caption=escape(caption) or None)
+    table.add_column(escape(names), overflow="fold", no_wrap=not fold)
     for column in columns:
-        table.add_column(column, overflow="fold")
+        table.add_column(escape(column), overflow="fold")
     for column in numbers:
-        table.add_column(column, overflow="fold", justify="right")
+        table.add_column(escape(column), overflow="fold", justify="right")
     return table
 
 

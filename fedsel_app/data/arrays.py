@@ -45,6 +45,8 @@ def check_samples(x: NDArray[Any], key: str, source: str) -> NDArray[Any]:
     ConfigError
         If they are of another kind; the message begins with `source` and names `key`.
     """
+    if x.ndim >= 2 and 0 in x.shape[1:]:
+        raise ConfigError(f"{source} has samples without values: {key} has the shape {x.shape}.")
     if x.dtype == np.uint8 and x.ndim == 3:
         return x[:, None]
     if x.dtype == np.uint8 and x.ndim == 4:

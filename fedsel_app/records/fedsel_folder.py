@@ -116,11 +116,15 @@ def temporary_folder(path: Path) -> Iterator[Path]:
 
 
 def refuse_used(path: Path) -> None:
-    """Raise ConfigError if the folder at `path` contains a run, or another file that a new run would overwrite."""
-    if (path / "rounds.jsonl").exists():
+    """Raise ConfigError if the folder at `path` contains a run, or another file that a new run would overwrite.
+
+    The empty record files of a run that ended before it wrote its settings are not in the way.
+    """
+    begun = () if os.path.lexists(path / "config.json") else _empty_records(path)
+    if (path / "rounds.jsonl").exists() and "rounds.jsonl" not in begun:
         raise ConfigError(f"The run folder {path} already has a run; choose another 'out' or remove it.")
     for name in RUN_FILES:
-        if os.path.lexists(path / name):
+        if name not in begun and os.path.lexists(path / name):
             raise ConfigError(
                 f"The run folder {path} contains '{name}', which a run would overwrite; choose another 'out'."
             )
@@ -137,7 +141,10 @@ def refuse_links(path: Path) -> None:
 
 def discard_empty(path: Path) -> None:
     """Remove the empty record files of a run that ended before it wrote its settings."""
-    for name in ("rounds.jsonl", "clients.jsonl"):
-        file = path / name
-        if file.is_file() and not file.is_symlink() and not file.stat().st_size:
-            file.unlink()
+    for name in _empty_records(path):
+        (path / name).unlink()
+
+
+def _empty_records(path: Path) -> list[str]:
+    files = (path / "rounds.jsonl", path / "clients.jsonl")
+    return [file.name for file in files if file.is_file() and not file.is_symlink() and not file.stat().st_size]

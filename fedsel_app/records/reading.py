@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import stat
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -25,6 +26,7 @@ from fedsel_app.records.schema import (
 
 Check = Callable[[Row], None]
 """Check of a row: raises ValueError if the row does not have the form of its file."""
+OBEYED = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
 _declared_types = cache(get_type_hints)
 
 
@@ -70,7 +72,7 @@ def rows_from_end(path: Path, check: Check, last_bytes: int | None) -> Iterator[
         if last_bytes and start and not whole:
             yield from rows_from_end(path, check, 4 * last_bytes)
         for line in reversed(whole):
-            row = json.loads(line)
+            row = legible(json.loads(line))
             if not isinstance(row, dict):
                 raise ValueError("a line is not a JSON object")
             row = without_version(row)
@@ -84,7 +86,7 @@ def read_object(path: Path, kind: type | None = None, needed: Iterable[str] = ()
     Raises ConfigError if it is not a JSON object, or if its fields do not pass `check_fields`.
     """
     with _damage("The file", path), _regular(path) as file:
-        content = json.loads(file.read())
+        content = legible(json.loads(file.read()))
         if not isinstance(content, dict):
             raise ValueError("it is not a JSON object")
         check_fields(content, kind, needed)
@@ -149,6 +151,21 @@ def fits(value: Any, declared: Any) -> bool:
     if declared is int:
         return type(value) is int and abs(value) < LARGEST
     return isinstance(value, declared)
+
+
+def legible(value: Any) -> Any:
+    """The value with an escape such as \\x1b for each character in its texts that a terminal could obey.
+
+    These are control characters except newline and tab, marks that change the direction of text, and halves of
+    characters that no file can contain.
+    """
+    if isinstance(value, str):
+        return OBEYED.sub(lambda found: found[0].encode("unicode_escape").decode(), value)
+    if isinstance(value, dict):
+        return {legible(key): legible(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [legible(item) for item in value]
+    return value
 
 
 def _shown(value: Any) -> str:

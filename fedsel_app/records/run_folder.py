@@ -102,6 +102,7 @@ class RunFolder:
                 if resume:
                     self._go_back()
                 else:
+                    refuse_used(path)  # again: before the lock, another process may have carried out a run here
                     write_json(path / "config.json", {key: value for key, value in config.items() if key != "resume"})
                 if data is not None:
                     write_json(path / DATA, data)

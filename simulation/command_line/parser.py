@@ -94,6 +94,10 @@ EXAMPLES: dict[str, dict[str, str]] = {
     "status": {
         "fedsel status federation/admin": "show the connected clients and the current round",
     },
+    "stop": {
+        "fedsel stop federation/admin": "end the run in progress",
+        "fedsel submit federation/admin --resume NAME": "continue it later",
+    },
     "sign": {
         "fedsel sign --out federation/admin/signing": "sign the app after a change",
     },

@@ -1,4 +1,4 @@
-"""Commands of `fedsel` for a federation on separate machines: provision, start, status and sign."""
+"""Commands of `fedsel` for a federation on separate machines: provision, start, status, stop and sign."""
 
 import argparse
 import os
@@ -101,6 +101,14 @@ def status(arguments: argparse.Namespace) -> int:
     return 0
 
 
+def stop(arguments: argparse.Namespace) -> int:
+    """`fedsel stop`: end a run of a federation, so that it can be resumed."""
+    from simulation.deployment.submission import stop_run
+
+    stop_run(arguments.folder, arguments.run, Console())
+    return 0
+
+
 def sign(arguments: argparse.Namespace) -> int:
     """`fedsel sign`: sign the app, so that clients that trust the signer import it."""
     from simulation.deployment.app_folder import app_folder
@@ -123,6 +131,11 @@ def register(commands: Subparsers) -> None:
     shown = commands.add_parser("status", help="show the connected clients and the round in progress")
     shown.add_argument("folder", type=folder, metavar="ADMIN", help="the admin's folder")
     shown.set_defaults(call=status)
+
+    ended = commands.add_parser("stop", help="end a run of a federation, so that it can be resumed")
+    ended.add_argument("folder", type=folder, metavar="ADMIN", help="the admin's folder")
+    ended.add_argument("run", nargs="?", metavar="RUN", help="name of the run (the only one in progress)")
+    ended.set_defaults(call=stop)
 
     signed = commands.add_parser("sign", help="sign the app, so that clients import it")
     signed.add_argument("--out", dest="folder", required=True, type=folder, metavar="DIR", help="folder of the key")

@@ -28,7 +28,7 @@ class Obstacle:
 
     Attributes
     ----------
-    kind : release, name, port, clock, certificate, key or program
+    kind : release, name, port, clock, certificate, key, copy or program
     sentence : what is wrong, and what to do
     passing : whether it can be resolved without a change on this machine, so that it makes sense to try again
     """
@@ -116,6 +116,16 @@ def refusal(machine: Machine, words: str) -> Obstacle:
         "key",
         f"{machine.server} does not know the key of {machine.name}: the client was revoked, or the server's folder is "
         f"older than this one. To admit the client, copy its clients/{machine.name}.pub to the server's folder.",
+    )
+
+
+def copied(machine: Machine) -> Obstacle:
+    """The obstacle of a client whose key the server knows, and which the server still refuses."""
+    return Obstacle(
+        "copy",
+        f"Another client with the key of {machine.name} is connected to {machine.server}, so this folder or its file "
+        "key is a copy. End the other client, or make a folder of its own for this machine with `fedsel provision "
+        "--add 1`. If this client ended less than a minute ago, the server still waits for it and admits it soon.",
     )
 
 

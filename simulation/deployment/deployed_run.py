@@ -12,7 +12,9 @@ from pathlib import Path
 from rich.console import Console
 
 from fedsel_app.config import ConfigError, Value
+from fedsel_app.records.fedsel_folder import is_fedsel_folder
 from fedsel_app.records.files import RecordError
+from fedsel_app.records.reading import legible
 from fedsel_app.wiring.configuration import AppConfig, known_defaults
 from fedsel_app.wiring.node_configuration import ALLOWED, code_in, node_config_text
 from fedsel_app.wiring.server import run_folder
@@ -24,7 +26,7 @@ from simulation.experiments.run_folders import discard_states
 from simulation.federation.folders import FederationFolders
 from simulation.guard.command_lines import CONNECTION, commands_elsewhere
 
-COLOUR = re.compile(r"\x1b\[[\d;]*m")
+COLOUR = re.compile(r"(\x1b\[[\d;]*m)")
 FLOWERS_NOTES = re.compile(r"(\x1b\[\d+m)?INFO\b|Using SuperLink: |Successfully installed fedsel ")
 """Beginnings of Flower's own lines in the log of a run, which say nothing about the run."""
 
@@ -63,7 +65,9 @@ def run_deployed(
     config = _deployable(config, node_keys=not insecure)
     folder = Path(config.records.out)
     place, nodes = folder / "processes", client_nodes(config, folder)
-    console.print(f"Starting one SuperLink and {len(nodes)} SuperNodes. Logs: {place / 'logs'}", soft_wrap=True)
+    console.print(
+        f"Starting one SuperLink and {len(nodes)} SuperNodes. Logs: {place / 'logs'}", markup=False, soft_wrap=True
+    )
     try:
         with Deployment(place, nodes, federation, insecure=insecure, app=app_folder()) as deployment:
             result = submit_to_flower(
@@ -94,7 +98,9 @@ def _deployable(config: AppConfig, *, node_keys: bool) -> AppConfig:
     config = with_absolute_paths(config, local=True)
     refuse_unrunnable(config)
     folder = Path(config.records.out)
-    if not config.records.resume and os.path.lexists(folder / "processes"):
+    # A deployment that ended before the run had settings is started again in its folder.
+    begun = is_fedsel_folder(folder / "processes") and not (folder / "config.json").exists()
+    if not config.records.resume and os.path.lexists(folder / "processes") and not begun:
         raise ConfigError(f"The run folder {folder} contains 'processes'. Choose another 'out'.")
     records, enrolment = replace(config.records, state_dir=""), replace(config.enrolment, node_keys=node_keys)
     return replace(config, records=records, enrolment=enrolment)
@@ -219,9 +225,15 @@ def app_values(config: AppConfig) -> dict[str, Value]:
 
 
 def show_line(line: str) -> None:
-    """Print a line of the run's log, without colours if the output is no terminal. Leave `FLOWERS_NOTES` out."""
+    """Print a line of the run's log, without colours if the output is no terminal. Leave `FLOWERS_NOTES` out.
+
+    A terminal gets no other escape character of the server.
+    """
     if not FLOWERS_NOTES.match(line):
-        print(line if sys.stdout.isatty() else COLOUR.sub("", line), flush=True)
+        parts = COLOUR.split(line)
+        parts[1::2] = parts[1::2] if sys.stdout.isatty() else [""] * (len(parts) // 2)
+        parts[::2] = map(legible, parts[::2])
+        print("".join(parts), flush=True)
 
 
 def refuse_full(folder: Path) -> None:

@@ -66,8 +66,9 @@ def submit_to_flower(
     flwr_home: Path | None,
     federation_config: str | None,
     on_line: Callable[[str], None],
+    on_start: Callable[[int], None] | None = None,
 ) -> SubmittedRun:
-    """Submit `app` through ``flwr run`` and wait for its end. An interrupt stops the run.
+    """Submit `app` through ``flwr run`` and wait for its end. An interrupt stops the run, unless `on_start` is given.
 
     Parameters
     ----------
@@ -77,6 +78,7 @@ def submit_to_flower(
     flwr_home : FLWR_HOME of the command; None for the user's own (FLWR_HOME, or ~/.flwr)
     federation_config : for simulating SuperLinks: "num-supernodes=20 client-resources-num-cpus=1"
     on_line : called with each line of the run's log
+    on_start : called with the run's id. The run then belongs to a server that goes on without this process.
 
     Raises
     ------
@@ -90,6 +92,8 @@ def submit_to_flower(
         overrides.write_text(tomli_w.dumps(run_config), encoding="utf-8")
         run = ["run", str(app.absolute()), superlink, "--run-config", str(overrides), *options]
         run_id = int(flwr(run, variables)["run-id"])
+    if on_start is not None:
+        on_start(run_id)
     try:
         _show_log(run_id, superlink, variables, on_line)
         while (ended := _result(run_id, superlink, variables)) is None:
@@ -99,8 +103,9 @@ def submit_to_flower(
         gone = f"The SuperLink has ended, is frozen, or cannot be reached: {error}"
         raise DeploymentError(f"{gone} The rounds so far are kept. Go on with --resume.") from error
     except BaseException:
-        with suppress(DeploymentError):
-            flwr(["stop", str(run_id), superlink], variables, ANSWER_S)
+        if on_start is None:
+            with suppress(DeploymentError):
+                flwr(["stop", str(run_id), superlink], variables, ANSWER_S)
         raise
 
 

@@ -3,6 +3,7 @@
 import logging
 import logging.handlers
 import os
+import re
 import signal
 import socket
 import sys
@@ -17,8 +18,9 @@ from fedsel_app.config import ConfigError, DataConfig, RunConfig, Value
 from fedsel_app.data.dataset import load
 from fedsel_app.imports import uncollected_imports
 from fedsel_app.records.fedsel_folder import make_fedsel_folder, temporary_folder, working_in
+from fedsel_app.records.reading import legible
 from fedsel_app.wiring.node_configuration import node_config_text
-from simulation.deployment.connection import client_obstacle, other_release
+from simulation.deployment.connection import Obstacle, client_obstacle, copied, other_release
 from simulation.deployment.flower_cli import DeploymentError, environment
 from simulation.federation.folders import LOG, client_numbers
 from simulation.federation.machine import HERE_RELEASE, Machine, read_machine, with_settings, write_machine
@@ -32,8 +34,10 @@ HOME, STATE, DATABASE = "flwr", "state", "superlink.db"
 TRY_AGAIN_S = 5.0
 LOG_BYTES, LOGS = 10_000_000, 3
 UVICORN_HOOK = "configure_logging"
-LOST, BACK = "Connection attempt failed", "Connection successful"
-"""Beginnings of Flower's lines when a SuperNode loses the SuperLink, and when it finds the SuperLink again."""
+HERE_AGAIN, LOST, REFUSED = "SuperNode ID|Connection successful", "Connection attempt failed", "<_InactiveRpcError"
+"""Flower's lines when a SuperNode finds the SuperLink, loses it, and is refused: regular expressions of their start."""
+SECOND = r"\[.*\]\[ApiError:2004\]"
+"""The line of a SuperLink that refuses a second SuperNode with the key of a connected one. It shows the key."""
 
 
 def read_startable(folder: Path, settings: Mapping[str, Value], *, unsigned_apps: bool) -> Machine:
@@ -111,14 +115,14 @@ def _alone(home: Path) -> Iterator[None]:
 
 def say(sentence: str) -> None:
     """Print a sentence with the time to the terminal, even while `sys.stdout` is the log file."""
-    print(f"{datetime.now():%Y-%m-%d %H:%M:%S} {sentence}", file=sys.__stdout__, flush=True)
+    print(f"{datetime.now():%Y-%m-%d %H:%M:%S} {legible(sentence)}", file=sys.__stdout__, flush=True)
 
 
 def plain_log(file: Path, sentences: Mapping[str, str]) -> None:
     """Send Flower's log and what it prints to `file`, and print only what the user must know.
 
-    That is each warning and error, and for each line that begins with a key of `sentences` the sentence of that key.
-    A sentence is not printed twice in a row.
+    That is each warning and error, and for each line whose start matches a key of `sentences`, a regular expression,
+    the sentence of that key; nothing if the sentence is empty. A sentence is not printed twice in a row.
     """
     from uvicorn import Config
 
@@ -145,10 +149,10 @@ class _Plainly(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
         """Print the sentence or the warning in a record."""
         message = record.getMessage().strip()
-        known = next((said for begin, said in self._sentences.items() if message.startswith(begin)), None)
+        known = next((said for start, said in self._sentences.items() if re.match(start, message)), None)
         # One line is enough; of a traceback it is the last line. The log file has the other lines.
         line = message.splitlines()[-1 if message.startswith("Traceback") else 0] if message else ""
-        sentence = known or (line if record.levelno >= logging.WARNING else "")
+        sentence = (line if record.levelno >= logging.WARNING else "") if known is None else known
         if sentence and sentence != self._last:
             self._last = sentence
             say(sentence)
@@ -166,7 +170,7 @@ def _serve(folder: Path, machine: Machine) -> None:
     named = ", ".join(f"client-{number}" for number in client_numbers(folder)) or "none yet"
     say(f"Server {machine.server}, Flower {HERE_RELEASE}. Port {machine.port} is for clients: {named}.")
     say(f"Port {machine.control_port} is for `fedsel submit`. The records of runs are written to {folder / 'runs'}.")
-    plain_log(folder / LOG, {})
+    plain_log(folder / LOG, {SECOND: "A client is refused: another client with the same key is connected."})
     run_superlink(folder, say)
 
 
@@ -182,14 +186,21 @@ def _take_part(folder: Path, machine: Machine, trusted: Path | None) -> None:
     sys.argv = ["fedsel start", *supernode_arguments(machine.fleet, node_config, folder, trusted), "--host", HERE]
     with uncollected_imports():
         from simulation.guard import supernode_process as supernode
-    here = f"Connected to {machine.fleet} as {machine.name}."
-    plain_log(folder / LOG, {"SuperNode ID": here, LOST: f"{machine.fleet} does not answer. Trying again.", BACK: here})
+    here, lost = f"Connected to {machine.fleet} as {machine.name}.", f"{machine.fleet} does not answer. Trying again."
+    plain_log(folder / LOG, {HERE_AGAIN: here, LOST: lost, REFUSED: ""})
+    refusals: list[Obstacle] = []
+
+    def refused() -> None:
+        found = client_obstacle(machine, authority, key) or copied(machine)
+        if not refusals or refusals[-1].kind != found.kind:
+            say(f"{found.sentence} Trying again every {supernode.RETRY_S:.0f} s.")
+        refusals.append(found)
+
     try:
-        supernode.main()
+        supernode.main(refused)
     except RuntimeError as error:
-        found = client_obstacle(machine, authority, key)
         unknown = f"{machine.fleet} refuses {machine.name} ({error}). {folder / LOG} has the details."
-        raise DeploymentError(found.sentence if found else unknown) from error
+        raise DeploymentError(refusals[-1].sentence if refusals else unknown) from error
     except SystemExit:
         # Flower ends without a message if the server refuses a client during a run.
         found = client_obstacle(machine, authority, key)

@@ -15,6 +15,7 @@ from fedsel_app.wiring.configuration import AppConfig
 from fedsel_app.wiring.server import run_folder
 from simulation.experiments.run_folders import refuse_foreign_states
 from strategies.aggregation.privacy import Privacy
+from strategies.round.deadline import over_selected_count
 
 PAIR_TABLES = 4
 """Number of K x K float64 tables in memory at the peak of a method that compares all pairs of clients (measured)."""
@@ -38,7 +39,8 @@ def refuse_unrunnable(config: AppConfig) -> None:
     refuse_absent(config.records.trackers)
     _refuse_large(config)
     dataset = load(config.data, run.seed)
-    building.build(run.model, dataset.sample_shape, dataset.classes, run.seed)
+    module = building.build(run.model, dataset.sample_shape, dataset.classes, run.seed)
+    _refuse_many_estimates(config, sum(parameter.numel() for parameter in module.parameters()))
     client_parts(config.partition, dataset, run.clients, run.seed)
 
 
@@ -46,7 +48,7 @@ def _refuse_large(config: AppConfig) -> None:
     """Raise ConfigError if the strategy compares all pairs of clients and its tables do not fit in memory."""
     if not config.strategy.needs(config.method).pairs:
         return
-    clients, memory_bytes = config.run.clients, os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    clients, memory_bytes = config.run.clients, _memory_bytes()
     needed_bytes = PAIR_TABLES * 8 * clients**2
     if needed_bytes > memory_bytes:
         raise ConfigError(
@@ -54,3 +56,24 @@ def _refuse_large(config: AppConfig) -> None:
             f"{needed_bytes / 2**30:,.1f} GiB for {clients:,} of them, and this machine has "
             f"{memory_bytes / 2**30:,.1f} GiB. Lower 'clients', or choose another strategy."
         )
+
+
+def _refuse_many_estimates(config: AppConfig, size: int) -> None:
+    """Raise ConfigError if the estimates of ef21 for a model of `size` parameters do not fit in memory."""
+    if not config.compression.ef21:
+        return
+    run, memory_bytes = config.run, _memory_bytes()
+    seen = run.clients
+    if config.strategy.exact_cohort and config.participation.participation == "fixed":
+        seen = min(seen, run.rounds * over_selected_count(run.cohort, config.replies.over_selection, run.clients))
+    needed_bytes = 4 * seen * size
+    if needed_bytes > memory_bytes:
+        raise ConfigError(
+            f"With the 'error-feedback-scheme' ef21, the server keeps a dense estimate of each client's update: "
+            f"{needed_bytes / 2**30:,.1f} GiB for {seen:,} clients and {size:,} parameters, and this machine has "
+            f"{memory_bytes / 2**30:,.1f} GiB. Choose ef14, whose residuals are with the clients."
+        )
+
+
+def _memory_bytes() -> int:
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")

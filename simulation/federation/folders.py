@@ -240,4 +240,3 @@ the password.
 """,
     }
     return f"# {machine.name}\n{texts[machine.role]}"
-

@@ -27,7 +27,7 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 from fedsel_app.config import ConfigError
 from fedsel_app.records.fedsel_folder import make_private_folder
 from simulation.federation.machine import is_host
-from simulation.federation.private_files import OWNER_ALONE, NewFile, own_folder, read_private, write_new
+from simulation.federation.private_files import OWNER_ALONE, NewFile, own_folder, read_file, write_new
 
 VALID = timedelta(days=365)
 CLOCK_SKEW = timedelta(hours=1)
@@ -144,7 +144,7 @@ def signing_key(folder: Path) -> Ed25519PrivateKey:
             if not os.path.lexists(path):
                 made = Ed25519PrivateKey.generate().private_bytes(Encoding.PEM, PrivateFormat.OpenSSH, NoEncryption())
                 write_new(opened, KEY, NewFile(made, OWNER_ALONE))
-        key = load_ssh_private_key(read_private(path), None)
+        key = load_ssh_private_key(read_file(path, secret=True), None)
     except ConfigError:
         raise
     except (OSError, ValueError, TypeError, UnsupportedAlgorithm) as error:

@@ -1,6 +1,7 @@
 """Machine of a federation, as `machine.toml` in its folder describes it."""
 
 import ipaddress
+import os
 import re
 import tomllib
 from collections.abc import Mapping
@@ -12,6 +13,7 @@ import tomli_w
 
 from fedsel_app.config import GROUPS, ConfigError, Value, require
 from fedsel_app.wiring.node_configuration import ALLOWED, CLIENT_SETTINGS
+from simulation.federation.private_files import read_file
 from simulation.guard.transport import ANYWHERE, CONTROL_OVER_GRPC, FLEET_OVER_GRPC, RELEASE, Endpoints
 
 FILE = "machine.toml"
@@ -19,6 +21,7 @@ ROLES = ("server", "client", "admin")
 HERE_RELEASE = ".".join(map(str, RELEASE))
 """Release of Flower that is installed here, as `flower` in machine.toml."""
 LAST_PORT, MOST_CLIENTS = 65535, 10**6
+RELEASES = re.compile(r"[0-9]{1,3}\.[0-9]{1,3}")
 LABEL = r"[A-Za-z0-9_](?:[A-Za-z0-9_-]{0,61}[A-Za-z0-9_])?"
 """Part of a host name between two points."""
 HOST = re.compile(rf"(?=.{{1,253}}\Z)(?:{LABEL}\.)*(?!\d+\Z){LABEL}")
@@ -52,7 +55,7 @@ class Machine:
         require(self.role in ROLES, "role", f"one of {', '.join(ROLES)}", self.role)
         require(is_host(self.server), "server", "a host name or an IP address", self.server)
         require(1 <= self.port <= last, "port", f"from 1 to {last}", self.port)
-        require(bool(re.fullmatch(r"[0-9]{1,3}\.[0-9]{1,3}", self.flower)), "flower", "a release such as 1.36", self.flower)
+        require(bool(RELEASES.fullmatch(self.flower)), "flower", "a release such as 1.36", self.flower)
         require(1 <= self.clients <= MOST_CLIENTS, "clients", f"from 1 to {MOST_CLIENTS}", self.clients)
         if self.role == "client":
             require(0 <= self.client < self.clients, "client", f"from 0 to {self.clients - 1}", self.client)
@@ -111,13 +114,15 @@ def read_machine(folder: Path, *roles: str) -> Machine:
         If the file is missing or damaged, or the machine's role is not one of `roles`.
     """
     path = folder / FILE
-    try:
-        values = tomllib.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError as error:
+    if not os.path.lexists(path):
         raise ConfigError(
             f"{folder} is not the folder of a machine: it has no {FILE}. `fedsel provision` makes such folders."
-        ) from error
-    except (OSError, ValueError) as error:
+        )
+    try:
+        values = tomllib.loads(read_file(path).decode())
+    except ConfigError:
+        raise
+    except ValueError as error:
         raise ConfigError(f"{path} cannot be read: {error}.") from error
     machine = _checked(path, values)
     if machine.role not in roles:

@@ -1,5 +1,6 @@
 """Private files: folders that this user alone has made, and keys that nobody else can read."""
 
+import errno
 import os
 import shutil
 import stat
@@ -64,7 +65,7 @@ def own_folder(path: Path) -> Iterator[int]:
     folder = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
     try:
         if os.fstat(folder).st_uid != os.geteuid():
-            raise ConfigError(f"Choose a folder of your own: {path} belongs to another user, who could replace its keys.")
+            raise ConfigError(f"Choose a folder of your own: {path} belongs to another user, who may replace its keys.")
         yield folder
     finally:
         os.close(folder)
@@ -77,22 +78,22 @@ def write_new(folder: int, name: str, file: NewFile) -> None:
         written.write(file.content)
 
 
-def read_private(path: Path) -> bytes:
-    """Content of a file that only its owner may read, such as a key.
+def read_file(path: Path, *, secret: bool = False) -> bytes:
+    """Content of a file in a machine's folder.
 
     Raises
     ------
     ConfigError
-        If it is missing, cannot be read, or can be read by others.
+        If it is missing or cannot be read, or if it is `secret` and not only its owner may open it.
     """
     try:
         with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK), "rb") as file:
             status = os.fstat(file.fileno())
             if not stat.S_ISREG(status.st_mode):
-                raise ConfigError(f"Copy {path} again from where it was made: it is not a regular file.")
-            if status.st_mode & OTHERS:
+                raise OSError(errno.EINVAL, "Not a regular file")
+            if secret and status.st_mode & OTHERS:
                 mode = stat.S_IMODE(status.st_mode)
-                raise ConfigError(f"Run `chmod 600 {path}`: the file is secret, and others may open it (mode {mode:o}).")
+                raise ConfigError(f"Run `chmod 600 {path}`: the file is secret, and others may open it ({mode:o}).")
             return file.read()
     except OSError as error:
-        raise ConfigError(f"Copy {path} again from where it was made: {error.strerror or error}.") from error
+        raise ConfigError(f"Copy {path} again from where it was provisioned: {error.strerror or error}.") from error

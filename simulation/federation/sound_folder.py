@@ -12,7 +12,7 @@ from cryptography.x509 import load_pem_x509_certificates
 
 from fedsel_app.config import ConfigError
 from simulation.federation.machine import Machine
-from simulation.federation.private_files import read_private
+from simulation.federation.private_files import read_file
 from simulation.guard.app_signature import signatures_of
 
 
@@ -24,40 +24,33 @@ def check_folder(folder: Path, machine: Machine) -> None:
     ConfigError
         If one is missing or damaged, or a secret one can be read by others. The message names it.
     """
-    _parsed(folder / "ca.crt", _read, load_pem_x509_certificates)
+    _parsed(folder / "ca.crt", load_pem_x509_certificates)
     if machine.role == "client":
-        _parsed(folder / "key", read_private, _client_key)
+        _parsed(folder / "key", _client_key, secret=True)
     elif machine.role == "admin":
-        _parsed(folder / "token", read_private, _one(r"[\w-]+"))
+        _parsed(folder / "token", _one(r"[\w-]+"), secret=True)
     else:
         _check_server(folder)
 
 
 def _check_server(folder: Path) -> None:
-    [certificate, *_] = _parsed(folder / "server.crt", _read, load_pem_x509_certificates)
-    key = _parsed(folder / "server.key", read_private, lambda text: load_pem_private_key(text, None))
+    [certificate, *_] = _parsed(folder / "server.crt", load_pem_x509_certificates)
+    key = _parsed(folder / "server.key", lambda text: load_pem_private_key(text, None), secret=True)
     if key.public_key() != certificate.public_key():
         raise _again(folder, "server.key is not the key of server.crt")
-    _parsed(folder / "token.sha256", _read, _one("[0-9a-f]{64}"))
+    _parsed(folder / "token.sha256", _one("[0-9a-f]{64}"))
     if not (folder / "clients").is_dir():
         raise _again(folder / "clients", "there is no such folder")
     signatures_of(folder, "")
 
 
-def _parsed(path: Path, read: Callable[[Path], bytes], parse: Callable[[bytes], Any]) -> Any:
+def _parsed(path: Path, parse: Callable[[bytes], Any], *, secret: bool = False) -> Any:
     """Content of the file as `parse` returns it."""
-    content = read(path)
+    content = read_file(path, secret=secret)
     try:
         return parse(content)
     except (ValueError, TypeError, UnsupportedAlgorithm) as error:
         raise _again(path, f"it is {'damaged' if content else 'empty'}") from error
-
-
-def _read(path: Path) -> bytes:
-    try:
-        return path.read_bytes()
-    except OSError as error:
-        raise _again(path, error.strerror or str(error)) from error
 
 
 def _client_key(text: bytes) -> None:

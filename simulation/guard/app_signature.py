@@ -72,6 +72,8 @@ def refuse_no_signer(trusted: Path) -> None:
     """
     yaml: Any = import_module("yaml")
     try:
+        if trusted.exists() and not trusted.is_file():
+            raise ValueError("it is no file")
         signers = yaml.safe_load(trusted.read_text(encoding="utf-8")) if trusted.exists() else {}
         if not isinstance(signers, dict):
             raise ValueError("it has no names of signers")
@@ -79,12 +81,12 @@ def refuse_no_signer(trusted: Path) -> None:
             if not isinstance(load_ssh_public_key(str(key).encode()), Ed25519PublicKey):
                 raise ValueError(f"the key of {name} is not an Ed25519 key")
     except (OSError, ValueError, UnsupportedAlgorithm, yaml.YAMLError) as error:
-        reason = " ".join(str(error).split())
-        raise ConfigError(f"Copy {trusted} again from the folder of `fedsel sign`: it is damaged ({reason}).") from error
+        why = " ".join(str(error).split())
+        raise ConfigError(f"Copy {trusted} again from the folder of `fedsel sign`: it is damaged ({why}).") from error
     if not signers:
         raise ConfigError(
-            f"Copy {TRUSTED} from the folder of `fedsel sign` to {trusted}: without a trusted signer, this client would "
-            "execute the app of everybody who may submit runs. If you want that, add --unsigned-apps."
+            f"Copy {TRUSTED} from the folder of `fedsel sign` to {trusted}: without a trusted signer, this client "
+            "would execute the app of everybody who may submit runs. If you want that, add --unsigned-apps."
         )
 
 

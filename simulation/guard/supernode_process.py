@@ -105,8 +105,13 @@ def measuring(push_all: Callable[..., None], file: Path) -> Callable[..., None]:
     return push
 
 
-def retrying(connect: Callable[..., AbstractContextManager[Any]]) -> Callable[..., AbstractContextManager[Any]]:
-    """Wrap Flower's `connect` so that it tries again for `CONNECT_TIMEOUT_S` if it is refused."""
+def retrying(
+    connect: Callable[..., AbstractContextManager[Any]], on_refusal: Callable[[], None] = lambda: None
+) -> Callable[..., AbstractContextManager[Any]]:
+    """Wrap Flower's `connect` so that it tries again for `CONNECT_TIMEOUT_S` if it is refused.
+
+    `on_refusal` is called after each refusal.
+    """
 
     @contextmanager
     def connection(*arguments: Any, **options: Any) -> Iterator[Any]:
@@ -117,6 +122,7 @@ def retrying(connect: Callable[..., AbstractContextManager[Any]]) -> Callable[..
                 opened = stack.enter_context(connect(*arguments, **options))
                 break
             except RuntimeError:  # a refusal, which Flower has logged
+                on_refusal()
                 if time.monotonic() > deadline_s:
                     raise
                 time.sleep(RETRY_S)
@@ -147,8 +153,8 @@ def with_port(arguments: list[str]) -> list[str]:
     return arguments if named else [*arguments, "--port", str(free_ports(1)[0])]
 
 
-def main() -> None:
-    """Run the SuperNode until a signal ends it."""
+def main(on_refusal: Callable[[], None] = lambda: None) -> None:
+    """Run the SuperNode until a signal ends it. `on_refusal` is called each time that the SuperLink refuses it."""
     sys.argv[1:] = with_port(sys.argv[1:])
     with tempfile.TemporaryDirectory(prefix="fedsel-") as folder:
         file = Path(folder) / "upload.json"
@@ -156,7 +162,7 @@ def main() -> None:
         runner = AppRunner()
         try:
             serve_messages(
-                connecting=retrying,
+                connecting=partial(retrying, on_refusal=on_refusal),
                 pushing=partial(measuring, file=file),
                 waiting=partial(waiting, rest=runner.rest),
                 answer=runner.answer,

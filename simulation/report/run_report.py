@@ -6,10 +6,12 @@ from pathlib import Path
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
 from fedsel_app.config import ConfigError
 from fedsel_app.config.data import data_name
+from fedsel_app.config.plugins import described
 from fedsel_app.records.files import whole_file
 from fedsel_app.records.run_folder import read_config, read_rounds, read_summary
 from fedsel_app.records.schema import Row, schedule_round
@@ -45,6 +47,8 @@ def draw_run(rows: Sequence[Row], target: float, title: str, path: Path) -> Path
 def report_run(folder: Path, console: Console) -> None:
     """Print the summary of the run in `folder`, draw its picture there, and print the paths of both.
 
+    If the picture cannot be drawn, the reason is printed instead.
+
     Raises
     ------
     ConfigError
@@ -55,7 +59,10 @@ def report_run(folder: Path, console: Console) -> None:
         raise ConfigError(f"The run in {folder} is not finished: there is no summary.json.")
     title = f"{summary['strategy']} on {data_name(config)}, seed {summary['seed']}"
     rows = read_rounds(folder)
-    picture = draw_run(rows, summary["target_accuracy"], title, folder / "accuracy.png")
+    try:
+        picture = str(draw_run(rows, summary["target_accuracy"], title, folder / "accuracy.png"))
+    except Exception as error:  # noqa: BLE001 - the run is finished, whatever happens to its picture
+        picture = f"not drawn ({described(error)}). The records are complete."
     table = Table(show_header=False, box=None, pad_edge=False)
     metrics = {f"final_{name}": value for name, value in summary.pop("final_metrics", {}).items()}
     for key, value in (summary | metrics).items():
@@ -64,6 +71,6 @@ def report_run(folder: Path, console: Console) -> None:
             shown = "not reached" if value is None else f"{value:.4g}" if isinstance(value, float) else str(value)
             if key == "stable_accuracy":
                 shown += f" ({averaged_text(sum('accuracy' in row for row in rows))})"
-            table.add_row(key, shown)
+            table.add_row(escape(key), escape(shown))
     console.print(table)
-    console.print(f"Run folder: {folder}\nPicture:    {picture}", soft_wrap=True, highlight=False)
+    console.print(f"Run folder: {folder}\nPicture:    {picture}", markup=False, soft_wrap=True, highlight=False)

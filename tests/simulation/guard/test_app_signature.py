@@ -94,6 +94,7 @@ def test_what_is_no_key_or_no_signature_is_named(tmp_path, app):
     other = generate_private_key(SECP256R1()).private_bytes(Encoding.PEM, PrivateFormat.OpenSSH, NoEncryption())
     for content, said in ((b"x", "cannot be used"), (other, "not an Ed25519 key")):
         (tmp_path / KEY).write_bytes(content)
+        (tmp_path / KEY).chmod(0o600)
         with pytest.raises(ConfigError, match=said):
             signing_key(tmp_path)
     for text, said in (("{", "cannot be read"), ("[]", "has no signatures"), ('{"a": 1}', "has no signatures")):

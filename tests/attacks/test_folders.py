@@ -1,0 +1,311 @@
+"""Folders of a federation (T3, T4, T6, T8, T11, T16): what is wrong with one is one sentence, and nothing starts."""
+
+import os
+import shutil
+import stat
+import threading
+import tomllib
+from pathlib import Path
+
+import numpy as np
+import pytest
+import yaml
+from cryptography.hazmat.primitives.asymmetric.ec import SECP256R1, generate_private_key
+from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
+
+from simulation.cli import main
+from simulation.federation.folders import FederationFolders
+from simulation.guard.app_signature import TRUSTED
+from tests.support.users_files import tree
+
+ANOTHER = 12345
+"""Id of another user."""
+
+
+@pytest.fixture(scope="module")
+def provisioned(tmp_path_factory: pytest.TempPathFactory) -> FederationFolders:
+    folder = tmp_path_factory.mktemp("provisioned") / "federation"
+    assert main(["provision", "--server", "server.example", "--clients", "2", "--out", str(folder)]) == 0
+    return FederationFolders(folder)
+
+
+@pytest.fixture
+def made(provisioned: FederationFolders, tmp_path: Path) -> FederationFolders:
+    """A copy, which a test may damage."""
+    return FederationFolders(Path(shutil.copytree(provisioned.folder, tmp_path / "federation")))
+
+
+def sentence(capsys: pytest.CaptureFixture[str], *words: object) -> str:
+    """The one sentence with which a command refuses."""
+    code = main([str(word) for word in words])
+    captured = capsys.readouterr()
+    assert code in (1, 2), captured.out
+    [line] = captured.err.splitlines()
+    return line
+
+
+def public_key() -> str:
+    made = generate_private_key(SECP256R1()).public_key()
+    return made.public_bytes(Encoding.OpenSSH, PublicFormat.OpenSSH).decode()
+
+
+@pytest.mark.parametrize("content", [None, b"", b"{}", b"null", b"a list: [", b"- a", b"\xff", b"signer: no key"])
+@pytest.mark.parametrize("printed", [[], ["--systemd"], ["--compose"]])
+def test_t3_a_client_without_a_trusted_signer_does_not_start(made, capsys, content, printed):
+    trusted = made.client(0) / TRUSTED
+    trusted.unlink()
+    if content is not None:
+        trusted.write_bytes(content)
+    said = sentence(capsys, "start", made.client(0), *printed)
+    assert str(trusted) in said
+    assert "Traceback" not in said
+
+
+def test_t3_a_signer_with_a_key_that_flower_does_not_accept_is_none(made, capsys):
+    (made.client(0) / TRUSTED).write_text(f"me: {public_key()}\n")
+    assert "the key of me is not an Ed25519 key" in sentence(capsys, "start", made.client(0))
+
+
+def test_t3_an_owner_who_wants_unsigned_apps_says_so_at_each_start(made, capsys):
+    (made.client(0) / TRUSTED).unlink()
+    assert main(["start", str(made.client(0)), "--systemd", "--unsigned-apps"]) == 0
+    [command] = [line for line in capsys.readouterr().out.splitlines() if line.startswith("ExecStart=")]
+    assert command.endswith('"--unsigned-apps"')
+    assert main(["start", str(made.client(0)), "--compose", "--unsigned-apps"]) == 0
+    service = yaml.safe_load(capsys.readouterr().out)["services"]["client-0"]
+    assert service["command"] == ["fedsel", "start", "/federation", "--unsigned-apps"]
+    assert "--unsigned-apps" in sentence(capsys, "start", made.client(0)), "the folder does not keep it"
+    assert "server is no client" in sentence(capsys, "start", made.server, "--unsigned-apps")
+
+
+MACHINE = {"role": '"client"', "server": '"server.example"', "port": "9092", "flower": '"1.36"', "clients": "2"}
+INJECTED = "\\nExecStartPre=+/bin/touch /root/owned"
+WRONG = {
+    "server": [
+        f'"a{INJECTED}"', '""', '"a b"', '"http://x"', '"../../etc"', '"-x"', '"a..b"', '"a."', '"1.2.3"', '"$HOME"',
+        "\"a'b\"", '"fe80::1%eth0"', f'"{"a" * 64}"', '"сервер"', '"a%n"', "3",
+    ],
+    "flower": ['"1.36\'\\n    privileged: true"', '"1.36.0"', '"1"', '""', '"1.x"', '"1.36; reboot"', '"١.٣"', "1.36"],
+    "port": ["0", "-1", "65536", "65535", "true", '"9092"', "9092.0", "10000000000000000000000"],
+    "clients": ["0", "-5", "true", "1000000000000", "2.0"],
+    "client": ["-5", "-1", "2", "true", '"0"'],
+    "role": ['"clients"', '""', "1"],
+    "settings": ["3", "{rounds = 3}", '{threads = "many"}', "{threads = [1]}", '{device = "moon"}', "{data-path = {}}"],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("key", "value"), [(key, value) for key, values in WRONG.items() for value in values])
+def test_t4_t11_a_wrong_value_in_machine_toml_is_named_and_goes_nowhere(made, capsys, key, value):
+    folder = made.client(0)
+    values = MACHINE | {"client": "0"} | {key: value}
+    (folder / "machine.toml").write_text("".join(f"{name} = {text}\n" for name, text in values.items()))
+    for printed in ([], ["--systemd"], ["--compose"]):
+        said = sentence(capsys, "start", folder, *printed)
+        assert str(folder / "machine.toml") in said
+        assert key in said or key == "settings"
+
+
+def test_t4_a_folder_of_any_name_stays_one_word_in_a_unit(made, capsys, tmp_path):
+    folder = tmp_path / """it's "a\\b" $HOME ${X} %n ; #"""
+    made.client(0).rename(folder)
+    assert main(["start", str(folder), "--systemd"]) == 0
+    unit = capsys.readouterr().out.splitlines()
+    [command] = [line.removeprefix("ExecStart=") for line in unit if line.startswith("ExecStart=")]
+    assert unquoted(command)[1:] == ["start", str(folder).replace("$", "$$").replace("%", "%%")]
+    [paths] = [line.removeprefix("ReadWritePaths=") for line in unit if line.startswith("ReadWritePaths=")]
+    assert unquoted(paths) == [str(folder).replace("%", "%%")]
+
+
+def unquoted(text: str) -> list[str]:
+    """Words as systemd reads them: each in double quotes, with a backslash before a quote or a backslash."""
+    words, rest = [], text
+    while rest:
+        assert rest[0] == '"'
+        word, place = "", 1
+        while rest[place] != '"':
+            place += rest[place] == "\\"
+            word, place = word + rest[place], place + 1
+        assert rest[place + 1 : place + 2] in ("", " "), "systemd ends a word only at a space"
+        words, rest = [*words, word], rest[place + 2 :]
+    return words
+
+
+@pytest.mark.parametrize("name", ["a\nExecStartPre=+sh", "a\u2028b", "a\x1b[2J", "a\x85privileged: true"])
+@pytest.mark.parametrize("form", ["--systemd", "--compose"])
+def test_t4_a_path_that_cannot_be_printed_is_in_no_service_file(made, capsys, tmp_path, name, form):
+    folder = tmp_path / name
+    made.client(0).rename(folder)
+    assert "to a path of printable characters" in sentence(capsys, "start", folder, form)
+    folder.rename(made.client(0))
+    data = tmp_path / f"{name}.npz"
+    data.touch()
+    if form == "--compose":
+        assert "to a path of printable characters" in sentence(capsys, "start", made.client(0), form, "--data", data)
+
+
+@pytest.mark.parametrize(
+    "host", ["", "a b", "http://x", "../../etc", "a\nb", "-x", "fe80::1%lo", "x" * 254, "1.2.3.4.5"]
+)
+def test_t11_a_server_that_is_no_host_is_refused(tmp_path, capsys, host):
+    for hosts in ((host,), ("server.example", host)):
+        words = [f"--server={one}" for one in hosts]
+        said = sentence(capsys, "provision", *words, "--clients", 1, "--out", tmp_path / "federation")
+        assert "host name or an IP address" in said or "needs --server HOST" in said
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("port", [65535, 65536, 10**10])
+def test_t11_a_port_that_is_none_is_refused(tmp_path, capsys, port):
+    words = ["--server", "server.example", "--clients", 1, "--port", port]
+    assert "'port' parameter" in sentence(capsys, "provision", *words, "--out", tmp_path / "federation")
+    assert not list(tmp_path.iterdir())
+
+
+def test_hosts_of_all_kinds_are_taken(tmp_path, capsys):
+    hosts = ["server.example", "10.1.2.3", "::1", "a", "my_server-2.x-y.example", "localhost"]
+    words = [f"--server={host}" for host in hosts]
+    assert main(["provision", *words, "--clients", "1", "--out", str(tmp_path / "federation")]) == 0
+    written = tomllib.loads((tmp_path / "federation" / "client-0" / "machine.toml").read_text())
+    assert written["server"] == "server.example"
+
+
+DAMAGED = {
+    "client-0": ["ca.crt", "key"],
+    "server": ["ca.crt", "server.crt", "server.key", "token.sha256"],
+    "admin": ["ca.crt", "token"],
+}
+
+
+@pytest.mark.parametrize(("machine", "file"), [(name, file) for name, files in DAMAGED.items() for file in files])
+@pytest.mark.parametrize("damage", ["missing", "empty", "garbage", "folder", "pipe"])
+def test_t11_a_damaged_part_is_one_sentence_that_names_it(made, capsys, machine, file, damage):
+    path = made.folder / machine / file
+    path.unlink()
+    if damage in ("empty", "garbage"):
+        path.touch(mode=0o600)
+        path.write_bytes(b"" if damage == "empty" else b"\x00gar bage\n")
+    elif damage == "folder":
+        path.mkdir()
+    elif damage == "pipe":
+        os.mkfifo(path)
+    commands = [["status"], ["stop"], ["submit", "--cohort", 1]] if machine == "admin" else [["start"]]
+    for command in commands:
+        said = sentence(capsys, command[0], made.folder / machine, *command[1:])
+        assert said.startswith(f"fedsel: Copy {path} again from where it was")
+
+
+def test_t11_a_server_with_the_key_of_another_is_told(made, provisioned, capsys, tmp_path):
+    other = tmp_path / "other"
+    assert main(["provision", "--server", "server.example", "--clients", "1", "--out", str(other)]) == 0
+    (made.server / "server.key").write_bytes((other / "server" / "server.key").read_bytes())
+    assert "server.key is not the key of server.crt" in sentence(capsys, "start", made.server)
+    (made.client(0) / "key").write_bytes((other / "server" / "server.key").read_bytes())
+    assert "it is damaged" in sentence(capsys, "start", made.client(0))
+    shutil.rmtree(made.server / "clients")
+    (made.server / "server.key").write_bytes((provisioned.server / "server.key").read_bytes())
+    assert "there is no such folder" in sentence(capsys, "start", made.server)
+
+
+@pytest.mark.parametrize("mode", [0o640, 0o604, 0o644, 0o620, 0o660, 0o777])
+@pytest.mark.parametrize(
+    ("file", "command"),
+    [
+        ("client-0/key", "start client-0"),
+        ("server/server.key", "start server"),
+        ("admin/token", "status admin"),
+        ("admin/signing/key", "sign --out admin/signing"),
+        ("client-1/key", "deploy --clients 2 --cohort 1 --federation ."),
+    ],
+)
+def test_t11_a_key_that_others_can_open_is_refused(made, capsys, monkeypatch, file, command, mode):
+    monkeypatch.chdir(made.folder)
+    (made.folder / file).chmod(mode)
+    words = [*command.split(), *(["--out", "../run"] if command.startswith("deploy") else [])]
+    assert f"Run `chmod 600 {made.folder / file}`" in sentence(capsys, *words)
+
+
+def test_t6_a_folder_that_somebody_makes_meanwhile_gets_no_key(tmp_path):
+    """Another thread makes the folder as soon as `provision` has looked for it."""
+    out, raced = tmp_path / "federation", threading.Event()
+
+    def race() -> None:
+        while not raced.is_set():
+            if list(tmp_path.iterdir()):
+                out.mkdir(exist_ok=True)
+                (out / "theirs").touch()
+                return
+
+    thread = threading.Thread(target=race)
+    thread.start()
+    try:
+        code = main(["provision", "--server", "server.example", "--clients", "20", "--out", str(out)])
+    finally:
+        raced.set()
+        thread.join()
+    keys = [path for path in out.rglob("*") if path.name in ("key", "server.key", "token")]
+    assert (code == 2 and not keys) or not (out / "theirs").exists()
+    assert [path.name for path in tmp_path.iterdir()] == ["federation"]
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a folder away")
+def test_t6_in_a_shared_folder_another_user_never_owns_a_key(tmp_path, capsys):
+    tmp_path.chmod(0o1777)
+    out = tmp_path / "federation"
+    out.mkdir()
+    os.chown(out, ANOTHER, ANOTHER)
+    assert "exists already" in sentence(capsys, "provision", "--server", "x", "--clients", 1, "--out", out)
+    assert not list(out.iterdir())
+    out.rmdir()
+    out.symlink_to(tmp_path / "elsewhere")
+    assert "exists already" in sentence(capsys, "provision", "--server", "x", "--clients", 1, "--out", out)
+
+
+def test_t6_a_federation_is_made_completely_or_not_at_all(tmp_path, monkeypatch):
+    """A disk error at any file leaves nothing."""
+    real, files = os.open, iter(())
+
+    def failing(path, flags, *arguments, **options):
+        if flags & os.O_CREAT and options.get("dir_fd") is not None and next(files, False):
+            raise OSError(28, "No space left on device")
+        return real(path, flags, *arguments, **options)
+
+    monkeypatch.setattr(os, "open", failing)
+    words = ["provision", "--server", "x", "--clients", "1", "--out", str(tmp_path / "federation")]
+    for before in (0, 2, 7, 11):
+        files = iter([*[False] * before, True])
+        assert main(words) == 2
+        assert not list(tmp_path.iterdir())
+    assert main(words) == 0
+    modes = {stat.S_IMODE(path.stat().st_mode) for path in (tmp_path / "federation").rglob("*") if path.is_dir()}
+    assert modes == {0o700}
+
+
+@pytest.mark.parametrize("name", ["..", ".", "/", "runs/..", ".hidden", "a b", "a\nb", "-x", "x" * 101])
+def test_t8_a_run_lies_below_the_servers_runs(made, capsys, name):
+    """The name is refused before the server is asked, which does not exist."""
+    before = tree(made.admin)
+    said = sentence(capsys, "submit", made.admin, "--cohort", 1, "--set", f"out={name}")
+    assert "'out' must be a name" in said
+    assert tree(made.admin) == before
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a folder away")
+def test_t16_another_users_folder_signs_nothing(made, capsys, tmp_path):
+    signing = tmp_path / "theirs"
+    shutil.copytree(made.admin / "signing", signing)
+    os.chown(signing, ANOTHER, ANOTHER)
+    before = tree(signing)
+    said = sentence(capsys, "sign", "--out", signing)
+    assert f"{signing} belongs to another user" in said
+    assert tree(signing) == before
+
+
+@pytest.mark.parametrize("shape", [(8, 0), (8, 0, 3), (8, 4, 0)])
+def test_t16_samples_without_values_are_refused(tmp_path, capsys, shape):
+    data = tmp_path / "mine.npz"
+    samples, labels = np.zeros(shape, np.float32), np.arange(8) % 2
+    np.savez(data, x_train=samples, y_train=labels, x_test=samples, y_test=labels)
+    words = ["--set", "data=npz", "--set", f"data-path={data}", "--clients", 2, "--cohort", 1, "--rounds", 1]
+    said = sentence(capsys, "run", *words, "--engine", "inline", "--out", tmp_path / "run")
+    assert str(data) in said
+    assert "samples without values" in said
