@@ -11,6 +11,8 @@ from rich.markup import escape
 from rich.table import Column, Table
 from rich.text import Text
 
+from fedsel_app.records.reading import legible
+
 WIDTH = 160
 """Characters of a line without a terminal and without COLUMNS."""
 EMPTY = {"", "–", "0"}
@@ -32,7 +34,7 @@ class WordTable(Table):
 
     def add_row(self, *cells: Any) -> None:  # type: ignore[override]
         """Add a row of texts."""
-        super().add_row(*map(escape, cells))
+        super().add_row(*map(_plain, cells))
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         """Render the table within the available width."""
@@ -62,13 +64,18 @@ def whole_table(
 
     A text that is longer than its column continues on the next line, a name only with `fold`. Numbers stay whole.
     """
-    table = WordTable(title=escape(title) or None, caption=escape(caption) or None)
-    table.add_column(escape(names), overflow="fold", no_wrap=not fold)
+    table = WordTable(title=_plain(title) or None, caption=_plain(caption) or None)
+    table.add_column(_plain(names), overflow="fold", no_wrap=not fold)
     for column in columns:
-        table.add_column(escape(column), overflow="fold")
+        table.add_column(_plain(column), overflow="fold")
     for column in numbers:
-        table.add_column(escape(column), overflow="fold", justify="right")
+        table.add_column(_plain(column), overflow="fold", justify="right")
     return table
+
+
+def _plain(text: str) -> str:
+    """Markup that shows the text as it is, and its control characters as escapes."""
+    return escape(legible(text))
 
 
 def _texts(column: Column) -> list[str]:

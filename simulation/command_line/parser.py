@@ -96,7 +96,7 @@ EXAMPLES: dict[str, dict[str, str]] = {
     },
     "stop": {
         "fedsel stop federation/admin": "end the run in progress",
-        "fedsel submit federation/admin --resume NAME": "continue it later",
+        "fedsel stop federation/admin NAME": "end the run of this name",
     },
     "sign": {
         "fedsel sign --out federation/admin/signing": "sign the app after a change",

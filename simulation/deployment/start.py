@@ -8,6 +8,7 @@ import signal
 import socket
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
@@ -20,6 +21,7 @@ from fedsel_app.imports import uncollected_imports
 from fedsel_app.records.fedsel_folder import make_fedsel_folder, temporary_folder, working_in
 from fedsel_app.records.reading import legible
 from fedsel_app.wiring.node_configuration import node_config_text
+from simulation.command_line.arguments import FAILURE
 from simulation.deployment.connection import Obstacle, client_obstacle, copied, other_release
 from simulation.deployment.flower_cli import DeploymentError, environment
 from simulation.federation.folders import LOG, client_numbers
@@ -36,6 +38,8 @@ LOG_BYTES, LOGS = 10_000_000, 3
 UVICORN_HOOK = "configure_logging"
 HERE_AGAIN, LOST, REFUSED = "SuperNode ID|Connection successful", "Connection attempt failed", "<_InactiveRpcError"
 """Flower's lines when a SuperNode finds the SuperLink, loses it, and is refused: regular expressions of their start."""
+OVER = r"\[.*\]\[ApiError:(1008\]|2007\].*Run is finished)"
+"""Lines of a SuperLink about calls that belong to a stopped run."""
 SECOND = r"\[.*\]\[ApiError:2004\]"
 """The line of a SuperLink that refuses a second SuperNode with the key of a connected one. It shows the key."""
 
@@ -72,7 +76,7 @@ def start(folder: Path, settings: Mapping[str, Value], *, unsigned_apps: bool = 
     """
     machine = read_startable(folder, settings, unsigned_apps=unsigned_apps)
     data = own_data(machine)
-    with _alone(folder / HOME):
+    with _ending(), _alone(folder / HOME):
         os.environ.update(environment(folder / HOME))
         os.chdir(folder)
         for number in (signal.SIGINT, signal.SIGTERM):
@@ -98,6 +102,18 @@ def own_data(machine: Machine) -> str:
     if "data" not in own or ":" in str(own["data"]):
         return ""
     return load(DataConfig.from_values(own), RunConfig.seed).description
+
+
+@contextmanager
+def _ending() -> Iterator[None]:
+    """End the process at once after a DeploymentError if threads of Flower would keep it alive."""
+    try:
+        yield
+    except DeploymentError as error:
+        if all(thread.daemon or thread is threading.main_thread() for thread in threading.enumerate()):
+            raise
+        print(f"fedsel: {legible(str(error))}", file=sys.stderr, flush=True)
+        os._exit(FAILURE)
 
 
 @contextmanager
@@ -170,7 +186,7 @@ def _serve(folder: Path, machine: Machine) -> None:
     named = ", ".join(f"client-{number}" for number in client_numbers(folder)) or "none yet"
     say(f"Server {machine.server}, Flower {HERE_RELEASE}. Port {machine.port} is for clients: {named}.")
     say(f"Port {machine.control_port} is for `fedsel submit`. The records of runs are written to {folder / 'runs'}.")
-    plain_log(folder / LOG, {SECOND: "A client is refused: another client with the same key is connected."})
+    plain_log(folder / LOG, {SECOND: "A client is refused: another client with the same key is connected.", OVER: ""})
     run_superlink(folder, say)
 
 

@@ -7,6 +7,7 @@ from shutil import get_terminal_size
 
 from rich.console import Console
 
+from fedsel_app.records.reading import legible
 from simulation.command_line.arguments import Subparsers
 
 
@@ -64,4 +65,4 @@ def print_list(lines: Iterable[str]) -> None:
     """Print lines of the right width. On a terminal the headings, which have no indent, are bold."""
     console = Console(highlight=False)
     for line in lines:
-        console.print(line, style=None if line.startswith(" ") else "bold", markup=False, soft_wrap=True)
+        console.print(legible(line), style=None if line.startswith(" ") else "bold", markup=False, soft_wrap=True)

@@ -48,6 +48,7 @@ NAMES = (
     "fedsel sign",
     "fedsel start",
     "fedsel start FOLDER",
+    "fedsel stop",
     "fedsel submit",
     "fedsel tune",
     "fedsel watch",

@@ -47,7 +47,7 @@ def called(capsys, *arguments):
 def taken(folder):
     """Run folder that is already used."""
     folder.mkdir()
-    (folder / "rounds.jsonl").write_text("", encoding="utf-8")
+    (folder / "rounds.jsonl").write_text('{"round": 1}\n', encoding="utf-8")
 
 
 WRONG = {

@@ -1,0 +1,150 @@
+"""Runs stay resumable (T5, T13): at whatever moment a run is killed, one command begins or continues it."""
+
+import json
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from fedsel_app.config import ConfigError
+from fedsel_app.records.fedsel_folder import MARKER, make_fedsel_folder
+from fedsel_app.records.run_folder import RunFolder
+from fedsel_app.wiring.configuration import resolve
+from simulation.cli import main
+from simulation.deployment import deployed_run, submission
+from simulation.deployment.flower_cli import DeploymentError, SubmittedRun
+from simulation.federation.folders import FederationFolders
+from tests.support.sources import ROOT
+
+RUN = ["run", "--rounds", "1", "--clients", "2", "--cohort", "1", "--set", "local-steps=1", "--engine", "inline"]
+KILLED = """
+import os, signal, sys
+real = os.replace
+def replace(source, target, **options):
+    if str(target).endswith("config.json"):
+        os.kill(os.getpid(), signal.SIGKILL)
+    return real(source, target, **options)
+os.replace = replace
+from simulation.cli import main
+sys.exit(main(sys.argv[1:]))
+"""
+"""`fedsel`, killed before config.json has its name."""
+
+
+def test_t13_a_run_that_was_killed_before_its_configuration_is_started_again(tmp_path):
+    words = [*RUN, "--out", str(tmp_path / "run")]
+    killed = subprocess.run([sys.executable, "-c", KILLED, *words], cwd=ROOT, capture_output=True, check=False)
+    assert killed.returncode == -signal.SIGKILL, killed.stderr
+    left = {path.name for path in (tmp_path / "run").iterdir()}
+    assert {"rounds.jsonl", "config.json.part"} <= left
+    assert "config.json" not in left
+    assert main(words) == 0
+    assert (tmp_path / "run" / "summary.json").exists()
+
+
+@pytest.mark.parametrize("name", ["rounds.jsonl", "clients.jsonl", "model.npz", "checkpoint.npz"])
+def test_t13_records_of_an_unknown_run_are_not_overwritten(tmp_path, capsys, name):
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / name).write_text('{"round": 1}\n')
+    assert main([*RUN, "--out", str(tmp_path / "run")]) == 2
+    assert (tmp_path / "run" / name).read_text() == '{"round": 1}\n'
+
+
+def test_t13_two_starts_into_one_folder_are_one_run(tmp_path):
+    config = resolve({"out": str(tmp_path / "run"), "clients": 2, "cohort": 1}).values()
+    first = RunFolder(tmp_path / "run", config)
+    (tmp_path / "run" / "config.json").unlink()  # as if the first had not got so far yet
+    with pytest.raises(ConfigError, match="still going on in another process"):
+        RunFolder(tmp_path / "run", config)
+    first.close()
+
+
+def test_t13_a_deployment_that_ended_before_its_configuration_is_started_again(tmp_path, monkeypatch, capsys):
+    class Ended(Exception):
+        pass
+
+    def ends(*arguments, **options):
+        raise Ended
+
+    monkeypatch.setattr(deployed_run, "Deployment", ends)
+    words = ["deploy", *RUN[1:-2], "--out", str(tmp_path / "run")]
+    make_fedsel_folder(tmp_path / "run" / "processes")
+    with pytest.raises(Ended):
+        main(words)
+    (tmp_path / "run" / "processes" / MARKER).unlink()
+    assert main(words) == 2
+    assert "contains 'processes'" in capsys.readouterr().err
+
+
+def test_t13_a_picture_that_cannot_be_drawn_fails_no_finished_run(tmp_path, capsys):
+    """A folder in place of the picture's first file stands for a disk error there."""
+    (tmp_path / "run" / "accuracy.png.part").mkdir(parents=True)
+    assert main([*RUN, "--out", str(tmp_path / "run")]) == 0
+    said = capsys.readouterr().out
+    assert "not drawn (" in said
+    assert "final_accuracy" in said
+    assert json.loads((tmp_path / "run" / "summary.json").read_text())["rounds"] == 1
+
+
+@pytest.fixture(scope="module")
+def admin(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An admin's folder."""
+    folder = tmp_path_factory.mktemp("made") / "federation"
+    assert main(["provision", "--server", "localhost", "--clients", "2", "--out", str(folder)]) == 0
+    return FederationFolders(folder).admin
+
+
+class Server:
+    """A server in place of Flower's: it says `lines` about a run, and then how the run ended."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.lines: list[str] = []
+        self.status = "finished:completed"
+        self.asked: list[dict[str, object]] = []
+        monkeypatch.setattr(submission, "obstacle", lambda *about: None)
+        monkeypatch.setattr(submission, "submit_to_flower", self.answer)
+
+    def answer(self, app, superlink, run_config, home, federation, on_line, on_start):
+        on_start(len(self.asked) + 1)
+        self.asked.append(dict(run_config))
+        for line in self.lines:
+            if line == "interrupt":
+                raise KeyboardInterrupt
+            if line == "lost":
+                raise DeploymentError("The SuperLink has ended.")
+            on_line(line)
+        return SubmittedRun(1, self.status, "N/A")
+
+
+def test_t5_a_refused_run_of_the_same_name_leaves_what_resume_needs(admin, monkeypatch, capsys):
+    server = Server(monkeypatch)
+    command = ["submit", str(admin), "--cohort", "1", "--out", "mine"]
+    server.lines = ["round 1 of 7: accuracy 0.5", "lost"]
+    assert main([*command, "--rounds", "7"]) == 1
+    server.lines, server.status = ["The run folder runs/mine already has a run"], "finished:failed"
+    assert main([*command, "--rounds", "9"]) == 1
+    server.lines, server.status = ["round 2 of 7: accuracy 0.6"], "finished:completed"
+    assert main(["submit", str(admin), "--resume", "mine"]) == 0
+    assert [asked["rounds"] for asked in server.asked] == [7, 9, 7]
+    assert server.asked[-1]["resume"] is True
+    server.lines = ["round 1 of 9: accuracy 0.5", "lost"]
+    assert main([*command, "--rounds", "9"]) == 1, "the server has accepted it: somebody has removed the old run there"
+    assert main(["submit", str(admin), "--resume", "mine"]) == 1
+    assert server.asked[-1]["rounds"] == 9
+
+
+def test_ctrl_c_of_submit_says_that_the_run_goes_on_and_how_to_end_it(admin, monkeypatch, capsys):
+    server = Server(monkeypatch)
+    server.lines = ["round 1 of 7: accuracy 0.5", "interrupt"]
+    assert main(["submit", str(admin), "--cohort", "1", "--out", "cut"]) == 130
+    said = capsys.readouterr().out
+    assert f"The run cut goes on. `fedsel status {admin}` shows it, and `fedsel stop {admin} cut` ends it." in said
+
+
+def test_damaged_settings_of_a_submitted_run_are_one_sentence(admin, capsys):
+    (admin / "submitted").mkdir(exist_ok=True)
+    (admin / "submitted" / "torn.json").write_text("{")
+    assert main(["submit", str(admin), "--resume", "torn"]) == 2
+    assert "torn.json cannot be read" in capsys.readouterr().err

@@ -1,0 +1,126 @@
+"""Words for what happens (T9, T14): costs are said beforehand, and a stranger's texts command no terminal."""
+
+import json
+import os
+import re
+import sys
+
+import pytest
+import tomli_w
+
+from fedsel_app.records.reading import legible
+from fedsel_app.wiring.configuration import resolve
+from simulation.cli import main
+from simulation.deployment.deployed_run import show_line
+from simulation.report import page
+from tests.support.report_runs import write_plan, write_run
+
+OBEYED = "\x1b]0;owned\x07\x1b[2J\x9b2J\r\x08\u202e\u2066\ud800\x7f"
+"""Sets a terminal's title, clears it, overwrites a line, turns text around; the last but one is in no file."""
+CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
+HOSTILE = f"m{OBEYED}[/red][bold]y"
+
+
+@pytest.fixture(autouse=True)
+def _without_figures(monkeypatch):
+    monkeypatch.setattr(page, "plots", lambda *about: [])
+
+
+def hostile(folder):
+    """A finished run with hostile texts wherever its records have texts."""
+    write_run(folder, "random", 1, [0.5, 0.6], row={"failures": [{"client": 0, "reason": HOSTILE}]})
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps(config | {"strategy": HOSTILE, "model": HOSTILE, HOSTILE: HOSTILE}))
+    known = {"strategy": HOSTILE, "seed": 1, "target_accuracy": 0.8, "failure_count": 0, HOSTILE: HOSTILE}
+    (folder / "summary.json").write_text(json.dumps(known))
+
+
+@pytest.mark.parametrize("command", ["report", "watch"])
+def test_t14_a_strangers_run_folder_sends_nothing_to_the_terminal(tmp_path, capsys, command):
+    hostile(tmp_path / "run")
+    assert main([command, str(tmp_path / "run")]) == 0
+    assert_inert(capsys, tmp_path)
+
+
+@pytest.mark.parametrize("command", ["report", "watch"])
+def test_t14_a_strangers_comparison_sends_nothing_to_the_terminal(tmp_path, capsys, command):
+    [path] = write_plan(tmp_path, [("random", 1, {})])
+    hostile(path)
+    plan = json.loads((tmp_path / "comparison.json").read_text())
+    plan["runs"][0]["name"] = plan["baseline"] = HOSTILE
+    plan |= {"settings": {"model": HOSTILE, HOSTILE: HOSTILE}, "pipelines": {"papers": {HOSTILE: HOSTILE}}}
+    (tmp_path / "comparison.json").write_text(json.dumps(plan))
+    code = main([command, str(tmp_path)])
+    assert code == 0 or command == "report", "a report may refuse this baseline"
+    assert_inert(capsys, tmp_path)
+
+
+def assert_inert(capsys, folder):
+    """Nothing that was printed or written has a control character."""
+    captured = capsys.readouterr()
+    assert not CONTROL.search(captured.out + captured.err)
+    assert "Traceback" not in captured.err
+    for path in folder.rglob("report*.*"):
+        if path.suffix in (".html", ".md", ".csv", ".tex"):
+            assert not CONTROL.search(path.read_text(encoding="utf-8")), path
+
+
+@pytest.mark.parametrize("name", ["config.json", "rounds.jsonl"])
+def test_t14_the_sentence_about_a_damaged_file_is_inert_too(tmp_path, capsys, name):
+    hostile(tmp_path / "run")
+    damaged = {"rounds": HOSTILE, "round": HOSTILE, "strategy": [HOSTILE], "accuracy": HOSTILE}
+    (tmp_path / "run" / name).write_text(json.dumps(damaged) + "\n")
+    assert main(["watch" if name == "config.json" else "report", str(tmp_path / "run")]) == 2
+    assert_inert(capsys, tmp_path)
+
+
+def test_t14_a_strangers_preset_sends_nothing_to_the_terminal(tmp_path, capsys):
+    preset = tmp_path / "mine.toml"
+    preset.write_text(tomli_w.dumps({"description": OBEYED[:-2], "departures": [{"why": HOSTILE[:13], "rounds": 3}]}))
+    for words in (["presets", str(preset)], ["run", "--preset", str(preset), "--set", f"data={OBEYED[:-2]}"]):
+        main(words)
+        assert_inert(capsys, tmp_path)
+
+
+def test_t14_texts_keep_their_lines_and_their_letters():
+    text = "äöü 漢字 🙂 [x] \\x1b\n\tnext"
+    assert legible({text: [text, 3, None, 0.5, True]}) == {text: [text, 3, None, 0.5, True]}
+    assert legible("a\x1b[2Jb\x9bc\ud800") == "a\\x1b[2Jb\\x9bc\\ud800"
+
+
+@pytest.mark.parametrize("terminal", [True, False])
+def test_t14_a_servers_log_colours_lines_and_does_nothing_else(monkeypatch, capsys, terminal):
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: terminal)
+    show_line(f"\x1b[92mround 1\x1b[0m of 2{OBEYED}\x1b[31;1mend\x1b[0m")
+    said = capsys.readouterr().out
+    colours = re.findall(r"\x1b\[[\d;]*m", said)
+    assert colours == (["\x1b[92m", "\x1b[0m", "\x1b[31;1m", "\x1b[0m"] if terminal else [])
+    assert not CONTROL.search(re.sub(r"\x1b\[[\d;]*m", "", said))
+    assert said.count("round 1") == 1
+    assert re.sub(r"\x1b\[[\d;]*m", "", said).startswith("round 1 of 2\\x1b]0;owned\\x07")
+
+
+def ef21(tmp_path, *words):
+    """Exit code of a run with ef21 on digits; the plan alone is too large for any machine if it is not refused."""
+    command = ["run", "--set", "error-feedback-scheme=ef21", "--engine", "inline", "--strategy", "random"]
+    return main([*command, "--set", "local-steps=1", "--out", str(tmp_path / "run"), *words])
+
+
+def test_t9_estimates_that_memory_cannot_hold_are_refused_beforehand(tmp_path, capsys, monkeypatch):
+    """650 parameters (64 x 10 + 10) of 4 bytes for each client that the server can have seen."""
+    real = os.sysconf
+    pages = {"SC_PHYS_PAGES": 2, "SC_PAGE_SIZE": 4 * 650 * 6 // 2}
+    monkeypatch.setattr(os, "sysconf", lambda name: pages[name] if name in pages else real(name))
+    few = ["--set", "model=logistic", "--clients", "20"]
+    assert ef21(tmp_path, *few, "--cohort", "2", "--rounds", "4") == 2
+    said = capsys.readouterr().err
+    assert "the server keeps a dense estimate of each client's update" in said
+    assert "8 clients and 650 parameters" in said
+    assert not (tmp_path / "run").exists()
+    assert ef21(tmp_path, *few, "--cohort", "2", "--rounds", "40") == 2
+    assert "20 clients and 650 parameters" in capsys.readouterr().err
+    assert ef21(tmp_path, *few, "--cohort", "2", "--rounds", "3") == 0, "it sees 6 clients at most"
+
+
+def test_t9_without_ef21_there_are_no_estimates():
+    assert not resolve({"clients": 20, "cohort": 2}).compression.ef21

@@ -1,0 +1,105 @@
+"""A federation on this machine: a copy of a client is told at once, and a stopped run is resumed."""
+
+import json
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from simulation.federation.folders import FederationFolders
+from simulation.guard.transport import free_ports
+
+pytestmark = [pytest.mark.slow, pytest.mark.e2e]
+FEDSEL = str(Path(sys.executable).parent / "fedsel")
+AT_ONCE_S = 60.0
+"""Most seconds until a copy is told, of which this machine takes most for the start of Python and Flower."""
+
+
+class Machines:
+    """Processes of `fedsel`, each with its output in a file."""
+
+    def __init__(self, folder: Path) -> None:
+        self.federation = FederationFolders(folder / "federation")
+        self._folder = folder
+        self.running: list[subprocess.Popen[bytes]] = []
+
+    def begin(self, name: str, *words: str) -> subprocess.Popen[bytes]:
+        with (self._folder / f"{name}.txt").open("wb") as output:
+            process = subprocess.Popen([FEDSEL, *words], cwd=self._folder, stdout=output, stderr=subprocess.STDOUT)
+        self.running.append(process)
+        return process
+
+    def said(self, name: str) -> str:
+        return (self._folder / f"{name}.txt").read_text()
+
+    def ask(self, *words: str) -> str:
+        done = subprocess.run([FEDSEL, *words], capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+
+@pytest.fixture
+def machines(tmp_path: Path) -> Iterator[Machines]:
+    made = Machines(tmp_path)
+    [port] = free_ports(1)
+    words = ["--server", "localhost", "--clients", "2", "--port", str(port)]
+    made.ask("provision", *words, "--out", str(made.federation.folder))
+    try:
+        made.begin("server", "start", str(made.federation.server))
+        for client in range(2):
+            made.begin(f"client-{client}", "start", str(made.federation.client(client)))
+        for client in range(2):
+            until(lambda client=client: f"as client-{client}." in made.said(f"client-{client}"), 120.0)
+        yield made
+    finally:
+        for process in reversed(made.running):
+            process.send_signal(signal.SIGTERM)
+        for process in made.running:
+            try:
+                process.wait(30)
+            except subprocess.TimeoutExpired:
+                process.kill()
+
+
+def until(holds: Callable[[], object], timeout_s: float) -> None:
+    deadline_s = time.monotonic() + timeout_s
+    while not holds():
+        assert time.monotonic() < deadline_s
+        time.sleep(0.2)
+
+
+def test_a_copy_is_told_at_once_and_a_stopped_run_is_resumed(machines: Machines, tmp_path: Path) -> None:
+    admin, server = str(machines.federation.admin), machines.federation.server
+    copy = tmp_path / "copy"
+    shutil.copytree(machines.federation.client(0), copy, ignore=shutil.ignore_patterns("flwr", "log.txt"))
+    copied = machines.begin("copy", "start", str(copy))
+    until(lambda: "is a copy" in machines.said("copy"), AT_ONCE_S)
+    words = ["--cohort", "2", "--rounds", "1000", "--set", "local-steps=1", "--strategy", "random", "--out", "first"]
+    run = machines.begin("submit", "submit", admin, *words, "--set", "checkpoint-every=1")
+    until(lambda: "round 2 of 1000" in machines.said("submit"), 200.0)
+    run.send_signal(signal.SIGINT)
+    assert run.wait(60) == 130
+    assert "The run first goes on" in machines.said("submit")
+    said = machines.ask("status", admin)
+    assert re.search(r"client-0 +│ connected", said)
+    assert re.search(r"Run first: running, round \d+ of 1000: accuracy", said)
+    assert "The run first is stopped" in machines.ask("stop", admin)
+    assert "No run is in progress" in machines.ask("status", admin)
+    records = server / "runs" / "first" / "rounds.jsonl"
+    before = len(records.read_text().splitlines())
+    machines.begin("resume", "submit", admin, "--resume", "first")
+    until(lambda: len(records.read_text().splitlines()) > before, 200.0)
+    rounds = [json.loads(line)["round"] for line in records.read_text().splitlines()]
+    assert rounds == list(range(1, len(rounds) + 1))
+    machines.ask("stop", admin, "first")
+    assert copied.wait(180) == 1, "it does not try for ever, and no thread keeps it alive"
+    assert machines.said("copy").count("is a copy") == 2
+    for name in ("server", "copy", "client-0"):
+        assert "_InactiveRpcError" not in machines.said(name)
+        assert "public key" not in machines.said(name)
