@@ -15,7 +15,7 @@ from fedsel_app.wiring.configuration import AppConfig
 from fedsel_app.wiring.server import run_folder
 from simulation.experiments.run_folders import refuse_foreign_states
 from strategies.aggregation.privacy import Privacy
-from strategies.round.deadline import over_selected_count
+from strategies.round.replies.deadline import over_selected_count
 
 PAIR_TABLES = 4
 """Number of K x K float64 tables in memory at the peak of a method that compares all pairs of clients (measured)."""
