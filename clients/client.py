@@ -22,13 +22,14 @@ from clients.compression.compressors import draw_layers
 from clients.compression.curvature import hutchinson_diagonal
 from clients.examples import client_examples, label_counts_as_bytes
 from clients.local_round import LocalRound, Trained
-from clients.received_model import received_model
+from clients.received_model import built_model, received_model
 from clients.state import StateStore
 from clients.training import reports
-from clients.training.steps import finite_statistics, train
+from clients.training.steps import finite_buffers, train
 from fedsel_app.config import SharedSettings
 from fedsel_app.data.batches import batch_order, chunks, device_data, epoch_order, loader_order
 from fedsel_app.data.dataset import load
+from fedsel_app.data.inputs import Inputs
 from fedsel_app.messages.answers import EnrolAnswer, EvaluateAnswer, PlaceAnswer, TrainAnswer
 from fedsel_app.messages.instructions import (
     CalibrateInstruction,
@@ -66,7 +67,7 @@ class ClientContext(SharedSettings):
 class SelectionClient(NumPyClient):
     """One client, for one message.
 
-    The model arrives as [parameters (N,)] or, with BatchNorm statistics, as [parameters, buffers (B,)], all float32.
+    The model arrives as [parameters (N,)] or, with buffers that travel, as [parameters, buffers (B,)], all float32.
     If the solver has control variates, a message to train ends with the server's, (N,). With `probe-bits` below 32, the
     parameters of a loss probe are uint8, a section of `fedsel_app.wire.rounded_values`. A malformed message raises
     ValueError, diverged training raises DivergenceError, and a state file that cannot be used raises StateError.
@@ -102,8 +103,8 @@ class SelectionClient(NumPyClient):
             Those of the instruction's answer in `fedsel_app.messages.answers`; none after calibration.
         arrays
             After training: the payload as uint8; a second payload with the change of the client's control variate,
-            if the solver has one; and the BatchNorm statistics if they are requested. After calibration: only the
-            BatchNorm statistics, float32 (B,). Otherwise none.
+            if the solver has one; and the buffers if they are requested, float32 (B,). After calibration: only the
+            BatchNorm statistics, float32 (S,). Otherwise none.
 
         Raises
         ------
@@ -132,12 +133,14 @@ class SelectionClient(NumPyClient):
     def _enrol(self, instruction: EnrolInstruction) -> EnrolAnswer:
         context = self._context
         examples, _ = self._examples()
-        counts = b""
+        counts = constants = b""
+        if instruction.constants:
+            constants = built_model(context).state.marks.astype("<f8").tobytes()
         if instruction.label_counts:
             if not context.privacy.share_label_counts:
                 raise ValueError(f"Client {context.client} sends no label counts: its 'share-label-counts' is false.")
             counts = label_counts_as_bytes(examples, load(context.data, context.run.seed))
-        return EnrolAnswer(context.client, len(examples), counts)
+        return EnrolAnswer(context.client, len(examples), counts, constants=constants)
 
     def _train(self, arrays: NDArrays, instruction: TrainInstruction) -> tuple[NDArrays, TrainAnswer]:
         context = self._context
@@ -163,9 +166,9 @@ class SelectionClient(NumPyClient):
         rng = stream(context.run.seed, Purpose.TRAIN, instruction.server_round, context.client)
         epochs = instruction.local_epochs or training.local_epochs
         if epochs:
-            order = epoch_order(len(examples), training.batch_size, epochs, rng)
+            order = epoch_order(len(examples), training.batch_size, epochs, rng, model.least_batch)
         else:
-            order = self._order(len(examples), training.local_steps, rng)
+            order = self._order(len(examples), training.local_steps, rng, model.least_batch)
         batches = self._batches(examples, order, model, rng)
         started = time.perf_counter()
         wanted = set(instruction.reports)
@@ -178,7 +181,7 @@ class SelectionClient(NumPyClient):
         term = None if correction is None else model.arranged(correction)
         with seeded(_seed(rng), model.parameters.device):
             loss, steps = train(model, batches, training, instruction.learning_rate, term)
-        statistics = finite_statistics(model) if instruction.statistics else None
+        statistics = finite_buffers(model) if instruction.statistics else None
         measured[Report.EFFECTIVE_STEPS] = training.effective_steps(steps)
         if wanted & reports.AFTER_TRAINING:
             deviation = reports.gradient_deviation(model, self._batches(examples, passes, model))
@@ -203,7 +206,7 @@ class SelectionClient(NumPyClient):
         examples, _ = self._examples()
         rng = stream(context.run.seed, Purpose.COMPRESS, server_round, context.client)
         layers = draw_layers(shares, choice.curvature_layers, choice.curvature_explore, rng)
-        order = self._order(len(examples), 1, rng)
+        order = self._order(len(examples), 1, rng, model.least_batch)
         training = choice.curvature_batch == "training"
         [(x, y)] = self._batches(examples, order, model, rng if training else None)
         with seeded(_seed(rng), model.parameters.device) if training else nullcontext():
@@ -215,16 +218,16 @@ class SelectionClient(NumPyClient):
     def _calibrate(self, arrays: NDArrays, instruction: CalibrateInstruction) -> Vector:
         """Update only the BatchNorm statistics, by mini-batches in train mode (Alg. 1, line 13)."""
         context = self._context
-        model = received_model(context, arrays)
+        model = received_model(context, arrays, batches=instruction.earlier_batches)
         examples, _ = self._examples()
         rng = stream(context.run.seed, Purpose.CALIBRATE, instruction.server_round, context.client)
-        order = self._order(len(examples), instruction.batches, rng)
+        order = self._order(len(examples), instruction.batches, rng, model.least_batch)
         batches = self._batches(examples, order, model, rng)
-        model.module.train()
+        model.state.train()
         with seeded(_seed(rng), model.parameters.device), torch.no_grad():
             for x, _ in batches:
                 model.outputs(x)
-        return finite_statistics(model)
+        return finite_buffers(model)[: model.state.variances.size]
 
     def _probe(self, model: FlatModel, instruction: ProbeInstruction) -> EvaluateAnswer:
         context = self._context
@@ -255,11 +258,12 @@ class SelectionClient(NumPyClient):
             raise ValueError(f"Client {self._context.client} has no test part: raise 'holdout-fraction'.")
         return test
 
-    def _order(self, examples: int, batches: int, rng: np.random.Generator) -> list[Ints]:
-        """Positions of the examples of `batches` mini-batches, by the setting `batch-order`."""
+    def _order(self, examples: int, batches: int, rng: np.random.Generator, least: int = 1) -> list[Ints]:
+        """Positions of the examples of `batches` mini-batches of `least` or more, by the setting `batch-order`."""
         training = self._context.training
-        ordered = batch_order if training.batch_order == "stream" else loader_order
-        return ordered(examples, training.batch_size, batches, rng)
+        if training.batch_order == "stream":
+            return batch_order(examples, training.batch_size, batches, rng)
+        return loader_order(examples, training.batch_size, batches, rng, least)
 
     def _examples(self) -> tuple[Ints, Ints]:
         """This client's training and test examples, as indices into the data set's training part."""
@@ -272,7 +276,7 @@ class SelectionClient(NumPyClient):
 
     def _batches(
         self, examples: Ints, order: Iterable[Ints], model: FlatModel, rng: np.random.Generator | None = None
-    ) -> Iterator[tuple[Tensor, Tensor]]:
+    ) -> Iterator[tuple[Inputs, Tensor]]:
         """The mini-batches at the positions `order` of `examples`; augmented if `rng` is given."""
         context = self._context
         data = device_data(context.data, context.preprocessing, context.run.seed, model.parameters.device)

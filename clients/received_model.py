@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from fedsel_app.caches import kept
 from fedsel_app.config import DataConfig, SharedSettings
 from fedsel_app.data.dataset import load
-from fedsel_app.models.building import build
+from fedsel_app.models.building import build_flat
 from fedsel_app.models.device import choose_device, prepare, require_precision
 from fedsel_app.models.flat_model import FlatModel
 from fedsel_app.models.tasks import Task, task_of
@@ -18,9 +18,9 @@ from fedsel_app.wire.rounded_values import LEVELS, decode_values, section_bytes
 
 
 def received_model(
-    settings: SharedSettings, arrays: NDArrays, *, with_control: bool = False, probed: bool = False
+    settings: SharedSettings, arrays: NDArrays, *, with_control: bool = False, probed: bool = False, batches: int = 0
 ) -> FlatModel:
-    """Load the received model on the device of this process.
+    """Load the received model, to whose statistics `batches` mini-batches contributed, on the device of this process.
 
     With `with_control` the last array is a control variate. With `probed` the parameters may be rounded (`probe-bits`).
 
@@ -29,19 +29,28 @@ def received_model(
     ValueError
         If the arrays do not fit the model; see `check_arrays` and `_restored`.
     """
-    run, execution = settings.run, settings.execution
-    device = choose_device(execution.device)
-    require_precision(execution.precision, device)
-    prepare(device, execution.threads)
-    model = _shared_model(run.model, settings.data, run.seed, device, execution.precision)
+    run, model = settings.run, built_model(settings)
     if probed and arrays and arrays[0].dtype == np.uint8:
         arrays = [_restored(arrays[0], model.size, settings.evaluation.probe_bits), *arrays[1:]]
     buffers = model.buffers_vector().size
     expected = {"parameters": model.size} | ({"buffers": buffers} if buffers else {})
     check_arrays(arrays, expected | ({"control variate": model.size} if with_control else {}), run.model)
-    model.task = _shared_task(settings.data, run.seed, device)
-    model.load(arrays[0], arrays[1] if buffers else np.zeros(0, np.float32))
+    model.task = _shared_task(settings.data, run.seed, model.parameters.device)
+    model.load(arrays[0], arrays[1] if buffers else np.zeros(0, np.float32), batches)
     return model
+
+
+def built_model(settings: SharedSettings) -> FlatModel:
+    """The model of this process, with the weights and the state of any message.
+
+    Raises ConfigError if this machine lacks the device or the precision of the settings.
+    """
+    run, execution = settings.run, settings.execution
+    device = choose_device(execution.device)
+    require_precision(execution.precision, device)
+    prepare(device, execution.threads)
+    averages = settings.calibration.averages
+    return _shared_model(run.model, settings.data, run.seed, device, execution.precision, averages)
 
 
 def check_arrays(arrays: NDArrays, expected: Mapping[str, int], model: str) -> None:
@@ -69,11 +78,12 @@ def _restored(section: NDArray[np.uint8], size: int, bits: int) -> NDArray[np.fl
 
 
 @kept
-def _shared_model(name: str, data: DataConfig, seed: int, device: torch.device, precision: str) -> FlatModel:
+def _shared_model(
+    name: str, data: DataConfig, seed: int, device: torch.device, precision: str, averages: bool
+) -> FlatModel:
     """The model of a run in this process. Every message loads its own weights and statistics, and sets its task."""
-    dataset = load(data, seed)
-    module = build(name, dataset.sample_shape, dataset.classes, seed)
-    return FlatModel(module, device, _shared_task(data, seed, device), precision)
+    task = _shared_task(data, seed, device)
+    return build_flat(name, load(data, seed), seed, device, task, precision=precision, averages=averages)
 
 
 @kept

@@ -1,5 +1,7 @@
 """Random streams: a function of seed, purpose, round and client, never of the order of calls."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from enum import IntEnum
 
 import numpy as np
@@ -22,6 +24,7 @@ class Purpose(IntEnum):
     ROUNDING = 11
     DROPOUT = 12
     PRIVACY = 13
+    MARKS = 14
 
 
 def stream(seed: int, purpose: Purpose, server_round: int = 0, client: int = 0) -> np.random.Generator:
@@ -33,3 +36,14 @@ def stream(seed: int, purpose: Purpose, server_round: int = 0, client: int = 0) 
 def torch_seed(seed: int, purpose: Purpose) -> int:
     """Seed for torch's generators, drawn from `stream`."""
     return int(stream(seed, purpose).integers(2**63 - 1))
+
+
+@contextmanager
+def numpys_generator(seed: int) -> Iterator[None]:
+    """Seed NumPy's global generator, from which users' code may draw, and restore it after the block."""
+    before = np.random.get_state(legacy=False)  # noqa: NPY002
+    np.random.seed(seed % 2**32)  # noqa: NPY002
+    try:
+        yield
+    finally:
+        np.random.set_state(before)  # noqa: NPY002

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from fedsel_app.messages.instructions import LocalTestInstruction
 from fedsel_app.records.schema import RoundRecord
-from strategies.aggregation.calibration import next_statistics
+from strategies.aggregation.calibration import next_buffers
 from strategies.aggregation.server_state import ServerState, Step
 from strategies.checkpoint import Arrays, BestModel, Stateful, gather, matching, scatter
 from strategies.method import ConfigT, SelectionMethod, evaluates, is_over, round_info
@@ -51,7 +51,9 @@ class Run:
     def __init__(self, context: RunContext, roster: Roster, needs: Needs) -> None:
         self.context, self.roster = context, roster
         answer_s = context.replies.round_deadline_s if context.links.measured else 0.0
-        self.clients = ConnectedClients(context.run.clients, context.enrolment, answer_s=answer_s)
+        self.clients = ConnectedClients(
+            context.run.clients, context.enrolment, answer_s=answer_s, admission=context.admission
+        )
         self.prober = ClientProber(self.clients, roster, needs, context)
         self.policy = ISP(context) if context.participation.searches else Participation(context)
         self.server = ServerState(context)
@@ -101,7 +103,7 @@ class Run:
             number, selection.clients, replies.clients, replies.losses, step.taken, failed=replies.broken
         )
         stepped = Model(step.parameters, self.model.buffers)
-        buffers, calibration_bytes = next_statistics(self.clients, replies, stepped, number, self.context)
+        buffers, calibration_bytes = next_buffers(self.clients, replies, stepped, number, self.context)
         self.model = Model(step.parameters, buffers)
         opened.record.calibration_bytes += calibration_bytes
         opened.method.learn(

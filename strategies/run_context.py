@@ -7,8 +7,11 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from fedsel_app.config import Settings, SharedSettings
+from fedsel_app.config import ConfigError, Settings, SharedSettings
+from fedsel_app.messages.answers import EnrolAnswer
+from fedsel_app.messages.reported_values import one_line
 from fedsel_app.models.array_layout import LayerSlice
+from fedsel_app.models.constant_marks import Marks, differing
 from fedsel_app.network.links import Links
 from fedsel_app.records.run_folder import Recorder
 
@@ -32,6 +35,36 @@ class Evaluation:
     metrics: Mapping[str, float] = field(default_factory=dict)
 
 
+@dataclass(frozen=True)
+class Admission:
+    """Admission: what the model requires of a client that enrols; by default nothing."""
+
+    least_examples: int = 1
+    """Training examples without which a client can never train; also the least size of a mini-batch."""
+    constants: tuple[str, ...] = ()
+    """Names of the tensors of the model that are never sent: frozen weights and constant buffers."""
+    marks: Marks = field(default_factory=lambda: np.zeros(0))
+    """Their marks (see `fedsel_app.models.constant_marks`)."""
+
+    def check(self, answer: EnrolAnswer) -> None:
+        """Raise ConfigError for a client that cannot train, or whose constants differ from the server's."""
+        if answer.examples < self.least_examples:
+            raise ConfigError(
+                f"Give client {answer.client} at least {self.least_examples} training examples, or leave it out. It "
+                f"has {answer.examples}, and the model (its BatchNorm) cannot train on so few."
+            )
+        theirs = np.frombuffer(answer.constants, "<f8") if len(answer.constants) % 8 == 0 else np.zeros(0)
+        if self.constants and (others := differing(self.constants, self.marks, theirs)):
+            raise ConfigError(
+                f"Let the function of the model build the same weights on every machine. Those of client "
+                f"{answer.client} that are never sent (frozen weights and buffers) differ from the server's in "
+                f"{one_line(', '.join(others))}."
+            )
+
+
+EVERYBODY = Admission()
+
+
 @dataclass(frozen=True, kw_only=True)
 class RunContext(SharedSettings):
     """Everything from which a strategy is built. The last of `layers` is the output layer; `classes` is its size."""
@@ -39,11 +72,15 @@ class RunContext(SharedSettings):
     method: Settings
     initial: NDArray[np.float32]
     buffers: NDArray[np.float32]
+    """Buffers of the model that are sent, (B,): the statistics of BatchNorm, then those that are averaged."""
     layers: tuple[LayerSlice, ...]
     classes: int
     links: Links
     evaluate: Callable[[NDArray[np.float32], NDArray[np.float32]], Evaluation | None]
     recorder: Recorder
+    variances: NDArray[np.bool_] = field(default_factory=lambda: np.zeros(0, np.bool_))
+    """True for the first S of `buffers` that cannot be negative, (S,); S is the number of statistics."""
+    admission: Admission = EVERYBODY
     surrogate: Callable[[NDArray[np.float32], NDArray[np.float32]], float] | None = None
     """Loss of a model on the server's surrogate set, if the participation policy uses one."""
     lowest_score: float = 0.0

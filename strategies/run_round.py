@@ -86,11 +86,12 @@ def select(opened: OpenRound, count: int) -> Selection:
 def instruct(selection: Selection, opened: OpenRound) -> Dispatch:
     """The instructions of a cohort, and the end of the wait for its replies."""
     context, count = opened.context, opened.record.cohort
-    wants_statistics = opened.statistics or context.calibration.of_training
+    changing = opened.model.buffers.size > context.variances.size
+    wanted_buffers = changing or opened.statistics or context.calibration.of_training
     instructions, opened.record.kept_fraction = opened.instructions.instruct(
         selection,
         opened.info,
-        statistics=wants_statistics and opened.model.buffers.size > 0,
+        statistics=wanted_buffers and opened.model.buffers.size > 0,
         local_epochs=opened.local_epochs,
     )
     over_selected = over_selected_count(count, context.replies.over_selection, opened.roster.ids.size) > count

@@ -18,14 +18,16 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
+from torch.nn.attention import SDPBackend, sdpa_kernel
 
+from fedsel_app.data.inputs import Inputs
 from fedsel_app.models.flat_model import FlatModel
 
 
 def hutchinson_diagonal(
     model: FlatModel,
     layers: Sequence[int],
-    x: Tensor,
+    x: Inputs,
     y: Tensor,
     rng: np.random.Generator,
     proximal: float = 0.0,
@@ -55,18 +57,22 @@ def hutchinson_diagonal(
     dict
         Layer number -> float32 ndarray over that layer's slice of the flat vector.
     """
-    model.module.train(training)
+    if training:
+        model.state.train()
+    else:
+        model.module.eval()
     buffers = model.buffers_vector()
     members = _members(model, layers if signs_on is None else signs_on)
     signs = {number: [_signs(parameter, rng) for parameter in members[number]] for number in members}
-    loss = model.task.loss(model.module(x), y)
+    with sdpa_kernel(SDPBackend.MATH):  # the other kernels of attention have no second derivative
+        loss = model.task.loss(model.full_outputs(x), y)
     gradients = torch.autograd.grad(loss, list(chain(*members.values())), create_graph=True, materialize_grads=True)
     # H z is the gradient of <gradient, z>. `grad_outputs` would make torch import SymPy, which takes a second.
     signed = zip(gradients, chain(*signs.values()), strict=True)
     along = torch.stack([(gradient * z).sum() for gradient, z in signed]).sum()
     chosen = [parameter for number in layers for parameter in members[number]]
     curved = iter(torch.autograd.grad(along, chosen, materialize_grads=True))
-    model.set_buffers(buffers)
+    model.state.set(buffers)
     model.module.eval()
     return {
         number: torch.cat([(z * next(curved) + proximal).detach().flatten() for z in signs[number]]).cpu().numpy()

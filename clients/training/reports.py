@@ -10,13 +10,14 @@ from collections.abc import Iterable
 import torch
 from torch import Tensor
 
+from fedsel_app.data.inputs import Inputs
 from fedsel_app.messages.scalars import Report
 from fedsel_app.models.flat_model import FlatModel
 
 BEFORE_TRAINING = frozenset({Report.INITIAL_LOSS, Report.RMS_LOSS})
 AFTER_TRAINING = frozenset({Report.GRADIENT_DEVIATION})
 
-Batches = Iterable[tuple[Tensor, Tensor]]
+Batches = Iterable[tuple[Inputs, Tensor]]
 
 
 def loss_moments(model: FlatModel, batches: Batches) -> dict[Report, float]:

@@ -15,6 +15,7 @@ from torch import Tensor
 
 from clients.training.optimizers import make_optimizer
 from fedsel_app.config import TrainingConfig
+from fedsel_app.data.inputs import Inputs
 from fedsel_app.models.flat_model import FlatModel
 
 
@@ -24,7 +25,7 @@ class DivergenceError(FloatingPointError):
 
 def train(
     model: FlatModel,
-    batches: Iterable[tuple[Tensor, Tensor]],
+    batches: Iterable[tuple[Inputs, Tensor]],
     config: TrainingConfig,
     lr: float,
     correction: Tensor | None = None,
@@ -72,7 +73,7 @@ def train(
     plain = config.optimizer == "sgd" and not terms
     steps = 0
     total = torch.zeros((), dtype=torch.float64, device=weights.device)
-    model.module.train()
+    model.state.train()
     for x, y in batches:
         steps += 1
         if plain:
@@ -102,9 +103,9 @@ def train(
     return mean_loss, steps
 
 
-def finite_statistics(model: FlatModel) -> NDArray[np.float32]:
-    """The model's BatchNorm statistics, float32 (B,). Raises DivergenceError if they are not finite."""
+def finite_buffers(model: FlatModel) -> NDArray[np.float32]:
+    """The model's buffers that travel, float32 (B,). Raises DivergenceError if they are not finite."""
     buffers = model.buffers_vector()
     if not np.isfinite(buffers).all():
-        raise DivergenceError("The model's BatchNorm statistics are no longer finite: lower 'lr'.")
+        raise DivergenceError("The model's buffers (BatchNorm statistics) are no longer finite: lower 'lr'.")
     return buffers

@@ -226,7 +226,7 @@ class ServerOptimizerConfig(Settings):
 
 @dataclass(frozen=True)
 class CalibrationConfig(Settings, scope="training"):
-    """BatchNorm calibration: how the global model gets its BatchNorm statistics."""
+    """BatchNorm calibration: how the global model gets its BatchNorm statistics, and other buffers that change."""
 
     calibration_clients: int = setting(
         0,
@@ -253,6 +253,21 @@ class CalibrationConfig(Settings, scope="training"):
         },
         variants=("average", "sequential"),
     )
+    changing_buffers: str = setting(
+        "average",
+        "what becomes of buffers that training changes, other than the statistics of a normalisation layer: vectors of "
+        "spectral norm, codebooks, moving averages",
+        choices={
+            "average": "the server averages those of local training by examples",
+            "local": "they are not sent: every local training begins with those of the initial model, which the server "
+            "also tests with",
+        },
+    )
+
+    @property
+    def averages(self) -> bool:
+        """True if the changing buffers are averaged."""
+        return self.changing_buffers == "average"
 
     @property
     def of_training(self) -> bool:

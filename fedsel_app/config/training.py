@@ -198,14 +198,18 @@ class TrainingConfig(Settings, scope="training"):
         pull = self.traits.pull
         return float(getattr(self, pull.replace("-", "_"))) if pull else 0.0
 
-    def steps(self, examples: int, epochs: int = 0) -> int:
-        """Local steps of a client with `examples` training examples; `epochs` above 0 replace its usual local work."""
-        passes = epochs or self.local_epochs
-        return passes * self.passes(examples) if passes else self.local_steps
+    def steps(self, examples: int, epochs: int = 0, least: int = 1) -> int:
+        """Local steps of a client with `examples` training examples; `epochs` above 0 replace its usual local work.
 
-    def passes(self, examples: int) -> int:
-        """Mini-batches of one pass over `examples`."""
-        return -(-examples // self.batch_size)
+        `least` is that of `passes`.
+        """
+        passes = epochs or self.local_epochs
+        return passes * self.passes(examples, least) if passes else self.local_steps
+
+    def passes(self, examples: int, least: int = 1) -> int:
+        """Mini-batches of one pass over `examples`; a last one of fewer than `least` joins the one before."""
+        full, rest = divmod(examples, self.batch_size)
+        return full + (rest >= least or (rest > 0 and not full))
 
     def effective_steps(self, steps: int) -> float:
         """Effective steps ||a||_1: steps of plain SGD on a constant gradient with the same result (FedNova, below Eq.

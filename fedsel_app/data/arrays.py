@@ -1,7 +1,7 @@
 """Arrays of a data set: checks of samples and targets, moments of the samples, and reading an .npz file."""
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +17,8 @@ RESOLUTION = float(np.finfo(np.float32).eps)
 """A deviation of float32 values below this relative size is a rounding error."""
 MOST_CLASSES = 10**5
 """Upper bound on labels; a model has one output for each class."""
+SampleShape = tuple[int, ...] | dict[str, tuple[int, ...]]
+"""Shape of one sample, or of each of its arrays by name."""
 TASKS = ("classification", "multi-label", "regression")
 
 
@@ -38,7 +40,9 @@ def hidden(path: Path) -> bool:
 
 
 def check_samples(x: NDArray[Any], key: str, source: str) -> NDArray[Any]:
-    """Check samples and convert them to one layout: images as uint8 (n, C, H, W), finite features as float32 (n, ...).
+    """Check samples and convert them to one layout.
+
+    Images become uint8 (n, C, H, W), finite features float32 (n, ...), and other whole numbers (tokens) int64 (n, ...).
 
     Raises
     ------
@@ -56,10 +60,43 @@ def check_samples(x: NDArray[Any], key: str, source: str) -> NDArray[Any]:
         if not (np.isfinite(x.min(initial=0.0)) and np.isfinite(x.max(initial=0.0))):
             raise ConfigError(f"{source} has values in {key} that are not finite. Remove or replace them.")
         return x.astype(np.float32, copy=False)
+    if np.issubdtype(x.dtype, np.integer) and x.dtype not in (np.uint8, np.uint64) and x.ndim >= 2:
+        return x.astype(np.int64, copy=False)
     raise ConfigError(
         f"{source} has {key} of type {x.dtype} and shape {x.shape}. "
-        "It must be uint8 images (n, H, W), (n, H, W, C) or (n, C, H, W), or float features (n, d)."
+        "It must be uint8 images (n, H, W), (n, H, W, C) or (n, C, H, W), float features (n, d), or tokens: whole "
+        "numbers (n, d) of another type."
     )
+
+
+def check_named_samples(arrays: Mapping[str, Any], key: str, source: str) -> NDArray[Any]:
+    """Check samples of several arrays by name, and return them as the fields of one structured array (n,).
+
+    Numbers become float32, and whole numbers int64.
+
+    Raises
+    ------
+    ConfigError
+        If they are of another kind; the message begins with `source` and names `key`.
+    """
+    checked = {}
+    for name, given in arrays.items():
+        array, title = np.asarray(given), f"{key}[{name!r}]"
+        if not array.ndim or array.dtype.kind not in "biuf":
+            raise ConfigError(
+                f"{source} has {title} of type {array.dtype} and shape {array.shape}. It must be numbers."
+            )
+        if not np.isfinite(array).all():
+            raise ConfigError(f"{source} has values in {title} that are not finite. Remove or replace them.")
+        checked[str(name)] = array.astype(np.float32 if array.dtype.kind == "f" else np.int64, copy=False)
+    rows = {len(array) for array in checked.values()}
+    if len(rows) != 1:
+        counts = ", ".join(map(str, sorted(rows))) or "no"
+        raise ConfigError(f"{source} has arrays of {counts} samples in {key}. The numbers must be equal.")
+    samples = np.empty(rows.pop(), [(name, array.dtype, array.shape[1:]) for name, array in checked.items()])
+    for name, array in checked.items():
+        samples[name] = array
+    return samples
 
 
 def check_targets(y: NDArray[Any], key: str, source: str, task: str) -> NDArray[Any]:
@@ -129,8 +166,11 @@ def check_owners(owners: NDArray[Any], source: str) -> tuple[NDArray[np.int64], 
 def moments(x: NDArray[Any]) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
     """Moments of the samples: mean and standard deviation of each channel, or of each feature of a table, (C,).
 
-    Images are scaled to [0, 1], and their sums are exact. A standard deviation of 0 becomes 1.
+    Images are scaled to [0, 1], and their sums are exact. A standard deviation of 0 becomes 1. Whole numbers and
+    samples of several arrays have the mean 0 and the standard deviation 1: they are never normalised.
     """
+    if x.dtype.names or np.issubdtype(x.dtype, np.signedinteger):
+        return np.zeros(1, np.float32), np.ones(1, np.float32)
     channels = [x[:, channel] for channel in range(x.shape[1])]
     mean, std = np.empty(len(channels)), np.empty(len(channels))
     for channel, values in enumerate(channels):

@@ -4,6 +4,7 @@ Each process keeps the whole data set on the device once, with images as uint8. 
 """
 
 from collections.abc import Iterable, Iterator
+from operator import itemgetter
 
 import numpy as np
 import torch
@@ -15,6 +16,7 @@ from fedsel_app.caches import kept
 from fedsel_app.config import ConfigError, DataConfig, PreprocessingConfig
 from fedsel_app.config.data import PUBLISHED_MOMENTS
 from fedsel_app.data.dataset import Dataset, load
+from fedsel_app.data.inputs import Inputs, mapped, tensors
 
 PADDING = {"flip": 0, "crop-flip": 4}
 """Width of the zeros around an image before it is cropped, in pixels."""
@@ -40,7 +42,7 @@ class DeviceData:
 
     Attributes
     ----------
-    x_train, x_test : uint8 or float32 tensors of shape (n, *sample_shape)
+    x_train, x_test : uint8, float32 or int64 tensors of shape (n, *sample_shape), or several by name
     y_train, y_test : tensors of shape (n,) or (n, L), as in the data set
 
     Raises
@@ -55,10 +57,14 @@ class DeviceData:
                 f"The 'augment' parameter '{config.augment}' needs images, but the samples of this data set have "
                 f"shape {dataset.sample_shape}. Set augment=none."
             )
-        self.x_train, self.y_train, self.x_test, self.y_test = (
-            torch.from_numpy(np.require(array, requirements=["C", "W"])).to(device)
-            for array in (dataset.x_train, dataset.y_train, dataset.x_test, dataset.y_test)
+        self.x_train, self.x_test = (
+            mapped(lambda x: x.to(device), tensors(samples)) for samples in (dataset.x_train, dataset.x_test)
         )
+        self.y_train, self.y_test = (
+            torch.from_numpy(np.require(y, requirements=["C", "W"])).to(device)
+            for y in (dataset.y_train, dataset.y_test)
+        )
+        self._plain = dataset.x_train.dtype not in (np.uint8, np.float32)
         unit = 255.0 if dataset.x_train.dtype == np.uint8 else 1.0
         per_channel = (-1,) + (1,) * (len(dataset.sample_shape) - 1)
         # One division by tensors: the same bits on every device (CUDA multiplies by a scalar's reciprocal).
@@ -68,11 +74,11 @@ class DeviceData:
         self._offset = torch.tensor(mean * np.float32(unit), device=device).reshape(per_channel)
         self._scale = torch.tensor(std * np.float32(unit), device=device).reshape(per_channel)
         self._padding = PADDING.get(config.augment)
-        self._kept_test: Tensor | None = None
+        self._kept_test: Inputs | None = None
 
     def train_batch(
         self, indices: NDArray[np.int64] | Tensor, generator: torch.Generator | None
-    ) -> tuple[Tensor, Tensor]:
+    ) -> tuple[Inputs, Tensor]:
         """Gather, augment and normalise training examples.
 
         Parameters
@@ -85,18 +91,18 @@ class DeviceData:
 
         Returns
         -------
-        x : float32 tensor of shape (b, *sample_shape)
+        x : float32 tensor of shape (b, *sample_shape); samples of whole numbers or of several arrays as they are
         y : their labels
         """
-        index = torch.as_tensor(indices).to(self.x_train.device)
-        x = self.x_train.index_select(0, index)  # 15 times as fast as x_train[index] for bytes
-        if self._padding is not None and generator is not None:
+        index = torch.as_tensor(indices).to(self.y_train.device)
+        x = mapped(lambda x: x.index_select(0, index), self.x_train)  # 15 times as fast as x_train[index] for bytes
+        if self._padding is not None and generator is not None and isinstance(x, Tensor):
             x = _crop_and_flip(x, self._padding, generator)
         return self._normalised(x), self.y_train.index_select(0, index)
 
     def train_batches(
         self, order: Iterable[NDArray[np.int64]], generator: torch.Generator | None
-    ) -> Iterator[tuple[Tensor, Tensor]]:
+    ) -> Iterator[tuple[Inputs, Tensor]]:
         """Mini-batches of the training examples at each of `order`, as `train_batch` makes them.
 
         Several small mini-batches are gathered and normalised together, unless each is augmented.
@@ -104,22 +110,25 @@ class DeviceData:
         if self._padding is not None and generator is not None:
             yield from (self.train_batch(positions, generator) for positions in order)
             return
-        most_examples = GATHERED_BYTES // (4 * self.x_train[0].numel())
+        most_examples = GATHERED_BYTES // (4 * entries(self.x_train) // len(self.y_train))
         for together in _groups(order, most_examples):
             x, y = self.train_batch(np.concatenate(together), None)
             sizes = [positions.size for positions in together]
-            yield from zip(torch.split(x, sizes), torch.split(y, sizes), strict=True)
+            yield from zip(_split(x, sizes), torch.split(y, sizes), strict=True)
 
-    def test_batches(self, batch_size: int) -> Iterator[tuple[Tensor, Tensor]]:
+    def test_batches(self, batch_size: int) -> Iterator[tuple[Inputs, Tensor]]:
         """Batches of the normalised test set, in order, of `batch_size` examples; the last may be smaller."""
-        if self._kept_test is None and 4 * self.x_test.numel() <= KEPT_BYTES:
+        if self._kept_test is None and 4 * entries(self.x_test) <= KEPT_BYTES:
             self._kept_test = self._normalised(self.x_test)
         for start in range(0, len(self.y_test), batch_size):
             part = slice(start, start + batch_size)
             kept = self._kept_test
-            yield self._normalised(self.x_test[part]) if kept is None else kept[part], self.y_test[part]
+            taken = mapped(itemgetter(part), self.x_test if kept is None else kept)
+            yield self._normalised(taken) if kept is None else taken, self.y_test[part]
 
-    def _normalised(self, x: Tensor) -> Tensor:
+    def _normalised(self, x: Inputs) -> Inputs:
+        if self._plain or isinstance(x, dict):
+            return x
         return torch.sub(x, self._offset).div_(self._scale)
 
 
@@ -162,23 +171,47 @@ def batch_order(examples: int, batch_size: int, batches: int, rng: np.random.Gen
     return list(order[: size * batches].reshape(batches, size))
 
 
-def loader_order(examples: int, batch_size: int, batches: int, rng: np.random.Generator) -> list[NDArray[np.int64]]:
+def loader_order(
+    examples: int, batch_size: int, batches: int, rng: np.random.Generator, least: int = 1
+) -> list[NDArray[np.int64]]:
     """Positions of `batches` mini-batches of a shuffled data loader that restarts when it is exhausted.
 
-    The last mini-batch of a pass may be smaller, as in PyTorch's loader; the arguments are those of `batch_order`.
+    The last mini-batch of a pass may be smaller, as in PyTorch's loader; the arguments are those of `batch_order`, and
+    `least` that of `chunks`.
     """
-    each = -(-examples // batch_size)
-    return epoch_order(examples, batch_size, -(-batches // each), rng)[:batches]
+    each = len(chunks(np.arange(examples), batch_size, least))
+    return epoch_order(examples, batch_size, -(-batches // each), rng, least)[:batches]
 
 
-def epoch_order(examples: int, batch_size: int, epochs: int, rng: np.random.Generator) -> list[NDArray[np.int64]]:
-    """Positions of the mini-batches of whole epochs: random permutations, whose last batches may be smaller."""
-    return [batch for _ in range(epochs) for batch in chunks(rng.permutation(examples), batch_size)]
+def epoch_order(
+    examples: int, batch_size: int, epochs: int, rng: np.random.Generator, least: int = 1
+) -> list[NDArray[np.int64]]:
+    """Positions of the mini-batches of whole epochs: random permutations, cut into `chunks`."""
+    return [batch for _ in range(epochs) for batch in chunks(rng.permutation(examples), batch_size, least)]
 
 
-def chunks(positions: NDArray[np.int64], size: int) -> list[NDArray[np.int64]]:
-    """Consecutive parts of `positions`, of `size` each; the last may be smaller."""
-    return [positions[start : start + size] for start in range(0, positions.size, size)]
+def chunks(positions: NDArray[np.int64], size: int, least: int = 1) -> list[NDArray[np.int64]]:
+    """Consecutive parts of `positions`, of `size` each; the last may be smaller.
+
+    A last part of fewer than `least` positions joins the part before it.
+    """
+    starts = range(0, positions.size, size)
+    if len(starts) > 1 and positions.size - starts[-1] < least:
+        starts = starts[:-1]
+    return [positions[start:stop] for start, stop in zip(starts, [*starts[1:], positions.size], strict=False)]
+
+
+def entries(inputs: Inputs) -> int:
+    """Number of entries of the inputs."""
+    return sum(tensor.numel() for tensor in (inputs.values() if isinstance(inputs, dict) else [inputs]))
+
+
+def _split(inputs: Inputs, sizes: list[int]) -> list[Inputs]:
+    """Consecutive parts of the inputs, of these numbers of examples."""
+    if not isinstance(inputs, dict):
+        return list(torch.split(inputs, sizes))
+    parts = zip(*(torch.split(tensor, sizes) for tensor in inputs.values()), strict=True)
+    return [dict(zip(inputs, part, strict=True)) for part in parts]
 
 
 def _groups(order: Iterable[NDArray[np.int64]], most: int) -> Iterator[list[NDArray[np.int64]]]:

@@ -15,7 +15,17 @@ from numpy.typing import NDArray
 from fedsel_app.caches import kept, kept_across_runs
 from fedsel_app.config import ConfigError, DataConfig, plugins
 from fedsel_app.config.data import DATA_FOLDERS
-from fedsel_app.data.arrays import MOST_CLASSES, TASKS, check_owners, check_samples, check_targets, moments, read_npz
+from fedsel_app.data.arrays import (
+    MOST_CLASSES,
+    TASKS,
+    SampleShape,
+    check_named_samples,
+    check_owners,
+    check_samples,
+    check_targets,
+    moments,
+    read_npz,
+)
 from fedsel_app.data.partition import holdout
 from fedsel_app.seeds import Purpose, stream
 
@@ -35,7 +45,8 @@ class Dataset:
 
     Attributes
     ----------
-    x_train, x_test : uint8 images of shape (n, C, H, W), or float32 features of shape (n, ...)
+    x_train, x_test : uint8 images of shape (n, C, H, W), float32 features or int64 tokens of shape (n, ...), or several
+        arrays by name, which are the fields of one structured array (n,)
     y_train, y_test
         classification: int64 of shape (n,), in [0, classes). multi-label: float32 of shape (n, L), 0 or 1. regression:
         float32 of shape (n,).
@@ -102,9 +113,10 @@ class Dataset:
         }
 
     @property
-    def sample_shape(self) -> tuple[int, ...]:
-        """Shape of one sample."""
-        return tuple(self.x_train.shape[1:])
+    def sample_shape(self) -> SampleShape:
+        """Shape of one sample, or of each of its arrays."""
+        names = self.x_train.dtype.names
+        return {name: self.x_train[name].shape[1:] for name in names} if names else self.x_train.shape[1:]
 
 
 @kept
@@ -170,10 +182,11 @@ def from_arrays(arrays: Mapping[str, Any], source: str, classes: int | None = No
     """Check the arrays x_train, y_train, x_test and y_test and make a data set of them.
 
     Images are uint8 of shape (n, H, W), (n, H, W, C) or (n, C, H, W) (the channel axis is the shorter of the two),
-    features are floats of shape (n, ...). Labels are integers from 0, one per sample. The optional "owners" are the
-    names or numbers of whom each training sample belongs to. The optional "classes" is the number of classes, for a
-    part of a data set that may lack some; without it, the labels determine the number. The "task" "multi-label" needs
-    targets of zeros and ones, (n, labels), and "regression" needs numbers, (n,).
+    features are floats of shape (n, ...), tokens are other whole numbers of shape (n, ...). A mapping of arrays is one
+    sample in several arrays. Labels are integers from 0, one per sample. The optional "owners" are the names or numbers
+    of whom each training sample belongs to. The optional "classes" is the number of classes, for a part of a data set
+    that may lack some; without it, the labels determine the number. The "task" "multi-label" needs targets of zeros and
+    ones, (n, labels), and "regression" needs numbers, (n,).
 
     Raises
     ------
@@ -186,7 +199,7 @@ def from_arrays(arrays: Mapping[str, Any], source: str, classes: int | None = No
     task = str(arrays.get("task", "classification"))
     if task not in TASKS:
         raise ConfigError(f"{source} has the task {task!r}. It must be one of {', '.join(TASKS)}.")
-    x_train, x_test = (check_samples(np.asarray(arrays[key]), key, source) for key in ("x_train", "x_test"))
+    x_train, x_test = (_samples(arrays[key], key, source) for key in ("x_train", "x_test"))
     y_train, y_test = (check_targets(np.asarray(arrays[key]), key, source, task) for key in ("y_train", "y_test"))
     for part, x, y in (("train", x_train, y_train), ("test", x_test, y_test)):
         if len(x) != len(y) or len(x) == 0:
@@ -248,6 +261,12 @@ def of_training_examples(dataset: Dataset, examples: NDArray[np.int64]) -> Datas
     """A data set with only the training examples at these positions, with the normalisation of `dataset`."""
     x, y = dataset.x_train[examples], dataset.y_train[examples]
     return replace(dataset, x_train=x, y_train=y, x_test=x, y_test=y, owners=None)
+
+
+def _samples(given: Any, key: str, source: str) -> NDArray[Any]:
+    if isinstance(given, Mapping):
+        return check_named_samples(given, key, source)
+    return check_samples(np.asarray(given), key, source)
 
 
 def _count(given: Any, source: str) -> int:

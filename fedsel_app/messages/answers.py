@@ -43,6 +43,8 @@ class EnrolAnswer(Scalars):
     """Training examples of each class or label, little-endian int64; empty if they are not requested."""
     abilities: tuple[Ability, ...] | None = lenient(None)
     """Functions that a user's client app has; None without fedsel's mod."""
+    constants: bytes = lenient(b"")
+    """Marks of the tensors of its model that are never sent, little-endian float64; empty if they are not requested."""
 
     @classmethod
     def from_properties(cls, properties: Mapping[str, Scalar], clients: int) -> Self:

@@ -36,6 +36,8 @@ class EnrolInstruction(Instruction):
     message_type: ClassVar[str] = "query"
     label_counts: bool = False
     """It also reports its training examples of each class or label."""
+    constants: bool = False
+    """It also reports the marks of the tensors of its model that are never sent."""
 
 
 @dataclass(frozen=True)
@@ -79,7 +81,7 @@ class TrainInstruction(Instruction):
     keep_state: bool = True
     """If False, training does not change the client's state, as in an intermediate round."""
     statistics: bool = False
-    """The client sends the BatchNorm statistics of its training, float32 (B,), as its last array."""
+    """The client sends the buffers after its training, float32 (B,), as its last array."""
     local_epochs: int = 0
     """Passes over the client's data instead of its usual local work; 0: the usual local work."""
 
@@ -94,6 +96,8 @@ class CalibrateInstruction(Instruction):
     """Round t = 1..T."""
     batches: int
     """Mini-batches to pass through the model in train mode."""
+    earlier_batches: int = 0
+    """Mini-batches of other clients that have contributed to the statistics in this round."""
 
 
 @dataclass(frozen=True)

@@ -2,8 +2,9 @@
 
 A user's Flower client sends its model as a list of arrays, in PyTorch usually the values of `state_dict()`, or as named
 arrays, with the names there. A round uses two vectors. Clients compress the parameters, and the server optimizer
-updates them. The server averages the running statistics of BatchNorm by examples. Arrays of whole numbers or truth
-values (BatchNorm's `num_batches_tracked`) are in neither vector: they keep their values in the initial model.
+updates them. The server averages the running statistics of BatchNorm by examples. Two kinds of arrays are in neither
+vector and keep their values in the initial model: whole numbers or truth values (BatchNorm's `num_batches_tracked`),
+and floats with an infinity (a causal mask).
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -17,7 +18,7 @@ from fedsel_app.config import ConfigError
 Vector = NDArray[np.float32]
 Arrays = Sequence[NDArray[Any]] | Mapping[str, NDArray[Any]]
 """A model's arrays, as a list or by name."""
-STATISTICS = ("running_mean", "running_var")
+MEAN, VARIANCE = "running_mean", "running_var"
 """Names of BatchNorm's running statistics in PyTorch's state_dict, after the last dot."""
 
 
@@ -44,8 +45,14 @@ def batch_norm_statistics(arrays: Sequence[NDArray[Any]]) -> list[int]:
 
 
 def named_statistics(names: Sequence[str]) -> list[int]:
-    """Positions of the running means and variances, found by their names in PyTorch's state_dict."""
-    return [position for position, name in enumerate(names) if name.split(".")[-1] in STATISTICS]
+    """Positions of the running means and variances, found by their names in PyTorch's state_dict.
+
+    A layer has both, and their names have the same prefix.
+    """
+    layers = {name.removesuffix(MEAN) for name in names if name.split(".")[-1] == MEAN}
+    layers &= {name.removesuffix(VARIANCE) for name in names if name.split(".")[-1] == VARIANCE}
+    pairs = {layer + name for layer in layers for name in (MEAN, VARIANCE)}
+    return [position for position, name in enumerate(names) if name in pairs]
 
 
 class ArrayLayout:
@@ -54,7 +61,7 @@ class ArrayLayout:
     Parameters
     ----------
     arrays
-        The initial model. Float arrays become float32 in the vectors; all other arrays keep their initial values.
+        The initial model. Finite float arrays become float32 in the vectors; all others keep their initial values.
     statistics
         Positions or names of the running statistics. None: found by `named_statistics`; for a list, or if all names are
         numbers ("0", "1", ...), found by `batch_norm_statistics`.
@@ -65,6 +72,8 @@ class ArrayLayout:
         Names of the arrays, in their order; empty for a list.
     parameters, statistics : tuple of int
         Positions of the arrays of each kind.
+    variances : bool (B,)
+        True for the entries of the running variances, as far as names or the order of the arrays tell them.
     size : int
         Number of parameters N.
     layers : tuple of LayerSlice
@@ -90,11 +99,13 @@ class ArrayLayout:
                 "The model's arrays must hold real numbers or truth values, of at most 8 bytes each; the array at "
                 f"position {odd[0]} has the dtype {self._arrays[odd[0]].dtype}."
             )
-        floats = [position for position, array in enumerate(self._arrays) if _is_float(array)]
+        floats = [place for place, array in enumerate(self._arrays) if _is_float(array) and not np.isinf(array).any()]
         chosen = self._statistics() if statistics is None else sorted({self._position(place) for place in statistics})
         if wrong := [position for position in chosen if position not in floats]:
             raise ConfigError(f"The running statistics must be float arrays; position {wrong[0]} has no float array.")
         self.statistics = tuple(chosen)
+        variances = np.array([place in self._variances() for place in chosen], np.bool_)
+        self.variances = np.repeat(variances, [self._arrays[place].size for place in chosen])
         self.parameters = tuple(position for position in floats if position not in chosen)
         if not self.parameters:
             raise ConfigError("The model has no array of floats to train. 'parameters' must be a list of NumPy arrays.")
@@ -112,9 +123,18 @@ class ArrayLayout:
 
     def _statistics(self) -> list[int]:
         """Positions of the statistics: found by name, or by order if there are no names other than numbers."""
-        if all(name.isdecimal() for name in self.names):
-            return batch_norm_statistics(self._arrays)
-        return named_statistics(self.names)
+        return named_statistics(self.names) if self._has_names else batch_norm_statistics(self._arrays)
+
+    def _variances(self) -> list[int]:
+        """Positions of the running variances, found in the same way."""
+        if not self._has_names:
+            return batch_norm_statistics(self._arrays)[1::2]
+        return [place for place in named_statistics(self.names) if self.names[place].endswith(VARIANCE)]
+
+    @property
+    def _has_names(self) -> bool:
+        """True if the arrays have names other than numbers."""
+        return not all(name.isdecimal() for name in self.names)
 
     def _position(self, place: int | str) -> int:
         if isinstance(place, str) and place not in self.names:

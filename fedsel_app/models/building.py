@@ -8,39 +8,68 @@ import torch
 from torch import Tensor, nn
 
 from fedsel_app.config import ConfigError, plugins
+from fedsel_app.data.arrays import SampleShape
+from fedsel_app.data.dataset import Dataset
+from fedsel_app.data.inputs import Inputs, mapped, trial_inputs
+from fedsel_app.models.device import seeded
+from fedsel_app.models.flat_model import FlatModel
+from fedsel_app.models.module_calls import call
+from fedsel_app.models.module_state import modes_kept
+from fedsel_app.models.tasks import Task
 from fedsel_app.seeds import Purpose, torch_seed
 
 
-def build(name: str, sample_shape: tuple[int, ...], classes: int, seed: int) -> nn.Module:
+def build_flat(
+    name: str,
+    dataset: Dataset,
+    seed: int,
+    device: torch.device,
+    task: Task,
+    *,
+    precision: str = "fp32",
+    averages: bool = True,
+) -> FlatModel:
+    """Build the model `name` for a data set, and try it on two inputs; see `build` and `FlatModel`."""
+    inputs = trial_inputs(dataset.x_train)
+    module = build(name, dataset.sample_shape, dataset.classes, seed, inputs)
+    return FlatModel(module, device, task, precision, trial=inputs, averages=averages)
+
+
+def build(name: str, sample_shape: SampleShape, classes: int, seed: int, inputs: Inputs | None = None) -> nn.Module:
     """Build a model with torch's default initialisation, the same for the same arguments.
 
-    The state of torch's global generator does not change.
+    Meanwhile the global generators of torch, NumPy and Python have states that follow from the seed.
 
     Parameters
     ----------
     name
         One of ARCHITECTURES, or "package.module:function", called as function(sample_shape, classes).
     sample_shape
-        Shape of one sample: (C, H, W) for images, (C, T) for signals, anything for features.
+        Shape of one sample: (C, H, W) for images, (C, T) for signals, anything for features; or shapes by name.
     classes
         Number of outputs.
     seed
         Seed of the run.
+    inputs
+        Two inputs that a user's model must accept; None: zeros of that shape.
 
     Raises
     ------
     ConfigError
         If there is no such model, or if it does not accept such samples.
     """
-    with torch.random.fork_rng(devices=[]):
-        # Not torch.manual_seed: it would seed the GPUs as well.
-        torch.default_generator.manual_seed(torch_seed(seed, Purpose.INIT))
+    with seeded(torch_seed(seed, Purpose.INIT), torch.device("cpu")):
         if ":" in name:
-            return _user_model(name, sample_shape, classes)
+            return _user_model(name, sample_shape, classes, inputs)
         from fedsel_app.models.architectures import ARCHITECTURES
 
         if name not in ARCHITECTURES:
             raise plugins.unknown_name("model", name, ARCHITECTURES)
+        if isinstance(sample_shape, dict) or (isinstance(inputs, Tensor) and not inputs.is_floating_point()):
+            raise ConfigError(
+                f"The 'model' parameter {name} needs numbers or images, but this data set's samples are whole numbers "
+                "(tokens) or several arrays. Set 'model' to a function of yours, package.module:function."
+            )
         needed = ARCHITECTURES[name].misfit(sample_shape)
         if needed:
             raise ConfigError(
@@ -53,7 +82,7 @@ def build(name: str, sample_shape: tuple[int, ...], classes: int, seed: int) -> 
         return model
 
 
-def _user_model(name: str, sample_shape: tuple[int, ...], classes: int) -> nn.Module:
+def _user_model(name: str, sample_shape: SampleShape, classes: int, inputs: Inputs | None) -> nn.Module:
     """Model that the function `name` ("package.module:function") builds for these samples and outputs.
 
     Raises
@@ -64,27 +93,30 @@ def _user_model(name: str, sample_shape: tuple[int, ...], classes: int) -> nn.Mo
     model = plugins.call(name, "model", sample_shape, classes)
     if not isinstance(model, nn.Module):
         raise ConfigError(f"The function '{name}' must return a torch.nn.Module. Got {type(model).__name__}.")
-    _refuse_misfit(model, name, sample_shape, classes)
+    if inputs is None:
+        shapes = sample_shape if isinstance(sample_shape, dict) else {"": sample_shape}
+        named = {key: torch.zeros(2, *shape) for key, shape in shapes.items()}
+        inputs = named.get("", named)
+    _refuse_misfit(model, name, sample_shape, classes, inputs)
     return model
 
 
-def _refuse_misfit(model: nn.Module, name: str, sample_shape: tuple[int, ...], classes: int) -> None:
-    """Raise ConfigError if a user's model raises for two samples, or does not return `classes` outputs for each."""
-    training = model.training
+def _refuse_misfit(model: nn.Module, name: str, sample_shape: SampleShape, classes: int, inputs: Inputs) -> None:
+    """Raise ConfigError if a user's model raises for two inputs, or does not return `classes` outputs for each."""
     try:
-        with torch.no_grad():
-            outputs = model.eval()(torch.zeros(2, *sample_shape))
+        with modes_kept(model), torch.no_grad():
+            outputs = call(model.eval(), mapped(torch.clone, inputs))
+    except ConfigError as error:
+        raise ConfigError(f"The model '{name}' does not fit. {error}") from error
     except Exception as error:
         raise ConfigError(
             f"The model '{name}' does not accept this data set's samples, which have shape {sample_shape}: "
             f"{plugins.described(error)}."
         ) from error
-    model.train(training)
-    shape = tuple(outputs.shape) if isinstance(outputs, Tensor) else ()
+    shape = tuple(outputs.shape)
     if shape != (2, classes) and (shape, classes) != ((2,), 1):
-        given = f"outputs of shape {shape}" if shape else f"a {type(outputs).__name__}"
         raise ConfigError(
-            f"The model '{name}' returns {given} for two samples. This data set needs (2, {classes}): "
+            f"The model '{name}' returns outputs of shape {shape} for two samples. This data set needs (2, {classes}): "
             f"{classes} outputs for each."
         )
 

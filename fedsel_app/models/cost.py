@@ -5,9 +5,15 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from fedsel_app.data.inputs import Inputs, mapped
+from fedsel_app.models.module_calls import call
+from fedsel_app.models.module_state import modes_kept
 
-def forward_flops(module: nn.Module, sample_shape: tuple[int, ...]) -> int:
+
+def forward_flops(module: nn.Module, inputs: Inputs) -> int:
     """Floating-point operations of one sample's forward pass: two for each weight at each place where it is applied.
+
+    `inputs` are one sample or more.
 
     It counts layers with matrices or filters (linear, convolution). It does not count normalisation, activations or
     attention between positions. The model's mode is restored, and no random number is drawn.
@@ -20,13 +26,12 @@ def forward_flops(module: nn.Module, sample_shape: tuple[int, ...]) -> int:
             counts.append(2 * output.numel() * weight[0].numel())
 
     handles = [layer.register_forward_hook(count) for layer in module.modules()]
-    training = module.training
-    module.eval()
+    device = next(module.parameters()).device
     try:
-        with torch.no_grad():
-            module(torch.zeros(1, *sample_shape, device=next(module.parameters()).device))
+        with modes_kept(module), torch.no_grad():
+            module.eval()
+            call(module, mapped(lambda x: x[:1].to(device, copy=True), inputs))
     finally:
-        module.train(training)
         for handle in handles:
             handle.remove()
     return sum(counts)

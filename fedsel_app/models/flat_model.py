@@ -11,7 +11,10 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from fedsel_app.config import ConfigError
+from fedsel_app.data.inputs import Inputs, mapped
 from fedsel_app.models.array_layout import LayerSlice
+from fedsel_app.models.module_calls import Trial, call, tried
+from fedsel_app.models.module_state import ModuleState, modes_kept
 from fedsel_app.models.tasks import CLASSIFICATION, Task
 
 
@@ -28,11 +31,20 @@ class FlatModel:
         The training loss and the scores.
     precision
         "bf16" runs the module under torch's autocast; weights, outputs and losses are still float32.
+    trial
+        Two inputs on which the module is tried (`module_calls.tried`); None: it has no buffers that change, except
+        statistics, and needs no copies of its inputs.
+    averages
+        True if the changing buffers travel (see `module_state`).
 
     Attributes
     ----------
     module : nn.Module
     task : Task
+    state : ModuleState
+        The module's buffers.
+    least_batch : int
+        Number of examples that a mini-batch must have in training.
     parameters, gradient : float32 tensors of shape (size,)
         Trainable parameters in the order of ``module.parameters()``, and their gradient. The entries of a channels-last
         kernel are in its memory order; `load`, `export` and `arranged` convert from and to row-major order.
@@ -44,13 +56,21 @@ class FlatModel:
     Raises
     ------
     ConfigError
-        If the model has no trainable parameters.
+        If the model has no trainable parameters, or some that are not trained in float32, or does not train.
     """
 
     def __init__(
-        self, module: nn.Module, device: torch.device, task: Task = CLASSIFICATION, precision: str = "fp32"
+        self,
+        module: nn.Module,
+        device: torch.device,
+        task: Task = CLASSIFICATION,
+        precision: str = "fp32",
+        *,
+        trial: Inputs | None = None,
+        averages: bool = True,
     ) -> None:
         self.task = task
+        _refuse_types(module)
         self.module = module.to(device=device, dtype=torch.float32)
         if device.type != "cpu":
             self.module.to(memory_format=torch.contiguous_format)
@@ -78,14 +98,22 @@ class FlatModel:
         self._gradients = self._views(self.gradient)
         for tensor, view in zip(self._tensors, self._views(self.parameters), strict=True):
             tensor.data = view.copy_(tensor.detach())
+        for each in self.module.modules():
+            if isinstance(each, nn.Embedding | nn.EmbeddingBag):
+                each.sparse = False
+        found = Trial()
+        if trial is not None:
+            found = tried(self.module, ModuleState(self.module).train, mapped(lambda x: x.to(device), trial))
+        self._copies_inputs, self.least_batch = found.writes_input, found.least_batch
+        self.state = ModuleState(self.module, found.changing, averages=averages)
 
-    def backward(self, x: Tensor, y: Tensor) -> Tensor:
+    def backward(self, x: Inputs, y: Tensor) -> Tensor:
         """Write the gradient of a mini-batch's mean loss to `gradient`, and return that loss, a scalar."""
         loss, gradients = self._gradients_of(x, y)
         torch._foreach_copy_(self._gradients, gradients)
         return loss
 
-    def descend(self, x: Tensor, y: Tensor, lr: float) -> Tensor:
+    def descend(self, x: Inputs, y: Tensor, lr: float) -> Tensor:
         """Add -`lr` times the gradient of a mini-batch's mean loss to `parameters`, and return that loss.
 
         `gradient` does not change.
@@ -95,44 +123,42 @@ class FlatModel:
             torch._foreach_add_(tuple(self._tensors), gradients, alpha=-lr)
         return loss
 
-    def _gradients_of(self, x: Tensor, y: Tensor) -> tuple[Tensor, tuple[Tensor, ...]]:
+    def _gradients_of(self, x: Inputs, y: Tensor) -> tuple[Tensor, tuple[Tensor, ...]]:
         loss = self.task.loss(self.outputs(x), y)
-        return loss.detach(), torch.autograd.grad(loss, self._tensors, materialize_grads=True)
+        gradients = torch.autograd.grad(loss, self._tensors, materialize_grads=True)
+        return loss.detach(), tuple(each.to_dense() if each.is_sparse else each for each in gradients)
 
-    def outputs(self, x: Tensor) -> Tensor:
+    def outputs(self, x: Inputs) -> Tensor:
         """Outputs of the module in its precision, as float32."""
         if not self._bf16:
-            return self.module(x)  # type: ignore[no-any-return]
+            return self.full_outputs(x)
         with self.autocast():
-            return self.module(x).float()  # type: ignore[no-any-return]
+            return self.full_outputs(x).float()
+
+    def full_outputs(self, x: Inputs) -> Tensor:
+        """Outputs of the module, without autocast."""
+        return call(self.module, mapped(torch.clone, x) if self._copies_inputs else x)
 
     def autocast(self) -> torch.autocast:
         """Context in which the module runs in its precision. Within one context, weights are converted only once."""
         return torch.autocast(self.parameters.device.type, torch.bfloat16, enabled=self._bf16)
 
-    def losses(self, x: Tensor, y: Tensor) -> Tensor:
+    def losses(self, x: Inputs, y: Tensor) -> Tensor:
         """Loss of each example, float32 (n,)."""
         return self.task.losses(self.outputs(x), y)
 
     def buffers_vector(self) -> NDArray[np.float32]:
-        """The floating-point buffers (BatchNorm's running mean and variance), a copy of shape (B,)."""
-        buffers = self._buffers()
-        if not buffers:
-            return np.zeros(0, dtype=np.float32)
-        return _as_numpy(torch.cat([buffer.reshape(-1) for buffer in buffers]))
+        """The buffers that travel, a copy of shape (B,): statistics, then changing buffers (see `module_state`)."""
+        return self.state.vector()
 
-    def set_buffers(self, vector: NDArray[np.float32]) -> None:
-        """Set the floating-point buffers to `vector` (B,). Raises ValueError if its length differs."""
-        buffers = self._buffers()
-        sizes = [buffer.numel() for buffer in buffers]
-        _require_length("buffers", vector, sum(sizes))
-        for buffer, values in zip(buffers, torch.split(torch.tensor(vector), sizes), strict=True):
-            buffer.copy_(values.view_as(buffer))
+    def load(self, parameters: NDArray[np.float32], buffers: NDArray[np.float32], batches: int = 0) -> None:
+        """Load the parameters, shape (N,), and buffers, shape (B,), to which `batches` mini-batches contributed.
 
-    def load(self, parameters: NDArray[np.float32], buffers: NDArray[np.float32]) -> None:
-        """Load the parameters, shape (N,), and buffers, shape (B,). Raises ValueError if a length differs."""
-        _require_length("parameters", parameters, self.size)
-        self.set_buffers(buffers)
+        Everything else in the module is as it was built. Raises ValueError if a length differs.
+        """
+        if parameters.shape != (self.size,):
+            raise ValueError(f"The model's parameters have shape ({self.size},). Got {parameters.shape}.")
+        self.state.set(buffers, batches)
         self._fill(self.parameters, parameters)
 
     def arranged(self, vector: NDArray[np.float32]) -> Tensor:
@@ -159,9 +185,6 @@ class FlatModel:
         parts = torch.split(vector, self._sizes)
         return [_view_like(tensor, part) for tensor, part in zip(self._tensors, parts, strict=True)]
 
-    def _buffers(self) -> list[Tensor]:
-        return [buffer for buffer in self.module.buffers() if buffer.is_floating_point()]
-
 
 @dataclass(frozen=True)
 class Result:
@@ -178,7 +201,7 @@ class Result:
         return self.score if math.isfinite(self.score) else None
 
 
-def evaluate(model: FlatModel, batches: Iterable[tuple[Tensor, Tensor]]) -> Result:
+def evaluate(model: FlatModel, batches: Iterable[tuple[Inputs, Tensor]]) -> Result:
     """Evaluate a model in eval mode, and restore its mode. The loss is summed in float64.
 
     Raises
@@ -201,7 +224,7 @@ def evaluate(model: FlatModel, batches: Iterable[tuple[Tensor, Tensor]]) -> Resu
     return Result(loss / examples, examples, scores.score, scores.metrics)
 
 
-def batch_losses(model: FlatModel, batches: Iterable[tuple[Tensor, Tensor]]) -> list[tuple[float, int]]:
+def batch_losses(model: FlatModel, batches: Iterable[tuple[Inputs, Tensor]]) -> list[tuple[float, int]]:
     """Loss of each mini-batch in eval mode, summed over its examples in float64, and the number of its examples."""
     with evaluating(model):
         return [(_sum(model.losses(x, y)), len(y)) for x, y in batches]
@@ -209,14 +232,10 @@ def batch_losses(model: FlatModel, batches: Iterable[tuple[Tensor, Tensor]]) -> 
 
 @contextmanager
 def evaluating(model: FlatModel) -> Iterator[None]:
-    """Run the block, which does not change the weights, in eval mode and without gradients, and restore the mode."""
-    training = model.module.training
-    model.module.eval()
-    try:
-        with torch.no_grad(), model.autocast():
-            yield
-    finally:
-        model.module.train(training)
+    """Run the block, which does not change the weights, in eval mode and without gradients, and restore the modes."""
+    with modes_kept(model.module), torch.no_grad(), model.autocast():
+        model.module.eval()
+        yield
 
 
 def _sum(losses: Tensor) -> float:
@@ -236,6 +255,13 @@ def _as_numpy(vector: Tensor) -> NDArray[np.float32]:
     return array
 
 
-def _require_length(name: str, vector: NDArray[np.float32], size: int) -> None:
-    if vector.shape != (size,):
-        raise ValueError(f"The model's {name} have shape ({size},). Got {vector.shape}.")
+def _refuse_types(module: nn.Module) -> None:
+    """Raise ConfigError if the module has parameters of half precision or trainable ones that are complex."""
+    for name, parameter in module.named_parameters():
+        if parameter.dtype in (torch.float16, torch.bfloat16):
+            raise ConfigError(
+                f"Let the function of the model return model.float(): its parameter '{name}' is {parameter.dtype}, and "
+                "fedsel trains in float32. For half precision on a processor that has it, set precision=bf16."
+            )
+        if parameter.is_complex() and parameter.requires_grad:
+            raise ConfigError(f"The model's parameter '{name}' is complex. Train its real and imaginary part instead.")

@@ -11,8 +11,10 @@ import torch
 from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
 
+from fedsel_app.config import ConfigError
 from fedsel_app.data.batches import DeviceData, device_data
 from fedsel_app.data.dataset import load, load_surrogate, of_training_examples
+from fedsel_app.data.inputs import trial_inputs
 from fedsel_app.data.partition import surrogate
 from fedsel_app.models import building, flat_model
 from fedsel_app.models.cost import forward_flops
@@ -25,7 +27,7 @@ from fedsel_app.wiring.validation import validate_task
 from strategies.base import SelectionStrategy
 from strategies.round.federation import Federation
 from strategies.round.method_checks import build
-from strategies.run_context import Evaluation, RunContext
+from strategies.run_context import Admission, Evaluation, RunContext
 from strategies.run_round import run_rounds
 
 EVALUATION_BATCH = 256
@@ -40,11 +42,23 @@ def make_run_context(config: AppConfig, recorder: Recorder) -> RunContext:
     validate_task(config.strategy, config.method, dataset.task)
     device = choose_device(config.execution.device)
     require_precision(config.execution.precision, device)
-    module = building.build(run.model, dataset.sample_shape, dataset.classes, run.seed)
-    model = flat_model.FlatModel(module, device, task_of(dataset, device), config.execution.precision)
+    model = building.build_flat(
+        run.model,
+        dataset,
+        run.seed,
+        device,
+        task_of(dataset, device),
+        precision=config.execution.precision,
+        averages=config.calibration.averages,
+    )
+    if config.training.batch_size < model.least_batch:
+        raise ConfigError(
+            f"Set 'batch-size' to {model.least_batch} or more: the model (its BatchNorm) cannot train on mini-batches "
+            f"of {config.training.batch_size}."
+        )
     test_set = device_data(config.data, config.preprocessing, run.seed, device)
     surrogate_set = make_surrogate_set(config, device)
-    divisible = EVALUATION_BATCH * forward_flops(model.module, dataset.sample_shape) >= DIVISIBLE_FLOPS
+    divisible = EVALUATION_BATCH * forward_flops(model.module, trial_inputs(dataset.x_train)) >= DIVISIBLE_FLOPS
     threads = config.execution.eval_threads if divisible else 1
     prepare(device, threads)
 
@@ -62,6 +76,8 @@ def make_run_context(config: AppConfig, recorder: Recorder) -> RunContext:
         method=config.method,
         initial=model.export(),
         buffers=model.buffers_vector(),
+        variances=model.state.variances,
+        admission=Admission(model.least_batch, model.state.constants, model.state.marks),
         layers=model.layers,
         classes=dataset.classes,
         links=make_links(config.network, run.clients, run.seed),

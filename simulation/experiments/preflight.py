@@ -5,6 +5,7 @@ import os
 from fedsel_app.config import ConfigError
 from fedsel_app.data.client_parts import client_parts
 from fedsel_app.data.dataset import load
+from fedsel_app.data.inputs import trial_inputs
 from fedsel_app.models import building
 from fedsel_app.models.device import choose_device, require_precision
 from fedsel_app.records.fedsel_folder import refuse_used
@@ -39,7 +40,9 @@ def refuse_unrunnable(config: AppConfig) -> None:
     refuse_absent(config.records.trackers)
     _refuse_large(config)
     dataset = load(config.data, run.seed)
-    module = building.build(run.model, dataset.sample_shape, dataset.classes, run.seed)
+    module = building.build(
+        run.model, dataset.sample_shape, dataset.classes, run.seed, trial_inputs(dataset.x_train)
+    )
     _refuse_many_estimates(config, sum(parameter.numel() for parameter in module.parameters()))
     client_parts(config.partition, dataset, run.clients, run.seed)
 

@@ -35,7 +35,7 @@ from threadpoolctl import ThreadpoolController
 
 from fedsel_app.config import ConfigError, Value
 from fedsel_app.config.settings import plain_value
-from fedsel_app.models.array_layout import ArrayLayout, named_statistics
+from fedsel_app.models.array_layout import ArrayLayout
 from fedsel_app.network.links import make_links
 from fedsel_app.network.reply_timeout import ReplyTimeout
 from fedsel_app.records.reading import check_client, read_rows
@@ -118,10 +118,8 @@ class AppStrategy(Strategy):
 
     def open(self, arrays: NDArrays, evaluate_fn: EvaluateFn | None, names: Sequence[str] = ()) -> None:
         """Start or resume the run of a model. Raises ConfigError if the method does not suit the model."""
-        config, statistics = self._config, self._options.statistics
-        if statistics is None:
-            statistics = named_statistics(names) or None
-        layout = ArrayLayout(arrays, statistics)
+        config = self._config
+        layout = ArrayLayout(dict(zip(names, arrays, strict=True)) if names else arrays, self._options.statistics)
         if config.strategy.needs(config.method).class_biases and not layout.has_class_biases:
             raise ConfigError(
                 f"The strategy {self._name} reads the biases of the output layer, and the last arrays of the initial "
@@ -141,6 +139,7 @@ class AppStrategy(Strategy):
             method=config.method,
             initial=initial,
             buffers=buffers,
+            variances=layout.variances,
             layers=layout.layers,
             classes=layout.classes,
             links=make_links(config.network, config.run.clients, config.run.seed),

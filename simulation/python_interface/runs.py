@@ -15,7 +15,8 @@ from fedsel_app.config import ConfigError, Value
 from fedsel_app.config.settings import plain_value
 from fedsel_app.data.batches import device_data
 from fedsel_app.data.dataset import load
-from fedsel_app.models import building, flat_model
+from fedsel_app.data.inputs import Inputs
+from fedsel_app.models import building
 from fedsel_app.models.tasks import task_of
 from fedsel_app.npz import NpzError, read_arrays
 from fedsel_app.records.run_folder import completed_rounds, read_rounds
@@ -66,7 +67,7 @@ class RunResult(RecordedRun):
         return self._trained(self.folder / "best-model.npz")
 
     @property
-    def test_data(self) -> tuple[Tensor, Tensor]:
+    def test_data(self) -> tuple[Inputs, Tensor]:
         """Samples of the server's test set, normalised for the model, and their targets."""
         config = self._app_config()
         with of_a_run():
@@ -85,8 +86,8 @@ class RunResult(RecordedRun):
             raise ConfigError(f"The model {path} cannot be read: {error}.") from error
         with of_a_run():
             dataset = load(config.data, config.run.seed)
-            module = building.build(config.run.model, dataset.sample_shape, dataset.classes, config.run.seed)
-        model = flat_model.FlatModel(module, CPU, task_of(dataset, CPU))
+            run, averages = config.run, config.calibration.averages
+            model = building.build_flat(run.model, dataset, run.seed, CPU, task_of(dataset, CPU), averages=averages)
         model.load(arrays["parameters"], arrays["buffers"])
         return model.module.eval()
 

@@ -102,6 +102,7 @@ class SettingKeywords(TypedDict, total=False):
     calibration_clients: int
     calibration_batches: int
     calibration_form: Literal["average", "sequential", "training"]
+    changing_buffers: Literal["average", "local"]
     dp_clip_norm: float
     dp_noise_multiplier: float
     dp_delta: float

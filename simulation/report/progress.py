@@ -11,6 +11,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from fedsel_app.config import ConfigError
 from fedsel_app.data.dataset import load
+from fedsel_app.data.inputs import trial_inputs
 from fedsel_app.models import building
 from fedsel_app.records.run_folder import describe
 from fedsel_app.records.schema import schedule_round
@@ -69,16 +70,17 @@ class RunDisplay:
 
 def print_plan(config: AppConfig, console: Console) -> None:
     """Print the resolved configuration as TOML, then clients, cohort, bytes a round and engine as comments."""
-    expected = expected_shape(config.data)
+    expected, inputs = expected_shape(config.data), None
     try:
         dataset = load(config.data, config.run.seed)
+        inputs = trial_inputs(dataset.x_train)
         shape, classes, data = dataset.sample_shape, dataset.classes, dataset.description
     except ConfigError as absent:
         if expected is None:
             raise
         shape, classes, count = expected
         data = f"{count:,} training examples of shape {shape}, {classes} classes; not available yet: {absent}"
-    module = building.build(config.run.model, shape, classes, config.run.seed)
+    module = building.build(config.run.model, shape, classes, config.run.seed, inputs)
     size = sum(parameter.numel() for parameter in module.parameters())
     dense = 4 * size
     kept = config.budget.kept_fraction if config.compression.sparsifies else 1.0

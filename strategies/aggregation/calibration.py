@@ -1,7 +1,7 @@
-"""BatchNorm statistics of an aggregated model: clients recompute them, or those of local training are averaged.
+"""Buffers of an aggregated model: clients recompute the BatchNorm statistics, or those of local training are averaged.
 
 Calibration is from HeteRo-Select (Alg. 1, line 13). The average by examples equals plain averaging of whole models;
-ISP's candidates always use it.
+ISP's candidates always use it. Buffers that are no statistics but change in training are always averaged.
 """
 
 from collections.abc import Sequence
@@ -19,49 +19,54 @@ from strategies.round.replies.values import read_statistics
 from strategies.run_context import Model, RunContext
 
 
-def next_statistics(
+def next_buffers(
     clients: ConnectedClients,
     replies: Replies,
     model: Model,
     server_round: int,
     context: RunContext,
 ) -> tuple[NDArray[np.float32], int]:
-    """The statistics of the new `model` by `calibration-form`, float32 (B,), and the bytes that they took, in both
-    directions. So far the model has the old statistics.
+    """The buffers of the new `model`, float32 (B,), and the bytes that they took, in both directions. So far the model
+    has the old buffers.
 
-    Either the statistics of the `replies` are averaged, or the first `calibration-clients` of their clients run
-    mini-batches in train mode. Usually each runs `calibration-batches`, and the statistics are averaged by the
-    clients' examples; if `aggregation` is not the mean, each statistic is the clients' median. With `calibration-form`
-    = sequential, one client after the other continues the same statistics: each runs all mini-batches of its examples,
-    until there are `calibration-batches` in total. The bytes include the statistics in the `replies`.
+    The statistics are the first S of them. By `calibration-form`, either those of the `replies` are averaged, or the
+    first `calibration-clients` of their clients run mini-batches in train mode. Usually each runs
+    `calibration-batches`, and the statistics are averaged by the clients' examples; if `aggregation` is not the mean,
+    each statistic is the clients' median. With `calibration-form` = sequential, one client after the other continues
+    the same statistics: each runs all mini-batches of its examples, until there are `calibration-batches` in total. The
+    other buffers are averages of those in the `replies`. The bytes include all buffers in the `replies`.
 
-    A client that fails is left out. If all fail, the statistics do not change. A model without any costs nothing.
+    A client that fails is left out. If all fail, the statistics do not change. A model without buffers costs nothing.
     """
-    config, (parameters, buffers) = context.calibration, model
-    sent_bytes = buffers.nbytes * len(replies.statistics)
-    if not buffers.size:
+    config, (parameters, buffers), count = context.calibration, model, context.variances.size
+    robust, sent_bytes = context.aggregation.traits.robust, buffers.nbytes * len(replies.statistics)
+    if replies.statistics:
+        averages = average_statistics(replies.statistics, replies.examples.tolist(), robust=robust)
+        if config.of_training:
+            return averages, sent_bytes
+        buffers = np.concatenate([buffers[:count], averages[count:]])
+    if not count or config.of_training:
         return buffers, sent_bytes
     examples = dict(zip(replies.clients.tolist(), replies.examples.tolist(), strict=True))
     ask = partial(_statistics, clients, parameters, server_round, context)
-    client_bytes = parameters.nbytes + 2 * buffers.nbytes
+    client_bytes = parameters.nbytes + buffers.nbytes + buffers[:count].nbytes
     chosen = replies.clients[: config.calibration_clients or replies.clients.size].tolist()
-    if config.of_training:
-        found = dict(zip(replies.clients.tolist(), replies.statistics, strict=True))
-    elif config.calibration_form == "sequential":
-        left = config.calibration_batches
+    if config.calibration_form == "sequential":
+        done = contributed = 0
         for client in chosen:
-            batches = min(left, -(-examples[client] // context.training.batch_size))
-            if batches:
-                left, sent_bytes = left - batches, sent_bytes + client_bytes
-                for values in ask(buffers, [client], batches).values():
-                    buffers = values.astype(np.float32)
+            passes = context.training.passes(examples[client], context.admission.least_examples)
+            if batches := min(config.calibration_batches - done, passes):
+                sent_bytes += client_bytes
+                for values in ask(buffers, [client], batches, contributed).values():
+                    buffers = np.concatenate([values.astype(np.float32), buffers[count:]])
+                    contributed += batches
+                done += batches
         return buffers, sent_bytes
-    else:
-        found = ask(buffers, chosen, config.calibration_batches)
-        sent_bytes += len(chosen) * client_bytes
+    found = ask(buffers, chosen, config.calibration_batches)
+    sent_bytes += len(chosen) * client_bytes
     if found:
-        robust = context.aggregation.traits.robust
-        buffers = average_statistics(list(found.values()), [examples[client] for client in found], robust=robust)
+        average = average_statistics(list(found.values()), [examples[client] for client in found], robust=robust)
+        buffers = np.concatenate([average, buffers[count:]])
     return buffers, sent_bytes
 
 
@@ -85,8 +90,9 @@ def _statistics(
     buffers: NDArray[np.float32],
     chosen: list[int],
     batches: int,
+    earlier_batches: int = 0,
 ) -> dict[int, Floats]:
-    """Statistics of each `chosen` client, float64 (B,), after its `batches`."""
-    instruction = dict.fromkeys(chosen, CalibrateInstruction(server_round, batches))
+    """Statistics of each `chosen` client, float64 (S,), after its `batches`."""
+    instruction = dict.fromkeys(chosen, CalibrateInstruction(server_round, batches, earlier_batches))
     answers = clients.ask(instruction, sent_model(parameters, buffers))
-    return read_statistics(answers, context.buffers > 0.0, server_round)
+    return read_statistics(answers, context.variances, server_round)

@@ -92,9 +92,9 @@ class Privacy:
 
 
 def refuse_statistics(config: PrivacyConfig, buffers: int) -> None:
-    """Raise ConfigError for a model with BatchNorm statistics, which would be released without noise."""
+    """Raise ConfigError for a model with buffers that are sent, which would be released without noise."""
     if config.dp_clip_norm and buffers:
         raise ConfigError(
-            "The model has BatchNorm statistics, which clients measure and 'dp-clip-norm' does not protect: choose a "
-            "'model' without them."
+            "The model has BatchNorm statistics or other buffers that change, which clients measure and 'dp-clip-norm' "
+            "does not protect: choose a 'model' without statistics, and set 'changing-buffers' to local."
         )

@@ -10,6 +10,7 @@ from fedsel_app.messages.instructions import EnrolInstruction, Instruction
 from fedsel_app.messages.reported_values import one_line
 from strategies.round.federation import Answer, Federation, Message, Reply, SentModel, Until
 from strategies.round.replies.enrolment import Enrolment
+from strategies.run_context import EVERYBODY, Admission
 
 LOGGER = logging.getLogger("fedsel")
 UNAVAILABLE = "Error: Node Unavailable"
@@ -28,6 +29,7 @@ class ConnectedClients:
     ----------
     total : clients of the run, K
     answer_s : timeout in seconds of an answer outside training; 0: none
+    admission : what the model requires of a client
 
     Attributes
     ----------
@@ -38,11 +40,13 @@ class ConnectedClients:
 
     federation: Federation
 
-    def __init__(self, total: int, config: EnrolmentConfig, *, answer_s: float = 0.0) -> None:
-        self._total, self._config = total, config
+    def __init__(
+        self, total: int, config: EnrolmentConfig, *, answer_s: float = 0.0, admission: Admission = EVERYBODY
+    ) -> None:
+        self._total, self._config, self._admission = total, config, admission
         self._until = Until(deadline_s=answer_s)
         self._met: Set[str] = frozenset()
-        self.enrolment = Enrolment(total, config)
+        self.enrolment = Enrolment(total, config, admission)
         self.nodes: dict[int, str] = {}
 
     def enrol(
@@ -69,9 +73,10 @@ class ConnectedClients:
             connected = self._await_all(deadline_s)
             self.enrolment.renew(connected)
         enrolled: list[EnrolAnswer] = []
+        instruction = EnrolInstruction(label_counts, constants=bool(self._admission.constants))
         while True:
             self._met = connected
-            away = self._ask_new(EnrolInstruction(label_counts), server_round, wait=wait)
+            away = self._ask_new(instruction, server_round, wait=wait)
             enrolled += self.enrolment.settle(connected, server_round)
             self.nodes = {client: node for node, client in self.enrolment.client_of.items() if node in connected}
             late = time.monotonic() >= deadline_s

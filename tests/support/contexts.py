@@ -41,10 +41,13 @@ NO_BUFFERS = np.zeros(0, np.float32)
 
 
 def context_of(method=None, *, clients=3, cohort=3, rounds=1, network=None, buffers=NO_BUFFERS, size=SIZE, **run):
-    """Run context of a strategy: simulated links, a model of `size` zeros, and `Rows` for the records."""
+    """Run context of a strategy: simulated links, a model of `size` zeros, and `Rows` for the records.
+
+    All `buffers` are statistics; those above 0 are variances.
+    """
     context = make_context(method or Settings(), clients=clients, cohort=cohort, rounds=rounds, size=size, **run)
     links = SimulatedLinks(network or NetworkConfig(), clients, context.run.seed)
-    return replace(context, links=links, buffers=buffers, recorder=Rows())
+    return replace(context, links=links, buffers=buffers, variances=buffers > 0.0, recorder=Rows())
 
 
 def seen_roster(clients=5, **arguments):

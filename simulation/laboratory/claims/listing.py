@@ -2,6 +2,7 @@
 
 from functools import lru_cache
 
+import torch
 from rich.table import Table
 
 from fedsel_app.config import ConfigError, DataConfig
@@ -93,9 +94,9 @@ def _data_size(data: DataConfig, seed: int) -> tuple[tuple[int, ...], int, int]:
         if (expected := expected_shape(data)) is None:
             raise
         return expected
-    return dataset.sample_shape, dataset.classes, len(dataset.y_train)
+    return dataset.x_train.shape[1:], dataset.classes, len(dataset.y_train)
 
 
 @lru_cache(maxsize=16)
 def _forward_flops(model: str, sample_shape: tuple[int, ...], classes: int) -> int:
-    return forward_flops(building.build(model, sample_shape, classes, 0), sample_shape)
+    return forward_flops(building.build(model, sample_shape, classes, 0), torch.zeros(1, *sample_shape))

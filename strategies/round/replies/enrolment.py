@@ -12,13 +12,14 @@ from collections.abc import Collection, Mapping, Sequence
 
 import numpy as np
 
-from fedsel_app.config import ConfigError, EnrolmentConfig, SharedSettings
+from fedsel_app.config import ConfigError, EnrolmentConfig
 from fedsel_app.messages.answers import EnrolAnswer
 from fedsel_app.messages.reported_values import one_line, winsorised
 from fedsel_app.messages.scalars import Scalar
 from fedsel_app.records.schema import IdentityConflict
 from strategies.checkpoint import Arrays
 from strategies.roster import Roster
+from strategies.run_context import EVERYBODY, Admission, RunContext
 
 LOGGER = logging.getLogger("fedsel")
 MOST_DOUBLINGS = 6
@@ -67,6 +68,7 @@ class Enrolment:
     Parameters
     ----------
     total : clients of the run, K
+    admission : what the model requires of a client
 
     Attributes
     ----------
@@ -74,8 +76,8 @@ class Enrolment:
     identity_conflicts : nodes that were left out, were refused or took over a partition id, and are not recorded yet
     """
 
-    def __init__(self, total: int, config: EnrolmentConfig) -> None:
-        self._total, self._config = total, config
+    def __init__(self, total: int, config: EnrolmentConfig, admission: Admission = EVERYBODY) -> None:
+        self._total, self._config, self._admission = total, config, admission
         self._owners: dict[int, str] = {}
         self._answers: dict[str, EnrolAnswer] = {}
         """Answers of the nodes that claim a partition id but own none."""
@@ -110,10 +112,15 @@ class Enrolment:
         ]
 
     def hear(self, node: str, properties: Mapping[str, Scalar], server_round: int) -> None:
-        """Read a node's answer. A node that is not a client of this run is left out and not asked again."""
+        """Read a node's answer. A node that is not a client of this run is left out and not asked again.
+
+        So is a client that the model does not admit.
+        """
         self._again_s.pop(node, None)
         try:
-            self._answers[node] = EnrolAnswer.from_properties(properties, self._total)
+            answer = EnrolAnswer.from_properties(properties, self._total)
+            self._admission.check(answer)
+            self._answers[node] = answer
         except ConfigError as error:
             self._again_s[node] = math.inf
             self._note(node, server_round, f"left out: {one_line(error).removesuffix('.')}")
@@ -167,17 +174,18 @@ class Enrolment:
         self._owners = {client: node for client, node in enumerate(map(str, state["owners"])) if node}
 
 
-def take_examples(answers: Sequence[EnrolAnswer], roster: Roster, server_round: int, settings: SharedSettings) -> None:
+def take_examples(answers: Sequence[EnrolAnswer], roster: Roster, server_round: int, context: RunContext) -> None:
     """Write the examples of new clients into the roster, bounded by `example-clip`, and derive all local steps."""
     if not answers:
         return
     for answer in answers:
         roster.examples[answer.client] = answer.examples
     claimed = roster.examples.astype(np.float64)
-    bounded = winsorised(claimed, settings.reported_values.example_clip, claimed[claimed > 0.0])
+    bounded = winsorised(claimed, context.reported_values.example_clip, claimed[claimed > 0.0])
     roster.examples[:] = bounded.astype(np.int64)
     enrolled = np.flatnonzero(roster.examples)
-    roster.local_steps[enrolled] = [settings.training.steps(count) for count in roster.examples[enrolled].tolist()]
+    steps, least = context.training.steps, context.admission.least_examples
+    roster.local_steps[enrolled] = [steps(count, 0, least) for count in roster.examples[enrolled].tolist()]
     counted = {answer.client: int(roster.examples[answer.client]) for answer in answers}
     clipped = [
         f"client {answer.client} says {answer.examples} and counts for {counted[answer.client]}"

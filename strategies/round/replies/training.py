@@ -20,7 +20,7 @@ from strategies.roster import Floats, Ints, Roster
 from strategies.round.clients import SCALAR_BYTES
 from strategies.round.federation import Answer, Reply
 from strategies.round.replies.deadline import accept, simulated_dropouts
-from strategies.round.replies.values import LOSS, LastReported, decode_payload, unpack_statistics
+from strategies.round.replies.values import LOSS, LastReported, decode_payload, unpack_buffers
 from strategies.run_context import RunContext
 
 LOGGER = logging.getLogger("fedsel")
@@ -38,7 +38,7 @@ class Decoded(NamedTuple):
     answer : the numbers beside the update
     payloads : the update and, if the solver sends one, the change of a control variate
     sent_bytes : bytes of the payloads as received
-    statistics : BatchNorm statistics, float64 (B,), if the client was asked for them
+    statistics : buffers after training, float64 (B,), if the client was asked for them
     """
 
     answer: TrainAnswer
@@ -191,7 +191,7 @@ class ReplyReader:
         decoded = []
         for place, (client, reply) in enumerate(zip(replies.clients.tolist(), replies.decoded, strict=True)):
             examples, instruction = int(self._roster.examples[client]), instructions[client]
-            steps = training.steps(examples, instruction.local_epochs)
+            steps = training.steps(examples, instruction.local_epochs, self._context.admission.least_examples)
             most = most_work_steps(steps, training.passes(examples), self._reports)
             if reply.answer.work_steps > most:
                 LOGGER.warning(
@@ -252,7 +252,7 @@ class ReplyReader:
             sent = [decode_payload(tensor, *asked, seed) for tensor, seed in payloads]
             statistics = None
             if instruction.statistics:
-                statistics = unpack_statistics(reply.tensors[-1:], context.buffers > 0.0)
+                statistics = unpack_buffers(reply.tensors[-1:], context.buffers.size, context.variances)
             return Decoded(answer, tuple(update for update, _ in sent), sum(size for _, size in sent), statistics)
         except codec.WireError as error:
             return error

@@ -129,20 +129,20 @@ def unpack_array(tensor: bytes, dtype: type[np.generic], most: int) -> NDArray[n
     return array
 
 
-def unpack_statistics(tensors: Sequence[bytes], variances: NDArray[np.bool_]) -> Floats:
-    """Decode the BatchNorm statistics of a reply, float64 (B,); those in `variances`, (B,), cannot be negative.
+def unpack_buffers(tensors: Sequence[bytes], size: int, variances: NDArray[np.bool_]) -> Floats:
+    """Decode the buffers of a reply, float64 (`size`,). Among the first, those in `variances` cannot be negative.
 
     Raises
     ------
     WireError
-        If they are not B finite numbers, or a variance is negative.
+        If they are not `size` finite numbers, or a variance is negative.
     """
     if len(tensors) != 1:
         raise WireError(f"it sent {len(tensors)} arrays instead of one: server and client must run the same app")
-    values = unpack_array(tensors[0], np.float32, variances.size).astype(np.float64)
-    if values.shape != variances.shape or not (np.abs(values) <= LARGEST).all():
-        raise WireError(f"it did not send {variances.size} finite BatchNorm statistics")
-    if (values[variances] < 0).any():
+    values = unpack_array(tensors[0], np.float32, size).astype(np.float64)
+    if values.size != size or not (np.abs(values) <= LARGEST).all():
+        raise WireError(f"it did not send {size} finite BatchNorm statistics")
+    if (values[: variances.size][variances] < 0).any():
         raise WireError("it sent a negative variance of BatchNorm")
     return values
 
@@ -150,7 +150,7 @@ def unpack_statistics(tensors: Sequence[bytes], variances: NDArray[np.bool_]) ->
 def read_statistics(
     answers: Mapping[int, Answer], variances: NDArray[np.bool_], server_round: int
 ) -> dict[int, Floats]:
-    """The BatchNorm statistics of each client that calibrated, as `unpack_statistics` returns them.
+    """The BatchNorm statistics of each client that calibrated, as `unpack_buffers` returns them.
 
     Failures are logged.
     """
@@ -159,7 +159,7 @@ def read_statistics(
         try:
             if not isinstance(reply, Reply):
                 raise WireError(str(reply))
-            found[client] = unpack_statistics(reply.tensors, variances)
+            found[client] = unpack_buffers(reply.tensors, variances.size, variances)
         except WireError as error:
             LOGGER.warning("Round %d: client %d did not calibrate: %s", server_round, client, one_line(error))
     return found

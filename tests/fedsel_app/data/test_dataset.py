@@ -104,7 +104,7 @@ def test_moments_of_a_table_are_those_of_each_feature():
         ({"y_test": np.array([0.0, 1.0, 2.0])}, "y_test of type float64.*whole numbers"),
         ({"y_test": np.zeros((3, 1), int)}, r"y_test.*shape \(3, 1\)"),
         ({"x_train": np.full((6, 2), np.nan)}, "x_train that are not finite"),
-        ({"x_train": np.zeros((6, 2), int)}, "x_train of type int64.*must be uint8 images"),
+        ({"x_train": np.zeros((6, 2), np.uint64)}, "x_train of type uint64.*must be uint8 images"),
         ({"x_train": np.zeros((6, 20), np.uint8)}, r"x_train of type uint8 and shape \(6, 20\)"),
         ({"x_test": np.zeros((3, 5, 5), np.uint8)}, r"shape \(1, 4, 5\).*\(1, 5, 5\)"),
         ({"x_test": np.array([object()] * 3)}, "cannot be read"),

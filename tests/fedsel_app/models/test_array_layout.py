@@ -71,7 +71,25 @@ def test_running_statistics_are_known_by_their_names():
     untracked = {name: value for name, value in named().items() if "tracked" not in name}
     assert ArrayLayout(untracked).statistics == (4, 5)
     assert ArrayLayout(list(untracked.values())).statistics == ()
-    assert ArrayLayout({"running_mean_of_inputs": np.ones(2), "running_var": np.ones(2)}).statistics == (1,)
+    assert layout.variances.tolist() == [False] * 3 + [True] * 3
+
+
+def test_statistics_are_a_mean_and_a_variance_with_the_same_prefix():
+    assert ArrayLayout({"running_mean_of_inputs": np.ones(2), "running_var": np.ones(2)}).statistics == ()
+    apart = {"a.running_mean": np.ones(2), "b.running_var": np.ones(2), "c.weight": np.ones(3)}
+    assert ArrayLayout(apart).statistics == ()
+    turned = ArrayLayout({"a.running_var": np.ones(2), "w": np.ones(3), "a.running_mean": np.ones(2)})
+    assert turned.statistics == (0, 2)
+    assert turned.variances.tolist() == [True, True, False, False]
+
+
+def test_an_array_with_an_infinity_keeps_its_values():
+    mask = np.triu(np.full((3, 3), -np.inf), 1)
+    layout = ArrayLayout({"mask": mask, "out.weight": np.ones((2, 3)), "out.bias": np.zeros(2)})
+    assert layout.parameters == (1, 2)
+    arrays = layout.restore(np.full(8, 2.0, np.float32), np.zeros(0, np.float32))
+    np.testing.assert_array_equal(arrays[0], mask)
+    assert layout.flatten(arrays)[0].tolist() == [2.0] * 8
 
 
 def test_if_names_are_numbers_the_order_shows_the_statistics():

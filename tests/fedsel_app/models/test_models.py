@@ -313,7 +313,7 @@ def test_load_and_export_are_copies():
     assert model.module[1].running_var.tolist() == [3, 4]
     exported, buffers = model.export(), model.buffers_vector()
     model.parameters.zero_()
-    model.set_buffers(np.zeros(4, dtype=np.float32))
+    model.state.set(np.zeros(4, dtype=np.float32))
     assert np.array_equal(exported, values)
     assert buffers.tolist() == [1, 2, 3, 4]
     assert buffers.dtype == exported.dtype == np.float32
@@ -325,7 +325,7 @@ def test_vectors_of_the_wrong_length_are_refused_and_models_without_buffers_have
     with pytest.raises(ValueError, match=r"parameters have shape \(51,\). Got \(50,\)"):
         model.load(np.zeros(50, dtype=np.float32), model.buffers_vector())
     with pytest.raises(ValueError, match=r"buffers have shape \(4,\). Got \(3,\)"):
-        model.set_buffers(np.zeros(3, dtype=np.float32))
+        model.state.set(np.zeros(3, dtype=np.float32))
     plain = FlatModel(nn.Linear(2, 2), CPU)
     plain.load(np.ones(6, dtype=np.float32), plain.buffers_vector())
     assert plain.buffers_vector().shape == (0,)

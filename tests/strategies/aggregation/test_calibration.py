@@ -6,7 +6,7 @@ from flwr.common import Parameters, ndarrays_to_parameters
 
 from fedsel_app.config import EnrolmentConfig
 from fedsel_app.messages.instructions import CalibrateInstruction
-from strategies.aggregation.calibration import next_statistics
+from strategies.aggregation.calibration import next_buffers
 from strategies.round.clients import ConnectedClients
 from strategies.round.flower_manager import FlowerManager
 from strategies.run_context import Model
@@ -29,7 +29,7 @@ def calibrate(replies, trained, examples=(), initial=BUFFERS, **settings):
     context = context_of(buffers=initial, **settings)
     examples = np.array(examples or [70] * len(replies))[trained]
     replies = SimpleNamespace(clients=np.array(trained), examples=examples, statistics=())
-    return proxies, *next_statistics(clients, replies, Model(PARAMETERS, initial), 4, context)
+    return proxies, *next_buffers(clients, replies, Model(PARAMETERS, initial), 4, context)
 
 
 def asked(proxy):

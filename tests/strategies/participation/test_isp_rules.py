@@ -191,7 +191,7 @@ def statistics_run(fit=with_statistics, **settings):
         return ring()(parameters, buffers)
 
     context = setup_for(loss, calibration_form="training", weighting="examples", **settings)
-    context = replace(context, buffers=np.array([0.0, 1.0], np.float32))
+    context = replace(context, buffers=np.array([0.0, 1.0], np.float32), variances=np.array([False, True]))
     proxies = [StubProxy(client, fit, examples=EXAMPLES[client]) for client in range(CLIENTS)]
     rows, arrays = run_rounds(RandomSelection(context), manager_of(proxies), context.run.rounds)
     return rows, arrays, seen, proxies

@@ -1,0 +1,115 @@
+"""Calls of a module: inputs as a tensor or by name, outputs as a tensor or as `logits`; and what a trial shows."""
+
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from fedsel_app.config import ConfigError
+from fedsel_app.config.plugins import described
+from fedsel_app.data.inputs import Inputs, mapped
+from fedsel_app.models.device import seeded
+from fedsel_app.models.module_state import Place, buffer_places, modes_kept
+
+
+@dataclass(frozen=True)
+class Trial:
+    """What a trial shows of a module. The defaults are those of a module that was not tried."""
+
+    writes_input: bool = False
+    """It changes its input in place, so it must get a copy."""
+    least_batch: int = 1
+    """Number of examples that a mini-batch must have in training: 2 with BatchNorm over single values."""
+    changing: tuple[Place, ...] = ()
+    """Buffers that training changes."""
+
+
+def call(module: nn.Module, x: Inputs) -> Tensor:
+    """Outputs of a module: what it returns, or the `logits` of the object or of the dict that it returns.
+
+    Inputs by name are keyword arguments.
+
+    Raises
+    ------
+    ConfigError
+        If it returns neither.
+    """
+    given = module(**x) if isinstance(x, dict) else module(x)
+    if isinstance(given, Tensor):
+        return given
+    logits = given.get("logits") if isinstance(given, Mapping) else getattr(given, "logits", None)
+    if not isinstance(logits, Tensor):
+        raise ConfigError(
+            f"The model must return a tensor of its outputs, or an object or a dict with 'logits'. It returned a "
+            f"{type(given).__name__}."
+        )
+    return logits
+
+
+def tried(module: nn.Module, train: Callable[[], None], x: Inputs) -> Trial:
+    """Try a module on the two inputs `x`; its state, its modes and the random generators are as before.
+
+    `train` sets the module's mode of training.
+
+    Raises
+    ------
+    ConfigError
+        If it cannot train with two examples.
+    """
+    before = {place: place.copy() for place in buffer_places(module)}
+    weights = [(parameter, parameter.detach().clone()) for parameter in module.parameters()]
+    with modes_kept(module), seeded(0, _device(x)), torch.no_grad():
+        train()
+        try:
+            outputs, writes_input = _called(module, x)
+        except ConfigError:
+            raise
+        except Exception as error:
+            raise ConfigError(
+                f"The model does not train: on two examples in train mode it raises {described(error)}. Correct its "
+                "forward."
+            ) from error
+        changing = tuple(place for place, value in before.items() if not _same(place.tensor, value))
+        least_batch, single = 2, None
+        with suppress(Exception):
+            single, _ = _called(module, mapped(lambda each: each[:1], x))
+        if single is not None and (single.isfinite().all() or not outputs.isfinite().all()):
+            least_batch = 1
+        module.eval()
+        writes_input |= _called(module, x)[1]
+        for place, value in before.items():
+            place.put(value)
+        for parameter, weight in weights:  # some modules initialise them from the first mini-batch
+            if not torch.equal(parameter, weight):
+                parameter.copy_(weight)
+    return Trial(writes_input, least_batch, changing)
+
+
+def _called(module: nn.Module, x: Inputs) -> tuple[Tensor, bool]:
+    """Outputs for a copy of the inputs, and True if the call changed the copy."""
+    copies = mapped(torch.clone, x)
+    outputs = call(module, copies)
+    written = [
+        copy._version > 0 or not torch.equal(copy, given)
+        for copy, given in zip(_tensors(copies), _tensors(x), strict=True)
+    ]
+    return outputs, any(written)
+
+
+def _tensors(x: Inputs) -> list[Tensor]:
+    return list(x.values()) if isinstance(x, dict) else [x]
+
+
+def _device(x: Inputs) -> torch.device:
+    return _tensors(x)[0].device
+
+
+def _same(one: Tensor | None, other: Tensor | None) -> bool:
+    """True if two buffers have the same values; NaN equals NaN."""
+    if one is None or other is None or one.shape != other.shape:
+        return one is other
+    if not one.is_floating_point():
+        return torch.equal(one, other)
+    return torch.allclose(one, other, rtol=0.0, atol=0.0, equal_nan=True)

@@ -1,0 +1,175 @@
+"""State of a module by what it is: which tensors travel between server and clients, and which stay as they were built.
+
+======================  ==============================================  ================================================
+tensors                 which they are                                  in a run
+======================  ==============================================  ================================================
+trainable parameters    those with ``requires_grad``                    trained, compressed, averaged by the method
+statistics              running means and variances of BatchNorm and    calibrated, or averaged after training
+                        InstanceNorm layers that training updates       (`calibration-form`)
+changing buffers        other buffers that a training step changes      averaged after training, or they stay with the
+                        (spectral norm, codebooks, moving averages)     client (`changing-buffers`)
+counters                ``num_batches_tracked`` of those layers         set for each message
+constants               everything else, and frozen parameters          never sent; compared when a client enrols
+======================  ==============================================  ================================================
+
+A layer's statistics are constants if the layer does not update them: it stays in eval mode, its momentum is 0, or its
+``track_running_stats`` is False. Changing buffers of whole numbers are rounded after they are averaged.
+"""
+
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager
+from functools import cached_property
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _NormBase
+
+from fedsel_app.models.constant_marks import Marks, marks_of
+
+
+class Place(NamedTuple):
+    """Place of a buffer: the module that owns it, and its name there."""
+
+    owner: nn.Module
+    name: str
+
+    @property
+    def tensor(self) -> Tensor | None:
+        """The buffer as it is now; training may replace it by another tensor."""
+        return self.owner._buffers[self.name]
+
+    def copy(self) -> Tensor | None:
+        """A copy of the buffer."""
+        return None if self.tensor is None else self.tensor.detach().clone()
+
+    def put(self, value: Tensor | None) -> None:
+        """Give the buffer this value, a copy."""
+        now = self.tensor
+        if now is None or value is None or now.shape != value.shape or now.dtype != value.dtype:
+            self.owner._buffers[self.name] = None if value is None else value.clone()
+        elif not torch.equal(now, value):
+            now.detach().copy_(value)
+
+
+def buffer_places(module: nn.Module) -> dict[Place, str]:
+    """Place of each buffer -> its name in the module. A buffer with several names has one place."""
+    places, seen = dict[Place, str](), set[int]()
+    for path, owner in module.named_modules():
+        for name, buffer in owner._buffers.items():
+            if buffer is None or id(buffer) not in seen:
+                places[Place(owner, name)] = f"{path}.{name}".lstrip(".")
+                seen.add(id(buffer))
+    return places
+
+
+@contextmanager
+def modes_kept(module: nn.Module) -> Iterator[None]:
+    """Restore the mode of each module after the block."""
+    modes = {each: each.training for each in module.modules()}
+    try:
+        yield
+    finally:
+        for each, training in modes.items():
+            each.training = training
+
+
+class ModuleState:
+    """The buffers of a module in their roles.
+
+    Parameters
+    ----------
+    module
+        The module. If it is in train mode, its parts in eval mode stay in eval mode.
+    changing
+        Places of the buffers that training changes, except statistics and counters (see `module_calls.tried`).
+    averages
+        True if these buffers are averaged, unless they are complex.
+
+    Attributes
+    ----------
+    variances : bool (S,)
+        True for the running variances among the S statistics, which are the first of the B entries that travel.
+    """
+
+    def __init__(self, module: nn.Module, changing: Collection[Place] = (), *, averages: bool = True) -> None:
+        self._module = module
+        self._frozen = [each for each in module.modules() if not each.training] if module.training else []
+        with modes_kept(module):
+            self.train()
+            self._layers = [each for each in module.modules() if isinstance(each, _NormBase) and _updates(each)]
+        places = buffer_places(module)
+        layers, names = set(self._layers), ("running_mean", "running_var")
+        statistics = [place for place in places if place.owner in layers and place.name in names]
+        counters = [Place(layer, "num_batches_tracked") for layer in self._layers]
+        others = [place for place in changing if averages and place not in {*statistics, *counters}]
+        averaged = [place for place in others if place.tensor is not None and not place.tensor.is_complex()]
+        self._travelling = statistics + averaged
+        self._size = sum(_tensor(place).numel() for place in self._travelling)
+        sizes = [_tensor(place).numel() for place in statistics]
+        self.variances = np.repeat(np.array([place.name == "running_var" for place in statistics], np.bool_), sizes)
+        self._resting = {place: place.copy() for place in places if place not in {*self._travelling, *counters}}
+        self._constants = {
+            name: parameter for name, parameter in module.named_parameters() if not parameter.requires_grad
+        } | {places[place]: value for place, value in self._resting.items() if value is not None}
+
+    def train(self) -> None:
+        """Set train mode, except for the parts that stay in eval mode."""
+        self._module.train()
+        for each in self._frozen:
+            each.training = False
+
+    def vector(self) -> NDArray[np.float32]:
+        """The travelling buffers, a copy, float32 (B,)."""
+        if not self._travelling:
+            return np.zeros(0, np.float32)
+        parts = [_tensor(place).detach().reshape(-1).float() for place in self._travelling]
+        vector: NDArray[np.float32] = torch.cat(parts).cpu().numpy()
+        return vector
+
+    def set(self, vector: NDArray[np.float32], batches: int = 0) -> None:
+        """Set the travelling buffers to `vector` (B,), the counters to `batches`, and all others as they were built.
+
+        Raises ValueError if the length of `vector` differs.
+        """
+        if vector.shape != (self._size,):
+            raise ValueError(f"The model's buffers have shape ({self._size},). Got {vector.shape}.")
+        sizes = [_tensor(place).numel() for place in self._travelling]
+        for place, values in zip(self._travelling, torch.split(torch.tensor(vector), sizes), strict=True):
+            buffer = _tensor(place)
+            buffer.copy_((values if buffer.is_floating_point() else values.round()).view_as(buffer))
+        for place, value in self._resting.items():
+            place.put(value)
+        for layer in self._layers:
+            if layer.num_batches_tracked is not None:
+                layer.num_batches_tracked.fill_(batches)
+
+    @property
+    def constants(self) -> tuple[str, ...]:
+        """Names of the tensors that never travel."""
+        return tuple(self._constants)
+
+    @cached_property
+    def marks(self) -> Marks:
+        """Marks of the tensors that never travel (see `constant_marks`)."""
+        return np.array([marks_of(_entries(tensor)) for tensor in self._constants.values()], np.float64).ravel()
+
+
+def _updates(layer: _NormBase) -> bool:
+    """True if the layer, in its present mode, updates its running statistics."""
+    return layer.training and layer.track_running_stats and layer.running_mean is not None and layer.momentum != 0.0
+
+
+def _tensor(place: Place) -> Tensor:
+    tensor = place.tensor
+    if tensor is None:
+        raise ValueError(f"Training removed the buffer '{place.name}', whose values belong to the model.")
+    return tensor
+
+
+def _entries(tensor: Tensor) -> NDArray[np.generic]:
+    real = torch.view_as_real(tensor) if tensor.is_complex() else tensor
+    entries: NDArray[np.generic] = real.detach().cpu().numpy().ravel()
+    return entries
