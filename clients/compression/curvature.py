@@ -21,7 +21,7 @@ from torch import Tensor
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from fedsel_app.data.inputs import Inputs
-from fedsel_app.models.flat_model import FlatModel
+from fedsel_app.models.flat_model import FlatModel, dense
 
 
 def hutchinson_diagonal(
@@ -68,10 +68,10 @@ def hutchinson_diagonal(
         loss = model.task.loss(model.full_outputs(x), y)
     gradients = torch.autograd.grad(loss, list(chain(*members.values())), create_graph=True, materialize_grads=True)
     # H z is the gradient of <gradient, z>. `grad_outputs` would make torch import SymPy, which takes a second.
-    signed = zip(gradients, chain(*signs.values()), strict=True)
+    signed = zip(dense(gradients), chain(*signs.values()), strict=True)
     along = torch.stack([(gradient * z).sum() for gradient, z in signed]).sum()
     chosen = [parameter for number in layers for parameter in members[number]]
-    curved = iter(torch.autograd.grad(along, chosen, materialize_grads=True))
+    curved = iter(dense(torch.autograd.grad(along, chosen, materialize_grads=True)))
     model.state.set(buffers)
     model.module.eval()
     return {

@@ -12,7 +12,7 @@ from fedsel_app.data.arrays import SampleShape
 from fedsel_app.data.dataset import Dataset
 from fedsel_app.data.inputs import Inputs, mapped, trial_inputs
 from fedsel_app.models.device import seeded
-from fedsel_app.models.flat_model import FlatModel
+from fedsel_app.models.flat_model import FlatModel, refuse_types
 from fedsel_app.models.module_calls import call
 from fedsel_app.models.module_state import modes_kept
 from fedsel_app.models.tasks import Task
@@ -93,6 +93,7 @@ def _user_model(name: str, sample_shape: SampleShape, classes: int, inputs: Inpu
     model = plugins.call(name, "model", sample_shape, classes)
     if not isinstance(model, nn.Module):
         raise ConfigError(f"The function '{name}' must return a torch.nn.Module. Got {type(model).__name__}.")
+    refuse_types(model)
     if inputs is None:
         shapes = sample_shape if isinstance(sample_shape, dict) else {"": sample_shape}
         named = {key: torch.zeros(2, *shape) for key, shape in shapes.items()}

@@ -13,11 +13,12 @@ from fedsel_app.models.module_state import modes_kept
 def forward_flops(module: nn.Module, inputs: Inputs) -> int:
     """Floating-point operations of one sample's forward pass: two for each weight at each place where it is applied.
 
-    `inputs` are one sample or more.
+    `inputs` are one or more samples.
 
     It counts layers with matrices or filters (linear, convolution). It does not count normalisation, activations or
     attention between positions. The model's mode is restored, and no random number is drawn.
     """
+    examples = len(next(iter(inputs.values())) if isinstance(inputs, dict) else inputs)
     counts: list[int] = []
 
     def count(layer: nn.Module, inputs: Any, output: Any) -> None:
@@ -30,8 +31,8 @@ def forward_flops(module: nn.Module, inputs: Inputs) -> int:
     try:
         with modes_kept(module), torch.no_grad():
             module.eval()
-            call(module, mapped(lambda x: x[:1].to(device, copy=True), inputs))
+            call(module, mapped(lambda x: x.to(device, copy=True), inputs))
     finally:
         for handle in handles:
             handle.remove()
-    return sum(counts)
+    return sum(counts) // examples

@@ -1,7 +1,7 @@
 """Flat model: a module with its parameters in one flat vector and its gradient in another, and its evaluation."""
 
 import math
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
@@ -9,12 +9,14 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
+from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from fedsel_app.config import ConfigError
+from fedsel_app.config.plugins import described
 from fedsel_app.data.inputs import Inputs, mapped
 from fedsel_app.models.array_layout import LayerSlice
 from fedsel_app.models.module_calls import Trial, call, tried
-from fedsel_app.models.module_state import ModuleState, modes_kept
+from fedsel_app.models.module_state import ModuleState, in_float32, modes_kept
 from fedsel_app.models.tasks import CLASSIFICATION, Task
 
 
@@ -69,9 +71,9 @@ class FlatModel:
         trial: Inputs | None = None,
         averages: bool = True,
     ) -> None:
+        refuse_types(module)
         self.task = task
-        _refuse_types(module)
-        self.module = module.to(device=device, dtype=torch.float32)
+        self.module = in_float32(module.to(device))
         if device.type != "cpu":
             self.module.to(memory_format=torch.contiguous_format)
         self._bf16 = precision == "bf16"
@@ -126,7 +128,7 @@ class FlatModel:
     def _gradients_of(self, x: Inputs, y: Tensor) -> tuple[Tensor, tuple[Tensor, ...]]:
         loss = self.task.loss(self.outputs(x), y)
         gradients = torch.autograd.grad(loss, self._tensors, materialize_grads=True)
-        return loss.detach(), tuple(each.to_dense() if each.is_sparse else each for each in gradients)
+        return loss.detach(), dense(gradients)
 
     def outputs(self, x: Inputs) -> Tensor:
         """Outputs of the module in its precision, as float32."""
@@ -142,6 +144,23 @@ class FlatModel:
     def autocast(self) -> torch.autocast:
         """Context in which the module runs in its precision. Within one context, weights are converted only once."""
         return torch.autocast(self.parameters.device.type, torch.bfloat16, enabled=self._bf16)
+
+    def refuse_curvature(self, x: Inputs) -> None:
+        """Raise ConfigError if the outputs for `x` have no second derivative."""
+        try:
+            with modes_kept(self.module), sdpa_kernel(SDPBackend.MATH):
+                self.module.eval()
+                gradients = torch.autograd.grad(
+                    self.full_outputs(x).square().sum(), self._tensors, create_graph=True, materialize_grads=True
+                )
+                total = torch.stack([gradient.square().sum() for gradient in dense(gradients)]).sum()
+                if total.requires_grad:
+                    torch.autograd.grad(total, self._tensors, materialize_grads=True)
+        except RuntimeError as error:
+            raise ConfigError(
+                "Set 'curvature-layers' to 0: the model has an operation without a second derivative, so that no "
+                f"curvature can be computed ({described(error)})."
+            ) from error
 
     def losses(self, x: Inputs, y: Tensor) -> Tensor:
         """Loss of each example, float32 (n,)."""
@@ -184,6 +203,11 @@ class FlatModel:
         """Parts of a vector in the order of `parameters`, with the shapes and strides of the module's tensors."""
         parts = torch.split(vector, self._sizes)
         return [_view_like(tensor, part) for tensor, part in zip(self._tensors, parts, strict=True)]
+
+
+def dense(gradients: Sequence[Tensor]) -> tuple[Tensor, ...]:
+    """The gradients, as dense tensors: those of an embedding may be sparse."""
+    return tuple(gradient.to_dense() if gradient.is_sparse else gradient for gradient in gradients)
 
 
 @dataclass(frozen=True)
@@ -255,7 +279,7 @@ def _as_numpy(vector: Tensor) -> NDArray[np.float32]:
     return array
 
 
-def _refuse_types(module: nn.Module) -> None:
+def refuse_types(module: nn.Module) -> None:
     """Raise ConfigError if the module has parameters of half precision or trainable ones that are complex."""
     for name, parameter in module.named_parameters():
         if parameter.dtype in (torch.float16, torch.bfloat16):

@@ -65,6 +65,17 @@ def buffer_places(module: nn.Module) -> dict[Place, str]:
     return places
 
 
+def in_float32(module: nn.Module) -> nn.Module:
+    """Convert the parameters and buffers of floats to float32; complex ones stay complex."""
+    for parameter in module.parameters():
+        if parameter.is_floating_point():
+            parameter.data = parameter.data.float()
+    for place in buffer_places(module):
+        if place.tensor is not None and place.tensor.is_floating_point():
+            place.owner._buffers[place.name] = place.tensor.float()
+    return module
+
+
 @contextmanager
 def modes_kept(module: nn.Module) -> Iterator[None]:
     """Restore the mode of each module after the block."""

@@ -14,7 +14,7 @@ from threadpoolctl import threadpool_limits
 from fedsel_app.config import ConfigError
 from fedsel_app.data.batches import DeviceData, device_data
 from fedsel_app.data.dataset import load, load_surrogate, of_training_examples
-from fedsel_app.data.inputs import trial_inputs
+from fedsel_app.data.inputs import mapped, trial_inputs
 from fedsel_app.data.partition import surrogate
 from fedsel_app.models import building, flat_model
 from fedsel_app.models.cost import forward_flops
@@ -42,23 +42,11 @@ def make_run_context(config: AppConfig, recorder: Recorder) -> RunContext:
     validate_task(config.strategy, config.method, dataset.task)
     device = choose_device(config.execution.device)
     require_precision(config.execution.precision, device)
-    model = building.build_flat(
-        run.model,
-        dataset,
-        run.seed,
-        device,
-        task_of(dataset, device),
-        precision=config.execution.precision,
-        averages=config.calibration.averages,
-    )
-    if config.training.batch_size < model.least_batch:
-        raise ConfigError(
-            f"Set 'batch-size' to {model.least_batch} or more: the model (its BatchNorm) cannot train on mini-batches "
-            f"of {config.training.batch_size}."
-        )
+    model = make_model(config, device)
+    inputs = trial_inputs(dataset.x_train)
     test_set = device_data(config.data, config.preprocessing, run.seed, device)
     surrogate_set = make_surrogate_set(config, device)
-    divisible = EVALUATION_BATCH * forward_flops(model.module, trial_inputs(dataset.x_train)) >= DIVISIBLE_FLOPS
+    divisible = EVALUATION_BATCH * forward_flops(model.module, inputs) >= DIVISIBLE_FLOPS
     threads = config.execution.eval_threads if divisible else 1
     prepare(device, threads)
 
@@ -86,6 +74,28 @@ def make_run_context(config: AppConfig, recorder: Recorder) -> RunContext:
         surrogate=None if surrogate_set is None else lambda *vectors: test(surrogate_set, *vectors).loss,
         lowest_score=-np.inf if dataset.task == "regression" else 0.0,
     )
+
+
+def make_model(config: AppConfig, device: torch.device) -> flat_model.FlatModel:
+    """The initial model. Raises ConfigError if it does not fit the data, the mini-batches or the compressor."""
+    run, dataset, compression = config.run, load(config.data, config.run.seed), config.compression
+    model = building.build_flat(
+        run.model,
+        dataset,
+        run.seed,
+        device,
+        task_of(dataset, device),
+        precision=config.execution.precision,
+        averages=config.calibration.averages,
+    )
+    if config.training.batch_size < model.least_batch:
+        raise ConfigError(
+            f"Set 'batch-size' to {model.least_batch} or more: the model (its BatchNorm) cannot train on mini-batches "
+            f"of {config.training.batch_size}."
+        )
+    if ":" in run.model and compression.compressor == "top-k" and compression.curvature_layers:
+        model.refuse_curvature(mapped(lambda x: x.to(device), trial_inputs(dataset.x_train)))
+    return model
 
 
 def make_surrogate_set(config: AppConfig, device: torch.device) -> DeviceData | None:

@@ -5,15 +5,13 @@ import os
 from fedsel_app.config import ConfigError
 from fedsel_app.data.client_parts import client_parts
 from fedsel_app.data.dataset import load
-from fedsel_app.data.inputs import trial_inputs
-from fedsel_app.models import building
 from fedsel_app.models.device import choose_device, require_precision
 from fedsel_app.records.fedsel_folder import refuse_used
 from fedsel_app.records.releases import Releases
 from fedsel_app.records.run_folder import refuse_damaged
 from fedsel_app.records.trackers import refuse_absent
 from fedsel_app.wiring.configuration import AppConfig
-from fedsel_app.wiring.server import run_folder
+from fedsel_app.wiring.server import make_model, run_folder
 from simulation.experiments.run_folders import refuse_foreign_states
 from strategies.aggregation.privacy import Privacy
 from strategies.round.replies.deadline import over_selected_count
@@ -36,14 +34,12 @@ def refuse_unrunnable(config: AppConfig) -> None:
     else:
         refuse_used(run_folder(config))
     refuse_foreign_states(run_folder(config), resume=config.records.resume)
-    require_precision(config.execution.precision, choose_device(config.execution.device))
+    device = choose_device(config.execution.device)
+    require_precision(config.execution.precision, device)
     refuse_absent(config.records.trackers)
     _refuse_large(config)
     dataset = load(config.data, run.seed)
-    module = building.build(
-        run.model, dataset.sample_shape, dataset.classes, run.seed, trial_inputs(dataset.x_train)
-    )
-    _refuse_many_estimates(config, sum(parameter.numel() for parameter in module.parameters()))
+    _refuse_many_estimates(config, make_model(config, device).size)
     client_parts(config.partition, dataset, run.clients, run.seed)
 
 

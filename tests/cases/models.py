@@ -1,0 +1,519 @@
+"""Models of the kinds that users bring: each has something besides plain weights. They take the digits (1x8x8), unless
+their name or the data say otherwise.
+"""
+
+import math
+
+import numpy as np
+import torch
+from torch import nn
+from torch.nn import functional
+from torch.nn.utils import parametrizations
+
+from tests.cases.data import VOCABULARY
+
+# BatchNorm and last mini-batches of one example ---------------------------------------------------------------
+
+
+def batch_norm(shape, classes):
+    return nn.Sequential(nn.Linear(shape[0], 16), nn.BatchNorm1d(16), nn.ReLU(), nn.Linear(16, classes))
+
+
+def plain(shape, classes):
+    return nn.Linear(shape[0], classes)
+
+
+class Standardised(nn.Module):
+    """A normalisation of its own, which returns NaN for one example."""
+
+    def forward(self, x):
+        return (x - x.mean(0)) / (x.std(0) + 1e-5) if self.training else x
+
+
+def own_norm(shape, classes):
+    return nn.Sequential(nn.Linear(shape[0], 16), Standardised(), nn.ReLU(), nn.Linear(16, classes))
+
+
+class Pooled(nn.Module):
+    """Convolutions down to one pixel, and a BatchNorm over these pixels."""
+
+    def __init__(self, features, classes):
+        super().__init__()
+        self.up = nn.Conv2d(1, 8, (1, features))
+        self.norm = nn.BatchNorm2d(8)
+        self.out = nn.Linear(8, classes)
+
+    def forward(self, x):
+        return self.out(functional.relu(self.norm(self.up(x[:, None, None]))).flatten(1))
+
+
+def pooled(shape, classes):
+    return Pooled(shape[0], classes)
+
+
+# Statistics ---------------------------------------------------------------------------------------------------
+
+
+def hidden_norm(norm, classes):
+    return nn.Sequential(nn.Flatten(), nn.Linear(64, 16), norm, nn.ReLU(), nn.Linear(16, classes))
+
+
+def with_means(shape, classes):
+    """Statistics from pretraining: means that are not zero."""
+    model = hidden_norm(nn.BatchNorm1d(16), classes)
+    with torch.no_grad():
+        model[2].running_mean.copy_(torch.linspace(0.05, 0.5, 16))
+        model[2].running_var.fill_(0.8)
+    return model
+
+
+def with_variances_of_zero(shape, classes):
+    """Statistics of a feature that never changed in pretraining: its variance is 0."""
+    model = hidden_norm(nn.BatchNorm1d(16), classes)
+    with torch.no_grad():
+        model[2].running_mean.fill_(1.5)
+        model[2].running_var.zero_()
+    return model
+
+
+class Instances(nn.Module):
+    """InstanceNorm with statistics."""
+
+    def __init__(self, classes):
+        super().__init__()
+        self.norm = nn.InstanceNorm1d(8, track_running_stats=True)
+        self.out = nn.Linear(64, classes)
+        with torch.no_grad():
+            self.norm.running_mean.fill_(0.3)
+
+    def forward(self, x):
+        return self.out(self.norm(x.reshape(-1, 8, 8)).flatten(1))
+
+
+def instances(shape, classes):
+    return Instances(classes)
+
+
+def cumulative(shape, classes):
+    """BatchNorm whose statistics are plain averages over all mini-batches."""
+    return hidden_norm(nn.BatchNorm1d(16, momentum=None), classes)
+
+
+def residual(shape, classes):
+    """torchvision's ResNet-18 with statistics as after pretraining."""
+    from torchvision.models import resnet18
+
+    model = resnet18(num_classes=classes)
+    model.conv1 = nn.Conv2d(1, 64, 3, stride=2, padding=1, bias=False)
+    with torch.no_grad():
+        for layer in model.modules():
+            if isinstance(layer, nn.BatchNorm2d):
+                layer.running_mean.normal_(0.1, 0.05)
+                layer.running_var.uniform_(0.5, 1.5)
+    return model
+
+
+# Frozen statistics --------------------------------------------------------------------------------------------
+
+
+def in_eval_mode(shape, classes):
+    model = hidden_norm(nn.BatchNorm1d(16), classes)
+    model[2].eval()
+    return model
+
+
+def frozen_layer(shape, classes):
+    model = in_eval_mode(shape, classes)
+    model[2].requires_grad_(False)
+    return model
+
+
+def untracked(shape, classes):
+    return hidden_norm(nn.BatchNorm1d(16, track_running_stats=False), classes)
+
+
+class AlwaysEval(nn.Module):
+    """A frozen part by the usual override of train()."""
+
+    def __init__(self, classes):
+        super().__init__()
+        self.body, self.out = hidden_norm(nn.BatchNorm1d(16), 16), nn.Linear(16, classes)
+
+    def train(self, mode=True):
+        super().train(mode)
+        self.body[2].eval()
+        return self
+
+    def forward(self, x):
+        return self.out(self.body(x))
+
+
+def always_eval(shape, classes):
+    return AlwaysEval(classes)
+
+
+# Constants ----------------------------------------------------------------------------------------------------
+
+
+class Attention(nn.Module):
+    """A small transformer over the 8 rows of a digit, with the usual buffers."""
+
+    def __init__(self, classes, mask, positions):
+        super().__init__()
+        d = 16
+        self.up = nn.Linear(8, d)
+        self.layer = nn.TransformerEncoderLayer(d, 2, 32, dropout=0.0, batch_first=True)
+        self.out = nn.Linear(d, classes)
+        self.has_mask, self.has_positions = mask, positions
+        if mask:
+            self.register_buffer("mask", torch.triu(torch.full((8, 8), float("-inf")), diagonal=1))
+        if positions:
+            table = torch.zeros(8, d)
+            place = torch.arange(8.0)[:, None]
+            rate = torch.exp(torch.arange(0, d, 2) * (-math.log(10000.0) / d))
+            table[:, 0::2], table[:, 1::2] = torch.sin(place * rate), torch.cos(place * rate)
+            self.register_buffer("positions", table)
+
+    def forward(self, x):
+        h = self.up(x.reshape(-1, 8, 8))
+        if self.has_positions:
+            h = h + self.positions
+        return self.out(self.layer(h, src_mask=self.mask if self.has_mask else None)[:, -1])
+
+
+def attention(shape, classes):
+    return Attention(classes, False, False)
+
+
+def masked(shape, classes):
+    return Attention(classes, True, False)
+
+
+def positional(shape, classes):
+    return Attention(classes, False, True)
+
+
+def masked_positional(shape, classes):
+    return Attention(classes, True, True)
+
+
+class Scaled(nn.Module):
+    """Constants of preprocessing: a mean and a scale, expanded without memory of their own; an unused bound of NaN."""
+
+    def __init__(self, classes):
+        super().__init__()
+        self.register_buffer("mean", torch.tensor([[0.5]]).expand(1, 64))
+        self.register_buffer("scale", torch.tensor(2.0), persistent=False)
+        self.register_buffer("bound", torch.tensor(float("nan")))
+        self.out = nn.Linear(64, classes)
+
+    def forward(self, x):
+        return self.out((x.flatten(1) - self.mean) / self.scale)
+
+
+def scaled(shape, classes):
+    return Scaled(classes)
+
+
+class Turned(nn.Module):
+    """A complex table of rotations, and a table of whole numbers."""
+
+    def __init__(self, classes):
+        super().__init__()
+        self.register_buffer("turns", torch.polar(torch.ones(32), torch.linspace(0.0, 1.0, 32)), persistent=False)
+        self.register_buffer("order", torch.arange(64).flip(0))
+        self.out = nn.Linear(64, classes)
+
+    def forward(self, x):
+        pairs = torch.view_as_complex(x.flatten(1)[:, self.order].reshape(-1, 32, 2).contiguous())
+        return self.out(torch.view_as_real(pairs * self.turns).flatten(1))
+
+
+def turned(shape, classes):
+    return Turned(classes)
+
+
+def frozen_by_numpy(shape, classes):
+    """Frozen random features from NumPy's global generator."""
+    model = nn.Sequential(nn.Flatten(), nn.Linear(64, 32), nn.ReLU(), nn.Linear(32, classes))
+    with torch.no_grad():
+        model[1].weight.copy_(torch.from_numpy(np.random.randn(32, 64) / 8))  # noqa: NPY002
+    model[1].requires_grad_(False)
+    return model
+
+
+def frozen_by_chance(shape, classes):
+    """Frozen random features that differ in every process."""
+    model = frozen_by_numpy(shape, classes)
+    with torch.no_grad():
+        model[1].weight.copy_(torch.from_numpy(np.random.default_rng().normal(size=(32, 64)) / 8))
+    return model
+
+
+# Buffers that training changes --------------------------------------------------------------------------------
+
+
+def spectral(shape, classes):
+    return nn.Sequential(
+        nn.Flatten(), parametrizations.spectral_norm(nn.Linear(64, 16)), nn.ReLU(), nn.Linear(16, classes)
+    )
+
+
+def old_spectral(shape, classes):
+    return nn.Sequential(nn.Flatten(), nn.utils.spectral_norm(nn.Linear(64, 16)), nn.ReLU(), nn.Linear(16, classes))
+
+
+class Averaged(nn.Module):
+    """A moving average of the inputs, replaced by a new tensor in each step, and a number of steps."""
+
+    def __init__(self, classes):
+        super().__init__()
+        self.register_buffer("average", torch.zeros(64))
+        self.register_buffer("steps", torch.tensor(0))
+        self.out = nn.Linear(64, classes)
+
+    def forward(self, x):
+        x = x.flatten(1)
+        if self.training:
+            self.average = 0.9 * self.average + 0.1 * x.detach().mean(0)
+            self.steps += 1
+        return self.out(x - self.average)
+
+
+def averaged(shape, classes):
+    return Averaged(classes)
+
+
+class Codebook(nn.Module):
+    """The nearest of 8 codes, which follow the inputs, beside the inputs."""
+
+    def __init__(self, classes):
+        super().__init__()
+        self.up, self.out = nn.Linear(64, 4), nn.Linear(8, classes)
+        self.register_buffer("codes", torch.randn(8, 4))
+
+    def forward(self, x):
+        h = self.up(x.flatten(1))
+        nearest = torch.cdist(h.detach(), self.codes).argmin(1)
+        if self.training:
+            self.codes.data.index_add_(0, nearest, 0.01 * (h.detach() - self.codes[nearest]))
+        return self.out(torch.cat([h, self.codes[nearest]], 1))
+
+
+def codebook(shape, classes):
+    return Codebook(classes)
+
+
+class FirstBatch(nn.Module):
+    """A scale that the first mini-batch of all sets (ActNorm)."""
+
+    def __init__(self, classes):
+        super().__init__()
+        self.scale, self.out = nn.Parameter(torch.ones(64)), nn.Linear(64, classes)
+        self.register_buffer("begun", torch.tensor(False))
+
+    def forward(self, x):
+        x = x.flatten(1)
+        if self.training and not self.begun:
+            self.scale.data.copy_(1 / (1 + x.std(0)))
+            self.begun.fill_(True)
+        return self.out(x * self.scale)
+
+
+def first_batch(shape, classes):
+    return FirstBatch(classes)
+
+
+# Inputs and outputs -------------------------------------------------------------------------------------------
+
+
+class Halved(nn.Module):
+    """Halves its input, in place or not."""
+
+    def __init__(self, classes, inplace):
+        super().__init__()
+        self.inplace, self.out = inplace, nn.Linear(64, classes)
+
+    def forward(self, x):
+        x = x.flatten(1)
+        return self.out(x.mul_(0.5) if self.inplace else x * 0.5)
+
+
+def inplace(shape, classes):
+    return Halved(classes, True)
+
+
+def pure(shape, classes):
+    return Halved(classes, False)
+
+
+def rectified(inplace, classes):
+    return nn.Sequential(nn.ReLU(inplace=inplace), nn.Flatten(), nn.Linear(64, classes))
+
+
+def inplace_rectified(shape, classes):
+    return rectified(True, classes)
+
+
+def pure_rectified(shape, classes):
+    return rectified(False, classes)
+
+
+class Shifted(nn.Module):
+    """Shifts its input in eval mode, through `data`, which no version shows."""
+
+    def __init__(self, classes, inplace):
+        super().__init__()
+        self.inplace, self.out = inplace, nn.Linear(64, classes)
+
+    def forward(self, x):
+        x = x.flatten(1)
+        if self.training:
+            return self.out(x)
+        if self.inplace:
+            x.data.add_(0.25)
+            return self.out(x)
+        return self.out(x + 0.25)
+
+
+def inplace_shifted(shape, classes):
+    return Shifted(classes, True)
+
+
+def pure_shifted(shape, classes):
+    return Shifted(classes, False)
+
+
+class Answer:
+    """Outputs in the form of Hugging Face's models."""
+
+    def __init__(self, logits):
+        self.loss, self.logits, self.hidden_states = None, logits, None
+
+
+class Bag(nn.Module):
+    """Mean of embeddings."""
+
+    def __init__(self, classes, sparse=False):
+        super().__init__()
+        self.words, self.out = nn.Embedding(VOCABULARY, 8, sparse=sparse), nn.Linear(8, classes)
+
+    def forward(self, x):
+        return self.out(self.words(x).mean(1))
+
+
+def bag(shape, classes):
+    return Bag(classes)
+
+
+def sparse_bag(shape, classes):
+    return Bag(classes, sparse=True)
+
+
+class FunctionalBag(Bag):
+    """Sparse gradients without a module that says so."""
+
+    def forward(self, x):
+        return self.out(functional.embedding(x, self.words.weight, sparse=True).mean(1))
+
+
+def functional_bag(shape, classes):
+    return FunctionalBag(classes)
+
+
+class Summed(nn.Module):
+    """Sums of embeddings by EmbeddingBag."""
+
+    def __init__(self, classes):
+        super().__init__()
+        self.words, self.out = nn.EmbeddingBag(VOCABULARY, 8, mode="mean", sparse=True), nn.Linear(8, classes)
+
+    def forward(self, x):
+        return self.out(self.words(x))
+
+
+def summed_bag(shape, classes):
+    return Summed(classes)
+
+
+class TokenClassifier(nn.Module):
+    """The interface of Hugging Face's models for classification: keywords, a mask, an object with logits."""
+
+    def __init__(self, classes):
+        super().__init__()
+        self.words, self.out = nn.Embedding(VOCABULARY, 8), nn.Linear(8, classes)
+        self.register_buffer("position_ids", torch.arange(64).expand((1, -1)), persistent=False)
+
+    def forward(self, input_ids=None, attention_mask=None, labels=None, return_dict=None):
+        there = attention_mask[..., None].float()
+        h = (self.words(input_ids) * there).sum(1) / there.sum(1)
+        return Answer(self.out(h))
+
+
+def token_classifier(shape, classes):
+    return TokenClassifier(classes)
+
+
+class WordsAndNumbers(nn.Module):
+    """Two inputs of different types; a dict with logits comes back."""
+
+    def __init__(self, classes):
+        super().__init__()
+        self.words, self.out = nn.Embedding(VOCABULARY, 8), nn.Linear(10, classes)
+
+    def forward(self, words, numbers):
+        return {"logits": self.out(torch.cat([self.words(words).mean(1), numbers], 1)), "unused": words}
+
+
+def words_and_numbers(shape, classes):
+    return WordsAndNumbers(classes)
+
+
+def bert(shape, classes):
+    from transformers import BertConfig, BertForSequenceClassification
+
+    return BertForSequenceClassification(
+        BertConfig(
+            vocab_size=VOCABULARY,
+            hidden_size=16,
+            num_hidden_layers=1,
+            num_attention_heads=2,
+            intermediate_size=32,
+            max_position_embeddings=16,
+            num_labels=classes,
+            hidden_dropout_prob=0.0,
+            attention_probs_dropout_prob=0.0,
+        )
+    )
+
+
+class Tied(nn.Module):
+    """The output layer has the weights of the input layer."""
+
+    def __init__(self, classes):
+        super().__init__()
+        self.up, self.turn, self.out = nn.Linear(64, classes), nn.Linear(classes, 64), nn.Linear(64, classes)
+        self.out.weight = self.up.weight
+
+    def forward(self, x):
+        return self.out(self.turn(self.up(x.flatten(1)).tanh()))
+
+
+def tied(shape, classes):
+    return Tied(classes)
+
+
+def half(shape, classes):
+    return nn.Sequential(nn.Flatten(), nn.Linear(64, classes)).half()
+
+
+def brain_half(shape, classes):
+    model = nn.Sequential(nn.Flatten(), nn.Linear(64, 16), nn.ReLU(), nn.Linear(16, classes))
+    model[1].bfloat16()
+    return model
+
+
+def complex_weights(shape, classes):
+    model = nn.Sequential(nn.Flatten(), nn.Linear(64, classes))
+    model.register_parameter("phases", nn.Parameter(torch.zeros(3, dtype=torch.complex64)))
+    return model

@@ -1,0 +1,256 @@
+"""Models of users' kinds, trained by whole runs: the right values, no failures, the same bits by every engine."""
+
+import json
+from concurrent.futures import ProcessPoolExecutor
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from fedsel_app import load_run
+from fedsel_app.config import ConfigError
+from fedsel_app.wiring.configuration import resolve
+from simulation.engines import inline_engine
+from tests.support.engines import engine, inline, ray
+from tests.support.rounds import rounds
+
+__all__ = ["engine"]
+DIGITS = {
+    "clients": 6,
+    "cohort": 3,
+    "rounds": 3,
+    "local-steps": 5,
+    "batch-size": 16,
+    "partition": "iid",
+    "device": "cpu",
+}
+OWNERS = {"partition": "natural", "clients": 5, "cohort": 5, "local-steps": 0, "local-epochs": 1, "batch-size": 32}
+TOKENS = {"data": "tests.cases.data:tokens", "lr": 0.3}
+NAMED = {"data": "tests.cases.data:named_tokens", "lr": 0.3}
+
+
+def trained(folder: Path, model: str, **settings) -> list[dict]:
+    """The rounds of an inline run, in which no client may fail."""
+    named = {key.replace("_", "-"): value for key, value in settings.items()}
+    values = DIGITS | {"model": f"tests.cases.models:{model}", "out": str(folder / model)} | named
+    inline_engine.simulate(resolve(values), lambda row: None, verbose=True)
+    found = rounds(folder / model)
+    assert [row["failures"] for row in found] == [[]] * len(found)
+    return found
+
+
+def results(rows: list[dict]) -> list[tuple]:
+    return [(row["loss"], row["accuracy"]) for row in rows]
+
+
+def bits(folder: Path) -> dict:
+    with np.load(folder / "model.npz") as arrays:
+        return {name: array.tobytes() for name, array in arrays.items()} | {"rounds": rounds(folder)}
+
+
+# Last mini-batches of one example -----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("model", ["batch_norm", "own_norm", "pooled"])
+def test_a_last_batch_of_one_joins_the_one_before_where_a_model_needs_it(tmp_path, model):
+    trained(tmp_path, model, data="tests.cases.data:owners_of_two", **OWNERS)
+
+
+@pytest.mark.parametrize("model", ["batch_norm", "own_norm", "pooled"])
+def test_a_client_that_can_never_train_is_refused_before_the_first_round(tmp_path, model):
+    with pytest.raises(ConfigError, match=r"Give client 3 at least 2 training examples, or leave it out\. It has 1"):
+        trained(tmp_path, model, data="tests.cases.data:owners_of_one", **OWNERS)
+    assert not rounds(tmp_path / model)
+
+
+def test_mini_batches_of_one_example_are_refused_if_the_model_cannot_train_on_them(tmp_path):
+    with pytest.raises(ConfigError, match="Set 'batch-size' to 2 or more"):
+        trained(tmp_path, "with_means", batch_size=1)
+
+
+def test_other_models_train_on_a_client_of_one_example(tmp_path):
+    trained(tmp_path, "plain", data="tests.cases.data:owners_of_one", **OWNERS)
+
+
+# Statistics ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("form", ["average", "sequential", "training"])
+@pytest.mark.parametrize("model", ["with_means", "with_variances_of_zero", "instances", "cumulative"])
+def test_statistics_are_known_by_their_layers(tmp_path, model, form):
+    rows = trained(tmp_path, model, calibration_form=form)
+    assert rows[-1]["accuracy"] > 0.55
+    count = 8 if model == "instances" else 16
+    size = np.load(tmp_path / model / "model.npz")["parameters"].size
+    # In sequence, the first client's 15 mini-batches and 5 of the second.
+    sent = {"average": 3 * (size + 4 * count), "sequential": 2 * (size + 4 * count), "training": 3 * 2 * count}[form]
+    assert [row["calibration_bytes"] for row in rows] == [4 * sent] * 3
+
+
+@pytest.mark.parametrize("model", ["in_eval_mode", "frozen_layer", "always_eval", "untracked"])
+def test_frozen_statistics_are_neither_calibrated_nor_charged(tmp_path, model):
+    rows = trained(tmp_path, model)
+    assert not any(row["calibration_bytes"] for row in rows)
+    module = load_run(tmp_path / model).model
+    frozen = [layer for layer in module.modules() if isinstance(layer, torch.nn.BatchNorm1d)]
+    assert all(layer.running_mean is None or not layer.running_mean.any() for layer in frozen)
+
+
+def test_pretrained_statistics_reach_the_usual_accuracy(tmp_path):
+    """The example of the public report: about 0.955 after the default rounds."""
+    rows = trained(tmp_path, "with_means", rounds=20, clients=20, cohort=5, local_steps=50, batch_size=32)
+    assert 0.94 < rows[-1]["accuracy"] < 0.99
+
+
+# Constants ----------------------------------------------------------------------------------------------------
+
+
+def test_a_causal_mask_is_a_constant(tmp_path):
+    """The last of the 8 rows sees all others, so the mask changes nothing."""
+    masked, plain = (trained(tmp_path, model) for model in ("masked", "attention"))
+    assert [row["accuracy"] for row in masked] == [row["accuracy"] for row in plain]
+    assert [row["loss"] for row in masked] == pytest.approx([row["loss"] for row in plain], rel=1e-6)
+
+
+@pytest.mark.parametrize("model", ["masked", "positional", "masked_positional", "scaled", "turned", "frozen_by_numpy"])
+def test_constants_are_never_sent(tmp_path, model):
+    rows = trained(tmp_path, model)
+    assert not any(row["calibration_bytes"] for row in rows)
+    assert not np.load(tmp_path / model / "model.npz")["buffers"].size
+
+
+def test_frozen_weights_that_differ_are_refused_when_a_client_enrols(tmp_path):
+    with pytest.raises(ConfigError, match=r"same weights on every machine.*differ from the server's in 1\.weight"):
+        trained(tmp_path, "frozen_by_chance")
+
+
+# Buffers that training changes --------------------------------------------------------------------------------
+
+CHANGING = {"spectral": 80, "old_spectral": 80, "averaged": 65, "codebook": 32, "first_batch": 1}
+"""Model -> entries of its buffers that training changes."""
+
+
+@pytest.mark.parametrize("model", CHANGING)
+def test_buffers_that_change_are_averaged(tmp_path, model):
+    rows = trained(tmp_path, model)
+    assert [row["calibration_bytes"] for row in rows] == [3 * 4 * CHANGING[model]] * 3
+    assert np.load(tmp_path / model / "model.npz")["buffers"].shape == (CHANGING[model],)
+
+
+@pytest.mark.parametrize("model", CHANGING)
+def test_or_they_stay_with_the_client(tmp_path, model):
+    rows = trained(tmp_path, model, changing_buffers="local")
+    assert not any(row["calibration_bytes"] for row in rows)
+    assert not np.load(tmp_path / model / "model.npz")["buffers"].size
+
+
+def test_a_moving_average_and_its_steps_are_those_of_the_clients(tmp_path):
+    """Two clients with five steps each: 5 steps, then 10."""
+    trained(tmp_path, "averaged", clients=2, cohort=2, rounds=2)
+    module = load_run(tmp_path / "averaged").model
+    assert module.steps == 10
+    assert module.average.abs().sum() > 0
+
+
+# Inputs and outputs -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("writing", "pure"),
+    [("inplace", "pure"), ("inplace_rectified", "pure_rectified"), ("inplace_shifted", "pure_shifted")],
+)
+def test_a_model_that_writes_into_its_input_gets_a_copy(tmp_path, writing, pure):
+    assert results(trained(tmp_path, writing)) == results(trained(tmp_path, pure))
+
+
+@pytest.mark.parametrize("sparse", ["sparse_bag", "functional_bag"])
+def test_sparse_gradients_become_dense(tmp_path, sparse):
+    assert results(trained(tmp_path, sparse, **TOKENS)) == results(trained(tmp_path, "bag", **TOKENS))
+    assert bits(tmp_path / sparse)["parameters"] == bits(tmp_path / "bag")["parameters"]
+
+
+def test_an_operation_without_a_second_derivative_needs_no_curvature(tmp_path):
+    with pytest.raises(ConfigError, match=r"Set 'curvature-layers' to 0: .*_embedding_bag_backward"):
+        trained(tmp_path, "summed_bag", **TOKENS)
+    trained(tmp_path, "summed_bag", curvature_layers=0, **TOKENS)
+
+
+def test_whole_numbers_of_any_size_are_the_same_tokens(tmp_path):
+    long = results(trained(tmp_path / "long", "bag", **TOKENS))
+    assert results(trained(tmp_path, "bag", **TOKENS | {"data": "tests.cases.data:short_tokens"})) == long
+
+
+def test_inputs_may_be_a_dict_and_outputs_have_logits(tmp_path):
+    trained(tmp_path, "token_classifier", **NAMED)
+    rows = trained(tmp_path, "words_and_numbers", data="tests.cases.data:tokens_and_numbers", lr=0.3)
+    assert rows[-1]["accuracy"] == 1.0
+
+
+def test_a_model_of_transformers(tmp_path):
+    pytest.importorskip("transformers")
+    trained(tmp_path, "bert", **NAMED | {"lr": 0.05})
+    assert scored(tmp_path / "bert")
+
+
+@pytest.mark.parametrize(
+    ("model", "said"),
+    [
+        ("half", r"return model\.float\(\): its parameter '1\.weight' is torch\.float16"),
+        ("brain_half", r"return model\.float\(\): its parameter '1\.weight' is torch\.bfloat16"),
+        ("complex_weights", "'phases' is complex"),
+    ],
+)
+def test_weights_that_are_not_trained_in_float32_are_refused(tmp_path, model, said):
+    with pytest.raises(ConfigError, match=said):
+        trained(tmp_path, model)
+
+
+# The same everywhere ------------------------------------------------------------------------------------------
+
+KINDS = {
+    "residual": {"clients": 3, "cohort": 2, "rounds": 2, "local-steps": 2, "compressor": "none"},
+    "masked_positional": {},
+    "spectral": {},
+    "averaged": {},
+    "tied": {},
+    "cumulative": {},
+    "sparse_bag": TOKENS,
+    "token_classifier": NAMED,
+}
+"""Model -> settings."""
+
+
+def scored(folder: Path) -> bool:
+    """True if the returned model has the recorded accuracy."""
+    found = load_run(folder)
+    x, y = found.test_data
+    with torch.no_grad():
+        outputs = found.model(**x) if isinstance(x, dict) else found.model(x)
+    outputs = getattr(outputs, "logits", outputs)
+    return float((outputs.argmax(1) == y).double().mean()) == pytest.approx(rounds(folder)[-1]["accuracy"])
+
+
+@pytest.mark.parametrize("model", KINDS)
+def test_the_returned_model_has_the_recorded_accuracy(tmp_path, model):
+    trained(tmp_path, model, **{key.replace("-", "_"): value for key, value in KINDS[model].items()})
+    assert scored(tmp_path / model)
+
+
+def test_tied_weights_stay_tied(tmp_path):
+    trained(tmp_path, "tied")
+    module = load_run(tmp_path / "tied").model
+    assert module.out.weight is module.up.weight
+    # 64 x 10 shared weights, 64 x 10 more, and three biases.
+    assert np.load(tmp_path / "tied" / "model.npz")["parameters"].size == 640 + 640 + 10 + 64 + 10
+
+
+@pytest.mark.slow
+@pytest.mark.e2e
+@pytest.mark.parametrize("model", KINDS)
+def test_ray_ends_with_the_same_bits(tmp_path: Path, engine: ProcessPoolExecutor, model: str) -> None:
+    settings = DIGITS | {"model": f"tests.cases.models:{model}"} | KINDS[model]
+    inline(settings | {"out": str(tmp_path / "inline")})
+    engine.submit(ray, settings | {"out": str(tmp_path / "ray"), "engine": "ray", "workers": 2}).result()
+    assert bits(tmp_path / "ray") == bits(tmp_path / "inline")
+    assert json.loads((tmp_path / "ray/summary.json").read_text(encoding="utf-8"))["rounds"] == settings["rounds"]
