@@ -29,6 +29,8 @@ from torch.nn.modules.batchnorm import _NormBase
 
 from fedsel_app.models.constant_marks import Marks, marks_of
 
+COUNTER = "num_batches_tracked"
+
 
 class Place(NamedTuple):
     """Place of a buffer: the module that owns it, and its name there."""
@@ -110,11 +112,11 @@ class ModuleState:
         self._frozen = [each for each in module.modules() if not each.training] if module.training else []
         with modes_kept(module):
             self.train()
-            self._layers = [each for each in module.modules() if isinstance(each, _NormBase) and _updates(each)]
+            layers = {each for each in module.modules() if isinstance(each, _NormBase) and _updates(each)}
         places = buffer_places(module)
-        layers, names = set(self._layers), ("running_mean", "running_var")
+        names = ("running_mean", "running_var")
         statistics = [place for place in places if place.owner in layers and place.name in names]
-        counters = [Place(layer, "num_batches_tracked") for layer in self._layers]
+        counters = [place for place in places if isinstance(place.owner, _NormBase) and place.name == COUNTER]
         others = [place for place in changing if averages and place not in {*statistics, *counters}]
         averaged = [place for place in others if place.tensor is not None and not place.tensor.is_complex()]
         self._travelling = statistics + averaged
@@ -122,6 +124,7 @@ class ModuleState:
         sizes = [_tensor(place).numel() for place in statistics]
         self.variances = np.repeat(np.array([place.name == "running_var" for place in statistics], np.bool_), sizes)
         self._resting = {place: place.copy() for place in places if place not in {*self._travelling, *counters}}
+        self._counters = [place for place in counters if place.owner in layers and place.tensor is not None]
         self._constants = {
             name: parameter for name, parameter in module.named_parameters() if not parameter.requires_grad
         } | {places[place]: value for place, value in self._resting.items() if value is not None}
@@ -153,9 +156,8 @@ class ModuleState:
             buffer.copy_((values if buffer.is_floating_point() else values.round()).view_as(buffer))
         for place, value in self._resting.items():
             place.put(value)
-        for layer in self._layers:
-            if layer.num_batches_tracked is not None:
-                layer.num_batches_tracked.fill_(batches)
+        for place in self._counters:
+            _tensor(place).fill_(batches)
 
     @property
     def constants(self) -> tuple[str, ...]:

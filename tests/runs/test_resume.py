@@ -61,6 +61,13 @@ RUNS = {
     "rand-k": {"strategy": "random", "compressor": "rand-k"},
     "multi-krum": {"strategy": "random", "cohort": 5, "aggregation": "multi-krum"},
     "fedyogi": {"strategy": "random", "server-optimizer": "fedyogi", "server-lr": 0.01},
+    "spectral norm": {"strategy": "random", "model": "tests.cases.models:spectral"},
+    "a moving average": {"strategy": "random", "model": "tests.cases.models:averaged"},
+    "cumulative statistics": {
+        "strategy": "random",
+        "model": "tests.cases.models:cumulative",
+        "calibration-form": "sequential",
+    },
     "batchnorm": {"strategy": "random", "model": NORMED, "calibration-batches": 3},
 }
 

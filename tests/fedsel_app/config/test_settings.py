@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass, fields
 
+import numpy as np
 import pytest
 
 from fedsel_app.config import (
@@ -21,6 +22,7 @@ from fedsel_app.config import (
     setting,
 )
 from fedsel_app.config.settings import SCOPES
+from fedsel_app.data.batches import chunks
 from strategies import STRATEGIES
 
 EVERY_GROUP = [*GROUPS.values(), *(method.Config for method in STRATEGIES.values())]
@@ -135,6 +137,14 @@ def test_local_steps_follow_from_the_settings_and_the_examples():
     in_epochs = TrainingConfig(local_steps=0, local_epochs=2, batch_size=32)
     assert [in_epochs.steps(examples) for examples in (1, 32, 33)] == [2, 2, 4]
     assert TrainingConfig(local_steps=7, batch_size=32).steps(33, epochs=3) == 6
+
+
+def test_a_last_mini_batch_of_too_few_examples_joins_the_one_before():
+    """As `chunks` cuts them."""
+    config = TrainingConfig(local_steps=0, local_epochs=1, batch_size=32)
+    assert [config.passes(examples, 2) for examples in (1, 32, 33, 34, 65, 66)] == [1, 1, 1, 2, 2, 3]
+    for examples in range(1, 200):
+        assert config.passes(examples, 2) == len(chunks(np.arange(examples), 32, 2))
 
 
 def test_the_residual_decays_faster_the_more_is_sent():

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from fedsel_app.config import ConfigError, DataConfig, PreprocessingConfig
 from fedsel_app.data import batches
-from fedsel_app.data.batches import DeviceData, batch_order, device_data, epoch_order, loader_order
+from fedsel_app.data.batches import DeviceData, batch_order, chunks, device_data, epoch_order, loader_order
 from fedsel_app.data.dataset import from_arrays
 from tests.support.training import CPU
 
@@ -183,3 +183,15 @@ def test_a_loaders_last_batch_of_a_pass_is_smaller_and_a_new_pass_starts_shuffle
     assert sorted(np.concatenate(order[:3]).tolist()) == list(range(7))
     assert np.concatenate(order[:3])[:6].tolist() != np.concatenate(order[3:]).tolist()
     assert len(set(np.concatenate(order[3:]).tolist())) == 6
+
+
+def test_a_last_part_of_too_few_joins_the_one_before():
+    parts = [part.tolist() for part in chunks(np.arange(7), 3, 2)]
+    assert parts == [[0, 1, 2], [3, 4, 5, 6]]
+    assert [part.size for part in chunks(np.arange(8), 3, 2)] == [3, 3, 2]
+    assert [part.size for part in chunks(np.arange(1), 3, 2)] == [1]
+    assert chunks(np.arange(0), 3, 2) == []
+    assert [part.size for part in chunks(np.arange(7), 3)] == [3, 3, 1]
+    # A loader that restarts: two mini-batches a pass, of three and of four.
+    sizes = [batch.size for batch in loader_order(7, 3, 5, np.random.default_rng(0), 2)]
+    assert sizes == [3, 4, 3, 4, 3]

@@ -1,3 +1,4 @@
+from dataclasses import replace
 from types import SimpleNamespace
 
 import numpy as np
@@ -22,13 +23,14 @@ def statistics(*values, examples=10, dtype=np.float32):
     return fit_reply(ndarrays_to_parameters([np.array(values, dtype)]), examples=examples)
 
 
-def calibrate(replies, trained, examples=(), initial=BUFFERS, **settings):
+def calibrate(replies, trained, examples=(), initial=BUFFERS, sent=(), variances=None, **settings):
     proxies = [StubProxy(client, lambda client, ins, reply=reply: reply) for client, reply in enumerate(replies)]
     clients = ConnectedClients(len(proxies), EnrolmentConfig())
     clients.enrol(FlowerManager(manager_of(proxies)), wait=True)
     context = context_of(buffers=initial, **settings)
+    context = context if variances is None else replace(context, variances=np.array(variances))
     examples = np.array(examples or [70] * len(replies))[trained]
-    replies = SimpleNamespace(clients=np.array(trained), examples=examples, statistics=())
+    replies = SimpleNamespace(clients=np.array(trained), examples=examples, statistics=sent)
     return proxies, *next_buffers(clients, replies, Model(PARAMETERS, initial), 4, context)
 
 
@@ -106,7 +108,8 @@ def test_sequential_calibration_goes_from_client_to_client_until_its_batches_are
     assert buffers.tolist() == [3.0, 4.0]
     assert [len(asked(proxy)) for proxy in proxies] == [0, 1, 1, 0]
     first, second = asked(proxies[1])[0], asked(proxies[2])[0]
-    assert [CalibrateInstruction.from_config(ins.config).batches for ins in (first, second)] == [3, 2]
+    instructions = [CalibrateInstruction.from_config(ins.config) for ins in (first, second)]
+    assert [(each.batches, each.earlier_batches) for each in instructions] == [(3, 0), (2, 3)]
     assert first.parameters == ndarrays_to_parameters([PARAMETERS, BUFFERS])
     assert second.parameters == ndarrays_to_parameters([PARAMETERS, np.array([1.0, 2.0], np.float32)])
     assert sent == 2 * (PARAMETERS.nbytes + BUFFERS.nbytes + 8)
@@ -116,3 +119,30 @@ def test_sequential_calibration_passes_over_a_client_that_fails():
     replies = [ValueError("gone"), statistics(3.0, 4.0)]
     _, buffers, _ = calibrate(replies, [0, 1], calibration_form="sequential", calibration_batches=5)
     assert buffers.tolist() == [3.0, 4.0]
+
+
+def test_changing_buffers_are_averaged_beside_calibrated_statistics():
+    """A mean, a variance and a vector of spectral norm; the replies of the training also bring statistics, unused."""
+    initial = np.array([0.0, 1.0, 9.0], np.float32)
+    trained = [np.array([7.0, 7.0, 2.0]), np.array([7.0, 7.0, 6.0])]
+    answers = [statistics(1.0, 2.0), statistics(5.0, 4.0)]
+    proxies, buffers, sent = calibrate(
+        answers, [0, 1], [10, 30], initial=initial, sent=trained, variances=[False, True]
+    )
+    # (10 * 2 + 30 * 6) / 40 = 5, with which the clients calibrate.
+    assert buffers.tolist() == [4.0, 3.5, 5.0]
+    assert asked(proxies[0])[0].parameters == ndarrays_to_parameters(
+        [PARAMETERS, np.array([0.0, 1.0, 5.0], np.float32)]
+    )
+    # Up three float32 after training; then the model down and two float32 up, twice each.
+    assert sent == 2 * 12 + 2 * (PARAMETERS.nbytes + 12 + 8)
+
+
+def test_changing_buffers_without_statistics_ask_nobody():
+    trained = [np.array([2.0]), np.array([6.0])]
+    [first, _], buffers, sent = calibrate(
+        [statistics(), statistics()], [0, 1], [10, 30], initial=BUFFERS[:1], sent=trained, variances=np.zeros(0, bool)
+    )
+    assert buffers.tolist() == [5.0]
+    assert sent == 2 * 4
+    assert asked(first) == []

@@ -1,0 +1,221 @@
+"""The parts of a module's state, and what a trial shows, by hand."""
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from fedsel_app.config import ConfigError
+from fedsel_app.models.building import build
+from fedsel_app.models.constant_marks import differing
+from fedsel_app.models.flat_model import FlatModel
+from tests.cases import models as kinds
+from tests.support.training import CPU
+
+DIGITS = torch.randn(2, 1, 8, 8, generator=torch.Generator().manual_seed(0))
+
+
+def flat(name, inputs=DIGITS, **arguments):
+    module = build(f"tests.cases.models:{name}", (1, 8, 8), 10, 0, inputs)
+    return FlatModel(module, CPU, trial=inputs, **arguments)
+
+
+def state_of(name, **arguments):
+    return flat(name, **arguments).state
+
+
+def test_statistics_come_first_and_their_variances_are_marked():
+    class Mixed(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.up = kinds.spectral((1, 8, 8), 16)
+            self.norm, self.out = nn.BatchNorm1d(16), nn.Linear(16, 10)
+
+        def forward(self, x):
+            return self.out(self.norm(self.up(x)))
+
+    model = FlatModel(Mixed(), CPU, trial=DIGITS)
+    assert model.state.variances.tolist() == [False] * 16 + [True] * 16
+    # 16 means and 16 variances, then spectral norm's two vectors of 16 and 64.
+    assert model.buffers_vector().shape == (32 + 16 + 64,)
+    values = np.arange(112, dtype=np.float32)
+    model.state.set(values, batches=7)
+    assert model.module.norm.running_mean.tolist() == list(range(16))
+    assert model.module.norm.running_var.tolist() == list(range(16, 32))
+    assert model.module.norm.num_batches_tracked == 7
+    assert np.array_equal(model.buffers_vector(), values)
+
+
+def test_no_message_has_anything_of_the_one_before():
+    """The counter of BatchNorm, a constant that someone changed, and a flag are those of the message."""
+    model = flat("cumulative")
+    start = model.export(), model.buffers_vector()
+    x = torch.randn(16, 1, 8, 8, generator=torch.Generator().manual_seed(1))
+    found = []
+    for _ in range(2):
+        model.load(*start)
+        model.state.train()
+        model.outputs(x)
+        found.append(model.buffers_vector())
+    assert np.array_equal(*found)
+    # With momentum None the statistics after one mini-batch are those of the mini-batch.
+    hidden = model.module[1](x.flatten(1))
+    np.testing.assert_allclose(found[0][:16], hidden.mean(0).detach().numpy(), rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(found[0][16:], hidden.var(0).detach().numpy(), rtol=1e-5)
+    # Statistics to which three mini-batches contributed: the fourth has the weight 1/4.
+    model.load(*start, batches=3)
+    model.state.train()
+    model.outputs(x)
+    np.testing.assert_allclose(model.buffers_vector()[:16], found[0][:16] / 4, rtol=1e-5, atol=1e-6)
+
+    masked = flat("masked")
+    masked.module.mask.zero_()
+    masked.load(masked.export(), masked.buffers_vector())
+    assert torch.isinf(masked.module.mask).sum() == 28
+
+
+def test_whole_numbers_and_flags_that_change_are_rounded():
+    model = flat("averaged")
+    vector = model.buffers_vector()
+    assert vector.shape == (65,)
+    vector[-1] = 2.6
+    model.state.set(vector)
+    assert model.module.steps == 3
+    flag = flat("first_batch")
+    flag.state.set(np.array([0.7], np.float32))
+    assert flag.module.begun.item() is True
+
+
+def test_a_trial_leaves_no_trace():
+    for name in ("averaged", "first_batch", "codebook", "with_means", "spectral"):
+        module = build(f"tests.cases.models:{name}", (1, 8, 8), 10, 0)
+        before = {key: value.clone() for key, value in module.state_dict().items()}
+        torch.manual_seed(3)
+        np.random.seed(3)  # noqa: NPY002
+        FlatModel(module, CPU, trial=DIGITS)
+        after = module.state_dict()
+        assert before.keys() == after.keys()
+        assert all(torch.equal(before[key], after[key]) for key in before), name
+        assert module.training
+        drawn = torch.rand(1).item(), np.random.rand()  # noqa: NPY002
+        torch.manual_seed(3)
+        np.random.seed(3)  # noqa: NPY002
+        assert drawn == (torch.rand(1).item(), np.random.rand())  # noqa: NPY002
+
+
+@pytest.mark.parametrize(
+    ("name", "least"), [("with_means", 2), ("attention", 1), ("instances", 1), ("in_eval_mode", 1), ("residual", 2)]
+)
+def test_the_smallest_mini_batch_is_found_by_trial(name, least):
+    assert flat(name).least_batch == least
+
+
+def test_parts_in_eval_mode_stay_there_unless_the_whole_module_is():
+    model = flat("in_eval_mode")
+    model.state.train()
+    assert model.module.training
+    assert not model.module[2].training
+    module = kinds.in_eval_mode((1, 8, 8), 10).eval()
+    whole = FlatModel(module, CPU, trial=DIGITS)
+    whole.state.train()
+    assert module[2].training
+    assert whole.buffers_vector().shape == (32,)
+
+
+def test_momentum_of_0_freezes_statistics():
+    module = kinds.hidden_norm(nn.BatchNorm1d(16, momentum=0.0), 10)
+    assert FlatModel(module, CPU, trial=DIGITS).buffers_vector().shape == (0,)
+
+
+def test_complex_buffers_stay_complex_and_float64_becomes_float32():
+    model = flat("turned")
+    assert model.module.turns.dtype == torch.complex64
+    module = nn.Sequential(nn.Flatten(), nn.Linear(64, 10)).double()
+    module.register_buffer("scale", torch.ones(2, dtype=torch.float64))
+    FlatModel(module, CPU)
+    assert module[1].weight.dtype == module.scale.dtype == torch.float32
+
+
+def test_numpys_generator_is_seeded_while_a_model_is_built_and_restored():
+    np.random.seed(5)  # noqa: NPY002
+    first, second = (kinds_weight(seed) for seed in (0, 0))
+    assert torch.equal(first, second)
+    assert not torch.equal(first, kinds_weight(1))
+    drawn = np.random.rand()  # noqa: NPY002
+    np.random.seed(5)  # noqa: NPY002
+    assert drawn == np.random.rand()  # noqa: NPY002
+
+
+def kinds_weight(seed):
+    return build("tests.cases.models:frozen_by_numpy", (1, 8, 8), 10, seed)[1].weight
+
+
+# Marks --------------------------------------------------------------------------------------------------------
+
+
+def test_constants_are_all_that_never_travels():
+    assert state_of("masked_positional").constants == ("mask", "positions")
+    assert state_of("frozen_by_numpy").constants == ("1.weight", "1.bias")
+    assert state_of("frozen_layer").constants == (*("2.weight", "2.bias", "2.running_mean", "2.running_var"),)
+    assert state_of("with_means").constants == state_of("spectral").constants == ()
+    assert len(state_of("spectral", averages=False).constants) == 2
+
+
+def test_marks_tell_other_values_from_other_processors():
+    state, again, other = (state_of(name) for name in ("masked_positional", "masked_positional", "masked"))
+    assert differing(state.constants, state.marks, again.marks) == []
+    assert differing(state.constants, state.marks, other.marks) == ["mask", "positions"]
+
+    def marks(change):
+        module = build("tests.cases.models:masked_positional", (1, 8, 8), 10, 0)
+        with torch.no_grad():
+            change(module)
+        return FlatModel(module, CPU, trial=DIGITS).state.marks
+
+    last_bit = marks(lambda module: module.positions.mul_(1 + 1e-7))
+    assert differing(state.constants, state.marks, last_bit) == []
+    shifted = marks(lambda module: module.positions.copy_(module.positions.roll(1, 0)))
+    assert differing(state.constants, state.marks, shifted) == ["positions"]
+    opened = marks(lambda module: module.mask.zero_())
+    assert differing(state.constants, state.marks, opened) == ["mask"]
+    assert differing(state.constants, state.marks, np.full_like(state.marks, np.nan)) == ["mask", "positions"]
+
+
+def test_tensors_above_a_block_are_marked_whole():
+    module = nn.Sequential(nn.Flatten(), nn.Linear(64, 2000), nn.Linear(2000, 10))
+    module[1].requires_grad_(False)
+    before = FlatModel(module, CPU).state.marks
+    with torch.no_grad():
+        module[1].weight[-1].add_(1.0)
+    assert differing(("weight", "bias"), before, FlatModel(module, CPU).state.marks) == ["weight"]
+
+
+# Calls --------------------------------------------------------------------------------------------------------
+
+
+class Returns(nn.Module):
+    def __init__(self, given):
+        super().__init__()
+        self.given, self.out = given, nn.Linear(64, 10)
+
+    def forward(self, x):
+        return self.given(self.out(x.flatten(1)), self.training)
+
+
+def test_outputs_may_be_an_object_or_a_dict_with_logits():
+    expected = FlatModel(Returns(lambda y, training: y), CPU).outputs(DIGITS).shape
+    for given in (lambda y, training: kinds.Answer(y), lambda y, training: {"logits": y, "other": 1}):
+        assert FlatModel(Returns(given), CPU, trial=DIGITS).outputs(DIGITS).shape == expected
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        (lambda y, training: (y, y) if training else y, "an object or a dict with 'logits'. It returned a tuple"),
+        (lambda y, training: {"out": y} if training else y, "It returned a dict"),
+        (lambda y, training: y.view(7) if training else y, "on two examples in train mode it raises RuntimeError"),
+    ],
+)
+def test_a_model_that_does_not_train_is_refused(given, said):
+    with pytest.raises(ConfigError, match=said):
+        FlatModel(Returns(given), CPU, trial=DIGITS)

@@ -1,0 +1,62 @@
+"""Which clients the model admits, in an enrolment's answer."""
+
+import numpy as np
+import pytest
+
+from fedsel_app.config import ConfigError, EnrolmentConfig
+from fedsel_app.messages.answers import EnrolAnswer
+from fedsel_app.messages.instructions import EnrolInstruction
+from strategies.round.clients import ConnectedClients
+from strategies.round.flower_manager import FlowerManager
+from strategies.run_context import EVERYBODY, Admission
+from tests.support.proxies import StubProxy, manager_of
+
+MARKS = np.array([2.0, 0.5, -1.0, 3.0, 0.0, 1.0])
+FROZEN = Admission(2, ("mask", "body.weight"), MARKS)
+
+
+def marks(*values):
+    return np.array(values, "<f8").tobytes()
+
+
+def test_everybody_is_admitted_by_default():
+    EVERYBODY.check(EnrolAnswer(0, 1))
+    EVERYBODY.check(EnrolAnswer(0, 1, constants=marks(1.0)))
+
+
+def test_a_client_with_too_few_examples_is_refused_by_its_number():
+    with pytest.raises(ConfigError, match=r"client 7 at least 2 training examples.*It has 1"):
+        FROZEN.check(EnrolAnswer(7, 1, constants=MARKS.tobytes()))
+
+
+@pytest.mark.parametrize(
+    ("sent", "named"),
+    [
+        (marks(2.0, 0.5, -1.0, 3.0, 0.1, 1.0), r"client 4 .* differ from the server's in body\.weight"),
+        (marks(2.1, 0.5, -1.0, 3.0, 0.0, 1.0), "in mask"),
+        (marks(2.0, 0.5, np.nan, 3.0, 0.0, 1.0), "in mask"),
+        (marks(2.0, 0.5, -1.0), r"in mask, body\.weight"),
+        (b"", r"in mask, body\.weight"),
+        (b"seven b", r"in mask, body\.weight"),
+    ],
+)
+def test_constants_that_differ_are_refused_by_name(sent, named):
+    with pytest.raises(ConfigError, match=named):
+        FROZEN.check(EnrolAnswer(4, 5, constants=sent))
+
+
+def test_rounding_errors_of_another_processor_are_no_difference():
+    FROZEN.check(EnrolAnswer(4, 5, constants=(MARKS * (1 + 1e-5)).tobytes()))
+
+
+def test_in_a_deployment_the_client_is_left_out_and_the_others_train():
+    """Only if the model has constants are they asked for."""
+    answers = [EnrolAnswer(0, 5, constants=MARKS.tobytes()), EnrolAnswer(1, 5), EnrolAnswer(2, 1)]
+    proxies = [StubProxy(answer.client, properties=answer.to_config()) for answer in answers]
+    clients = ConnectedClients(3, EnrolmentConfig(connect_timeout_s=1), admission=FROZEN)
+    enrolled = clients.enrol(FlowerManager(manager_of(proxies)), wait=True)
+    assert [answer.client for answer in enrolled] == list(clients.nodes) == [0]
+    refused = [conflict.outcome for conflict in clients.enrolment.identity_conflicts]
+    assert sorted("training examples" in outcome for outcome in refused) == [False, True]
+    [asked] = {EnrolInstruction.from_config(ins.config).constants for kind, ins in proxies[0].asked}
+    assert asked
