@@ -81,7 +81,7 @@ class RoundRecord:
         int, "bytes", "probes and reports: the models sent to clients, and 8 bytes for each number that they sent"
     ] = 0
     calibration_bytes: Annotated[
-        int, "bytes", "BatchNorm calibration in both directions, and statistics that clients send with their updates"
+        int, "bytes", "BatchNorm calibration in both directions, and statistics and buffers sent with updates"
     ] = 0
     wall_s: Annotated[float, "s", "computing time of the round, by the clock of this machine"] = 0.0
     time_s: Annotated[float, "s", "the run's clock after the round: sum of round_s"] = 0.0
