@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
+from flwr.app import Array, ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
 from flwr.clientapp import ClientApp
 from flwr.server import SimpleClientManager
 from flwr.server.compat.grid_client_proxy import GridClientProxy
@@ -205,6 +205,34 @@ def test_statistics_are_known_by_their_names(tmp_path):
     for name in arrays:
         if name.endswith(("running_mean", "running_var")):
             np.testing.assert_allclose(turned.arrays[name].numpy(), straight.arrays[name].numpy(), rtol=1e-6)
+
+
+@pytest.mark.parametrize("app", [ClientApp, fedsel_app.client_app], ids=["unchanged", "with fedsel's line"])
+@pytest.mark.parametrize("place", [0, 6])
+def test_a_mask_with_infinities_stays_as_it_is(tmp_path, app, place):
+    """The other arrays are trained as without it."""
+    mask = np.triu(np.full((3, 3), -np.inf, np.float32), 1)
+    clients = app()
+
+    @clients.train()
+    def train(message, context):
+        client = context.node_config["partition-id"]
+        named = {name: array.numpy() for name, array in message.content["arrays"].items()}
+        np.testing.assert_array_equal(named["mask"], mask)
+        after = by_name(trained([array for name, array in named.items() if name != "mask"], client))
+        arrays = ArrayRecord({name: Array(mask) if name == "mask" else after[name] for name in named})
+        metrics = MetricRecord({"num-examples": len(data(client)[1])})
+        return Message(RecordDict({"arrays": arrays, "metrics": metrics}), reply_to=message)
+
+    named = list(by_name(model()).items())
+    initial = ArrayRecord(dict([*named[:place], ("mask", Array(mask)), *named[place:]]))
+    built = fedsel_app.strategy("full", clients=CLIENTS, cohort=2, links="simulated")
+    grid = InProcessGrid(clients, {90 + client: node(client, tmp_path) for client in range(CLIENTS)})
+    found = built.start(grid=grid, initial_arrays=initial, num_rounds=ROUNDS).arrays
+    np.testing.assert_array_equal(found["mask"].numpy(), mask)
+    expected = federated_average([range(CLIENTS)] * ROUNDS)
+    for name, array in zip(by_name(model()), expected, strict=True):
+        np.testing.assert_allclose(found[name].numpy(), array, rtol=1e-5, err_msg=name)
 
 
 class Simulated(InProcessGrid, InMemoryGrid):
