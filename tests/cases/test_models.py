@@ -1,6 +1,7 @@
 """Models of users' kinds, trained by whole runs: the right values, no failures, the same bits by every engine."""
 
 import json
+from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 
@@ -11,9 +12,16 @@ import torch
 from fedsel_app import load_run
 from fedsel_app.config import ConfigError
 from fedsel_app.wiring.configuration import resolve
+from fedsel_app.wiring.node_configuration import node_config_text
+from simulation.deployment.app_folder import app_folder
+from simulation.deployment.deployed_run import app_values
+from simulation.deployment.flower_cli import submit_to_flower
+from simulation.deployment.local_deployment import Deployment
 from simulation.engines import inline_engine
+from simulation.guard.command_lines import CONNECTION
 from tests.support.engines import engine, inline, ray
 from tests.support.rounds import rounds
+from tests.support.sources import ROOT
 
 __all__ = ["engine"]
 DIGITS = {
@@ -254,3 +262,30 @@ def test_ray_ends_with_the_same_bits(tmp_path: Path, engine: ProcessPoolExecutor
     engine.submit(ray, settings | {"out": str(tmp_path / "ray"), "engine": "ray", "workers": 2}).result()
     assert bits(tmp_path / "ray") == bits(tmp_path / "inline")
     assert json.loads((tmp_path / "ray/summary.json").read_text(encoding="utf-8"))["rounds"] == settings["rounds"]
+
+
+@pytest.fixture(scope="module")
+def deployment(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Deployment]:
+    """A SuperLink and three clients, whose owners allow these models."""
+    folder = tmp_path_factory.mktemp("deployment")
+    code = " ".join([f"tests.cases.models:{model}" for model in KINDS] + ["tests.cases.data:tokens"])
+    own = {"state-dir": str(folder / "state"), "allow-code": f"{code} tests.cases.data:named_tokens"}
+    nodes = [node_config_text(client, 3, own) for client in range(3)]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PYTHONPATH", str(ROOT))
+        with Deployment(folder / "processes", nodes, insecure=True) as started:
+            yield started
+
+
+@pytest.mark.slow
+@pytest.mark.e2e
+@pytest.mark.parametrize("model", KINDS)
+def test_a_deployment_ends_with_the_same_bits(tmp_path: Path, deployment: Deployment, model: str) -> None:
+    settings = DIGITS | {"model": f"tests.cases.models:{model}", "links": "simulated"} | KINDS[model]
+    settings |= {"clients": 3, "cohort": 2}
+    inline(settings | {"out": str(tmp_path / "inline")})
+    lines: list[str] = []
+    config = resolve(settings | {"out": str(tmp_path / "deployed")})
+    result = submit_to_flower(app_folder(), CONNECTION, app_values(config), deployment.flwr_home, None, lines.append)
+    assert result.completed, "".join(lines)
+    assert bits(tmp_path / "deployed") == bits(tmp_path / "inline")
