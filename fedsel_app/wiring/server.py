@@ -93,7 +93,8 @@ def make_model(config: AppConfig, device: torch.device) -> flat_model.FlatModel:
             f"Set 'batch-size' to {model.least_batch} or more: the model (its BatchNorm) cannot train on mini-batches "
             f"of {config.training.batch_size}."
         )
-    if ":" in run.model and compression.compressor == "top-k" and compression.curvature_layers:
+    scores_entries = compression.traits.sparse and not compression.traits.seeded
+    if ":" in run.model and scores_entries and compression.curvature_layers:
         model.refuse_curvature(mapped(lambda x: x.to(device), trial_inputs(dataset.x_train)))
     return model
 
