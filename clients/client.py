@@ -19,7 +19,6 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from clients.compression.compressors import draw_layers
-from clients.compression.curvature import hutchinson_diagonal
 from clients.examples import client_examples, label_counts_as_bytes
 from clients.local_round import LocalRound, Trained
 from clients.received_model import built_model, received_model
@@ -30,7 +29,7 @@ from fedsel_app.config import SharedSettings
 from fedsel_app.data.batches import batch_order, chunks, device_data, epoch_order, loader_order
 from fedsel_app.data.dataset import load
 from fedsel_app.data.inputs import Inputs
-from fedsel_app.messages.answers import EnrolAnswer, EvaluateAnswer, PlaceAnswer, TrainAnswer
+from fedsel_app.messages.answers import FORWARD_STEPS, EnrolAnswer, EvaluateAnswer, PlaceAnswer, TrainAnswer
 from fedsel_app.messages.instructions import (
     CalibrateInstruction,
     EnrolInstruction,
@@ -45,7 +44,6 @@ from fedsel_app.messages.scalars import Config, Report
 from fedsel_app.models.device import seeded
 from fedsel_app.models.flat_model import FlatModel, batch_losses, evaluate
 from fedsel_app.models.tasks import task_of
-from fedsel_app.network.links import FORWARD_STEPS
 from fedsel_app.seeds import Purpose, stream
 
 Vector = NDArray[np.float32]
@@ -202,6 +200,8 @@ class SelectionClient(NumPyClient):
 
     def _curvature(self, model: FlatModel, shares: NDArray[np.float64], server_round: int) -> dict[int, Vector]:
         """Diagonal curvature at the trained weights, from one mini-batch, for the layers that the Markov rule draws."""
+        from clients.compression.curvature import hutchinson_diagonal
+
         context, choice = self._context, self._context.compression
         examples, _ = self._examples()
         rng = stream(context.run.seed, Purpose.COMPRESS, server_round, context.client)

@@ -7,8 +7,9 @@ from typing import Any
 
 import numpy as np
 
+from fedsel_app.messages.answers import FORWARD_STEPS
 from fedsel_app.messages.instructions import LocalTestInstruction, TrainInstruction
-from fedsel_app.network.links import FORWARD_STEPS, RoundWork
+from fedsel_app.network.links import RoundWork
 from fedsel_app.records.schema import RoundRecord
 from strategies.aggregation.calibration import average_statistics
 from strategies.aggregation.server_state import ServerState

@@ -13,6 +13,8 @@ from numpy.typing import NDArray
 from fedsel_app.config import ConfigError
 from fedsel_app.messages.scalars import Config, Report, Scalar, Scalars, bounded, lenient, read
 
+FORWARD_STEPS = 1 / 3
+"""Cost of a forward pass in local steps: the backward pass costs about twice as much."""
 MOST_EXAMPLES = 10**9
 """Upper bound of the examples, and of the local steps of a round, that a client may report."""
 LARGEST = float(np.sqrt(np.finfo(np.float32).max))

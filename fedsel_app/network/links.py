@@ -18,8 +18,6 @@ Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 LEAST_BYTES = 16_384
 """Smallest upload that measures the rate of a link; a smaller one measures its delay."""
-FORWARD_STEPS = 1 / 3
-"""Cost of a forward pass in local steps: the backward pass costs about twice as much."""
 SMOOTHING = 0.5
 """Weight of the newest measurement."""
 FASTEST = 10.0

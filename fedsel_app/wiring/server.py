@@ -17,7 +17,6 @@ from fedsel_app.data.dataset import load, load_surrogate, of_training_examples
 from fedsel_app.data.inputs import mapped, trial_inputs
 from fedsel_app.data.partition import surrogate
 from fedsel_app.models import building, flat_model
-from fedsel_app.models.cost import forward_flops
 from fedsel_app.models.device import choose_device, prepare, require_precision
 from fedsel_app.models.tasks import task_of
 from fedsel_app.network.links import make_links
@@ -46,6 +45,8 @@ def make_run_context(config: AppConfig, recorder: Recorder) -> RunContext:
     inputs = trial_inputs(dataset.x_train)
     test_set = device_data(config.data, config.preprocessing, run.seed, device)
     surrogate_set = make_surrogate_set(config, device)
+    from fedsel_app.models.cost import forward_flops
+
     divisible = EVALUATION_BATCH * forward_flops(model.module, inputs) >= DIVISIBLE_FLOPS
     threads = config.execution.eval_threads if divisible else 1
     prepare(device, threads)

@@ -3,8 +3,8 @@
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
+from fedsel_app.messages.answers import FORWARD_STEPS
 from fedsel_app.messages.scalars import Report
-from fedsel_app.network.links import FORWARD_STEPS
 from strategies.base import SelectionStrategy
 from strategies.roster import Needs, RoundInfo
 from strategies.round.clients import SCALAR_BYTES

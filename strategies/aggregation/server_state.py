@@ -4,7 +4,7 @@ import copy
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,9 +13,7 @@ from fedsel_app.config import TrainingConfig
 from fedsel_app.messages.scalars import Report
 from fedsel_app.solvers import EQUATIONS, Received
 from fedsel_app.wire.codec import Update
-from strategies.aggregation.ef21 import Estimates
 from strategies.aggregation.entry_bounds import EntryBounds
-from strategies.aggregation.privacy import Privacy, refuse_statistics
 from strategies.aggregation.robust import Combined, combine
 from strategies.aggregation.server_optimizer import ServerOptimizer, aggregation_weights
 from strategies.checkpoint import Saved, Stateful, gather, scatter
@@ -23,6 +21,10 @@ from strategies.roster import Floats, Selection
 from strategies.round.federation import SentModel
 from strategies.round.replies.training import Replies
 from strategies.run_context import RunContext
+
+if TYPE_CHECKING:
+    from strategies.aggregation.ef21 import Estimates
+    from strategies.aggregation.privacy import Privacy
 
 
 @dataclass(frozen=True)
@@ -78,6 +80,23 @@ class ServerSolver(Saved):
         return self._equations.step(self._mean, aggregate, Received(updates, controls, self._clients, self._pull))
 
 
+def _estimates(context: RunContext) -> "Estimates | None":
+    if not context.compression.ef21:
+        return None
+    from strategies.aggregation.ef21 import Estimates
+
+    return Estimates(context.initial.size)
+
+
+def _privacy(context: RunContext) -> "Privacy | None":
+    if not context.privacy.dp_clip_norm:
+        return None
+    from strategies.aggregation.privacy import Privacy, refuse_statistics
+
+    refuse_statistics(context.privacy, context.buffers.size)
+    return Privacy(context.privacy, context.recorder.releases)
+
+
 class ServerState:
     """State of the server: optimiser, its part of the local solver, estimates (ef21), and bounds of single entries."""
 
@@ -85,12 +104,11 @@ class ServerState:
         self._context = context
         self.optimizer = ServerOptimizer(context.initial.size, context.server_optimizer)
         self.solver = ServerSolver(context.initial.size, context.run.clients, context.training)
-        self.estimates = Estimates(context.initial.size) if context.compression.ef21 else None
+        self.estimates = _estimates(context)
         config = context.aggregation
         bounded = config.traits.robust and config.entry_malicious > 0
         self.entry_bounds = EntryBounds(context.initial.size, config.entry_malicious) if bounded else None
-        refuse_statistics(context.privacy, context.buffers.size)
-        self.privacy = Privacy(context.privacy, context.recorder.releases) if context.privacy.dp_clip_norm else None
+        self.privacy = _privacy(context)
 
     def step(self, parameters: NDArray[np.float32], selection: Selection, replies: Replies) -> Step:
         """Weigh, aggregate and step the optimiser; the state changes."""

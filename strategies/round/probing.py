@@ -4,8 +4,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from fedsel_app.messages.answers import FORWARD_STEPS
 from fedsel_app.messages.instructions import ProbeInstruction
-from fedsel_app.network.links import FORWARD_STEPS
 from fedsel_app.records.schema import EnrolmentRecord, Failure
 from strategies.roster import Floats, Ints, Needs, Roster, RoundInfo
 from strategies.round.clients import SCALAR_BYTES, ConnectedClients

@@ -9,11 +9,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from fedsel_app.messages.answers import TrainAnswer
+from fedsel_app.messages.answers import FORWARD_STEPS, TrainAnswer
 from fedsel_app.messages.instructions import TrainInstruction
 from fedsel_app.messages.reported_values import lower_median, one_line
 from fedsel_app.messages.scalars import Report
-from fedsel_app.network.links import FORWARD_STEPS, RoundWork
+from fedsel_app.network.links import RoundWork
 from fedsel_app.records.schema import Failure, RoundRecord
 from fedsel_app.wire import codec
 from strategies.roster import Floats, Ints, Roster
