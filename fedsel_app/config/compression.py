@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from fedsel_app.config.settings import ReadBy, Settings, meanings, require, setting, unless
+from fedsel_app.config.settings import ReadBy, Settings, having, meanings, require, setting, unless
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,10 +46,13 @@ COMPRESSORS = {
 """Values of the setting `compressor`."""
 
 CURVATURE: ReadBy = {"compressor": ("top-k",), "curvature-layers": unless(0)}
-LOSSY: tuple[ReadBy, ...] = ({"compressor": unless("none")}, {"value-bits": unless(32)})
+LOSSY: tuple[ReadBy, ...] = (
+    {"compressor": unless(*having(COMPRESSORS, lambda compressor: compressor.lossless))},
+    {"value-bits": unless(32)},
+)
 FEEDBACK = tuple(lossy | {"error-feedback": (True,)} for lossy in LOSSY)
 RESIDUAL = tuple(feedback | {"error-feedback-scheme": ("ef14",)} for feedback in FEEDBACK)
-SPARSE: ReadBy = {"compressor": tuple(name for name, traits in COMPRESSORS.items() if traits.sparse)}
+SPARSE: ReadBy = {"compressor": having(COMPRESSORS, lambda compressor: compressor.sparse)}
 """Conditions with which settings of these groups are read: see `setting`."""
 
 

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from fedsel_app.config.settings import ConfigError, ReadBy, Settings, meanings, setting, unless
+from fedsel_app.config.settings import ConfigError, ReadBy, Settings, having, meanings, setting, unless
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -70,9 +70,7 @@ SERVER_OPTIMIZERS = {
 }
 """Values of the setting `server-optimizer`."""
 
-SECOND_MOMENT: ReadBy = {
-    "server-optimizer": tuple(name for name, traits in SERVER_OPTIMIZERS.items() if traits.adaptive)
-}
+SECOND_MOMENT: ReadBy = {"server-optimizer": having(SERVER_OPTIMIZERS, lambda optimizer: optimizer.adaptive)}
 """Condition with which settings of the server optimizer are read: see `setting`."""
 
 
@@ -124,7 +122,7 @@ class AggregationConfig(Settings):
         "norm to which a robust aggregation first scales each update down, in multiples of the round's median norm;"
         " 0 does not scale",
         low=0.0,
-        read_by={"aggregation": unless("mean")},
+        read_by={"aggregation": unless(*having(AGGREGATIONS, lambda rule: not rule.robust))},
     )
     entry_malicious: int = setting(
         0,
@@ -196,7 +194,7 @@ class ServerOptimizerConfig(Settings):
         low=0.0,
         below=1.0,
         private=True,
-        read_by={"server-optimizer": ("momentum",)},
+        read_by={"server-optimizer": having(SERVER_OPTIMIZERS, lambda optimizer: optimizer.strength)},
     )
     server_lr: float = setting(1.0, "server learning rate", above=0.0, first=True, private=True)
     server_beta1: float = setting(

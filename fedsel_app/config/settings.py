@@ -58,9 +58,14 @@ def meanings(choices: Mapping[str, Traits]) -> dict[str, str]:
     return {name: traits.meaning for name, traits in choices.items()}
 
 
-def named(choices: Mapping[str, T], has: Callable[[T], bool]) -> str:
+def having(choices: Mapping[str, T], has: Callable[[T], object]) -> tuple[str, ...]:
+    """The choices for which `has` is true."""
+    return tuple(name for name, traits in choices.items() if has(traits))
+
+
+def named(choices: Mapping[str, T], has: Callable[[T], object]) -> str:
     """The choices for which `has` is true, as a sentence names them: "a, b or c"."""
-    *others, last = (name for name, traits in choices.items() if has(traits))
+    *others, last = having(choices, has)
     return f"{', '.join(others)} or {last}" if others else last
 
 

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from fedsel_app.config.settings import ConfigError, Settings, meanings, setting, unless
+from fedsel_app.config.settings import ConfigError, Settings, having, meanings, setting, unless
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -158,7 +158,7 @@ class TrainingConfig(Settings, scope="training"):
         "objective of the local steps, and the state that clients and server keep for it",
         choices=meanings(SOLVERS),
         first=True,
-        private=tuple(name for name, solver in SOLVERS.items() if solver.private),
+        private=having(SOLVERS, lambda solver: solver.private),
         scope="server",
     )
     mu: float = setting(
@@ -166,10 +166,14 @@ class TrainingConfig(Settings, scope="training"):
         "proximal coefficient of the solver fedprox; 0 is plain SGD",
         low=0.0,
         first=True,
-        read_by={"solver": ("fedprox",)},
+        read_by={"solver": having(SOLVERS, lambda solver: solver.pull == "mu")},
     )
     feddyn_alpha: float = setting(
-        0.1, "regularisation coefficient of the solver feddyn", above=0.0, private=(), read_by={"solver": ("feddyn",)}
+        0.1,
+        "regularisation coefficient of the solver feddyn",
+        above=0.0,
+        private=(),
+        read_by={"solver": having(SOLVERS, lambda solver: solver.pull == "feddyn-alpha")},
     )
     clip_norm: float = setting(
         2.0,
