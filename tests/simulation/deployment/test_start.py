@@ -44,7 +44,7 @@ def test_a_clients_data_are_read_before_it_connects_and_remembered_only_if_they_
     client = provision(tmp_path / "federation", ["localhost"], 1, 9092).client(0)
     (tmp_path / "bad.csv").write_text("a,label\n1,\n")
     with pytest.raises(ConfigError, match="has no label in column 'label', line 2"):
-        start(client, {"data": "csv", "data-path": str(tmp_path / "bad.csv")})
+        start(client, {"data": "csv", "data-path": str(tmp_path / "bad.csv")}, unsigned_apps=True)
     machine = read_machine(client, "client")
     assert (dict(machine.settings), own_data(machine)) == ({}, "")
     (tmp_path / "good.csv").write_text("a,label\n" + "1,x\n2,y\n" * 5)
