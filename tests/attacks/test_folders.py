@@ -5,16 +5,19 @@ import shutil
 import stat
 import threading
 import tomllib
+from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
 import pytest
 import yaml
-from cryptography.hazmat.primitives.asymmetric.ec import SECP256R1, generate_private_key
+from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
 from simulation.cli import main
+from simulation.federation import folders
 from simulation.federation.folders import FederationFolders
+from simulation.federation.keys import Authority
 from simulation.guard.app_signature import TRUSTED
 from tests.support.users_files import tree
 
@@ -45,7 +48,7 @@ def sentence(capsys: pytest.CaptureFixture[str], *words: object) -> str:
 
 
 def public_key() -> str:
-    made = generate_private_key(SECP256R1()).public_key()
+    made = ec.generate_private_key(ec.SECP256R1()).public_key()
     return made.public_bytes(Encoding.OpenSSH, PublicFormat.OpenSSH).decode()
 
 
@@ -225,14 +228,18 @@ def test_t11_a_key_that_others_can_open_is_refused(made, capsys, monkeypatch, fi
 
 
 def test_t6_a_folder_that_somebody_makes_meanwhile_gets_no_key(tmp_path):
-    """Another thread makes the folder as soon as `provision` has looked for it."""
-    out, raced = tmp_path / "federation", threading.Event()
+    """Another thread puts its folder there as soon as `provision` has looked for one."""
+    shared, theirs, raced = tmp_path / "shared", tmp_path / "theirs", threading.Event()
+    out = shared / "federation"
+    shared.mkdir()
+    theirs.mkdir()
+    (theirs / "mark").touch()
 
     def race() -> None:
         while not raced.is_set():
-            if list(tmp_path.iterdir()):
-                out.mkdir(exist_ok=True)
-                (out / "theirs").touch()
+            if list(shared.iterdir()):
+                with suppress(OSError):
+                    theirs.rename(out)
                 return
 
     thread = threading.Thread(target=race)
@@ -243,8 +250,21 @@ def test_t6_a_folder_that_somebody_makes_meanwhile_gets_no_key(tmp_path):
         raced.set()
         thread.join()
     keys = [path for path in out.rglob("*") if path.name in ("key", "server.key", "token")]
-    assert (code == 2 and not keys) or not (out / "theirs").exists()
-    assert [path.name for path in tmp_path.iterdir()] == ["federation"]
+    assert (code == 2 and not keys) or not (out / "mark").exists()
+    assert [path.name for path in shared.iterdir()] == ["federation"]
+
+
+def test_t6_a_folder_that_somebody_makes_while_keys_are_drawn_gets_none(tmp_path, monkeypatch, capsys):
+    out = tmp_path / "federation"
+
+    class Raced(Authority):
+        def __init__(self) -> None:
+            super().__init__()
+            out.mkdir()
+
+    monkeypatch.setattr(folders, "Authority", Raced)
+    assert "exists already" in sentence(capsys, "provision", "--server", "x", "--clients", 1, "--out", out)
+    assert not list(out.iterdir())
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a folder away")

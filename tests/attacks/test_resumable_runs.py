@@ -106,7 +106,7 @@ class Server:
         monkeypatch.setattr(submission, "obstacle", lambda *about: None)
         monkeypatch.setattr(submission, "submit_to_flower", self.answer)
 
-    def answer(self, app, superlink, run_config, home, federation, on_line, on_start):
+    def answer(self, app, superlink, run_config, home, federation, on_line, on_start=lambda run_id: None):
         on_start(len(self.asked) + 1)
         self.asked.append(dict(run_config))
         for line in self.lines:
