@@ -51,8 +51,7 @@ def read_startable(folder: Path, settings: Mapping[str, Value], *, unsigned_apps
     ------
     ConfigError
         If the folder is neither a server's nor a client's, or is damaged, if a client cannot have one of the settings
-        of its own, or if a client trusts no signer and `unsigned_apps` does not allow that, or if
-        its data cannot be read.
+        of its own, or if a client trusts no signer and `unsigned_apps` does not allow that.
     """
     machine = with_settings(read_machine(folder, "server", "client"), settings)
     check_folder(folder, machine)
@@ -60,7 +59,6 @@ def read_startable(folder: Path, settings: Mapping[str, Value], *, unsigned_apps
         raise ConfigError(f"Leave out --unsigned-apps: {machine.name} is no client.")
     if machine.role == "client" and not unsigned_apps:
         refuse_no_signer(folder / TRUSTED)
-    own_data(machine)
     if settings:
         write_machine(folder, machine)
     return machine
@@ -72,12 +70,12 @@ def start(folder: Path, settings: Mapping[str, Value], *, unsigned_apps: bool = 
     Raises
     ------
     ConfigError
-        As `read_startable` does.
+        As `read_startable` does, and if the client's data cannot be read; its settings are not kept then.
     DeploymentError
         If the machine cannot run or connect, and trying again would not help.
     """
+    data = own_data(with_settings(read_machine(folder, "server", "client"), settings))
     machine = read_startable(folder, settings, unsigned_apps=unsigned_apps)
-    data = own_data(machine)
     with _ending(), _alone(folder / HOME):
         os.environ.update(environment(folder / HOME))
         os.chdir(folder)

@@ -235,7 +235,7 @@ def test_the_next_layers_are_drawn_by_the_last_mask(signs, signs_on, context, mo
         drawn.append(list(layers))
         return {}
 
-    monkeypatch.setattr("clients.client.hutchinson_diagonal", record)
+    monkeypatch.setattr("clients.compression.curvature.hutchinson_diagonal", record)
     for server_round in range(1, 13):
         store, shares = context.store.of_run("run"), np.array([0.0, 0.0, 1.0, 0.0])
         store.save(2, 2 * server_round, {"shares": shares}, ClientHistory(2 * server_round - 1, 2 * server_round - 1))

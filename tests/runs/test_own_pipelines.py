@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from flwr.common import parameters_to_ndarrays
 
-import clients.client
+from clients.compression import curvature
 from fedsel_app.messages.instructions import TrainInstruction
 from fedsel_app.wire.codec import Update, decode
 from fedsel_app.wiring.configuration import resolve
@@ -35,13 +35,13 @@ class Run:
 def run(tmp_path, monkeypatch):
     def carry_out(preset, strategy):
         models, updates, probes = {}, {}, []
-        probe = clients.client.hutchinson_diagonal
+        probe = curvature.hutchinson_diagonal
 
         def counted(*arguments, **named):
             probes.append(1)
             return probe(*arguments, **named)
 
-        monkeypatch.setattr(clients.client, "hutchinson_diagonal", counted)
+        monkeypatch.setattr(curvature, "hutchinson_diagonal", counted)
 
         def on_fit(client, ins, reply):
             number = TrainInstruction.from_config(ins.config).server_round
