@@ -32,6 +32,7 @@ SAMPLES = {
     "partition": ["iid", "shards", "psi-lda"],
     "alphas": ["0.1,0.1,1,1,1"],
     "missing-classes": [0, 3],
+    "client-examples": [60],
     "clients": [3, 9],
     "cohort": [1, 5],
     "local-steps": [1, 5],
