@@ -65,6 +65,7 @@ class CompressionConfig(Settings, scope="wire"):
         "which entries of an update a client sends, and how",
         choices=meanings(COMPRESSORS),
         first=True,
+        private=True,
     )
     value_bits: int = setting(
         32,
@@ -73,24 +74,36 @@ class CompressionConfig(Settings, scope="wire"):
         low=4,
         high=32,
         first=True,
+        private=True,
     )
     top_k_scope: str = setting(
         "global",
         "what the kept fraction is a fraction of",
         choices={"global": "of the whole model", "layer": "of each layer"},
         read_by={"compressor": ("top-k",)},
+        private=True,
     )
     qsgd_levels: int = setting(
-        16, "number of levels s of the compressor qsgd", low=1, high=32767, read_by={"compressor": ("qsgd",)}
+        16,
+        "number of levels s of the compressor qsgd",
+        low=1,
+        high=32767,
+        read_by={"compressor": ("qsgd",)},
+        private=True,
     )
     qsgd_bucket: int = setting(
-        128, "number of entries that share one norm in the compressor qsgd", low=1, read_by={"compressor": ("qsgd",)}
+        128,
+        "number of entries that share one norm in the compressor qsgd",
+        low=1,
+        read_by={"compressor": ("qsgd",)},
+        private=True,
     )
     error_feedback: bool = setting(
         True,
         "keeps what was not sent, the residual, and adds it to the next update of the client",
         first=True,
         read_by=LOSSY,
+        private=True,
     )
     error_feedback_scheme: str = setting(
         "ef14",
@@ -100,6 +113,7 @@ class CompressionConfig(Settings, scope="wire"):
             "ef21": "sends the change of an estimate of the update that client and server both keep",
         },
         read_by=FEEDBACK,
+        private=True,
     )
     kept_rounding: str = setting(
         "ceil",
@@ -107,6 +121,7 @@ class CompressionConfig(Settings, scope="wire"):
         choices={"ceil": "ceil(theta N)", "floor": "max(1, floor(theta N))"},
         variants=("ceil", "floor"),
         read_by=SPARSE,
+        private=True,
     )
     curvature_layers: int = setting(
         3,
@@ -114,15 +129,21 @@ class CompressionConfig(Settings, scope="wire"):
         " scored by magnitude, and 0 scores every layer so",
         low=0,
         read_by={"compressor": ("top-k",)},
+        private=True,
     )
     curvature_scale: str = setting(
         "literal",
         "scale of |H|",
         choices={"literal": "as measured", "layer-mean": "divided by the mean of its layer"},
         read_by=CURVATURE,
+        private=True,
     )
     curvature_floor: float = setting(
-        1e-6, "smallest |H|, after curvature-scale; smaller ones are clamped to it", above=0.0, read_by=CURVATURE
+        1e-6,
+        "smallest |H|, after curvature-scale; smaller ones are clamped to it",
+        above=0.0,
+        read_by=CURVATURE,
+        private=True,
     )
     curvature_batch: str = setting(
         "plain",
@@ -130,6 +151,7 @@ class CompressionConfig(Settings, scope="wire"):
         choices={"plain": "unchanged, in eval mode", "training": "augmented, in train mode"},
         variants=("plain", "training"),
         read_by=CURVATURE,
+        private=True,
     )
     curvature_signs: str = setting(
         "chosen",
@@ -137,6 +159,7 @@ class CompressionConfig(Settings, scope="wire"):
         choices={"chosen": "those of curvature-layers", "all": "every layer"},
         variants=("chosen", "all"),
         read_by=CURVATURE,
+        private=True,
     )
     curvature_explore: float = setting(
         0.2,
@@ -144,6 +167,7 @@ class CompressionConfig(Settings, scope="wire"):
         low=0.0,
         high=1.0,
         read_by=CURVATURE,
+        private=True,
     )
     layer_importance: str = setting(
         "mask-share",
@@ -154,6 +178,7 @@ class CompressionConfig(Settings, scope="wire"):
         },
         variants=("mask-share", "kept-share"),
         read_by=CURVATURE,
+        private=True,
     )
 
     def __post_init__(self) -> None:
@@ -197,9 +222,10 @@ class ResidualConfig(Settings, scope="wire", read_by=RESIDUAL):
             "adaptive": "between residual-decay-min and residual-decay-max, larger the less is sent",
             "static": "residual-decay-static",
         },
+        private=True,
     )
     residual_decay_static: float = setting(
-        0.9, "factor of the static decay", low=0.0, high=1.0, read_by={"residual-decay": ("static",)}
+        0.9, "factor of the static decay", low=0.0, high=1.0, read_by={"residual-decay": ("static",)}, private=True
     )
     residual_decay_min: float = setting(
         0.85,
@@ -207,6 +233,7 @@ class ResidualConfig(Settings, scope="wire", read_by=RESIDUAL):
         low=0.0,
         high=1.0,
         read_by={"residual-decay": ("adaptive",)},
+        private=True,
     )
     residual_decay_max: float = setting(
         0.97,
@@ -214,6 +241,7 @@ class ResidualConfig(Settings, scope="wire", read_by=RESIDUAL):
         low=0.0,
         high=1.0,
         read_by={"residual-decay": ("adaptive",)},
+        private=True,
     )
 
     def beta(self, kept_fraction: float) -> float:
@@ -233,27 +261,33 @@ class BudgetConfig(Settings, scope="wire", read_by=SPARSE):
         above=0.0,
         high=1.0,
         first=True,
+        private=True,
     )
     kept_cosine: float = setting(
         0.4,
         "amplitude alpha_cos of the cosine schedule of the kept fraction; 0 keeps it constant",
         low=0.0,
         high=1.0,
+        private=True,
     )
-    kept_floor: float = setting(0.08, "smallest kept fraction of a round", low=0.0, high=1.0)
+    kept_floor: float = setting(0.08, "smallest kept fraction of a round", low=0.0, high=1.0, private=True)
     kept_min: float = setting(
         0.01,
         "smallest kept fraction of a client, theta_min",
         above=0.0,
         high=1.0,
         variants=(0.01, 0.005),
+        private=True,
     )
-    kept_warmup_rounds: int = setting(1, "number of first rounds with kept fraction 1, before the schedule", low=0)
+    kept_warmup_rounds: int = setting(
+        1, "number of first rounds with kept fraction 1, before the schedule", low=0, private=True
+    )
     kept_warmup_full: bool = setting(
         True,
         "sends every entry in the warm-up rounds; false lets scores and links reduce them",
         variants=(True, False),
         read_by={"kept-warmup-rounds": unless(0)},
+        private=True,
     )
     cosine_from: str = setting(
         "round-1",
@@ -261,12 +295,14 @@ class BudgetConfig(Settings, scope="wire", read_by=SPARSE):
         choices={"round-1": "round 1", "warmup": "the first round after the warm-up"},
         variants=("round-1", "warmup"),
         read_by={"kept-warmup-rounds": unless(0), "kept-cosine": unless(0.0)},
+        private=True,
     )
     allocation: str = setting(
         "score",
         "how the kept fraction of a round is shared among its clients",
         choices={"score": "in proportion to their scores", "uniform": "equally"},
         read_by={"loss-clip": (0.0,)},
+        private=True,
     )
     link_cap: str = setting(
         "transfer",

@@ -128,7 +128,14 @@ class DataConfig(Settings, scope="task"):
     """Data set: its name and its files."""
 
     data: str = setting(
-        "digits", "where the examples come from", choices=DATA_SETS, closed=False, first=True, owner="may", code=True
+        "digits",
+        "where the examples come from",
+        choices=DATA_SETS,
+        closed=False,
+        first=True,
+        owner="may",
+        code=True,
+        private=True,
     )
     data_path: str = setting(
         "",
@@ -137,6 +144,7 @@ class DataConfig(Settings, scope="task"):
         " data/femnist",
         first=True,
         owner="alone",
+        private=True,
     )
     data_arguments: str = setting(
         "",
@@ -144,13 +152,17 @@ class DataConfig(Settings, scope="task"):
         " clusters, intercept, clients; ptb-xl: hz; ecg: examples; package.module:function: its own), such as"
         f" alpha=0.5, beta=0.5; csv, hf, hf:NAME: {', '.join(COLUMN_ARGUMENTS)}",
         owner="may",
+        private=True,
     )
-    download: bool = setting(False, "lets torchvision download a data set that is not in data-path", scope="engine")
+    download: bool = setting(
+        False, "lets torchvision download a data set that is not in data-path", scope="engine", private=True
+    )
     image_size: int = setting(
         0,
         "tiny-imagenet, image-folder, hf: side in pixels to which images are scaled; 0 keeps their size",
         low=0,
         read_by=read_by_data("tiny-imagenet", "image-folder", "hf", HUB),
+        private=True,
     )
     test_fraction: float = setting(
         0.2,
@@ -159,6 +171,7 @@ class DataConfig(Settings, scope="task"):
         above=0.0,
         below=1.0,
         read_by=read_by_data("digits", "csv", "hf", HUB, "image-folder", "synthetic", "regression", "ecg"),
+        private=True,
     )
 
     def __post_init__(self) -> None:
@@ -241,6 +254,7 @@ class PreprocessingConfig(Settings, scope="training"):
         "subtracts the mean of the training set and divides by its standard deviation: for each channel of images and"
         " signals, and for each feature of a table (synthetic: for all features together; regression: never)",
         read_by={"data": unless("regression")},
+        private=True,
     )
     moments: str = setting(
         "computed",
@@ -250,6 +264,7 @@ class PreprocessingConfig(Settings, scope="training"):
             **{name: f"the constants published for {name}" for name in PUBLISHED_MOMENTS},
         },
         read_by={"normalize": (True,)},
+        private=True,
     )
     augment: str = setting(
         "none",
@@ -259,6 +274,7 @@ class PreprocessingConfig(Settings, scope="training"):
             "flip": "mirrors half of the images",
             "crop-flip": "also crops at random, after padding by 4 pixels of zeros",
         },
+        private=True,
     )
 
 
@@ -279,12 +295,14 @@ class PartitionConfig(Settings, scope="task"):
         first=True,
         owner="may",
         code=True,
+        private=True,
     )
     partition_arguments: str = setting(
         "",
         "flwr:NAME: arguments of the partitioner, such as alpha=0.5, self_balancing=true; unless set here,"
         " num_partitions is `clients`, seed is `seed`, and partition_by is label",
         owner="may",
+        private=True,
     )
     alpha: float = setting(
         0.5,
@@ -292,11 +310,13 @@ class PartitionConfig(Settings, scope="task"):
         above=0.0,
         first=True,
         read_by={"partition": ("dirichlet", "dirichlet-by-client")},
+        private=True,
     )
     alphas: str = setting(
         "0.001,0.01,0.1,0.5,1",
         "multi-dirichlet: concentrations, separated by commas, one for each group of clients",
         read_by={"partition": ("multi-dirichlet",)},
+        private=True,
     )
     psi: float = setting(
         0.4,
@@ -305,18 +325,21 @@ class PartitionConfig(Settings, scope="task"):
         low=0.0,
         high=1.0,
         read_by={"partition": ("psi-lda",)},
+        private=True,
     )
     client_examples: int = setting(
         0,
         "psi-lda with partition-form=code: number of examples that a client draws; 0 takes n // K",
         low=0,
         read_by={"partition": ("psi-lda",), "partition-form": ("code",)},
+        private=True,
     )
     missing_classes: int = setting(
         40,
         "missing-classes: number of classes that each client lacks",
         low=0,
         read_by={"partition": ("missing-classes",)},
+        private=True,
     )
     partition_form: str = setting(
         "text",
@@ -329,30 +352,35 @@ class PartitionConfig(Settings, scope="task"):
         },
         variants=("text", "code"),
         read_by={"partition": ("psi-lda", "missing-classes", "dirichlet", "multi-dirichlet")},
+        private=True,
     )
     shards_per_client: int = setting(
         2,
         "shards: number of runs of examples, in the order of classes, for each client",
         low=1,
         read_by={"partition": ("shards",)},
+        private=True,
     )
-    min_examples: int = setting(1, "smallest number of training examples of a client", low=1)
+    min_examples: int = setting(1, "smallest number of training examples of a client", low=1, private=True)
     holdout_fraction: float = setting(
         0.0,
         "share of each client's examples that becomes its own test part",
         low=0.0,
         below=1.0,
+        private=True,
     )
     holdout_class_examples: int = setting(
         1,
         "smallest number of examples of a class that a client splits; smaller classes stay in its training part",
         low=1,
         read_by={"holdout-fraction": unless(0.0)},
+        private=True,
     )
     surrogate_examples: int = setting(
         0,
         "number of training examples that the server keeps as its surrogate set (isp-loss); no client gets them",
         low=0,
+        private=True,
     )
 
     def __post_init__(self) -> None:
@@ -403,4 +431,5 @@ class TaskConfig(Settings, scope="task"):
             "all": "all training examples",
             "client": "all training examples in evaluation, and the client's own in local training",
         },
+        private=True,
     )

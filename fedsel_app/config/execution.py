@@ -19,35 +19,45 @@ class ExecutionConfig(Settings, scope="task"):
         },
         first=True,
         scope="engine",
+        private=True,
     )
     workers: int = setting(
-        0, "number of Ray actors that train side by side; 0 takes one per core", low=0, first=True, scope="engine"
+        0,
+        "number of Ray actors that train side by side; 0 takes one per core",
+        low=0,
+        first=True,
+        scope="engine",
+        private=True,
     )
     ray_address: str = setting(
         "",
         "address of a running Ray cluster, HOST:PORT or auto, with one actor for each of its CPUs; empty starts Ray on"
         " this machine",
         scope="engine",
+        private=True,
     )
-    threads: int = setting(1, "number of torch threads of each client", low=1, owner="may")
+    threads: int = setting(1, "number of torch threads of each client", low=1, owner="may", private=True)
     eval_threads: int = setting(
         2,
         "number of torch threads of the server's evaluation, while clients are idle; small models take one",
         low=1,
+        private=True,
     )
-    client_gpus: float = setting(0.0, "share of a GPU for each Ray actor", low=0.0, scope="engine")
+    client_gpus: float = setting(0.0, "share of a GPU for each Ray actor", low=0.0, scope="engine", private=True)
     device: str = setting(
         "auto",
         "device on which clients train",
         choices={"auto": "cuda, else mps, else cpu", "cpu": "", "cuda": "", "mps": ""},
         first=True,
         owner="may",
+        private=True,
     )
     precision: str = setting(
         "fp32",
         "number format of the forward and backward passes; weights, losses and updates always are fp32. The two formats"
         " give different bits",
         choices=("fp32", "bf16"),
+        private=True,
     )
 
     def __post_init__(self) -> None:

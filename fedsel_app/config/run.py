@@ -20,7 +20,7 @@ class RunConfig(Settings, scope="federation"):
         own=True,
     )
     model: str = setting(
-        "logistic", "model architecture, or package.module:function", first=True, scope="task", code=True
+        "logistic", "model architecture, or package.module:function", first=True, scope="task", code=True, private=True
     )
     rounds: int = setting(20, "number of communication rounds, T", low=1, first=True, private=True)
     clients: int = setting(
@@ -98,14 +98,19 @@ class RecordConfig(Settings, scope="place"):
         10,
         "number of rounds between two checkpoints, from which a run can be resumed; 0 writes none",
         low=0,
+        private=True,
     )
     changed_data: bool = setting(
         False,
         "resumes a run although its data have changed since it began; its earlier scores are then those of other data",
     )
-    resume: bool = setting(False, "resumes the run in `out` from its last checkpoint", own=True)
-    track: str = setting("", f"trackers that receive every round, separated by commas: {', '.join(TRACKERS)}")
-    out: str = setting("", "run folder; empty: a new folder below runs/ in the working directory", first=True, own=True)
+    resume: bool = setting(False, "resumes the run in `out` from its last checkpoint", own=True, private=True)
+    track: str = setting(
+        "", f"trackers that receive every round, separated by commas: {', '.join(TRACKERS)}", private=True
+    )
+    out: str = setting(
+        "", "run folder; empty: a new folder below runs/ in the working directory", first=True, own=True, private=True
+    )
     state_dir: str = setting(
         "",
         "folder for the states of a deployed client, set in its --node-config; empty: ~/.local/state/fedsel."
@@ -113,6 +118,7 @@ class RecordConfig(Settings, scope="place"):
         scope="engine",
         owner="alone",
         own=True,
+        private=True,
     )
 
     def __post_init__(self) -> None:

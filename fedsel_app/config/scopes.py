@@ -14,23 +14,21 @@ class Scope(NamedTuple):
     numbers : whether it can change a number of a run; a resumed run may change the others
     tuned : whether a tuning may vary it; the others are the same for all methods
     own_app : whether fedsel reads it beside a user's own Flower app; the app itself does the rest
-    private : whether differential privacy holds for all of its values, unless its declaration names them
     """
 
     numbers: bool = True
     tuned: bool = True
     own_app: bool = True
-    private: bool = False
 
 
 SCOPES = {
     "server": Scope(),
-    "wire": Scope(private=True),
-    "training": Scope(own_app=False, private=True),
+    "wire": Scope(),
+    "training": Scope(own_app=False),
     "federation": Scope(tuned=False),
-    "task": Scope(tuned=False, own_app=False, private=True),
-    "place": Scope(numbers=False, tuned=False, private=True),
-    "engine": Scope(numbers=False, tuned=False, own_app=False, private=True),
+    "task": Scope(tuned=False, own_app=False),
+    "place": Scope(numbers=False, tuned=False),
+    "engine": Scope(numbers=False, tuned=False, own_app=False),
 }
 """What a setting describes -> what follows from that.
 

@@ -232,12 +232,14 @@ class CalibrationConfig(Settings, scope="training"):
         low=0,
         variants=(0, 3),
         read_by={"calibration-form": unless("training")},
+        private=True,
     )
     calibration_batches: int = setting(
         20,
         "number of mini-batches of each of them; with sequential, of all of them together",
         low=1,
         read_by={"calibration-form": unless("training")},
+        private=True,
     )
     calibration_form: str = setting(
         "average",
@@ -250,6 +252,7 @@ class CalibrationConfig(Settings, scope="training"):
             " as when whole models are averaged (ISP's code)",
         },
         variants=("average", "sequential"),
+        private=True,
     )
     changing_buffers: str = setting(
         "average",
@@ -260,6 +263,7 @@ class CalibrationConfig(Settings, scope="training"):
             "local": "they are not sent: every local training begins with those of the initial model, which the server "
             "also tests with",
         },
+        private=True,
     )
 
     @property

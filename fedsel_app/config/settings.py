@@ -197,7 +197,7 @@ def setting(
     closed: bool = True,
     variants: tuple[Value, Value] | None = None,
     first: bool = False,
-    private: tuple[Value, ...] | Literal[True] | None = None,
+    private: tuple[Value, ...] | Literal[True] = (),
     scope: str = "",
     owner: Owner = "",
     code: bool = False,
@@ -217,7 +217,7 @@ def setting(
     variants : its values in the paper's text and in the authors' code, if the two differ: see `Variants`
     first : True if `fedsel settings` lists it without --all, because users often set it
     private : the values for which the proof of differential privacy holds (docs/security.md); True: all values. Empty:
-        nobody has proven it, so that only the default value runs with differential privacy. None: as the scope says
+        it is not proven yet, so that only the default value runs with differential privacy
     scope : what it describes, a key of `SCOPES`; empty: what its group describes
     owner : "may" if the owner of a client may set it for that client in a deployment, "alone" if nobody else may
     code : True if a value may name a user's own code, package.module:name
@@ -282,9 +282,7 @@ class Settings:
 
     @classmethod
     def _entry(cls, prefix: str, name: str, declared: Mapping[str, Any]) -> Entry:
-        scope, private, keys = SCOPES[declared["scope"] or cls._scope], declared["private"], cls.keys()
-        if private is None:
-            private = True if scope.private else ()
+        scope, keys = SCOPES[declared["scope"] or cls._scope], cls.keys()
         joined = [group | own for group in cls._read_by for own in _alternatives(declared["read_by"]) or ({},)]
         read_by = tuple(
             {prefix + owner if owner in keys else owner: reading for owner, reading in conditions.items()}
@@ -292,7 +290,7 @@ class Settings:
             if conditions
         )
         key = prefix + name.replace("_", "-")
-        return Entry(key, **{**declared, "scope": scope, "private": private, "read_by": read_by})
+        return Entry(key, **{**declared, "scope": scope, "read_by": read_by})
 
     @classmethod
     def from_values(cls, values: Mapping[str, Value], prefix: str = "") -> Self:

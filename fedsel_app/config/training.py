@@ -109,6 +109,7 @@ class TrainingConfig(Settings, scope="training"):
             " the pass",
         },
         variants=("stream", "loader"),
+        private=True,
     )
     lr: float = setting(
         0.05, "local learning rate at the start of the run", above=0.0, first=True, scope="server", private=True
@@ -146,12 +147,16 @@ class TrainingConfig(Settings, scope="training"):
             "adamw": "Adam with decoupled weight decay",
         },
         first=True,
+        private=True,
     )
-    momentum: float = setting(0.9, "local momentum of sgd; the decay beta1 of adam and adamw", low=0.0, below=1.0)
+    momentum: float = setting(
+        0.9, "local momentum of sgd; the decay beta1 of adam and adamw", low=0.0, below=1.0, private=True
+    )
     weight_decay: float = setting(
         0.0,
         "coefficient of the L2 penalty in local steps (adamw: of its decoupled weight decay)",
         low=0.0,
+        private=True,
     )
     solver: str = setting(
         "fedprox",
@@ -167,6 +172,7 @@ class TrainingConfig(Settings, scope="training"):
         low=0.0,
         first=True,
         read_by={"solver": having(SOLVERS, lambda solver: solver.pull == "mu")},
+        private=True,
     )
     feddyn_alpha: float = setting(
         0.1,
@@ -179,6 +185,7 @@ class TrainingConfig(Settings, scope="training"):
         2.0,
         "norm to which each local gradient is clipped, with the terms of the solver; 0 does not clip",
         low=0.0,
+        private=True,
     )
 
     def __post_init__(self) -> None:

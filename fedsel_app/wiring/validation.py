@@ -115,7 +115,7 @@ def validate_robust_aggregation(settings: SharedSettings) -> None:
 
 
 def validate_differential_privacy(settings: SharedSettings) -> None:
-    """With differential privacy, raise ConfigError for values for which nobody has proven that epsilon holds."""
+    """With differential privacy, raise ConfigError for values for which it is not proven that epsilon holds."""
     privacy, largest = settings.privacy, 1.0 / settings.run.clients
     if not privacy.dp_clip_norm:
         return

@@ -179,7 +179,7 @@ def test_a_setting_describes_what_its_group_does_unless_it_says_otherwise():
         rest_s: int = setting(3, "seconds of a rest")
 
     assert [entry.scope for entry in Longer.entries()] == [SCOPES["place"], SCOPES["server"], SCOPES["place"]]
-    assert [entry.private for entry in Longer.entries()] == [True, (), True]
+    assert [entry.private for entry in Longer.entries()] == [(), (), ()]
     assert [entry.scope.numbers for entry in Waiting.entries()] == [False, True]
 
 
