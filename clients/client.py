@@ -41,6 +41,7 @@ from fedsel_app.messages.instructions import (
     read_instruction,
 )
 from fedsel_app.messages.scalars import Config, Report
+from fedsel_app.models.building import preprocessing_for
 from fedsel_app.models.device import seeded
 from fedsel_app.models.flat_model import FlatModel, batch_losses, evaluate
 from fedsel_app.models.tasks import task_of
@@ -279,7 +280,9 @@ class SelectionClient(NumPyClient):
     ) -> Iterator[tuple[Inputs, Tensor]]:
         """The mini-batches at the positions `order` of `examples`; augmented if `rng` is given."""
         context = self._context
-        data = device_data(context.data, context.preprocessing, context.run.seed, model.parameters.device)
+        run = context.run
+        preprocessing = preprocessing_for(run.model, context.data, context.preprocessing, run.seed)
+        data = device_data(context.data, preprocessing, run.seed, model.parameters.device)
         generator = None if rng is None else torch.Generator().manual_seed(_seed(rng))
         return data.train_batches((examples[positions] for positions in order), generator)
 

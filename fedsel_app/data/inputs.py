@@ -25,11 +25,15 @@ def mapped(function: Callable[[Tensor], Tensor], inputs: Inputs) -> Inputs:
 
 
 def trial_inputs(samples: NDArray[Any]) -> Inputs:
-    """Two inputs on which a model is tried: whole numbers of the samples, otherwise normal numbers, always the same."""
+    """Two inputs on which a model is tried: whole numbers of the samples, otherwise normal numbers, always the same.
+
+    Whole numbers may be tokens, also as floats.
+    """
     generator = torch.Generator().manual_seed(0)
 
     def tried(column: Tensor) -> Tensor:
-        if column.dtype == torch.int64:
+        whole = column.dtype == torch.float32 and bool(((column >= 0) & (column % 1 == 0)).all())
+        if column.dtype == torch.int64 or whole:
             return column
         return torch.randn(column.shape, generator=generator)
 

@@ -4,12 +4,16 @@ fedsel's own models for images have kernels, images and gradients in channels-la
 are faster with it.
 """
 
+from dataclasses import replace
+
+import numpy as np
 import torch
 from torch import Tensor, nn
 
-from fedsel_app.config import ConfigError, plugins
+from fedsel_app.caches import kept
+from fedsel_app.config import ConfigError, DataConfig, PreprocessingConfig, plugins
 from fedsel_app.data.arrays import SampleShape
-from fedsel_app.data.dataset import Dataset
+from fedsel_app.data.dataset import Dataset, load
 from fedsel_app.data.inputs import Inputs, mapped, trial_inputs
 from fedsel_app.models.device import seeded
 from fedsel_app.models.flat_model import FlatModel, refuse_types
@@ -120,6 +124,35 @@ def _refuse_misfit(model: nn.Module, name: str, sample_shape: SampleShape, class
             f"The model '{name}' returns outputs of shape {shape} for two samples. This data set needs (2, {classes}): "
             f"{classes} outputs for each."
         )
+
+
+@kept
+def preprocessing_for(
+    model: str, data: DataConfig, preprocessing: PreprocessingConfig, seed: int
+) -> PreprocessingConfig:
+    """The preprocessing of a data set for the model of a run: without normalisation if the model takes tokens.
+
+    Floats are tokens if they are whole numbers which a user's model takes as they are, but not below 0, where
+    normalised ones are: the model looks them up.
+    """
+    if ":" not in model:
+        return preprocessing
+    dataset = load(data, seed)
+    x = dataset.x_train
+    if x.dtype != np.float32 or x.min() < 0 or (x % 1 != 0).any():
+        return preprocessing
+    module, samples = build(model, dataset.sample_shape, dataset.classes, seed).eval(), torch.from_numpy(x[:2].copy())
+    tokens = _accepts(module, samples) and not _accepts(module, torch.full_like(samples, -1.0))
+    return replace(preprocessing, normalize=False) if tokens else preprocessing
+
+
+def _accepts(module: nn.Module, samples: Tensor) -> bool:
+    try:
+        with torch.no_grad():
+            module(samples)
+    except Exception:  # noqa: BLE001 - a user's module may raise anything
+        return False
+    return True
 
 
 def channels_last(model: nn.Module) -> nn.Module:

@@ -43,7 +43,8 @@ def make_run_context(config: AppConfig, recorder: Recorder) -> RunContext:
     require_precision(config.execution.precision, device)
     model = make_model(config, device)
     inputs = trial_inputs(dataset.x_train)
-    test_set = device_data(config.data, config.preprocessing, run.seed, device)
+    preprocessing = building.preprocessing_for(run.model, config.data, config.preprocessing, run.seed)
+    test_set = device_data(config.data, preprocessing, run.seed, device)
     surrogate_set = make_surrogate_set(config, device)
     from fedsel_app.models.cost import forward_flops
 
@@ -110,7 +111,8 @@ def make_surrogate_set(config: AppConfig, device: torch.device) -> DeviceData | 
     else:
         _, examples = surrogate(config.partition, dataset.y_train, config.run.seed)
         dataset = of_training_examples(dataset, examples)
-    return DeviceData(dataset, config.preprocessing, device)
+    preprocessing = building.preprocessing_for(config.run.model, config.data, config.preprocessing, config.run.seed)
+    return DeviceData(dataset, preprocessing, device)
 
 
 def run_folder(config: AppConfig) -> Path:
