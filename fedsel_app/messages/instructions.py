@@ -57,7 +57,7 @@ class TrainInstruction(Instruction):
     server_round: int
     """Round t = 1..T."""
     run_key: str
-    """Identifies the run; the client keeps its state under this key."""
+    """Identifies the run; the client keeps its state under this key, which only the run's server and it know."""
     learning_rate: float
     """Learning rate of the local steps."""
     kept_fraction: float

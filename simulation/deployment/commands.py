@@ -1,4 +1,4 @@
-"""Commands of `fedsel` for a federation on separate machines: provision, start, status, stop and sign."""
+"""Commands of `fedsel` for a federation on separate machines: request, provision, start, status, stop and sign."""
 
 import argparse
 import os
@@ -14,48 +14,91 @@ FILES = {".npz": "npz", ".csv": "csv"}
 """The setting 'data' for a data file, by the file's extension."""
 
 
+def request(arguments: argparse.Namespace) -> int:
+    """`fedsel request`: make a client's folder with its key on the client's own machine."""
+    from simulation.federation.folders import request_folder
+    from simulation.federation.keys import fingerprint
+
+    made = request_folder(arguments.folder)
+    print(
+        f"Made {arguments.folder}. Its file key never leaves this machine. Send {made} to the admin of the federation, "
+        f"and tell the admin its fingerprint by another channel: {fingerprint(made.read_bytes())}. Copy the files of "
+        f"the answer into {arguments.folder}."
+    )
+    return 0
+
+
 def provision(arguments: argparse.Namespace) -> int:
-    """`fedsel provision`: make the folders of a federation's machines, add clients, or revoke one."""
+    """`fedsel provision`: make the folders of a federation, add or revoke clients, or renew the certificates."""
     if arguments.revoke:
         _revoke(arguments.folder, arguments.revoke)
-    elif arguments.add:
-        _add(arguments.folder, arguments.add)
-    elif arguments.server and arguments.clients:
+    elif arguments.renew:
+        _renew(arguments.folder)
+    elif arguments.server and (arguments.clients or arguments.sign):
         _make(arguments)
+    elif arguments.add or arguments.sign:
+        _add(arguments.folder, arguments.add or 0, arguments.sign)
     else:
-        raise ConfigError("`fedsel provision` needs --server HOST and --clients N, or --add N, or --revoke CLIENT.")
+        raise ConfigError(
+            "`fedsel provision` needs --server HOST with --clients N or --sign REQUEST. For a federation that exists, "
+            "it needs --add N, --sign REQUEST, --revoke CLIENT or --renew."
+        )
     return 0
 
 
 def _make(arguments: argparse.Namespace) -> None:
     from simulation.deployment.app_folder import app_folder
-    from simulation.federation.folders import SIGNING, provision, share_signature
+    from simulation.federation.folders import SIGNING, client_numbers, provision, share_signature
     from simulation.federation.keys import signing_key
     from simulation.guard.app_signature import sign_app
     from simulation.guard.transport import Endpoints
 
-    app, port = app_folder(), arguments.port or Endpoints().fleet_port
-    made = provision(arguments.folder, arguments.server, arguments.clients, port, keep_authority=arguments.keep_ca_key)
+    app, port, clients = app_folder(), arguments.port or Endpoints().fleet_port, arguments.clients or 0
+    requests, keep = arguments.sign, arguments.keep_ca_key
+    made = provision(arguments.folder, arguments.server, clients, port, requests=requests, keep_authority=keep)
     sign_app(app, made.admin / SIGNING, signing_key(made.admin / SIGNING))
     share_signature(made)
-    clients = ", ".join(made.client(number).name for number in range(arguments.clients))
+    names = [made.client(number).name for number in client_numbers(made.server)]
     print(
-        f"Made in {made.folder}: server, {clients}, admin. Copy each folder to its own machine only. Run `fedsel start "
-        "FOLDER` on the server and on each client, and submit runs with `fedsel submit admin`. The app is "
-        "signed, and the clients import no other app."
+        f"Made in {made.folder}: server, {', '.join(names)}, admin. Copy each folder to its own machine only. Run "
+        "`fedsel start FOLDER` on the server and on each client, and submit runs with `fedsel submit admin`. The app "
+        "is signed, and the clients import no other app."
     )
+    _print_answers(made.folder, names[clients:], requests)
 
 
-def _add(folder: Path, count: int) -> None:
+def _add(folder: Path, count: int, requests: list[Path]) -> None:
     from simulation.federation.folders import FederationFolders, add_clients, share_signature
 
     made = FederationFolders(folder)
-    names = add_clients(folder, count)
+    names = add_clients(folder, count, requests)
     share_signature(made)
     print(
         f"Made {', '.join(names)} in {folder}. Copy each folder to its machine, the new files of "
         f"{made.server / 'clients'} to the server's folder, and {made.admin / FILE} to the admin's. A running server "
         "admits the new clients within seconds."
+    )
+    _print_answers(folder, names[count:], requests)
+
+
+def _print_answers(folder: Path, names: list[str], requests: list[Path]) -> None:
+    from simulation.federation.keys import fingerprint, read_request
+
+    for name, path in zip(names, requests, strict=True):
+        print(
+            f"{folder / name} is the answer to {path}. Compare the fingerprint with its sender before you copy: "
+            f"{fingerprint(read_request(path))}."
+        )
+
+
+def _renew(folder: Path) -> None:
+    from simulation.federation.folders import renew_certificates
+
+    *authorities, key, certificate = renew_certificates(folder)
+    first = "First copy the new ca.crt into the folder of every machine, and restart the clients. Then copy"
+    print(
+        f"Renewed the server's certificate in {folder}. {first if authorities else 'Copy'} {certificate.name} and "
+        f"{key.name} of {certificate.parent} into the server's folder, and restart the server."
     )
 
 
@@ -125,6 +168,10 @@ def sign(arguments: argparse.Namespace) -> int:
 
 def register(commands: Subparsers) -> None:
     """Add the commands to the parser's."""
+    asked = commands.add_parser("request", help="make a client's key on its own machine, and a request for the admin")
+    asked.add_argument("folder", type=folder, metavar="NAME", help="the client's new folder")
+    asked.set_defaults(call=request)
+
     _register_provision(commands)
     _register_start(commands)
 
@@ -147,9 +194,18 @@ def _register_provision(commands: Subparsers) -> None:
     made.add_argument(
         "--server", action="append", metavar="HOST", help="name or address of the server; clients use the first one"
     )
-    made.add_argument("--clients", type=positive, metavar="N", help="number of clients")
+    made.add_argument("--clients", type=positive, metavar="N", help="number of clients whose keys are made here")
     made.add_argument("--port", type=positive, help="the server's port for clients; the next port is for the admin")
     made.add_argument("--add", type=positive, metavar="N", help="add N clients to the federation in this folder")
+    made.add_argument(
+        "--sign",
+        action="append",
+        default=[],
+        type=folder,
+        metavar="REQUEST",
+        help="add the client that sent this file of `fedsel request`; its private key stays with it",
+    )
+    made.add_argument("--renew", action="store_true", help="make a new certificate of the server")
     made.add_argument("--revoke", metavar="CLIENT", help="revoke this client, such as client-1")
     made.add_argument("--keep-ca-key", action="store_true", help="keep the authority's key in the admin's folder")
     made.add_argument(

@@ -149,7 +149,7 @@ def _sentence(machine: Machine, code: int, shown: Mapping[str, str]) -> Obstacle
             "clock",
             f"The certificate of {machine.server} is {'not valid yet' if code == NOT_YET else 'no longer valid'} by "
             f"the clock of this machine ({_now()}): it is valid from {shown['from']} to {shown['to']}. Set the clock "
-            "by NTP. If the clock is right, provision again.",
+            "by NTP. If the clock is right, make the next certificate with `fedsel provision --renew`.",
         )
     if code in OTHER_NAME:
         return Obstacle(

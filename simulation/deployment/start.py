@@ -25,6 +25,7 @@ from simulation.command_line.arguments import FAILURE
 from simulation.deployment.connection import Obstacle, client_obstacle, copied, other_release
 from simulation.deployment.flower_cli import DeploymentError, environment
 from simulation.federation.folders import LOG, client_numbers
+from simulation.federation.keys import days_left
 from simulation.federation.machine import HERE_RELEASE, Machine, read_machine, with_settings, write_machine
 from simulation.federation.sound_folder import check_folder
 from simulation.guard.app_signature import TRUSTED, refuse_no_signer
@@ -35,6 +36,7 @@ HOME, STATE, DATABASE = "flwr", "state", "superlink.db"
 """In a machine's folder: FLWR_HOME, a client's residuals, and the server's list of SuperNodes."""
 TRY_AGAIN_S = 5.0
 LOG_BYTES, LOGS = 10_000_000, 3
+SOON_DAYS = 30
 UVICORN_HOOK = "configure_logging"
 HERE_AGAIN, LOST, REFUSED = "SuperNode ID|Connection successful", "Connection attempt failed", "<_InactiveRpcError"
 """Flower's lines when a SuperNode finds the SuperLink, loses it, and is refused: regular expressions of their start."""
@@ -185,6 +187,8 @@ def _serve(folder: Path, machine: Machine) -> None:
         from simulation.guard.superlink import run_superlink
     named = ", ".join(f"client-{number}" for number in client_numbers(folder)) or "none yet"
     say(f"Server {machine.server}, Flower {HERE_RELEASE}. Port {machine.port} is for clients: {named}.")
+    if (left := days_left((folder / "server.crt").read_bytes())) < SOON_DAYS:
+        say(f"Warning: the server's certificate ends in {left} days. `fedsel provision --renew` makes the next one.")
     say(f"Port {machine.control_port} is for `fedsel submit`. The records of runs are written to {folder / 'runs'}.")
     plain_log(folder / LOG, {SECOND: "A client is refused: another client with the same key is connected.", OVER: ""})
     run_superlink(folder, say)

@@ -6,6 +6,7 @@ The layout::
       server/         machine.toml  README.md  ca.crt  server.crt  server.key  token.sha256  signatures.json
       server/clients/ client-0.pub  client-1.pub: the clients that may connect
       client-0/       machine.toml  README.md  ca.crt  key  trusted.yaml
+                      with key.pub in place of key if the client made its key itself (`fedsel request`)
       admin/          machine.toml  README.md  ca.crt  token  signing/ (of `fedsel sign`)
                       and ca.key with `--keep-ca-key`
 """
@@ -20,12 +21,21 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from fedsel_app.config import ConfigError
-from simulation.federation.keys import VALID, Authority, client_key
+from simulation.federation.keys import VALID, Authority, certified_names, client_key, read_request
 from simulation.federation.machine import FILE, HERE_RELEASE, Machine, machine_toml, read_machine, write_machine
-from simulation.federation.private_files import OWNER_ALONE, NewFile, make_folder, own_folder, write_new
-from simulation.federation.sound_folder import check_folder
+from simulation.federation.private_files import (
+    OWNER_ALONE,
+    NewFile,
+    make_folder,
+    own_folder,
+    read_file,
+    replace_file,
+    write_new,
+)
+from simulation.federation.sound_folder import PUBLIC, check_folder
 from simulation.guard.app_signature import SIGNATURES, TRUSTED
 
+REQUEST = "request.pub"
 SIGNING, LOG = "signing", "log.txt"
 """Folder in the admin's folder with the key that signs the app, and file in a machine's folder with Flower's log."""
 
@@ -71,9 +81,15 @@ class FederationFolders:
 
 
 def provision(
-    folder: Path, hosts: Sequence[str], clients: int, port: int, *, keep_authority: bool = False
+    folder: Path,
+    hosts: Sequence[str],
+    clients: int,
+    port: int,
+    *,
+    requests: Sequence[Path] = (),
+    keep_authority: bool = False,
 ) -> FederationFolders:
-    """Make the folders of one server, `clients` clients and one admin.
+    """Make the folders of one server, its clients and one admin.
 
     The new folders are private, and git ignores them.
 
@@ -82,17 +98,20 @@ def provision(
     folder : folder of the federation. It must not exist.
     hosts : host names or IP addresses of the server. Its certificate is valid for all of them. The other machines use
         the first.
-    clients : number of clients
+    clients : number of clients whose keys are made here; they have the first numbers
     port : the server's port for clients
+    requests : files of `fedsel request`, one for each further client, which has made its key itself
     keep_authority : keep the authority's key in the admin's folder; new certificates can be signed with this key alone
 
     Raises
     ------
     ConfigError
-        If `folder` exists or cannot be written, or a host is neither a name nor an address.
+        If `folder` exists or cannot be written, a host is neither a name nor an address, or a request is damaged or
+        given twice.
     """
     made = FederationFolders(folder.absolute())
-    machine = Machine("server", [*hosts, "localhost"][0], port, HERE_RELEASE, clients)
+    public_keys = _requested(made, requests)
+    machine = Machine("server", [*hosts, "localhost"][0], port, HERE_RELEASE, clients + len(requests))
     authority = Authority()
     certificate, key = authority.server(hosts)
     token = secrets.token_urlsafe(32)
@@ -107,8 +126,8 @@ def provision(
     }
     if keep_authority:
         files["admin/ca.key"] = NewFile(authority.private, OWNER_ALONE)
-    for client in range(clients):
-        own, public = _client(replace(machine, role="client", client=client), authority.certificate)
+    for client, request in enumerate([b""] * clients + public_keys):
+        own, public = _client(replace(machine, role="client", client=client), authority.certificate, request)
         name = made.client(client).name
         files |= {f"{name}/{file}": content for file, content in own.items()}
         files[made.public_key(client).relative_to(made.folder).as_posix()] = public
@@ -121,21 +140,24 @@ def provision(
     return made
 
 
-def add_clients(folder: Path, count: int) -> list[str]:
-    """Make the folders of `count` more clients, which take the lowest free numbers.
+def add_clients(folder: Path, count: int, requests: Sequence[Path] = ()) -> list[str]:
+    """Make the folders of `count` more clients and of one for each request; they take the lowest free numbers.
 
     Returns
     -------
     list of str
-        Names of the new clients.
+        Names of the new clients, those of the requests last.
 
     Raises
     ------
     ConfigError
-        If `folder` is not a federation or cannot be written, or the folder of a revoked client still exists.
+        If `folder` is not a federation or cannot be written, the folder of a revoked client still exists, or a request
+        is damaged or its key is known.
     """
     made = FederationFolders(folder.absolute())
     machine = read_machine(made.server, "server")
+    public_keys = _requested(made, requests)
+    count += len(requests)
     taken = set(client_numbers(made.server))
     numbers = [number for number in range(len(taken) + count) if number not in taken][:count]
     for number in numbers:
@@ -143,8 +165,8 @@ def add_clients(folder: Path, count: int) -> list[str]:
             raise ConfigError(f"{made.client(number)} is the folder of a revoked client. Move it elsewhere first.")
     machine = replace(machine, clients=max(taken | {*numbers}) + 1)
     try:
-        for number in numbers:
-            own, public = _client(replace(machine, role="client", client=number), made.authority.read_bytes())
+        for number, request in zip(numbers, [b""] * (count - len(requests)) + public_keys, strict=True):
+            own, public = _client(replace(machine, role="client", client=number), made.authority.read_bytes(), request)
             make_folder(made.client(number), own)
             with own_folder(made.server / "clients") as keys:
                 write_new(keys, made.public_key(number).name, public)
@@ -174,9 +196,67 @@ def revoke_client(folder: Path, name: str) -> None:
         raise ConfigError(f"The key of {name} cannot be removed: {error}.") from error
 
 
+def request_folder(folder: Path) -> Path:
+    """Make a client's folder with its key, which never leaves it, and a request for the admin of a federation.
+
+    Returns
+    -------
+    Path
+        File of the request: the client's public key.
+
+    Raises
+    ------
+    ConfigError
+        If `folder` exists or cannot be written.
+    """
+    private, public = client_key()
+    files = {".gitignore": NewFile(b"*\n"), "key": NewFile(private, OWNER_ALONE), REQUEST: NewFile(public)}
+    try:
+        make_folder(folder.absolute(), files)
+    except FileExistsError as error:
+        raise ConfigError(f"{folder} exists already. Choose another folder.") from error
+    except OSError as error:
+        raise ConfigError(f"{folder} cannot be written: {error}.") from error
+    return folder / REQUEST
+
+
+def renew_certificates(folder: Path) -> list[Path]:
+    """Make a new certificate and key of the server, for the names that it has now.
+
+    If the admin's folder keeps the authority's key, the other machines need nothing new. Otherwise there is a new
+    authority, and the machines trust the old one too until its certificate ends, so that they can be changed one after
+    the other.
+
+    Returns
+    -------
+    list of Path
+        The changed files. Those that all machines have come first.
+
+    Raises
+    ------
+    ConfigError
+        If `folder` is not a federation, a file is damaged, or one cannot be written.
+    """
+    made = FederationFolders(folder.absolute())
+    read_machine(made.server, "server")
+    kept, old = made.admin / "ca.key", made.authority.read_bytes()
+    try:
+        authority = Authority(read_file(kept, secret=True), old) if kept.exists() else Authority()
+        certificate, key = authority.server(certified_names((made.server / "server.crt").read_bytes()))
+        files = {} if kept.exists() else {path: NewFile(authority.certificate + old) for path in _authorities(made)}
+        files |= {made.server / "server.key": NewFile(key, OWNER_ALONE)}
+        files |= {made.server / "server.crt": NewFile(certificate)}
+        for path, file in files.items():
+            with own_folder(path.parent) as opened:
+                replace_file(opened, path.name, file)
+    except (OSError, ValueError) as error:
+        raise ConfigError(f"The certificates in {made.folder} cannot be renewed: {error}.") from error
+    return list(files)
+
+
 def client_numbers(server: Path) -> list[int]:
     """Numbers of the clients whose public keys lie in the server's folder."""
-    found = (re.fullmatch(r"client-(\d+)\.pub", path.name) for path in (server / "clients").iterdir())
+    found = (re.fullmatch(r"client-(\d+)\.pub", path.name) for path in (server / "clients").glob("*"))
     return sorted(int(match[1]) for match in found if match)
 
 
@@ -195,8 +275,28 @@ def share_signature(federation: FederationFolders) -> None:
         raise ConfigError(f"The signatures cannot be copied: {error}.") from error
 
 
-def _client(machine: Machine, authority: bytes) -> tuple[dict[str, NewFile], NewFile]:
-    """Files of a client's folder, and the file of its public key."""
+def _requested(made: FederationFolders, requests: Sequence[Path]) -> list[bytes]:
+    """Public keys of the requests. Raises ConfigError if one is damaged, or the key of another client."""
+    owners = {made.public_key(n).read_bytes(): f"client-{n}" for n in client_numbers(made.server)}
+    keys = []
+    for path in requests:
+        key = read_request(path)
+        if key in owners:
+            raise ConfigError(f"Ask for another request than {path}: its key is that of {owners[key]}.")
+        owners[key] = str(path)
+        keys.append(key)
+    return keys
+
+
+def _authorities(made: FederationFolders) -> list[Path]:
+    """The file ca.crt of each machine whose folder is here."""
+    return sorted(path / "ca.crt" for path in made.folder.iterdir() if (path / "ca.crt").is_file())
+
+
+def _client(machine: Machine, authority: bytes, request: bytes) -> tuple[dict[str, NewFile], NewFile]:
+    """Files of a client's folder, and the file of its public key: that of its `request`, or of a new key if empty."""
+    if request:
+        return {**_common("", machine, authority), PUBLIC: NewFile(request)}, NewFile(request)
     private, public = client_key()
     return {**_common("", machine, authority), "key": NewFile(private, OWNER_ALONE)}, NewFile(public)
 
@@ -217,7 +317,8 @@ Copy this folder to the server, {machine.server}. Install fedsel there and run:
 Clients connect to port {machine.port}, the admin to port {machine.control_port}. `server.key` proves the server's
 identity: do not copy it to another machine. `clients/` holds the public key of each client that may connect. A running
 server admits a key that you add there within seconds, and refuses a client whose key you remove. The server writes the
-records of runs to `runs/` and its log to `{LOG}`. Its certificate is valid for {VALID.days} days.
+records of runs to `runs/` and its log to `{LOG}`. Its certificate is valid for {VALID.days} days, and `fedsel provision
+--renew` makes the next one.
 """,
         "client": f"""
 Copy this folder to the client's machine. Install fedsel there and run:

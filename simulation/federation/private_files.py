@@ -78,6 +78,15 @@ def write_new(folder: int, name: str, file: NewFile) -> None:
         written.write(file.content)
 
 
+def replace_file(folder: int, name: str, file: NewFile) -> None:
+    """Replace a file in an opened folder, at once or not at all. Raises OSError on failure."""
+    part = f".{name}.part"
+    with suppress(FileNotFoundError):
+        os.unlink(part, dir_fd=folder)
+    write_new(folder, part, file)
+    os.replace(part, name, src_dir_fd=folder, dst_dir_fd=folder)
+
+
 def read_file(path: Path, *, secret: bool = False) -> bytes:
     """Content of a file in a machine's folder.
 

@@ -6,14 +6,17 @@ from pathlib import Path
 from typing import Any
 
 from cryptography.exceptions import UnsupportedAlgorithm
-from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.hazmat.primitives.serialization import load_pem_private_key, load_ssh_private_key
+from cryptography.hazmat.primitives.serialization import load_pem_private_key
 from cryptography.x509 import load_pem_x509_certificates
 
 from fedsel_app.config import ConfigError
+from simulation.federation.keys import public_part
 from simulation.federation.machine import Machine
 from simulation.federation.private_files import read_file
 from simulation.guard.app_signature import signatures_of
+
+PUBLIC = "key.pub"
+"""In the folder of a client that made its key itself: the public key that the federation knows."""
 
 
 def check_folder(folder: Path, machine: Machine) -> None:
@@ -26,11 +29,20 @@ def check_folder(folder: Path, machine: Machine) -> None:
     """
     _parsed(folder / "ca.crt", load_pem_x509_certificates)
     if machine.role == "client":
-        _parsed(folder / "key", _client_key, secret=True)
+        _check_client(folder)
     elif machine.role == "admin":
         _parsed(folder / "token", _one(r"[\w-]+"), secret=True)
     else:
         _check_server(folder)
+
+
+def _check_client(folder: Path) -> None:
+    asked = folder / PUBLIC
+    if asked.exists() and not (folder / "key").exists():
+        raise ConfigError(f"Copy the files of {folder} into the folder that `fedsel request` made: it has the key.")
+    public = _parsed(folder / "key", public_part, secret=True)
+    if asked.exists() and public != read_file(asked).strip():
+        raise ConfigError(f"{folder / 'key'} is not the key of the request that {asked} answers.")
 
 
 def _check_server(folder: Path) -> None:
@@ -51,11 +63,6 @@ def _parsed(path: Path, parse: Callable[[bytes], Any], *, secret: bool = False) 
         return parse(content)
     except (ValueError, TypeError, UnsupportedAlgorithm) as error:
         raise _again(path, f"it is {'damaged' if content else 'empty'}") from error
-
-
-def _client_key(text: bytes) -> None:
-    if not isinstance(load_ssh_private_key(text, None), ec.EllipticCurvePrivateKey):
-        raise ValueError("another kind of key")
 
 
 def _one(form: str) -> Callable[[bytes], None]:

@@ -1,5 +1,6 @@
 """Train instructions: each selected client gets the model, its learning rate, its kept fraction and its history."""
 
+import hashlib
 import secrets
 from collections.abc import Container
 from dataclasses import replace
@@ -23,7 +24,7 @@ class InstructionBuilder:
 
     Attributes
     ----------
-    key : identifies the run; clients keep their state under it
+    key : secret of the run, from which the server computes each client's own run key
     last_checkpoint : round of the last checkpoint; 0 is none
     """
 
@@ -36,7 +37,7 @@ class InstructionBuilder:
     ) -> None:
         self._context, self._roster = context, roster
         self._reports, self._estimated = tuple(sorted(reports)), estimated
-        self.key = secrets.token_hex(8)
+        self.key = secrets.token_hex(16)
         self.last_checkpoint = 0
 
     def instruct(
@@ -60,7 +61,7 @@ class InstructionBuilder:
         for client, fraction, lr in zip(selection.clients.tolist(), fractions.tolist(), rates.tolist(), strict=True):
             instructions[client] = TrainInstruction(
                 server_round=round_info.number,
-                run_key=self.key,
+                run_key=client_run_key(self.key, client),
                 learning_rate=lr,
                 kept_fraction=fraction,
                 residual_decay=context.residual.beta(theta),
@@ -90,3 +91,11 @@ class InstructionBuilder:
             selection = replace(selection, scores=np.ones(selection.clients.size))
         means = links.mean_uplink_bits_per_s, links.mean_step_s
         return cohort_fractions(selection, self._roster, means, context.initial.size, round_info, context.budget)
+
+
+def client_run_key(secret: str, client: int) -> str:
+    """The key under which a client keeps its state of a run: 32 hexadecimal digits.
+
+    A client knows its own key alone. So no other server, and no other client, can name the state of this client.
+    """
+    return hashlib.sha256(f"{secret} {client}".encode()).hexdigest()[:32]

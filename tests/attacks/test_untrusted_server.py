@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 from flwr.common.config import parse_config_args
 
+from clients.state import ClientHistory, StateStore
 from fedsel_app.config import ConfigError
 from fedsel_app.messages.answers import EnrolAnswer
 from fedsel_app.messages.reported_values import one_line
@@ -24,6 +25,7 @@ from simulation.deployment.deployed_run import app_values, client_nodes
 from simulation.deployment.flower_cli import environment, flwr, submit_to_flower
 from simulation.deployment.local_deployment import Deployment
 from simulation.guard.command_lines import CONNECTION
+from strategies.round.instructions import client_run_key
 from tests.support.client_messages import node_enrolment
 from tests.support.flower_state import task_identity
 from tests.support.processes import await_that, looks_in_proc
@@ -47,6 +49,19 @@ def enrolled(run=None, **node):
     keys = {key.replace("_", "-"): value for key, value in node.items()}
     run_config = known_defaults() | {"clients": 3, "cohort": 1} | (run or {})
     return EnrolAnswer.from_properties(node_enrolment(IDENTITY | keys, run_config), 3)
+
+
+def test_a_server_that_has_another_clients_key_neither_reads_nor_deletes_a_state(tmp_path):
+    """T7: every client of a run knew one key, with which a second server got the residual of any of them."""
+    keys = [client_run_key("secret of the first server", client) for client in (0, 1)]
+    store, residual = StateStore(tmp_path), {"residual": np.arange(3.0)}
+    store.of_run(keys[0]).save(0, 1, residual, ClientHistory())
+    others = store.of_run(keys[1])
+    asked = ClientHistory(last_instructed=9)
+    assert others.recall(0, asked) == ({}, {})
+    others.save(0, 9, {}, ClientHistory(last_instructed=9, last_aggregated=9, last_checkpoint=9))
+    _, mine = store.of_run(keys[0]).recall(0, asked)
+    np.testing.assert_array_equal(mine["residual"], residual["residual"])
 
 
 CHOICES = {

@@ -89,10 +89,13 @@ def test_instructions():
     model = strategy.initialize_parameters(manager)
     first = strategy.configure_fit(1, model, manager)
     assert len(first) == 2
+    keys = {TrainInstruction.from_config(ins.config).run_key for _, ins in first}
+    assert len(keys) == 2
+    assert strategy.run.instructions.key not in keys
     for _, ins in first:
         assert ins.parameters == model
         instruction = TrainInstruction.from_config(ins.config)
-        assert re.fullmatch("[0-9a-f]{16}", instruction.run_key)
+        assert re.fullmatch("[0-9a-f]{32}", instruction.run_key)
         # lr 0.1 (1 - 0.5 / 4); beta 0.85 at a kept fraction of 1; no history.
         assert instruction == TrainInstruction(
             server_round=1,

@@ -1,16 +1,28 @@
 """Folders of a federation: keys checked by Python's TLS and by OpenSSH, and the files in each folder."""
 
 import hashlib
+import shutil
 import socket
 import ssl
 import stat
+import subprocess
 import threading
 
 import pytest
 
 from fedsel_app.config import ConfigError
-from simulation.federation.folders import FederationFolders, add_clients, client_numbers, provision, revoke_client
+from simulation.federation.folders import (
+    FederationFolders,
+    add_clients,
+    client_numbers,
+    provision,
+    renew_certificates,
+    request_folder,
+    revoke_client,
+)
+from simulation.federation.keys import days_left, fingerprint
 from simulation.federation.machine import read_machine, with_settings, write_machine
+from simulation.federation.sound_folder import check_folder
 
 
 @pytest.fixture(scope="module")
@@ -99,6 +111,85 @@ def test_clients_are_added_and_revoked_by_name(tmp_path):
     made.client(1).rename(tmp_path / "revoked")
     assert add_clients(made.folder, 1) == ["client-1"]
     assert (made.client(1) / "key").read_bytes() != (tmp_path / "revoked" / "key").read_bytes()
+
+
+def answered(answer, folder) -> None:
+    """Copy an answer's files into the folder that made the request."""
+    shutil.copytree(answer, folder, dirs_exist_ok=True)
+
+
+def test_a_client_that_makes_its_key_itself_keeps_it(tmp_path):
+    requests = [request_folder(tmp_path / name) for name in ("north", "south", "west")]
+    made = provision(tmp_path / "federation", ["server.example"], 1, 9092, requests=requests[:2])
+    assert add_clients(made.folder, 1, requests[2:]) == ["client-3", "client-4"]
+    assert client_numbers(made.server) == [0, 1, 2, 3, 4]
+    keys = [path.parent.name for path in made.folder.rglob("key")]
+    assert sorted(keys) == ["client-0", "client-3"]
+    assert all(is_private(request.parent / "key") for request in requests)
+    north, answer = tmp_path / "north", made.client(1)
+    assert made.public_key(1).read_bytes() == (answer / "key.pub").read_bytes() == requests[0].read_bytes()
+    with pytest.raises(ConfigError, match="into the folder that `fedsel request` made"):
+        check_folder(answer, read_machine(answer, "client"))
+    answered(answer, north)
+    machine = read_machine(north, "client")
+    check_folder(north, machine)
+    assert (machine.name, machine.clients) == ("client-1", 3)
+    answered(made.client(4), north)
+    with pytest.raises(ConfigError, match=r"key is not the key of the request that .*key\.pub answers"):
+        check_folder(north, read_machine(north, "client"))
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        (b"", "is no request of a client"),
+        (b"ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIG9Qtqz8aPTV1Cq1mTBRGzBXAZxf3ZCIs4dW4hH8Pj9o", "another kind of key"),
+        (b"ecdsa-sha2-nistp384 " + b"A" * 100_000, "is no request of a client"),
+        (None, "No such file"),
+    ],
+)
+def test_a_damaged_request_is_refused(tmp_path, content, said):
+    path = tmp_path / "request.pub"
+    if content is not None:
+        path.write_bytes(content)
+    with pytest.raises(ConfigError, match=said):
+        provision(tmp_path / "federation", ["server.example"], 0, 9092, requests=[path])
+    assert not (tmp_path / "federation").exists()
+
+
+def test_a_request_counts_once(tmp_path):
+    request = request_folder(tmp_path / "north")
+    with pytest.raises(ConfigError, match=r"its key is that of .*north/request\.pub"):
+        provision(tmp_path / "federation", ["server.example"], 0, 9092, requests=[request, request])
+    made = provision(tmp_path / "federation", ["server.example"], 0, 9092, requests=[request])
+    with pytest.raises(ConfigError, match="its key is that of client-0"):
+        add_clients(made.folder, 0, [request])
+    with pytest.raises(ConfigError, match="exists already"):
+        request_folder(tmp_path / "north")
+
+
+def test_the_fingerprint_is_that_of_ssh_keygen(tmp_path):
+    request = request_folder(tmp_path / "north")
+    listed = subprocess.run(["ssh-keygen", "-lf", request], capture_output=True, text=True, check=True).stdout
+    assert fingerprint(request.read_bytes()) == listed.split()[1]
+
+
+@pytest.mark.parametrize("kept", [True, False], ids=["the authority's key is kept", "it is not"])
+def test_renewed_certificates_work_beside_the_old_ones(tmp_path, kept):
+    made = provision(tmp_path / "federation", ["server.example", "10.1.2.3"], 1, 9092, keep_authority=kept)
+    shutil.copytree(made.folder, tmp_path / "old")
+    old = FederationFolders(tmp_path / "old")
+    changed = [path.relative_to(made.folder).as_posix() for path in renew_certificates(made.folder)]
+    authorities = [] if kept else ["admin/ca.crt", "client-0/ca.crt", "server/ca.crt"]
+    assert changed == [*authorities, "server/server.key", "server/server.crt"]
+    assert is_private(made.server / "server.key")
+    assert (made.server / "server.key").read_bytes() != (old.server / "server.key").read_bytes()
+    for name in ("server.example", "10.1.2.3", "localhost"):
+        assert handshake(made, made, name) == "hello"
+        assert handshake(old, made, name) == "hello"
+    assert handshake(made, old, "server.example") == ("hello" if kept else "unable to get local issuer certificate")
+    assert 363 <= days_left((made.server / "server.crt").read_bytes()) <= 365
+    made.check(1)
 
 
 def is_private(path) -> bool:
