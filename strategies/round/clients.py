@@ -55,8 +55,8 @@ class ConnectedClients:
         """Update `nodes` to the connected nodes, and enrol new ones, with `label_counts` if requested.
 
         With `wait`, block until all clients are connected, or until the timeout if enough of them are connected then.
-        After a restart of the SuperLink, Flower may list a node as connected that does not answer yet; such a node is
-        asked again. A node that is not a client of this run, or that reports the partition id of another, is left out.
+        After a restart of the SuperLink, Flower may list a node as connected that does not answer yet, and that it later
+        lists as gone until it is back; such a node is asked again. A node that is not a client of this run, or that reports the partition id of another, is left out.
 
         Raises
         ------
@@ -82,7 +82,8 @@ class ConnectedClients:
             late = time.monotonic() >= deadline_s
             if wait and federation.simulated and self.enrolment.identity_conflicts:
                 raise ConfigError(f"A simulated client could not be enrolled. {self._excuse()}")
-            if wait and not self.nodes and (late or not away):
+            all_answered = not away and len(connected) == self._total
+            if wait and not self.nodes and (late or all_answered):
                 raise ConfigError(f"No client could be enrolled. {self._excuse()}")
             if not wait or late or len(self.nodes) == self._total:
                 break

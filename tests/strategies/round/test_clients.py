@@ -159,6 +159,30 @@ def test_who_is_not_back_yet_is_asked_again_and_nobody_else(monkeypatch):
         enrolled([StubProxy(0, properties=unavailable)], 1)
 
 
+class ComingBack(FlowerManager):
+    """Both nodes are listed and do not answer, then no node is listed for a while, and then both are back."""
+
+    looks = 0
+
+    def nodes(self):
+        self.looks += 1
+        return frozenset() if 2 < self.looks < 5 else super().nodes()
+
+    def ask(self, messages, until):
+        if self.looks == 2:
+            error = NodeError(f"Error: {NODE_UNAVAILABLE_ERROR_REASON}")
+            return {message.node: error for message in messages}
+        return super().ask(messages, until)
+
+
+def test_after_a_restart_of_server_and_clients_the_run_waits_until_they_are_back(monkeypatch):
+    """Within a minute after both were killed, no client could be enrolled, long before connect-timeout-s."""
+    monkeypatch.setattr(connected, "ASK_AGAIN_S", 0.0)
+    clients = ConnectedClients(2, EnrolmentConfig(connect_timeout_s=60))
+    federation = ComingBack(manager_of([StubProxy(0), StubProxy(1)]))
+    assert [enrolment.client for enrolment in clients.enrol(federation, wait=True)] == [0, 1]
+
+
 @pytest.mark.parametrize(
     ("proxies", "match"),
     [
