@@ -55,8 +55,9 @@ class ConnectedClients:
         """Update `nodes` to the connected nodes, and enrol new ones, with `label_counts` if requested.
 
         With `wait`, block until all clients are connected, or until the timeout if enough of them are connected then.
-        After a restart of the SuperLink, Flower may list a node as connected that does not answer yet, and that it later
-        lists as gone until it is back; such a node is asked again. A node that is not a client of this run, or that reports the partition id of another, is left out.
+        After a restart of the SuperLink, Flower may list a node as connected that does not answer yet, and then as gone
+        until it is back; such a node is asked again. A node that is not a client of this run, or that reports the
+        partition id of another, is left out.
 
         Raises
         ------

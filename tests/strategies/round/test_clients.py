@@ -170,8 +170,7 @@ class ComingBack(FlowerManager):
 
     def ask(self, messages, until):
         if self.looks == 2:
-            error = NodeError(f"Error: {NODE_UNAVAILABLE_ERROR_REASON}")
-            return {message.node: error for message in messages}
+            return {message.node: NodeError(message.node, NODE_UNAVAILABLE_ERROR_REASON) for message in messages}
         return super().ask(messages, until)
 
 
