@@ -12,10 +12,12 @@ from rich.console import Console
 from fedsel_app.config import ConfigError, RunConfig, Value
 from fedsel_app.config.plugins import named_by
 from fedsel_app.imports import set_defaults, uncollected_imports
+from fedsel_app.records.files import RunFailed
 from fedsel_app.records.reading import legible
 from simulation.command_line.arguments import (
     FAILURE,
     Subparsers,
+    add_allowed_code,
     add_engine,
     add_settings,
     folder,
@@ -94,6 +96,17 @@ def data(arguments: argparse.Namespace) -> int:
     return 0
 
 
+def model(arguments: argparse.Namespace) -> int:
+    """`fedsel model`: write the last or the best model of a run as a state dict."""
+    from fedsel_app.models.state_files import write_state
+    from simulation.python_interface.runs import load_run
+
+    result = load_run(arguments.run)
+    write_state(arguments.file, result.best_model if arguments.best else result.model)
+    print(f"Model: {arguments.file}")
+    return 0
+
+
 def partition(arguments: argparse.Namespace) -> int:
     """`fedsel partition`: draw the number of training examples by class and client, in one panel for each cell of a
     grid.
@@ -142,6 +155,7 @@ def parser() -> Parser:
     register_runs(commands)
     comparison.register(commands)
     register_data(commands)
+    register_model(commands)
     report_commands.register(commands)
     deployment.register(commands)
     experiments.register(commands)
@@ -197,6 +211,18 @@ def register_data(commands: Subparsers) -> None:
     drawn.set_defaults(call=partition)
 
 
+def register_model(commands: Subparsers) -> None:
+    """Add `model` to the commands of `fedsel`."""
+    written = commands.add_parser("model", help="write the model of a finished run as a state dict")
+    written.add_argument("run", type=folder, metavar="RUN", help="run folder")
+    written.add_argument("--best", action="store_true", help="the model of the best round, instead of the last")
+    written.add_argument(
+        "--out", dest="file", required=True, type=folder, metavar="FILE", help="a .safetensors, .npz or .pt"
+    )
+    add_allowed_code(written)
+    written.set_defaults(call=model)
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command. Exit codes: 0 done, 1 failed, 2 wrong settings, 130 interrupted."""
     words = sys.argv[1:] if argv is None else argv
@@ -211,7 +237,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except ConfigError as error:
         print(f"fedsel: {legible(str(error))}", file=sys.stderr)
         return USAGE_ERROR
-    except (OSError, DeploymentError) as error:
+    except (OSError, DeploymentError, RunFailed) as error:
         print(f"fedsel: {legible(str(error))}", file=sys.stderr)
         return FAILURE
     except KeyboardInterrupt:

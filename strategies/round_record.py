@@ -6,22 +6,31 @@
 import logging
 import math
 import time
-from collections.abc import Mapping
+from collections import Counter, defaultdict
+from collections.abc import Mapping, Sequence
 from operator import itemgetter
 
 import numpy as np
 
 from fedsel_app.config import AggregationConfig
 from fedsel_app.messages.answers import EvaluateAnswer
+from fedsel_app.messages.reported_values import one_line
+from fedsel_app.records.files import RunFailed
 from fedsel_app.records.run_folder import Recorder
-from fedsel_app.records.schema import ClientTestRecord, RoundRecord
+from fedsel_app.records.schema import ClientTestRecord, RoundRecord, Row
 from strategies.aggregation.server_state import Step
 from strategies.opened import Dispatch
 from strategies.roster import Ints, Selection
+from strategies.round.replies.deadline import DROPPED, LATE
 from strategies.round.replies.training import Replies
-from strategies.run_context import Evaluation
+from strategies.run_context import Evaluation, RunContext
 
 LOGGER = logging.getLogger("fedsel")
+FRUITLESS_ROUNDS = 3
+"""Number of rounds in a row without an aggregated update after which a run has failed."""
+NOBODY_CONNECTED = "no client is connected"
+EARLY, LOSS = 0.1, 0.01
+"""A run whose best score lies in this share of its rounds, and whose last score is lower by this, has a remark."""
 NOTED = 0.5
 """If less than this share of an update is taken, the log names its client. An honest update is seldom twice the median.
 """
@@ -103,3 +112,68 @@ def warn_of_few_updates(count: int, server_round: int, config: AggregationConfig
             " hostile clients ('krum-malicious' is %d). Set 'min-returned' to %d to skip such rounds.",
             *(server_round, count, least, config.aggregation, config.krum_malicious, least),
         )
+
+
+def fruitless_reasons(record: RoundRecord, *, measured: bool) -> list[str]:
+    """Why a round aggregated no update: a reason for each failure. Empty if it did, or if a simulation prevented it.
+
+    A simulation drops replies, and unless the links are `measured`, it also delays them.
+    """
+    reasons = [failure["reason"] for failure in record.failures]
+    simulated = any(reason == DROPPED or (reason.endswith(LATE) and not measured) for reason in reasons)
+    if record.aggregated or simulated:
+        return []
+    if record.unused:
+        reasons.append(f"only {len(record.unused)} of {record.cohort} clients sent a usable update: see 'min-returned'")
+    return reasons or [NOBODY_CONNECTED]
+
+
+def run_failed(rounds: Sequence[Sequence[str]]) -> RunFailed:
+    """Error of a run whose last rounds had no update, from the reasons in each of these rounds."""
+    reasons = [reason for found in rounds for reason in found]
+    [(reason, count)] = Counter(reasons).most_common(1)
+    number = "one round" if len(rounds) == 1 else f"{len(rounds)} rounds in a row"
+    share = f", {count} of {len(reasons)} times" if len(reasons) > 1 else ""
+    return RunFailed(f"The run has failed: in {number} no client brought a usable update. The reason{share}: {reason}")
+
+
+def remarks(rows: Sequence[Row], context: RunContext) -> list[str]:
+    """Sentences about a run that has ended: the clients that failed in every round, and scores that point to a setting.
+
+    `rows` are its rounds.
+    """
+    found = _always_failing(rows)
+    scores = [(row["accuracy"], row["round"]) for row in rows if "accuracy" in row]
+    if not scores:
+        return found
+    (final, number), (best, best_round) = scores[-1], max(scores, key=itemgetter(0))
+    if best_round <= EARLY * number and best - final >= LOSS:
+        found.append(
+            f"Try a smaller learning rate ('lr'): the best score, {best:.4f}, was that of round {best_round} of "
+            f"{number}, and the last one is {final:.4f}."
+        )
+    elif final < 0.0 and context.training.clip_norm and context.lowest_score < 0.0:
+        found.append(
+            f"Set 'clip-norm' to 0, or scale the targets: R2 is {final:.4f}, worse than that of a constant, and each "
+            f"gradient is clipped to the norm {context.training.clip_norm:g}, however far off the predictions are."
+        )
+    return found
+
+
+def _always_failing(rows: Sequence[Row]) -> list[str]:
+    """A sentence for each reason why clients failed, at least twice, whenever they were asked and not dropped."""
+    reasons, returned = defaultdict[int, list[str]](list), set[int]()
+    for row in rows:
+        returned.update(row["aggregated"], row["unused"])
+        for failure in row["failures"]:
+            if failure["reason"] != DROPPED:
+                reasons[failure["client"]].append(failure["reason"])
+    named = defaultdict[str, list[int]](list)
+    for client, found in sorted(reasons.items()):
+        if client not in returned and len(found) > 1:
+            named[Counter(found).most_common(1)[0][0]].append(client)
+    return [
+        f"Client{'s' if len(clients) > 1 else ''} {one_line(', '.join(map(str, clients)))} failed in each round that "
+        f"needed an update: {reason}"
+        for reason, clients in named.items()
+    ]

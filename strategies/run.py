@@ -1,5 +1,6 @@
 """Run in progress: all state that the next round and a checkpoint need, and the opening and the end of a round."""
 
+import logging
 import time
 from collections.abc import Mapping
 from typing import Any
@@ -23,9 +24,18 @@ from strategies.round.instructions import InstructionBuilder
 from strategies.round.probing import ClientProber
 from strategies.round.replies.training import Replies, ReplyReader
 from strategies.round.replies.values import read_tests, tested_loss
-from strategies.round_record import record_client_tests, record_evaluation, record_training
+from strategies.round_record import (
+    FRUITLESS_ROUNDS,
+    fruitless_reasons,
+    record_client_tests,
+    record_evaluation,
+    record_training,
+    remarks,
+    run_failed,
+)
 from strategies.run_context import Model, RunContext
 
+LOGGER = logging.getLogger("fedsel")
 Method = SelectionMethod[Any]
 
 
@@ -65,6 +75,8 @@ class Run:
         self.best = BestModel(*self.model)
         self.completed, self.ended = 0, False
         self.record = RoundRecord(0)
+        self._fruitless: list[list[str]] = []
+        """Reasons in each of the rounds since the last update."""
 
     # The round --------------------------------------------------------------------------------------------------
 
@@ -126,6 +138,11 @@ class Run:
 
         The model is evaluated every `eval-every` rounds and in the last, with `client-eval` also by all connected
         clients. The run ends after its last round, or at the target.
+
+        Raises
+        ------
+        RunFailed
+            If `FRUITLESS_ROUNDS` rounds in a row, or all rounds, had no usable update.
         """
         method, record, context = opened.method, opened.record, self.context
         if evaluates(method, record.round):
@@ -134,6 +151,7 @@ class Run:
                 self._test_on_clients(record)
         record.wall_s, record.epsilon = time.perf_counter() - opened.started_s, self.server.epsilon
         context.recorder.round(record)
+        self._refuse_fruitless(over=is_over(method, record.round))
         every = context.records.checkpoint_every
         reached = context.evaluation.stop_at_target and (record.accuracy or 0.0) >= context.evaluation.target
         if reached or is_over(method, record.round):
@@ -142,6 +160,16 @@ class Run:
             context.recorder.checkpoint(self.snapshot(method))
             self.instructions.last_checkpoint = record.round
         return record
+
+    def _refuse_fruitless(self, *, over: bool) -> None:
+        """Raise RunFailed if the last rounds, or all rounds of a run that is `over`, had no usable update."""
+        if self.record.aggregated:
+            self._fruitless.clear()
+        elif reasons := fruitless_reasons(self.record, measured=self.context.links.measured):
+            self._fruitless.append(reasons)
+        in_vain = over and not self.roster.last_returned.any()
+        if self._fruitless and (in_vain or len(self._fruitless) >= FRUITLESS_ROUNDS):
+            raise run_failed(self._fruitless)
 
     def _evaluate(self, record: RoundRecord) -> None:
         """Evaluate the global model on the server's test set."""
@@ -157,8 +185,10 @@ class Run:
         record_client_tests(record, answers, self.context.recorder)
 
     def end(self) -> None:
-        """Write the summary and the models."""
+        """Log the remarks, and write the summary and the models."""
         self.ended = True
+        for remark in remarks(self.context.recorder.rows, self.context):
+            LOGGER.warning(remark)
         best = self.best.parameters, self.best.buffers
         self.context.recorder.finish(self.model, best, self.roster.selections)
 
@@ -184,7 +214,7 @@ class Run:
             "policy": self.policy,
             "enrolment": self.clients.enrolment,
             "probes": self.prober.reported_values,
-            "replies": self.reader.reported_values,
+            "replies": self.reader,
             "links": self.context.links,
             "method": method,
         }

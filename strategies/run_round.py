@@ -16,6 +16,7 @@ from strategies.roster import Selection
 from strategies.round import method_checks as checks
 from strategies.round.federation import Answer, Federation, Until
 from strategies.round.replies.deadline import over_selected_count
+from strategies.round_record import NOBODY_CONNECTED
 from strategies.run import Run, RunningMethod
 
 LOGGER = logging.getLogger("fedsel")
@@ -77,7 +78,8 @@ def select(opened: OpenRound, count: int) -> Selection:
     count = min(count, roster.ids.size)
     opened.record.cohort, opened.record.failures = count, probe.failures
     if not count:
-        LOGGER.warning("Round %d: no client is connected; the model does not change.", number)
+        why = "every client failed its loss probe" if probe.failures else NOBODY_CONNECTED
+        LOGGER.warning("Round %d: %s; the model does not change.", number, why)
         return Selection(NOBODY)
     most = over_selected_count(count, context.replies.over_selection, roster.ids.size)
     return checks.select(method, roster, opened.info, most, stream(context.run.seed, Purpose.SELECT, number))

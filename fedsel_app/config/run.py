@@ -22,6 +22,13 @@ class RunConfig(Settings, scope="federation"):
     model: str = setting(
         "logistic", "model architecture, or package.module:function", first=True, scope="task", code=True, private=True
     )
+    initial_model: str = setting(
+        "",
+        "file with the weights at the start, by the names of the model's state dict: .safetensors, .npz, .pt; empty:"
+        " drawn from `seed`",
+        first=True,
+        scope="task",
+    )
     rounds: int = setting(20, "number of communication rounds, T", low=1, first=True, private=True)
     clients: int = setting(
         20, "number of clients in the federation, K", low=1, high=10_000_000, first=True, private=True

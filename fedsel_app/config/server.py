@@ -132,8 +132,8 @@ class AggregationConfig(Settings):
     )
     max_update_norm: float = setting(
         100.0,
-        "norm above which an update is left out, in multiples of the round's median norm; 0 keeps every update."
-        " It has no effect with dp-clip-norm",
+        "norm above which an update is left out, in multiples of the largest median norm of this and all earlier"
+        " rounds; 0 keeps every update. It has no effect with dp-clip-norm",
         low=0.0,
         private=True,
         read_by={"dp-clip-norm": (0.0,)},

@@ -16,6 +16,10 @@ class RecordError(OSError):
     """A record of a run cannot be written. The message names the file and says what to do."""
 
 
+class RunFailed(RuntimeError):
+    """A run to which no client contributes. The message has the commonest reason."""
+
+
 def append_rows(file: Any, rows: Iterable[Mapping[str, Any]]) -> None:
     """Append a line for each row. The lines go to the system at once, so after a crash all earlier lines are complete.
 

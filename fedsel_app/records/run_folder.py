@@ -37,19 +37,19 @@ Model = tuple[NDArray[np.float32], NDArray[np.float32]]
 
 
 class UnkeptRecords:
-    """Recorder of a run without a run folder. Its `listeners` get every finished round."""
+    """Recorder of a run without a run folder. Its `listeners` get every finished round, and `rows` are these rounds."""
 
     def __init__(self) -> None:
         self.listeners: list[Callable[[Row], None]] = []
         self.releases = Releases()
-        self._last: Row = {}
+        self.rows: list[Row] = []
 
     def round(self, record: RoundRecord) -> None:
         """Pass a finished round to the listeners."""
-        record.add_totals(self._last)
-        self._last = as_row(record)
+        record.add_totals(self.rows[-1] if self.rows else {})
+        self.rows.append(as_row(record))
         for listener in self.listeners:
-            listener(self._last)
+            listener(self.rows[-1])
 
     def close(self, *nothing: Any) -> None:
         """Do nothing."""
@@ -210,9 +210,14 @@ def refuse_changed(path: Path, config: Mapping[str, Value]) -> None:
 def with_earlier(path: Path, data: Mapping[str, Any], *, allowed: bool) -> Mapping[str, Any]:
     """The record of the data of a resumed run, with the digests of `earlier` data of the run in the folder at `path`.
 
-    Raises ConfigError if the data have changed, unless this is `allowed`.
+    Raises ConfigError if the initial model has changed, or the data, unless this is `allowed`.
     """
     before = read_object(path / DATA) or data
+    if before.get("initial_model") != data.get("initial_model"):
+        raise ConfigError(
+            f"The file of 'initial-model' has changed since the run in {path} began. Restore it, or start a run with "
+            "another 'out'."
+        )
     changed = [] if before.get("digest") == data["digest"] else [before.get("digest")]
     if changed and not allowed:
         raise ConfigError(

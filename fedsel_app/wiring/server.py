@@ -79,7 +79,9 @@ def make_run_context(config: AppConfig, recorder: Recorder) -> RunContext:
 
 
 def make_model(config: AppConfig, device: torch.device) -> flat_model.FlatModel:
-    """The initial model. Raises ConfigError if it does not fit the data, the mini-batches or the compressor."""
+    """The initial model. Raises ConfigError if it does not fit the data, the mini-batches, the compressor or the file
+    of its weights.
+    """
     run, dataset, compression = config.run, load(config.data, config.run.seed), config.compression
     model = building.build_flat(
         run.model,
@@ -90,6 +92,10 @@ def make_model(config: AppConfig, device: torch.device) -> flat_model.FlatModel:
         precision=config.execution.precision,
         averages=config.calibration.averages,
     )
+    if run.initial_model:
+        from fedsel_app.models.state_files import load_initial
+
+        load_initial(model, Path(run.initial_model).expanduser())
     if config.training.batch_size < model.least_batch:
         raise ConfigError(
             f"Set 'batch-size' to {model.least_batch} or more: the model (its BatchNorm) cannot train on mini-batches "
@@ -125,7 +131,11 @@ def run_folder(config: AppConfig) -> Path:
 
 def open_run_folder(config: AppConfig, on_round: Callable[[dict[str, Any]], None] | None = None) -> RunFolder:
     """Open the folder of a new or resumed run; `on_round` and the trackers receive its rounds."""
-    data = load(config.data, config.run.seed).record
+    data = dict(load(config.data, config.run.seed).record)
+    if config.run.initial_model:
+        from fedsel_app.models.state_files import digest
+
+        data["initial_model"] = digest(Path(config.run.initial_model).expanduser())
     folder = RunFolder(run_folder(config), config.values(), resume=config.records.resume, data=data)
     folder.listeners += [on_round] if on_round else []
     if config.records.trackers:

@@ -24,8 +24,14 @@ def add_settings(command: argparse.ArgumentParser, *keys: str) -> None:
     command.add_argument("--preset", help="named settings to start from, or a .toml file")
     for entry in RunConfig.entries():
         if entry.key in keys:
-            command.add_argument(f"--{entry.key}", type=type(entry.default), help=f"{entry.meaning} ({entry.default})")
+            default = f" ({entry.default})" if entry.default != "" else ""
+            command.add_argument(f"--{entry.key}", type=type(entry.default), help=entry.meaning + default)
     command.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="change a setting")
+    add_allowed_code(command)
+
+
+def add_allowed_code(command: argparse.ArgumentParser) -> None:
+    """Add the argument that allows a user's own code."""
     command.add_argument(
         "--allow-code",
         action="append",

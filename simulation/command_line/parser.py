@@ -47,6 +47,10 @@ EXAMPLES: dict[str, dict[str, str]] = {
         "fedsel tune --strategies oort,random --over lr=0.01..1 --out runs/range": "tune it within a range",
         "fedsel tune --strategies oort,random --over lr --trials 20 --out runs/more": "try more values",
     },
+    "model": {
+        "fedsel model runs/first --out first.safetensors": "write the last model of a run",
+        "fedsel model runs/first --best --out best.pt": "write its best model, as torch.save does",
+    },
     "data": {
         "fedsel data": "describe the digits, and what each client has of them",
         "fedsel data --clients 5 --set partition=iid": "describe them under another partition",

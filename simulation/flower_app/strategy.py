@@ -55,8 +55,6 @@ from strategies.run_context import Evaluation, RunContext
 from strategies.run_round import run_rounds
 
 FLOWER_LOGGER = logging.getLogger("flwr")
-FRUITLESS_ROUNDS = 3
-"""Number of first rounds without any usable update after which the run ends with an error."""
 SCORE = "accuracy"
 """Metric that is recorded as the score."""
 ClientFailures = list[tuple[ClientProxy, FitRes] | BaseException]
@@ -184,8 +182,8 @@ class AppStrategy(Strategy):
         ------
         ConfigError
             If the clients cannot do what the method needs, or `num_rounds` differs from the setting `rounds`.
-        RuntimeError
-            If the first rounds, or all rounds, bring no usable update.
+        RunFailed
+            If three rounds in a row, or all rounds, bring no usable update.
         """
         if num_rounds is not None:
             self._set_rounds(int(num_rounds))
@@ -215,9 +213,8 @@ class AppStrategy(Strategy):
         self._limited(partial(run_rounds, self._inner, self._clients, partial(self._keep_metrics, result)))
 
     def _keep_metrics(self, result: Result, record: RoundRecord) -> None:
-        """Keep the clients' metrics of a round. Raises RuntimeError as `_refuse_fruitless` does."""
+        """Keep the clients' metrics of a round."""
         number, roster = record.round, self._inner.roster
-        self._refuse_fruitless(number)
         metrics = self._clients.metrics
         accepted = {client: metrics[client] for client in metrics if roster.last_returned[client] == number}
         if accepted:
@@ -266,8 +263,6 @@ class AppStrategy(Strategy):
         instructions: list[tuple[ClientProxy, FitIns]] = self._limited(
             lambda: self._inner.configure_fit(server_round, parameters, client_manager)
         )
-        if not instructions:
-            self._refuse_fruitless(self._inner.run.completed + server_round)
         return instructions
 
     def aggregate_fit(
@@ -275,7 +270,6 @@ class AppStrategy(Strategy):
     ) -> tuple[Parameters | None, dict[str, Scalar]]:
         """Aggregate the replies of the round."""
         flat, metrics = self._limited(lambda: self._inner.aggregate_fit(server_round, results, failures))
-        self._refuse_fruitless(self._inner.run.completed + server_round)
         return None if flat is None else as_parameters(self._users_model()), metrics
 
     def evaluate(self, server_round: int, parameters: Parameters) -> tuple[float, dict[str, Scalar]] | None:
@@ -311,13 +305,6 @@ class AppStrategy(Strategy):
     def _users_model(self) -> SentModel:
         """The global model, as the user's arrays."""
         return self._clients.users_model(sent_model(*self._inner.run.model))
-
-    def _refuse_fruitless(self, number: int) -> None:
-        """Raise RuntimeError if the first rounds, or all rounds, brought no usable update."""
-        if number < min(FRUITLESS_ROUNDS, most_rounds(self._inner)) or self._inner.roster.last_returned.any():
-            return
-        reason = self._clients.last_failure or "no client was selected, or none was connected"
-        raise RuntimeError(f"In {number} rounds no client brought a usable update. The last failure: {reason}")
 
     def _test_initial(self) -> tuple[float, dict[str, Scalar]] | None:
         """Test the initial model with the user's function."""

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from fedsel_app.config import ConfigError
 from fedsel_app.messages.answers import MOST_EXAMPLES, Ability, EnrolAnswer, TrainAnswer
 from fedsel_app.messages.instructions import ProbeInstruction, TrainInstruction
-from fedsel_app.messages.reported_values import lower_median, one_line, refuse_endless, winsorised
+from fedsel_app.messages.reported_values import lower_median, refuse_endless, winsorised
 from fedsel_app.messages.scalars import Report
 from fedsel_app.messages.user_apps import AppTrainInstruction, app_enrolment, embedded, reported_loss, users_keys
 from fedsel_app.models.array_layout import ArrayLayout
@@ -30,7 +30,6 @@ from simulation.flower_app.requirements import unmet
 from simulation.flower_app.transports import UserGrid, UserManager
 from strategies.round.federation import (
     ALL,
-    Answer,
     Answers,
     Message,
     NodeError,
@@ -77,7 +76,6 @@ class UserClients:
     carrier : the federation that carries the messages, set before the first message
     enrolments : node -> its enrolment answer, for the nodes that can take part
     refusal : reason, as a sentence, why the last refused client cannot take part; empty if all can
-    last_failure : sentence about the last failed message; empty if none failed
     metrics : partition id -> the numbers among the user's own metrics from the round's training
     """
 
@@ -93,7 +91,7 @@ class UserClients:
         known_examples: Mapping[int, int],
     ) -> None:
         self._config, self._layout, self._run, self._numbers = config, layout, run, numbers
-        self.refusal = self.last_failure = ""
+        self.refusal = ""
         self.enrolments: dict[str, EnrolAnswer] = {}
         self.metrics: dict[int, dict[str, float]] = {}
         self._examples = np.zeros(config.run.clients, np.int64)
@@ -136,8 +134,6 @@ class UserClients:
             except Exception as error:  # noqa: BLE001 - any exception from a client's reply is that client's failure
                 answer = NodeError(node, str(error))
             found[node] = answer
-            if isinstance(failure := found[node], Exception):
-                self._note_failure(of_node[node], failure)
         if isinstance(messages[0].instruction, TrainInstruction):
             self._count_examples()
         return found
@@ -295,11 +291,6 @@ class UserClients:
         return self.carrier.ask(
             [replace(message, model=self.users_model(message.model)) for message in messages], until
         )
-
-    def _note_failure(self, message: Message, error: Answer) -> None:
-        """Keep the last failure, for the error of a run to which no client contributed."""
-        name = f"Client {message.client}" if message.client is not None else f"Node {message.node}"
-        self.last_failure = f"{name}: {one_line(error)}"
 
 
 def _array(position: int, tensor: bytes) -> NDArray[Any]:

@@ -7,6 +7,7 @@ class SettingKeywords(TypedDict, total=False):
     preset: str
     variant: Literal["default", "text", "code"]
     model: str
+    initial_model: str
     rounds: int
     clients: int
     cohort: int

@@ -145,9 +145,11 @@ def test_a_client_that_fails_its_probe_sits_the_round_out():
 
 
 def test_a_round_in_which_every_probe_fails_says_so():
-    strategy = HeteroSelect(context_of(HeteroSelectConfig(), rounds=1))
+    strategy = HeteroSelect(context_of(HeteroSelectConfig(), rounds=2))
     proxies = [StubProxy(client, loss=ValueError("out of memory")) for client in range(3)]
-    [row], _ = run_rounds(strategy, manager_of(proxies), 1)
+    with logged() as log:
+        [row], _ = run_rounds(strategy, manager_of(proxies), 1)
+    assert "every client failed its loss probe; the model does not change" in log()
     assert row["selected"] == []
     assert [failure["client"] for failure in row["failures"]] == [0, 1, 2]
 

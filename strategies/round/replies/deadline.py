@@ -14,6 +14,10 @@ from fedsel_app.records.schema import Failure
 from fedsel_app.seeds import Purpose, stream
 from strategies.roster import Floats, Ints
 
+DROPPED = "the simulation dropped its reply: see 'client-failure-rate'"
+LATE = "see 'round-deadline-s'"
+"""Last words of the reason if a client missed the deadline."""
+
 
 def over_selected_count(wanted: int, over_selection: float, available: int) -> int:
     """Number of clients that train for `wanted` replies: ceil(wanted (1 + over-selection)), at most `available`."""
@@ -54,7 +58,7 @@ def accept(clients: Ints, finish_s: Floats, wanted: int, limits: ReplyConfig) ->
     late: list[Failure] = [
         {
             "client": client,
-            "reason": f"it took {seconds:.1f} s, and the deadline is {deadline_s:g} s: see 'round-deadline-s'",
+            "reason": f"it took {seconds:.1f} s, and the deadline is {deadline_s:g} s: {LATE}",
         }
         for client, seconds in zip(clients[~punctual].tolist(), finish_s[~punctual].tolist(), strict=True)
     ]

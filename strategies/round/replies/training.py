@@ -16,10 +16,11 @@ from fedsel_app.messages.scalars import Report
 from fedsel_app.network.links import RoundWork
 from fedsel_app.records.schema import Failure, RoundRecord
 from fedsel_app.wire import codec
+from strategies.checkpoint import Arrays
 from strategies.roster import Floats, Ints, Roster
 from strategies.round.clients import SCALAR_BYTES
-from strategies.round.federation import Answer, Reply
-from strategies.round.replies.deadline import accept, simulated_dropouts
+from strategies.round.federation import Answer, NodeError, Reply
+from strategies.round.replies.deadline import DROPPED, accept, simulated_dropouts
 from strategies.round.replies.values import LOSS, LastReported, decode_payload, unpack_buffers
 from strategies.run_context import RunContext
 
@@ -154,12 +155,25 @@ class ReplyReader:
     Attributes
     ----------
     reported_values : the losses and reports that clients sent last
+    typical_norms : float64 (payloads,), for each payload the largest median norm of a round so far
     """
 
     def __init__(self, context: RunContext, roster: Roster, reports: Iterable[Report], payloads: int) -> None:
         self._context, self._roster, self._payloads = context, roster, payloads
         self._reports = tuple(sorted(reports))
         self.reported_values = LastReported(context.run.clients, (LOSS, *Report), context.reported_values.loss_clip)
+        self.typical_norms = np.zeros(payloads)
+
+    def state(self) -> Arrays:
+        """The values that clients sent last, and the typical norms."""
+        return self.reported_values.state() | {"typical_norms": self.typical_norms.copy()}
+
+    def load_state(self, state: Arrays) -> None:
+        """Load a state that `state` returned. Raises ValueError or KeyError for the state of another run."""
+        self.reported_values.load_state(state)
+        if state["typical_norms"].shape != self.typical_norms.shape:
+            raise ValueError(f"norms of {state['typical_norms'].shape} payloads")
+        self.typical_norms = state["typical_norms"].astype(np.float64)
 
     def read(self, answers: Mapping[int, Answer], instructions: Mapping[int, TrainInstruction], wanted: int) -> Replies:
         """The first `wanted` replies of a cohort: decoded, checked and bounded, and none that came too late.
@@ -168,7 +182,8 @@ class ReplyReader:
         """
         (number,) = {instruction.server_round for instruction in instructions.values()}
         lost = simulated_dropouts(np.array(list(instructions), np.int64), number, self._context)
-        replies = self.collect({client: answers[client] for client in answers.keys() - lost}, instructions)
+        answers = {**answers, **dict.fromkeys(lost, NodeError("", DROPPED))}
+        replies = self.collect(answers, instructions)
         usable = map(answers.get, replies.clients.tolist())
         arrived_s = np.array([reply.arrived_s for reply in usable if isinstance(reply, Reply)])
         finish_s = self._context.links.finish_s(replies.work(self._roster, np.zeros(0)), arrived_s)
@@ -211,7 +226,8 @@ class ReplyReader:
         """Decode and check the reply of every client that was asked. A malformed reply is a failure of its client.
 
         So is an update, or a change of a control variate, with a norm above `max-update-norm` times the cohort's
-        median.
+        median, or times that of the earlier round with the largest median: the median of clients that have converged
+        says little about one that still learns.
         """
         context, found, failures = self._context, dict[int, Decoded](), list[Failure]()
         with ThreadPoolExecutor(THREADS if context.initial.size >= DIVISIBLE_SIZE else 1) as threads:
@@ -224,8 +240,11 @@ class ReplyReader:
         multiple = 0.0 if context.privacy.dp_clip_norm else context.aggregation.max_update_norm
         for place in range(self._payloads if multiple else 0):
             norms = {client: decoded.payloads[place].norm() for client, decoded in found.items()}
-            for client, reason in too_large(norms, multiple):
-                failures.append({"client": client, "reason": reason})
+            median = lower_median(np.array(list(norms.values())))
+            self.typical_norms[place] = typical = float(np.fmax(self.typical_norms[place], median))
+            for client in [client for client, norm in norms.items() if norm > multiple * typical > 0.0]:
+                compared = f"norm {norms[client]:.3g}, and the largest median of a round so far is {typical:.3g}"
+                failures.append({"client": client, "reason": f"its update has {compared}: see 'max-update-norm'"})
                 del found[client]
         failures.sort(key=itemgetter("client"))
         for failure in failures:
@@ -266,16 +285,3 @@ def most_work_steps(steps: int, passes: int, reports: Container[str]) -> float:
     if Report.GRADIENT_DEVIATION in reports:
         extra_steps += passes
     return steps + extra_steps
-
-
-def too_large(norms: Mapping[int, float], multiple: float) -> list[tuple[int, str]]:
-    """Return the clients whose norm is above `multiple` times the lower median, each with a sentence.
-
-    There are none if the median or `multiple` is 0.
-    """
-    median = lower_median(np.array(list(norms.values())))
-    return [
-        (client, f"its update has norm {norm:.3g}, and the round's median is {median:.3g}: see 'max-update-norm'")
-        for client, norm in norms.items()
-        if norm > multiple * median > 0.0
-    ]

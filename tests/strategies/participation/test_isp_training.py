@@ -94,7 +94,7 @@ def test_clients_that_fail_are_not_drawn_and_a_round_without_any_keeps_the_numbe
 
     for fit, found in ((half, 4), (lambda client, ins: RuntimeError("gone"), None)):
         proxies = [StubProxy(client, fit) for client in range(CLIENTS)]
-        [row], _ = run_rounds(RandomSelection(setup_for(ring())), manager_of(proxies), 1)
+        [row], _ = run_rounds(RandomSelection(setup_for(ring(), rounds=2)), manager_of(proxies), 1)
         assert row["search"].get("found") == found
         assert row["cohort"] == (found or 2)
         assert [failure["client"] for failure in row["search"]["failures"]] == ([1, 3, 5, 7] if found else [*range(8)])

@@ -46,7 +46,7 @@ def test_a_probe_sends_the_model_in_few_bits(bits, levels):
 
 
 def test_a_model_that_is_not_finite_is_sent_as_it_is_for_the_clients_to_refuse():
-    strategy = HeteroSelect(context_of(HeteroSelectConfig(), rounds=1, probe_bits=8))
+    strategy = HeteroSelect(context_of(HeteroSelectConfig(), rounds=2, probe_bits=8))
     strategy.run.model.parameters[1] = np.inf
     proxies = [StubProxy(client, loss=ValueError("the global model diverged")) for client in range(3)]
     [row], _ = run_round(strategy, proxies)
