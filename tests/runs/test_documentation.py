@@ -42,6 +42,7 @@ NAMES = (
     "fedsel claims run",
     "fedsel compare",
     "fedsel deploy",
+    "fedsel model",
     "fedsel partition",
     "fedsel provision",
     "fedsel report",
