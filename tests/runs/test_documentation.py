@@ -46,6 +46,7 @@ NAMES = (
     "fedsel partition",
     "fedsel provision",
     "fedsel report",
+    "fedsel request",
     "fedsel sign",
     "fedsel start",
     "fedsel start FOLDER",
