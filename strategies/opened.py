@@ -7,9 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from fedsel_app.messages.answers import FORWARD_STEPS
 from fedsel_app.messages.instructions import LocalTestInstruction, TrainInstruction
-from fedsel_app.network.links import RoundWork
 from fedsel_app.records.schema import RoundRecord
 from strategies.aggregation.calibration import average_statistics
 from strategies.aggregation.server_state import ServerState
@@ -19,7 +17,7 @@ from strategies.round import method_checks as checks
 from strategies.round.clients import SCALAR_BYTES, ConnectedClients
 from strategies.round.federation import Answer, SentModel, Until, sent_model
 from strategies.round.instructions import InstructionBuilder
-from strategies.round.probing import ClientProber, Probe
+from strategies.round.probing import ClientProber, Probe, evaluation
 from strategies.round.replies.training import Replies, ReplyReader
 from strategies.round.replies.values import read_tests, tested_loss
 from strategies.run_context import Model, RunContext
@@ -114,9 +112,11 @@ class OpenRound:
         )
         answers = self.clients.ask(instructions, self.sent_to_train)
         replies = self.reader.collect(answers, instructions)
-        record, work = self.record, replies.work(self.roster, np.zeros(0))
+        record, links = self.record, self.context.links
+        work = replies.work(self.roster, self.sent_to_train.nbytes)
+        finish_s, _ = links.finish_s(work, np.zeros(replies.clients.size))
         record.search = {"failures": replies.failures}
-        record.round_s += self.context.links.round_seconds(work, 0.0)
+        record.round_s += links.round_seconds(finish_s, np.zeros(0), 0.0)
         record.downlink_bytes += self.sent_to_train.nbytes * len(answers)
         record.calibration_bytes += self.model.buffers.nbytes * len(replies.statistics)
         replies.charge(record)
@@ -146,13 +146,12 @@ class OpenRound:
             return loss if np.isfinite(loss) else float("inf"), NOBODY
         sent = sent_model(*model)
         answers = self.clients.ask(dict.fromkeys(clients.tolist(), LocalTestInstruction(number)), sent)
-        tested, slowest_s = read_tests(answers, number, context), 0.0
-        for client, answer in tested.items():
-            batches = answer.examples / context.training.batch_size
-            slowest_s = max(slowest_s, float(self.roster.step_s[client]) * batches * FORWARD_STEPS)
-        nothing = np.zeros(0)
-        work = RoundWork(nothing, nothing, nothing, NOBODY, NOBODY, np.array([slowest_s]))
-        self.record.round_s += context.links.round_seconds(work, 0.0)
+        tested = read_tests(answers, number, context)
+        examples = np.array([answer.examples for answer in tested.values()], np.float64)
+        testers = np.array(list(tested), np.int64)
+        steps_s = self.roster.step_s[testers] * (examples / context.training.batch_size)
+        probe_s = context.links.probe_s(evaluation(self.roster, testers, steps_s, sent))
+        self.record.round_s += context.links.round_seconds(np.zeros(0), probe_s, 0.0)
         self.record.probe_bytes += clients.size * (sent.nbytes + SCALAR_BYTES)
         return tested_loss(tested)
 

@@ -72,6 +72,7 @@ class Roster:
     losses : float64 (K,), loss of this round's global model; NaN = not measured
     fit_losses : float64 (K,), mean training loss that it reported when it last trained; NaN = never
     uplink_bits_per_s, step_s : float64 (K,), this round's link and seconds a local step; NaN = unknown
+    downlink_bits_per_s : float64 (K,), this round's downlink; inf = downloads take no time, NaN = unknown
     label_counts : int64 (K, classes), or (K, 0) where the method does not need them
     """
 
@@ -87,6 +88,7 @@ class Roster:
         self.losses = np.full(clients, np.nan)
         self.fit_losses = np.full(clients, np.nan)
         self.uplink_bits_per_s = np.full(clients, np.nan)
+        self.downlink_bits_per_s = np.full(clients, np.nan)
         self.step_s = np.full(clients, np.nan)
         self.label_counts = np.zeros((clients, 0), np.int64)
 

@@ -54,8 +54,8 @@ def record_training(dispatch: Dispatch, replies: Replies, step: Step) -> None:
     record.fit_losses = replies.losses.tolist()
     record.failures = sorted([*probe.failures, *replies.failures], key=itemgetter("client"))
     record.unused = replies.unused.tolist()
-    work, wall_s = replies.work(roster, probe.duration_s), time.perf_counter() - opened.started_s
-    record.round_s += opened.context.links.round_seconds(work, wall_s)
+    wall_s, links = time.perf_counter() - opened.started_s, opened.context.links
+    record.round_s += links.round_seconds(replies.finish_s, probe.duration_s, wall_s, replies.waited_s)
     record.downlink_bytes += opened.sent_to_train.nbytes * selection.clients.size
     record.probe_bytes += probe.bytes
     replies.charge(record)

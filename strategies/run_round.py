@@ -54,7 +54,8 @@ def configure(run: Run, opened: OpenRound) -> Dispatch | None:
 
 def aggregate(run: Run, dispatch: Dispatch, answers: Mapping[int, Answer]) -> None:
     """Second half: check the replies, aggregate, step the server, calibrate BatchNorm, update the method, record."""
-    replies = run.reader.read(answers, dispatch.instructions, dispatch.wanted)
+    sent = dispatch.opened.sent_to_train.nbytes
+    replies = run.reader.read(answers, dispatch.instructions, dispatch.wanted, sent)
     run.policy.learn(dispatch.opened, replies)
     step = run.server.step(run.model.parameters, dispatch.selection, replies)
     run.learn(dispatch, replies, step)

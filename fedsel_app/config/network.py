@@ -2,7 +2,16 @@
 
 from dataclasses import dataclass
 
-from fedsel_app.config.settings import ConfigError, Settings, setting
+from fedsel_app.config.settings import ConfigError, ReadBy, Settings, setting
+
+RANGES = (
+    ("uplink_min_bits_per_s", "uplink_max_bits_per_s"),
+    ("downlink_min_bits_per_s", "downlink_max_bits_per_s"),
+    ("step_min_s", "step_max_s"),
+)
+"""Fields with the ends of each range from which clients draw."""
+FULL: ReadBy = {"links": ("simulated",), "clock": ("full",)}
+"""Conditions with which settings of the full clock are read: see `setting`."""
 
 
 @dataclass(frozen=True)
@@ -22,10 +31,28 @@ class NetworkConfig(Settings, scope="federation"):
         private=True,
     )
     uplink_max_bits_per_s: float = setting(5e6, "fastest uplink in bits per second", above=0.0, private=True)
+    downlink_min_bits_per_s: float = setting(5e6, "slowest downlink in bits per second", above=0.0, read_by=FULL)
+    downlink_max_bits_per_s: float = setting(25e6, "fastest downlink in bits per second", above=0.0, read_by=FULL)
     step_min_s: float = setting(
         0.1, "shortest time of a local step in seconds; each client draws one", low=0.0, private=True
     )
     step_max_s: float = setting(0.5, "longest time of a local step in seconds", low=0.0, private=True)
+    spread: str = setting(
+        "uniform",
+        "how links and computing speeds differ from client to client",
+        choices={
+            "constant": "all clients have the middle of each range",
+            "uniform": "drawn uniformly from each range; each client draws its links anew in each round",
+            "log-normal": "drawn once for each client; each range has 95% of them",
+            "table": "measured ones, the rows of spread-table",
+        },
+        read_by={"links": ("simulated",)},
+    )
+    spread_table: str = setting(
+        "",
+        "CSV file with a row for each measured client, and columns uplink_bits_per_s, downlink_bits_per_s and step_s",
+        read_by={"spread": ("table",)},
+    )
     link_coupling: str = setting(
         "independent",
         "how uplinks depend on the data",
@@ -34,6 +61,21 @@ class NetworkConfig(Settings, scope="federation"):
             "inverted-loss": "the larger the loss of a client, the slower its link (HeteRo-Select's stress test)",
         },
         read_by={"links": ("simulated",)},
+    )
+    clock: str = setting(
+        "paper",
+        "what takes time on the simulated clock",
+        choices={
+            "paper": "computing and uploads, as most papers count",
+            "full": "downloads too, also those of loss probes, and the upload of the probed losses",
+        },
+        read_by={"links": ("simulated",)},
+    )
+    server_bits_per_s: float = setting(
+        0.0,
+        "bits per second of the server's link in each direction, which all clients share; 0 sets no limit",
+        low=0.0,
+        read_by=FULL,
     )
     clock_bytes: str = setting(
         "wire",
@@ -46,15 +88,24 @@ class NetworkConfig(Settings, scope="federation"):
         True,
         "the simulated clock counts loss probes; a forward pass takes a third of a local step",
         private=True,
-        read_by={"links": ("simulated",)},
+        read_by={"links": ("simulated",), "clock": ("paper",)},
     )
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        for low, high in (("uplink_min_bits_per_s", "uplink_max_bits_per_s"), ("step_min_s", "step_max_s")):
+        for low, high in RANGES:
             if getattr(self, low) > getattr(self, high):
                 names = low.replace("_", "-"), high.replace("_", "-")
                 raise ConfigError(f"The '{names[0]}' parameter must be at most '{names[1]}'. Got {getattr(self, low)}.")
+        if self.spread == "log-normal" and not self.step_min_s:
+            raise ConfigError("Set 'step-min-s' above 0: the logarithm of the speeds has a range then.")
+        if self.spread == "table" and not self.spread_table:
+            raise ConfigError("Set 'spread-table' to a CSV file: the 'spread' table reads its rows.")
+
+    @property
+    def full(self) -> bool:
+        """True if downloads take time on the simulated clock."""
+        return self.clock == "full"
 
 
 @dataclass(frozen=True)

@@ -1,17 +1,19 @@
-"""Links: uplink rates and computing speeds of the clients, simulated or measured, and the resulting duration of a
-round.
-"""
+"""Links: uplink rates and computing speeds of the clients, simulated or measured, and the resulting times."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+import csv
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from fedsel_app.config import NetworkConfig
+from fedsel_app.config import ConfigError, NetworkConfig
 from fedsel_app.messages.answers import TrainAnswer
 from fedsel_app.messages.reported_values import lower_median
+from fedsel_app.network.clock import Clock, Event, Presence, Transfer
 from fedsel_app.seeds import Purpose, stream
 
 Floats = NDArray[np.float64]
@@ -22,32 +24,42 @@ SMOOTHING = 0.5
 """Weight of the newest measurement."""
 FASTEST = 10.0
 """Upper bound on a client's reported speed, in multiples of the median of all clients."""
+TWO_SIDED_95 = 1.959964
+"""Standard deviations on each side of the mean that hold 95% of a normal distribution."""
+COLUMNS = ("uplink_bits_per_s", "downlink_bits_per_s", "step_s")
+TABLE = f"It must be a CSV file with the columns {', '.join(COLUMNS)}."
 
 
 @dataclass(frozen=True)
-class RoundWork:
-    """Work of a round: what its clients computed and sent, for the clock.
+class Work:
+    """Work of clients that begin at the same time, for the clock.
 
     Attributes
     ----------
-    uplink_bits_per_s, step_s : float64 (r,), link speed and seconds per local step of each client that trained
-    work_steps : float64 (r,), computing of each, in local steps
+    clients : int64 (r,)
+    compute_s : float64 (r,), seconds of computing
+    downlink_bits_per_s, uplink_bits_per_s : float64 (r,)
+    download_bytes : bytes that each client receives
     uplink_bytes, uplink_value_bytes : int64 (r,), upload of each: as measured, and as 4 bytes per kept value
-    probe_s : float64 (c,), seconds of each probed client
-    waited_s : least duration of the training, from waiting for clients that did not reply
+    begun_s : the run's clock at the begin
     """
 
+    clients: Ints
+    compute_s: Floats
+    downlink_bits_per_s: Floats
     uplink_bits_per_s: Floats
-    step_s: Floats
-    work_steps: Floats
+    download_bytes: int
     uplink_bytes: Ints
     uplink_value_bytes: Ints
-    probe_s: Floats
-    waited_s: float = 0.0
+    begun_s: float = 0.0
 
 
 class SimulatedLinks:
-    """Simulated links: uplinks U[min, max] per client and round, seconds per local step U[min, max] per client.
+    """Simulated links: rates and seconds per local step of each client by `spread`, and the clock that they make.
+
+    Parameters
+    ----------
+    presence : when each client is available; None: always
 
     Attributes
     ----------
@@ -58,25 +70,88 @@ class SimulatedLinks:
 
     measured = False
 
-    def __init__(self, config: NetworkConfig, clients: int, seed: int) -> None:
-        self._config = config
-        self._seed = seed
-        self._step_s = stream(seed, Purpose.NETWORK).uniform(config.step_min_s, config.step_max_s, clients)
-        self.mean_uplink_bits_per_s = (config.uplink_min_bits_per_s + config.uplink_max_bits_per_s) / 2
-        self.mean_step_s = (config.step_min_s + config.step_max_s) / 2
+    def __init__(self, config: NetworkConfig, clients: int, seed: int, presence: Presence | None = None) -> None:
+        self._config, self._clients, self._seed, self.presence = config, clients, seed, presence
+        self._redrawn = config.spread == "uniform"
+        self._uplinks, self._downlinks, self._step_s = self._speeds()
+        if self._redrawn:
+            self.mean_uplink_bits_per_s = (config.uplink_min_bits_per_s + config.uplink_max_bits_per_s) / 2
+            self.mean_step_s = (config.step_min_s + config.step_max_s) / 2
+        else:
+            self.mean_uplink_bits_per_s, self.mean_step_s = float(self._uplinks.mean()), float(self._step_s.mean())
         self.needs_losses = config.link_coupling == "inverted-loss"
+
+    def _speeds(self) -> tuple[Floats, Floats, Floats]:
+        """Uplinks and downlinks in bits/s, and seconds per local step, float64 (K,) each, drawn once."""
+        config, seed = self._config, self._seed
+        if config.spread == "table":
+            return table_speeds(Path(config.spread_table), self._clients, seed)
+        up, down = stream(seed, Purpose.NETWORK, 0, 1), stream(seed, Purpose.NETWORK, 0, 2)
+        return (
+            drawn(config.spread, config.uplink_min_bits_per_s, config.uplink_max_bits_per_s, self._clients, up),
+            drawn(config.spread, config.downlink_min_bits_per_s, config.downlink_max_bits_per_s, self._clients, down),
+            drawn(config.spread, config.step_min_s, config.step_max_s, self._clients, stream(seed, Purpose.NETWORK)),
+        )
 
     def observe(self, server_round: int, losses: Floats) -> tuple[Floats, Floats]:
         """Uplink bits/s of this round and seconds per local step of every client, float64 (K,) each."""
         low, high = self._config.uplink_min_bits_per_s, self._config.uplink_max_bits_per_s
         if self.needs_losses:
             return inverted_uplinks(losses, low, high), self._step_s
-        return stream(self._seed, Purpose.NETWORK, server_round).uniform(low, high, self._step_s.size), self._step_s
+        if self._redrawn:
+            return stream(self._seed, Purpose.NETWORK, server_round).uniform(low, high, self._clients), self._step_s
+        return self._uplinks, self._step_s
 
-    def finish_s(self, work: RoundWork, arrived_s: Floats) -> Floats:
-        """Seconds from the start of the round to each reply, computing and transfer together, float64 (r,)."""
+    def downlinks(self, server_round: int) -> Floats:
+        """Downlink bits/s of this round, float64 (K,); inf if downloads take no time."""
+        low, high = self._config.downlink_min_bits_per_s, self._config.downlink_max_bits_per_s
+        if not self._config.full:
+            return np.full(self._clients, np.inf)
+        if self._redrawn:
+            return stream(self._seed, Purpose.NETWORK, server_round, 1).uniform(low, high, self._clients)
+        return self._downlinks
+
+    def clock(self, origin_s: float = 0.0) -> Clock:
+        """A clock with nobody under way; the run's clock is at `origin_s`."""
+        shared = self._config.server_bits_per_s if self._config.full else 0.0
+        return Clock(shared or math.inf, self.presence, origin_s)
+
+    def transfers(self, work: Work) -> Iterator[tuple[int, Transfer, float, Transfer]]:
+        """Each client, with its download, its seconds of computing and its upload."""
         sent = work.uplink_bytes if self._config.clock_bytes == "wire" else work.uplink_value_bytes
-        return work.step_s * work.work_steps + 8.0 * sent / work.uplink_bits_per_s
+        down, up = 8.0 * work.download_bytes, 8.0 * sent
+        download_s, upload_s = down / work.downlink_bits_per_s, up / work.uplink_bits_per_s
+        columns = (work.clients, download_s, work.compute_s, up, upload_s)
+        for client, own_s, compute_s, bits, upload in zip(*(column.tolist() for column in columns), strict=True):
+            yield client, Transfer(down, own_s), compute_s, Transfer(bits, upload)
+
+    def finish_s(self, work: Work, arrived_s: Floats) -> tuple[Floats, NDArray[np.bool_]]:
+        """Seconds until each reply arrives, float64 (r,), and for which clients this is when they left instead."""
+        return self._finish_s(self.clock(work.begun_s), work)
+
+    def probe_s(self, work: Work) -> Floats:
+        """Seconds of each client that evaluates a model, float64 (c,): on the papers' clock only its computing.
+
+        No client leaves before it has answered.
+        """
+        if self._config.full:
+            return self._finish_s(replace(self.clock(), presence=None), work)[0]
+        return work.compute_s if self._config.clock_probes else np.zeros(1)
+
+    def _finish_s(self, clock: Clock, work: Work) -> tuple[Floats, NDArray[np.bool_]]:
+        place = {client: place for place, client in enumerate(work.clients.tolist())}
+        finish_s, left = np.zeros(work.clients.size), np.zeros(work.clients.size, np.bool_)
+        uploads = dict[int, Transfer]()
+        for client, download, compute_s, uploads[client] in self.transfers(work):
+            clock.send(client, 0.0, download, compute_s)
+        while clock.trips:
+            happening = clock.pop()
+            if happening.event is Event.COMPUTED:
+                clock.upload(happening, uploads[happening.client])
+            else:
+                finish_s[place[happening.client]] = happening.time_s
+                left[place[happening.client]] = happening.event is Event.LEFT
+        return finish_s, left
 
     def learn(self, client: int, answer: TrainAnswer) -> None:
         """Ignore a reply: simulated speeds are drawn from the seed, not measured."""
@@ -88,11 +163,9 @@ class SimulatedLinks:
     def load_state(self, state: Mapping[str, NDArray[Any]]) -> None:
         """Load no state: simulated links have none."""
 
-    def round_seconds(self, work: RoundWork, wall_s: float) -> float:
+    def round_seconds(self, finish_s: Floats, probe_s: Floats, wall_s: float, waited_s: float = 0.0) -> float:
         """Seconds of a round: the slowest probe, then the slowest client or the wait for missing replies."""
-        clients_s = self.finish_s(work, np.zeros(0))
-        probes_s = work.probe_s if self._config.clock_probes else np.zeros(1)
-        return float(clients_s.max(initial=work.waited_s) + probes_s.max(initial=0.0))
+        return float(finish_s.max(initial=waited_s) + probe_s.max(initial=0.0))
 
 
 class MeasuredLinks:
@@ -137,11 +210,19 @@ class MeasuredLinks:
         uplinks = np.minimum(np.where(np.isnan(self._uplinks), uplink, self._uplinks), FASTEST * uplink)
         return uplinks, np.maximum(np.where(np.isnan(self._steps), step_s, self._steps), step_s / FASTEST)
 
-    def finish_s(self, work: RoundWork, arrived_s: Floats) -> Floats:
-        """Seconds until each reply arrived, as given."""
-        return arrived_s
+    def downlinks(self, server_round: int) -> Floats:
+        """Downlink bits/s of every client: unknown, NaN (K,)."""
+        return np.full(self._steps.size, np.nan)
 
-    def round_seconds(self, work: RoundWork, wall_s: float) -> float:
+    def finish_s(self, work: Work, arrived_s: Floats) -> tuple[Floats, NDArray[np.bool_]]:
+        """Seconds until each reply arrived, as given; a client that left has sent none."""
+        return arrived_s, np.zeros(arrived_s.size, np.bool_)
+
+    def probe_s(self, work: Work) -> Floats:
+        """Seconds of computing: the wall clock has the rest."""
+        return work.compute_s
+
+    def round_seconds(self, finish_s: Floats, probe_s: Floats, wall_s: float, waited_s: float = 0.0) -> float:
         """Seconds that passed on the server's clock."""
         return wall_s
 
@@ -166,6 +247,39 @@ def _middle(estimates: Floats, prior: float) -> float:
     return prior if np.isnan(estimates).all() else lower_median(estimates)
 
 
+def drawn(spread: str, low: float, high: float, clients: int, rng: np.random.Generator) -> Floats:
+    """Values of all clients, float64 (K,), in [`low`, `high`]; with log-normal, 95% of them."""
+    if spread == "constant":
+        return np.full(clients, (low + high) / 2)
+    if spread == "uniform":
+        return rng.uniform(low, high, clients)
+    middle, deviation = math.log(low * high) / 2, math.log(high / low) / (2 * TWO_SIDED_95)
+    return rng.lognormal(middle, deviation, clients)
+
+
+def table_speeds(path: Path, clients: int, seed: int) -> tuple[Floats, Floats, Floats]:
+    """Uplinks, downlinks and seconds per local step of a table of measured clients, float64 (K,) each.
+
+    The clients get its rows in an order that the seed draws. If there are more clients than rows, rows repeat.
+
+    Raises
+    ------
+    ConfigError
+        If the file cannot be read, or a column is absent or has another value than a number above 0.
+    """
+    try:
+        with path.open(newline="", encoding="utf-8") as file:
+            rows = [[float(row[column]) for column in COLUMNS] for row in csv.DictReader(file)]
+    except (OSError, UnicodeDecodeError, csv.Error, KeyError, TypeError, ValueError) as error:
+        raise ConfigError(f"The table 'spread-table' {path} cannot be read ({error!r}). {TABLE}") from error
+    table = np.array(rows, np.float64).reshape(-1, len(COLUMNS))
+    if not len(table) or not (np.isfinite(table) & (table > 0.0)).all():
+        raise ConfigError(f"The table 'spread-table' {path} must have rows with numbers above 0. {TABLE}")
+    order = stream(seed, Purpose.NETWORK).permutation(len(table))
+    uplinks, downlinks, step_s = table[np.resize(order, clients)].T
+    return uplinks, downlinks, step_s
+
+
 def inverted_uplinks(losses: Floats, low: float, high: float) -> Floats:
     """Stress test of uplinks: low + (high - low) (1 - loss / largest loss) bits/s (the authors' code).
 
@@ -180,8 +294,8 @@ def inverted_uplinks(losses: Floats, low: float, high: float) -> Floats:
 Links = SimulatedLinks | MeasuredLinks
 
 
-def make_links(config: NetworkConfig, clients: int, seed: int) -> Links:
+def make_links(config: NetworkConfig, clients: int, seed: int, presence: Presence | None = None) -> Links:
     """Build the links of the 'links' setting."""
     if config.links == "measured":
         return MeasuredLinks(config, clients)
-    return SimulatedLinks(config, clients, seed)
+    return SimulatedLinks(config, clients, seed, presence)

@@ -13,7 +13,6 @@ from fedsel_app.config import TrainingConfig
 from fedsel_app.messages.scalars import Report
 from fedsel_app.solvers import EQUATIONS, Received
 from fedsel_app.wire.codec import Update
-from strategies.aggregation.entry_bounds import EntryBounds
 from strategies.aggregation.robust import Combined, combine
 from strategies.aggregation.server_optimizer import ServerOptimizer, aggregation_weights
 from strategies.checkpoint import Saved, Stateful, gather, scatter
@@ -24,6 +23,7 @@ from strategies.run_context import RunContext
 
 if TYPE_CHECKING:
     from strategies.aggregation.ef21 import Estimates
+    from strategies.aggregation.entry_bounds import EntryBounds
     from strategies.aggregation.privacy import Privacy
 
 
@@ -97,6 +97,14 @@ def _privacy(context: RunContext) -> "Privacy | None":
     return Privacy(context.privacy, context.recorder.releases)
 
 
+def _entry_bounds(context: RunContext) -> "EntryBounds | None":
+    if not (context.aggregation.traits.robust and context.aggregation.entry_malicious):
+        return None
+    from strategies.aggregation.entry_bounds import EntryBounds
+
+    return EntryBounds(context.initial.size, context.aggregation.entry_malicious)
+
+
 class ServerState:
     """State of the server: optimiser, its part of the local solver, estimates (ef21), and bounds of single entries."""
 
@@ -105,9 +113,7 @@ class ServerState:
         self.optimizer = ServerOptimizer(context.initial.size, context.server_optimizer)
         self.solver = ServerSolver(context.initial.size, context.run.clients, context.training)
         self.estimates = _estimates(context)
-        config = context.aggregation
-        bounded = config.traits.robust and config.entry_malicious > 0
-        self.entry_bounds = EntryBounds(context.initial.size, config.entry_malicious) if bounded else None
+        self.entry_bounds = _entry_bounds(context)
         self.privacy = _privacy(context)
 
     def step(self, parameters: NDArray[np.float32], selection: Selection, replies: Replies) -> Step:

@@ -6,6 +6,7 @@ import numpy as np
 
 from fedsel_app.messages.answers import FORWARD_STEPS
 from fedsel_app.messages.instructions import ProbeInstruction
+from fedsel_app.network.links import Work
 from fedsel_app.records.schema import EnrolmentRecord, Failure
 from strategies.roster import Floats, Ints, Needs, Roster, RoundInfo
 from strategies.round.clients import SCALAR_BYTES, ConnectedClients
@@ -37,6 +38,13 @@ class Probe:
         losses = np.full(self.losses.size, np.nan)
         losses[clients] = self.losses[clients]
         return losses
+
+
+def evaluation(roster: Roster, clients: Ints, steps_s: Floats, model: SentModel) -> Work:
+    """Work of clients that evaluate a model, for the clock; as local steps it would take them `steps_s` seconds."""
+    told = np.full(clients.size, SCALAR_BYTES)
+    links = roster.downlink_bits_per_s[clients], roster.uplink_bits_per_s[clients]
+    return Work(clients, steps_s * FORWARD_STEPS, *links, model.nbytes, told, told)
 
 
 class ClientProber:
@@ -90,6 +98,7 @@ class ClientProber:
         roster.available[[failure["client"] for failure in failures]] = False
         losses = self.reported_values.bounded(PROBE, np.arange(losses.size), losses)
         roster.uplink_bits_per_s[:], roster.step_s[:] = links.observe(round_info.number, losses)
+        roster.downlink_bits_per_s[:] = links.downlinks(round_info.number)
         losses[np.setdiff1d(measured, probed)] = np.nan
         examples = roster.examples[probed].astype(np.float64)
         if needs.probe_test_part:
@@ -98,6 +107,6 @@ class ClientProber:
         return Probe(
             losses=losses,
             bytes=label_count_bytes + probed.size * (model.nbytes + SCALAR_BYTES),
-            duration_s=roster.step_s[probed] * forward * FORWARD_STEPS,
+            duration_s=links.probe_s(evaluation(roster, probed, roster.step_s[probed] * forward, model)),
             failures=failures,
         )

@@ -13,7 +13,7 @@ from fedsel_app.messages.answers import FORWARD_STEPS, TrainAnswer
 from fedsel_app.messages.instructions import TrainInstruction
 from fedsel_app.messages.reported_values import lower_median, one_line
 from fedsel_app.messages.scalars import Report
-from fedsel_app.network.links import RoundWork
+from fedsel_app.network.links import Work
 from fedsel_app.records.schema import Failure, RoundRecord
 from fedsel_app.wire import codec
 from strategies.checkpoint import Arrays
@@ -60,6 +60,7 @@ class Replies:
     asked_reports : reports in every answer
     failures : clients without a usable reply, and the reason
     unused : int64, clients whose usable reply is not aggregated: others were faster, or too few clients replied
+    finish_s : float64 (r,), seconds until each reply arrived; empty if the clock has not been asked
     waited_s : minimal duration of the round in seconds, because the server waited for a client that did not reply
     """
 
@@ -69,6 +70,7 @@ class Replies:
     asked_reports: tuple[Report, ...]
     failures: list[Failure]
     unused: Ints = field(default_factory=lambda: np.zeros(0, np.int64))
+    finish_s: Floats = field(default_factory=lambda: np.zeros(0))
     waited_s: float = 0.0
 
     @property
@@ -125,13 +127,15 @@ class Replies:
         """Ids of the clients whose training is not aggregated, ascending."""
         return np.union1d(self.broken, self.unused)
 
-    def work(self, roster: Roster, probe_s: Floats) -> RoundWork:
-        """Work of these replies for the clock, after probes of `probe_s` seconds."""
-        measured = roster.uplink_bits_per_s[self.clients], roster.step_s[self.clients]
-        return RoundWork(*measured, self.work_steps, self.uplink_bytes, self.uplink_value_bytes, probe_s, self.waited_s)
+    def work(self, roster: Roster, download_bytes: int, begun_s: float = 0.0) -> Work:
+        """Work of these replies for the clock: their clients received `download_bytes` each, at `begun_s`."""
+        clients = self.clients
+        links = roster.downlink_bits_per_s[clients], roster.uplink_bits_per_s[clients]
+        compute_s, sent = roster.step_s[clients] * self.work_steps, (self.uplink_bytes, self.uplink_value_bytes)
+        return Work(clients, compute_s, *links, download_bytes, *sent, begun_s)
 
     def only(self, clients: Ints) -> "Replies":
-        """Only the replies of `clients` (ascending ids, all with a reply), without the failures."""
+        """Only the replies of `clients` (ascending ids, all with a reply), without failures and times."""
         places = np.searchsorted(self.clients, clients)
         decoded = tuple(self.decoded[place] for place in places)
         return Replies(self.clients[places], decoded, self.examples[places], self.asked_reports, [])
@@ -175,10 +179,18 @@ class ReplyReader:
             raise ValueError(f"norms of {state['typical_norms'].shape} payloads")
         self.typical_norms = state["typical_norms"].astype(np.float64)
 
-    def read(self, answers: Mapping[int, Answer], instructions: Mapping[int, TrainInstruction], wanted: int) -> Replies:
+    def read(
+        self,
+        answers: Mapping[int, Answer],
+        instructions: Mapping[int, TrainInstruction],
+        wanted: int,
+        download_bytes: int = 0,
+        begun_s: float = 0.0,
+    ) -> Replies:
         """The first `wanted` replies of a cohort: decoded, checked and bounded, and none that came too late.
 
-        `instructions` are what the cohort was asked, by ascending client. A simulation drops some of the replies.
+        `instructions` are what the cohort was asked, by ascending client, at `begun_s` on the run's clock, with a
+        model of `download_bytes`. A simulation drops some of the replies.
         """
         (number,) = {instruction.server_round for instruction in instructions.values()}
         lost = simulated_dropouts(np.array(list(instructions), np.int64), number, self._context)
@@ -186,12 +198,18 @@ class ReplyReader:
         replies = self.collect(answers, instructions)
         usable = map(answers.get, replies.clients.tolist())
         arrived_s = np.array([reply.arrived_s for reply in usable if isinstance(reply, Reply)])
-        finish_s = self._context.links.finish_s(replies.work(self._roster, np.zeros(0)), arrived_s)
-        accepted, late, waited_s = accept(replies.clients, finish_s, wanted, self._context.replies)
+        work = replies.work(self._roster, download_bytes, begun_s)
+        finish_s, left = self._context.links.finish_s(work, arrived_s)
+        failures = [*replies.failures, *gone(replies.clients[left], finish_s[left])]
+        present, present_s = replies.clients[~left], finish_s[~left]
+        accepted, late, waited_s = accept(present, present_s, wanted, self._context.replies)
+        if accepted.size < wanted:
+            waited_s = float(finish_s[left].max(initial=waited_s))
         return replace(
             replies.only(accepted),
-            failures=sorted([*replies.failures, *late], key=itemgetter("client")),
-            unused=np.setdiff1d(replies.clients, [*accepted, *(failure["client"] for failure in late)]),
+            failures=sorted([*failures, *late], key=itemgetter("client")),
+            unused=np.setdiff1d(present, [*accepted, *(failure["client"] for failure in late)]),
+            finish_s=finish_s[np.searchsorted(replies.clients, accepted)],
             waited_s=waited_s,
         )
 
@@ -275,6 +293,12 @@ class ReplyReader:
             return Decoded(answer, tuple(update for update, _ in sent), sum(size for _, size in sent), statistics)
         except codec.WireError as error:
             return error
+
+
+def gone(clients: Ints, left_s: Floats) -> list[Failure]:
+    """Failures of clients that left after `left_s` seconds, float64 (n,), before their replies had arrived."""
+    pairs = zip(clients.tolist(), left_s.tolist(), strict=True)
+    return [{"client": client, "reason": f"it left after {seconds:.1f} s"} for client, seconds in pairs]
 
 
 def most_work_steps(steps: int, passes: int, reports: Container[str]) -> float:

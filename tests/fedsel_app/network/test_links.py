@@ -1,5 +1,3 @@
-from dataclasses import replace
-
 import numpy as np
 import pytest
 from hypothesis import given
@@ -7,13 +5,22 @@ from hypothesis import strategies as st
 
 from fedsel_app.config import ConfigError, NetworkConfig
 from fedsel_app.messages.answers import TrainAnswer
-from fedsel_app.network.links import MeasuredLinks, RoundWork, SimulatedLinks, inverted_uplinks, make_links
+from fedsel_app.network.links import MeasuredLinks, SimulatedLinks, Work, inverted_uplinks, make_links
 
 UNKNOWN = np.full(50, np.nan)
 
 
-def work(uplinks=(1e6, 4e6), step_s=(0.5, 0.1), steps=(10, 20), wire=(1000, 500_000), paper=(2000, 1000), probe_s=()):
-    return RoundWork(*(np.array(values, np.float64) for values in (uplinks, step_s, steps, wire, paper, probe_s)))
+NOTHING = np.zeros(0)
+
+
+def work(uplinks=(1e6, 4e6), compute_s=(5.0, 2.0), wire=(1000, 500_000), paper=(2000, 1000), downlink=np.inf, down=0):
+    uplinks, compute_s = np.array(uplinks, np.float64), np.array(compute_s, np.float64)
+    downlinks = np.full(uplinks.size, downlink)
+    return Work(np.arange(uplinks.size), compute_s, downlinks, uplinks, down, np.array(wire), np.array(paper))
+
+
+def seconds(links, done, probe_s=(), waited_s=0.0):
+    return links.round_seconds(links.finish_s(done, NOTHING)[0], np.array(probe_s, np.float64), 99.0, waited_s)
 
 
 @given(st.integers(0, 2**31), st.integers(1, 1000))
@@ -45,27 +52,79 @@ def test_uplinks_change_each_round_and_computing_does_not():
 def test_the_slowest_client_by_hand():
     # Client 0: 10 * 0.5 s + 8,000 bits / 1 Mb/s = 5.008 s. Client 1: 20 * 0.1 s + 4 Mbit / 4 Mb/s = 3 s.
     links = SimulatedLinks(NetworkConfig(), 2, 0)
-    assert links.round_seconds(work(), wall_s=99.0) == pytest.approx(5.008)
+    assert seconds(links, work()) == pytest.approx(5.008)
     # With 16 Mbit client 1 takes 2 + 4 s: the sum of both times decides which client is the slowest.
-    assert links.round_seconds(work(wire=(1000, 2_000_000)), wall_s=99.0) == pytest.approx(6.0)
+    assert seconds(links, work(wire=(1000, 2_000_000))) == pytest.approx(6.0)
 
 
 def test_the_papers_bytes_on_the_clock():
     # 2,000 bytes: 5 s + 16,000 bits / 1 Mb/s.
     links = SimulatedLinks(NetworkConfig(clock_bytes="paper"), 2, 0)
-    assert links.round_seconds(work(), wall_s=0.0) == pytest.approx(5.016)
+    assert seconds(links, work()) == pytest.approx(5.016)
 
 
 def test_the_slowest_probe_comes_before_training():
-    probed = work(probe_s=(0.25, 0.75, 0.5))
-    assert SimulatedLinks(NetworkConfig(), 2, 0).round_seconds(probed, 0.0) == pytest.approx(5.758)
-    without = SimulatedLinks(NetworkConfig(clock_probes=False), 2, 0)
-    assert without.round_seconds(probed, 0.0) == pytest.approx(5.008)
+    links = SimulatedLinks(NetworkConfig(), 2, 0)
+    assert links.probe_s(work(compute_s=(0.25, 0.75))).tolist() == [0.25, 0.75]
+    assert seconds(links, work(), probe_s=(0.25, 0.75, 0.5)) == pytest.approx(5.758)
+    assert SimulatedLinks(NetworkConfig(clock_probes=False), 2, 0).probe_s(work()).max() == 0.0
 
 
 def test_a_round_without_replies_takes_its_probes():
-    nobody = work((), (), (), (), (), (0.5,))
-    assert SimulatedLinks(NetworkConfig(), 2, 0).round_seconds(nobody, 9.0) == 0.5
+    assert seconds(SimulatedLinks(NetworkConfig(), 2, 0), work((), (), (), ()), probe_s=(0.5,)) == 0.5
+
+
+def test_downloads_and_probes_take_time_on_the_full_clock():
+    full = SimulatedLinks(NetworkConfig(clock="full"), 2, 0)
+    # 250,000 bytes at 2 Mb/s are 1 s before each client's 5.008 and 3 s.
+    done = work(downlink=2e6, down=250_000)
+    assert full.finish_s(done, NOTHING)[0].tolist() == pytest.approx([6.008, 4.0])
+    assert full.probe_s(done).tolist() == pytest.approx([6.008, 4.0])
+    # All draw a downlink anew in each round; on the papers' clock none is known to take time.
+    drawn, others = full.downlinks(1), full.downlinks(2)
+    assert ((drawn >= 5e6) & (drawn <= 25e6)).all()
+    assert (drawn != others).all()
+    assert np.isinf(SimulatedLinks(NetworkConfig(), 2, 0).downlinks(1)).all()
+
+
+def test_the_servers_link_is_shared_in_the_order_of_the_transfers():
+    links = SimulatedLinks(NetworkConfig(clock="full", server_bits_per_s=1e6), 2, 0)
+    # Downloads of 1 Mb each: the server has sent client 0's after 1 s, and client 1's after 2 s. They compute for 5 and
+    # 2 s. Client 1 uploads 4 Mb from 4 to 8 s. Client 0's 8,000 bits begin at 6 s and pass after those, in 0.008 s.
+    finish_s, _ = links.finish_s(work(downlink=2e6, down=125_000), NOTHING)
+    assert finish_s.tolist() == pytest.approx([8.008, 8.0])
+
+
+@pytest.mark.parametrize("spread", ["constant", "log-normal", "table"])
+def test_other_spreads_are_drawn_once(spread, tmp_path):
+    table = tmp_path / "table.csv"
+    table.write_text("uplink_bits_per_s,downlink_bits_per_s,step_s\n1e6,9e6,0.1\n2e6,8e6,0.2\n3e6,7e6,0.3\n")
+    config = NetworkConfig(clock="full", spread=spread, spread_table=str(table) if spread == "table" else "")
+    links, clients = SimulatedLinks(config, 2000, 7), 2000
+    (uplinks, step_s), downlinks = links.observe(1, UNKNOWN), links.downlinks(1)
+    np.testing.assert_array_equal(uplinks, links.observe(2, UNKNOWN)[0])
+    assert links.mean_uplink_bits_per_s == pytest.approx(uplinks.mean())
+    if spread == "constant":
+        assert {*uplinks, *downlinks, *step_s} == {3e6, 15e6, 0.3}
+    if spread == "log-normal":
+        for values, low, high in ((uplinks, 1e6, 5e6), (downlinks, 5e6, 25e6), (step_s, 0.1, 0.5)):
+            assert np.median(values) == pytest.approx(np.sqrt(low * high), rel=0.05)
+            assert ((values >= low) & (values <= high)).mean() == pytest.approx(0.95, abs=0.015)
+    if spread == "table":
+        rows = np.stack([uplinks, downlinks, step_s], axis=1)
+        found, counts = np.unique(rows, axis=0, return_counts=True)
+        assert found.tolist() == [[1e6, 9e6, 0.1], [2e6, 8e6, 0.2], [3e6, 7e6, 0.3]]
+        assert counts.min() >= clients // 3
+
+
+@pytest.mark.parametrize("text", ["", "uplink_bits_per_s,step_s\n1,1\n", "a table", "\0"])
+def test_a_table_of_speeds_that_cannot_be_read_is_refused(text, tmp_path):
+    header = "uplink_bits_per_s,downlink_bits_per_s,step_s\n"
+    for place, content in enumerate([text, header, f"{header}1,2,0\n", f"{header}1,2,x\n", f"{header}1,2\n"]):
+        path = tmp_path / f"{place}.csv"
+        path.write_text(content)
+        with pytest.raises(ConfigError, match="downlink_bits_per_s"):
+            SimulatedLinks(NetworkConfig(spread="table", spread_table=str(path)), 2, 0)
 
 
 clients = st.lists(
@@ -81,20 +140,20 @@ def test_more_work_or_a_slower_link_never_takes_less_time(rows, which, factor):
     uplinks, step_s, steps, sent = (np.array(column, np.float64) for column in zip(*rows, strict=True))
     which %= len(rows)
 
-    def seconds(uplinks, step_s, steps, sent):
-        return links.round_seconds(RoundWork(uplinks, step_s, steps, sent, sent, np.zeros(0)), 0.0)
+    def round_s(uplinks, step_s, steps, sent):
+        return seconds(links, work(uplinks, step_s * steps, sent, sent))
 
     def scaled(values, by):
         copy = values.copy()
         copy[which] *= by
         return copy
 
-    before = seconds(uplinks, step_s, steps, sent)
-    assert seconds(scaled(uplinks, 1 / factor), step_s, steps, sent) >= before
-    assert seconds(uplinks, scaled(step_s, factor), steps, sent) >= before
-    assert seconds(uplinks, step_s, scaled(steps, factor), sent) >= before
-    assert seconds(uplinks, step_s, steps, scaled(sent, factor)) >= before
-    assert seconds(uplinks[1:], step_s[1:], steps[1:], sent[1:]) <= before
+    before = round_s(uplinks, step_s, steps, sent)
+    assert round_s(scaled(uplinks, 1 / factor), step_s, steps, sent) >= before
+    assert round_s(uplinks, scaled(step_s, factor), steps, sent) >= before
+    assert round_s(uplinks, step_s, scaled(steps, factor), sent) >= before
+    assert round_s(uplinks, step_s, steps, scaled(sent, factor)) >= before
+    assert round_s(uplinks[1:], step_s[1:], steps[1:], sent[1:]) <= before
 
 
 def test_the_stress_test_gives_the_slowest_link_where_the_loss_is_unknown():
@@ -141,8 +200,9 @@ def test_measured_links_by_hand():
     assert uplinks.tolist() == pytest.approx([1e6, 3e6, 1e6])
     assert step_s.tolist() == pytest.approx([0.1, 0.2, 0.1])
     assert links.mean_uplink_bits_per_s == pytest.approx(1e6)
-    assert links.round_seconds(work(), wall_s=1.25) == 1.25
-    assert links.finish_s(work(), np.array([3.0, 4.0])).tolist() == [3.0, 4.0]
+    finish_s, left = links.finish_s(work(), np.array([3.0, 4.0]))
+    assert (finish_s.tolist(), left.tolist()) == ([3.0, 4.0], [False, False])
+    assert links.round_seconds(finish_s, NOTHING, wall_s=1.25) == 1.25
     again = make_links(config, 3, 0)
     again.load_state(links.state())
     for mine, other in zip(links.observe(4, UNKNOWN), again.observe(4, UNKNOWN), strict=True):
@@ -169,8 +229,8 @@ def test_an_answer_without_a_speed_is_ignored(speed):
 
 def test_the_wait_for_a_missing_reply_is_on_the_clock():
     links = SimulatedLinks(NetworkConfig(), 2, 0)
-    assert links.round_seconds(replace(work(probe_s=(0.5,)), waited_s=7.0), 0.0) == 7.5
-    assert links.round_seconds(replace(work(), waited_s=2.0), 0.0) == pytest.approx(5.008)
+    assert seconds(links, work(), probe_s=(0.5,), waited_s=7.0) == 7.5
+    assert seconds(links, work(), waited_s=2.0) == pytest.approx(5.008)
 
 
 @pytest.mark.parametrize(
@@ -180,6 +240,9 @@ def test_the_wait_for_a_missing_reply_is_on_the_clock():
         ({"step_min_s": 0.6}, "step-min-s"),
         ({"uplink_min_bits_per_s": 0.0}, "uplink-min-bits-per-s"),
         ({"step_min_s": -0.1}, "step-min-s"),
+        ({"downlink_min_bits_per_s": 1e9}, "downlink-min-bits-per-s"),
+        ({"spread": "log-normal", "step_min_s": 0.0}, "step-min-s"),
+        ({"spread": "table"}, "spread-table"),
     ],
 )
 def test_bad_bounds_are_refused(settings_, named):
