@@ -40,6 +40,7 @@ class OpenRound:
     sent : this model as it is sent for probes
     sent_to_train : this model as it is sent for training, with scaffold's control variate
     record : record of the round
+    opened_s : start of the round by the run's clock
     started_s : start of the round by this process's clock
     label_count_bytes : bytes of the label counts of clients that enrolled in this round
     clients, prober, instructions, reader, server : parts of the run, which outlive the round
@@ -53,6 +54,7 @@ class OpenRound:
     sent: SentModel
     sent_to_train: SentModel
     record: RoundRecord
+    opened_s: float
     started_s: float
     label_count_bytes: int
     clients: ConnectedClients
@@ -78,6 +80,12 @@ class OpenRound:
     def probed(self) -> bool:
         """True after the round's probe."""
         return self._probe is not None
+
+    @property
+    def begun_s(self) -> float:
+        """Begin of the training by the run's clock: after the wait for clients, a search, and the probe."""
+        probe_s = 0.0 if self._probe is None else float(self._probe.duration_s.max(initial=0.0))
+        return self.opened_s + self.record.round_s + probe_s
 
     def probe(self, clients: Ints) -> Probe:
         """Measure the losses of `clients`, if the method needs losses, and observe all links.
@@ -113,7 +121,7 @@ class OpenRound:
         answers = self.clients.ask(instructions, self.sent_to_train)
         replies = self.reader.collect(answers, instructions)
         record, links = self.record, self.context.links
-        work = replies.work(self.roster, self.sent_to_train.nbytes)
+        work = replies.work(self.roster, self.sent_to_train.nbytes, self.begun_s)
         finish_s, _ = links.finish_s(work, np.zeros(replies.clients.size))
         record.search = {"failures": replies.failures}
         record.round_s += links.round_seconds(finish_s, np.zeros(0), 0.0)

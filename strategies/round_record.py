@@ -56,6 +56,7 @@ def record_training(dispatch: Dispatch, replies: Replies, step: Step) -> None:
     record.unused = replies.unused.tolist()
     wall_s, links = time.perf_counter() - opened.started_s, opened.context.links
     record.round_s += links.round_seconds(replies.finish_s, probe.duration_s, wall_s, replies.waited_s)
+    record.wasted_s = None if links.presence is None else replies.wasted_s
     record.downlink_bytes += opened.sent_to_train.nbytes * selection.clients.size
     record.probe_bytes += probe.bytes
     replies.charge(record)

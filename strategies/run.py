@@ -53,6 +53,7 @@ class Run:
     ----------
     model : the global model
     policy : how many clients train in a round
+    time_s : the run's clock, simulated or measured
     completed : rounds that were finished before this process continued the run
     ended : True after the last round
     record : record of the current round
@@ -73,7 +74,7 @@ class Run:
         self.reader = ReplyReader(context, roster, reports, self.server.solver.payloads)
         self.model = Model(context.initial, context.buffers)
         self.best = BestModel(*self.model)
-        self.completed, self.ended = 0, False
+        self.time_s, self.completed, self.ended = 0.0, 0, False
         self.record = RoundRecord(0)
         self._fruitless: list[list[str]] = []
         """Reasons in each of the rounds since the last update."""
@@ -87,18 +88,21 @@ class Run:
         """
         started_s = time.perf_counter()
         label_count_bytes = self.prober.enrol(federation, number, wait=number == self.completed + 1)
+        record = RoundRecord(number)
+        self._await_clients(record)
         if is_over(method, number - 1):
             self.end()
             return None
-        info, sent = round_info(method, number), sent_model(*self.model)
-        self.record = RoundRecord(number, info.method_round, info.iteration)
+        info, sent, self.record = round_info(method, number), sent_model(*self.model), record
+        record.method_round, record.iteration = info.method_round, info.iteration
         return OpenRound(
             info=info,
             method=method,
             model=self.model,
             sent=sent,
             sent_to_train=self.server.solver.with_control(sent),
-            record=self.record,
+            record=record,
+            opened_s=self.time_s,
             started_s=started_s,
             label_count_bytes=label_count_bytes,
             clients=self.clients,
@@ -107,6 +111,19 @@ class Run:
             reader=self.reader,
             server=self.server,
         )
+
+    def _await_clients(self, record: RoundRecord) -> None:
+        """Leave out the connected clients that are away on the run's clock. If all are, wait for the first."""
+        presence, roster = self.context.links.presence, self.roster
+        connected = roster.ids.tolist()
+        if presence is None or not connected:
+            return
+        time_s = self.time_s
+        if not (roster.available & presence.available(time_s)).any():
+            time_s = min(presence.next_available(client, time_s) for client in connected)
+            record.round_s = time_s - self.time_s
+        roster.available &= presence.available(time_s)
+        record.available = int(roster.available.sum())
 
     def learn(self, dispatch: Dispatch, replies: Replies, step: Step) -> None:
         """Take the next model with its BatchNorm statistics, and update the roster, the method and the record."""
@@ -152,6 +169,7 @@ class Run:
         record.wall_s, record.epsilon = time.perf_counter() - opened.started_s, self.server.epsilon
         context.recorder.round(record)
         self._refuse_fruitless(over=is_over(method, record.round))
+        self.time_s += record.round_s
         every = context.records.checkpoint_every
         reached = context.evaluation.stop_at_target and (record.accuracy or 0.0) >= context.evaluation.target
         if reached or is_over(method, record.round):
@@ -196,13 +214,15 @@ class Run:
 
     def snapshot(self, method: Method) -> Arrays:
         """Checkpoint of the run after its last finished round, as named arrays."""
-        own = {"round": np.array(self.record.round), "key": np.array(self.instructions.key)}
+        own = {"round": np.array(self.record.round), "time_s": np.array(self.time_s)}
+        own |= {"key": np.array(self.instructions.key)}
         return own | self.model._asdict() | gather(self._parts(method))
 
     def restore(self, arrays: Mapping[str, NDArray[Any]], method: Method) -> None:
         """Load what `snapshot` returned. Raises ConfigError if it is from a different run."""
         self.model = Model(*(matching(arrays, name, array) for name, array in self.model._asdict().items()))
         self.completed = self.instructions.last_checkpoint = int(matching(arrays, "round", np.array(0)))
+        self.time_s = float(matching(arrays, "time_s", np.array(0.0)))
         self.instructions.key = str(matching(arrays, "key", np.array(self.instructions.key)))
         scatter(arrays, self._parts(method))
 

@@ -54,8 +54,9 @@ def configure(run: Run, opened: OpenRound) -> Dispatch | None:
 
 def aggregate(run: Run, dispatch: Dispatch, answers: Mapping[int, Answer]) -> None:
     """Second half: check the replies, aggregate, step the server, calibrate BatchNorm, update the method, record."""
-    sent = dispatch.opened.sent_to_train.nbytes
-    replies = run.reader.read(answers, dispatch.instructions, dispatch.wanted, sent)
+    opened = dispatch.opened
+    sent_bytes, begun_s = opened.sent_to_train.nbytes, opened.begun_s
+    replies = run.reader.read(answers, dispatch.instructions, dispatch.wanted, sent_bytes, begun_s)
     run.policy.learn(dispatch.opened, replies)
     step = run.server.step(run.model.parameters, dispatch.selection, replies)
     run.learn(dispatch, replies, step)

@@ -12,7 +12,7 @@ from typing import Any, get_type_hints
 from fedsel_app.config.compression import BudgetConfig, CompressionConfig, ResidualConfig
 from fedsel_app.config.data import DataConfig, PartitionConfig, PreprocessingConfig, TaskConfig
 from fedsel_app.config.execution import ExecutionConfig
-from fedsel_app.config.network import EnrolmentConfig, NetworkConfig, ReplyConfig
+from fedsel_app.config.network import AvailabilityConfig, EnrolmentConfig, NetworkConfig, ReplyConfig
 from fedsel_app.config.participation import ISPConfig, ParticipationConfig, SearchLossConfig
 from fedsel_app.config.privacy import PrivacyConfig
 from fedsel_app.config.run import EvaluationConfig, RecordConfig, RunConfig
@@ -24,6 +24,7 @@ __all__ = [
     "DECLARED",
     "GROUPS",
     "AggregationConfig",
+    "AvailabilityConfig",
     "BudgetConfig",
     "CalibrationConfig",
     "CompressionConfig",
@@ -82,6 +83,7 @@ class SharedSettings:
     isp: ISPConfig = field(default_factory=ISPConfig)
     search_loss: SearchLossConfig = field(default_factory=SearchLossConfig)
     network: NetworkConfig = field(default_factory=NetworkConfig)
+    availability: AvailabilityConfig = field(default_factory=AvailabilityConfig)
     enrolment: EnrolmentConfig = field(default_factory=EnrolmentConfig)
     replies: ReplyConfig = field(default_factory=ReplyConfig)
     execution: ExecutionConfig = field(default_factory=ExecutionConfig)

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from fedsel_app.config.settings import ConfigError, ReadBy, Settings, setting
+from fedsel_app.config.settings import ConfigError, ReadBy, Settings, setting, unless
 
 RANGES = (
     ("uplink_min_bits_per_s", "uplink_max_bits_per_s"),
@@ -106,6 +106,50 @@ class NetworkConfig(Settings, scope="federation"):
     def full(self) -> bool:
         """True if downloads take time on the simulated clock."""
         return self.clock == "full"
+
+
+@dataclass(frozen=True)
+class AvailabilityConfig(Settings, scope="federation", read_by={"links": ("simulated",)}):
+    """Availability: when each client is there. With measured links, the clients that are connected are there."""
+
+    availability: str = setting(
+        "always",
+        "when a client is available",
+        choices={
+            "always": "all the time",
+            "diurnal": "in stays that are drawn from the seed, four times as many at night as by day",
+            "trace": "as the devices of availability-trace",
+        },
+    )
+    availability_share: float = setting(
+        0.2,
+        "share of the clients that are available, on average over a day",
+        above=0.0,
+        high=0.6,
+        read_by={"availability": ("diurnal",)},
+    )
+    stay_s: float = setting(
+        3600.0,
+        "mean seconds that a client stays when it has come",
+        above=0.0,
+        read_by={"availability": ("diurnal",)},
+    )
+    availability_trace: str = setting(
+        "", ".npz file that `fedsel trace` makes from a trace of devices", read_by={"availability": ("trace",)}
+    )
+    leaving: str = setting(
+        "lost",
+        "what becomes of the training of a client that leaves",
+        choices={"lost": "it is lost", "resumes": "it goes on when the client is there again"},
+        read_by={"availability": unless("always")},
+    )
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.availability == "trace" and not self.availability_trace:
+            raise ConfigError(
+                "Set 'availability-trace' to a file that `fedsel trace` made: the 'availability' trace reads it."
+            )
 
 
 @dataclass(frozen=True)

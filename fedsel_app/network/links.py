@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fedsel_app.config import ConfigError, NetworkConfig
+from fedsel_app.config import AvailabilityConfig, ConfigError, NetworkConfig
 from fedsel_app.messages.answers import TrainAnswer
 from fedsel_app.messages.reported_values import lower_median
 from fedsel_app.network.clock import Clock, Event, Presence, Transfer
@@ -179,6 +179,7 @@ class MeasuredLinks:
 
     needs_losses = False
     measured = True
+    presence = None
 
     def __init__(self, config: NetworkConfig, clients: int) -> None:
         self._uplinks, self._steps = np.full(clients, np.nan), np.full(clients, np.nan)
@@ -292,10 +293,16 @@ def inverted_uplinks(losses: Floats, low: float, high: float) -> Floats:
 
 
 Links = SimulatedLinks | MeasuredLinks
+ALWAYS = AvailabilityConfig()
 
 
-def make_links(config: NetworkConfig, clients: int, seed: int, presence: Presence | None = None) -> Links:
-    """Build the links of the 'links' setting."""
+def make_links(config: NetworkConfig, clients: int, seed: int, availability: AvailabilityConfig = ALWAYS) -> Links:
+    """Build the links of the 'links' setting. Raises ConfigError if a table or a trace cannot be read."""
     if config.links == "measured":
         return MeasuredLinks(config, clients)
+    presence = None
+    if availability.availability != ALWAYS.availability:
+        from fedsel_app.network.availability import make_presence
+
+        presence = make_presence(availability, clients, seed)
     return SimulatedLinks(config, clients, seed, presence)

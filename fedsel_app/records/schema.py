@@ -41,6 +41,9 @@ class RoundRecord:
     ] = None
     iteration: Annotated[int | None, "", "position within the method's own round, from 1"] = None
     cohort: Annotated[int, "clients", "number of replies that the round needs"] = 0
+    available: Annotated[
+        int | None, "clients", "connected clients that are not away as the round begins ('availability')"
+    ] = None
     selected: Annotated[list[int], "", "clients that were asked to train"] = field(default_factory=list)
     aggregated: Annotated[list[int], "", "clients whose updates were aggregated"] = field(default_factory=list)
     unused: Annotated[list[int], "", "clients whose usable replies were not aggregated"] = field(default_factory=list)
@@ -72,6 +75,9 @@ class RoundRecord:
     )
     client_updates: Annotated[int, "updates", "number of usable updates received, those of a search included"] = 0
     round_s: Annotated[float, "s", "duration on the run's clock, simulated or measured"] = 0.0
+    wasted_s: Annotated[
+        float | None, "s", "time that clients spent before they left, without a reply ('availability')"
+    ] = None
     uplink_bytes: Annotated[int, "bytes", "updates as they were encoded, header and indices included"] = 0
     uplink_value_bytes: Annotated[
         int, "bytes", "only the values of these updates, 4 bytes each (QSGD: its fixed width)"

@@ -70,7 +70,7 @@ def make_run_context(config: AppConfig, recorder: Recorder) -> RunContext:
         admission=Admission(model.least_batch, model.state.constants, model.state.marks),
         layers=model.layers,
         classes=dataset.classes,
-        links=make_links(config.network, run.clients, run.seed),
+        links=make_links(config.network, run.clients, run.seed, config.availability),
         evaluate=evaluate,
         recorder=recorder,
         surrogate=None if surrogate_set is None else lambda *vectors: test(surrogate_set, *vectors).loss,

@@ -80,6 +80,11 @@ EXAMPLES: dict[str, dict[str, str]] = {
         "fedsel presets paper-mnist": "show what a preset sets, and where it differs from its paper",
         "fedsel presets fedavg": "show FedAvg as published",
     },
+    "trace": {
+        "fedsel trace normalized_guid2data.json --out phones.npz": "convert FLASH's trace of phones",
+        "fedsel trace client_behave_trace --out phones.npz": "convert FedScale's trace",
+        "fedsel trace client_device_capacity --out speeds.csv": "convert FedScale's speeds of devices",
+    },
     "provision": {
         "fedsel provision --server SERVER --clients 3 --out federation": "make a folder for each machine",
         "fedsel provision --add 2 --out federation": "add clients",

@@ -204,6 +204,7 @@ def with_absolute_paths(config: AppConfig, *, local: bool) -> AppConfig:
         data=replace(config.data, data_path=absolute(config.data.data_path or ("data" if local else ""))),
         search_loss=replace(config.search_loss, surrogate_path=absolute(config.search_loss.surrogate_path)),
         network=replace(config.network, spread_table=absolute(config.network.spread_table)),
+        availability=replace(config.availability, availability_trace=absolute(config.availability.availability_trace)),
     )
 
 

@@ -1,14 +1,15 @@
-"""Commands `fedsel settings` and `fedsel presets`: print lists within the width of the terminal."""
+"""Commands `fedsel settings` and `fedsel presets`, which print lists, and `fedsel trace`, which converts traces."""
 
 import argparse
 import textwrap
 from collections.abc import Iterable
+from pathlib import Path
 from shutil import get_terminal_size
 
 from rich.console import Console
 
 from fedsel_app.records.reading import legible
-from simulation.command_line.arguments import Subparsers
+from simulation.command_line.arguments import Subparsers, folder
 
 
 def register(commands: Subparsers) -> None:
@@ -29,6 +30,11 @@ def register(commands: Subparsers) -> None:
         "name", nargs="?", default="", metavar="NAME", help="preset to show, with its protocol and departures"
     )
     named.set_defaults(call=presets)
+    converted = commands.add_parser("trace", help="convert a trace of real devices for the clock of simulations")
+    converted.add_argument("trace", type=Path, metavar="FILE", help="file of FLASH or FedScale")
+    converted.add_argument("--out", required=True, type=folder, metavar="FILE", help="a new .npz or .csv file")
+    converted.add_argument("--batch-size", type=int, default=32, help="examples of a local step, for speeds (32)")
+    converted.set_defaults(call=trace)
 
 
 def settings(arguments: argparse.Namespace) -> int:
@@ -58,6 +64,14 @@ def presets(arguments: argparse.Namespace) -> int:
             Console(width=width, highlight=False).print(table, "")
     else:
         print_list(preset_lines(width))
+    return 0
+
+
+def trace(arguments: argparse.Namespace) -> int:
+    """`fedsel trace`: convert a trace of FLASH or FedScale."""
+    from simulation.experiments.traces import convert
+
+    print(convert(arguments.trace, arguments.out, arguments.batch_size))
     return 0
 
 

@@ -140,7 +140,7 @@ class AppStrategy(Strategy):
             variances=layout.variances,
             layers=layout.layers,
             classes=layout.classes,
-            links=make_links(config.network, config.run.clients, config.run.seed),
+            links=make_links(config.network, config.run.clients, config.run.seed, config.availability),
             evaluate=self._test,
             recorder=recorder,
             losses_optional=True,

@@ -149,6 +149,11 @@ class SettingKeywords(TypedDict, total=False):
     server_bits_per_s: float
     clock_bytes: Literal["wire", "paper"]
     clock_probes: bool
+    availability: Literal["always", "diurnal", "trace"]
+    availability_share: float
+    stay_s: float
+    availability_trace: str
+    leaving: Literal["lost", "resumes"]
     connect_timeout_s: int
     min_available_clients: int
     enrol_timeout_s: float

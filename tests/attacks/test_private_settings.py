@@ -23,7 +23,7 @@ MOST = 1.0 + 1e-9
 """Clip norms, with a margin for rounding."""
 UNPROVEN = "it is proven that one client's data"
 NAMES = {"out", "state-dir", "resume", "track", "ray-address", "data-path", "data-arguments", "partition-arguments"}
-NAMES |= {"spread-table"}
+NAMES |= {"spread-table", "availability-trace"}
 """Settings that name files, machines or columns; they have no other value here."""
 SAMPLES = {
     "strategy": ["full", "oort", "hetero-select", "tests.attacks.test_privacy:Waits"],

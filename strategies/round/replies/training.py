@@ -62,6 +62,7 @@ class Replies:
     unused : int64, clients whose usable reply is not aggregated: others were faster, or too few clients replied
     finish_s : float64 (r,), seconds until each reply arrived; empty if the clock has not been asked
     waited_s : minimal duration of the round in seconds, because the server waited for a client that did not reply
+    wasted_s : seconds that clients trained, or sent, before they left
     """
 
     clients: Ints
@@ -72,6 +73,7 @@ class Replies:
     unused: Ints = field(default_factory=lambda: np.zeros(0, np.int64))
     finish_s: Floats = field(default_factory=lambda: np.zeros(0))
     waited_s: float = 0.0
+    wasted_s: float = 0.0
 
     @property
     def updates(self) -> tuple[codec.Update, ...]:
@@ -211,6 +213,7 @@ class ReplyReader:
             unused=np.setdiff1d(present, [*accepted, *(failure["client"] for failure in late)]),
             finish_s=finish_s[np.searchsorted(replies.clients, accepted)],
             waited_s=waited_s,
+            wasted_s=float(finish_s[left].sum()),
         )
 
     def collect(self, answers: Mapping[int, Answer], instructions: Mapping[int, TrainInstruction]) -> Replies:

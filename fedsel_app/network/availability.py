@@ -1,0 +1,213 @@
+"""Availability: when each client is there, from a daily rhythm or from a trace of real devices.
+
+`diurnal` follows K. Bonawitz et al., "Towards Federated Learning at Scale: System Design", MLSys 2019, Sec. 9: devices
+are more likely idle and charging at night, and the largest number of participating devices within 24 hours is 4 times
+the smallest (`PEAK_RATIO`).
+
+Deviations
+----------
+- The paper gives neither the mean share of the devices nor the length of their stay: these are settings.
+- The share of available clients follows a cosine with its peak at the begin of the run and of each day after it. Stays
+  are exponential, and those that reach into the next day may end there.
+"""
+
+import math
+from functools import lru_cache
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedsel_app.config import AvailabilityConfig, ConfigError
+from fedsel_app.network.clock import Presence
+from fedsel_app.npz import NpzError, read_arrays
+from fedsel_app.seeds import Purpose, stream
+
+Floats = NDArray[np.float64]
+DAY_S = 86_400.0
+PEAK_RATIO = 4.0
+"""Largest number of available clients within a day over the smallest."""
+WAVE = (PEAK_RATIO - 1.0) / (PEAK_RATIO + 1.0)
+"""Amplitude a of the wave 1 + a cos(2 pi t / day) with this ratio."""
+TRACE = ("starts", "ends", "devices", "periods")
+"""Arrays of a trace: the stays of all devices one after the other, and for each device its stays and its period."""
+
+
+def share(time_s: float, mean: float) -> float:
+    """Share of the clients that are available at `time_s`, over a day `mean` on average."""
+    return mean * (1.0 + WAVE * math.cos(2.0 * math.pi * time_s / DAY_S))
+
+
+def stays_of_day(mean: float, stay_s: float, rng: np.random.Generator) -> Floats:
+    """Begin and end of a client's stays within a day, float64 (n, 2), ascending, in seconds from its begin.
+
+    The client comes at the rate p / (s (1 - p)) and leaves at the rate 1 / s, with s = `stay_s`; so it is available
+    with probability p(t) = `share`, as long as p changes little within s. Arrivals are thinned from the largest rate
+    (P. A. W. Lewis, G. S. Shedler, "Simulation of nonhomogeneous Poisson processes by thinning", 1979).
+    """
+
+    def rate(time_s: float) -> float:
+        present = share(time_s, mean)
+        return present / (stay_s * (1.0 - present))
+
+    largest, stays, time_s = rate(0.0), list[tuple[float, float]](), 0.0
+    if rng.random() < share(0.0, mean):
+        time_s = min(rng.exponential(stay_s), DAY_S)
+        stays.append((0.0, time_s))
+    while (time_s := time_s + rng.exponential(1.0 / largest)) < DAY_S:
+        if rng.random() * largest < rate(time_s):
+            begun_s, time_s = time_s, min(time_s + rng.exponential(stay_s), DAY_S)
+            stays.append((begun_s, time_s))
+    return np.array(stays, np.float64).reshape(-1, 2)
+
+
+class Stays:
+    """Availability of K clients by their stays, which a subclass knows for one period after the other.
+
+    Attributes
+    ----------
+    resumes : see `fedsel_app.network.clock.Presence`
+    """
+
+    def __init__(self, clients: int, *, resumes: bool) -> None:
+        self.resumes = resumes
+        self._available = np.zeros(clients, np.bool_)
+        self._changes_s = np.full(clients, -math.inf)
+        """Time of each client's next change."""
+        self._seen_s = -math.inf
+
+    def period_s(self, client: int) -> float:
+        """Length of a client's periods."""
+        raise NotImplementedError
+
+    def stays(self, client: int, period: int) -> Floats:
+        """Begin and end of a client's stays in a period, float64 (n, 2), ascending, from the begin of the period."""
+        raise NotImplementedError
+
+    def next_available(self, client: int, time_s: float) -> float:
+        """First time from `time_s` on at which the client is available."""
+        length_s = self.period_s(client)
+        period = math.floor(time_s / length_s)
+        while True:
+            stays = self.stays(client, period) + period * length_s
+            place = int(np.searchsorted(stays[:, 1], time_s, side="right"))
+            if place < len(stays):
+                return max(time_s, float(stays[place, 0]))
+            period += 1
+
+    def leaves(self, client: int, time_s: float) -> float:
+        """End of the stay in which the client is at `time_s`, perhaps in a later period; `time_s` if it is away."""
+        length_s = self.period_s(client)
+        period = math.floor(time_s / length_s)
+        while True:
+            stays = self.stays(client, period) + period * length_s
+            place = int(np.searchsorted(stays[:, 1], time_s, side="right"))
+            if place == len(stays) or stays[place, 0] > time_s:
+                return time_s
+            time_s, period = float(stays[place, 1]), period + 1
+            if time_s < period * length_s:
+                return time_s
+
+    def available(self, time_s: float) -> NDArray[np.bool_]:
+        """True for the clients that are available at `time_s`, (K,). Fast if the times of the calls ascend."""
+        if time_s < self._seen_s:
+            self._changes_s[:] = -math.inf
+        self._seen_s = time_s
+        for client in np.flatnonzero(self._changes_s <= time_s).tolist():
+            came_s = self.next_available(client, time_s)
+            self._available[client] = came_s <= time_s
+            self._changes_s[client] = self.leaves(client, time_s) if came_s <= time_s else came_s
+        return self._available
+
+
+class Diurnal(Stays):
+    """Availability by the daily rhythm of `stays_of_day`, drawn from the seed for each client and day."""
+
+    def __init__(self, config: AvailabilityConfig, clients: int, seed: int) -> None:
+        super().__init__(clients, resumes=config.leaving == "resumes")
+        self._config, self._seed = config, seed
+        self._drawn = lru_cache(maxsize=clients)(self._draw)
+
+    def period_s(self, client: int) -> float:
+        """A day."""
+        return DAY_S
+
+    def stays(self, client: int, period: int) -> Floats:
+        """Stays of a day."""
+        return self._drawn(client, period)
+
+    def _draw(self, client: int, day: int) -> Floats:
+        rng = stream(self._seed, Purpose.AVAILABILITY, day, client)
+        return stays_of_day(self._config.availability_share, self._config.stay_s, rng)
+
+
+class Trace(Stays):
+    """Availability of recorded devices. The seed gives each client a device, and the trace of a device repeats.
+
+    Raises
+    ------
+    ConfigError
+        If the file cannot be read, or is not what `fedsel trace` writes.
+    """
+
+    def __init__(self, config: AvailabilityConfig, clients: int, seed: int) -> None:
+        super().__init__(clients, resumes=config.leaving == "resumes")
+        self._stays, self._bounds, self._periods = read_trace(Path(config.availability_trace))
+        order = stream(seed, Purpose.AVAILABILITY).permutation(self._periods.size)
+        self._device = np.resize(order, clients)
+
+    def period_s(self, client: int) -> float:
+        """Length of the device's trace."""
+        return float(self._periods[self._device[client]])
+
+    def stays(self, client: int, period: int) -> Floats:
+        """Stays of the device, the same in each period."""
+        device = self._device[client]
+        return self._stays[self._bounds[device] : self._bounds[device + 1]]
+
+    def leaves(self, client: int, time_s: float) -> float:
+        """End of the stay; inf for a device that is there all the time."""
+        begun_s, end_s = self.stays(client, 0)[0]
+        return math.inf if end_s - begun_s == self.period_s(client) else super().leaves(client, time_s)
+
+
+def read_trace(path: Path) -> tuple[Floats, NDArray[np.int64], Floats]:
+    """The stays of all devices, float64 (n, 2), the bounds of each device's stays, (D + 1,), and its period, (D,).
+
+    Raises
+    ------
+    ConfigError
+        If the file cannot be read, or is not what `fedsel trace` writes.
+    """
+    try:
+        with path.open("rb") as file:
+            starts, ends, devices, periods = (read_arrays(file)[name] for name in TRACE)
+        stays = np.stack([starts, ends], axis=1).astype(np.float64)
+        check_stays(stays, devices, periods)
+    except (OSError, NpzError, KeyError, TypeError, ValueError) as error:
+        raise ConfigError(
+            f"Convert the trace with `fedsel trace FILE --out TRACE.npz`, and set 'availability-trace' to TRACE.npz. "
+            f"{path} cannot be read ({error})."
+        ) from error
+    return stays, np.concatenate([[0], np.cumsum(devices)]), periods.astype(np.float64)
+
+
+def check_stays(stays: Floats, devices: NDArray[np.int64], periods: Floats) -> None:
+    """Raise ValueError unless each device has stays of positive length that ascend within its period."""
+    if devices.ndim != 1 or devices.dtype.kind not in "iu" or periods.shape != devices.shape or not devices.size:
+        raise ValueError("it must have a whole number of stays and a period for each device")
+    if (devices < 1).any() or devices.sum() != len(stays):
+        raise ValueError(f"the devices must have at least one stay each, and {len(stays)} together")
+    first = np.zeros(len(stays), np.bool_)
+    first[np.concatenate([[0], np.cumsum(devices)[:-1]])] = True
+    ascending = first[1:] | (stays[1:, 0] > stays[:-1, 1])
+    ends = stays[:, 1] <= np.repeat(periods, devices)
+    if not (np.isfinite(periods).all() and (stays[:, 0] >= 0.0).all() and (stays[:, 1] > stays[:, 0]).all()):
+        raise ValueError("each stay must have a length above 0, from 0 on")
+    if not (ascending.all() and ends.all()):
+        raise ValueError("the stays of a device must ascend, apart from each other, within its period")
+
+
+def make_presence(config: AvailabilityConfig, clients: int, seed: int) -> Presence:
+    """The availability of the setting 'availability'; it is not always."""
+    return (Trace if config.availability == "trace" else Diurnal)(config, clients, seed)

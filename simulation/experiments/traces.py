@@ -1,0 +1,161 @@
+"""Traces of real devices, converted once for the clock.
+
+FLASH (C. Yang et al., "Characterizing Impacts of Heterogeneity in Federated Learning upon Large-Scale Smartphone Data",
+WWW 2021) has a JSON file of devices with lines of times and states. A device is available while it is locked, charged
+and on Wi-Fi, as in FLASH's `Timer`; a stay that the trace does not end is left out. FedScale (F. Lai et al., ICML 2022)
+has two pickled dictionaries: `client_behave_trace` with the times at which devices become active and inactive, and
+`client_device_capacity` with their speeds.
+"""
+
+import csv
+import io
+import json
+import pickle
+from collections.abc import Iterable, Iterator, Mapping
+from datetime import datetime
+from itertools import starmap
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from fedsel_app.config import ConfigError
+from fedsel_app.network.availability import check_stays
+from fedsel_app.network.links import COLUMNS
+from fedsel_app.records.files import write_arrays
+
+REFERENCE = datetime(2020, 1, 2)
+"""Time 0 of FLASH's traces."""
+STATES = {
+    "screen_lock": ("locked", True),
+    "screen_unlock": ("locked", False),
+    "battery_charged_on": ("charged", True),
+    "battery_charged_off": ("charged", False),
+    "wifi": ("wifi", True),
+} | dict.fromkeys(("unknown", "2g", "3g", "4g", "5g"), ("wifi", False))
+"""State in FLASH's trace -> what it says of the device; other states say nothing of its availability."""
+TRAINING_FACTOR = 3.0
+"""Time of a training step over that of a forward pass (FedScale)."""
+KINDS = (
+    "a JSON file of FLASH (device -> {'messages': ...}), or one of FedScale's pickles: client_behave_trace or "
+    "client_device_capacity"
+)
+
+
+class Device(NamedTuple):
+    """Stays of a device: pairs of begin and end in seconds, ascending, and the period after which they repeat."""
+
+    stays: list[tuple[float, float]]
+    period_s: float
+
+
+class PlainUnpickler(pickle.Unpickler):
+    """Unpickler of dictionaries, lists, numbers and text. It imports nothing, so that it runs no code of a file."""
+
+    def find_class(self, module_name: str, global_name: str, /) -> Any:
+        """Refuse every object that must be imported."""
+        raise pickle.UnpicklingError(f"it contains {module_name}.{global_name}, not only numbers and text")
+
+
+def convert(path: Path, out: Path, batch_size: int) -> str:
+    """Convert a trace to `out`: .npz for `availability-trace`, or .csv for `spread-table`. Returns what it contains.
+
+    Raises
+    ------
+    ConfigError
+        If the file is no such trace.
+    """
+    content = path.read_bytes()
+    try:
+        entries = read(content)
+        if not (isinstance(entries, dict) and entries and all(isinstance(entry, dict) for entry in entries.values())):
+            raise ValueError("it is not a dictionary of devices")
+        if all("computation" in entry for entry in entries.values()):
+            return _write_table(out, entries.values(), batch_size)
+        flash = all("messages" in entry for entry in entries.values())
+        devices = [(flash_device if flash else fedscale_device)(entry) for entry in entries.values()]
+        return _write_stays(out, devices)
+    except (ValueError, KeyError, TypeError, pickle.UnpicklingError, EOFError, IndexError, AttributeError) as error:
+        raise ConfigError(f"Give {KINDS}. {path} cannot be read ({error!r}).") from error
+
+
+def read(content: bytes) -> Any:
+    """The dictionary in a JSON file or in a pickle."""
+    return json.loads(content) if content.lstrip()[:1] in (b"{", b"") else PlainUnpickler(io.BytesIO(content)).load()
+
+
+def flash_device(entry: Mapping[str, Any]) -> Device:
+    """Stays of a device of FLASH. Its trace repeats from its first to its last line."""
+    messages = entry["messages"]
+    text = messages if isinstance(messages, str) else "\n".join(messages)
+    state, lines = dict.fromkeys(("locked", "charged", "wifi"), False), list[float]()
+    stays, begun_s = list[tuple[float, float]](), None
+    for line in filter(None, map(str.strip, text.splitlines())):
+        when, _, said = line.partition("\t")
+        time_s = (datetime.strptime(when.strip(), "%Y-%m-%d %H:%M:%S") - REFERENCE).total_seconds()
+        lines.append(time_s)
+        if known := STATES.get(said.strip().lower()):
+            state[known[0]] = known[1]
+        if all(state.values()):
+            begun_s = time_s if begun_s is None else begun_s
+        elif begun_s is not None:
+            stays.append((begun_s, time_s))
+            begun_s = None
+    period_s = lines[-1] - lines[0] if lines else 0.0
+    return Device(list(wrapped(stays, period_s)), period_s)
+
+
+def fedscale_device(entry: Mapping[str, Any]) -> Device:
+    """Stays of a device of FedScale. Its trace repeats after `finish_time`."""
+    period_s = float(entry["finish_time"])
+    stays = zip(map(float, entry["active"]), map(float, entry["inactive"]), strict=True)
+    return Device(list(wrapped(stays, period_s)), period_s)
+
+
+def wrapped(stays: Iterable[tuple[float, float]], period_s: float) -> Iterator[tuple[float, float]]:
+    """The stays within a period from 0 on: ascending, and united if they touch."""
+    parts = list[tuple[float, float]]()
+    for begun_s, end_s in stays:
+        if end_s <= begun_s or period_s <= 0.0:
+            continue
+        begun, length = begun_s % period_s, min(end_s - begun_s, period_s)
+        parts.append((begun, min(begun + length, period_s)))
+        if begun + length > period_s:
+            parts.append((0.0, begun + length - period_s))
+    united = list[tuple[float, float]]()
+    for begun_s, end_s in sorted(parts):
+        if united and begun_s <= united[-1][1]:
+            united[-1] = united[-1][0], max(end_s, united[-1][1])
+        else:
+            united.append((begun_s, end_s))
+    yield from united
+
+
+def _write_stays(out: Path, devices: list[Device]) -> str:
+    """Write the devices that are ever available."""
+    kept = [device for device in devices if device.stays]
+    stays = np.array([stay for device in kept for stay in device.stays], np.float64).reshape(-1, 2)
+    counts = np.array([len(device.stays) for device in kept], np.int64)
+    periods = np.array([device.period_s for device in kept])
+    check_stays(stays, counts, periods)
+    write_arrays(out, {"starts": stays[:, 0], "ends": stays[:, 1], "devices": counts, "periods": periods})
+    there = float(np.diff(stays).sum() / periods.sum())
+    return (
+        f"{len(kept)} of {len(devices)} devices with {len(stays)} stays; they are available {there:.1%} of the time. "
+        f"Use it with --set availability=trace --set availability-trace={out}"
+    )
+
+
+def _write_table(out: Path, entries: Iterable[Mapping[str, Any]], batch_size: int) -> str:
+    """Write the speeds of FedScale's devices: milliseconds of a forward pass of an example, and kbit/s of the link."""
+
+    def speeds(computation: float, communication: float) -> tuple[float, float, float]:
+        rate = 1e3 * communication
+        return rate, rate, TRAINING_FACTOR * batch_size * computation / 1e3
+
+    rows = list(starmap(speeds, ((float(entry["computation"]), float(entry["communication"])) for entry in entries)))
+    if not all(value > 0.0 for row in rows for value in row):
+        raise ValueError("its speeds must be above 0")
+    with out.open("w", newline="", encoding="utf-8") as file:
+        csv.writer(file).writerows([COLUMNS, *rows])
+    return f"{len(rows)} devices. Use them with --set spread=table --set spread-table={out}"

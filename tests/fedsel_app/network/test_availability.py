@@ -1,0 +1,156 @@
+"""Availability: a client's stays, from a trace or drawn, and what leaving does to its training."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fedsel_app.config import AvailabilityConfig, ConfigError, NetworkConfig
+from fedsel_app.network.availability import DAY_S, Diurnal, Trace
+from fedsel_app.network.links import SimulatedLinks, Work, make_links
+from strategies.methods.random_selection import RandomSelection
+from tests.support.contexts import context_of
+from tests.support.proxies import round_of, trio, update_of, update_reply
+from tests.support.rounds import bits, run_round
+
+NOTHING = np.zeros(0)
+STILL = NetworkConfig(step_min_s=1.0, step_max_s=1.0, uplink_min_bits_per_s=1e9, uplink_max_bits_per_s=1e9)
+
+
+def trace(folder, *devices, leaving="lost", clients=None, seed=0):
+    """Availability by the trace of these devices: (stays, period)."""
+    stays = np.array([stay for device, _ in devices for stay in device], np.float64)
+    counts, periods = [len(device) for device, _ in devices], [period for _, period in devices]
+    np.savez(folder / "t.npz", starts=stays[:, 0], ends=stays[:, 1], devices=counts, periods=np.array(periods, float))
+    config = AvailabilityConfig(availability="trace", availability_trace=str(folder / "t.npz"), leaving=leaving)
+    return config, Trace(config, clients or len(devices), seed)
+
+
+def test_the_stays_of_a_device_by_hand(tmp_path):
+    # There from 2 to 4 and from 8 to 10 of every 10 s, and from 0 to 1: so from 8 to 11, from 18 to 21, and so on.
+    _, times = trace(tmp_path, ([(0, 1), (2, 4), (8, 10)], 10))
+    for time_s, came_s, left_s in [
+        *[(0.0, 0.0, 1.0), (0.5, 0.5, 1.0), (1.0, 2.0, 1.0), (3.0, 3.0, 4.0), (4.0, 8.0, 4.0)],
+        *[(9.0, 9.0, 11.0), (10.5, 10.5, 11.0), (11.0, 12.0, 11.0), (28.0, 28.0, 31.0)],
+    ]:
+        assert times.next_available(0, time_s) == came_s
+        assert times.leaves(0, time_s) == left_s
+    assert [bool(times.available(time_s)[0]) for time_s in (0.0, 1.0, 2.0, 9.0, 10.0, 11.0, 0.5)] == [
+        1,
+        0,
+        1,
+        1,
+        1,
+        0,
+        1,
+    ]
+
+
+@pytest.mark.parametrize("kind", ["trace", "diurnal"])
+def test_who_is_available_in_any_order_of_the_questions(kind, tmp_path):
+    def made():
+        if kind == "trace":
+            return trace(tmp_path, ([(0, 100), (300, 400)], 900), ([(50, 500)], 777), clients=7, seed=3)[1]
+        return Diurnal(AvailabilityConfig(availability="diurnal", stay_s=2000.0), 7, 3)
+
+    asked, times = made(), np.sort(np.random.default_rng(0).uniform(0, 3 * DAY_S, 200))
+    masks = [made().available(time_s).copy() for time_s in times]
+    np.testing.assert_array_equal([asked.available(time_s).copy() for time_s in times], masks)
+    for time_s, mask in zip(times.tolist(), masks, strict=True):
+        assert [asked.next_available(client, time_s) == time_s for client in range(7)] == mask.tolist()
+        assert [asked.leaves(client, time_s) > time_s for client in range(7)] == mask.tolist()
+
+
+def test_four_times_as_many_clients_are_there_at_the_peak_of_the_day():
+    """Bonawitz et al. 2019, Sec. 9. 4,000 clients: the shares 0.32 and 0.08 have a standard error below 0.008."""
+    diurnal = Diurnal(AvailabilityConfig(availability="diurnal", availability_share=0.2, stay_s=600.0), 4000, 7)
+    shares = [diurnal.available(DAY_S * place / 8).mean() for place in range(9)]
+    assert shares[0] == pytest.approx(0.32, abs=0.03)
+    assert shares[4] == pytest.approx(0.08, abs=0.02)
+    assert np.mean(shares[:8]) == pytest.approx(0.2, abs=0.01)
+
+
+def test_a_client_that_leaves_is_lost_or_resumes(tmp_path):
+    work = Work(np.arange(2), np.array([3.0, 3.0]), np.full(2, np.inf), np.full(2, 1e9), 0, np.ones(2), np.ones(2), 1.0)
+    for leaving, finish_s, left in [("lost", [1.0, 3.0], [True, False]), ("resumes", [10.0, 3.0], [False, False])]:
+        # From second 1 on, client 0 is there from 0 to 2 and from 9 to 20, client 1 all the time.
+        _, times = trace(tmp_path, ([(0, 2), (9, 20)], 20), ([(0, 20)], 20), leaving=leaving)
+        times._device[:] = [0, 1]
+        found, gone = SimulatedLinks(STILL, 2, 0, times).finish_s(work, NOTHING)
+        assert found.tolist() == pytest.approx(finish_s)
+        assert gone.tolist() == left
+
+
+@given(st.floats(0, 50), st.floats(0, 60))
+def test_a_resumed_training_takes_its_seconds_of_presence(begun_s, compute_s):
+    stays = np.array([(0.0, 3.0), (5.0, 6.0), (8.0, 9.5)])
+
+    class Known(Diurnal):
+        def period_s(self, client):
+            return 10.0
+
+        def stays(self, client, period):
+            return stays
+
+    times = Known(AvailabilityConfig(availability="diurnal", leaving="resumes"), 1, 0)
+    begun_s = times.next_available(0, begun_s)
+    work = Work(
+        np.arange(1), np.array([compute_s]), np.full(1, np.inf), np.full(1, np.inf), 0, *np.zeros((2, 1)), begun_s
+    )
+    (finish_s,), _ = SimulatedLinks(STILL, 1, 0, times).finish_s(work, NOTHING)
+    every = stays + 10.0 * np.arange(40)[:, None, None]
+    ends = np.clip(every.reshape(-1, 2), begun_s, begun_s + finish_s)
+    assert np.diff(ends).sum() == pytest.approx(compute_s, abs=1e-9)
+
+
+def test_a_round_waits_for_clients_and_records_what_is_lost(tmp_path):
+    """All three are there from 100 s on, and one leaves after 105 s, before its seven steps of a second are done."""
+    long, short = ([(100, 1000)], 1000), ([(100, 105)], 1000)
+    availability, times = trace(tmp_path, long, short, long, seed=1)
+    place = int(np.flatnonzero(times._device == 1)[0])
+    links = make_links(STILL, 3, 1, availability)
+    context = context_of(network=STILL, availability=availability, seed=1)
+    object.__setattr__(context, "links", links)
+
+    def fit(client, ins):
+        return update_reply(update_of(client), client, round_of(ins), work_steps=7.0)
+
+    strategy = RandomSelection(context)
+    [row], _ = run_round(strategy, trio(fit))
+    assert row["available"] == 3
+    assert row["aggregated"] == [client for client in range(3) if client != place]
+    assert [(failure["client"], failure["reason"]) for failure in row["failures"]] == [(place, "it left after 5.0 s")]
+    assert row["wasted_s"] == pytest.approx(5.0)
+    assert row["round_s"] == pytest.approx(107.0, abs=1e-3)
+    assert strategy.run.time_s == row["time_s"]
+
+
+@pytest.mark.parametrize(
+    "arrays",
+    [
+        {"starts": [3.0]},
+        {"ends": [2.0, 20.0]},
+        {"devices": [1, 2]},
+        {"devices": [0, 2]},
+        {"starts": [0.0, 1.0]},
+        {"periods": [np.inf]},
+        {"periods": []},
+    ],
+)
+def test_a_trace_that_is_not_sound_is_refused(arrays, tmp_path):
+    sound = {"starts": [0.0, 4.0], "ends": [2.0, 5.0], "devices": [2], "periods": [10.0]}
+    path = tmp_path / "t.npz"
+    np.savez(path, **{name: np.array(values) for name, values in (sound | arrays).items()})
+    with pytest.raises(ConfigError, match="fedsel trace"):
+        make_links(STILL, 1, 0, AvailabilityConfig(availability="trace", availability_trace=str(path)))
+
+
+def test_everybody_available_changes_nothing(tmp_path):
+    _, times = trace(tmp_path, ([(0, 10)], 10), clients=3)
+    found = []
+    for presence in (None, times):
+        context = context_of(network=STILL, seed=1)
+        object.__setattr__(context, "links", SimulatedLinks(STILL, 3, 1, presence))
+        (row,), arrays = run_round(RandomSelection(context), trio())
+        found.append((row["selected"], row["round_s"], bits(arrays)))
+    assert found[0] == found[1]
