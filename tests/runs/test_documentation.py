@@ -48,6 +48,7 @@ NAMES = (
     "fedsel report",
     "fedsel request",
     "fedsel sign",
+    "fedsel trace",
     "fedsel start",
     "fedsel start FOLDER",
     "fedsel stop",
@@ -77,6 +78,11 @@ def run_fedsel(command: Command, folder: Path) -> None:
         if word.endswith(".npz") and not path.exists():
             path.parent.mkdir(exist_ok=True)
             np.savez(path, **arrays((32, 32, 3), 10))
+    if words[0] == "trace":
+        speeds = '{"computation": 1.0, "communication": 1.0}'
+        stays = '{"active": [0], "inactive": [1], "finish_time": 2}'
+        content = speeds if words[1].endswith("capacity") else stays
+        (folder / words[1]).write_text(f'{{"1": {content}}}', encoding="utf-8")
     if "--resume" in words:
         # As a run that was killed before its first checkpoint leaves its folder.
         run = folder / words[words.index("--resume") + 1]
