@@ -43,7 +43,7 @@ from fedsel_app.messages.instructions import (
 from fedsel_app.messages.scalars import Config, Report
 from fedsel_app.models.building import preprocessing_for
 from fedsel_app.models.device import seeded
-from fedsel_app.models.flat_model import FlatModel, batch_losses, evaluate
+from fedsel_app.models.flat_model import FlatModel, batch_losses, evaluate, further_scores
 from fedsel_app.models.tasks import task_of
 from fedsel_app.seeds import Purpose, stream
 
@@ -160,8 +160,7 @@ class SelectionClient(NumPyClient):
         """Train the loaded model, and measure the numbers that the instruction requests."""
         context, training = self._context, self._context.training
         examples, _ = self._examples()
-        if context.task.positive_weights == "client":
-            model.task = task_of(load(context.data, context.run.seed), model.parameters.device, examples)
+        self._count(model, also=context.task.positive_weights == "client")
         rng = stream(context.run.seed, Purpose.TRAIN, instruction.server_round, context.client)
         epochs = instruction.local_epochs or training.local_epochs
         if epochs:
@@ -234,6 +233,7 @@ class SelectionClient(NumPyClient):
         context = self._context
         examples = self._test_part() if instruction.test_part else self._examples()[0]
         rng = stream(context.run.seed, Purpose.PROBE, instruction.server_round, context.client)
+        self._count(model)
         one_pass = chunks(np.arange(len(examples)), context.training.batch_size)
         most = len(one_pass) if context.training.batch_order == "loader" else instruction.batches
         batches = min(instruction.batches, most)
@@ -250,8 +250,18 @@ class SelectionClient(NumPyClient):
 
     def _test(self, model: FlatModel) -> EvaluateAnswer:
         test = self._test_part()
-        result = evaluate(model, self._batches(test, chunks(np.arange(test.size), FORWARD_BATCH), model))
-        return EvaluateAnswer(result.loss, result.examples, result.accuracy)
+        self._count(model)
+        context = self._context
+        further = further_scores(context.evaluation.measured, load(context.data, context.run.seed).task)
+        result = evaluate(model, self._batches(test, chunks(np.arange(test.size), FORWARD_BATCH), model), further)
+        return EvaluateAnswer(result.loss, result.examples, result.scores)
+
+    def _count(self, model: FlatModel, *, also: bool = False) -> None:
+        """Give the model a task for which this client's training examples are counted, if the settings say so."""
+        context = self._context
+        if context.task.balanced or also:
+            dataset, (examples, _) = load(context.data, context.run.seed), self._examples()
+            model.task = task_of(dataset, model.parameters.device, context.task, examples)
 
     def _test_part(self) -> Ints:
         _, test = self._examples()

@@ -8,7 +8,7 @@ from flwr.common import NDArrays
 from numpy.typing import NDArray
 
 from fedsel_app.caches import kept
-from fedsel_app.config import DataConfig, SharedSettings
+from fedsel_app.config import DataConfig, SharedSettings, TaskConfig
 from fedsel_app.data.dataset import load
 from fedsel_app.models.building import build_flat
 from fedsel_app.models.device import choose_device, prepare, require_precision
@@ -35,7 +35,7 @@ def received_model(
     buffers = model.buffers_vector().size
     expected = {"parameters": model.size} | ({"buffers": buffers} if buffers else {})
     check_arrays(arrays, expected | ({"control variate": model.size} if with_control else {}), run.model)
-    model.task = _shared_task(settings.data, run.seed, model.parameters.device)
+    model.task = _shared_task(settings.data, settings.task, run.seed, model.parameters.device)
     model.load(arrays[0], arrays[1] if buffers else np.zeros(0, np.float32), batches)
     return model
 
@@ -50,7 +50,7 @@ def built_model(settings: SharedSettings) -> FlatModel:
     require_precision(execution.precision, device)
     prepare(device, execution.threads)
     averages = settings.calibration.averages
-    return _shared_model(run.model, settings.data, run.seed, device, execution.precision, averages)
+    return _shared_model(run.model, settings.data, settings.task, run.seed, device, execution.precision, averages)
 
 
 def check_arrays(arrays: NDArrays, expected: Mapping[str, int], model: str) -> None:
@@ -79,14 +79,20 @@ def _restored(section: NDArray[np.uint8], size: int, bits: int) -> NDArray[np.fl
 
 @kept
 def _shared_model(
-    name: str, data: DataConfig, seed: int, device: torch.device, precision: str, averages: bool
+    name: str,
+    data: DataConfig,
+    settings: TaskConfig,
+    seed: int,
+    device: torch.device,
+    precision: str,
+    averages: bool,
 ) -> FlatModel:
     """The model of a run in this process. Every message loads its own weights and statistics, and sets its task."""
-    task = _shared_task(data, seed, device)
+    task = _shared_task(data, settings, seed, device)
     return build_flat(name, load(data, seed), seed, device, task, precision=precision, averages=averages)
 
 
 @kept
-def _shared_task(data: DataConfig, seed: int, device: torch.device) -> Task:
-    """The task of the whole data set. All messages use it, except some to train (`positive-weights`)."""
-    return task_of(load(data, seed), device)
+def _shared_task(data: DataConfig, settings: TaskConfig, seed: int, device: torch.device) -> Task:
+    """The task of the whole data set. All messages use it, unless the client's own examples are counted for it."""
+    return task_of(load(data, seed), device, settings)

@@ -67,11 +67,11 @@ class SelectionStrategy(RunningMethod[ConfigT], Strategy):
         return as_parameters(sent_model(*run.model)), {}
 
     def evaluate(self, server_round: int, parameters: Parameters) -> tuple[float, dict[str, Scalar]] | None:
-        """Loss and accuracy of the round's evaluation on the server's test set; None if it had none."""
+        """Loss and score of the round's evaluation on the server's test set; None if it had none."""
         record = self.run.record
         if record.round != self.run.completed + server_round or record.loss is None:
             return None
-        return record.loss, {} if record.accuracy is None else {"accuracy": record.accuracy}
+        return record.loss, {} if record.accuracy is None else {self.run.context.score: record.accuracy}
 
     def configure_evaluate(
         self, server_round: int, parameters: Parameters, client_manager: ClientManager

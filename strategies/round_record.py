@@ -13,11 +13,12 @@ from operator import itemgetter
 import numpy as np
 
 from fedsel_app.config import AggregationConfig
+from fedsel_app.config.run import lower_wins
 from fedsel_app.messages.answers import EvaluateAnswer
 from fedsel_app.messages.reported_values import one_line
 from fedsel_app.records.files import RunFailed
 from fedsel_app.records.run_folder import Recorder
-from fedsel_app.records.schema import ClientTestRecord, RoundRecord, Row
+from fedsel_app.records.schema import ACCURACY, ClientTestRecord, RoundRecord, Row
 from strategies.aggregation.server_state import Step
 from strategies.opened import Dispatch
 from strategies.roster import Ints, Selection
@@ -72,20 +73,32 @@ def _log_rejected(number: int, clients: list[int], taken: list[float]) -> None:
         LOGGER.warning("Round %d: the 'aggregation' rejects updates, and takes only %s.", number, ", ".join(noted))
 
 
-def record_client_tests(record: RoundRecord, answers: Mapping[int, EvaluateAnswer], recorder: Recorder) -> None:
-    """Record each client's test on its own test part, and their means, each client with equal weight."""
-    known = {client: answer.accuracy for client, answer in answers.items() if answer.accuracy is not None}
-    recorder.clients(ClientTestRecord(client, record.round, accuracy) for client, accuracy in known.items())
-    if known:
-        record.client_accuracy = float(np.mean(list(known.values())))
+def record_client_tests(
+    record: RoundRecord, answers: Mapping[int, EvaluateAnswer], recorder: Recorder, scores: Sequence[str]
+) -> None:
+    """Record each client's test on its own test part, and their means, each client with equal weight.
+
+    `scores` are the names of all scores; the first is the score by which models are compared.
+    """
+    score = scores[0]
+    known = {client: dict(answer.scores) for client, answer in answers.items() if answer.scores}
+    named = record.score = None if score == ACCURACY else score
+    values = {name: [found[name] for found in known.values() if name in found] for name in scores}
+    means = {name: float(np.mean(each)) for name, each in values.items() if each}
+    recorder.clients(
+        ClientTestRecord(client, record.round, found.pop(score, None), named, found or None)
+        for client, found in known.items()
+    )
+    record.client_accuracy, record.client_metrics = means.pop(score, None), means or None
     if losses := [answer.loss for answer in answers.values() if math.isfinite(answer.loss)]:
         record.client_loss = float(np.mean(losses))
 
 
-def record_evaluation(record: RoundRecord, evaluation: Evaluation) -> None:
+def record_evaluation(record: RoundRecord, evaluation: Evaluation, score: str) -> None:
     """Record loss, score and metrics on the server's test set. An undefined score is left out."""
     record.loss = evaluation.loss
-    record.accuracy = evaluation.accuracy if math.isfinite(evaluation.accuracy) else None
+    record.score = None if score == ACCURACY else score
+    record.accuracy = evaluation.score if math.isfinite(evaluation.score) else None
     record.metrics = dict(evaluation.metrics) or None
 
 
@@ -144,16 +157,20 @@ def remarks(rows: Sequence[Row], context: RunContext) -> list[str]:
     `rows` are its rounds.
     """
     found = _always_failing(rows)
-    scores = [(row["accuracy"], row["round"]) for row in rows if "accuracy" in row]
+    scores, lower = (
+        [(row[context.score], row["round"]) for row in rows if context.score in row],
+        lower_wins(context.score),
+    )
     if not scores:
         return found
-    (final, number), (best, best_round) = scores[-1], max(scores, key=itemgetter(0))
-    if best_round <= EARLY * number and best - final >= LOSS:
+    (final, number), (best, best_round) = scores[-1], (min if lower else max)(scores, key=itemgetter(0))
+    lost = 1.0 - best / final if lower and final else best - final
+    if best_round <= EARLY * number and lost >= LOSS:
         found.append(
             f"Try a smaller learning rate ('lr'): the best score, {best:.4f}, was that of round {best_round} of "
             f"{number}, and the last one is {final:.4f}."
         )
-    elif final < 0.0 and context.training.clip_norm and context.lowest_score < 0.0:
+    elif final < 0.0 and context.training.clip_norm and context.score == "r2":
         found.append(
             f"Set 'clip-norm' to 0, or scale the targets: R2 is {final:.4f}, worse than that of a constant, and each "
             f"gradient is clipped to the norm {context.training.clip_norm:g}, however far off the predictions are."

@@ -8,8 +8,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from fedsel_app.config.run import lower_wins
 from fedsel_app.messages.instructions import LocalTestInstruction
-from fedsel_app.records.schema import RoundRecord
+from fedsel_app.records.schema import RoundRecord, reaches
 from strategies.aggregation.calibration import next_buffers
 from strategies.aggregation.server_state import ServerState, Step
 from strategies.checkpoint import Arrays, BestModel, Stateful, gather, matching, scatter
@@ -171,8 +172,8 @@ class Run:
         self._refuse_fruitless(over=is_over(method, record.round))
         self.time_s += record.round_s
         every = context.records.checkpoint_every
-        reached = context.evaluation.stop_at_target and (record.accuracy or 0.0) >= context.evaluation.target
-        if reached or is_over(method, record.round):
+        reached = record.accuracy is not None and reaches(record.accuracy, context.evaluation.target, context.score)
+        if (reached and context.evaluation.stop_at_target) or is_over(method, record.round):
             self.end()
         elif every and record.round % every == 0:
             context.recorder.checkpoint(self.snapshot(method))
@@ -192,15 +193,17 @@ class Run:
     def _evaluate(self, record: RoundRecord) -> None:
         """Evaluate the global model on the server's test set."""
         if (result := self.context.evaluate(*self.model)) is not None:
-            record_evaluation(record, result)
-            self.best.offer(result.accuracy, *self.model)
+            record_evaluation(record, result, self.context.score)
+            self.best.offer(-result.score if lower_wins(self.context.score) else result.score, *self.model)
 
     def _test_on_clients(self, record: RoundRecord) -> None:
         """Let all connected clients test the model on their own test parts. The policy learns their loss."""
         tests = dict.fromkeys(self.clients.nodes, LocalTestInstruction(record.round))
-        answers = read_tests(self.clients.ask(tests, sent_model(*self.model)), record.round, self.context)
+        scores = [self.context.score, *(record.metrics or ())]
+        replies = self.clients.ask(tests, sent_model(*self.model))
+        answers = read_tests(replies, record.round, self.context, scores)
         self.policy.observe(record.round + 1, *tested_loss(answers))
-        record_client_tests(record, answers, self.context.recorder)
+        record_client_tests(record, answers, self.context.recorder, scores)
 
     def end(self) -> None:
         """Log the remarks, and write the summary and the models."""

@@ -25,13 +25,10 @@ class Model(NamedTuple):
 
 @dataclass(frozen=True)
 class Evaluation:
-    """Loss, accuracy and further metrics of a model on the server's test set.
-
-    The accuracy is the task's score, where larger is better; NaN if undefined (see `fedsel_app.models.tasks`).
-    """
+    """Loss, score and further metrics of a model on the server's test set; the score is NaN if it is undefined."""
 
     loss: float
-    accuracy: float
+    score: float
     metrics: Mapping[str, float] = field(default_factory=dict)
 
 
@@ -83,7 +80,7 @@ class RunContext(SharedSettings):
     admission: Admission = EVERYBODY
     surrogate: Callable[[NDArray[np.float32], NDArray[np.float32]], float] | None = None
     """Loss of a model on the server's surrogate set, if the participation policy uses one."""
-    lowest_score: float = 0.0
-    """Smallest possible score on a client's own test part; minus infinity if the score has no lower bound."""
+    score: str = "accuracy"
+    """Name of the score, by which models are compared."""
     losses_optional: bool = False
     """True if clients need not report their training loss; a missing loss is NaN."""

@@ -422,8 +422,27 @@ class PartitionConfig(Settings, scope="task"):
 
 @dataclass(frozen=True)
 class TaskConfig(Settings, scope="task"):
-    """Task: the loss of a data set with several labels per example."""
+    """Task: the loss, and the weights of its classes and labels."""
 
+    task: str = setting(
+        "",
+        "package.module:Class with a loss and scores of yours; empty: those of the data's own task",
+        code=True,
+    )
+    class_weights: str = setting(
+        "",
+        "classification: weight of each class in the loss, as numbers in the order of the classes, such as 1,9; or"
+        " balanced, which is examples / (present classes * examples of the class), counted over a client's own training"
+        " examples, and over the test set for the server's test; empty: 1",
+        read_by={"task": ("",)},
+    )
+    focal_gamma: float = setting(
+        0.0,
+        "classification: exponent of focal loss, which multiplies the loss of an example by (1 - p)^focal-gamma, where"
+        " p is the predicted probability of its class",
+        low=0.0,
+        read_by={"task": ("",)},
+    )
     positive_weights: str = setting(
         "all",
         "weight of a positive label in the multi-label loss: negatives / positives, counted over a set of examples",
@@ -433,3 +452,25 @@ class TaskConfig(Settings, scope="task"):
         },
         private=True,
     )
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.task:
+            module, _, name = self.task.partition(":")
+            require(bool(module and name), "task", "package.module:Class, a class of yours", self.task)
+        try:
+            valid = all(0.0 < weight < math.inf for weight in self.listed_weights)
+        except ValueError:
+            valid = False
+        require(valid, "class-weights", "balanced, or a number above 0 for each class, such as 1,9", self.class_weights)
+
+    @property
+    def balanced(self) -> bool:
+        """True if the weights of the classes are counted."""
+        return self.class_weights == "balanced"
+
+    @property
+    def listed_weights(self) -> list[float]:
+        """Weights in `class-weights`; empty if they are counted, or all are 1."""
+        listed = "" if self.balanced else self.class_weights
+        return [float(weight) for weight in listed.split(",")] if listed else []

@@ -1,10 +1,74 @@
-"""Settings of a run: its federation, its evaluation and its records."""
+"""Settings of a run: its federation, its evaluation and its records; and the metrics of torchmetrics, by name."""
 
+import math
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from fedsel_app.config.settings import ConfigError, Settings, require, setting
+from fedsel_app.config.words import did_you_mean
 
 TRACKERS = ("tensorboard", "mlflow", "wandb")
+EACH = "each"
+"""Average of a metric that is not one: its value for each class or label."""
+
+
+class Metric(NamedTuple):
+    """Metric of torchmetrics: its function in `torchmetrics.functional`, the average over classes, and its tasks."""
+
+    function: str
+    average: str = ""
+    tasks: tuple[str, ...] = ("classification", "multi-label")
+
+
+METRICS = {
+    **{
+        f"{name}-{average}": Metric(function, average)
+        for name, function in {"f1": "f1_score", "precision": "precision", "recall": "recall"}.items()
+        for average in ("macro", "micro", "weighted", EACH)
+    },
+    **{
+        name + (average != "macro") * f"-{average}": Metric(function, average)
+        for name, function in {"auroc": "auroc", "average-precision": "average_precision"}.items()
+        for average in ("macro", "weighted", EACH)
+    },
+    "balanced-accuracy": Metric("recall", "present", ("classification",)),
+    "mcc": Metric("matthews_corrcoef", "", ("classification",)),
+    "kappa": Metric("cohen_kappa", "", ("classification",)),
+    "mae": Metric("mean_absolute_error", "", ("regression",)),
+    "rmse": Metric("mean_squared_error", "", ("regression",)),
+}
+"""Name in `metrics` -> the metric. In records, the name has underscores, and that of a class or label ends with it."""
+LOWER_WINS = ("loss", "error", "mae", "mse", "rmse", "perplexity")
+"""Words in the names of scores of which a lower value is better; none is below 0."""
+AT_MOST_1 = ("r2", "mcc", "kappa")
+"""Names of scores that may be negative, and are at most 1."""
+SHARES = ("accuracy", "g_mean", "weighted_sensitivity", "weighted_specificity")
+"""Names of scores of fedsel's tasks that are shares; those of all other `METRICS` of classes are shares too."""
+TITLES = {"g_mean": "G-mean", "r2": "R²"}
+"""Names of scores, as readers know them."""
+ACRONYMS = ("f1", "auroc", "mcc", "mae", "mse", "rmse")
+"""Words in the names of scores that readers know in capitals."""
+
+
+def lower_wins(score: str) -> bool:
+    """True if a lower value of the score of this name is better."""
+    return any(word in LOWER_WINS for word in score.split("_"))
+
+
+def score_title(score: str) -> str:
+    """Name of the score for readers, such as "F1 macro" for f1_macro."""
+    return TITLES.get(score) or " ".join(word.upper() if word in ACRONYMS else word for word in score.split("_"))
+
+
+def score_bounds(score: str) -> tuple[float, float]:
+    """Bounds of the score of this name; infinite if they are unknown."""
+    if lower_wins(score):
+        return 0.0, math.inf
+    if score in AT_MOST_1:
+        return -math.inf, 1.0
+    family, _, place = score.replace("_", "-").rpartition("-")
+    known = (f"{family}-{EACH}" if place.isdecimal() else score.replace("_", "-")) in METRICS
+    return (0.0, 1.0) if known or score in SHARES else (-math.inf, math.inf)
 
 
 @dataclass(frozen=True)
@@ -64,12 +128,22 @@ class EvaluationConfig(Settings, scope="federation"):
     )
     target: float = setting(
         0.9,
-        "test accuracy to reach (multi-label data: G-mean; regression: R^2). The run reports the round, the seconds"
-        " and the bytes at which it is reached",
+        "value of the score to reach on the test set. The run reports the round, the seconds and the bytes at which it"
+        " is reached",
         above=0.0,
-        high=1.0,
         first=True,
         private=True,
+    )
+    score: str = setting(
+        "",
+        "metric by which models are compared, such as f1-macro: the target, the best model and all reports use it."
+        " Empty: accuracy (multi-label data: g-mean; regression: r2)",
+        scope="task",
+    )
+    metrics: str = setting(
+        "",
+        "further metrics on each test set, separated by commas: " + ", ".join(METRICS),
+        scope="task",
     )
     stop_at_target: bool = setting(False, "ends the run in the round that reaches the target", private=True)
     probe_batches: int = setting(
@@ -95,6 +169,31 @@ class EvaluationConfig(Settings, scope="federation"):
     def __post_init__(self) -> None:
         super().__post_init__()
         require(self.probe_bits in (32, 16, 8, 4), "probe-bits", "32, 16, 8 or 4", self.probe_bits)
+        for metric in self.metrics.split(",") if self.metrics else ():
+            if metric.strip() not in METRICS:
+                raise ConfigError(
+                    f"The 'metrics' must be some of {', '.join(METRICS)}, separated by commas. Got {metric.strip()!r}."
+                    f"{did_you_mean(metric.strip(), METRICS)}"
+                )
+
+    @property
+    def score_key(self) -> str:
+        """Name of `score` in records; empty if the task decides."""
+        return self.score.replace("-", "_")
+
+    @property
+    def measured(self) -> tuple[str, ...]:
+        """Names of `METRICS` in `metrics`, and the one that has the score."""
+        score = self.score.replace("_", "-")
+        family, _, place = score.rpartition("-")
+        named = [*map(str.strip, self.metrics.split(",")), f"{family}-{EACH}" if place.isdecimal() else score]
+        return tuple(dict.fromkeys(name for name in named if name in METRICS))
+
+    def measured_keys(self, outputs: int) -> list[str]:
+        """Names in records of the `measured` metrics of a model with this number of outputs."""
+        keys = [name.replace("-", "_") for name in self.measured]
+        each = {key: [f"{key.removesuffix(EACH)}{place}" for place in range(outputs)] for key in keys}
+        return [name for key in keys for name in (each[key] if key.endswith(EACH) else [key])]
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,9 @@ MOST_CLASSES = 10**5
 """Upper bound on labels; a model has one output for each class."""
 SampleShape = tuple[int, ...] | dict[str, tuple[int, ...]]
 """Shape of one sample, or of each of its arrays by name."""
-TASKS = ("classification", "multi-label", "regression")
+TASKS = ("classification", "multi-label", "regression", "next-token")
+IGNORED = -100
+"""Target of a token that no loss and no score counts, as in torch."""
 
 
 def absent(data: str, folder: Path, files: str) -> ConfigError:
@@ -100,7 +102,8 @@ def check_named_samples(arrays: Mapping[str, Any], key: str, source: str) -> NDA
 
 
 def check_targets(y: NDArray[Any], key: str, source: str, task: str) -> NDArray[Any]:
-    """Check the targets of one of `TASKS`: int64 classes (n,), float32 zeros and ones (n, L), or float32 values (n,).
+    """Check the targets of one of `TASKS`: int64 classes (n,), float32 zeros and ones (n, L), float32 values (n,), or
+    int64 tokens (n, T).
 
     Raises
     ------
@@ -109,6 +112,8 @@ def check_targets(y: NDArray[Any], key: str, source: str, task: str) -> NDArray[
     """
     if task == "classification":
         return check_labels(y, key, source)
+    if task == "next-token":
+        return _check_tokens(y, key, source)
     numeric = np.issubdtype(y.dtype, np.number) or y.dtype == np.bool_
     if not numeric or y.ndim != (2 if task == "multi-label" else 1):
         form = "zeros and ones of shape (n, labels)" if task == "multi-label" else "numbers of shape (n,)"
@@ -120,6 +125,16 @@ def check_targets(y: NDArray[Any], key: str, source: str, task: str) -> NDArray[
     if not np.isfinite(y).all():
         raise ConfigError(f"{source} has values in {key} that are not finite. Remove or replace them.")
     return y.astype(np.float32, copy=False)
+
+
+def _check_tokens(y: NDArray[Any], key: str, source: str) -> NDArray[np.int64]:
+    whole = np.issubdtype(y.dtype, np.integer) and y.ndim == 2
+    if not whole or ((y < 0) & (y != IGNORED)).any() or (y >= MOST_CLASSES).any() or (y < 0).all():
+        raise ConfigError(
+            f"{source} has {key} of type {y.dtype} and shape {y.shape}. For next-token it must be tokens of shape "
+            f"(n, T): whole numbers below {MOST_CLASSES:,}, and {IGNORED} for padding."
+        )
+    return y.astype(np.int64, copy=False)
 
 
 def check_labels(y: NDArray[Any], key: str, source: str) -> NDArray[np.int64]:

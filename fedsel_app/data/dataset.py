@@ -49,9 +49,9 @@ class Dataset:
         arrays by name, which are the fields of one structured array (n,)
     y_train, y_test
         classification: int64 of shape (n,), in [0, classes). multi-label: float32 of shape (n, L), 0 or 1. regression:
-        float32 of shape (n,).
+        float32 of shape (n,). next-token: int64 of shape (n, T), a token of the vocabulary or `IGNORED`.
     classes
-        Number of outputs that a model needs: the number of classes, the number of labels L, or 1.
+        Number of outputs that a model needs: the number of classes, of labels L, or of tokens of the vocabulary, or 1.
     mean, std : float32 of shape (C,), or (1,)
         Of each channel of the training samples (images scaled to [0, 1]), of each feature of a table, or of all
         features together. A standard deviation of 0 becomes 1.
@@ -111,6 +111,11 @@ class Dataset:
             "classes": self.classes,
             "names": list(self.names),
         }
+
+    @property
+    def output_shape(self) -> tuple[int, ...]:
+        """Shape of a model's outputs for one sample."""
+        return (*self.y_train.shape[1:], self.classes) if self.task == "next-token" else (self.classes,)
 
     @property
     def sample_shape(self) -> SampleShape:
@@ -185,8 +190,9 @@ def from_arrays(arrays: Mapping[str, Any], source: str, classes: int | None = No
     features are floats of shape (n, ...), tokens are other whole numbers of shape (n, ...). A mapping of arrays is one
     sample in several arrays. Labels are integers from 0, one per sample. The optional "owners" are the names or numbers
     of whom each training sample belongs to. The optional "classes" is the number of classes, for a part of a data set
-    that may lack some; without it, the labels determine the number. The "task" "multi-label" needs targets of zeros and
-    ones, (n, labels), and "regression" needs numbers, (n,).
+    that may lack some, or of tokens of the vocabulary; without it, the labels and tokens determine the number. The
+    "task" "multi-label" needs targets of zeros and ones, (n, labels), "regression" numbers, (n,), and "next-token"
+    tokens, (n, T).
 
     Raises
     ------
@@ -212,12 +218,12 @@ def from_arrays(arrays: Mapping[str, Any], source: str, classes: int | None = No
             f"{source} has training samples of shape {x_train.shape[1:]} ({x_train.dtype}) and test samples of shape "
             f"{x_test.shape[1:]} ({x_test.dtype}). They must be the same."
         )
-    outputs = [_outputs(y, task) for y in (y_train, y_test)]
+    outputs = [_outputs(x, y, task) for x, y in ((x_train, y_train), (x_test, y_test))]
     if task == "multi-label" and outputs[0] != outputs[1]:
         raise ConfigError(
             f"{source} has {outputs[0]} labels in y_train and {outputs[1]} in y_test. The numbers must be equal."
         )
-    if "classes" in arrays and task == "classification":
+    if "classes" in arrays and task in ("classification", "next-token"):
         classes = _count(arrays["classes"], source)
     if classes is not None and max(outputs) > classes:
         raise ConfigError(f"{source} has the label {max(outputs) - 1}, but only {classes} classes, numbered from 0.")
@@ -276,8 +282,10 @@ def _count(given: Any, source: str) -> int:
     return int(array)
 
 
-def _outputs(y: NDArray[Any], task: str) -> int:
-    if task == "classification":
+def _outputs(x: NDArray[Any], y: NDArray[Any], task: str) -> int:
+    if task == "next-token" and x.dtype == np.int64:
+        return int(max(x.max(), y.max())) + 1
+    if task in ("classification", "next-token"):
         return int(y.max()) + 1
     return y.shape[1] if task == "multi-label" else 1
 

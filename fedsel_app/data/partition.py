@@ -67,10 +67,10 @@ def split(
         return _natural(owners, clients, config.min_examples, rng)
     if config.partition == "iid":
         return [np.sort(part) for part in np.array_split(rng.permutation(len(labels)), clients)]
-    if _continuous(labels):
+    if _without_classes(labels):
         raise ConfigError(
             f"The 'partition' parameter {config.partition} needs classes, but the targets of this data set are real "
-            "numbers. Set 'partition' to natural or iid."
+            "numbers or tokens. Set 'partition' to natural or iid."
         )
     classes = strata(labels)
     if config.partition == "shards":
@@ -152,10 +152,10 @@ def strata(labels: NDArray[Any]) -> Ints:
     """Strata of a split by class: the class of each example, as an int64 array of shape (n,).
 
     For class labels it is the label itself. For float32 zeros and ones (n, L) it is the first label that is 1, or L if
-    all are 0 (ISP, Sec. 4.1, does not say how a Dirichlet split handles several labels). For other float32 values all
-    examples have the same stratum.
+    all are 0 (ISP, Sec. 4.1, does not say how a Dirichlet split handles several labels). For other float32 values, and
+    for tokens (n, T), all examples have the same stratum.
     """
-    if _continuous(labels):
+    if _without_classes(labels):
         return np.zeros(len(labels), np.int64)
     if labels.ndim == 2:
         first: Ints = np.where(labels.any(axis=1), labels.argmax(axis=1), labels.shape[1])
@@ -209,20 +209,21 @@ def label_counts(parts: Sequence[Ints], labels: NDArray[Any], classes: int) -> I
     Raises
     ------
     ConfigError
-        If the targets are real numbers.
+        If the targets are real numbers or tokens.
     """
-    if _continuous(labels):
+    if _without_classes(labels):
         raise ConfigError(
-            "The strategy needs the clients' label counts, but the targets of this data set are real numbers. "
-            "Choose another strategy."
+            "The strategy needs the clients' label counts, but the targets of this data set are real numbers "
+            "or tokens. Choose another strategy."
         )
     if labels.ndim == 2:
         return np.stack([labels[part].sum(axis=0, dtype=np.int64) for part in parts])
     return np.stack([np.bincount(labels[part], minlength=classes) for part in parts])
 
 
-def _continuous(labels: NDArray[Any]) -> bool:
-    return labels.ndim == 1 and np.issubdtype(labels.dtype, np.floating)
+def _without_classes(labels: NDArray[Any]) -> bool:
+    """True for real numbers (n,) and for tokens (n, T)."""
+    return labels.ndim == (1 if np.issubdtype(labels.dtype, np.floating) else 2)
 
 
 def _natural(owners: Ints | None, clients: int, least: int, rng: np.random.Generator) -> list[Ints]:

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from reprlib import repr as shortened
@@ -11,7 +12,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedsel_app.config import ConfigError
+from fedsel_app.config.run import score_bounds
 from fedsel_app.messages.scalars import Config, Report, Scalar, Scalars, bounded, lenient, read
+from fedsel_app.wire.codec import WireError
 
 FORWARD_STEPS = 1 / 3
 """Cost of a forward pass in local steps: the backward pass costs about twice as much."""
@@ -138,10 +141,21 @@ class EvaluateAnswer(Scalars):
     """Mean over the examples; NaN if unknown."""
     examples: int = bounded(1, MOST_EXAMPLES, default=0)
     """Number of evaluated examples; 0 for a number out of range."""
-    accuracy: float | None = bounded(-LARGEST, 1.0, default=None)
-    """For a local test: the task's score (see `fedsel_app.models.tasks`); None if undefined."""
+    scores: Mapping[str, float] = field(default_factory=dict, metadata={"apart": True})
+    """For a local test: the scores that are defined, each under its own name (see `fedsel_app.models.tasks`)."""
+
+    def to_config(self) -> Config:
+        """The metrics of a Flower message."""
+        return {**self.scores} | super().to_config()
 
     @classmethod
-    def from_evaluation(cls, loss: float, examples: int, metrics: Mapping[str, Scalar]) -> Self:
-        """The answer in Flower's own fields and its metrics."""
-        return cls.from_config({**metrics, "loss": loss, "examples": examples})
+    def from_evaluation(
+        cls, loss: float, examples: int, metrics: Mapping[str, Scalar], scores: Iterable[str] = ()
+    ) -> Self:
+        """The answer in Flower's own fields and its metrics, with the `scores` that are within their bounds."""
+        answer, found = cls.from_config({"loss": loss, "examples": examples}), dict[str, float]()
+        for name in scores:
+            low, high = score_bounds(name)
+            with suppress(WireError):
+                found[name] = read(metrics.get(name), float, name, max(low, -LARGEST), min(high, LARGEST))
+        return replace(answer, scores=found)

@@ -35,11 +35,18 @@ def build_flat(
 ) -> FlatModel:
     """Build the model `name` for a data set, and try it on two inputs; see `build` and `FlatModel`."""
     inputs = trial_inputs(dataset.x_train)
-    module = build(name, dataset.sample_shape, dataset.classes, seed, inputs)
+    module = build(name, dataset.sample_shape, dataset.classes, seed, inputs, dataset.output_shape)
     return FlatModel(module, device, task, precision, trial=inputs, averages=averages)
 
 
-def build(name: str, sample_shape: SampleShape, classes: int, seed: int, inputs: Inputs | None = None) -> nn.Module:
+def build(
+    name: str,
+    sample_shape: SampleShape,
+    classes: int,
+    seed: int,
+    inputs: Inputs | None = None,
+    output_shape: tuple[int, ...] = (),
+) -> nn.Module:
     """Build a model with torch's default initialisation, the same for the same arguments.
 
     Meanwhile the global generators of torch, NumPy and Python have states that follow from the seed.
@@ -56,6 +63,8 @@ def build(name: str, sample_shape: SampleShape, classes: int, seed: int, inputs:
         Seed of the run.
     inputs
         Two inputs that a user's model must accept; None: zeros of that shape.
+    output_shape
+        Shape of a user's model's outputs for one sample; empty: (classes,).
 
     Raises
     ------
@@ -64,7 +73,7 @@ def build(name: str, sample_shape: SampleShape, classes: int, seed: int, inputs:
     """
     with seeded(torch_seed(seed, Purpose.INIT), torch.device("cpu")):
         if ":" in name:
-            return _user_model(name, sample_shape, classes, inputs)
+            return _user_model(name, sample_shape, classes, inputs, output_shape or (classes,))
         from fedsel_app.models.architectures import ARCHITECTURES
 
         if name not in ARCHITECTURES:
@@ -86,7 +95,9 @@ def build(name: str, sample_shape: SampleShape, classes: int, seed: int, inputs:
         return model
 
 
-def _user_model(name: str, sample_shape: SampleShape, classes: int, inputs: Inputs | None) -> nn.Module:
+def _user_model(
+    name: str, sample_shape: SampleShape, classes: int, inputs: Inputs | None, output_shape: tuple[int, ...]
+) -> nn.Module:
     """Model that the function `name` ("package.module:function") builds for these samples and outputs.
 
     Raises
@@ -102,12 +113,14 @@ def _user_model(name: str, sample_shape: SampleShape, classes: int, inputs: Inpu
         shapes = sample_shape if isinstance(sample_shape, dict) else {"": sample_shape}
         named = {key: torch.zeros(2, *shape) for key, shape in shapes.items()}
         inputs = named.get("", named)
-    _refuse_misfit(model, name, sample_shape, classes, inputs)
+    _refuse_misfit(model, name, sample_shape, inputs, output_shape)
     return model
 
 
-def _refuse_misfit(model: nn.Module, name: str, sample_shape: SampleShape, classes: int, inputs: Inputs) -> None:
-    """Raise ConfigError if a user's model raises for two inputs, or does not return `classes` outputs for each."""
+def _refuse_misfit(
+    model: nn.Module, name: str, sample_shape: SampleShape, inputs: Inputs, output_shape: tuple[int, ...]
+) -> None:
+    """Raise ConfigError if a user's model raises for two inputs, or returns outputs of another shape for each."""
     try:
         with modes_kept(model), torch.no_grad():
             outputs = call(model.eval(), mapped(torch.clone, inputs))
@@ -119,10 +132,10 @@ def _refuse_misfit(model: nn.Module, name: str, sample_shape: SampleShape, class
             f"{plugins.described(error)}."
         ) from error
     shape = tuple(outputs.shape)
-    if shape != (2, classes) and (shape, classes) != ((2,), 1):
+    if shape != (2, *output_shape) and (shape, output_shape) != ((2,), (1,)):
         raise ConfigError(
-            f"The model '{name}' returns outputs of shape {shape} for two samples. This data set needs (2, {classes}): "
-            f"{classes} outputs for each."
+            f"The model '{name}' returns outputs of shape {shape} for two samples. This data set needs "
+            f"{(2, *output_shape)}: {output_shape[-1]} outputs for each."
         )
 
 
@@ -141,7 +154,8 @@ def preprocessing_for(
     x = dataset.x_train
     if x.dtype != np.float32 or x.min() < 0 or (x % 1 != 0).any():
         return preprocessing
-    module, samples = build(model, dataset.sample_shape, dataset.classes, seed).eval(), torch.from_numpy(x[:2].copy())
+    module = build(model, dataset.sample_shape, dataset.classes, seed, output_shape=dataset.output_shape).eval()
+    samples = torch.from_numpy(x[:2].copy())
     tokens = _accepts(module, samples) and not _accepts(module, torch.full_like(samples, -1.0))
     return replace(preprocessing, normalize=False) if tokens else preprocessing
 

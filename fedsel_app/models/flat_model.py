@@ -1,9 +1,10 @@
 """Flat model: a module with its parameters in one flat vector and its gradient in another, and its evaluation."""
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 import torch
@@ -212,21 +213,30 @@ def dense(gradients: Sequence[Tensor]) -> tuple[Tensor, ...]:
 
 @dataclass(frozen=True)
 class Result:
-    """Evaluation of a model: mean loss, number of examples, score (see `tasks`) and further metrics by name."""
+    """Evaluation of a model: mean loss, number of examples, and the scores that are defined, by name (see `tasks`)."""
 
     loss: float
     examples: int
-    score: float
-    metrics: Mapping[str, float]
-
-    @property
-    def accuracy(self) -> float | None:
-        """The score, which messages call accuracy; None if it is undefined."""
-        return self.score if math.isfinite(self.score) else None
+    scores: Mapping[str, float]
 
 
-def evaluate(model: FlatModel, batches: Iterable[tuple[Inputs, Tensor]]) -> Result:
+Further = Callable[[Tensor, Tensor], Mapping[str, float]]
+"""Further scores by name, from the outputs and the targets of all examples, on the CPU."""
+
+
+def further_scores(metrics: tuple[str, ...], task: str) -> Further | None:
+    """Function that computes `metrics` of torchmetrics for a data set of this task; None if there are none."""
+    if not metrics:
+        return None
+    from fedsel_app.models.metrics import measured
+
+    return partial(measured, metrics, task)
+
+
+def evaluate(model: FlatModel, batches: Iterable[tuple[Inputs, Tensor]], further: Further | None = None) -> Result:
     """Evaluate a model in eval mode, and restore its mode. The loss is summed in float64.
+
+    All outputs are kept if `further` scores need them.
 
     Raises
     ------
@@ -236,16 +246,21 @@ def evaluate(model: FlatModel, batches: Iterable[tuple[Inputs, Tensor]]) -> Resu
     loss = 0.0
     tally = np.zeros(1)
     examples = 0
+    kept: list[tuple[Tensor, Tensor]] = []
     with evaluating(model):
         for x, y in batches:
             outputs = model.outputs(x)
             loss += _sum(model.task.losses(outputs, y))
             tally = tally + model.task.tally(outputs, y)
             examples += len(y)
+            if further is not None:
+                kept.append((outputs.cpu(), y.cpu()))
     if examples == 0:
         raise ValueError("There are no examples to evaluate the model on.")
-    scores = model.task.scores(tally, loss / examples, examples)
-    return Result(loss / examples, examples, scores.score, scores.metrics)
+    scores = dict(model.task.scores(tally, loss / examples, examples))
+    if further is not None:
+        scores |= further(*map(torch.cat, zip(*kept, strict=True)))
+    return Result(loss / examples, examples, {name: value for name, value in scores.items() if math.isfinite(value)})
 
 
 def batch_losses(model: FlatModel, batches: Iterable[tuple[Inputs, Tensor]]) -> list[tuple[float, int]]:

@@ -1,17 +1,23 @@
-"""Tasks: the loss and the scores of each kind of data set.
+"""Tasks: the loss and the scores of each kind of data set. `fedsel_app.models.own_task` loads those of users.
 
-==============  =================================  ==========================================  ==================
-task            labels y                           loss of an example                          score
-==============  =================================  ==========================================  ==================
-classification  int64 (n,), the class              cross-entropy, in nats                      accuracy
-multi-label     float32 (n, L), 0 or 1             mean over the labels of the weighted        G-mean
-                                                   binary cross-entropy
-regression      float32 (n,)                       squared error                               R^2
-==============  =================================  ==========================================  ==================
+==============  ================================  ==========================================  ==========
+task            labels y                          loss of an example                          score
+==============  ================================  ==========================================  ==========
+classification  int64 (n,), the class             cross-entropy, in nats                      accuracy
+multi-label     float32 (n, L), 0 or 1            mean over the labels of the weighted        g_mean
+                                                  binary cross-entropy
+regression      float32 (n,)                      squared error                               r2
+next-token      int64 (n, T), the next token      mean cross-entropy of its tokens, in nats   accuracy
+                of each, or -100 for padding
+==============  ================================  ==========================================  ==========
 
-Records and the setting `target` call the score accuracy. A larger score is better, and a perfect model has score 1. R^2
-is 1 - MSE / Var(y) on the test examples, so it ranks models as FedCVR-Bolt's MSE does; the loss is this MSE. A score is
-NaN if it is undefined: R^2 if all targets are equal, the G-mean if there are no positives or no negatives.
+A perfect model has the score 1. R^2 is 1 - MSE / Var(y) on the test examples, so it ranks models as FedCVR-Bolt's MSE
+does; the loss is this MSE. The accuracy of next tokens is the share of the most probable ones that are right; their
+perplexity is the exponential of the mean cross-entropy of all tokens. Tokens of -100 count nowhere. A score is left out
+where it is undefined: R^2 if all targets are equal, the G-mean if there are no positives or no negatives.
+
+In classification, class c may have a weight w_c, and focal loss an exponent gamma (Lin et al. 2017, arXiv:1708.02002,
+Eq. 5): the loss of an example is w_c (1 - p)^gamma times its cross-entropy -log p, and that of a mini-batch the mean.
 
 The multi-label loss and metrics are those of ISP's ECG task (Sec. 4.3). A positive of a label has the weight
 negatives / positives, counted over all training examples, or in local training over the client's own
@@ -23,7 +29,6 @@ their product.
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import Protocol
 
 import numpy as np
@@ -32,21 +37,22 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn import functional
 
+from fedsel_app.config import ConfigError, TaskConfig
+from fedsel_app.data.arrays import IGNORED
 from fedsel_app.data.dataset import Dataset
 
 Counts = NDArray[np.float64]
 
 
-@dataclass(frozen=True)
-class Scores:
-    """The score, NaN if it is undefined, and the other defined metrics by name."""
-
-    score: float
-    metrics: Mapping[str, float] = field(default_factory=dict)
-
-
 class Task(Protocol):
-    """Task of a data set: its loss, and its scores, which are computed from sums over the examples."""
+    """Task of a data set: its loss, and its scores, which are computed from sums over the examples.
+
+    Attributes
+    ----------
+    score : name of the score, by which models are compared
+    """
+
+    score: str
 
     def loss(self, outputs: Tensor, y: Tensor) -> Tensor:
         """Mean loss of a mini-batch, a scalar."""
@@ -57,31 +63,77 @@ class Task(Protocol):
     def tally(self, outputs: Tensor, y: Tensor) -> Counts:
         """Sums over the examples, which add up over mini-batches."""
 
-    def scores(self, tally: Counts, loss: float, examples: int) -> Scores:
-        """Scores from the sums of `tally` and the mean loss over all `examples`."""
+    def scores(self, tally: Counts, loss: float, examples: int) -> Mapping[str, float]:
+        """Scores by name, from the sums of `tally` and the mean loss over all `examples`; NaN if undefined."""
 
 
 class Classification:
-    """Classification: one class for each example, one output for each class."""
+    """Classification: one class for each example, one output for each class.
+
+    Parameters
+    ----------
+    weights : float32 tensor of shape (C,), the weight of each class, on the device of the loss; None: 1
+    gamma : exponent of focal loss
+    """
+
+    score = "accuracy"
+
+    def __init__(self, weights: Tensor | None = None, gamma: float = 0.0) -> None:
+        self.weights, self.gamma = weights, gamma
 
     def loss(self, outputs: Tensor, y: Tensor) -> Tensor:
-        """Mean cross-entropy."""
-        return functional.cross_entropy(outputs, y)
+        """Mean of the losses."""
+        if self.weights is None and not self.gamma:
+            return functional.cross_entropy(outputs, y)
+        return self.losses(outputs, y).mean()
 
     def losses(self, outputs: Tensor, y: Tensor) -> Tensor:
-        """Cross-entropy of each example."""
-        return functional.cross_entropy(outputs, y, reduction="none")
+        """Cross-entropy of each example, with the weight of its class and of focal loss."""
+        losses = functional.cross_entropy(outputs, y, reduction="none")
+        if self.gamma:
+            # The bound keeps the gradient finite at a loss of 0.
+            losses = losses * torch.expm1(-losses).neg().clamp_min(1e-12) ** self.gamma
+        return losses if self.weights is None else losses * self.weights[y]
 
     def tally(self, outputs: Tensor, y: Tensor) -> Counts:
         """Number of examples whose largest output is their class, (1,)."""
         return np.array([float((outputs.argmax(dim=1) == y).sum())])
 
-    def scores(self, tally: Counts, loss: float, examples: int) -> Scores:
-        """The score is the accuracy; there are no other metrics."""
-        return Scores(float(tally[0]) / examples)
+    def scores(self, tally: Counts, loss: float, examples: int) -> Mapping[str, float]:
+        """Accuracy."""
+        return {"accuracy": float(tally[0]) / examples}
 
 
 CLASSIFICATION = Classification()
+
+
+class NextToken:
+    """Next-token prediction: whole numbers (n, T), one output for each token of the vocabulary at each place."""
+
+    score = "accuracy"
+
+    def loss(self, outputs: Tensor, y: Tensor) -> Tensor:
+        """Mean of the losses."""
+        return self.losses(outputs, y).mean()
+
+    def losses(self, outputs: Tensor, y: Tensor) -> Tensor:
+        """Mean cross-entropy of each example over its tokens."""
+        return self._each(outputs, y).sum(dim=1) / (y != IGNORED).sum(dim=1).clamp_min(1)
+
+    def tally(self, outputs: Tensor, y: Tensor) -> Counts:
+        """Number of tokens that are predicted, number of tokens, and sum of their cross-entropies, (3,)."""
+        hits, cross_entropy = outputs.argmax(dim=-1) == y, self._each(outputs, y).double()
+        return np.array([float(hits.sum()), float((y != IGNORED).sum()), float(cross_entropy.sum())])
+
+    def scores(self, tally: Counts, loss: float, examples: int) -> Mapping[str, float]:
+        """Accuracy and perplexity."""
+        hits, tokens, cross_entropy = tally.tolist()
+        tokens = tokens or math.nan
+        return {"accuracy": hits / tokens, "perplexity": float(np.exp(cross_entropy / tokens))}
+
+    @staticmethod
+    def _each(outputs: Tensor, y: Tensor) -> Tensor:
+        return functional.cross_entropy(outputs.transpose(1, 2), y, ignore_index=IGNORED, reduction="none")
 
 
 class MultiLabel:
@@ -92,6 +144,8 @@ class MultiLabel:
     positive_weights : float32 tensor of shape (L,)
         Weight of the positives of each label, on the device where the loss is computed.
     """
+
+    score = "g_mean"
 
     def __init__(self, positive_weights: Tensor) -> None:
         self.positive_weights = positive_weights
@@ -113,19 +167,20 @@ class MultiLabel:
         kinds = torch.stack([found & there, ~found & there, ~found & ~there, found & ~there])
         return kinds.sum(dim=1).cpu().numpy().astype(np.float64)
 
-    def scores(self, tally: Counts, loss: float, examples: int) -> Scores:
-        """The score is the G-mean; the metrics are the weighted sensitivity and specificity and the G-mean."""
+    def scores(self, tally: Counts, loss: float, examples: int) -> Mapping[str, float]:
+        """Weighted sensitivity, weighted specificity, and their G-mean."""
         true_positives, false_negatives, true_negatives, false_positives = tally
         positives, negatives = true_positives + false_negatives, true_negatives + false_positives
         sensitivity = _weighted_rate(true_positives, positives, positives)
         specificity = _weighted_rate(true_negatives, negatives, positives)
         g_mean = math.sqrt(sensitivity * specificity)
-        metrics = {"weighted_sensitivity": sensitivity, "weighted_specificity": specificity, "g_mean": g_mean}
-        return Scores(g_mean, {name: value for name, value in metrics.items() if math.isfinite(value)})
+        return {"weighted_sensitivity": sensitivity, "weighted_specificity": specificity, "g_mean": g_mean}
 
 
 class Regression:
     """Regression: one number for each example, one output."""
+
+    score = "r2"
 
     def loss(self, outputs: Tensor, y: Tensor) -> Tensor:
         """Mean squared error."""
@@ -136,34 +191,70 @@ class Regression:
         return functional.mse_loss(outputs.flatten(), y, reduction="none")
 
     def tally(self, outputs: Tensor, y: Tensor) -> Counts:
-        """Sum of the labels and of their squares, (2,)."""
-        labels = y.cpu().double()
-        return np.array([float(labels.sum()), float(labels.square().sum())])
+        """Sums of the labels, of their squares, and of the squared errors, (3,)."""
+        labels, errors = y.cpu().double(), functional.mse_loss(outputs.flatten(), y, reduction="none").cpu().double()
+        return np.array([float(labels.sum()), float(labels.square().sum()), float(errors.sum())])
 
-    def scores(self, tally: Counts, loss: float, examples: int) -> Scores:
-        """The score is R^2, which is also among the metrics."""
-        total, squares = tally.tolist()
-        variance = squares / examples - (total / examples) ** 2
+    def scores(self, tally: Counts, loss: float, examples: int) -> Mapping[str, float]:
+        """R^2."""
+        total, squares, errors = (tally / examples).tolist()
+        variance = squares - total**2
         # A variance below this bound is a rounding error of equal labels.
-        r2 = 1.0 - loss / variance if variance > 1e-12 * squares / examples else math.nan
-        return Scores(r2, {"r2": r2} if math.isfinite(r2) else {})
+        return {"r2": 1.0 - errors / variance if variance > 1e-12 * squares else math.nan}
 
 
-def task_of(dataset: Dataset, device: torch.device, examples: NDArray[np.int64] | None = None) -> Task:
+def task_of(
+    dataset: Dataset,
+    device: torch.device,
+    settings: TaskConfig = TaskConfig(),  # noqa: B008 - it is frozen
+    examples: NDArray[np.int64] | None = None,
+) -> Task:
     """The task of a data set; its loss is computed on `device`.
 
-    The weights of the positives come from all training examples, or only from those at the positions `examples`.
+    The labels at the training positions `examples` are counted for the weights of classes and of positives; without
+    them, the test labels for the classes, and all training labels for the positives.
+
+    Raises
+    ------
+    ConfigError
+        If the settings do not fit the data set, or name a class of a user that cannot be built.
     """
+    if settings.task:
+        from fedsel_app.models.own_task import own_task
+
+        return own_task(settings.task, dataset.classes)
     if dataset.task == "classification":
-        return CLASSIFICATION
+        return Classification(_class_weights(dataset, device, settings, examples), settings.focal_gamma)
+    if settings.class_weights or settings.focal_gamma:
+        raise ConfigError(
+            f"Leave out 'class-weights' and 'focal-gamma', or choose 'data' for classification: {dataset.task} has no "
+            "classes of examples."
+        )
     if dataset.task == "regression":
         return Regression()
+    if dataset.task == "next-token":
+        return NextToken()
     y = dataset.y_train if examples is None else dataset.y_train[examples]
     positives = y.sum(axis=0, dtype=np.float64)
     negatives = len(y) - positives
     both = (positives > 0) & (negatives > 0)
     weights = np.divide(negatives, positives, out=np.ones_like(positives), where=both)
     return MultiLabel(torch.tensor(weights, dtype=torch.float32, device=device))
+
+
+def _class_weights(
+    dataset: Dataset, device: torch.device, settings: TaskConfig, examples: NDArray[np.int64] | None
+) -> Tensor | None:
+    weights: list[float] = settings.listed_weights
+    if settings.balanced:
+        y = dataset.y_test if examples is None else dataset.y_train[examples]
+        counts = np.bincount(y, minlength=dataset.classes)
+        weights = (len(y) / ((counts > 0).sum() * np.maximum(counts, 1))).tolist()
+    if weights and len(weights) != dataset.classes:
+        raise ConfigError(
+            f"The 'class-weights' must be {dataset.classes} numbers, one for each class. Got {settings.class_weights}."
+        )
+    return torch.tensor(weights, dtype=torch.float32, device=device) if weights else None
 
 
 def _weighted_rate(hits: Counts, cases: Counts, weights: Counts) -> float:

@@ -25,6 +25,7 @@ RUN_FILES = (
     "model.npz",
     "best-model.npz",
     "accuracy.png",
+    "score.png",
     "tensorboard",
     "wandb",
     "tracking.json",

@@ -15,12 +15,14 @@ from typing import Any, BinaryIO, Union, get_args, get_origin, get_type_hints, i
 from fedsel_app.config import ConfigError
 from fedsel_app.config.settings import LARGEST
 from fedsel_app.records.schema import (
+    ACCURACY,
     ClientTestRecord,
     EnrolmentRecord,
     IdentityConflict,
     RoundRecord,
     Row,
     RunFailure,
+    score_name,
     without_version,
 )
 
@@ -119,14 +121,16 @@ def _regular(path: Path) -> Iterator[BinaryIO]:
 def check_fields(values: Mapping[str, Any], kind: type | None, needed: Iterable[str]) -> None:
     """Check that `values` has the fields `needed`, not null, and that each field has the type that `kind` declares.
 
-    Fields that `kind` does not declare may have any value. A float may be null, which stands for NaN and infinity.
+    Fields that `kind` does not declare may have any value. A float may be null, which stands for NaN and infinity. The
+    fields of the score have its own name, as in `as_row`.
 
     Raises ValueError if a field does not pass; the message names it.
     """
     for name in needed:
         if values.get(name) is None:
             raise ValueError(f"'{name}' is missing")
-    declared = {} if kind is None else _declared_types(kind)
+    score = score_name(values)
+    declared = {} if kind is None else {name.replace(ACCURACY, score): of for name, of in _declared_types(kind).items()}
     for name, value in values.items():
         if name in declared and not fits(value, declared[name]):
             raise ValueError(f"'{name}' cannot be {_shown(value)}")

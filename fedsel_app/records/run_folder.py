@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedsel_app.config import DECLARED, ConfigError, Value, changes_numbers
+from fedsel_app.config.run import score_title
 from fedsel_app.npz import read_arrays
 from fedsel_app.records.fedsel_folder import discard_empty, make_private_folder, refuse_links, refuse_used
 from fedsel_app.records.files import append_rows, record_errors, write_arrays, write_json
@@ -25,6 +26,7 @@ from fedsel_app.records.schema import (
     Row,
     Summary,
     as_row,
+    score_name,
     with_version,
     without_version,
 )
@@ -274,11 +276,12 @@ def completed_rounds(path: Path) -> int:
 
 
 def describe(row: Row, *, measured: bool = False) -> str:
-    """One line about a round: accuracy, seconds that were simulated or `measured`, MB sent, failures."""
-    accuracy = f"accuracy {row['accuracy']:.4f}, " if "accuracy" in row else ""
+    """One line about a round: its score, seconds that were simulated or `measured`, MB sent, failures."""
+    name = score_name(row)
+    score = f"{score_title(name)} {row[name]:.4f}, " if name in row else ""
     failures = f", {len(row['failures'])} failed" if row["failures"] else ""
     seconds = f"{row['time_s']:.1f} {'measured' if measured else 'simulated'} s"
-    return f"{accuracy}{seconds}, {row['total_uplink_bytes'] / 1e6:.3f} MB sent{failures}"
+    return f"{score}{seconds}, {row['total_uplink_bytes'] / 1e6:.3f} MB sent{failures}"
 
 
 def read_rounds(folder: Path) -> list[Row]:
@@ -299,7 +302,7 @@ def read_summary(folder: Path) -> Row | None:
         return None
     try:
         summary = without_version(summary)
-        check_fields(summary, Summary, ("strategy", "seed", "target_accuracy", "failure_count"))
+        check_fields(summary, Summary, ("strategy", "seed", f"target_{score_name(summary)}", "failure_count"))
     except ValueError as error:
         raise ConfigError(f"The file {path} cannot be read: {error}.") from error
     return summary

@@ -1,14 +1,20 @@
 """Schema of a run's records: every field of rounds.jsonl, clients.jsonl and summary.json, its unit and its meaning.
 
-A field with the default None is left out if it is None. docs/records.md shows this schema as tables.
+A field with the default None is left out if it is None. If the score of a run is not the accuracy, its own name takes
+the place of "accuracy" in the names of all fields: `final_g_mean` is then the last G-mean. docs/records.md shows this
+schema as tables.
 """
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from typing import Annotated, Any, TypedDict
 
+from fedsel_app.config.run import lower_wins
+
 Row = dict[str, Any]
 """A line of rounds.jsonl or clients.jsonl, or summary.json, by the names of this schema."""
+ACCURACY = "accuracy"
+"""Score of a run whose records name no other."""
 VERSION = 3
 """Version of the names below. Every written row and summary contains it."""
 
@@ -93,12 +99,12 @@ class RoundRecord:
     time_s: Annotated[float, "s", "the run's clock after the round: sum of round_s"] = 0.0
     total_uplink_bytes: Annotated[int, "bytes", "sum of uplink_bytes up to the round"] = 0
     total_uplink_value_bytes: Annotated[int, "bytes", "sum of uplink_value_bytes up to the round"] = 0
-    accuracy: Annotated[float | None, "", "task's score on the server's test set, if it was evaluated"] = None
+    score: Annotated[str | None, "", "name of the score by which models are compared, if not the accuracy"] = None
+    accuracy: Annotated[float | None, "", "score on the server's test set, if it was evaluated"] = None
     loss: Annotated[float | None, "", "loss on the server's test set, if it was evaluated"] = None
-    metrics: Annotated[dict[str, float] | None, "", "the task's other metrics, by name"] = None
-    client_accuracy: Annotated[float | None, "", "mean accuracy over the clients' own test parts ('client-eval')"] = (
-        None
-    )
+    metrics: Annotated[dict[str, float] | None, "", "the other scores, by name"] = None
+    client_accuracy: Annotated[float | None, "", "mean score over the clients' own test parts ('client-eval')"] = None
+    client_metrics: Annotated[dict[str, float] | None, "", "means of the other scores over these, by name"] = None
     client_loss: Annotated[float | None, "", "mean loss over the clients' own test parts ('client-eval')"] = None
     epsilon: Annotated[float | None, "", "privacy spent so far ('dp-clip-norm')"] = None
     search: Annotated[SearchRecord | None, "", "search for the cohort size ('participation' isp)"] = None
@@ -142,7 +148,9 @@ class ClientTestRecord:
 
     client: Annotated[int, "", "partition id"]
     round: Annotated[int, "", "round after which the model was tested"]
-    accuracy: Annotated[float, "", "score of the task"]
+    accuracy: Annotated[float | None, "", "score"] = None
+    score: Annotated[str | None, "", "name of the score, if not the accuracy"] = None
+    metrics: Annotated[dict[str, float] | None, "", "the other scores, by name"] = None
 
 
 class RunFailure(TypedDict):
@@ -160,12 +168,12 @@ class Summary:
     strategy: Annotated[str, "", "selection method"]
     seed: Annotated[int, "", "seed of the run"]
     rounds: Annotated[int, "rounds", "finished rounds; the method's own rounds if 'rounds' counts these"]
-    peak_accuracy: Annotated[float, "", "best accuracy of all evaluations"]
-    final_accuracy: Annotated[float, "", "accuracy of the last evaluation"]
-    stable_accuracy: Annotated[float, "", "mean accuracy of the last ten evaluations"]
-    stability_drop: Annotated[float, "", "peak_accuracy minus final_accuracy"]
-    target_accuracy: Annotated[float, "", "accuracy that the costs to target refer to"]
-    rounds_to_target: Annotated[float | None, "rounds", "rounds until the first evaluation at or above the target"]
+    peak_accuracy: Annotated[float, "", "best score of all evaluations"]
+    final_accuracy: Annotated[float, "", "score of the last evaluation"]
+    stable_accuracy: Annotated[float, "", "mean score of the last ten evaluations"]
+    stability_drop: Annotated[float, "", "how much worse the last score is than the best"]
+    target_accuracy: Annotated[float, "", "score that the costs to target refer to"]
+    rounds_to_target: Annotated[float | None, "rounds", "rounds until the first evaluation that reaches the target"]
     time_to_target_s: Annotated[float | None, "s", "time_s of that round"]
     uplink_to_target_mb: Annotated[float | None, "MB", "total_uplink_bytes of that round"]
     uplink_value_to_target_mb: Annotated[float | None, "MB", "total_uplink_value_bytes of that round"]
@@ -174,7 +182,7 @@ class Summary:
     ]
     best_validation_round: Annotated[float | None, "", "first round with the smallest client_loss"]
     client_updates_to_best_validation: Annotated[float | None, "updates", "sum of client_updates up to that round"]
-    best_validation_accuracy: Annotated[float | None, "", "accuracy of that round on the server's test set"]
+    best_validation_accuracy: Annotated[float | None, "", "score of that round on the server's test set"]
     best_validation_loss: Annotated[float | None, "", "loss of that round on the server's test set"]
     time_s: Annotated[float, "s", "sum of round_s"]
     uplink_mb: Annotated[float, "MB", "sum of uplink_bytes"]
@@ -192,11 +200,13 @@ class Summary:
     versions: Annotated[
         dict[str, str | None], "", "versions of Python and packages; null if a package is not installed"
     ]
+    score: Annotated[str | None, "", "name of the score, if not the accuracy"] = None
     final_loss: Annotated[float | None, "", "last loss"] = None
     final_client_accuracy: Annotated[float | None, "", "last client_accuracy"] = None
     final_client_loss: Annotated[float | None, "", "last client_loss"] = None
     final_epsilon: Annotated[float | None, "", "last epsilon"] = None
     final_metrics: Annotated[dict[str, float] | None, "", "last metrics"] = None
+    final_client_metrics: Annotated[dict[str, float] | None, "", "last client_metrics"] = None
 
 
 def schedule_round(row: Mapping[str, Any]) -> int:
@@ -209,9 +219,24 @@ ClientRecord = EnrolmentRecord | IdentityConflict | ClientTestRecord
 
 
 def as_row(record: RoundRecord | ClientRecord | Summary) -> Row:
-    """Fields of a record by name."""
+    """Fields of a record by name, those of the score by its own name."""
     values = {item.name: (getattr(record, item.name), item.default) for item in fields(record)}
-    return {name: value for name, (value, default) in values.items() if value is not None or default is not None}
+    score = getattr(record, "score", None) or ACCURACY
+    return {
+        name.replace(ACCURACY, score): value
+        for name, (value, default) in values.items()
+        if value is not None or default is not None
+    }
+
+
+def score_name(row: Mapping[str, Any]) -> str:
+    """Name of the score of a row or a summary."""
+    return str(row.get("score", ACCURACY))
+
+
+def reaches(value: float, target: float, score: str) -> bool:
+    """True if a value of the score of this name is as good as the `target`, or better."""
+    return value <= target if lower_wins(score) else value >= target
 
 
 def with_version(row: Mapping[str, Any]) -> Row:

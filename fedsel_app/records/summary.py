@@ -1,4 +1,4 @@
-"""Summary of a finished run: accuracies, costs to the target and in total, and the clients' selection counts."""
+"""Summary of a finished run: scores, costs to the target and in total, and the clients' selection counts."""
 
 import importlib.metadata
 import math
@@ -12,11 +12,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedsel_app.config import Value
-from fedsel_app.records.schema import Row, Summary, schedule_round
+from fedsel_app.config.run import lower_wins
+from fedsel_app.records.schema import ACCURACY, Row, Summary, reaches, schedule_round, score_name
 
 MB = 1e6
 STABLE_ROUNDS = 10
-"""Number of last evaluations whose mean is the stable accuracy."""
+"""Number of last evaluations whose mean is the stable score."""
 PACKAGES = ("fedsel", "flwr", "torch", "torchvision", "numpy", "scipy", "ray")
 
 
@@ -24,10 +25,11 @@ def summarize(
     rows: Sequence[Row], config: Mapping[str, Value], selections: NDArray[np.int64], parameters: int
 ) -> Summary:
     """Summary of the rounds `rows`; `selections` are int64 (K,), `parameters` the entries of the model."""
-    evaluated = [row for row in rows if "accuracy" in row]
-    accuracies = [row["accuracy"] for row in evaluated]
+    score = next((score_name(row) for row in rows if "score" in row), ACCURACY)
+    evaluated = [row for row in rows if score in row]
+    values = [row[score] for row in evaluated]
     target = float(config["target"])
-    reached = next((row for row in evaluated if row["accuracy"] >= target), None)
+    reached = next((row for row in evaluated if reaches(row[score], target, score)), None)
 
     def total(name: str) -> float:
         return float(sum(row.get(name, 0) for row in rows))
@@ -36,16 +38,16 @@ def summarize(
         return next((row[name] for row in reversed(rows) if name in row), None)
 
     best = _best_validated(rows)
-    peak = max(accuracies, default=math.nan)
-    final = accuracies[-1] if accuracies else math.nan
+    peak = (min if lower_wins(score) else max)(values, default=math.nan)
+    final = values[-1] if values else math.nan
     return Summary(
         strategy=str(config["strategy"]),
         seed=int(config["seed"]),
         rounds=schedule_round(rows[-1]) if rows else 0,
         peak_accuracy=peak,
         final_accuracy=final,
-        stable_accuracy=float(np.mean(accuracies[-STABLE_ROUNDS:])) if accuracies else math.nan,
-        stability_drop=peak - final,
+        stable_accuracy=float(np.mean(values[-STABLE_ROUNDS:])) if values else math.nan,
+        stability_drop=final - peak if lower_wins(score) else peak - final,
         target_accuracy=target,
         rounds_to_target=schedule_round(reached) if reached else None,
         time_to_target_s=reached["time_s"] if reached else None,
@@ -54,7 +56,7 @@ def summarize(
         client_updates_to_target=_client_updates_until(reached, rows),
         best_validation_round=schedule_round(best) if best else None,
         client_updates_to_best_validation=_client_updates_until(best, rows),
-        best_validation_accuracy=best.get("accuracy") if best else None,
+        best_validation_accuracy=best.get(score) if best else None,
         best_validation_loss=best.get("loss") if best else None,
         time_s=total("round_s"),
         uplink_mb=total("uplink_bytes") / MB,
@@ -70,11 +72,13 @@ def summarize(
         selection_count_std=float(selections.std()),
         model_parameters=parameters,
         versions={"python": platform.python_version(), **{name: _version(name) for name in PACKAGES}},
+        score=None if score == ACCURACY else score,
         final_loss=last("loss"),
-        final_client_accuracy=last("client_accuracy"),
+        final_client_accuracy=last(f"client_{score}"),
         final_client_loss=last("client_loss"),
         final_epsilon=last("epsilon"),
         final_metrics=last("metrics"),
+        final_client_metrics=last("client_metrics"),
     )
 
 
@@ -92,7 +96,7 @@ def _client_updates_until(reached: Row | None, rows: Sequence[Row]) -> int | Non
 
 
 def averaged_text(evaluations: int) -> str:
-    """Text that says which of a run's `evaluations` its stable accuracy averages."""
+    """Text that says which of a run's `evaluations` its stable score averages."""
     if evaluations > STABLE_ROUNDS:
         return f"mean of the last {STABLE_ROUNDS} evaluations"
     return f"mean of all {evaluations} evaluations" if evaluations > 1 else "the one evaluation"

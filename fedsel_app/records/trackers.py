@@ -34,8 +34,9 @@ ResultT = TypeVar("ResultT")
 
 
 def numbers(row: Row) -> dict[str, float]:
-    """All numbers of a round by name, including the task's other metrics unless a field has the same name."""
-    values = row.get("metrics", {}) | row
+    """All numbers of a round by name, including the other scores unless a field has the same name."""
+    of_clients = {f"client_{name}": value for name, value in row.get("client_metrics", {}).items()}
+    values = row.get("metrics", {}) | of_clients | row
     return {name: value for name, value in values.items() if isinstance(value, int | float) and name != "round"}
 
 

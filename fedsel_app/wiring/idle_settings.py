@@ -14,7 +14,8 @@ def refuse_idle(given: Iterable[str], runs: Collection[Mapping[str, Value]]) -> 
         if unmet and all(unmet):
             owner, reading = unmet[0][0]
             chosen = sorted({_typed(values[owner]) for values in runs if not reading.holds(values[owner])})
-            remedy = f"another {owner}" if reading.excluded else f"{owner}={_typed(reading.values[0])}"
+            first = _typed(reading.values[0])
+            remedy = f"another {owner}" if reading.excluded else f"{owner}={first}" if first else f"no {owner}"
             raise ConfigError(
                 f"With {owner}={' and '.join(chosen)}, '{key}' has no effect: leave it out, or set {remedy}."
             )

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from contextlib import closing
+from dataclasses import fields
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -10,19 +11,22 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
+from torch import Tensor
 
 from fedsel_app.config import ConfigError
+from fedsel_app.config.run import lower_wins, score_bounds, score_title
 from fedsel_app.data.batches import DeviceData, device_data
-from fedsel_app.data.dataset import load, load_surrogate, of_training_examples
-from fedsel_app.data.inputs import mapped, trial_inputs
+from fedsel_app.data.dataset import Dataset, load, load_surrogate, of_training_examples
+from fedsel_app.data.inputs import Inputs, mapped, trial_inputs
 from fedsel_app.data.partition import surrogate
 from fedsel_app.models import building, flat_model
 from fedsel_app.models.device import choose_device, prepare, require_precision
 from fedsel_app.models.tasks import task_of
 from fedsel_app.network.links import make_links
 from fedsel_app.records.run_folder import Recorder, RunFolder
+from fedsel_app.records.schema import ACCURACY, RoundRecord
 from fedsel_app.wiring.configuration import AppConfig
-from fedsel_app.wiring.validation import validate_task
+from fedsel_app.wiring.validation import validate_metrics, validate_task
 from strategies.base import SelectionStrategy
 from strategies.round.federation import Federation
 from strategies.round.method_checks import build
@@ -52,14 +56,23 @@ def make_run_context(config: AppConfig, recorder: Recorder) -> RunContext:
     threads = config.execution.eval_threads if divisible else 1
     prepare(device, threads)
 
-    def test(data: DeviceData, parameters: NDArray[np.float32], buffers: NDArray[np.float32]) -> flat_model.Result:
+    score = find_score(config, model, dataset)
+    further = flat_model.further_scores(config.evaluation.measured, dataset.task)
+
+    def test(
+        data: DeviceData,
+        parameters: NDArray[np.float32],
+        buffers: NDArray[np.float32],
+        further: flat_model.Further | None = None,
+    ) -> flat_model.Result:
         prepare(device, threads)
         model.load(parameters, buffers)
-        return flat_model.evaluate(model, data.test_batches(EVALUATION_BATCH))
+        return flat_model.evaluate(model, data.test_batches(EVALUATION_BATCH), further)
 
     def evaluate(parameters: NDArray[np.float32], buffers: NDArray[np.float32]) -> Evaluation:
-        result = test(test_set, parameters, buffers)
-        return Evaluation(result.loss, result.score, result.metrics)
+        result = test(test_set, parameters, buffers, further)
+        others = dict(result.scores)
+        return Evaluation(result.loss, others.pop(score, np.nan), others)
 
     return RunContext(
         **config.groups(),
@@ -74,8 +87,36 @@ def make_run_context(config: AppConfig, recorder: Recorder) -> RunContext:
         evaluate=evaluate,
         recorder=recorder,
         surrogate=None if surrogate_set is None else lambda *vectors: test(surrogate_set, *vectors).loss,
-        lowest_score=-np.inf if dataset.task == "regression" else 0.0,
+        score=score,
     )
+
+
+def find_score(config: AppConfig, model: flat_model.FlatModel, dataset: Dataset) -> str:
+    """Name of the score of the run. Raises ConfigError if the data set's task has no such score or metric."""
+    evaluation, task = config.evaluation, model.task
+    validate_metrics(evaluation, dataset.task)
+    score = evaluation.score_key or task.score
+    if score != ACCURACY and score in {item.name for item in fields(RoundRecord)}:
+        raise ConfigError(f"Give the score another name than {score!r}, which the records have for something else.")
+    if not lower_wins(score) and evaluation.target > score_bounds(score)[1]:
+        raise ConfigError(f"The 'target' must be at most 1, the best {score_title(score)}. Got {evaluation.target!r}.")
+    if not evaluation.score:
+        return score
+    x, y = trial_batch(dataset, model.parameters.device)
+    with flat_model.evaluating(model):
+        known = [*task.scores(task.tally(model.outputs(x), y), 0.0, len(y)), *evaluation.measured_keys(dataset.classes)]
+    if score not in known:
+        raise ConfigError(
+            f"The 'score' must be one of {', '.join(known)}, or a metric for {dataset.task} data (see 'metrics'). "
+            f"Got {evaluation.score!r}."
+        )
+    return score
+
+
+def trial_batch(dataset: Dataset, device: torch.device) -> tuple[Inputs, Tensor]:
+    """Two inputs for a trial (see `trial_inputs`) with their targets, on `device`."""
+    y = torch.from_numpy(dataset.y_train[[0, min(1, len(dataset.y_train) - 1)]])
+    return mapped(lambda x: x.to(device), trial_inputs(dataset.x_train)), y.to(device)
 
 
 def make_model(config: AppConfig, device: torch.device) -> flat_model.FlatModel:
@@ -88,7 +129,7 @@ def make_model(config: AppConfig, device: torch.device) -> flat_model.FlatModel:
         dataset,
         run.seed,
         device,
-        task_of(dataset, device),
+        task_of(dataset, device, config.task),
         precision=config.execution.precision,
         averages=config.calibration.averages,
     )
@@ -96,6 +137,10 @@ def make_model(config: AppConfig, device: torch.device) -> flat_model.FlatModel:
         from fedsel_app.models.state_files import load_initial
 
         load_initial(model, Path(run.initial_model).expanduser())
+    if config.task.task:
+        from fedsel_app.models.own_task import try_task
+
+        try_task(config.task.task, model, *trial_batch(dataset, device))
     if config.training.batch_size < model.least_batch:
         raise ConfigError(
             f"Set 'batch-size' to {model.least_batch} or more: the model (its BatchNorm) cannot train on mini-batches "

@@ -3,8 +3,9 @@
 Every function raises ConfigError for one kind of combination, and otherwise returns nothing.
 """
 
-from fedsel_app.config import ConfigError, EnrolmentConfig, ExecutionConfig, Settings, SharedSettings
+from fedsel_app.config import ConfigError, EnrolmentConfig, EvaluationConfig, ExecutionConfig, Settings, SharedSettings
 from fedsel_app.config.compression import COMPRESSORS
+from fedsel_app.config.run import METRICS
 from fedsel_app.config.server import AGGREGATIONS, SERVER_OPTIMIZERS
 from fedsel_app.config.settings import named
 from fedsel_app.config.training import SOLVERS
@@ -210,3 +211,14 @@ def validate_task(strategy: type[SelectionStrategy], method: Settings, task: str
             f"Choose another 'strategy', or 'data' for classification: the strategy {strategy.name} reads {read}, and "
             f"a {task} data set has no classes."
         )
+
+
+def validate_metrics(evaluation: EvaluationConfig, task: str) -> None:
+    """Raise ConfigError for a metric that a data set of this task does not have: see `Dataset.task`."""
+    for name in evaluation.measured:
+        if task not in METRICS[name].tasks:
+            fitting = [each for each, metric in METRICS.items() if task in metric.tasks]
+            raise ConfigError(
+                f"Leave out the metric {name} ('metrics', 'score'): it needs {' or '.join(METRICS[name].tasks)}, "
+                f"but the task of this data set is {task}. It may have {', '.join(fitting) or 'no metrics'}."
+            )

@@ -11,8 +11,9 @@ from collections.abc import Sequence
 from rich.console import Console
 from rich.table import Table
 
+from fedsel_app.config.run import score_title
 from fedsel_app.records.run_folder import read_summary
-from fedsel_app.records.schema import Row
+from fedsel_app.records.schema import ACCURACY, Row, score_name
 from fedsel_app.records.summary import averaged_text
 from simulation.comparison.placement import cores_each
 from simulation.comparison.plan import ComparisonPlan
@@ -22,8 +23,8 @@ from simulation.engines.choice import choose
 from simulation.terminal import whole_table
 
 MEASURES = {
-    "final_accuracy": ("final accuracy", ".4f"),
-    "stable_accuracy": ("stable accuracy", ".4f"),
+    "final_{score}": ("final {score}", ".4f"),
+    "stable_{score}": ("stable {score}", ".4f"),
     "rounds_to_target": ("rounds to target", ".1f"),
     "time_to_target_s": ("s to target", ".1f"),
     "uplink_to_target_mb": ("MB to target", ".3f"),
@@ -69,15 +70,21 @@ def results_table(comparison: ComparisonPlan) -> Table:
         label = " ".join([run.strategy, *(f"{key}={value}" for key, value in run.cell.items())])
         summaries.setdefault(label, []).append(read_summary(run.folder))
     finished = {label: [summary for summary in runs if summary] for label, runs in summaries.items()}
-    known = [key for key in MEASURES if any(known_numbers(runs, key) for runs in finished.values())]
+    scores = list(dict.fromkeys(score_name(run) for runs in finished.values() for run in runs)) or [ACCURACY]
+    measures = {
+        key.format(score=score): (name.format(score=score_title(score)), form)
+        for key, (name, form) in MEASURES.items()
+        for score in scores
+    }
+    known = [key for key in measures if any(known_numbers(runs, key) for runs in finished.values())]
     title = f"Mean ± standard deviation over the seeds {', '.join(map(str, comparison.seeds))}"
     counts = {-(-run.config.run.rounds // run.config.evaluation.eval_every) for run in comparison.runs}
     averaged = " or ".join(dict.fromkeys(averaged_text(count) for count in sorted(counts)))
-    caption = f"{comparison.kind} Stable accuracy: {averaged}.".lstrip()
-    numbers = "runs", *(MEASURES[key][0] for key in known), "client failures"
+    caption = f"{comparison.kind} Stable {' or '.join(map(score_title, scores))}: {averaged}.".lstrip()
+    numbers = "runs", *(measures[key][0] for key in known), "client failures"
     table = whole_table("strategy", numbers=numbers, title=title, caption=caption)
     for label, runs in finished.items():
-        cells = [mean_and_deviation(known_numbers(runs, key), len(runs), MEASURES[key][1]) for key in known]
+        cells = [mean_and_deviation(known_numbers(runs, key), len(runs), measures[key][1]) for key in known]
         failures = sum(run["failure_count"] for run in runs)
         table.add_row(label, f"{len(runs)}/{len(summaries[label])}", *cells, str(failures))
     return table

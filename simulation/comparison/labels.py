@@ -39,13 +39,13 @@ def client_label_counts(data: DataConfig, partition: PartitionConfig, clients: i
     Raises
     ------
     ConfigError
-        If the data are not available, or the targets are numbers.
+        If the data are not available, or have no classes.
     """
     if partition.partition == "own":
         raise ConfigError(UNKNOWN_LABELS)
     dataset = load(data, seed)
-    if dataset.task == "regression":
-        raise ConfigError("a regression has no labels")
+    if dataset.task in ("regression", "next-token"):
+        raise ConfigError(f"a {dataset.task} data set has no classes")
     y = np.eye(dataset.classes, dtype=np.bool_)[dataset.y_train] if dataset.y_train.ndim == 1 else dataset.y_train > 0
     mine = (client_examples(data, partition, clients, seed, client)[0] for client in range(clients))
     return np.stack([y[examples].sum(axis=0, dtype=np.int64) for examples in mine])

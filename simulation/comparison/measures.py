@@ -7,21 +7,12 @@ import numpy as np
 import pandas as pd
 
 from fedsel_app.config import ConfigError
+from fedsel_app.config.run import AT_MOST_1, lower_wins, score_title
+from fedsel_app.records.schema import ACCURACY
 from fedsel_app.records.summary import STABLE_ROUNDS, averaged_text
 from simulation.comparison.results import Group
-from simulation.comparison.runs import RecordedRun
-from simulation.comparison.statistics import Floats
-
-SCORES = {"g_mean": "G-mean", "r2": "R²"}
-"""Metric of the rounds -> name of the score, for tasks whose score is not the accuracy."""
-ACCURACY = "accuracy"
-"""Key of the score. The target of a run is a value of the score."""
-NAMES = {
-    "loss": "test loss",
-    "client_accuracy": "accuracy on the clients' test parts",
-    "client_loss": "loss on the clients' test parts",
-}
-"""Metric of the rounds -> name in a report. The name of any other metric is its key."""
+from simulation.comparison.runs import OF_CLIENTS, RecordedRun
+from simulation.comparison.statistics import Floats, worst_tenth
 
 
 @dataclass(frozen=True)
@@ -48,40 +39,37 @@ TO_TARGET = (ROUNDS, SECONDS, UPLINK_VALUE_MB, UPLINK_MB, TRAFFIC_MB, CLIENT_UPD
 WHOLE_TRAFFIC_MB = Measure("traffic_mb", "MB, all traffic", 3)
 BEST_ROUND = Measure("best_validation_round", "best validation round", 1)
 BEST_CLIENT_UPDATES = Measure("client_updates_to_best_validation", "client updates to the best validation round", 0)
-BEST_ACCURACY = Measure(
-    "best_validation_accuracy", "accuracy in the best validation round", 4, higher_wins=True, scale="share"
-)
-AT_BEST_VALIDATION = (BEST_ROUND, BEST_CLIENT_UPDATES, BEST_ACCURACY)
 
 
 @dataclass(frozen=True)
 class EvaluatedMetric:
     """Metric of the evaluated rounds: its key in a row or in the row's metrics, and its name in a report.
 
-    A lower loss is better; for every other metric a higher value is better.
+    `is_score`: it is the score, to which targets refer.
     """
 
     key: str
     name: str
+    is_score: bool = True
     averaged: str = averaged_text(STABLE_ROUNDS + 1)
     """Text on the evaluations over which `stable` is the mean."""
 
     @property
     def scale(self) -> str:
         """Scale of the intervals, see `scaled_interval`."""
-        if self.name == SCORES["r2"]:
+        if self.key.removeprefix(OF_CLIENTS) in AT_MOST_1:
             return "at most 1"
         return "share" if self.higher_wins else "cost"
 
     @property
     def higher_wins(self) -> bool:
         """True if higher is better."""
-        return "loss" not in self.key
+        return not lower_wins(self.key)
 
     @property
     def axis(self) -> str:
         """Name on a figure's axis."""
-        return f"test {self.name}" if self.key == ACCURACY else self.name
+        return f"test {self.name}" if self.is_score else self.name
 
     @property
     def final(self) -> Measure:
@@ -94,6 +82,16 @@ class EvaluatedMetric:
         return Measure(f"stable_{self.key}", f"{self.name}, {self.averaged}", 4, self.higher_wins, self.scale)
 
     @property
+    def at_best_validation(self) -> tuple[Measure, Measure, Measure]:
+        """Best validation round, the client updates up to it, and the score in it."""
+        name = f"{self.name} in the best validation round"
+        return (
+            BEST_ROUND,
+            BEST_CLIENT_UPDATES,
+            Measure("best_validation_accuracy", name, 4, self.higher_wins, self.scale),
+        )
+
+    @property
     def best(self) -> Measure:
         """Best value of all evaluations."""
         return Measure(f"best_{self.key}", f"best {self.name}", 4, self.higher_wins, self.scale)
@@ -102,6 +100,10 @@ class EvaluatedMetric:
     def levels(self) -> tuple[Measure, Measure, Measure]:
         """Measures of the metric: the last value, the mean of the last values, and the best."""
         return self.final, self.stable, self.best
+
+    def worst_tenth(self, values: Floats) -> float:
+        """Mean over the worst tenth of `values` (k,)."""
+        return worst_tenth(values) if self.higher_wins else -worst_tenth(-values)
 
     def values(self, run: RecordedRun) -> pd.Series:
         """Values of the rounds in which it was measured, by the position of the round."""
@@ -117,25 +119,31 @@ class EvaluatedMetric:
         return {measure.key: float(number) for measure, number in zip(self.levels, numbers, strict=True)}
 
 
-def metric_of(runs: Collection[RecordedRun], key: str = ACCURACY) -> EvaluatedMetric:
-    """Metric `key` of `runs`.
+def metric_of(runs: Collection[RecordedRun], key: str = "") -> EvaluatedMetric:
+    """Metric `key` of `runs`; without one, their score.
 
     Raises
     ------
     ConfigError
         If no run measured it; the message lists the measured metrics.
     """
-    further = {name: None for run in runs for row in run.rows for name in row.get("metrics", {})}
-    measured = [name for name in (ACCURACY, *NAMES) if any(name in row for run in runs for row in run.rows)]
-    if key != ACCURACY and key not in [*measured, *further]:
-        raise ConfigError(
-            f"No run measured the --metric {key!r}. These runs have {', '.join([*measured, *further]) or 'none'}."
-        )
-    score = next((name for metric, name in SCORES.items() if metric in further), ACCURACY)
-    metric = EvaluatedMetric(key, score if key == ACCURACY else NAMES.get(key, key.replace("_", " ")))
+    score = next((run.score for run in runs), ACCURACY)
+    key = key.replace("-", "_") or score
+    measured = dict.fromkeys(name for run in runs for name in run.metrics)
+    if key not in (score, *measured):
+        raise ConfigError(f"No run measured the --metric {key!r}. These runs have {', '.join(measured) or 'none'}.")
+    name = score_title(key.removeprefix(OF_CLIENTS))
+    named = f"{name} on the clients' test parts" if key.startswith(OF_CLIENTS) else name
+    metric = EvaluatedMetric(key, "test loss" if key == "loss" else named, key == score)
     counts = sorted({len(metric.values(run)) for run in runs} - {0})
     texts = dict.fromkeys(averaged_text(count) for count in counts)
     return replace(metric, averaged=" or ".join(texts)) if texts else metric
+
+
+def client_metric(runs: Collection[RecordedRun], metric: EvaluatedMetric) -> EvaluatedMetric:
+    """The metric of each client on its own test part that belongs to `metric`; the score, if it was not measured."""
+    key = metric.key.removeprefix(OF_CLIENTS)
+    return metric_of(runs, key if any(key in run.metrics and run.client_scores(key) for run in runs) else "")
 
 
 class Numbers:

@@ -26,6 +26,7 @@ from rich.live import Live
 
 from fedsel_app.config import ConfigError
 from fedsel_app.config.plugins import code_arguments
+from fedsel_app.config.run import score_title
 from fedsel_app.network.reply_timeout import ReplyTimeout
 from fedsel_app.records.fedsel_folder import discard_empty, make_private_folder
 from fedsel_app.records.trackers import prepare_trackers
@@ -211,8 +212,8 @@ class RunProcesses:
         del self._running[slot]
         if run.finished and (code == 0 or code > 128):
             progress = progress_of_run(run.name, run.folder)
-            accuracy = "" if progress.accuracy is None else f", accuracy {progress.accuracy:.4f}"
-            self._say(f"{run.name}: finished after {progress.round} rounds{accuracy}")
+            score = "" if progress.score is None else f", {score_title(progress.score_name)} {progress.score:.4f}"
+            self._say(f"{run.name}: finished after {progress.round} rounds{score}")
             self._finished(run)
             return
         if code > 128 and self._again(run, ended_by(code)):

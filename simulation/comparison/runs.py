@@ -15,12 +15,14 @@ from numpy.typing import NDArray
 from fedsel_app.config import ConfigError, RunConfig, Value
 from fedsel_app.records.reading import check_client, check_round, read_rows
 from fedsel_app.records.run_folder import read_config, read_summary
-from fedsel_app.records.schema import RoundRecord, Row, as_row, schedule_round
+from fedsel_app.records.schema import ACCURACY, RoundRecord, Row, as_row, schedule_round, score_name
 from fedsel_app.records.summary import MB, summarize
 from simulation.comparison.statistics import Floats
 
 SHOWN = ("strategy", "seed", "clients", "cohort", "rounds", "data", "model", "partition", "links", "target")
 """Settings of a run that a report shows or counts with."""
+OF_CLIENTS = "client_"
+"""Prefix of the scores that are means over the clients' own test parts."""
 TRAFFIC = ("uplink_bytes", "downlink_bytes", "probe_bytes", "calibration_bytes")
 OF_SELECTED = {
     "kept_fractions": "kept_fraction",
@@ -60,15 +62,38 @@ class RecordedRun:
         return f"{type(self).__name__}({str(self.folder)!r})"
 
     @cached_property
+    def score(self) -> str:
+        """Name of the score, by which models are compared."""
+        return next((score_name(row) for row in self.rows if "score" in row), ACCURACY)
+
+    @cached_property
     def rounds(self) -> pd.DataFrame:
         """Rounds, one row each, with the fields of rounds.jsonl as columns: see docs/records.md."""
-        return _frame([_flat(row, "metrics", "") for row in self.rows], [field.name for field in fields(RoundRecord)])
+        return _frame(self.flat_rows, [field.name.replace(ACCURACY, self.score) for field in fields(RoundRecord)])
+
+    @cached_property
+    def flat_rows(self) -> list[Row]:
+        """Rows of the rounds, with the other scores beside the fields; those of clients begin with `OF_CLIENTS`."""
+        return [_flat(_flat(row, "metrics", ""), "client_metrics", OF_CLIENTS) for row in self.rows]
+
+    @cached_property
+    def metrics(self) -> list[str]:
+        """Names of the scores and losses that the rounds have."""
+        own = [self.score, "loss", OF_CLIENTS + self.score, f"{OF_CLIENTS}loss"]
+        found = {name for row in self.flat_rows for name in row}
+        others = [
+            prefix + name
+            for field, prefix in (("metrics", ""), ("client_metrics", OF_CLIENTS))
+            for row in self.rows
+            for name in row.get(field, {})
+        ]
+        return list(dict.fromkeys([*(name for name in own if name in found), *others]))
 
     @cached_property
     def clients(self) -> pd.DataFrame:
         """Clients, one row each: examples, rounds as selected, aggregated and failed, last test on its own data."""
         enrolled = {row["client"]: row for row in self.client_rows if "examples" in row}
-        tested = {row["client"]: row["accuracy"] for row in self.client_rows if "accuracy" in row}
+        tested = {row["client"]: row[self.score] for row in self.client_rows if self.score in row}
         aggregated = Counter(client for row in self.rows for client in row.get("aggregated", []))
         failed = Counter(failure["client"] for row in self.rows for failure in row["failures"])
         return _frame(
@@ -79,7 +104,7 @@ class RecordedRun:
                 "selected": selected,
                 "aggregated": aggregated[client],
                 "failed": failed[client],
-                "accuracy": tested.get(client),
+                self.score: tested.get(client),
             }
             for client, selected in enumerate(self.selection_counts.tolist())
         )
@@ -91,10 +116,11 @@ class RecordedRun:
 
     @cached_property
     def summary(self) -> pd.DataFrame:
-        """Summary, one row: accuracies, costs to target and in total; for an unfinished run up to now."""
+        """Summary, one row: scores, costs to target and in total; for an unfinished run up to now."""
         so_far = as_row(summarize(self.rows, self.config, self.selection_counts, 0))
         del so_far["model_parameters"]
         row = _flat(read_summary(self.folder) or so_far, "final_metrics", "final_")
+        row = _flat(row, "final_client_metrics", f"final_{OF_CLIENTS}")
         del row["versions"]
         return _frame([row | {"finished": self.finished}])
 
@@ -137,12 +163,15 @@ class RecordedRun:
 
     @property
     def client_accuracies(self) -> dict[int, Floats]:
-        """Accuracies on the clients' own test parts: evaluated round -> float64 (k,); empty without `client-eval`."""
-        tests = pd.DataFrame(
-            [row for row in self.client_rows if "accuracy" in row], columns=["round", "client", "accuracy"]
-        )
+        """Scores on the clients' own test parts, as `client_scores`."""
+        return self.client_scores(self.score)
+
+    def client_scores(self, name: str) -> dict[int, Floats]:
+        """Values of a score on the clients' own test parts: evaluated round -> float64 (k,); empty without it."""
+        rows = [_flat(row, "metrics", "") for row in self.client_rows]
+        tests = pd.DataFrame([row for row in rows if name in row], columns=["round", "client", name])
         last = tests.drop_duplicates(["round", "client"], keep="last").sort_values(["round", "client"])
-        return {int(number): values.to_numpy(np.float64) for number, values in last.groupby("round")["accuracy"]}
+        return {int(number): values.to_numpy(np.float64) for number, values in last.groupby("round")[name]}
 
     @property
     def component_means(self) -> dict[str, tuple[Floats, Floats]]:

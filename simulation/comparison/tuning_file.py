@@ -5,9 +5,10 @@ from pathlib import Path
 from typing import Any, NotRequired, TypedDict
 
 from fedsel_app.config import ConfigError, Value
+from fedsel_app.config.run import score_title
 from fedsel_app.records.reading import read_object
+from fedsel_app.records.schema import ACCURACY
 from simulation.comparison.measures import (
-    ACCURACY,
     CLIENT_UPDATES,
     ROUNDS,
     SECONDS,
@@ -26,6 +27,27 @@ GOALS: dict[str, Measure] = {
     measure.key: measure for measure in (SCORE.stable, SCORE.final, ROUNDS, SECONDS, UPLINK_MB, CLIENT_UPDATES)
 }
 """Key in summary.json -> measure that can rank trials."""
+
+
+def goal_of(key: str, score: str = "") -> Measure:
+    """Measure that ranks trials: one of `GOALS`, or stable_NAME or final_NAME of a score of this name.
+
+    `score` is the setting; with it, the accuracy of `GOALS` stands for that score.
+
+    Raises
+    ------
+    ConfigError
+        For any other key.
+    """
+    if score and key in GOALS:
+        key = key.replace(ACCURACY, score.replace("-", "_"))
+    kind, _, name = key.partition("_")
+    if key not in GOALS and kind in ("stable", "final") and name:
+        metric = EvaluatedMetric(name, score_title(name))
+        return metric.stable if kind == "stable" else metric.final
+    if key not in GOALS:
+        raise ConfigError(f"--metric takes one of {', '.join(GOALS)}, or stable_NAME of a score. Got {key!r}.")
+    return GOALS[key]
 
 
 class BestTrial(TypedDict):

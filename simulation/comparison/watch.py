@@ -10,9 +10,10 @@ from rich.live import Live
 from rich.table import Table
 
 from fedsel_app.config import ConfigError
+from fedsel_app.config.run import score_title
 from fedsel_app.records.reading import check_failure, check_round, read_rows, rows_from_end
 from fedsel_app.records.run_folder import read_config
-from fedsel_app.records.schema import Row, schedule_round
+from fedsel_app.records.schema import ACCURACY, Row, schedule_round, score_name
 from fedsel_app.records.summary import MB
 from simulation.comparison.plan_file import read_plan
 from simulation.terminal import whole_table
@@ -30,7 +31,7 @@ class Progress:
     ----------
     state : "waiting", "started", "finished" or "failed"
     round, rounds : the last finished round, and the maximum number of rounds
-    accuracy : accuracy of the last evaluation, in [0, 1]
+    score, score_name : score of the last evaluation, and its name
     uplink_mb : MB (10^6 bytes) sent to the server so far, as encoded
     time_s : simulated seconds so far
     age_s : seconds since the last round was written
@@ -40,10 +41,11 @@ class Progress:
     state: str
     round: int = 0
     rounds: int | None = None
-    accuracy: float | None = None
+    score: float | None = None
     uplink_mb: float | None = None
     time_s: float | None = None
     age_s: float | None = None
+    score_name: str = ACCURACY
 
 
 def progress_of_run(name: str, folder: Path, *, failed: bool = False) -> Progress:
@@ -51,16 +53,17 @@ def progress_of_run(name: str, folder: Path, *, failed: bool = False) -> Progres
     if not (folder / "config.json").exists():
         return Progress(name, "failed" if failed else "waiting")
     rounds = int(read_config(folder, ["rounds"])["rounds"])
-    newest, accuracy = last_round(folder / "rounds.jsonl")
+    newest, tested = last_round(folder / "rounds.jsonl")
     return Progress(
         name,
         "finished" if (folder / "summary.json").exists() else "failed" if failed else "started",
         schedule_round(newest) if newest else 0,
         rounds,
-        accuracy,
+        tested.get(score_name(tested)),
         newest["total_uplink_bytes"] / MB if newest else None,
         newest.get("time_s"),
         time.time() - (folder / "rounds.jsonl").stat().st_mtime if newest else None,
+        score_name(tested),
     )
 
 
@@ -87,12 +90,13 @@ def read_progress(folder: Path) -> list[Progress]:
 def progress_table(runs: Sequence[Progress]) -> Table:
     """Table of the runs, one line each."""
     ended = sum(run.state in ENDED for run in runs)
-    columns = ("round", "accuracy", "MB sent", "simulated s", "last round")
+    scores = dict.fromkeys(score_title(run.score_name) for run in runs if run.score is not None)
+    columns = ("round", " or ".join(scores) or ACCURACY, "MB sent", "simulated s", "last round")
     table = whole_table("run", "state", numbers=columns, title=f"{ended} of {len(runs)} runs ended")
     for run in runs:
         age = "" if run.age_s is None or run.state in ENDED else f"{run.age_s:.0f} s ago"
         rounds = "" if run.rounds is None else f"{run.round}/{run.rounds}"
-        numbers = _shown(run.accuracy, ".4f"), _shown(run.uplink_mb, ".3f"), _shown(run.time_s, ".1f")
+        numbers = _shown(run.score, ".4f"), _shown(run.uplink_mb, ".3f"), _shown(run.time_s, ".1f")
         table.add_row(run.name, run.state, rounds, *numbers, age)
     return table
 
@@ -110,14 +114,14 @@ def watch(folder: Path, console: Console) -> None:
             live.update(progress_table(runs), refresh=True)
 
 
-def last_round(path: Path) -> tuple[Row, float | None]:
-    """The last complete row of a rounds.jsonl ({} if there is none), and the last accuracy near the file's end."""
+def last_round(path: Path) -> tuple[Row, Row]:
+    """The last complete row of a rounds.jsonl, and the last one with a score near the file's end; {}: none."""
     newest: Row = {}
     for row in rows_from_end(path, check_round, TAIL_BYTES):
         newest = newest or row
-        if row.get("accuracy") is not None:
-            return newest, float(row["accuracy"])
-    return newest, None
+        if row.get(score_name(row)) is not None:
+            return newest, row
+    return newest, {}
 
 
 def _shown(value: float | None, form: str) -> str:

@@ -10,7 +10,7 @@ from rich.console import Console
 from fedsel_app.caches import of_a_run
 from fedsel_app.config import ConfigError, Value
 from fedsel_app.config.settings import plain_value
-from simulation.comparison.measures import ACCURACY, metric_of
+from simulation.comparison.measures import metric_of
 from simulation.comparison.placement import default_jobs, gpu_count
 from simulation.comparison.plan import plan, preset_strategies
 from simulation.comparison.results import RecordedComparison
@@ -35,13 +35,13 @@ class ComparisonResult(RecordedComparison):
     run_kind = RunResult
     runs: Mapping[str, RunResult]
 
-    def plot(self, cell: str | None = None, *, metric: str = ACCURACY, per_seed: bool = False) -> Figure:
+    def plot(self, cell: str | None = None, *, metric: str = "", per_seed: bool = False) -> Figure:
         """Figure of the score, or of another metric, against rounds, seconds, bytes sent and client updates.
 
         Parameters
         ----------
         cell : cell of the grid, such as "alpha=0.1"; needed if there are several
-        metric : metric of the rounds
+        metric : metric of the rounds; empty: the score
         per_seed : draw a line for each seed instead of the seeds' range
 
         Raises

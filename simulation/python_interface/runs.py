@@ -24,7 +24,7 @@ from fedsel_app.records.schema import Row
 from fedsel_app.wiring.configuration import AppConfig, resolve
 from fedsel_app.wiring.idle_settings import refuse_idle
 from fedsel_app.wiring.server import run_folder
-from simulation.comparison.measures import ACCURACY, metric_of
+from simulation.comparison.measures import metric_of
 from simulation.comparison.results import Group
 from simulation.comparison.runs import RecordedRun, read_recorded_run
 from simulation.engines.choice import choose
@@ -63,7 +63,7 @@ class RunResult(RecordedRun):
 
     @property
     def best_model(self) -> nn.Module:
-        """Model of the round with the best accuracy, on the CPU and in eval mode."""
+        """Model of the round with the best score, on the CPU and in eval mode."""
         return self._trained(self.folder / "best-model.npz")
 
     @property
@@ -89,7 +89,8 @@ class RunResult(RecordedRun):
         with of_a_run():
             dataset = load(config.data, config.run.seed)
             run, averages = config.run, config.calibration.averages
-            model = building.build_flat(run.model, dataset, run.seed, CPU, task_of(dataset, CPU), averages=averages)
+            task = task_of(dataset, CPU, config.task)
+            model = building.build_flat(run.model, dataset, run.seed, CPU, task, averages=averages)
         model.load(arrays["parameters"], arrays["buffers"])
         return model.module.eval()
 
@@ -100,7 +101,7 @@ class RunResult(RecordedRun):
             )
         return AppConfig.from_values(self.settings)
 
-    def plot(self, metric: str = ACCURACY) -> Figure:
+    def plot(self, metric: str = "") -> Figure:
         """Figure of the score, or of another metric, against rounds, seconds, bytes sent and client updates."""
         alone = Group("", {self.strategy: (self,)}, self.strategy)
         return accuracy_plot(alone, Style(), metric_of([self], metric)).figure

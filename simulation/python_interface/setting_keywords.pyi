@@ -14,6 +14,8 @@ class SettingKeywords(TypedDict, total=False):
     eval_every: int
     client_eval: bool
     target: float
+    score: str
+    metrics: str
     stop_at_target: bool
     probe_batches: int
     probe_bits: int
@@ -40,6 +42,9 @@ class SettingKeywords(TypedDict, total=False):
     holdout_fraction: float
     holdout_class_examples: int
     surrogate_examples: int
+    task: str
+    class_weights: str
+    focal_gamma: float
     positive_weights: Literal["all", "client"]
     local_steps: int
     local_epochs: int

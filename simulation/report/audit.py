@@ -7,12 +7,14 @@ from typing import get_type_hints
 import numpy as np
 
 from fedsel_app.config import ConfigError
-from fedsel_app.records.schema import RoundRecord
+from fedsel_app.config.run import score_title
+from fedsel_app.records.schema import ACCURACY, RoundRecord
 from simulation.comparison.labels import label_coverage
+from simulation.comparison.measures import EvaluatedMetric, client_metric
 from simulation.comparison.results import Group, RecordedComparison
 from simulation.comparison.runs import RecordedRun
-from simulation.comparison.statistics import Floats, gini, jain, longest_gaps, worst_tenth
-from simulation.report.tables import FREE, Column, Table
+from simulation.comparison.statistics import Floats, gini, jain, longest_gaps
+from simulation.report.tables import FREE, Column, Table, capital
 
 NUMBERS = tuple(
     name for name, kind in get_type_hints(RoundRecord).items() if kind in (int, float, int | None, float | None)
@@ -74,27 +76,31 @@ def participation_table(group: Group, covered: dict[str, list[Floats]]) -> Table
     return Table("participation", "Who took part", caption, columns, rows)
 
 
-def client_table(group: Group) -> Table | None:
-    """Table of the last accuracies on the clients' own test parts; None if no run measured them."""
+def client_table(group: Group, metric: EvaluatedMetric) -> Table | None:
+    """Table of the last values of the metric on the clients' own test parts; None if no run measured it."""
+    metric = client_metric(group.all_runs, metric)
+    worst, best = (np.min, np.max) if metric.higher_wins else (np.max, np.min)
     columns = [Column("variant"), Column("runs"), Column("mean of clients", 4), Column("standard deviation", 4)]
     columns += [Column("worst tenth", 4), Column("worst client", 4), Column("best client", 4)]
     rows = []
     for name, runs in group.runs.items():
-        last = [accuracies[max(accuracies)] for run in runs if (accuracies := run.client_accuracies)]
+        last = [values[max(values)] for run in runs if (values := run.client_scores(metric.key))]
         if last:
-            figures = [(one.mean(), one.std(), worst_tenth(one), one.min(), one.max()) for one in last]
+            figures = [(one.mean(), one.std(), metric.worst_tenth(one), worst(one), best(one)) for one in last]
             rows.append([name, len(last), *(float(value) for value in np.mean(figures, axis=0))])
     caption = (
-        "Accuracy of the global model after the last evaluated round on each client's own test part; means over the "
-        "runs. The worst tenth is the mean over the tenth of the clients with the lowest accuracy, at least one client."
+        f"{capital(metric.name)} of the global model after the last evaluated round on each client's own test part; "
+        "means over the runs. The worst tenth is the mean over the tenth of the clients with the worst value, at least "
+        "one client."
     )
-    return Table("clients", "Accuracy by client", caption, columns, rows) if rows else None
+    return Table("clients", f"{capital(metric.name)} by client", caption, columns, rows) if rows else None
 
 
 def run_table(comparison: RecordedComparison) -> Table:
     """Table of the runs with a finished round."""
     columns = [Column("run"), Column("strategy"), Column("cell"), Column("seed"), Column("state"), Column("rounds")]
-    columns += [Column("final accuracy", 4), Column("rounds to target"), Column("simulated seconds", 1)]
+    scores = dict.fromkeys(score_title(run.score) for run in comparison.runs.values())
+    columns += [Column(f"final {' or '.join(scores)}", 4), Column("rounds to target"), Column("simulated seconds", 1)]
     columns += [Column("MB, uplink", 3), Column("wall time in s", 1), Column("client failures")]
     return Table(
         "runs",
@@ -110,17 +116,18 @@ def round_table(comparison: RecordedComparison) -> Table:
     """Table of every round of every run, finished or not; a number that was not measured is empty."""
     runs = list(comparison.runs.values())
     keys = list(dict.fromkeys(key for run in runs for key in run.cell))
-    metrics = list(dict.fromkeys(name for run in runs for row in run.rows for name in row.get("metrics", {})))
+    named = dict.fromkeys(name.replace(ACCURACY, run.score) for run in runs for name in NUMBERS)
+    metrics = [name for name in dict.fromkeys(name for run in runs for name in run.metrics) if name not in named]
     columns = [Column(name) for name in ("run", "strategy", "seed", *keys)]
-    columns += [Column(name, FREE) for name in (*NUMBERS, "selected_count", "failure_count", *metrics)]
+    columns += [Column(name, FREE) for name in (*named, "selected_count", "failure_count", *metrics)]
     rows = [
         [run.name, run.strategy, run.seed]
         + [run.cell.get(key) for key in keys]
-        + [row.get(name) for name in NUMBERS]
+        + [row.get(name) for name in named]
         + [len(row["selected"]), len(row["failures"])]
-        + [row.get("metrics", {}).get(name) for name in metrics]
+        + [row.get(name) for name in metrics]
         for run in runs
-        for row in run.rows
+        for row in run.flat_rows
     ]
     return Table("rounds", "The rounds", "Every round of every run.", columns, rows)
 

@@ -1,4 +1,4 @@
-"""Figures of a report on the clients: their participation, selections, score components and accuracies."""
+"""Figures of a report on the clients: their participation, selections, score components and scores."""
 
 from collections.abc import Mapping, Sequence
 
@@ -6,9 +6,11 @@ import numpy as np
 from matplotlib.colors import ListedColormap
 from matplotlib.ticker import MaxNLocator
 
+from simulation.comparison.measures import EvaluatedMetric, client_metric
 from simulation.comparison.results import Group
-from simulation.comparison.statistics import Floats, worst_tenth
+from simulation.comparison.statistics import Floats
 from simulation.report.drawing import Plot, Style, label_rounds
+from simulation.report.tables import capital
 
 SELECTED, FAILED = "#0072B2", "#D55E00"
 
@@ -93,9 +95,12 @@ def component_plot(group: Group, style: Style) -> Plot | None:
     return Plot("components", "Score components", caption, figure)
 
 
-def client_plot(group: Group, style: Style) -> Plot | None:
-    """Figure of the accuracies on the clients' own test parts; None if no run measured them."""
-    measured = {name: [one for run in runs if (one := run.client_accuracies)] for name, runs in group.runs.items()}
+def client_plot(group: Group, style: Style, metric: EvaluatedMetric) -> Plot | None:
+    """Figure of the metric on the clients' own test parts; None if no run measured it."""
+    metric = client_metric(group.all_runs, metric)
+    measured = {
+        name: [one for run in runs if (one := run.client_scores(metric.key))] for name, runs in group.runs.items()
+    }
     measured = {name: runs for name, runs in measured.items() if runs}
     if not measured:
         return None
@@ -109,9 +114,9 @@ def client_plot(group: Group, style: Style) -> Plot | None:
         medianprops={"color": "#D55E00"},
     )
     spread.invert_yaxis()
-    spread.set_xlabel("accuracy on a client's own test part, after the last evaluation")
+    spread.set_xlabel(f"{metric.name} on a client's own test part, after the last evaluation")
     for name, runs in measured.items():
-        curves = [(np.array(list(run)), np.array([worst_tenth(one) for one in run.values()])) for run in runs]
+        curves = [(np.array(list(run)), np.array([metric.worst_tenth(one) for one in run.values()])) for run in runs]
         style.band(worst, curves, names.index(name), name)
     label_rounds(worst)
     worst.set_ylabel("worst tenth of the clients")
@@ -121,4 +126,4 @@ def client_plot(group: Group, style: Style) -> Plot | None:
         "is the median, and the whiskers reach the worst and the best client. Second panel: mean over the worst tenth "
         f"of the clients; {style.seeds}."
     )
-    return Plot("clients", "Accuracy by client", caption, figure)
+    return Plot("clients", f"{capital(metric.name)} by client", caption, figure)

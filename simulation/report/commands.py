@@ -14,9 +14,9 @@ def register(commands: Subparsers) -> None:
     page.add_argument("--baseline", metavar="NAME", help="method to compare the others with (as in `fedsel compare`)")
     page.add_argument(
         "--metric",
-        default="accuracy",
+        default="",
         metavar="NAME",
-        help="metric in figures and tables: loss, client_accuracy, client_loss or a metric of the task (accuracy)",
+        help="metric in figures and tables: a score of the runs, loss, client_NAME or client_loss (the runs' score)",
     )
     page.add_argument("--per-seed", action="store_true", help="draw a line for each seed")
     page.add_argument(

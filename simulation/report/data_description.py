@@ -28,11 +28,11 @@ def describe(config: AppConfig) -> list[Table | str]:
     dataset = load(config.data, config.run.seed)
     said: list[Table | str] = [f"Data: {dataset.description}"]
     said += [_columns(dataset.table)] if dataset.table else [_samples(dataset)]
-    if dataset.task != "regression":
+    if dataset.task not in ("regression", "next-token"):
         said.append(_classes(dataset))
     if dataset.owners is not None:
         said.append(_owners(dataset.owner_names, dataset.owners))
-    if dataset.task == "regression":
+    if dataset.task in ("regression", "next-token"):
         return said
     try:
         counts = client_label_counts(config.data, config.partition, config.run.clients, config.run.seed)

@@ -6,7 +6,6 @@ import numpy as np
 from matplotlib.ticker import MaxNLocator
 
 from simulation.comparison.measures import (
-    ACCURACY,
     ROUNDS,
     SECONDS,
     UPLINK_MB,
@@ -40,7 +39,7 @@ def accuracy_plot(group: Group, style: Style, metric: EvaluatedMetric) -> Plot:
             curves = [_curve(run, metric, keys, unit) for run in runs if metric.values(run).size]
             if curves:
                 style.band(panel, curves, position, name)
-        if metric.key == ACCURACY:
+        if metric.is_score:
             for target in {float(run.config["target"]) for run in group.all_runs}:
                 panel.axhline(target, color="#555555", linestyle=(0, (1, 1)), linewidth=1)
         panel.set_xlabel(label)
@@ -53,7 +52,7 @@ def accuracy_plot(group: Group, style: Style, metric: EvaluatedMetric) -> Plot:
         f"{capital(metric.axis)} of the global model against rounds, {seconds}, bytes sent to the server and "
         f"client updates: {style.seeds}. Between evaluations, and after the end of a run, a curve keeps its last "
         "value. It begins where every seed has been evaluated once."
-        + (" The dotted line is the target." if metric.key == ACCURACY else "")
+        + (" The dotted line is the target." if metric.is_score else "")
     )
     return Plot(metric.key, f"{capital(metric.name)} against its costs", caption, figure)
 
@@ -91,7 +90,7 @@ def plots(group: Group, style: Style, numbers: Numbers, covered: Mapping[str, Se
     """All figures of a group for which it has records."""
     drawn = [accuracy_plot(group, style, numbers.metric), target_plot(group, style, numbers)]
     drawn += [participation_plot(group, style, covered), selection_plot(group, style)]
-    drawn += [plot for plot in (component_plot(group, style), client_plot(group, style)) if plot]
+    drawn += [plot for plot in (component_plot(group, style), client_plot(group, style, numbers.metric)) if plot]
     return drawn
 
 

@@ -8,7 +8,6 @@ from typing import Any, TypeVar
 import numpy as np
 
 from simulation.comparison.measures import (
-    AT_BEST_VALIDATION,
     BEST_CLIENT_UPDATES,
     CLIENT_UPDATES,
     ROUNDS,
@@ -19,6 +18,7 @@ from simulation.comparison.measures import (
     WHOLE_TRAFFIC_MB,
     Measure,
     Numbers,
+    metric_of,
 )
 from simulation.comparison.results import Group
 from simulation.comparison.statistics import (
@@ -96,7 +96,7 @@ def interval(numbers: Numbers, variant: str, measure: Measure) -> Estimate:
 
 
 def accuracy_table(group: Group, numbers: Numbers) -> Table:
-    """Table of accuracies and whole-run costs, one line per variant."""
+    """Table of the metric and of whole-run costs, one line per variant."""
     columns = [Column("variant"), Column("runs")]
     columns += [Column(measure.name, measure.digits, estimates=True) for measure in numbers.metric.levels]
     totals = (
@@ -151,14 +151,15 @@ def target_table(group: Group, numbers: Numbers) -> Table:
 
 
 def validation_table(group: Group, numbers: Numbers) -> Table:
-    """Table of the best validation round, the client updates up to it, and its accuracy."""
+    """Table of the best validation round, the client updates up to it, and its score."""
     caption = (
         "The best validation round is the first round with the lowest mean loss on the clients' own test parts "
         f"('client-eval'). Mean and 95% t interval over the runs, {SCALES}. Client updates are those that the server "
-        "received up to this round, including those of ISP's intermediate rounds. The accuracy is that of the same "
+        "received up to this round, including those of ISP's intermediate rounds. The score is that of the same "
         "round on the server's test set."
     )
-    columns, rows = intervals(group, numbers, "runs with 'client-eval'", BEST_CLIENT_UPDATES, AT_BEST_VALIDATION)
+    score = metric_of(group.all_runs)
+    columns, rows = intervals(group, numbers, "runs with 'client-eval'", BEST_CLIENT_UPDATES, score.at_best_validation)
     return Table("validation", "Client updates to the best validation round", caption, columns, rows)
 
 

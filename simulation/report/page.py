@@ -13,7 +13,7 @@ from rich.console import Console
 from fedsel_app.config.data import data_name
 from fedsel_app.records.files import write_text
 from fedsel_app.wiring.configuration import known_defaults
-from simulation.comparison.measures import ACCURACY, EvaluatedMetric, Numbers, metric_of
+from simulation.comparison.measures import EvaluatedMetric, Numbers, metric_of
 from simulation.comparison.results import Group, RecordedComparison
 from simulation.experiments.pipeline import pipeline_text
 from simulation.report.answer import print_lines, print_table, variants_table, verdict
@@ -85,7 +85,7 @@ def write_report(
     folder: Path,
     baseline: str | None = None,
     *,
-    metric: str = ACCURACY,
+    metric: str = "",
     per_seed: bool = False,
     formats: Sequence[str] = (),
     console: Console | None = None,
@@ -95,7 +95,7 @@ def write_report(
     Parameters
     ----------
     baseline : variant to compare the others with; by default the baseline of the comparison
-    metric : metric of the rounds in figures, tables and sentences; costs to target always refer to the score
+    metric : metric of the rounds in figures, tables and sentences; empty: the score, to which targets always refer
     per_seed : draw a line for each seed
     formats : further formats of the figures, from `drawing.FORMATS`
     console : prints the answer; None: the answer is not printed
@@ -161,10 +161,10 @@ def _report(comparison: RecordedComparison, metric: EvaluatedMetric, *, per_seed
 def _section(group: Group, kind: str, metric: EvaluatedMetric, styles: Sequence[Style]) -> Section:
     numbers = Numbers(group, metric)
     covered, why_not = coverages(group)
-    clients = client_table(group)
+    clients = client_table(group, metric)
     notes = [why_not] if why_not else []
     if clients is None:
-        notes.append("The accuracy by client is not shown: the runs did not measure it ('client-eval' was off).")
+        notes.append("The scores of the clients are not shown: the runs did not measure them ('client-eval' was off).")
     findings = [replace(table, caption=f"{kind} {table.caption}".lstrip()) for table in finding_tables(group, numbers)]
     tables = [*findings, participation_table(group, covered), *([clients] if clients else [])]
     drawn = _drawn(plots(group, style, numbers, covered) for style in styles)

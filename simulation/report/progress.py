@@ -71,16 +71,17 @@ class RunDisplay:
 def print_plan(config: AppConfig, console: Console) -> None:
     """Print the resolved configuration as TOML, then clients, cohort, bytes a round and engine as comments."""
     expected, inputs = expected_shape(config.data), None
+    outputs: tuple[int, ...] = ()
     try:
         dataset = load(config.data, config.run.seed)
-        inputs = trial_inputs(dataset.x_train)
+        inputs, outputs = trial_inputs(dataset.x_train), dataset.output_shape
         shape, classes, data = dataset.sample_shape, dataset.classes, dataset.description
     except ConfigError as absent:
         if expected is None:
             raise
         shape, classes, count = expected
         data = f"{count:,} training examples of shape {shape}, {classes} classes; not available yet: {absent}"
-    module = building.build(config.run.model, shape, classes, config.run.seed, inputs)
+    module = building.build(config.run.model, shape, classes, config.run.seed, inputs, outputs)
     size = sum(parameter.numel() for parameter in module.parameters())
     dense = 4 * size
     kept = config.budget.kept_fraction if config.compression.sparsifies else 1.0

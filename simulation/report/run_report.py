@@ -1,4 +1,4 @@
-"""Report of one finished run on the console: its summary as a table, and a picture of its accuracy."""
+"""Report of one finished run on the console: its summary as a table, and a picture of its score."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -12,9 +12,10 @@ from rich.table import Table
 from fedsel_app.config import ConfigError
 from fedsel_app.config.data import data_name
 from fedsel_app.config.plugins import described
+from fedsel_app.config.run import score_title
 from fedsel_app.records.files import whole_file
 from fedsel_app.records.run_folder import read_config, read_rounds, read_summary
-from fedsel_app.records.schema import Row, schedule_round
+from fedsel_app.records.schema import ACCURACY, Row, schedule_round, score_name
 from fedsel_app.records.summary import averaged_text
 
 AXES = (
@@ -24,19 +25,19 @@ AXES = (
 )
 
 
-def draw_run(rows: Sequence[Row], target: float, title: str, path: Path) -> Path:
-    """Draw accuracy against rounds, simulated time and MB sent into one PNG file at `path`, and return `path`."""
-    evaluated = [row for row in rows if "accuracy" in row]
+def draw_run(rows: Sequence[Row], score: str, target: float, title: str, path: Path) -> Path:
+    """Draw the score against rounds, simulated time and MB sent into one PNG file at `path`, and return `path`."""
+    evaluated = [row for row in rows if score in row]
     figure = Figure(figsize=(12, 3.6), layout="constrained")
     panels = figure.subplots(1, len(AXES), sharey=True)
     for panel, (key, unit, label) in zip(panels, AXES, strict=True):
         x = [schedule_round(row) if key == "round" else row[key] / unit for row in evaluated]
-        panel.plot(x, [row["accuracy"] for row in evaluated], color="#0072B2")
+        panel.plot(x, [row[score] for row in evaluated], color="#0072B2")
         panel.axhline(target, color="#D55E00", linestyle="--", linewidth=1, label=f"target {target:g}")
         panel.set_xlabel(label)
         panel.xaxis.set_major_locator(MaxNLocator(integer=key == "round"))
         panel.grid(alpha=0.3)
-    panels[0].set_ylabel("test accuracy")
+    panels[0].set_ylabel(f"test {score_title(score)}")
     panels[0].legend(loc="lower right")
     figure.suptitle(title)
     with whole_file(path) as file:
@@ -58,19 +59,24 @@ def report_run(folder: Path, console: Console) -> None:
     if summary is None:
         raise ConfigError(f"The run in {folder} is not finished: there is no summary.json.")
     title = f"{summary['strategy']} on {data_name(config)}, seed {summary['seed']}"
-    rows = read_rounds(folder)
+    rows, score = read_rounds(folder), score_name(summary)
+    path = folder / ("accuracy.png" if score == ACCURACY else "score.png")
     try:
-        picture = str(draw_run(rows, summary["target_accuracy"], title, folder / "accuracy.png"))
+        picture = str(draw_run(rows, score, summary[f"target_{score}"], title, path))
     except Exception as error:  # noqa: BLE001 - the run is finished, whatever happens to its picture
         picture = f"not drawn ({described(error)}). The records are complete."
     table = Table(show_header=False, box=None, pad_edge=False)
-    metrics = {f"final_{name}": value for name, value in summary.pop("final_metrics", {}).items()}
+    metrics = {
+        f"{prefix}{name}": value
+        for field, prefix in (("final_metrics", "final_"), ("final_client_metrics", "final_client_"))
+        for name, value in summary.pop(field, {}).items()
+    }
     for key, value in (summary | metrics).items():
         measured = value is not None or "_to_target" in key
         if key != "versions" and measured:
             shown = "not reached" if value is None else f"{value:.4g}" if isinstance(value, float) else str(value)
-            if key == "stable_accuracy":
-                shown += f" ({averaged_text(sum('accuracy' in row for row in rows))})"
+            if key == f"stable_{score}":
+                shown += f" ({averaged_text(sum(score in row for row in rows))})"
             table.add_row(escape(key), escape(shown))
     console.print(table)
     console.print(f"Run folder: {folder}\nPicture:    {picture}", markup=False, soft_wrap=True, highlight=False)

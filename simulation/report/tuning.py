@@ -8,7 +8,7 @@ import numpy as np
 from simulation.comparison.measures import EvaluatedMetric, Measure, Numbers
 from simulation.comparison.results import Group, RecordedComparison
 from simulation.comparison.statistics import FEWEST_PAIRS, Paired, paired
-from simulation.comparison.tuning_file import CELL, DEFAULT, GOALS, TUNED, read_tuning, settings_text
+from simulation.comparison.tuning_file import CELL, DEFAULT, SCORE, TUNED, goal_of, read_tuning, settings_text
 from simulation.report.findings import SCALES, interval, judged, pairs_text
 from simulation.report.tables import Column, Table, capital, number_text
 
@@ -31,10 +31,10 @@ def tuning_section(comparison: RecordedComparison, metric: EvaluatedMetric) -> t
     """
     tuning = read_tuning(comparison.folder)
     groups = _groups(comparison)
-    if tuning is None or "best" not in tuning or tuning["metric"] not in GOALS or not groups:
+    if tuning is None or "best" not in tuning or not groups:
         return [], None
-    goal = GOALS[tuning["metric"]]
-    if goal.key == metric.stable.key:
+    goal = goal_of(tuning["metric"])
+    if goal.key == metric.stable.key or (metric.is_score and goal.key == SCORE.stable.key):
         goal = metric.stable
     numbers = {name: Numbers(group, metric) for name, group in groups.items()}
     results = judged({name: paired(*of.pairs(TUNED, DEFAULT, goal.key)) for name, of in numbers.items()})

@@ -175,8 +175,8 @@ def answer_of(loss=0.5, examples=10, accuracy=0.5):
 @pytest.mark.parametrize("accuracy", [1e299, 1.1, -1e10, True, float("nan"), "high", b"1"])
 def test_an_accuracy_that_cannot_be_is_left_out(accuracy):
     """Fall 16: 1e299 was averaged into `client_accuracy`."""
-    answers = read_tests({0: answer_of(), 1: answer_of(accuracy=accuracy)}, 1, context_of())
-    assert [answers[client].accuracy for client in (0, 1)] == [0.5, None]
+    answers = read_tests({0: answer_of(), 1: answer_of(accuracy=accuracy)}, 1, context_of(), ["accuracy"])
+    assert [answers[client].scores for client in (0, 1)] == [{"accuracy": 0.5}, {}]
 
 
 @pytest.mark.parametrize("loss", [float("nan"), float("inf"), 1e299, -1.0, True, [1.0], "low"])

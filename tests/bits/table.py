@@ -24,6 +24,7 @@ import torch
 from threadpoolctl import threadpool_info
 
 from clients.selecting import selecting
+from fedsel_app.records.schema import ACCURACY, score_name
 from fedsel_app.wiring.configuration import resolve
 from simulation.engines import inline_engine
 from simulation.flower_app.strategy import strategy
@@ -79,7 +80,8 @@ def run_bits(folder: Path, model: dict[str, np.ndarray]) -> Bits:
     rows = read_rows(folder)
     failures = [[failure["client"] for failure in row["failures"]] for row in rows]
     choices = text_bits([[[row.get(name) for name in CHOICES] for row in rows], failures])
-    numbers = text_bits([[row.get(name) for name in NUMBERS] for row in rows])
+    named = [(row, {name: name.replace(ACCURACY, score_name(row)) for name in NUMBERS}) for row in rows]
+    numbers = text_bits([[row.get(name) for name in names.values()] for row, names in named])
     return Bits(choices, numbers, array_bits(model))
 
 

@@ -140,11 +140,12 @@ def test_the_test_part_is_what_training_does_not_see(context):
     always = np.zeros(SIZE, np.float32)
     always[640 + 7] = 50.0
     evaluation = SelectionClient(context).evaluate([always], LocalTestInstruction(1).to_config())
-    answer, enrolled = EvaluateAnswer.from_evaluation(*evaluation), enrol(context, label_counts=True)
+    answer, enrolled = EvaluateAnswer.from_evaluation(*evaluation, ["accuracy"]), enrol(context, label_counts=True)
     trained_sevens = np.frombuffer(enrolled.label_counts, "<i8")[7]
     assert answer.examples == len(labels) - enrolled.examples
-    assert answer.accuracy * answer.examples == pytest.approx((labels == 7).sum() - trained_sevens)
-    assert answer.loss == pytest.approx(50.0 * (1.0 - answer.accuracy))
+    accuracy = answer.scores["accuracy"]
+    assert accuracy * answer.examples == pytest.approx((labels == 7).sum() - trained_sevens)
+    assert answer.loss == pytest.approx(50.0 * (1.0 - accuracy))
 
 
 def test_without_a_test_part_the_test_is_refused(context):

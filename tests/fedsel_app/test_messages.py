@@ -173,20 +173,22 @@ def test_a_time_that_is_no_number_is_unknown(value):
     assert TrainAnswer.from_metrics({"loss": 1.0, "work_steps": 2.0}) == TrainAnswer(1.0, 2.0)
 
 
-@given(st.floats(0.0, LARGEST), COUNT, st.none() | st.floats(-LARGEST, 1.0))
-def test_an_answer_to_an_evaluation_comes_back_as_it_was_sent(loss, examples, accuracy):
-    answer = EvaluateAnswer(loss, examples, accuracy)
+SHARES = st.dictionaries(st.sampled_from(["accuracy", "f1_macro", "f1_3", "mine"]), st.floats(0.0, 1.0))
+
+
+@given(st.floats(0.0, LARGEST), COUNT, SHARES)
+def test_an_answer_to_an_evaluation_comes_back_as_it_was_sent(loss, examples, scores):
+    answer = EvaluateAnswer(loss, examples, scores)
     assert is_carried(answer.to_config())
-    metrics = {} if accuracy is None else {"accuracy": accuracy}
-    assert answer.to_config() == {"loss": loss, "examples": examples} | metrics
-    assert EvaluateAnswer.from_evaluation(loss, examples, metrics) == answer
+    assert answer.to_config() == {"loss": loss, "examples": examples} | scores
+    assert EvaluateAnswer.from_evaluation(loss, examples, scores, ["auroc", *scores]) == answer
 
 
 @pytest.mark.parametrize("loss", [-1.0, float("nan"), float("inf"), 1e300, True, "1"])
 def test_an_impossible_loss_is_unknown(loss):
-    answer = EvaluateAnswer.from_evaluation(loss, 3, {"accuracy": 0.5})
+    answer = EvaluateAnswer.from_evaluation(loss, 3, {"accuracy": 0.5}, ["accuracy"])
     assert np.isnan(answer.loss)
-    assert (answer.examples, answer.accuracy) == (3, 0.5)
+    assert (answer.examples, answer.scores) == (3, {"accuracy": 0.5})
     with pytest.raises(
         WireError,
         match=r"a loss of .* over 1 examples; the loss must be 0 to 1.84e\+19, over 1 to 1000000000",
@@ -201,6 +203,17 @@ def test_an_answer_about_no_or_too_many_examples_is_unknown(examples):
         probed_loss(Reply(loss=1.0, examples=examples))
 
 
-@pytest.mark.parametrize("accuracy", ["0.5", True, 1.1, 1e299, -1e299, float("nan")])
-def test_an_impossible_accuracy_is_undefined(accuracy):
-    assert EvaluateAnswer.from_evaluation(1.0, 2, {"accuracy": accuracy}).accuracy is None
+@pytest.mark.parametrize(
+    ("score", "value"),
+    [
+        *(("accuracy", value) for value in ("0.5", True, 1.1, -0.1, 1e299, -1e299, float("nan"))),
+        *(("auroc_2", 1.1), ("balanced_accuracy", -0.1), ("r2", 1.1), ("mcc", 1.1), ("rmse", -0.1), ("mine", 1e299)),
+    ],
+)
+def test_an_impossible_score_is_undefined(score, value):
+    assert EvaluateAnswer.from_evaluation(1.0, 2, {score: value}, [score]).scores == {}
+
+
+@pytest.mark.parametrize(("score", "value"), [("r2", -9.0), ("mcc", -0.5), ("rmse", 9.0), ("mine", -9.0), ("kappa", 1)])
+def test_a_score_may_be_what_its_name_allows(score, value):
+    assert EvaluateAnswer.from_evaluation(1.0, 2, {score: value}, [score]).scores == {score: value}

@@ -149,7 +149,7 @@ def test_the_best_model_is_kept_beside_the_last(tmp_path):
     strategy, rows = run_config(tmp_path, resolve(BASE | {"rounds": 6}))
     best = max(row["accuracy"] for row in rows)
     with np.load(tmp_path / "best-model.npz", allow_pickle=False) as model:
-        assert strategy.context.evaluate(model["parameters"], model["buffers"]).accuracy == best
+        assert strategy.context.evaluate(model["parameters"], model["buffers"]).score == best
 
 
 def test_other_settings_are_refused_by_name(tmp_path):

@@ -101,9 +101,9 @@ def test_a_client_that_failed_in_every_round_is_named_at_the_end():
     )
 
 
-def rows_of(*scores):
+def rows_of(*scores, score="r2"):
     empty = {"failures": [], "aggregated": [0], "unused": []}
-    return [{"round": number, "accuracy": score} | empty for number, score in enumerate(scores, start=1)]
+    return [{"round": number, score: value} | empty for number, value in enumerate(scores, start=1)]
 
 
 @pytest.mark.parametrize(
@@ -123,12 +123,20 @@ def rows_of(*scores):
     ],
 )
 def test_scores_that_point_to_a_setting(scores, said):
-    context = replace(context_of(), lowest_score=-np.inf)
+    context = replace(context_of(), score="r2")
     assert [remark[: len(said)] for remark in remarks(rows_of(*scores), context)] == ([said] if said else [])
 
 
+def test_of_a_lower_score_the_rise_is_a_loss():
+    """From an RMSE of 1 to 1.2, 17% is lost; from 1 down to 0.8, nothing."""
+    context = replace(context_of(), score="rmse")
+    [said] = remarks(rows_of(1.0, *[1.2] * 19, score="rmse"), context)
+    assert said.startswith("Try a smaller learning rate ('lr'): the best score, 1.0000, was that of round 1 of 20")
+    assert remarks(rows_of(1.0, *[0.8] * 19, score="rmse"), context) == []
+
+
 def test_without_a_clip_or_without_a_negative_score_nothing_is_said_of_it():
-    assert remarks(rows_of(-9.0, -8.0), replace(context_of(clip_norm=0.0), lowest_score=-np.inf)) == []
+    assert remarks(rows_of(-9.0, -8.0), replace(context_of(clip_norm=0.0), score="r2")) == []
 
 
 # A client's own reason ----------------------------------------------------------------------------------------

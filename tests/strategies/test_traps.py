@@ -96,7 +96,7 @@ def test_no_method_reads_the_servers_test_results(name):
         for number in range(1, 6):
             record = run_round(method, clients, number)
             selected.append(record.selected)
-            assert (record.loss, record.accuracy) == (said.loss, said.accuracy)
+            assert (record.loss, record.accuracy) == (said.loss, said.score)
         ends.append((selected, {"model": method.run.model.parameters} | copied(method.state())))
     assert ends[0][0] == ends[1][0]
     require_same(ends[0][1], ends[1][1], "The server's test results must make no difference.")

@@ -47,6 +47,7 @@ def write_run(
             time_s=10.0 * number,
             total_uplink_bytes=UPLINK * number,
             total_uplink_value_bytes=100_000 * number,
+            score=(row or {}).get("score"),
             accuracy=accuracy,
             loss=None if accuracy is None else 1.0 - accuracy,
         )

@@ -185,7 +185,7 @@ class BestEffortClients:
 
     def test(self) -> float:
         """Accuracy of the loaded model on the test set."""
-        return evaluate(self._model, self._data.test_batches(FORWARD_BATCH)).score
+        return evaluate(self._model, self._data.test_batches(FORWARD_BATCH)).scores["accuracy"]
 
     def train(self, parameters: Vector, client: int) -> Vector:
         """Change of the weights after the local steps of FedProx."""

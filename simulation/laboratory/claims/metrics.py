@@ -117,8 +117,8 @@ def measured_values(run: RecordedRun, metrics: list[Metric]) -> dict[str, float 
     A missing value is None, such as the cost to a target that the run did not reach.
     """
     known = run.measures
-    evaluated = ["accuracy" in row for row in run.rows]
-    accuracies = [row["accuracy"] for row in run.rows if "accuracy" in row]
+    evaluated = [run.score in row for row in run.rows]
+    accuracies = [row[run.score] for row in run.rows if run.score in row]
     values: dict[str, float] = {}
     for metric in metrics:
         if metric.cost is not None and metric.budget is not None:

@@ -12,7 +12,7 @@ from simulation.comparison.measures import (
     Measure,
 )
 from simulation.comparison.plan import ComparisonPlan, PlannedRun
-from simulation.comparison.tuning_file import CELL, DEFAULT, GOALS, NAME, TUNED, VERSION, BestTrial, read_tuning
+from simulation.comparison.tuning_file import CELL, DEFAULT, NAME, TUNED, VERSION, BestTrial, goal_of, read_tuning
 from simulation.laboratory.tuning.space import Range, parse_space
 from strategies import find_strategy
 
@@ -143,6 +143,7 @@ def plan_tuning(base: ComparisonPlan, trials: int, tuning_seeds: Sequence[int], 
         raise ConfigError(
             f"--tuning-seeds and --seeds must have no seed in common. Both have {', '.join(map(str, both))}."
         )
+    measure = goal_of(goal, str(base.settings.get("score", "")))
     methods = {name: find_strategy(name) for name in base.strategies}
     space = parse_space(over, list(methods.values()))
     for key in space:
@@ -155,7 +156,7 @@ def plan_tuning(base: ComparisonPlan, trials: int, tuning_seeds: Sequence[int], 
         if not spaces[name]:
             raise ConfigError(f"{name} has none of the settings of --over, so all its trials would be the same.")
     texts = {key: str(one) for key, one in space.items()}
-    tuning = Tuning(base, trials, list(dict.fromkeys(tuning_seeds)), spaces, texts, GOALS[goal])
+    tuning = Tuning(base, trials, list(dict.fromkeys(tuning_seeds)), spaces, texts, measure)
     for name, ranges in spaces.items():
         for key, one in ranges.items():
             for end in one.ends:

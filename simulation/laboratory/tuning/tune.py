@@ -18,6 +18,7 @@ from fedsel_app.config import ConfigError, Value
 from fedsel_app.records.fedsel_folder import make_private_folder
 from fedsel_app.records.files import write_text
 from fedsel_app.records.run_folder import read_summary
+from fedsel_app.records.schema import ACCURACY, score_name
 from simulation import processes
 from simulation.comparison.compare import compare
 from simulation.comparison.plan import PlannedRun
@@ -102,7 +103,8 @@ def planned_trial(tuning: Tuning, study: MethodStudy, strategy: str, number: int
 
 def mean_value(runs: Sequence[PlannedRun], key: str, *, higher_wins: bool) -> float:
     """Mean of a measure over finished runs; the worst number, infinite, if a run does not have the measure."""
-    found = [(read_summary(run.folder) or {}).get(key) for run in runs]
+    summaries = [read_summary(run.folder) or {} for run in runs]
+    found = [summary.get(key, summary.get(key.replace(ACCURACY, score_name(summary)))) for summary in summaries]
     values = [float(value) for value in found if value is not None]
     if len(values) < len(found):
         return -math.inf if higher_wins else math.inf

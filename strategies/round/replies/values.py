@@ -86,8 +86,11 @@ def probed_loss(reply: Answer) -> float:
     return answer.loss
 
 
-def read_tests(answers: Mapping[int, Answer], server_round: int, context: RunContext) -> dict[int, EvaluateAnswer]:
-    """Read and bound the answers of clients that tested a model, by ascending id. Failures are logged.
+def read_tests(
+    answers: Mapping[int, Answer], server_round: int, context: RunContext, scores: Iterable[str] = ()
+) -> dict[int, EvaluateAnswer]:
+    """Read and bound the answers of clients that tested a model, with these `scores`, by ascending id. Failures are
+    logged.
 
     `example-clip` times the median bounds the examples, and `loss-clip` times the median bounds the losses. With
     `loss-clip` an unknown loss counts as this bound.
@@ -95,17 +98,14 @@ def read_tests(answers: Mapping[int, Answer], server_round: int, context: RunCon
     replies = replies_among(answers, server_round, "failed to test")
     clients = sorted(replies)
     found = [replies[client] for client in clients]
-    told = [EvaluateAnswer.from_evaluation(reply.loss, reply.examples, reply.metrics) for reply in found]
+    told = [EvaluateAnswer.from_evaluation(reply.loss, reply.examples, reply.metrics, scores) for reply in found]
     reported = np.array([answer.examples for answer in told], np.float64)
     examples = winsorised(reported, context.reported_values.example_clip, reported[reported > 0.0])
     losses = np.array([answer.loss for answer in told], np.float64)
     if context.reported_values.loss_clip:
         losses = winsorised(np.where(np.isnan(losses), np.inf, losses), context.reported_values.loss_clip, losses)
-    tests: dict[int, EvaluateAnswer] = {}
-    for client, answer, count, loss in zip(clients, told, examples.tolist(), losses.tolist(), strict=True):
-        possible = answer.accuracy is not None and answer.accuracy >= context.lowest_score
-        tests[client] = EvaluateAnswer(loss, int(count), answer.accuracy if possible else None)
-    return tests
+    bounded = zip(clients, told, examples.tolist(), losses.tolist(), strict=True)
+    return {client: EvaluateAnswer(loss, int(count), answer.scores) for client, answer, count, loss in bounded}
 
 
 def tested_loss(answers: Mapping[int, EvaluateAnswer]) -> tuple[float, Ints]:

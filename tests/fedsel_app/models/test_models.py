@@ -339,7 +339,7 @@ def test_evaluate_by_hand():
     batches = [(torch.tensor([a, a]), torch.tensor([1, 0])), (torch.tensor([b]), torch.tensor([0]))]
     result = evaluate(model, batches)
     assert result.loss == pytest.approx((math.log(4 / 3) + math.log(4) + math.log(4 / 3)) / 3, rel=1e-6)
-    assert (result.score, result.examples, result.accuracy) == (2 / 3, 3, 2 / 3)
+    assert (result.scores, result.examples) == ({"accuracy": 2 / 3}, 3)
 
 
 def test_evaluate_runs_in_eval_mode_and_restores_the_mode():

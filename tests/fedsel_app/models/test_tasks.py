@@ -9,8 +9,9 @@ import sklearn.metrics
 import torch
 from torch import nn
 
+from fedsel_app.config import ConfigError, TaskConfig
 from fedsel_app.models.flat_model import FlatModel, evaluate
-from fedsel_app.models.tasks import Classification, MultiLabel, Regression, task_of
+from fedsel_app.models.tasks import Classification, MultiLabel, NextToken, Regression, task_of
 from tests.support.training import CPU
 
 
@@ -20,6 +21,8 @@ class Labels:
 
     task: str
     y_train: np.ndarray
+    y_test: np.ndarray | None = None
+    classes: int = 3
 
 
 def identity(outputs, task):
@@ -44,7 +47,7 @@ def test_the_weight_of_positives_is_negatives_by_positives():
 def test_the_positives_of_one_client_weigh_by_its_own_examples():
     """Examples 1, 2 and 4: one positive to two negatives, two to one, always, never."""
     y = np.array([[1, 1, 1, 0], [0, 1, 1, 0], [1, 0, 1, 0], [1, 0, 0, 1], [0, 1, 1, 0]], np.float32)
-    weights = task_of(Labels("multi-label", y), CPU, np.array([1, 2, 4])).positive_weights
+    weights = task_of(Labels("multi-label", y), CPU, examples=np.array([1, 2, 4])).positive_weights
     assert weights.tolist() == pytest.approx([2.0, 0.5, 1.0, 1.0])
 
 
@@ -66,16 +69,15 @@ def test_weighted_sensitivity_and_specificity_by_hand():
     y = np.float32([[1, 0], [1, 0], [1, 1], [1, 0], [0, 0], [0, 0]])
     outputs = [[1, -1], [2, -1], [0.1, -1], [-1, -1], [3, -1], [-2, 0]]  # a logit of 0 is not found
     result = some(outputs, y)(MultiLabel(torch.ones(2)))
-    assert result.metrics == pytest.approx(
+    assert result.scores == pytest.approx(
         {"weighted_sensitivity": 0.6, "weighted_specificity": 0.6, "g_mean": 0.6}, rel=1e-12
     )
-    assert result.accuracy == result.score == pytest.approx(0.6)
 
 
 def test_weighted_rates_are_scikit_learns():
     rng = np.random.default_rng(0)
     y, outputs = (rng.random((200, 6)) < 0.2).astype(np.float32), rng.normal(size=(200, 6))
-    metrics = some(outputs, y)(MultiLabel(torch.ones(6))).metrics
+    metrics = some(outputs, y)(MultiLabel(torch.ones(6))).scores
     found, support = outputs > 0, y.sum(axis=0)
     sensitivity = sklearn.metrics.recall_score(y, found, average="weighted")
     each = [sklearn.metrics.recall_score(1 - y[:, label], ~found[:, label]) for label in range(6)]
@@ -88,7 +90,7 @@ def test_weighted_rates_are_scikit_learns():
 def test_labels_without_positives_or_negatives_are_skipped():
     """Label 1 has no positive, label 2 no negative: sensitivity is that of 0 and 2, specificity that of 0 alone."""
     y = np.float32([[1, 0, 1], [0, 0, 1]])
-    metrics = some([[1, 1, 1], [-1, 1, -1]], y)(MultiLabel(torch.ones(3))).metrics
+    metrics = some([[1, 1, 1], [-1, 1, -1]], y)(MultiLabel(torch.ones(3))).scores
     assert metrics["weighted_sensitivity"] == pytest.approx((1 * 1 + 2 * 0.5) / 3)
     assert metrics["weighted_specificity"] == 1.0
 
@@ -96,9 +98,7 @@ def test_labels_without_positives_or_negatives_are_skipped():
 @pytest.mark.parametrize(("y", "defined"), [(0, set()), (1, {"weighted_sensitivity"})])
 def test_an_undefined_score_is_not_reported(y, defined):
     result = some([[1.0], [1.0]], np.full((2, 1), y, np.float32))(MultiLabel(torch.ones(1)))
-    assert math.isnan(result.score)
-    assert set(result.metrics) == defined
-    assert result.accuracy is None
+    assert set(result.scores) == defined
     assert math.isfinite(result.loss)
 
 
@@ -108,8 +108,7 @@ def test_regression_by_hand():
     result = some([[1.0], [4.0], [3.0]], np.float32([1, 3, 5]))(task)
     assert isinstance(task, Regression)
     assert result.loss == pytest.approx(5 / 3)
-    assert result.accuracy == pytest.approx(3 / 8)
-    assert result.metrics == {"r2": result.score}
+    assert result.scores == {"r2": pytest.approx(3 / 8)}
     outputs, y = torch.tensor([[1.0], [4.0], [3.0]]), torch.tensor([1.0, 3.0, 5.0])
     assert task.losses(outputs, y).tolist() == [0.0, 1.0, 4.0]
     assert float(task.loss(outputs, y)) == pytest.approx(5 / 3)
@@ -118,26 +117,110 @@ def test_regression_by_hand():
 
 def test_r2_of_equal_labels_is_undefined():
     result = some([[1.0], [4.0], [3.0]], np.full(3, 0.1, np.float32))(Regression())
-    assert math.isnan(result.score)
-    assert result.metrics == {}
+    assert result.scores == {}
 
 
 def test_the_score_of_classification_is_its_share_of_hits():
     task = task_of(Labels("classification", np.array([0])), CPU)
     result = some([[1.0, 0.0], [1.0, 0.0], [0.0, 1.0]], np.array([0, 1, 1]))(task)
     assert isinstance(task, Classification)
-    assert (result.score, result.metrics) == (2 / 3, {})
+    assert result.scores == {"accuracy": 2 / 3}
 
 
 @pytest.mark.parametrize(
     ("task", "y"),
     [
         (Classification(), torch.tensor([2, 0, 1, 2])),
+        (Classification(torch.tensor([3.0, 1.0, 0.25]), 2.0), torch.tensor([2, 0, 1, 2])),
         (MultiLabel(torch.tensor([3.0, 1.0, 0.25])), torch.tensor([[1.0, 0, 1], [0, 0, 0], [1, 1, 1], [0, 1, 0]])),
     ],
-    ids=["classification", "multi-label"],
+    ids=["classification", "weighted and focal", "multi-label"],
 )
 def test_the_mean_of_the_losses_is_the_loss(task, y):
     outputs = torch.randn(4, 3, generator=torch.Generator().manual_seed(0))
     assert float(task.losses(outputs, y).mean()) == pytest.approx(float(task.loss(outputs, y)), rel=1e-6)
     assert task.losses(outputs, y).shape == (4,)
+
+
+def test_class_weights_and_focal_loss_by_hand():
+    """Logits (0, log 3) give class 1 the probability 3/4, class 0 1/4; a gamma of 2 weighs 1/16 and 9/16."""
+    outputs, y = torch.tensor([[0.0, math.log(3)]] * 2), torch.tensor([1, 0])
+    plain = [math.log(4 / 3), math.log(4)]
+    assert Classification().losses(outputs, y).tolist() == pytest.approx(plain)
+    weighted = Classification(torch.tensor([5.0, 2.0]))
+    assert weighted.losses(outputs, y).tolist() == pytest.approx([2 * plain[0], 5 * plain[1]])
+    focal = [plain[0] / 16, 9 * plain[1] / 16]
+    assert Classification(gamma=2.0).losses(outputs, y).tolist() == pytest.approx(focal)
+    both = Classification(torch.tensor([5.0, 2.0]), 2.0).loss(outputs, y)
+    assert float(both) == pytest.approx((2 * focal[0] + 5 * focal[1]) / 2)
+
+
+def test_focal_loss_has_a_finite_gradient_where_the_loss_is_zero():
+    outputs = torch.tensor([[200.0, 0.0]], requires_grad=True)
+    Classification(gamma=0.5).loss(outputs, torch.tensor([0])).backward()
+    assert outputs.grad is not None
+    assert outputs.grad.isfinite().all()
+
+
+@pytest.mark.parametrize(
+    ("settings", "examples", "expected"),
+    [
+        ({}, None, None),
+        ({"class_weights": "1,2,0.5"}, None, [1, 2, 0.5]),
+        # Three classes with 1, 2 and 3 of 6 test examples: 6 / (3 * count), as scikit-learn's "balanced".
+        ({"class_weights": "balanced"}, None, [2, 1, 2 / 3]),
+        # The client has classes 0 and 2, three examples and one: 4 / (2 * count); class 1 never counts.
+        ({"class_weights": "balanced"}, [0, 1, 3, 4], [2 / 3, 2, 2]),
+    ],
+)
+def test_the_weights_of_classes(settings, examples, expected):
+    labels = Labels("classification", np.array([0, 0, 1, 0, 2]), np.array([0, 1, 1, 2, 2, 2]))
+    weights = task_of(labels, CPU, TaskConfig(**settings), None if examples is None else np.array(examples)).weights
+    assert weights is expected is None or weights.tolist() == pytest.approx(expected)
+
+
+@pytest.mark.parametrize(
+    ("task", "settings", "words"),
+    [
+        ("classification", {"class_weights": "1,2"}, "must be 3 numbers, one for each class. Got 1,2"),
+        ("regression", {"class_weights": "balanced"}, "Leave out 'class-weights' and 'focal-gamma'"),
+        ("next-token", {"focal_gamma": 1.0}, "next-token has no classes of examples"),
+    ],
+)
+def test_weights_that_do_not_fit_the_data_are_refused(task, settings, words):
+    with pytest.raises(ConfigError, match=words):
+        task_of(Labels(task, np.array([0, 1, 2])), CPU, TaskConfig(**settings))
+
+
+@pytest.mark.parametrize("weights", ["heavy", "1,0", "1,nan", "1,,2", "-1"])
+def test_class_weights_are_positive_numbers(weights):
+    with pytest.raises(ConfigError, match="'class-weights' parameter must be balanced, or a number above 0 for each"):
+        TaskConfig(class_weights=weights)
+
+
+def test_next_tokens_by_hand():
+    """Two sentences of three tokens, one of them padded, over the logits (0, log 3).
+
+    Token 1 has the probability 3/4 and token 0 1/4. Of the five tokens that count, three are 1.
+    """
+    outputs = torch.tensor([0.0, math.log(3)]).expand(2, 3, 2)
+    y = torch.tensor([[1, 1, 0], [1, 0, -100]])
+    likely, unlikely = math.log(4 / 3), math.log(4)
+    each = [(2 * likely + unlikely) / 3, (likely + unlikely) / 2]
+    task = NextToken()
+    assert task.losses(outputs, y).tolist() == pytest.approx(each)
+    assert float(task.loss(outputs, y)) == pytest.approx(sum(each) / 2)
+    tally = task.tally(outputs[:1], y[:1]) + task.tally(outputs[1:], y[1:])
+    perplexity = math.exp((3 * likely + 2 * unlikely) / 5)
+    assert task.scores(tally, 0.0, 2) == pytest.approx({"accuracy": 0.6, "perplexity": perplexity})
+
+
+def test_a_sentence_of_padding_costs_nothing():
+    outputs, y = torch.zeros(1, 2, 2, requires_grad=True), torch.full((1, 2), -100)
+    task = NextToken()
+    loss = task.loss(outputs, y)
+    loss.backward()
+    assert loss.item() == 0.0
+    assert outputs.grad is not None
+    assert not outputs.grad.any()
+    assert np.isnan(list(task.scores(task.tally(outputs.detach(), y), 0.0, 1).values())).all()

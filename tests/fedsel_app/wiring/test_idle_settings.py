@@ -35,6 +35,10 @@ REFUSED = [
         "With error-feedback=false, 'residual-decay-static' has no effect: leave it out, or set error-feedback=true.",
     ),
     (
+        {"task": "mine:Task", "focal-gamma": 2.0},
+        "With task=mine:Task, 'focal-gamma' has no effect: leave it out, or set no task.",
+    ),
+    (
         {"data": "mnist", "test-fraction": 0.5},
         "With data=mnist, 'test-fraction' has no effect: leave it out, or set another data.",
     ),

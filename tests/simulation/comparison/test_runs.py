@@ -93,11 +93,13 @@ def test_components_are_averaged_over_the_cohort(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("row", "name"), [({}, "accuracy"), ({"metrics": {"r2": 0.5}}, "R²"), ({"metrics": {"g_mean": 0.5}}, "G-mean")]
+    ("score", "name"), [(None, "accuracy"), ("r2", "R²"), ("g_mean", "G-mean"), ("f1_macro", "F1 macro")]
 )
-def test_the_score_has_its_own_name(tmp_path, row, name):
-    write_run(tmp_path / "run", "random", 1, [0.1], row=row)
-    assert metric_of([read(tmp_path / "run")]).name == name
+def test_the_score_has_its_own_name(tmp_path, score, name):
+    write_run(tmp_path / "run", "random", 1, [0.1], row={"score": score} if score else {})
+    run = read(tmp_path / "run")
+    assert metric_of([run]).name == name
+    assert metric_of([run]).values(run).tolist() == [0.1]
 
 
 def test_levels_of_a_metric(tmp_path):

@@ -49,10 +49,10 @@ def test_every_run_is_told_from_its_files(comparison):
         "done": "finished", "going": "started", "connecting": "started", "broken": "failed", "later": "waiting",
     }  # fmt: skip
     going = runs["going"]
-    assert (going.round, going.rounds, going.accuracy, going.uplink_mb, going.time_s) == (3, 20, 0.25, 1.5, 6.0)
+    assert (going.round, going.rounds, going.score, going.uplink_mb, going.time_s) == (3, 20, 0.25, 1.5, 6.0)
     assert going.age_s is not None
     assert 0 <= going.age_s < 60
-    assert (runs["connecting"].round, runs["connecting"].accuracy) == (0, None)
+    assert (runs["connecting"].round, runs["connecting"].score) == (0, None)
 
 
 def test_without_a_terminal_the_table_is_printed_once(comparison, capsys):
@@ -91,8 +91,8 @@ def test_a_long_row_is_found_whole(tmp_path):
     path = tmp_path / "rounds.jsonl"
     rows = [row(1, 0.5, padding="x" * 1000), row(2, padding="y" * 5 * watching.TAIL_BYTES)]
     path.write_text("".join(json.dumps(item) + "\n" for item in rows))
-    newest, accuracy = last_round(path)
-    assert (newest["round"], accuracy) == (2, 0.5)
+    newest, tested = last_round(path)
+    assert (newest["round"], tested["accuracy"]) == (2, 0.5)
     path.write_text("x" * 10)
-    assert last_round(path) == ({}, None)
-    assert last_round(tmp_path / "absent") == ({}, None)
+    assert last_round(path) == ({}, {})
+    assert last_round(tmp_path / "absent") == ({}, {})

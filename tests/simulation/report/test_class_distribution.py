@@ -61,7 +61,7 @@ def test_a_command_draws_a_panel_for_each_value_of_the_grid(tmp_path, capsys):
         (["--out", "picture.txt"], r"The --out of a picture must end in \.pdf, \.png, \.svg\. Got picture\.txt\."),
         (
             ["--set", "data=regression", "--out", "a.png"],
-            "The class distribution cannot be drawn: a regression has ",
+            "The class distribution cannot be drawn: a regression data set has ",
         ),
         (["--set", "partition=own", "--out", "a.png"], "The class distribution cannot be drawn: only the clients know"),
         (["--grid", "alpha=0.1,0", "--out", "a.png"], r"The 'alpha' parameter must be in \(0, "),

@@ -36,7 +36,7 @@ def test_the_picture_shows_the_rows(tmp_path, monkeypatch):
         savefig(figure, *args, **kwargs)
 
     monkeypatch.setattr(Figure, "savefig", kept)
-    draw_run(ROWS, 0.7, "a title", tmp_path / "accuracy.png")
+    draw_run(ROWS, "accuracy", 0.7, "a title", tmp_path / "accuracy.png")
     [figure] = drawn
     curves = [panel.lines[0].get_xydata().tolist() for panel in figure.axes]
     assert curves == [[[1, 0.3], [3, 0.8]], [[4, 0.3], [12, 0.8]], [[1, 0.3], [2, 0.8]]]

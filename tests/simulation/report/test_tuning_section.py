@@ -5,8 +5,10 @@ import json
 
 import pytest
 
+from fedsel_app.config import ConfigError
 from simulation.comparison.measures import metric_of
 from simulation.comparison.results import RecordedComparison
+from simulation.comparison.tuning_file import goal_of
 from simulation.report import page
 from simulation.report.page import write_report
 from simulation.report.tuning import tuning_section
@@ -74,3 +76,23 @@ def test_another_comparison_has_no_such_section(tuned):
     (tuned / "tuning.json").unlink()
     comparison = RecordedComparison.read(tuned)
     assert tuning_section(comparison, metric_of(comparison.runs.values())) == ([], None)
+
+
+@pytest.mark.parametrize(
+    ("key", "score", "found"),
+    [
+        ("stable_accuracy", "", ("stable_accuracy", True)),
+        ("stable_accuracy", "mae", ("stable_mae", False)),
+        ("final_f1_macro", "f1-macro", ("final_f1_macro", True)),
+        ("stable_balanced_accuracy", "balanced-accuracy", ("stable_balanced_accuracy", True)),
+        ("time_to_target_s", "mae", ("time_to_target_s", False)),
+    ],
+)
+def test_trials_are_ranked_by_any_score(key, score, found):
+    goal = goal_of(key, score)
+    assert (goal.key, goal.higher_wins) == found
+
+
+def test_trials_are_not_ranked_by_other_numbers():
+    with pytest.raises(ConfigError, match=r"--metric takes one of stable_accuracy, .*, or stable_NAME of a score"):
+        goal_of("wall_s")
