@@ -88,9 +88,7 @@ EXAMPLES: dict[str, dict[str, str]] = {
     "provision": {
         "fedsel provision --server SERVER --clients 3 --out federation": "make a folder for each machine",
         "fedsel provision --add 2 --out federation": "add clients",
-        "fedsel provision --sign north/request.pub --out federation": "add a client that has made its key itself",
         "fedsel provision --revoke client-1 --out federation": "revoke a client",
-        "fedsel provision --renew --out federation": "make a new certificate of the server",
     },
     "request": {
         "fedsel request north": "make a folder with a key, and the request for the admin",

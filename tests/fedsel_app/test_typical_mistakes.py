@@ -56,7 +56,7 @@ MISTAKES = {
     ),
     "run --clients 2000 --out many": "The 1438 training examples are too few for 2000 clients with 'min-examples' 1.",
     "settings learning-rate": "in its key or its meaning. Did you mean 'lr'?",
-    "provision --clients 3 --out fed": "`fedsel provision` needs --server HOST and --clients N, or --add N, or",
+    "provision --clients 3 --out fed": "`fedsel provision` needs --server HOST with --clients N or --sign REQUEST",
     "run --set learning_rate=0.1": "fedsel: There is no setting 'learning_rate'. Did you mean 'lr'?",
     "run --set epochs=1": "fedsel: There is no setting 'epochs'. Did you mean 'local-epochs'?",
     "run --set E=1": "fedsel: There is no setting 'E'. Did you mean 'local-epochs'?",
