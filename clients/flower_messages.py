@@ -12,13 +12,12 @@ from flwr.clientapp.typing import ClientAppCallable
 from flwr.common import Code
 
 from clients.user_client import Functions, Unanswered, UserClient
-from fedsel_app.messages.instructions import EnrolInstruction
 from fedsel_app.messages.records import CONTROL, FEDSEL, config_record, fedsel_config, users_arrays
 from fedsel_app.messages.scalars import Config, Scalar
-from fedsel_app.messages.user_apps import AppTrainInstruction, embed, embedded, users_keys
+from fedsel_app.messages.user_apps import ENROL, AppTrainInstruction, embed, embedded, users_keys
 
-GET_PROPERTIES, TRAIN, EVALUATE = "get_properties", "train", "evaluate"
-NAMES = {GET_PROPERTIES: "getproperties", TRAIN: "fit", EVALUATE: "evaluate"}
+TRAIN, EVALUATE = "train", "evaluate"
+NAMES = {TRAIN: "fit", EVALUATE: "evaluate"}
 """First part of the names of the records, by type of message."""
 OK: Config = {"code": Code.OK.value, "message": ""}
 
@@ -31,6 +30,8 @@ def read_config(message: Message) -> Config:
 
 def answer_legacy(message: Message, context: Context, call_next: ClientAppCallable, functions: Functions) -> Message:
     """Answer a message of fedsel's server through the user's `client_fn`; pass on any other."""
+    if message.metadata.message_type == ENROL:
+        return UserClient(message, context, call_next, functions, lists=True).answer()
     config = read_config(message)
     own = embedded(config)
     users = users_keys(config)
@@ -49,25 +50,11 @@ def answer_legacy(message: Message, context: Context, call_next: ClientAppCallab
         return reply
 
     client = UserClient(message, context, code, functions, lists=True)
-    if message.metadata.message_type == GET_PROPERTIES:
-        enrolment = client.enrolment(EnrolInstruction.from_config(own))
-        message.content = RecordDict({"getpropertiesins.config": config_record(users)})
-        return _with_properties(call_next(message, context), enrolment.to_config())
     message.content[FEDSEL] = config_record(own)
     if message.metadata.message_type == TRAIN and AppTrainInstruction.from_config(own).with_control:
         _, model = users_arrays(message.content)
         message.content[CONTROL] = ArrayRecord({"0": model.pop(list(model)[-1])})
     return _embedded(client.answer())
-
-
-def _with_properties(reply: Message, own: Config) -> Message:
-    """The reply of `get_properties`, which the client need not define, with fedsel's properties."""
-    content = reply.content.config_records
-    implemented = content["getpropertiesres.status"]["code"] == Code.OK.value
-    users = cast(Config, content["getpropertiesres.properties"]) if implemented else {}
-    reply.content["getpropertiesres.properties"] = config_record(embed(own, users))
-    reply.content["getpropertiesres.status"] = config_record(OK)
-    return reply
 
 
 def _embedded(reply: Message) -> Message:

@@ -25,6 +25,7 @@ class Purpose(IntEnum):
     DROPOUT = 12
     PRIVACY = 13
     MARKS = 14
+    EVALUATION = 15
 
 
 def stream(seed: int, purpose: Purpose, server_round: int = 0, client: int = 0) -> np.random.Generator:

@@ -1,7 +1,7 @@
 """Messages to clients of a user's own Flower app: fedsel's keys have a prefix and are sent with the user's keys.
 
-The user's client gets the user's own keys, and fedsel's mod gets those with the prefix. A client without the mod
-ignores these. See `clients.selecting` and `simulation.flower_app`.
+The user's client gets the user's own keys, and fedsel's mod gets those with the prefix. A client without the mod gets
+none of these. See `clients.selecting` and `simulation.flower_app`.
 """
 
 import math
@@ -9,17 +9,19 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from fedsel_app.config.training import SOLVERS
-from fedsel_app.messages.answers import LARGEST, MOST_EXAMPLES, EnrolAnswer
+from fedsel_app.messages.answers import LARGEST, MOST_EXAMPLES
 from fedsel_app.messages.instructions import TrainInstruction
 from fedsel_app.messages.scalars import Config, Scalar, read
 from fedsel_app.wire.codec import WireError
 
 PREFIX = "fedsel."
+ENROL = "query.fedsel"
+"""Type of the message that enrols a client. An app without fedsel's line has no function for it."""
 TRAINING_LOSSES = ("train_loss", "train-loss", "loss")
 EVALUATION_LOSSES = ("eval_loss", "eval-loss", "loss", "val_loss")
 """Usual names of the metric with a client's mean loss, in training and in evaluation."""
 PARTITION_ID = "partition-id"
-"""Flower's name for the partition id in the node configuration. A user's client may return it as a property."""
+"""Flower's name for the partition id in the node configuration."""
 
 
 @dataclass(frozen=True)
@@ -54,14 +56,6 @@ def embedded(config: Mapping[str, Scalar]) -> Config:
 def users_keys(config: Mapping[str, Scalar]) -> Config:
     """Only the user's keys."""
     return {key: value for key, value in config.items() if not key.startswith(PREFIX)}
-
-
-def app_enrolment(properties: Mapping[str, Scalar]) -> EnrolAnswer:
-    """The enrolment from the properties of a user's client; without the mod, from its own `get_properties`."""
-    if fedsels := embedded(properties):
-        return EnrolAnswer.from_config(fedsels)
-    names = {PARTITION_ID: "client", "examples": "examples"}
-    return EnrolAnswer.from_config({names[key]: value for key, value in properties.items() if key in names})
 
 
 def reported_loss(metrics: Mapping[str, Scalar], names: Iterable[str] = TRAINING_LOSSES) -> float:

@@ -8,10 +8,10 @@ import logging
 import math
 from collections.abc import Callable, Sequence
 from contextlib import closing
-from dataclasses import fields
+from dataclasses import fields, replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 from flwr.app import ArrayRecord, ConfigRecord, MetricRecord
@@ -35,6 +35,10 @@ from threadpoolctl import ThreadpoolController
 
 from fedsel_app.config import ConfigError, Value
 from fedsel_app.config.settings import plain_value
+from fedsel_app.messages.answers import MOST_EXAMPLES
+from fedsel_app.messages.instructions import LocalTestInstruction
+from fedsel_app.messages.reported_values import one_line
+from fedsel_app.messages.user_apps import users_keys
 from fedsel_app.models.array_layout import ArrayLayout
 from fedsel_app.network.links import make_links
 from fedsel_app.network.reply_timeout import ReplyTimeout
@@ -42,19 +46,29 @@ from fedsel_app.records.reading import check_client, read_rows
 from fedsel_app.records.run_folder import RunFolder, UnkeptRecords, describe
 from fedsel_app.records.schema import RoundRecord, Row
 from fedsel_app.records.trackers import add_trackers
-from simulation.flower_app.client_metrics import mean_metrics, numbers
+from simulation.flower_app.client_metrics import (
+    aggregated_pairs,
+    aggregated_records,
+    bounded,
+    finite_metrics,
+    mean_metrics,
+    numbers,
+)
 from simulation.flower_app.settings import AppOptions, EvaluateFn, app_config, recorded
-from simulation.flower_app.transports import UserGrid, UserManager
-from simulation.flower_app.user_clients import UserClients
+from simulation.flower_app.transports import UserGrid, UserManager, UserReply
+from simulation.flower_app.user_clients import UserClients, counts
 from strategies.base import SelectionStrategy
-from strategies.method import most_rounds
-from strategies.round.federation import SentModel, sent_model
+from strategies.method import evaluates, most_rounds
+from strategies.round.federation import Reply, SentModel, sent_model
 from strategies.round.flower_manager import as_parameters
 from strategies.round.method_checks import build
+from strategies.round.replies import replies_among
 from strategies.run_context import Evaluation, RunContext
 from strategies.run_round import run_rounds
 
-FLOWER_LOGGER = logging.getLogger("flwr")
+LOGGER, FLOWER_LOGGER = logging.getLogger("fedsel"), logging.getLogger("flwr")
+NO_EVALUATE = "No evaluate function registered"
+"""Part of the error of a client app without `@app.evaluate()`."""
 SCORE = "accuracy"
 """Metric that is recorded as the score."""
 ClientFailures = list[tuple[ClientProxy, FitRes] | BaseException]
@@ -146,6 +160,8 @@ class AppStrategy(Strategy):
             losses_optional=True,
         )
         self._inner = build(config.strategy, context)
+        # A user's client may weigh a fraction of an example.
+        self._inner.roster.examples = self._inner.roster.examples.astype(np.float64)
         nodes, examples = _resume(self._inner, recorder) if isinstance(recorder, RunFolder) else ({}, {})
         self._clients = UserClients(config, layout, self._inner.run, nodes, examples)
 
@@ -214,16 +230,51 @@ class AppStrategy(Strategy):
 
     def _keep_metrics(self, result: Result, record: RoundRecord) -> None:
         """Keep the clients' metrics of a round."""
-        number, roster = record.round, self._inner.roster
-        metrics = self._clients.metrics
-        accepted = {client: metrics[client] for client in metrics if roster.last_returned[client] == number}
-        if accepted:
-            means = mean_metrics(accepted, roster.examples, number)
-            means.pop(self._options.weighted_by_key, None)
-            result.train_metrics_clientapp[number] = means
-        if record.client_loss is not None:
-            score = {} if record.client_accuracy is None else {SCORE: record.client_accuracy}
-            result.evaluate_metrics_clientapp[number] = MetricRecord({"loss": record.client_loss, **score})
+        number, options = record.round, self._options
+        trained, weights = self._accepted(number)
+        tested = self._tested_by_clients(number)
+        tests = {client: float(reply.examples) for client, reply in tested.items()}
+        bounds = bounded(tests, self._config.reported_values.example_clip)
+        for metrics, replies, examples, function in (
+            (result.train_metrics_clientapp, trained, weights, options.train_metrics_aggr_fn),
+            (result.evaluate_metrics_clientapp, tested, bounds, options.evaluate_metrics_aggr_fn),
+        ):
+            records = {client: reply.content for client, reply in replies.items() if isinstance(reply, UserReply)}
+            found = (
+                aggregated_records(records, examples, options.weighted_by_key, function, number) if records else None
+            )
+            if found is not None:
+                metrics[number] = found
+
+    def _accepted(self, number: int) -> tuple[dict[int, Reply], dict[int, float]]:
+        """The replies of a round whose updates were aggregated, and their examples, by ascending partition id."""
+        roster, trained = self._inner.roster, self._clients.trained
+        accepted = {client: trained[client] for client in sorted(trained) if roster.last_returned[client] == number}
+        return accepted, {client: float(roster.examples[client]) for client in accepted}
+
+    def _tested_by_clients(self, number: int) -> dict[int, Reply]:
+        """Let clients evaluate the model after a round; the usable replies, by ascending partition id.
+
+        With `client-eval` the round itself has asked all clients.
+        """
+        run, options = self._inner.run, self._options
+        if not evaluates(self._inner, number):
+            return {}
+        if not run.context.evaluation.client_eval:
+            chosen = options.evaluating(
+                sorted(run.clients.nodes), options.min_evaluate_nodes, run.context.run.seed, number
+            )
+            answers = run.clients.ask(dict.fromkeys(chosen, LocalTestInstruction(number)), sent_model(*run.model))
+            if answers and all(NO_EVALUATE in str(answer) for answer in answers.values()):
+                LOGGER.warning("The clients have no @app.evaluate(), so that they evaluate no model of this run.")
+                self._options = replace(options, fraction_evaluate=0.0)
+                return {}
+            replies_among(answers, number, "failed to evaluate")
+        tested = self._clients.tested
+        for client in [client for client in tested if not counts(tested[client].examples)]:
+            told = tested.pop(client).examples
+            _leave_out(client, number, options.weighted_by_key, told)
+        return dict(sorted(tested.items()))
 
     def _set_rounds(self, num_rounds: int) -> None:
         """Set the number of rounds. Raises ConfigError if another number was set before."""
@@ -270,6 +321,11 @@ class AppStrategy(Strategy):
     ) -> tuple[Parameters | None, dict[str, Scalar]]:
         """Aggregate the replies of the round."""
         flat, metrics = self._limited(lambda: self._inner.aggregate_fit(server_round, results, failures))
+        number = self._inner.run.completed + server_round
+        trained, weights = self._accepted(number)
+        if (function := self._options.fit_metrics_aggregation_fn) and trained:
+            told = {client: users_keys(reply.metrics) for client, reply in trained.items()}
+            metrics = metrics | aggregated_pairs(told, weights, function, number)
         return None if flat is None else as_parameters(self._users_model()), metrics
 
     def evaluate(self, server_round: int, parameters: Parameters) -> tuple[float, dict[str, Scalar]] | None:
@@ -281,14 +337,39 @@ class AppStrategy(Strategy):
     def configure_evaluate(
         self, server_round: int, parameters: Parameters, client_manager: ClientManager
     ) -> list[tuple[ClientProxy, EvaluateIns]]:
-        """No instruction: the round itself lets every client evaluate the model (`client_eval`)."""
-        return []
+        """Let clients evaluate the model of the round."""
+        run, options, number = self._inner.run, self._options, self._inner.run.completed + server_round
+        if run.record.round != number or not evaluates(self._inner, number):
+            return []
+        proxies, nodes = client_manager.all(), run.clients.nodes
+        connected = [client for client in sorted(nodes) if nodes[client] in proxies]
+        chosen = options.evaluating(connected, options.min_evaluate_clients, run.context.run.seed, number)
+        self._evaluating = {nodes[client]: client for client in chosen}
+        config = UserManager(client_manager, self._timeouts, options).users_config("evaluate", number)
+        return [(proxies[node], EvaluateIns(parameters, config)) for node in self._evaluating]
 
     def aggregate_evaluate(
         self, server_round: int, results: list[tuple[ClientProxy, EvaluateRes]], failures: TestFailures
     ) -> tuple[float | None, dict[str, Scalar]]:
-        """Nothing, because there are no instructions."""
-        return None, {}
+        """The mean of the clients' losses, weighted by their examples, and the user's aggregate of their metrics."""
+        number, examples, found = self._inner.run.completed + server_round, dict[int, float](), dict[int, Any]()
+        for failure in failures:
+            reason = failure[1].status.message if isinstance(failure, tuple) else failure
+            LOGGER.warning("Round %d: a client failed to evaluate: %s", number, one_line(reason))
+        for client, reply in sorted((self._evaluating[proxy.cid], reply) for proxy, reply in results):
+            if counts(reply.num_examples):
+                examples[client] = float(reply.num_examples)
+                found[client] = {"loss": reply.loss}, reply.metrics
+            else:
+                _leave_out(client, number, "num_examples", reply.num_examples)
+        weights = bounded(examples, self._config.reported_values.example_clip)
+        losses = [(weights[client], finite_metrics(loss, client, number)) for client, (loss, _) in found.items()]
+        loss = cast(float | None, mean_metrics(losses, number).get("loss"))
+        function = self._options.evaluate_metrics_aggregation_fn
+        if function is None or not found:
+            return loss, {}
+        metrics = {client: reported for client, (_, reported) in found.items()}
+        return loss, aggregated_pairs(metrics, weights, function, number)
 
     def _refuse_overrun(self, server_round: int) -> None:
         """Raise ConfigError if Flower's server has more rounds than the strategy's setting `rounds`."""
@@ -322,14 +403,28 @@ class AppStrategy(Strategy):
         return Evaluation(float(self._tested[0]), found.pop(SCORE, math.nan), found)
 
 
-def _resume(strategy: SelectionStrategy, folder: RunFolder) -> tuple[dict[str, int], dict[int, int]]:
-    """Restore the strategy from the folder's checkpoint; return the nodes' numbers and the clients' examples."""
+def _resume(strategy: SelectionStrategy, folder: RunFolder) -> tuple[dict[str, int], dict[int, float]]:
+    """Restore the strategy from the folder's checkpoint; return the nodes' numbers and the clients' examples.
+
+    The records round the examples up. The roster's are exact, unless `example-clip` bounds them.
+    """
     if folder.saved is None:
         return {}, {}
     strategy.restore(folder.saved)
     rows = read_rows(folder.path / "clients.jsonl", check_client)
     nodes = {str(node): client for client, node in enumerate(folder.saved["enrolment/owners"]) if node}
-    return nodes, {row["client"]: row["examples"] for row in rows if "examples" in row}
+    told = {row["client"]: row["examples"] for row in rows if "examples" in row}
+    if not strategy.run.context.reported_values.example_clip:
+        told = {client: float(strategy.roster.examples[client]) for client in told}
+    return nodes, told
+
+
+def _leave_out(client: int, number: int, key: str, told: object) -> None:
+    """Log a client whose evaluation has no usable number of examples."""
+    LOGGER.warning(
+        "Round %d: the evaluation of client %d is left out: its metric %s must be above 0 and at most %d. It is %s.",
+        *(number, client, one_line(key), MOST_EXAMPLES, one_line(told)),
+    )
 
 
 def _log_round(row: Row, *, measured: bool) -> None:

@@ -1,60 +1,111 @@
 """Transports of a user's Flower app: its clients are reached through Flower's grid or its legacy client manager.
 
-A message has the user's part and fedsel's part: two records of the Message API, or one config in which fedsel's keys
-have a prefix (see `fedsel_app.messages.user_apps`).
+A message to a client with fedsel's line has the user's part and fedsel's part: two records of the Message API, or one
+config in which fedsel's keys have a prefix (see `fedsel_app.messages.user_apps`). An unchanged client gets the user's
+part alone, as from Flower's own strategies.
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence, Set
+from dataclasses import dataclass, field
 from typing import Any
 
 from flwr.app import ArrayRecord, ConfigRecord, RecordDict
-from flwr.common import Code, EvaluateRes, FitRes, GetPropertiesRes
+from flwr.app import Message as FlowerMessage
 from flwr.server.client_manager import ClientManager
+from flwr.server.client_proxy import ClientProxy
 from flwr.serverapp import Grid
 
-from fedsel_app.messages.instructions import Instruction
-from fedsel_app.messages.records import CONTROL, FEDSEL, config_record
+from fedsel_app.messages.records import CONTROL, FEDSEL, config_record, users_arrays, users_records
 from fedsel_app.messages.scalars import Config
-from fedsel_app.messages.user_apps import EVALUATION_LOSSES, embed
+from fedsel_app.messages.user_apps import ENROL, EVALUATION_LOSSES, embed
 from fedsel_app.network.reply_timeout import ReplyTimeout
+from fedsel_app.wire.codec import WireError
 from fedsel_app.wiring.reply_event import is_simulated
 from simulation.flower_app.settings import AppOptions
-from strategies.round.federation import Answer, Message, Reply
+from strategies.round.federation import Answer, Message, NodeError, Reply, Wait
 from strategies.round.flower_grid import FlowerGrid
 from strategies.round.flower_manager import FlowerManager
 
-NO_QUERY = "No query function registered"
-"""Part of the error of a Flower client app that answers no queries, so it is not one of fedsel's client apps."""
+NOT_ENROLLED = ("No query function registered", f"Invalid message type: {ENROL}")
+"""Parts of the error of an unchanged client app, of either API, to which fedsel's enrolment is unknown."""
 
 SCORES = ("accuracy", "eval_acc", "eval-acc", "eval_accuracy", "acc", "test_acc")
 """Usual names of the metric with the score of an evaluation in users' clients."""
 
 
+@dataclass(frozen=True, eq=False)
+class UserReply(Reply):
+    """Reply of a user's client through the Message API.
+
+    Attributes
+    ----------
+    content : the user's own records, without arrays
+    """
+
+    content: RecordDict = field(default_factory=RecordDict)
+
+
+def in_order(nodes: Collection[str], grid: object) -> list[str]:
+    """The nodes by ascending id. In a simulation by their registration, which is the order of the partition ids."""
+    registered: Mapping[str, str] = {}
+    if is_simulated(grid):
+        registered = {str(node.node_id): node.registered_at for node in grid.state.get_node_info()}
+    return sorted(nodes, key=lambda node: (registered.get(node, ""), int(node)))
+
+
 class UserManager(FlowerManager):
-    """Federation of a user's `client_fn` clients, behind Flower's legacy client manager."""
+    """Federation of a user's `client_fn` clients, behind Flower's legacy client manager.
+
+    Attributes
+    ----------
+    unchanged : nodes whose app has no line of fedsel's
+    """
 
     def __init__(self, manager: ClientManager, timeouts: ReplyTimeout, options: AppOptions) -> None:
         super().__init__(manager, timeouts)
         self._of_type = {"train": options.fit_config, "evaluate": options.evaluate_config}
+        self.unchanged: Set[str] = frozenset()
 
     @property
     def in_simulation(self) -> bool:
         """True if Flower simulates the nodes."""
         return any(is_simulated(getattr(proxy, "grid", None)) for proxy in self._manager.all().values())
 
-    def config(self, instruction: Instruction) -> Config:
-        """The user's config of the round, and fedsel's instruction with the prefix in its keys."""
-        users = self._of_type.get(instruction.message_type) or {}
-        if callable(users):
-            users = users(getattr(instruction, "server_round", 0))
-        return embed(instruction.to_config(), users)
+    def in_order(self, nodes: Collection[str]) -> list[str]:
+        """The nodes in the order of their numbers."""
+        return in_order(nodes, next((getattr(proxy, "grid", None) for proxy in self._manager.all().values()), None))
 
-    def reply(self, result: GetPropertiesRes | FitRes | EvaluateRes, arrived_s: float) -> Reply:
-        """The reply in a result. A client without `get_properties` gives an empty reply and has not failed."""
-        if isinstance(result, GetPropertiesRes) and result.status.code == Code.GET_PROPERTIES_NOT_IMPLEMENTED:
+    def users_config(self, message_type: str, server_round: int) -> Config:
+        """The user's config of the round."""
+        users = self._of_type.get(message_type) or {}
+        return dict(users(server_round) if callable(users) else users)
+
+    def config(self, message: Message) -> Config:
+        """The user's config of the round; if the client has fedsel's line, also the instruction, with the prefix."""
+        instruction = message.instruction
+        users = self.users_config(instruction.message_type, getattr(instruction, "server_round", 0))
+        return users if message.node in self.unchanged else embed(instruction.to_config(), users)
+
+    def _call(self, proxy: ClientProxy, message: Message, wait: Wait) -> Reply:
+        """A client's reply. Enrolment goes past the proxy, because an unchanged client's own functions are not called.
+
+        An unchanged client gives an empty reply. Raises the errors of the client.
+        """
+        if message.instruction.message_type != "query":
+            return super()._call(proxy, message, wait)
+        ttl_s = wait.left_s if math.isfinite(wait.left_s) else None
+        content = RecordDict({FEDSEL: config_record(message.instruction.to_config())})
+        asked = FlowerMessage(content, dst_node_id=int(message.node), message_type=ENROL, ttl=ttl_s)
+        replies = list(proxy.grid.send_and_receive([asked]))  # type: ignore[attr-defined]
+        if not replies:
+            raise NodeError(message.node, "it did not answer")
+        [reply] = replies
+        if not reply.has_error():
+            return Reply(embed(dict(reply.content.config_records.get(FEDSEL, {})), {}), arrived_s=wait.elapsed_s)
+        if any(part in reply.error.reason for part in NOT_ENROLLED):
             return Reply()
-        return super().reply(result, arrived_s)
+        raise NodeError(message.node, reply.error.reason)
 
 
 class UserGrid(FlowerGrid):
@@ -64,6 +115,10 @@ class UserGrid(FlowerGrid):
     ----------
     names : names of the model's arrays, in their order
     configs : message type -> the user's ConfigRecord
+
+    Attributes
+    ----------
+    unchanged : nodes whose app has no line of fedsel's
     """
 
     def __init__(
@@ -76,46 +131,81 @@ class UserGrid(FlowerGrid):
     ) -> None:
         super().__init__(grid, timeouts, names=names)
         self._configs, self._options = configs, options
+        self.unchanged: Set[str] = frozenset()
 
     @property
     def in_simulation(self) -> bool:
         """True if Flower simulates the nodes."""
         return is_simulated(self._grid)
 
+    def in_order(self, nodes: Collection[str]) -> list[str]:
+        """The nodes in the order of their numbers."""
+        return in_order(nodes, self._grid)
+
+    def message_type(self, part: Sequence[Message]) -> str:
+        """Flower's type of the message. Enrolment has a type of its own: a client's own query is never called."""
+        found = super().message_type(part)
+        return ENROL if found == "query" else found
+
     def content(self, part: Sequence[Message]) -> RecordDict:
-        """The user's arrays and config, and fedsel's instruction in a separate record."""
+        """The user's arrays and config, and a record of fedsel's instruction if the client has fedsel's line."""
         [message] = part
-        instruction = message.instruction
-        content = RecordDict({FEDSEL: config_record(instruction.to_config())})
+        instruction, content = message.instruction, RecordDict()
         if message.model.arrays:
             content[self._options.arrayrecord_key] = self._arrays(message.model)
+            users = dict(self._configs.get(instruction.message_type, {}))
+            users["server-round"] = getattr(instruction, "server_round", 0)
+            content[self._options.configrecord_key] = ConfigRecord(users)
+        if message.node not in self.unchanged:
+            content[FEDSEL] = config_record(instruction.to_config())
             if len(message.model.arrays) > len(self._names):
                 content[CONTROL] = ArrayRecord([message.model.arrays[-1]])
-            users = ConfigRecord(dict(self._configs.get(instruction.message_type, {})))
-            users.setdefault("server-round", getattr(instruction, "server_round", 0))
-            content[self._options.configrecord_key] = users
         return content
 
     def failure(self, message: Message, reason: str) -> Answer:
-        """The answer for an error. A client app that answers no queries gives an empty reply and has not failed."""
-        if message.instruction.message_type == "query" and NO_QUERY in reason:
+        """The answer for an error. An unchanged client gives an empty reply to its enrolment and has not failed."""
+        if message.instruction.message_type == "query" and any(part in reason for part in NOT_ENROLLED):
             return Reply()
         return super().failure(message, reason)
 
-    def reply(self, content: RecordDict, message: Message, of_client: bool, arrived_s: float) -> Reply:
+    def reply(self, content: RecordDict, message: Message, of_client: bool, arrived_s: float) -> Answer:
         """The reply: the user's metrics, and fedsel's metrics with the prefix in their keys."""
         users: dict[str, Any] = {}
         for record in content.metric_records.values():
             users |= dict(record)
         own: dict[str, Any] = dict(content.config_records.get(FEDSEL, {}))
-        arrays = content.array_records.get(self._options.arrayrecord_key, ArrayRecord())
-        return Reply(
+        try:
+            tensors = self._tensors(content, message) if message.instruction.message_type == "train" else []
+        except WireError as error:
+            return NodeError(message.node, str(error))
+        others = users_records(content)
+        for name in list(others.array_records):
+            del others[name]
+        return UserReply(
             embed(own, users | self.score_of(users)),
-            [array.data for array in arrays.values()],
+            tensors,
             users.get(self._options.weighted_by_key, own.get("examples", 0)),
             own["loss"] if "loss" in own else self.loss_of(users),
             arrived_s,
+            others,
         )
+
+    def _tensors(self, content: RecordDict, message: Message) -> list[bytes]:
+        """The arrays of a reply: those of an unchanged client in the order of the model's names.
+
+        Raises WireError without a record of arrays, or if an unchanged client's arrays have other names.
+        """
+        _, record = users_arrays(content, self._options.arrayrecord_key)
+        if message.node not in self.unchanged:
+            return [array.data for array in record.values()]
+        if odd := record.keys() ^ set(self._names):
+            missing, foreign = sorted(odd & set(self._names)), sorted(odd - set(self._names))
+            raise WireError(
+                "A client's training must return all arrays that it received, by their names: "
+                f"{len(missing)} of the model's {len(self._names)} arrays are missing ({', '.join(missing[:3])}), and "
+                f"{len(foreign)} that came are not the model's ({', '.join(foreign[:3])})."
+            )
+        return [record[name].data for name in self._names]
 
     def loss_of(self, metrics: Mapping[str, Any]) -> float:
         """The loss among the metrics of an evaluation; NaN if there is none."""

@@ -4,7 +4,7 @@ import json
 import threading
 
 import numpy as np
-from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message, MetricRecord, RecordDict
+from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Error, Message, MetricRecord, RecordDict
 from flwr.client import ClientApp, NumPyClient
 from flwr.common import parameters_to_ndarrays
 from flwr.server import Server, SimpleClientManager
@@ -76,13 +76,6 @@ class OwnClient(NumPyClient):
     def evaluate(self, parameters, config):
         found = losses(parameters, *data(self.client))
         return float(found.mean()), len(found), {"accuracy": 0.5}
-
-
-class KnownClient(OwnClient):
-    """A client that reports its partition id."""
-
-    def get_properties(self, config):
-        return {"partition-id": self.client}
 
 
 class CountingClient(OwnClient):
@@ -165,18 +158,29 @@ ONE_CLIENT = threading.Lock()
 
 
 class AppGrid:
-    """Flower's grid for one ClientApp in this process."""
+    """Flower's grid for one ClientApp in this process. An exception becomes an error, as in Flower's engines."""
 
     def __init__(self, app, contexts):
         self._app, self._contexts = app, contexts
 
     def send_and_receive(self, messages, timeout=None):
         with ONE_CLIENT:
-            return [self._app(message, self._contexts[message.metadata.dst_node_id]) for message in messages]
+            return list(map(self._answer, messages))
+
+    def _answer(self, message):
+        try:
+            return self._app(message, self._contexts[message.metadata.dst_node_id])
+        except Exception as error:  # noqa: BLE001 - it is the answer
+            return Message(Error(code=2, reason=str(error)), reply_to=message)
 
 
-def run_app(strategy, rounds, *, mods=(), kind=OwnClient, nodes=None, strays=(), state_dir="", seen=None):
-    """Run Flower's server with the strategy and four clients of the app; return the final arrays.
+def run_app(strategy, rounds, **options):
+    """Run Flower's server with the strategy and four clients of the app; return the final arrays."""
+    return parameters_to_ndarrays(served(strategy, rounds, **options)[0].parameters)
+
+
+def served(strategy, rounds, *, mods=(), kind=OwnClient, nodes=None, strays=(), state_dir="", seen=None):
+    """Flower's server after a run with the strategy and four clients of the app, and its history.
 
     The nodes in `strays` have the app without its mods.
     """
@@ -195,5 +199,5 @@ def run_app(strategy, rounds, *, mods=(), kind=OwnClient, nodes=None, strays=(),
         grid = AppGrid(unchanged if node in strays else app, contexts)
         manager.register(GridClientProxy(node, grid, 1))
     server = Server(client_manager=manager, strategy=strategy)
-    server.fit(rounds, timeout=None)
-    return parameters_to_ndarrays(server.parameters)
+    history, _ = server.fit(rounds, timeout=None)
+    return server, history

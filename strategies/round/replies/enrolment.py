@@ -182,7 +182,7 @@ def take_examples(answers: Sequence[EnrolAnswer], roster: Roster, server_round: 
         roster.examples[answer.client] = answer.examples
     claimed = roster.examples.astype(np.float64)
     bounded = winsorised(claimed, context.reported_values.example_clip, claimed[claimed > 0.0])
-    roster.examples[:] = bounded.astype(np.int64)
+    roster.examples[:] = bounded.astype(roster.examples.dtype)
     enrolled = np.flatnonzero(roster.examples)
     steps, least = context.training.steps, context.admission.least_examples
     roster.local_steps[enrolled] = [steps(count, 0, least) for count in roster.examples[enrolled].tolist()]

@@ -1,6 +1,7 @@
 """Replies: decodes and checks what clients send after training, and sorts it by client id."""
 
 import logging
+import math
 from collections.abc import Container, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
@@ -205,7 +206,7 @@ class ReplyReader:
         numbers = {report: values.bounded(report, replies.clients, found) for report, found in replies.reports.items()}
         decoded = []
         for place, (client, reply) in enumerate(zip(replies.clients.tolist(), replies.decoded, strict=True)):
-            examples, instruction = int(self._roster.examples[client]), instructions[client]
+            examples, instruction = math.ceil(self._roster.examples[client]), instructions[client]
             steps = training.steps(examples, instruction.local_epochs, self._context.admission.least_examples)
             most = most_work_steps(steps, training.passes(examples), self._reports)
             if reply.answer.work_steps > most:

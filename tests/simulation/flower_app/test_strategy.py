@@ -13,7 +13,6 @@ from tests.support.own_app import (
     CLIENTS,
     BrokenClient,
     CountingClient,
-    KnownClient,
     data,
     federated_average,
     losses,
@@ -143,12 +142,11 @@ def test_the_users_curvature_and_losses_are_asked_for(tmp_path):
     assert [row["examples"] for row in read_rows(tmp_path / "run", "clients.jsonl")] == [7] * CLIENTS
 
 
-def test_unchanged_clients_are_numbered_by_ascending_node_id_unless_they_tell_theirs(tmp_path):
-    """The node of client 0 has the highest id, so it counts as client 3; with get_properties it counts as client 0."""
-    for kind, expected in (({}, {3: 10, 2: 20, 1: 30, 0: 40}), ({"kind": KnownClient}, {0: 10, 1: 20, 2: 30, 3: 40})):
-        folder = tmp_path / str(len(kind))
-        run_app(build("full", folder, cohort=CLIENTS, rounds=1), 1, nodes=[1000, 300, 20, 9], **kind)
-        assert {row["client"]: row["examples"] for row in read_rows(folder, "clients.jsonl")} == expected
+def test_unchanged_clients_are_numbered_by_ascending_node_id(tmp_path):
+    """The node of client 0 has the highest id, so it counts as client 3."""
+    run_app(build("full", tmp_path, cohort=CLIENTS, rounds=1), 1, nodes=[1000, 300, 20, 9])
+    told = {row["client"]: row["examples"] for row in read_rows(tmp_path, "clients.jsonl")}
+    assert told == {3: 10, 2: 20, 1: 30, 0: 40}
 
 
 def test_the_users_central_test_is_recorded(tmp_path):
