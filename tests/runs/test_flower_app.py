@@ -1,4 +1,4 @@
-"""The example app: simulated through `flwr run` and deployed, before and after the lines of fedsel."""
+"""The example app: simulated through `flwr run` and deployed, before and after the ten lines of fedsel."""
 
 import json
 import shutil

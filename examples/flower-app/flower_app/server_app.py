@@ -22,9 +22,8 @@ def server_fn(context: Context):
     rounds, clients = run["num-server-rounds"], run["num-clients"]
     torch.manual_seed(1)
     parameters = ndarrays_to_parameters(get_weights(Net()))
-    options = {"clients": clients, "cohort": 2, "rounds": rounds, "compressor": "top-k", "fraction_evaluate": 0.0}
-    options |= {"parameters": parameters, "evaluate_fn": evaluate, "out": f"runs/{context.run_id}"}
-    strategy = fedsel_app.strategy(run["strategy"], **options)
+    options = {"clients": clients, "rounds": rounds, "compressor": "top-k", "out": f"runs/{context.run_id}"}
+    strategy = fedsel_app.strategy(run["strategy"], parameters=parameters, cohort=2, evaluate_fn=evaluate, **options)
     return ServerAppComponents(strategy=strategy, config=ServerConfig(num_rounds=rounds))
 
 

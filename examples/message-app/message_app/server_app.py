@@ -15,8 +15,7 @@ def main(grid: Grid, context: Context) -> None:
     """Run the federation and save the final model."""
     torch.manual_seed(1)
     clients = context.run_config["num-clients"]
-    options = {"compressor": "top-k", "fraction_evaluate": 0.0, "out": f"runs/{context.run_id}"}
-    strategy = fedsel_app.strategy("oort", clients=clients, cohort=2, **options)
+    strategy = fedsel_app.strategy("oort", clients=clients, cohort=2, compressor="top-k", out=f"runs/{context.run_id}")
     result = strategy.start(
         grid=grid,
         initial_arrays=ArrayRecord(Net().state_dict()),

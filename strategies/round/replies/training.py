@@ -269,10 +269,11 @@ class ReplyReader:
             asked = client, instruction.server_round, context.initial.size
             seeds = context.run.seed, None  # only an update has indices that are drawn from the seed
             payloads = zip(reply.tensors[: self._payloads], seeds, strict=False)
-            sent = [decode_payload(tensor, *asked, seed) for tensor, seed in payloads]
+            sent = [decode_payload(tensor, *asked, seed, context.initial.itemsize) for tensor, seed in payloads]
             statistics = None
             if instruction.statistics:
-                statistics = unpack_buffers(reply.tensors[-1:], context.buffers.size, context.variances)
+                dtype = context.buffers.dtype.type
+                statistics = unpack_buffers(reply.tensors[-1:], context.buffers.size, context.variances, dtype)
             return Decoded(answer, tuple(update for update, _ in sent), sum(size for _, size in sent), statistics)
         except codec.WireError as error:
             return error
