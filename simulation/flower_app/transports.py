@@ -16,7 +16,15 @@ from flwr.server.client_manager import ClientManager
 from flwr.server.client_proxy import ClientProxy
 from flwr.serverapp import Grid
 
-from fedsel_app.messages.records import CONTROL, FEDSEL, config_record, users_arrays, users_records
+from fedsel_app.messages.records import (
+    CONTROL,
+    ERROR,
+    FEDSEL,
+    config_record,
+    fedsel_config,
+    users_arrays,
+    users_records,
+)
 from fedsel_app.messages.scalars import Config
 from fedsel_app.messages.user_apps import ENROL, EVALUATION_LOSSES, embed
 from fedsel_app.network.reply_timeout import ReplyTimeout
@@ -27,8 +35,10 @@ from strategies.round.federation import Answer, Message, NodeError, Reply, Wait
 from strategies.round.flower_grid import FlowerGrid
 from strategies.round.flower_manager import FlowerManager
 
-NOT_ENROLLED = ("No query function registered", f"Invalid message type: {ENROL}")
-"""Parts of the error of an unchanged client app, of either API, to which fedsel's enrolment is unknown."""
+NO_QUERY = "No query function registered"
+"""Part of the error of an unchanged app of the Message API, to which fedsel's enrolment is unknown."""
+RAISED = (2, 6)
+"""Codes of the errors of an app that raised, and of a mod of Flower's that refused a message."""
 
 SCORES = ("accuracy", "eval_acc", "eval-acc", "eval_accuracy", "acc", "test_acc")
 """Usual names of the metric with the score of an evaluation in users' clients."""
@@ -90,22 +100,26 @@ class UserManager(FlowerManager):
     def _call(self, proxy: ClientProxy, message: Message, wait: Wait) -> Reply:
         """A client's reply. Enrolment goes past the proxy, because an unchanged client's own functions are not called.
 
-        An unchanged client gives an empty reply. Raises the errors of the client.
+        An unchanged client gives an empty reply, also if its client_fn or a mod of its own cannot take this message.
+        Raises the errors of the client.
         """
         if message.instruction.message_type != "query":
             return super()._call(proxy, message, wait)
         ttl_s = wait.left_s if math.isfinite(wait.left_s) else None
         content = RecordDict({FEDSEL: config_record(message.instruction.to_config())})
-        asked = FlowerMessage(content, dst_node_id=int(message.node), message_type=ENROL, ttl=ttl_s)
+        asked = FlowerMessage(content, dst_node_id=int(message.node), message_type=ENROL, group_id="0", ttl=ttl_s)
         replies = list(proxy.grid.send_and_receive([asked]))  # type: ignore[attr-defined]
         if not replies:
             raise NodeError(message.node, "it did not answer")
         [reply] = replies
-        if not reply.has_error():
-            return Reply(embed(dict(reply.content.config_records.get(FEDSEL, {})), {}), arrived_s=wait.elapsed_s)
-        if any(part in reply.error.reason for part in NOT_ENROLLED):
-            return Reply()
-        raise NodeError(message.node, reply.error.reason)
+        if reply.has_error():
+            if reply.error.code in RAISED:
+                return Reply()
+            raise NodeError(message.node, reply.error.reason)
+        own = fedsel_config(reply.content) or {}
+        if ERROR in own:
+            raise NodeError(message.node, str(own[ERROR]))
+        return Reply(embed(own, {}), arrived_s=wait.elapsed_s)
 
 
 class UserGrid(FlowerGrid):
@@ -164,7 +178,7 @@ class UserGrid(FlowerGrid):
 
     def failure(self, message: Message, reason: str) -> Answer:
         """The answer for an error. An unchanged client gives an empty reply to its enrolment and has not failed."""
-        if message.instruction.message_type == "query" and any(part in reason for part in NOT_ENROLLED):
+        if message.instruction.message_type == "query" and NO_QUERY in reason:
             return Reply()
         return super().failure(message, reason)
 

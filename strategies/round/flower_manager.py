@@ -78,13 +78,14 @@ class FlowerManager:
         """A proxy's reply to a message. Raises the exceptions of the proxy and of `reply`."""
         config, model = self.config(message), as_parameters(message.model)
         timeout_s = wait.left_s if math.isfinite(wait.left_s) else None
+        group = getattr(message.instruction, "server_round", None)  # as Flower's own server says it to mods
         result: GetPropertiesRes | FitRes | EvaluateRes
         if message.instruction.message_type == "query":
             result = proxy.get_properties(GetPropertiesIns(config), timeout_s, None)
         elif message.instruction.message_type == "train":
-            result = proxy.fit(FitIns(model, config), timeout_s, None)
+            result = proxy.fit(FitIns(model, config), timeout_s, group)
         else:
-            result = proxy.evaluate(EvaluateIns(model, config), timeout_s, None)
+            result = proxy.evaluate(EvaluateIns(model, config), timeout_s, group)
         return self.reply(result, wait.elapsed_s)
 
     def config(self, message: Message) -> Config:

@@ -239,6 +239,13 @@ class Legacy(NumPyClient):
         return float(self.client), EXAMPLES[-1 - self.client], {"f1": 0.25 * self.client}
 
 
+def rounds_only(message, context, call_next):
+    """A mod that knows only what FedAvg sends: a round, and the records of training or of an evaluation."""
+    assert int(message.metadata.group_id) >= 1
+    assert message.content.config_records.keys() <= {"fitins.config", "evaluateins.config"}
+    return call_next(message, context)
+
+
 def weighted(pairs):
     """Weighted means of the numbers."""
     total = sum(examples for examples, _ in pairs)
@@ -257,7 +264,7 @@ def test_the_legacy_api_is_fedavgs_too():
         evaluate_config={"batch": 8},
         **functions,
     )
-    server, history = served(mine, 2, kind=Legacy, seen=seen)
+    server, history = served(mine, 2, kind=Legacy, seen=seen, mods=[rounds_only])
     theirs = LegacyFedAvg(
         initial_parameters=ndarrays_to_parameters(parameters),
         min_available_clients=CLIENTS,

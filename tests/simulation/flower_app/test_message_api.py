@@ -1,5 +1,7 @@
 """Strategies in a user's app of Flower's Message API, with unchanged clients, and with clients changed by one line."""
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 from flwr.app import Array, ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
@@ -13,6 +15,7 @@ from clients.selecting import selecting
 from fedsel_app.config import ConfigError
 from simulation.flower_app.requirements import requirements
 from simulation.flower_app.settings import app_config
+from simulation.flower_app.transports import in_order
 from strategies import STRATEGIES
 from tests.support.in_process_grid import InProcessGrid
 from tests.support.own_app import (
@@ -237,6 +240,20 @@ def test_a_mask_with_infinities_stays_as_it_is(tmp_path, app, place):
 
 class Simulated(InProcessGrid, InMemoryGrid):
     """Grid that is in this process, as that of a simulation is."""
+
+
+def test_in_a_simulation_unchanged_clients_have_their_partition_ids():
+    """Flower registers the nodes by partition id, and draws their ids at random."""
+    ids = [77, 5, 901, 12]
+    grid = Simulated(register(ClientApp(), []), {number: node(client) for client, number in enumerate(ids)})
+    registered = [SimpleNamespace(node_id=number, registered_at=f"12:00:0{at}") for at, number in enumerate(ids)]
+    grid.state = SimpleNamespace(get_node_info=lambda: registered[::-1])
+    assert in_order({str(number) for number in ids}, grid) == ["77", "5", "901", "12"]
+    assert in_order({str(number) for number in ids}, object()) == ["5", "12", "77", "901"]
+    built = fedsel_app.strategy("full", clients=CLIENTS, cohort=CLIENTS, links="simulated", fraction_evaluate=0.5)
+    result = built.start(grid=grid, initial_arrays=by_name(model()), num_rounds=1)
+    assert result.evaluate_metrics_clientapp[1].keys() == {"eval_loss", "eval_acc"}
+    assert built._inner.roster.examples.tolist() == [10, 20, 30, 40]
 
 
 @pytest.mark.parametrize("legacy", [False, True])

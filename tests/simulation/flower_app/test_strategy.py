@@ -4,6 +4,7 @@ import json
 
 import numpy as np
 import pytest
+from flwr.clientapp.mod import message_size_mod
 
 from clients.selecting import selecting
 from clients.state import ClientHistory, StateStore
@@ -103,6 +104,27 @@ def test_the_mod_hands_the_users_arrays_and_config_on_and_compresses_with_error_
     decay = float(state["decay"])
     np.testing.assert_allclose(sent - before + state["residual"] / decay, whole - before, atol=1e-6)
     np.testing.assert_allclose(after[2], own[2])
+
+
+def passing(message, context, call_next):
+    """A mod that changes nothing."""
+    return call_next(message, context)
+
+
+class Passing:
+    """The same as an object."""
+
+    def __call__(self, message, context, call_next):
+        return call_next(message, context)
+
+
+@pytest.mark.parametrize("other", [passing, Passing(), message_size_mod], ids=["function", "object", "Flower's"])
+@pytest.mark.parametrize("mod", [selecting, selecting(examples=lambda context: 7)], ids=["plain", "with a function"])
+def test_mods_follow_fedsels(tmp_path, mod, other):
+    built = build("random", rounds=1, compressor="top-k")
+    run_app(built, 1, mods=[mod, other], state_dir=tmp_path)
+    with pytest.raises(ConfigError, match=r"Put fedsel's mod before all others: .*The mod .* stands before it"):
+        run_app(build("random", rounds=1, compressor="top-k"), 1, mods=[other, mod], state_dir=tmp_path)
 
 
 def test_scaffold_corrects_by_the_control_variates(tmp_path):
