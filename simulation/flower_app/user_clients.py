@@ -225,7 +225,6 @@ class UserClients:
             for message in messages
         ]
         self.trained.clear()
-        self.tested.clear()
         probes = [
             replace(message, instruction=ProbeInstruction(cast(TrainInstruction, message.instruction).server_round, 0))
             for message in messages
@@ -300,6 +299,8 @@ class UserClients:
 
     def _evaluate(self, messages: Sequence[Message], until: Until) -> Answers:
         """Let the clients evaluate in their own way: for their own tests, and for loss probes if they lack `losses`."""
+        if any(isinstance(message.instruction, LocalTestInstruction) for message in messages):
+            self.tested.clear()
         return self.carrier.ask(
             [replace(message, model=self.users_model(message.model)) for message in messages], until
         )

@@ -242,7 +242,7 @@ class Simulated(InProcessGrid, InMemoryGrid):
     """Grid that is in this process, as that of a simulation is."""
 
 
-def test_in_a_simulation_unchanged_clients_have_their_partition_ids():
+def test_in_a_simulation_unchanged_clients_have_their_partition_ids(tmp_path):
     """Flower registers the nodes by partition id, and draws their ids at random."""
     ids = [77, 5, 901, 12]
     grid = Simulated(register(ClientApp(), []), {number: node(client) for client, number in enumerate(ids)})
@@ -250,10 +250,34 @@ def test_in_a_simulation_unchanged_clients_have_their_partition_ids():
     grid.state = SimpleNamespace(get_node_info=lambda: registered[::-1])
     assert in_order({str(number) for number in ids}, grid) == ["77", "5", "901", "12"]
     assert in_order({str(number) for number in ids}, object()) == ["5", "12", "77", "901"]
-    built = fedsel_app.strategy("full", clients=CLIENTS, cohort=CLIENTS, links="simulated", fraction_evaluate=0.5)
-    result = built.start(grid=grid, initial_arrays=by_name(model()), num_rounds=1)
-    assert result.evaluate_metrics_clientapp[1].keys() == {"eval_loss", "eval_acc"}
-    assert built._inner.roster.examples.tolist() == [10, 20, 30, 40]
+    built = fedsel_app.strategy("full", clients=CLIENTS, cohort=CLIENTS, links="simulated", out=tmp_path)
+    built.start(grid=grid, initial_arrays=by_name(model()), num_rounds=1)
+    told = {row["client"]: row["examples"] for row in read_rows(tmp_path, "clients.jsonl")}
+    assert told == {client: len(data(client)[1]) for client in range(CLIENTS)}
+
+
+def test_a_simulation_of_unchanged_clients_goes_on_to_the_same_model(tmp_path):
+    """Each process has nodes of other ids, and the clients keep their numbers and with them their part in the draws."""
+
+    class Stop(Exception):
+        pass
+
+    def stopping(number, arrays):
+        if number == 3:
+            raise Stop
+
+    def simulated(ids, folder, **start):
+        grid = Simulated(register(ClientApp(), []), {number: node(client) for client, number in enumerate(ids)})
+        registered = [SimpleNamespace(node_id=number, registered_at=f"12:00:0{at}") for at, number in enumerate(ids)]
+        grid.state = SimpleNamespace(get_node_info=lambda: registered)
+        options = {"links": "simulated", "checkpoint_every": 2, "resume": "evaluate_fn" not in start and folder == "b"}
+        built = fedsel_app.strategy("random", clients=CLIENTS, cohort=2, out=tmp_path / folder, **options)
+        return built.start(grid=grid, initial_arrays=by_name(model()), num_rounds=4, **start).arrays.to_numpy_ndarrays()
+
+    whole = simulated([1, 2, 3, 4], "a")
+    with pytest.raises(Stop):
+        simulated([40, 30, 20, 10], "b", evaluate_fn=stopping)
+    assert bits(simulated([7, 9, 6, 8], "b")) == bits(whole)
 
 
 @pytest.mark.parametrize("legacy", [False, True])
