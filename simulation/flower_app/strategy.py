@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from contextlib import closing
 from dataclasses import fields, replace
 from functools import partial
+from operator import itemgetter
 from pathlib import Path
 from typing import Any, cast
 
@@ -37,7 +38,7 @@ from fedsel_app.config import ConfigError, Value
 from fedsel_app.config.settings import plain_value
 from fedsel_app.messages.answers import MOST_EXAMPLES
 from fedsel_app.messages.instructions import LocalTestInstruction
-from fedsel_app.messages.reported_values import one_line
+from fedsel_app.messages.reported_values import one_line, refuse_endless
 from fedsel_app.messages.user_apps import users_keys
 from fedsel_app.models.array_layout import ArrayLayout
 from fedsel_app.network.links import make_links
@@ -46,6 +47,7 @@ from fedsel_app.records.reading import check_client, read_rows
 from fedsel_app.records.run_folder import RunFolder, UnkeptRecords, describe
 from fedsel_app.records.schema import RoundRecord, Row
 from fedsel_app.records.trackers import add_trackers
+from fedsel_app.wire.codec import WireError
 from simulation.flower_app.client_metrics import (
     aggregated_pairs,
     aggregated_records,
@@ -352,24 +354,30 @@ class AppStrategy(Strategy):
         self, server_round: int, results: list[tuple[ClientProxy, EvaluateRes]], failures: TestFailures
     ) -> tuple[float | None, dict[str, Scalar]]:
         """The mean of the clients' losses, weighted by their examples, and the user's aggregate of their metrics."""
-        number, examples, found = self._inner.run.completed + server_round, dict[int, float](), dict[int, Any]()
+        number, found = self._inner.run.completed + server_round, dict[int, EvaluateRes]()
         for failure in failures:
             reason = failure[1].status.message if isinstance(failure, tuple) else failure
             LOGGER.warning("Round %d: a client failed to evaluate: %s", number, one_line(reason))
-        for client, reply in sorted((self._evaluating[proxy.cid], reply) for proxy, reply in results):
+        for client, reply in sorted(
+            ((self._evaluating[proxy.cid], reply) for proxy, reply in results), key=itemgetter(0)
+        ):
+            try:
+                refuse_endless(reply.metrics)
+            except WireError as error:
+                LOGGER.warning("Round %d: client %d failed to evaluate: %s", number, client, error)
+                continue
             if counts(reply.num_examples):
-                examples[client] = float(reply.num_examples)
-                found[client] = {"loss": reply.loss}, reply.metrics
+                found[client] = reply
             else:
                 _leave_out(client, number, "num_examples", reply.num_examples)
+        examples = {client: float(reply.num_examples) for client, reply in found.items()}
         weights = bounded(examples, self._config.reported_values.example_clip)
-        losses = [(weights[client], finite_metrics(loss, client, number)) for client, (loss, _) in found.items()]
-        loss = cast(float | None, mean_metrics(losses, number).get("loss"))
+        told = [(weights[client], finite_metrics({"loss": found[client].loss}, client, number)) for client in found]
+        loss = cast(float | None, mean_metrics(told, number).get("loss"))
         function = self._options.evaluate_metrics_aggregation_fn
         if function is None or not found:
             return loss, {}
-        metrics = {client: reported for client, (_, reported) in found.items()}
-        return loss, aggregated_pairs(metrics, weights, function, number)
+        return loss, aggregated_pairs({client: found[client].metrics for client in found}, weights, function, number)
 
     def _refuse_overrun(self, server_round: int) -> None:
         """Raise ConfigError if Flower's server has more rounds than the strategy's setting `rounds`."""

@@ -149,7 +149,7 @@ class UserClients:
             raise ConfigError(sentence)
         self._note_stand_in(enrolment.abilities)
         self.enrolments[message.node] = enrolment
-        if len({known.client < 0 for known in self.enrolments.values()}) > 1:
+        if len({known.client < 0 for known in self.enrolments.values()}) > 1 and not self.carrier.in_simulation:
             LOGGER.warning(MIXED)
         client = self._numbers[message.node] if enrolment.client < 0 else enrolment.client
         examples, known = enrolment.examples, self._run.roster.examples

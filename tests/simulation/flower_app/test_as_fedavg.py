@@ -239,6 +239,40 @@ class Legacy(NumPyClient):
         return float(self.client), EXAMPLES[-1 - self.client], {"f1": 0.25 * self.client}
 
 
+class Hostile(Legacy):
+    """Client 3 evaluates to what no server can use."""
+
+    def evaluate(self, parameters, config):
+        loss, examples, metrics = super().evaluate(parameters, config)
+        if self.client == 3:
+            return self.seen[0]
+        return loss, examples, metrics
+
+
+@pytest.mark.parametrize(
+    ("answer", "reason"),
+    [
+        ((1e6, 0, {"f1": 1e6}), "Round 1: the evaluation of client 3 is left out: its metric num_examples must be"),
+        ((1e6, 10, {str(number): 1.0 for number in range(10**5)}), "client 3 failed to evaluate: a reply may have"),
+        (
+            (float("nan"), 10, {"f1": float("inf")}),
+            "metrics of client 3 are left out, because they are not finite: loss",
+        ),
+    ],
+    ids=["no examples", "endless", "not finite"],
+)
+def test_a_hostile_evaluation_is_left_out_and_told(answer, reason):
+    def mean(pairs):
+        return {"f1": sum(examples * metrics["f1"] for examples, metrics in pairs if "f1" in metrics)}
+
+    built = fedsel(parameters=list(MODEL.values()), rounds=1, evaluate_metrics_aggregation_fn=mean)
+    with logged() as log:
+        _, history = served(built, 1, kind=Hostile, seen=[answer])
+    assert reason in log()
+    assert history.losses_distributed == [(1, pytest.approx((40 * 0 + 30 * 1 + 20 * 2) / 90))]
+    assert history.metrics_distributed == {"f1": [(1, 30 * 0.25 + 20 * 0.5)]}
+
+
 def rounds_only(message, context, call_next):
     """A mod that knows only what FedAvg sends: a round, and the records of training or of an evaluation."""
     assert int(message.metadata.group_id) >= 1
