@@ -311,6 +311,7 @@ class UserClients:
             self.tested[message.client] = reply
         return reply
 
+
 def counts(examples: object) -> TypeGuard[float]:
     """True for a number of examples that can be a weight: whole or not, above 0 and at most `MOST_EXAMPLES`."""
     return isinstance(examples, int | float) and not isinstance(examples, bool) and 0 < examples <= MOST_EXAMPLES
