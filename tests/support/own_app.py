@@ -2,6 +2,7 @@
 
 import json
 import threading
+from functools import partial
 
 import numpy as np
 from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Error, Message, MetricRecord, RecordDict
@@ -179,10 +180,10 @@ def run_app(strategy, rounds, **options):
     return parameters_to_ndarrays(served(strategy, rounds, **options)[0].parameters)
 
 
-def served(strategy, rounds, *, mods=(), kind=OwnClient, nodes=None, strays=(), state_dir="", seen=None):
+def served(strategy, rounds, *, mods=(), around=None, kind=OwnClient, nodes=None, strays=(), state_dir="", seen=None):
     """Flower's server after a run with the strategy and four clients of the app, and its history.
 
-    The nodes in `strays` have the app without its mods.
+    The nodes in `strays` have the app without its mods. `around` gets each message, its context and the app.
     """
     seen = [] if seen is None else seen
 
@@ -190,6 +191,8 @@ def served(strategy, rounds, *, mods=(), kind=OwnClient, nodes=None, strays=(), 
         return kind(context.node_config["partition-id"], seen).to_client()
 
     app, unchanged = ClientApp(client_fn, mods=list(mods)), ClientApp(client_fn)
+    if around is not None:
+        app = partial(around, call_next=app)
     contexts = {}
     for client, node in enumerate(nodes or range(90, 90 + CLIENTS)):
         config = {"partition-id": client, "num-partitions": CLIENTS, "state-dir": str(state_dir)}
