@@ -39,6 +39,7 @@ from fedsel_app.messages.user_apps import (
     EVALUATION_LOSSES,
     PARTITION_ID,
     AppTrainInstruction,
+    no_loss,
     reported_loss,
     reported_steps,
 )
@@ -153,7 +154,7 @@ class UserClient:
             )
         return losses
 
-    def _evaluated_loss(self) -> float:
+    def _evaluated_loss(self, key: str) -> float:
         """Loss of the received model from the user's evaluation. Raises ValueError if the evaluation has no loss."""
         content = RecordDict(dict(self.message.content))
         name, record = users_arrays(content)
@@ -164,10 +165,10 @@ class UserClient:
             reply = _content(self.code(asked, self.context))
         except Unanswered as unanswered:
             raise ValueError(f"The client's evaluate does not return its loss: {unanswered}") from unanswered
-        loss = reported_loss(_scalars(reply, MetricRecord), EVALUATION_LOSSES)
+        names, metrics = [key] if key else EVALUATION_LOSSES, _scalars(reply, MetricRecord)
+        loss = reported_loss(metrics, names)
         if math.isnan(loss):
-            names = ", ".join(EVALUATION_LOSSES)
-            raise ValueError(f"The client's evaluate does not return its loss as one of the metrics {names}.")
+            raise ValueError(no_loss(metrics, names))
         return loss
 
     def _reports_before(self, instruction: AppTrainInstruction) -> dict[Report, float]:
@@ -179,7 +180,7 @@ class UserClient:
             losses = self._losses(self.functions.losses)
             mean, rms = float(losses.mean()), math.sqrt(float(np.square(losses).mean()))
         else:
-            mean = rms = self._evaluated_loss()
+            mean = rms = self._evaluated_loss(instruction.loss_key)
         known = {Report.INITIAL_LOSS: mean, Report.RMS_LOSS: rms}
         return {report: known[report] for report in wanted}
 

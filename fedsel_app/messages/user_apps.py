@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from fedsel_app.config.training import SOLVERS
 from fedsel_app.messages.answers import LARGEST, MOST_EXAMPLES
 from fedsel_app.messages.instructions import TrainInstruction
+from fedsel_app.messages.reported_values import one_line
 from fedsel_app.messages.scalars import Config, Scalar, read
 from fedsel_app.wire.codec import WireError
 
@@ -34,6 +35,8 @@ class AppTrainInstruction(TrainInstruction):
     """Settings of the compression, as JSON."""
     statistics_positions: str = ""
     """Positions of the running statistics among the arrays, separated by commas."""
+    loss_key: str = ""
+    """Metric of the user's evaluation that is its loss; empty: the first of `EVALUATION_LOSSES`."""
     solver: str = "sgd"
     """Local solver, which decides whether the server's control variate, float32 (N,), follows the model's arrays."""
 
@@ -56,6 +59,13 @@ def embedded(config: Mapping[str, Scalar]) -> Config:
 def users_keys(config: Mapping[str, Scalar]) -> Config:
     """Only the user's keys."""
     return {key: value for key, value in config.items() if not key.startswith(PREFIX)}
+
+
+def no_loss(metrics: Mapping[str, object], names: Iterable[str]) -> str:
+    """Sentence on an evaluation without a loss from 0 to `LARGEST` among its `metrics`, under one of the `names`."""
+    losses = [f"{name} = {metrics[name]}" for name in names if name in metrics]
+    came = one_line(", ".join(losses or sorted(metrics))) or "no metrics"
+    return f"its evaluate must return its loss as the metric {' or '.join(names)}, and it returned {came}"
 
 
 def reported_loss(metrics: Mapping[str, Scalar], names: Iterable[str] = TRAINING_LOSSES) -> float:

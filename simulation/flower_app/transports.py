@@ -16,6 +16,7 @@ from flwr.server.client_manager import ClientManager
 from flwr.server.client_proxy import ClientProxy
 from flwr.serverapp import Grid
 
+from fedsel_app.messages.instructions import ProbeInstruction
 from fedsel_app.messages.records import (
     CONTROL,
     ERROR,
@@ -26,7 +27,7 @@ from fedsel_app.messages.records import (
     users_records,
 )
 from fedsel_app.messages.scalars import Config
-from fedsel_app.messages.user_apps import ENROL, EVALUATION_LOSSES, embed
+from fedsel_app.messages.user_apps import ENROL, EVALUATION_LOSSES, embed, no_loss
 from fedsel_app.network.reply_timeout import ReplyTimeout
 from fedsel_app.wire.codec import WireError
 from fedsel_app.wiring.reply_event import is_simulated
@@ -71,6 +72,8 @@ class UserManager(FlowerManager):
     ----------
     unchanged : nodes whose app has no line of fedsel's
     """
+
+    loss_key = ""  # an evaluation has a loss of its own
 
     def __init__(self, manager: ClientManager, timeouts: ReplyTimeout, options: AppOptions) -> None:
         super().__init__(manager, timeouts)
@@ -146,6 +149,12 @@ class UserGrid(FlowerGrid):
         super().__init__(grid, timeouts, names=names)
         self._configs, self._options = configs, options
         self.unchanged: Set[str] = frozenset()
+        self._losses = EVALUATION_LOSSES if options.loss_key is None else (options.loss_key,)
+
+    @property
+    def loss_key(self) -> str:
+        """Metric of an evaluation that is its loss; empty: the first of the usual names."""
+        return self._options.loss_key or ""
 
     @property
     def in_simulation(self) -> bool:
@@ -183,7 +192,10 @@ class UserGrid(FlowerGrid):
         return super().failure(message, reason)
 
     def reply(self, content: RecordDict, message: Message, of_client: bool, arrived_s: float) -> Answer:
-        """The reply: the user's metrics, and fedsel's metrics with the prefix in their keys."""
+        """The reply: the user's metrics, and fedsel's metrics with the prefix in their keys.
+
+        A loss probe that returns no loss has failed.
+        """
         users: dict[str, Any] = {}
         for record in content.metric_records.values():
             users |= dict(record)
@@ -192,6 +204,9 @@ class UserGrid(FlowerGrid):
             tensors = self._tensors(content, message) if message.instruction.message_type == "train" else []
         except WireError as error:
             return NodeError(message.node, str(error))
+        loss = own["loss"] if "loss" in own else self.loss_of(users)
+        if isinstance(message.instruction, ProbeInstruction) and "loss" not in own and math.isnan(loss):
+            return NodeError(message.node, no_loss(users, self._losses))
         others = users_records(content)
         for name in list(others.array_records):
             del others[name]
@@ -199,7 +214,7 @@ class UserGrid(FlowerGrid):
             embed(own, users | self.score_of(users)),
             tensors,
             users.get(self._options.weighted_by_key, own.get("examples", 0)),
-            own["loss"] if "loss" in own else self.loss_of(users),
+            loss,
             arrived_s,
             others,
         )
@@ -223,15 +238,14 @@ class UserGrid(FlowerGrid):
 
     def loss_of(self, metrics: Mapping[str, Any]) -> float:
         """The loss among the metrics of an evaluation; NaN if there is none."""
-        return _first(metrics, self._options.loss_key, EVALUATION_LOSSES)
+        return _first(metrics, self._losses)
 
     def score_of(self, metrics: Mapping[str, Any]) -> Config:
         """The score among the metrics of an evaluation, under its name in the records; empty if there is none."""
-        score = _first(metrics, self._options.score_key, SCORES)
+        score = _first(metrics, SCORES if self._options.score_key is None else [self._options.score_key])
         return {} if math.isnan(score) else {"accuracy": score}
 
 
-def _first(metrics: Mapping[str, Any], name: str | None, usual: Sequence[str]) -> float:
-    """The metric `name`, or without a name the first metric with one of the `usual` names; NaN if there is none."""
-    names = usual if name is None else [name]
+def _first(metrics: Mapping[str, Any], names: Sequence[str]) -> float:
+    """The first metric with one of the `names`; NaN if there is none."""
     return next((float(metrics[name]) for name in names if isinstance(metrics.get(name), int | float)), math.nan)

@@ -35,6 +35,7 @@ from strategies.round.federation import (
     Reply,
     SentModel,
     Until,
+    sent_model,
 )
 from strategies.run import Run
 
@@ -99,6 +100,9 @@ class UserClients:
             self._examples[client] = examples
         self._recorded = set(known_examples)
         self._stand_in_noted = False
+        needs = config.strategy.needs(config.method)
+        losses = needs.loss_probe or needs.reports & {Report.INITIAL_LOSS, Report.RMS_LOSS}
+        self._tries_losses = bool(losses) and not run.completed
         self._model: tuple[SentModel, SentModel] | None = None
 
     def nodes(self) -> Set[str]:
@@ -117,6 +121,9 @@ class UserClients:
         """Send messages in the user's form, and return answers in the round's; an unreadable one is a failure."""
         if not messages:
             return {}
+        if self._tries_losses and messages[0].instruction.message_type != "query":
+            self._tries_losses = False
+            self._refuse_lossless()
         of_node = {message.node: message for message in messages}
         self.carrier.unchanged = {node for node, found in self.enrolments.items() if found.abilities is None}
         read: Callable[[Message, Reply], Reply] = self._enrolled
@@ -246,6 +253,7 @@ class UserClients:
             compression=json.dumps(self._config.compression.values()),
             statistics_positions=",".join(map(str, self._layout.statistics)),
             solver=self._config.training.solver,
+            loss_key=self.carrier.loss_key,
         )
 
     def _trained(self, message: Message, reply: Reply) -> Reply:
@@ -310,6 +318,30 @@ class UserClients:
         if isinstance(message.instruction, LocalTestInstruction) and message.client is not None:
             self.tested[message.client] = reply
         return reply
+
+
+    def _refuse_lossless(self) -> None:
+        """Before the first round, let one client evaluate, and if it returns no loss all others.
+
+        Raises ConfigError if none of them returns a loss.
+        """
+        model, number = sent_model(*self._run.model), self._run.record.round
+        able = {node for node, enrolment in self.enrolments.items() if Ability.LOSSES in (enrolment.abilities or ())}
+        nodes = {client: node for client, node in sorted(self._run.clients.nodes.items()) if node not in able}
+        asked = [Message(node, ProbeInstruction(number, 0), model, client) for client, node in nodes.items()]
+        reason = ""
+        for part in (asked[:1], asked[1:]):
+            answers = self.ask(part)
+            if any(isinstance(answer, Reply) for answer in answers.values()):
+                return
+            for message in part:
+                reason = f"Client {message.client}: {one_line(answers[message.node])}"
+        if asked and len(asked) == len(self._run.clients.nodes):
+            raise ConfigError(
+                f"The strategy {self._config.run.strategy} needs the losses of the clients: give the loss of their "
+                "evaluate one of the usual names, name it in strategy(..., loss_key=...), or write the function losses "
+                f"of fedsel's client app. No client returned a loss. {reason}"
+            )
 
 
 def counts(examples: object) -> TypeGuard[float]:

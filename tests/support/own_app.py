@@ -99,10 +99,11 @@ def by_name(arrays):
     return ArrayRecord({name: Array(np.asarray(array)) for name, array in zip(NAMES, arrays, strict=True)})
 
 
-def register(app, seen, metrics=None):
+def register(app, seen, metrics=None, loss=None):
     """Register the training and evaluation of `OwnClient` with an app of Flower's Message API.
 
     `seen` collects the client, the type and the records of each message; `metrics` are sent with those of a training.
+    `loss` is a function of the client and its loss that returns the metrics of an evaluation for it.
     """
 
     def noted(message, context):
@@ -121,7 +122,8 @@ def register(app, seen, metrics=None):
     def evaluate(message, context):
         client, arrays = noted(message, context)
         found = losses(arrays, *data(client))
-        metric = {"num-examples": len(found), "eval_loss": float(found.mean()), "eval_acc": 0.5}
+        told = {"eval_loss": float(found.mean())} if loss is None else loss(client, float(found.mean()))
+        metric = {"num-examples": len(found), "eval_acc": 0.5} | told
         return Message(RecordDict({"metrics": MetricRecord(metric)}), reply_to=message)
 
     return app
