@@ -34,7 +34,7 @@ def client_app(client_fn: ClientFnExt | None = None, mods: list[Mod] | None = No
     """
     if client_fn is not None:
         return ClientApp(client_fn, [selecting(**functions), *(mods or [])])
-    return SelectingApp(mods, Functions(**functions))
+    return SelectingApp(mods, Functions.named(functions))
 
 
 class SelectingApp(ClientApp):

@@ -8,11 +8,11 @@ evaluation. Then the mean loss replaces the root mean squared loss (Oort's utili
 import json
 import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message, MessageType, MetricRecord, RecordDict
@@ -23,6 +23,7 @@ from clients.compression.compressors import draw_layers
 from clients.local_round import LocalRound, Trained
 from clients.state import STATE_FOLDER, StateStore, user_state_folder
 from fedsel_app.config import CompressionConfig, TrainingConfig
+from fedsel_app.config.words import did_you_mean
 from fedsel_app.messages.answers import Ability, EnrolAnswer, EvaluateAnswer
 from fedsel_app.messages.instructions import EnrolInstruction, ProbeInstruction, read_instruction
 from fedsel_app.messages.records import (
@@ -73,6 +74,16 @@ class Functions:
     """Receives the term that the next training must add to each gradient, in the form of the model's arrays. This
     training returns its `steps` and their `lr` as metrics.
     """
+
+    @classmethod
+    def named(cls, given: Mapping[str, Any]) -> Self:
+        """The functions by their names. Raises TypeError for another name."""
+        for name in given.keys() - (known := set(Ability)):
+            raise TypeError(
+                f"fedsel's line has no function {name!r}.{did_you_mean(name, known)} The functions are "
+                f"{', '.join(Ability)}."
+            )
+        return cls(**given)
 
     @property
     def abilities(self) -> tuple[Ability, ...]:

@@ -109,7 +109,10 @@ class ArrayLayout:
         self.variances = np.repeat(variances, [self._arrays[place].size for place in chosen])
         self.parameters = tuple(position for position in floats if position not in chosen)
         if not self.parameters:
-            raise ConfigError("The model has no array of floats to train. 'parameters' must be a list of NumPy arrays.")
+            raise ConfigError(
+                "Give a model with arrays of floats: fedsel averages their updates. It cannot combine bytes, such as "
+                "the trees of XGBoost."
+            )
         trained = (self._arrays[position].dtype for position in (*self.parameters, *self.statistics))
         self._dtype = np.result_type(np.float32, *trained)
         self.size = sum(self._arrays[position].size for position in self.parameters)

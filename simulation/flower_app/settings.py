@@ -124,8 +124,12 @@ class AppOptions:
     """Legacy server: config for the clients' `fit`."""
     evaluate_config: RoundConfig | None = None
     """Legacy server: config for the clients' `evaluate`."""
-    statistics: Sequence[int] | None = None
-    """Positions of BatchNorm's running statistics among the arrays; None: found by their names or their order."""
+    train_config_fn: Callable[[int], Mapping[str, Any]] | None = None
+    """Message API: function of the round that returns config for the training, such as a learning rate."""
+    evaluate_config_fn: Callable[[int], Mapping[str, Any]] | None = None
+    """Message API: function of the round that returns config for the evaluation."""
+    statistics: Sequence[int] | Sequence[str] | None = None
+    """Positions or names of BatchNorm's running statistics among the arrays; None: found by PyTorch's names."""
     arrayrecord_key: str = "arrays"
     """Message API: name of the record of arrays in a message."""
     configrecord_key: str = "config"

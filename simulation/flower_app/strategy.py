@@ -6,13 +6,14 @@ all rounds. Flower's legacy server calls the methods of its `Strategy` interface
 
 import logging
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import fields, replace
-from functools import partial
+from functools import lru_cache, partial
+from inspect import signature
 from operator import itemgetter
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, NoReturn, cast
 
 import numpy as np
 from flwr.app import ArrayRecord, ConfigRecord, MetricRecord
@@ -56,6 +57,15 @@ from simulation.flower_app.client_metrics import (
     mean_metrics,
     numbers,
 )
+from simulation.flower_app.flowers_words import (
+    ALONE,
+    EVALUATE_CONFIG,
+    TRAIN_CONFIG,
+    refuse_arguments,
+    refuse_legacy,
+    refuse_options,
+    refuse_other_types,
+)
 from simulation.flower_app.settings import AppOptions, EvaluateFn, app_config, recorded
 from simulation.flower_app.transports import UserGrid, UserManager, UserReply
 from simulation.flower_app.user_clients import UserClients, counts
@@ -98,6 +108,7 @@ def strategy(name: str, *, clients: int, cohort: int, out: str | Path | None = N
     ConfigError
         If the settings cannot be run, or the folder cannot be written.
     """
+    refuse_options(options)
     names = {field.name for field in fields(AppOptions)}
     settings = {key: value for key, value in options.items() if key not in names}
     settings |= {"clients": clients, "cohort": cohort}
@@ -178,6 +189,8 @@ class AppStrategy(Strategy):
         train_config: ConfigRecord | None = None,
         evaluate_config: ConfigRecord | None = None,
         evaluate_fn: Callable[[int, ArrayRecord], MetricRecord | None] | None = None,
+        should_stop: Callable[[int, Result], bool] | None = None,
+        **others: Any,
     ) -> Result:
         """Run all rounds with the clients behind Flower's grid, as Flower's own strategies do.
 
@@ -189,6 +202,8 @@ class AppStrategy(Strategy):
             Rounds of the run; None: the setting `rounds`.
         timeout
             Timeout of the first answers in seconds; None: the setting `reply-timeout-s`.
+        should_stop
+            As in Flower from 1.43 on, on any release: (round, result so far) -> True to end the run after the round.
 
         Returns
         -------
@@ -203,10 +218,18 @@ class AppStrategy(Strategy):
         RunFailed
             If three rounds in a row, or all rounds, bring no usable update.
         """
+        options = {field.name: getattr(self._options, field.name) for field in fields(AppOptions)}
+        refuse_arguments(others, list(signature(self.start).parameters)[:-1], options)
+        refuse_legacy(name for name, value in options.items() if value is not None)
+        refuse_other_types(initial_arrays, {"train_config": train_config, "evaluate_config": evaluate_config})
         if num_rounds is not None:
             self._set_rounds(int(num_rounds))
+        self.summary()
         names, result = list(initial_arrays), Result()
-        configs = {"train": train_config or ConfigRecord(), "evaluate": evaluate_config or ConfigRecord()}
+        configs = {
+            "train": _config_of_round(train_config, self._options.train_config_fn),
+            "evaluate": _config_of_round(evaluate_config, self._options.evaluate_config_fn),
+        }
         timeouts = ReplyTimeout(self._config.replies.reply_timeout_s if timeout is None else timeout)
         carrier = UserGrid(grid, timeouts, names, configs, self._options)
 
@@ -220,15 +243,50 @@ class AppStrategy(Strategy):
         self.open([array.numpy() for array in initial_arrays.values()], test, names)
         self._clients.carrier = carrier
         with closing(self._recorder):
-            self._run_rounds(result)
+            self._run_rounds(result, carrier, should_stop)
         result.arrays = carrier.named(self._users_model())
         return result
 
-    def _run_rounds(self, result: Result) -> None:
-        """Run the remaining rounds, and keep the metrics of each."""
-        if not self._inner.run.completed:
+    def summary(self) -> None:
+        """Log what the strategy does, as Flower's own strategies do."""
+        config, options = self._config, self._options
+        for line in (
+            f"Starting {self!r}:",
+            f"\t├──> Sampling: {config.run.cohort} of {config.run.clients} clients in each round",
+            f"\t├──> Compression: {config.compression.compressor}",
+            f"\t├──> Server optimizer: {config.server_optimizer.server_optimizer}",
+            "\t└──> Keys in records:",
+            f"\t\t├── Weighted by: '{options.weighted_by_key}'",
+            f"\t\t├── ArrayRecord key: '{options.arrayrecord_key}'",
+            f"\t\t└── ConfigRecord key: '{options.configrecord_key}'",
+        ):
+            FLOWER_LOGGER.info(line)
+
+    def configure_train(self, *arguments: Any) -> NoReturn:
+        """Raise ConfigError, for a strategy of Flower's that wraps this one, such as those for privacy."""
+        raise ConfigError(ALONE)
+
+    aggregate_train = configure_train
+
+    def _run_rounds(self, result: Result, carrier: UserGrid, should_stop: Callable[[int, Result], bool] | None) -> None:
+        """Run the remaining rounds, and keep the metrics of each. A run that goes on may stop before a round."""
+        run = self._inner.run
+
+        def stop(number: int) -> None:
+            if should_stop is not None:
+                result.arrays = carrier.named(self._users_model())
+                if should_stop(number, result) and not run.ended:
+                    run.end()
+
+        def finish(record: RoundRecord) -> None:
+            self._keep_metrics(result, record)
+            stop(record.round)
+
+        if run.completed:
+            stop(run.completed)
+        else:
             self._test_initial()
-        self._limited(partial(run_rounds, self._inner, self._clients, partial(self._keep_metrics, result)))
+        self._limited(partial(run_rounds, self._inner, self._clients, finish))
 
     def _keep_metrics(self, result: Result, record: RoundRecord) -> None:
         """Keep the clients' metrics of a round."""
@@ -304,12 +362,16 @@ class AppStrategy(Strategy):
         """The initial model, or the model of the checkpoint."""
         if not hasattr(self, "_inner"):
             raise ConfigError("Flower's legacy server needs the initial model: strategy(..., parameters=arrays).")
-        return as_parameters(self._users_model())
+        if self._options.train_config_fn or self._options.evaluate_config_fn:
+            raise ConfigError(f"{TRAIN_CONFIG} {EVALUATE_CONFIG}")
+        self._returned = as_parameters(self._users_model())
+        return self._returned
 
     def configure_fit(
         self, server_round: int, parameters: Parameters, client_manager: ClientManager
     ) -> list[tuple[ClientProxy, FitIns]]:
         """Select the round's cohort. Raises ConfigError if the clients cannot do what the method needs."""
+        self._refuse_changed(parameters)
         self._refuse_overrun(server_round)
         self._clients.carrier = UserManager(client_manager, self._timeouts, self._options)
         self._inner.federation = lambda client_manager: self._clients  # type: ignore[method-assign]
@@ -322,16 +384,22 @@ class AppStrategy(Strategy):
         self, server_round: int, results: list[tuple[ClientProxy, FitRes]], failures: ClientFailures
     ) -> tuple[Parameters | None, dict[str, Scalar]]:
         """Aggregate the replies of the round."""
+        if len({id(reply.parameters) for _, reply in results}) < len(results):
+            raise ConfigError(ALONE)  # the parameters of SecAgg+: the sum, for each client
         flat, metrics = self._limited(lambda: self._inner.aggregate_fit(server_round, results, failures))
         number = self._inner.run.completed + server_round
         trained, weights = self._accepted(number)
         if (function := self._options.fit_metrics_aggregation_fn) and trained:
             told = {client: users_keys(reply.metrics) for client, reply in trained.items()}
             metrics = metrics | aggregated_pairs(told, weights, function, number)
-        return None if flat is None else as_parameters(self._users_model()), metrics
+        if flat is None:
+            return None, metrics
+        self._returned = as_parameters(self._users_model())
+        return self._returned, metrics
 
     def evaluate(self, server_round: int, parameters: Parameters) -> tuple[float, dict[str, Scalar]] | None:
         """Evaluate the model with the user's function, before round 1 and every `eval-every` rounds."""
+        self._refuse_changed(parameters)
         if not server_round and not self._inner.run.completed:
             return self._test_initial()
         return None if self._inner.evaluate(server_round, parameters) is None else self._tested
@@ -378,6 +446,11 @@ class AppStrategy(Strategy):
         if function is None or not found:
             return loss, {}
         return loss, aggregated_pairs({client: found[client].metrics for client in found}, weights, function, number)
+
+    def _refuse_changed(self, parameters: Parameters) -> None:
+        """Raise ConfigError if another strategy has changed the model, such as a wrapper that adds noise."""
+        if parameters is not self._returned and parameters.tensors != self._returned.tensors:
+            raise ConfigError(ALONE)
 
     def _refuse_overrun(self, server_round: int) -> None:
         """Raise ConfigError if Flower's server has more rounds than the strategy's setting `rounds`."""
@@ -433,6 +506,18 @@ def _leave_out(client: int, number: int, key: str, told: object) -> None:
         "Round %d: the evaluation of client %d is left out: its metric %s must be above 0 and at most %d. It is %s.",
         *(number, client, one_line(key), MOST_EXAMPLES, one_line(told)),
     )
+
+
+def _config_of_round(
+    constant: ConfigRecord | None, function: Callable[[int], Mapping[str, Any]] | None
+) -> Callable[[int], Mapping[str, Any]]:
+    """Function of the round that returns the user's config: the `constant`, and that of the user's `function`."""
+
+    @lru_cache(maxsize=1)  # the clients of a round get the same config, also from a function that draws
+    def config(number: int) -> Mapping[str, Any]:
+        return {**(constant or {}), **(function(number) if function is not None else {})}
+
+    return config
 
 
 def _log_round(row: Row, *, measured: bool) -> None:

@@ -6,7 +6,7 @@ part alone, as from Flower's own strategies.
 """
 
 import math
-from collections.abc import Collection, Mapping, Sequence, Set
+from collections.abc import Callable, Collection, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -131,7 +131,7 @@ class UserGrid(FlowerGrid):
     Parameters
     ----------
     names : names of the model's arrays, in their order
-    configs : message type -> the user's ConfigRecord
+    configs : message type -> the user's config for a round
 
     Attributes
     ----------
@@ -143,7 +143,7 @@ class UserGrid(FlowerGrid):
         grid: Grid,
         timeouts: ReplyTimeout,
         names: Sequence[str],
-        configs: Mapping[str, ConfigRecord],
+        configs: Mapping[str, Callable[[int], Mapping[str, Any]]],
         options: AppOptions,
     ) -> None:
         super().__init__(grid, timeouts, names=names)
@@ -176,8 +176,8 @@ class UserGrid(FlowerGrid):
         instruction, content = message.instruction, RecordDict()
         if message.model.arrays:
             content[self._options.arrayrecord_key] = self._arrays(message.model)
-            users = dict(self._configs.get(instruction.message_type, {}))
-            users["server-round"] = getattr(instruction, "server_round", 0)
+            number = getattr(instruction, "server_round", 0)
+            users = {**self._configs[instruction.message_type](number), "server-round": number}
             content[self._options.configrecord_key] = ConfigRecord(users)
         if message.node not in self.unchanged:
             content[FEDSEL] = config_record(instruction.to_config())

@@ -284,7 +284,7 @@ def test_a_simulation_of_unchanged_clients_goes_on_to_the_same_model(tmp_path):
 def test_a_simulation_with_too_few_nodes_is_refused_at_once(legacy):
     grid = Simulated(ClientApp(), {90 + client: node(client) for client in range(CLIENTS - 1)})
     settings = {"clients": CLIENTS, "cohort": 2, "compressor": "none", "connect_timeout_s": 3600}
-    built = fedsel_app.strategy("random", parameters=model(), **settings)
+    built = fedsel_app.strategy("random", parameters=model() if legacy else None, **settings)
     manager = SimpleClientManager()
     for number in grid.get_node_ids():
         manager.register(GridClientProxy(number, grid, 1))
