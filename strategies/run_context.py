@@ -85,5 +85,7 @@ class RunContext(SharedSettings):
     """Loss of a model on the server's surrogate set, if the participation policy uses one."""
     lowest_score: float = 0.0
     """Smallest possible score on a client's own test part; minus infinity if the score has no lower bound."""
+    checkpoints_wait: bool = False
+    """True if a checkpoint waits until the rounds since the last one took as long as writing that one."""
     losses_optional: bool = False
     """True if clients need not report their training loss; a missing loss is NaN."""

@@ -41,6 +41,8 @@ DEFAULTS: Mapping[str, Value] = {
     "compressor": "none",
     "curvature-layers": 0,
     "links": "measured",
+    # After each round, unless writing it takes longer than the rounds since the last one.
+    "checkpoint-every": 1,
     # Before its first answer a client loads its data, and perhaps downloads it.
     "connect-timeout-s": 600,
     "enrol-timeout-s": 600.0,

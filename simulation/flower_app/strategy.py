@@ -45,7 +45,15 @@ from fedsel_app.models.array_layout import ArrayLayout
 from fedsel_app.network.links import make_links
 from fedsel_app.network.reply_timeout import ReplyTimeout
 from fedsel_app.records.reading import check_client, read_rows
-from fedsel_app.records.run_folder import RunFolder, UnkeptRecords, describe
+from fedsel_app.records.run_folder import (
+    RunFolder,
+    UnkeptRecords,
+    describe,
+    is_finished,
+    read_model,
+    read_rounds,
+    refuse_other_settings,
+)
 from fedsel_app.records.schema import RoundRecord, Row
 from fedsel_app.records.trackers import add_trackers
 from fedsel_app.wire.codec import WireError
@@ -66,6 +74,7 @@ from simulation.flower_app.flowers_words import (
     refuse_options,
     refuse_other_types,
 )
+from simulation.flower_app.kept_result import keep, recall
 from simulation.flower_app.settings import AppOptions, EvaluateFn, app_config, recorded
 from simulation.flower_app.transports import UserGrid, UserManager, UserReply
 from simulation.flower_app.user_clients import UserClients, counts
@@ -97,7 +106,8 @@ def strategy(name: str, *, clients: int, cohort: int, out: str | Path | None = N
     clients, cohort
         Number of clients (SuperNodes), and number of clients that train in a round.
     out
-        Folder of the records; None: no records. With `resume=True` the run in this folder is resumed.
+        Folder of the records; None: no records. With `resume=True` the run in this folder is resumed, and with
+        `resume="auto"` it starts if it has not yet started. `start` returns the result of a finished run.
     options
         The fields of `AppOptions`, such as `evaluate_fn`, and fedsel's settings with underscores instead of dashes:
         rounds (unless `start` gets them), seed, compressor, kept_fraction, links and so on, and the method's own
@@ -115,6 +125,10 @@ def strategy(name: str, *, clients: int, cohort: int, out: str | Path | None = N
     settings = {key: plain_value(value) for key, value in settings.items()}
     if out is not None:
         settings["out"] = str(Path(out).expanduser().absolute())
+    if settings.get("resume") == "auto":
+        if out is None:
+            raise ConfigError("Set 'out', the folder of the run that 'resume' continues, or leave 'resume' out.")
+        settings["resume"] = (Path(str(settings["out"])) / "config.json").exists()
     return AppStrategy(name, settings, AppOptions(**{key: options[key] for key in options.keys() & names}))
 
 
@@ -144,7 +158,7 @@ class AppStrategy(Strategy):
     def open(self, arrays: NDArrays, evaluate_fn: EvaluateFn | None, names: Sequence[str] = ()) -> None:
         """Start or resume the run of a model. Raises ConfigError if the method does not suit the model."""
         config = self._config
-        layout = ArrayLayout(dict(zip(names, arrays, strict=True)) if names else arrays, self._options.statistics)
+        layout = self._layout(arrays, names)
         if config.strategy.needs(config.method).class_biases and not layout.has_class_biases:
             raise ConfigError(
                 f"The strategy {self._name} reads the biases of the output layer, and the last arrays of the initial "
@@ -170,6 +184,7 @@ class AppStrategy(Strategy):
             links=make_links(config.network, config.run.clients, config.run.seed),
             evaluate=self._test,
             recorder=recorder,
+            checkpoints_wait="checkpoint_every" not in self._settings,
             losses_optional=True,
         )
         self._inner = build(config.strategy, context)
@@ -177,6 +192,10 @@ class AppStrategy(Strategy):
         self._inner.roster.examples = self._inner.roster.examples.astype(np.float64)
         nodes, examples = _resume(self._inner, recorder) if isinstance(recorder, RunFolder) else ({}, {})
         self._clients = UserClients(config, layout, self._inner.run, nodes, examples)
+
+    def _layout(self, arrays: NDArrays, names: Sequence[str]) -> ArrayLayout:
+        """Layout of a model with or without names."""
+        return ArrayLayout(dict(zip(names, arrays, strict=True)) if names else arrays, self._options.statistics)
 
     # Message API ----------------------------------------------------------------------------------------------
 
@@ -225,7 +244,8 @@ class AppStrategy(Strategy):
         if num_rounds is not None:
             self._set_rounds(int(num_rounds))
         self.summary()
-        names, result = list(initial_arrays), Result()
+        names, arrays = list(initial_arrays), [array.numpy() for array in initial_arrays.values()]
+        folder, result = Path(self._config.records.out), Result()
         configs = {
             "train": _config_of_round(train_config, self._options.train_config_fn),
             "evaluate": _config_of_round(evaluate_config, self._options.evaluate_config_fn),
@@ -240,10 +260,19 @@ class AppStrategy(Strategy):
             result.evaluate_metrics_serverapp[number] = metrics
             return carrier.loss_of(metrics), dict(numbers(metrics)) | carrier.score_of(metrics)
 
-        self.open([array.numpy() for array in initial_arrays.values()], test, names)
+        if self._config.records.resume and is_finished(folder):
+            refuse_other_settings(folder, recorded(self._config))
+            FLOWER_LOGGER.info("fedsel: the run in %s is finished; its result is returned", folder)
+            result = recall(folder, len(read_rounds(folder)))
+            result.arrays = carrier.named(SentModel(tuple(self._layout(arrays, names).restore(*read_model(folder)))))
+            return result
+        self.open(arrays, test, names)
+        kept = folder if self._config.records.out else None
+        if kept:
+            result = recall(kept, self._inner.run.completed)
         self._clients.carrier = carrier
         with closing(self._recorder):
-            self._run_rounds(result, carrier, should_stop)
+            self._run_rounds(result, carrier, kept, should_stop)
         result.arrays = carrier.named(self._users_model())
         return result
 
@@ -268,9 +297,21 @@ class AppStrategy(Strategy):
 
     aggregate_train = configure_train
 
-    def _run_rounds(self, result: Result, carrier: UserGrid, should_stop: Callable[[int, Result], bool] | None) -> None:
-        """Run the remaining rounds, and keep the metrics of each. A run that goes on may stop before a round."""
+    def _run_rounds(
+        self,
+        result: Result,
+        carrier: UserGrid,
+        folder: Path | None,
+        should_stop: Callable[[int, Result], bool] | None,
+    ) -> None:
+        """Run the remaining rounds. Before a round's checkpoint, its metrics are in the result and in the `folder`."""
         run = self._inner.run
+
+        def keep_round(number: int) -> None:
+            if number:
+                self._keep_metrics(result, run.record)
+            if folder is not None:
+                keep(result, number, folder)
 
         def stop(number: int) -> None:
             if should_stop is not None:
@@ -278,15 +319,13 @@ class AppStrategy(Strategy):
                 if should_stop(number, result) and not run.ended:
                     run.end()
 
-        def finish(record: RoundRecord) -> None:
-            self._keep_metrics(result, record)
-            stop(record.round)
-
+        self._recorder.listeners.append(lambda row: keep_round(row["round"]))
         if run.completed:
             stop(run.completed)
         else:
             self._test_initial()
-        self._limited(partial(run_rounds, self._inner, self._clients, finish))
+            keep_round(0)
+        self._limited(partial(run_rounds, self._inner, self._clients, lambda record: stop(record.round)))
 
     def _keep_metrics(self, result: Result, record: RoundRecord) -> None:
         """Keep the clients' metrics of a round."""
