@@ -125,10 +125,15 @@ def strategy(name: str, *, clients: int, cohort: int, out: str | Path | None = N
     settings = {key: plain_value(value) for key, value in settings.items()}
     if out is not None:
         settings["out"] = str(Path(out).expanduser().absolute())
-    if settings.get("resume") == "auto":
+    if resume := settings.get("resume"):
         if out is None:
             raise ConfigError("Set 'out', the folder of the run that 'resume' continues, or leave 'resume' out.")
-        settings["resume"] = (Path(str(settings["out"])) / "config.json").exists()
+        begun = (Path(str(settings["out"])) / "config.json").exists()
+        if resume != "auto" and not begun:
+            raise ConfigError(
+                f"Set 'resume' to 'auto', which starts a run where none is: {settings['out']} has no run."
+            )
+        settings["resume"] = begun
     return AppStrategy(name, settings, AppOptions(**{key: options[key] for key in options.keys() & names}))
 
 

@@ -20,7 +20,7 @@ APPS = [*((name, ClientApp) for name in UNCHANGED), *((name, fedsel_app.client_a
 
 def started(name, app, state_dir="", **options):
     """Result of three rounds of the method `name` with four clients of `app`, and the types of the messages."""
-    options = {"links": "simulated"} | QUICK.get(name, {}) | options
+    options = {"links": "simulated", "fraction_evaluate": 0.0} | QUICK.get(name, {}) | options
     built = fedsel_app.strategy(name, clients=CLIENTS, cohort=2, **options)
     grid = InProcessGrid(app, {90 + client: node(client, state_dir) for client in range(CLIENTS)})
     return built.start(grid=grid, initial_arrays=by_name(model()), num_rounds=3)
