@@ -5,7 +5,6 @@ all rounds. Flower's legacy server calls the methods of its `Strategy` interface
 """
 
 import logging
-import math
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import fields, replace
@@ -76,7 +75,7 @@ from simulation.flower_app.flowers_words import (
 )
 from simulation.flower_app.kept_result import keep, recall
 from simulation.flower_app.settings import AppOptions, EvaluateFn, app_config, recorded
-from simulation.flower_app.transports import UserGrid, UserManager, UserReply
+from simulation.flower_app.transports import UserGrid, UserManager, UserReply, score_of
 from simulation.flower_app.user_clients import UserClients, counts
 from strategies.base import SelectionStrategy
 from strategies.method import evaluates, most_rounds
@@ -91,7 +90,7 @@ LOGGER, FLOWER_LOGGER = logging.getLogger("fedsel"), logging.getLogger("flwr")
 NO_EVALUATE = "No evaluate function registered"
 """Part of the error of a client app without `@app.evaluate()`."""
 SCORE = "accuracy"
-"""Metric that is recorded as the score."""
+"""Name of the score in the records."""
 ClientFailures = list[tuple[ClientProxy, FitRes] | BaseException]
 TestFailures = list[tuple[ClientProxy, EvaluateRes] | BaseException]
 
@@ -263,7 +262,7 @@ class AppStrategy(Strategy):
             if metrics is None:
                 return None
             result.evaluate_metrics_serverapp[number] = metrics
-            return carrier.loss_of(metrics), dict(numbers(metrics)) | carrier.score_of(metrics)
+            return carrier.loss_of(metrics), dict(numbers(metrics))
 
         if self._config.records.resume and is_finished(folder):
             refuse_other_settings(folder, recorded(self._config))
@@ -518,14 +517,17 @@ class AppStrategy(Strategy):
         return self._tested
 
     def _test(self, parameters: NDArray[np.float32], buffers: NDArray[np.float32]) -> Evaluation | None:
-        """Test a model with the user's function, whose metric `SCORE` is the score; None if it tests nothing."""
+        """Test a model with the user's function; None if it tests nothing. The records call its score `SCORE`."""
         arrays = list(self._clients.users_model(sent_model(parameters, buffers)).arrays)
         function = self._evaluate_fn
         self._tested = None if function is None else function(self._inner.run.record.round, arrays, {})
         if self._tested is None:
             return None
-        found = numbers(self._tested[1])
-        return Evaluation(float(self._tested[0]), found.pop(SCORE, math.nan), found)
+        found, key = numbers(self._tested[1]), self._options.score_key
+        score = score_of(found, key)
+        if key in (None, SCORE):
+            found.pop(SCORE, None)
+        return Evaluation(float(self._tested[0]), score, found)
 
 
 def _resume(strategy: SelectionStrategy, folder: RunFolder) -> tuple[dict[str, int], dict[int, float]]:

@@ -207,11 +207,11 @@ class UserGrid(FlowerGrid):
         loss = own["loss"] if "loss" in own else self.loss_of(users)
         if isinstance(message.instruction, ProbeInstruction) and "loss" not in own and math.isnan(loss):
             return NodeError(message.node, no_loss(users, self._losses))
-        others = users_records(content)
+        score, others = score_of(users, self._options.score_key), users_records(content)
         for name in list(others.array_records):
             del others[name]
         return UserReply(
-            embed(own, users | self.score_of(users)),
+            embed(own, users if math.isnan(score) else users | {"accuracy": score}),
             tensors,
             users.get(self._options.weighted_by_key, own.get("examples", 0)),
             loss,
@@ -240,10 +240,10 @@ class UserGrid(FlowerGrid):
         """The loss among the metrics of an evaluation; NaN if there is none."""
         return _first(metrics, self._losses)
 
-    def score_of(self, metrics: Mapping[str, Any]) -> Config:
-        """The score among the metrics of an evaluation, under its name in the records; empty if there is none."""
-        score = _first(metrics, SCORES if self._options.score_key is None else [self._options.score_key])
-        return {} if math.isnan(score) else {"accuracy": score}
+
+def score_of(metrics: Mapping[str, Any], key: str | None) -> float:
+    """The metric `key`, or without a key the first with a usual name of a score; NaN if there is none."""
+    return _first(metrics, SCORES if key is None else [key])
 
 
 def _first(metrics: Mapping[str, Any], names: Sequence[str]) -> float:

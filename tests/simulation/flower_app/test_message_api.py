@@ -123,6 +123,20 @@ def test_the_result_has_the_metrics_of_flowers_own(tmp_path):
     assert result.evaluate_metrics_clientapp[1]["eval_acc"] == 0.5
 
 
+def test_a_score_of_another_name_leaves_the_accuracy_in_the_records(tmp_path):
+    def evaluate(number, arrays):
+        return MetricRecord({"loss": 0.25, "accuracy": 0.75, "auc": 0.5})
+
+    app = register(
+        fedsel_app.client_app(), [], loss=lambda client, loss: {"loss": loss, "auc": 0.625, "accuracy": 0.25}
+    )
+    result = started("random", app, tmp_path / "run", score_key="auc", start={"evaluate_fn": evaluate})
+    row = read_rows(tmp_path / "run")[0]
+    assert (row["accuracy"], row["metrics"]) == (0.5, {"loss": 0.25, "accuracy": 0.75, "auc": 0.5})
+    assert result.evaluate_metrics_clientapp[1]["auc"] == 0.625
+    assert result.evaluate_metrics_clientapp[1]["accuracy"] == 0.25
+
+
 def test_a_run_goes_on_from_its_checkpoint_to_the_same_model(tmp_path):
     class Stop(Exception):
         pass
