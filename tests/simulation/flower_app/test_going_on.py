@@ -32,7 +32,9 @@ def program(folder, state_dir, app=fedsel_app.client_app, *, options=None, kille
         if number == killed_at:
             raise Killed
         norm = float(sum(np.square(array.numpy().astype(float)).sum() for array in arrays.values()))
-        return MetricRecord({"loss": norm, "odd": math.nan if number == 1 else 1.0, "list": [number, 2 * number]})
+        return MetricRecord(
+            {"loss": norm, "odd": math.nan if number == 1 else 1.0, "list": [number, 2 * number], "time": 1 << 60}
+        )
 
     options = {"clients": CLIENTS, "cohort": 2, "links": "simulated", "resume": "auto"} | (options or {})
     built = fedsel_app.strategy("oort" if app is fedsel_app.client_app else "power-of-choice", out=folder, **options)
@@ -88,6 +90,15 @@ def test_a_run_that_should_have_stopped_when_it_was_killed_stops_when_it_goes_on
     parts = program(tmp_path / "parts", tmp_path / "b", should_stop=stops[0])
     assert told(parts) == told(program(tmp_path / "whole", tmp_path / "a", should_stop=stops[1]))
     assert max(parts.train_metrics_clientapp) == 2
+
+
+@pytest.mark.parametrize("damage", ['{"round": 1, "train_metrics_clientapp": {"a": "b"}}', '{"round": "1"}', "[]", "{"])
+def test_a_damaged_file_of_metrics_is_refused_by_name(tmp_path, damage):
+    with pytest.raises(Killed):
+        program(tmp_path / "run", tmp_path, killed_at=3)
+    (tmp_path / "run" / "result.jsonl").write_text(damage + "\n")
+    with pytest.raises(ConfigError, match="jsonl cannot be read"):
+        program(tmp_path / "run", tmp_path)
 
 
 def test_what_cannot_start_or_go_on_is_refused_with_the_way_that_works(tmp_path):
