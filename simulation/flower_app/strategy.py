@@ -421,6 +421,8 @@ class AppStrategy(Strategy):
         instructions: list[tuple[ClientProxy, FitIns]] = self._limited(
             lambda: self._inner.configure_fit(server_round, parameters, client_manager)
         )
+        if instructions:
+            self._limited(self._clients.refuse_lossless)
         return instructions
 
     def aggregate_fit(

@@ -121,9 +121,8 @@ class UserClients:
         """Send messages in the user's form, and return answers in the round's; an unreadable one is a failure."""
         if not messages:
             return {}
-        if self._tries_losses and messages[0].instruction.message_type != "query":
-            self._tries_losses = False
-            self._refuse_lossless()
+        if messages[0].instruction.message_type != "query":
+            self.refuse_lossless()
         of_node = {message.node: message for message in messages}
         self.carrier.unchanged = {node for node, found in self.enrolments.items() if found.abilities is None}
         read: Callable[[Message, Reply], Reply] = self._enrolled
@@ -319,12 +318,14 @@ class UserClients:
             self.tested[message.client] = reply
         return reply
 
-
-    def _refuse_lossless(self) -> None:
-        """Before the first round, let one client evaluate, and if it returns no loss all others.
+    def refuse_lossless(self) -> None:
+        """Once, if the method needs losses, let one client evaluate, and if it returns no loss all others.
 
         Raises ConfigError if none of them returns a loss.
         """
+        if not self._tries_losses:
+            return
+        self._tries_losses = False
         model, number = sent_model(*self._run.model), self._run.record.round
         able = {node for node, enrolment in self.enrolments.items() if Ability.LOSSES in (enrolment.abilities or ())}
         nodes = {client: node for client, node in sorted(self._run.clients.nodes.items()) if node not in able}
