@@ -1,4 +1,4 @@
-"""Arguments of Flower's own strategies that fedsel's has not, each with the sentence on what to write instead."""
+"""Arguments of Flower's own strategies that fedsel's does not have, and the sentences on what to write instead."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -55,18 +55,17 @@ def refuse_legacy(options: Iterable[str]) -> None:
 
 
 def refuse_arguments(others: Iterable[str], own: Iterable[str], options: Iterable[str]) -> None:
-    """Raise ConfigError for an argument of `start` that it has not.
+    """Raise ConfigError if `start` got arguments that it does not have.
 
     Parameters
     ----------
-    others : such arguments
+    others : these arguments
     own, options : the arguments of `start`, and the options of `strategy`
     """
+    refuse_options(others)
     for name in others:
         if name in options or name.replace("_", "-") in DECLARED:
             raise ConfigError(f"Give {name!r} to strategy(...), and leave it out of start.")
-        if name in WORDS:
-            raise ConfigError(WORDS[name])
         raise ConfigError(f"Leave {name!r} out of start. Its arguments are {', '.join(own)}.")
 
 
