@@ -5,7 +5,7 @@ from inspect import signature
 
 import numpy as np
 import pytest
-from flwr.app import Array, ArrayRecord, ConfigRecord, MetricRecord
+from flwr.app import Array, ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
 from flwr.clientapp import ClientApp
 from flwr.common import FitRes
 from flwr.server import SimpleClientManager
@@ -177,8 +177,25 @@ def test_a_function_of_another_name_in_fedsels_line_is_refused_with_the_name_tha
         line(loss=len)
 
 
-def test_named_statistics_are_taken_for_models_without_pytorchs_names():
-    named = ArrayRecord({"dense": Array(np.ones((2, 2), np.float32)), "moving_mean": Array(np.ones(2, np.float32))})
-    built = fedsel_app.strategy("random", statistics=["moving_mean"], **SIZES)
-    built.open([array.numpy() for array in named.values()], None, list(named))
-    assert built.summary() is None
+@pytest.mark.parametrize("names", [map(str, range(5)), ("kernel", "gamma", "beta", "moving_mean", "moving_variance")])
+def test_statistics_of_a_keras_model_are_averaged_whole_by_their_positions_or_names(tmp_path, names):
+    """Parameters are compressed. A client with n = 1, 2, 3, 4 examples adds n, on average (1 + 4 + 9 + 16) / 10 = 3."""
+    names, app = list(names), fedsel_app.client_app()
+
+    @app.train()
+    def train(message, context):
+        number = context.node_config["partition-id"] + 1
+        arrays = {name: Array(array.numpy() + np.float32(number)) for name, array in message.content["arrays"].items()}
+        metrics = MetricRecord({"num-examples": number})
+        return Message(RecordDict({"arrays": ArrayRecord(arrays), "metrics": metrics}), reply_to=message)
+
+    initial = [np.zeros((3, 2)), np.ones(2), np.zeros(2), np.zeros(2), np.ones(2)]
+    record = ArrayRecord({name: Array(array.astype(np.float32)) for name, array in zip(names, initial, strict=True)})
+    statistics = [3, 4] if names[0] == "0" else names[3:]
+    compressed = {"compressor": "top-k", "kept_fraction": 0.1, "kept_warmup_rounds": 0, "fraction_evaluate": 0.0}
+    built = fedsel_app.strategy("full", statistics=statistics, **SIZES | compressed)
+    grid = InProcessGrid(app, {90 + client: node(client, tmp_path) for client in range(CLIENTS)})
+    found = list(built.start(grid=grid, initial_arrays=record, num_rounds=1).arrays.to_numpy_ndarrays())
+    np.testing.assert_allclose(found[3], [3.0, 3.0], rtol=1e-6)
+    np.testing.assert_allclose(found[4], [4.0, 4.0], rtol=1e-6)
+    assert 0 < np.count_nonzero(np.concatenate([found[0].ravel(), found[1] - 1.0, found[2]])) < 10
