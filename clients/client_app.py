@@ -15,6 +15,7 @@ from flwr.clientapp.typing import ClientAppCallable, Mod
 from clients.selecting import selecting
 from clients.user_client import Functions, UserClient
 from fedsel_app.messages.records import fedsel_config
+from fedsel_app.messages.user_apps import ENROL
 
 Decorator = Callable[[ClientAppCallable], ClientAppCallable]
 DEFAULT = "default"
@@ -33,7 +34,7 @@ def client_app(client_fn: ClientFnExt | None = None, mods: list[Mod] | None = No
     """
     if client_fn is not None:
         return ClientApp(client_fn, [selecting(**functions), *(mods or [])])
-    return SelectingApp(mods, Functions(**functions))
+    return SelectingApp(mods, Functions.named(functions))
 
 
 class SelectingApp(ClientApp):
@@ -49,6 +50,7 @@ class SelectingApp(ClientApp):
         self._functions = functions
         for register in (super().query, super().train, super().evaluate):
             register()(self._answer)
+        super().query(ENROL.split(".")[1])(self._answer)
 
     def _answer(self, message: Message, context: Context) -> Message:
         if fedsel_config(message.content) is None:

@@ -4,21 +4,23 @@ Flower's `FitIns`, `FitRes` and so on are records with the names below. Their co
 with a prefix (see `fedsel_app.messages.user_apps`). A control variate follows the model's arrays.
 """
 
+import sys
 from collections.abc import Mapping
+from types import FrameType
 from typing import cast
 
 from flwr.app import ArrayRecord, ConfigRecord, Context, Message, MetricRecord, RecordDict
+from flwr.clientapp import ClientApp
 from flwr.clientapp.typing import ClientAppCallable
 from flwr.common import Code
 
 from clients.user_client import Functions, Unanswered, UserClient
-from fedsel_app.messages.instructions import EnrolInstruction
-from fedsel_app.messages.records import CONTROL, FEDSEL, config_record, fedsel_config, users_arrays
+from fedsel_app.messages.records import CONTROL, ERROR, FEDSEL, config_record, fedsel_config, users_arrays
 from fedsel_app.messages.scalars import Config, Scalar
-from fedsel_app.messages.user_apps import AppTrainInstruction, embed, embedded, users_keys
+from fedsel_app.messages.user_apps import ENROL, AppTrainInstruction, embed, embedded, users_keys
 
-GET_PROPERTIES, TRAIN, EVALUATE = "get_properties", "train", "evaluate"
-NAMES = {GET_PROPERTIES: "getproperties", TRAIN: "fit", EVALUATE: "evaluate"}
+TRAIN, EVALUATE = "train", "evaluate"
+NAMES = {TRAIN: "fit", EVALUATE: "evaluate"}
 """First part of the names of the records, by type of message."""
 OK: Config = {"code": Code.OK.value, "message": ""}
 
@@ -31,6 +33,12 @@ def read_config(message: Message) -> Config:
 
 def answer_legacy(message: Message, context: Context, call_next: ClientAppCallable, functions: Functions) -> Message:
     """Answer a message of fedsel's server through the user's `client_fn`; pass on any other."""
+    if message.metadata.message_type == ENROL:
+        try:
+            refuse_mods_before()
+            return UserClient(message, context, call_next, functions, lists=True).answer()
+        except Exception as error:  # noqa: BLE001 - as a reply, it tells the server that the app has fedsel's line
+            return Message(RecordDict({FEDSEL: config_record({ERROR: str(error)})}), reply_to=message)
     config = read_config(message)
     own = embedded(config)
     users = users_keys(config)
@@ -49,10 +57,6 @@ def answer_legacy(message: Message, context: Context, call_next: ClientAppCallab
         return reply
 
     client = UserClient(message, context, code, functions, lists=True)
-    if message.metadata.message_type == GET_PROPERTIES:
-        enrolment = client.enrolment(EnrolInstruction.from_config(own))
-        message.content = RecordDict({"getpropertiesins.config": config_record(users)})
-        return _with_properties(call_next(message, context), enrolment.to_config())
     message.content[FEDSEL] = config_record(own)
     if message.metadata.message_type == TRAIN and AppTrainInstruction.from_config(own).with_control:
         _, model = users_arrays(message.content)
@@ -60,14 +64,25 @@ def answer_legacy(message: Message, context: Context, call_next: ClientAppCallab
     return _embedded(client.answer())
 
 
-def _with_properties(reply: Message, own: Config) -> Message:
-    """The reply of `get_properties`, which the client need not define, with fedsel's properties."""
-    content = reply.content.config_records
-    implemented = content["getpropertiesres.status"]["code"] == Code.OK.value
-    users = cast(Config, content["getpropertiesres.properties"]) if implemented else {}
-    reply.content["getpropertiesres.properties"] = config_record(embed(own, users))
-    reply.content["getpropertiesres.status"] = config_record(OK)
-    return reply
+def refuse_mods_before() -> None:
+    """Raise ValueError if another mod has passed on the message that this mod now answers.
+
+    Flower tells a mod nothing of the others. A mod takes the function that it calls as its last argument, so the call
+    stack shows those between Flower's ClientApp and fedsel's mod.
+    """
+    before = list[str]()
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None and frame.f_code is not ClientApp.__call__.__code__:
+        arguments = frame.f_code.co_varnames[: frame.f_code.co_argcount]
+        own = frame.f_globals["__name__"].split(".")[0] == __name__.split(".")[0]
+        if len(arguments) > 2 and callable(frame.f_locals.get(arguments[-1])) and not own:
+            before.append(frame.f_code.co_qualname)
+        frame = frame.f_back
+    if frame is not None and before:
+        raise ValueError(
+            "Put fedsel's mod before all others: ClientApp(client_fn, mods=[selecting, ...]). The mod "
+            f"{before[-1]} stands before it, and would get fedsel's update in place of the model."
+        )
 
 
 def _embedded(reply: Message) -> Message:

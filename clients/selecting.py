@@ -35,5 +35,5 @@ def selecting(
     The functions are those of `clients.user_client.Functions`; their arrays are lists. Raises TypeError for any other.
     """
     if message is None or context is None or call_next is None:
-        return partial(answer_legacy, functions=Functions(**functions))
+        return partial(answer_legacy, functions=Functions.named(functions))
     return answer_legacy(message, context, call_next, Functions())

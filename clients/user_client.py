@@ -8,11 +8,11 @@ evaluation. Then the mean loss replaces the root mean squared loss (Oort's utili
 import json
 import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message, MessageType, MetricRecord, RecordDict
@@ -23,6 +23,7 @@ from clients.compression.compressors import draw_layers
 from clients.local_round import LocalRound, Trained
 from clients.state import STATE_FOLDER, StateStore, user_state_folder
 from fedsel_app.config import CompressionConfig, TrainingConfig
+from fedsel_app.config.words import did_you_mean
 from fedsel_app.messages.answers import Ability, EnrolAnswer, EvaluateAnswer
 from fedsel_app.messages.instructions import EnrolInstruction, ProbeInstruction, read_instruction
 from fedsel_app.messages.records import (
@@ -39,6 +40,7 @@ from fedsel_app.messages.user_apps import (
     EVALUATION_LOSSES,
     PARTITION_ID,
     AppTrainInstruction,
+    no_loss,
     reported_loss,
     reported_steps,
 )
@@ -72,6 +74,16 @@ class Functions:
     """Receives the term that the next training must add to each gradient, in the form of the model's arrays. This
     training returns its `steps` and their `lr` as metrics.
     """
+
+    @classmethod
+    def named(cls, given: Mapping[str, Any]) -> Self:
+        """The functions by their names. Raises TypeError for another name."""
+        for name in given.keys() - (known := set(Ability)):
+            raise TypeError(
+                f"fedsel's line has no function {name!r}.{did_you_mean(name, known)} The functions are "
+                f"{', '.join(Ability)}."
+            )
+        return cls(**given)
 
     @property
     def abilities(self) -> tuple[Ability, ...]:
@@ -153,7 +165,7 @@ class UserClient:
             )
         return losses
 
-    def _evaluated_loss(self) -> float:
+    def _evaluated_loss(self, key: str) -> float:
         """Loss of the received model from the user's evaluation. Raises ValueError if the evaluation has no loss."""
         content = RecordDict(dict(self.message.content))
         name, record = users_arrays(content)
@@ -164,10 +176,10 @@ class UserClient:
             reply = _content(self.code(asked, self.context))
         except Unanswered as unanswered:
             raise ValueError(f"The client's evaluate does not return its loss: {unanswered}") from unanswered
-        loss = reported_loss(_scalars(reply, MetricRecord), EVALUATION_LOSSES)
+        names, metrics = [key] if key else EVALUATION_LOSSES, _scalars(reply, MetricRecord)
+        loss = reported_loss(metrics, names)
         if math.isnan(loss):
-            names = ", ".join(EVALUATION_LOSSES)
-            raise ValueError(f"The client's evaluate does not return its loss as one of the metrics {names}.")
+            raise ValueError(no_loss(metrics, names))
         return loss
 
     def _reports_before(self, instruction: AppTrainInstruction) -> dict[Report, float]:
@@ -179,7 +191,7 @@ class UserClient:
             losses = self._losses(self.functions.losses)
             mean, rms = float(losses.mean()), math.sqrt(float(np.square(losses).mean()))
         else:
-            mean = rms = self._evaluated_loss()
+            mean = rms = self._evaluated_loss(instruction.loss_key)
         known = {Report.INITIAL_LOSS: mean, Report.RMS_LOSS: rms}
         return {report: known[report] for report in wanted}
 

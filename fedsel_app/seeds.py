@@ -26,6 +26,7 @@ class Purpose(IntEnum):
     PRIVACY = 13
     MARKS = 14
     AVAILABILITY = 15
+    EVALUATION = 16
 
 
 def stream(seed: int, purpose: Purpose, server_round: int = 0, client: int = 0) -> np.random.Generator:

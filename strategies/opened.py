@@ -138,7 +138,8 @@ class OpenRound:
         chosen, buffers = replies.only(selection.clients), self.model.buffers
         if chosen.statistics:
             robust = self.context.aggregation.traits.robust
-            buffers = average_statistics(chosen.statistics, chosen.examples.tolist(), robust=robust)
+            average = average_statistics(chosen.statistics, chosen.examples.tolist(), robust=robust)
+            buffers = average.astype(buffers.dtype)
         step = self.server.preview_step(self.model.parameters, selection, chosen)
         return Model(step.parameters, buffers), step.weights
 

@@ -76,6 +76,7 @@ class Run:
         self.model = Model(context.initial, context.buffers)
         self.best = BestModel(*self.model)
         self.time_s, self.completed, self.ended = 0.0, 0, False
+        self._saving_s = self._unsaved_s = 0.0
         self.record = RoundRecord(0)
         self._fruitless: list[list[str]] = []
         """Reasons in each of the rounds since the last update."""
@@ -171,12 +172,14 @@ class Run:
         context.recorder.round(record)
         self._refuse_fruitless(over=is_over(method, record.round))
         self.time_s += record.round_s
-        every = context.records.checkpoint_every
+        self._unsaved_s += record.wall_s
         reached = record.accuracy is not None and reaches(record.accuracy, context.evaluation.target, context.score)
         if (reached and context.evaluation.stop_at_target) or is_over(method, record.round):
             self.end()
-        elif every and record.round % every == 0:
+        elif self._saves(record.round):
+            started_s = time.perf_counter()
             context.recorder.checkpoint(self.snapshot(method))
+            self._saving_s, self._unsaved_s = time.perf_counter() - started_s, 0.0
             self.instructions.last_checkpoint = record.round
         return record
 
@@ -189,6 +192,11 @@ class Run:
         in_vain = over and not self.roster.last_returned.any()
         if self._fruitless and (in_vain or len(self._fruitless) >= FRUITLESS_ROUNDS):
             raise run_failed(self._fruitless)
+
+    def _saves(self, number: int) -> bool:
+        """True if a checkpoint follows round `number`."""
+        every, waits = self.context.records.checkpoint_every, self.context.checkpoints_wait
+        return bool(every) and number % every == 0 and not (waits and self._unsaved_s < self._saving_s)
 
     def _evaluate(self, record: RoundRecord) -> None:
         """Evaluate the global model on the server's test set."""

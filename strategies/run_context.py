@@ -82,5 +82,7 @@ class RunContext(SharedSettings):
     """Loss of a model on the server's surrogate set, if the participation policy uses one."""
     score: str = "accuracy"
     """Name of the score, by which models are compared."""
+    checkpoints_wait: bool = False
+    """True if a checkpoint waits until the rounds since the last one took as long as writing that one."""
     losses_optional: bool = False
     """True if clients need not report their training loss; a missing loss is NaN."""

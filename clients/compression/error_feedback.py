@@ -63,6 +63,8 @@ def upload(
 ) -> Compressed:
     """Compress the local change `delta`, float32 (N,). Returns the update to send and the arrays to store.
 
+    A change in float64 is sent whole, or compressed as float32.
+
     `state` has the arrays that were stored last. `curvature` takes the layers' shares of the last mask and returns the
     diagonal curvature by layer; None: top-k scores only by magnitude. `client` is the client's partition id.
 
@@ -76,11 +78,11 @@ def upload(
             f"Client {client} has no estimate of its update, but the server has one. Keep the 'state-dir' of a"
             f" run until it ends."
         )
-    vector = delta
+    vector = delta.astype(np.float32, copy=False)
     if estimated:
-        vector = delta - state["estimate"]
+        vector = vector - state["estimate"]
     elif "residual" in state:
-        vector = delta + state["residual"]
+        vector = vector + state["residual"]
     compress = COMPRESSORS[compression.compressor]
     update, kept = compress(vector, Upload(state, layers, compression, instruction, curvature, seed, client))
     if compression.value_bits < 32:

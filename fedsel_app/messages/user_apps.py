@@ -1,7 +1,7 @@
 """Messages to clients of a user's own Flower app: fedsel's keys have a prefix and are sent with the user's keys.
 
-The user's client gets the user's own keys, and fedsel's mod gets those with the prefix. A client without the mod
-ignores these. See `clients.selecting` and `simulation.flower_app`.
+The user's client gets the user's own keys, and fedsel's mod gets those with the prefix. A client without the mod gets
+none of these. See `clients.selecting` and `simulation.flower_app`.
 """
 
 import math
@@ -9,17 +9,20 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from fedsel_app.config.training import SOLVERS
-from fedsel_app.messages.answers import LARGEST, MOST_EXAMPLES, EnrolAnswer
+from fedsel_app.messages.answers import LARGEST, MOST_EXAMPLES
 from fedsel_app.messages.instructions import TrainInstruction
+from fedsel_app.messages.reported_values import one_line
 from fedsel_app.messages.scalars import Config, Scalar, read
 from fedsel_app.wire.codec import WireError
 
 PREFIX = "fedsel."
+ENROL = "query.fedsel"
+"""Type of the message that enrols a client. An app without fedsel's line has no function for it."""
 TRAINING_LOSSES = ("train_loss", "train-loss", "loss")
 EVALUATION_LOSSES = ("eval_loss", "eval-loss", "loss", "val_loss")
 """Usual names of the metric with a client's mean loss, in training and in evaluation."""
 PARTITION_ID = "partition-id"
-"""Flower's name for the partition id in the node configuration. A user's client may return it as a property."""
+"""Flower's name for the partition id in the node configuration."""
 
 
 @dataclass(frozen=True)
@@ -32,6 +35,8 @@ class AppTrainInstruction(TrainInstruction):
     """Settings of the compression, as JSON."""
     statistics_positions: str = ""
     """Positions of the running statistics among the arrays, separated by commas."""
+    loss_key: str = ""
+    """Metric of the user's evaluation that is its loss; empty: the first of `EVALUATION_LOSSES`."""
     solver: str = "sgd"
     """Local solver, which decides whether the server's control variate, float32 (N,), follows the model's arrays."""
 
@@ -56,12 +61,11 @@ def users_keys(config: Mapping[str, Scalar]) -> Config:
     return {key: value for key, value in config.items() if not key.startswith(PREFIX)}
 
 
-def app_enrolment(properties: Mapping[str, Scalar]) -> EnrolAnswer:
-    """The enrolment from the properties of a user's client; without the mod, from its own `get_properties`."""
-    if fedsels := embedded(properties):
-        return EnrolAnswer.from_config(fedsels)
-    names = {PARTITION_ID: "client", "examples": "examples"}
-    return EnrolAnswer.from_config({names[key]: value for key, value in properties.items() if key in names})
+def no_loss(metrics: Mapping[str, object], names: Iterable[str]) -> str:
+    """Sentence on an evaluation without a loss from 0 to `LARGEST` among its `metrics`, under one of the `names`."""
+    losses = [f"{name} = {metrics[name]}" for name in names if name in metrics]
+    came = one_line(", ".join(losses or sorted(metrics))) or "no metrics"
+    return f"its evaluate must return its loss as the metric {' or '.join(names)}, and it returned {came}"
 
 
 def reported_loss(metrics: Mapping[str, Scalar], names: Iterable[str] = TRAINING_LOSSES) -> float:

@@ -61,7 +61,8 @@ class ArrayLayout:
     Parameters
     ----------
     arrays
-        The initial model. Finite float arrays become float32 in the vectors; all others keep their initial values.
+        The initial model. Finite float arrays become float32 in the vectors, or float64 if one of them is float64. All
+        others keep their initial values.
     statistics
         Positions or names of the running statistics. None: found by `named_statistics`; for a list, or if all names are
         numbers ("0", "1", ...), found by `batch_norm_statistics`.
@@ -108,7 +109,12 @@ class ArrayLayout:
         self.variances = np.repeat(variances, [self._arrays[place].size for place in chosen])
         self.parameters = tuple(position for position in floats if position not in chosen)
         if not self.parameters:
-            raise ConfigError("The model has no array of floats to train. 'parameters' must be a list of NumPy arrays.")
+            raise ConfigError(
+                "Give a model with arrays of floats: fedsel averages their updates. It cannot combine bytes, such as "
+                "the trees of XGBoost."
+            )
+        trained = (self._arrays[position].dtype for position in (*self.parameters, *self.statistics))
+        self._dtype = np.result_type(np.float32, *trained)
         self.size = sum(self._arrays[position].size for position in self.parameters)
         members = self._members()
         sizes = [sum(self._arrays[position].size for position in layer) for layer in members]
@@ -155,7 +161,7 @@ class ArrayLayout:
         return layers
 
     def flatten(self, arrays: Arrays) -> tuple[Vector, Vector]:
-        """The parameters, float32 (N,), and the running statistics, float32 (B,). Named arrays may have any order.
+        """The parameters (N,), and the running statistics (B,), in float32 or float64. Named arrays may have any order.
 
         Raises
         ------
@@ -206,10 +212,9 @@ class ArrayLayout:
         """The initial model, flat."""
         return self.flatten(self._arrays)
 
-    @staticmethod
-    def _joined(arrays: Sequence[NDArray[Any]], positions: Sequence[int]) -> Vector:
-        parts = [np.asarray(arrays[position], np.float32).ravel() for position in positions]
-        return np.concatenate(parts) if parts else np.zeros(0, np.float32)
+    def _joined(self, arrays: Sequence[NDArray[Any]], positions: Sequence[int]) -> Vector:
+        parts = [np.asarray(arrays[position], self._dtype).ravel() for position in positions]
+        return np.concatenate(parts) if parts else np.zeros(0, self._dtype)
 
 
 def _is_float(array: NDArray[Any]) -> bool:

@@ -20,6 +20,7 @@ RUN_FILES = (
     "data.json",
     "clients.jsonl",
     "releases.jsonl",
+    "result.jsonl",
     "checkpoint.npz",
     "summary.json",
     "model.npz",

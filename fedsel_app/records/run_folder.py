@@ -198,8 +198,18 @@ def read_config(path: Path, needed: Iterable[str] = ()) -> dict[str, Value]:
 
 def refuse_changed(path: Path, config: Mapping[str, Value]) -> None:
     """Raise ConfigError if the run in the folder at `path` is finished, or has other settings than `config`."""
-    if (path / "summary.json").exists():
+    if is_finished(path):
         raise ConfigError(f"The run in {path} is finished; there is nothing to resume.")
+    refuse_other_settings(path, config)
+
+
+def is_finished(path: Path) -> bool:
+    """True if the folder at `path` has the summary of a run."""
+    return (path / "summary.json").exists()
+
+
+def refuse_other_settings(path: Path, config: Mapping[str, Value]) -> None:
+    """Raise ConfigError if the run in the folder at `path` has other settings than `config`."""
     before = read_config(path)
     for key in sorted(before.keys() | config.keys()):
         if changes_numbers(key) and before.get(key) != config.get(key):
@@ -263,6 +273,16 @@ def read_checkpoint(path: Path) -> dict[str, NDArray[Any]] | None:
             "another 'out'."
         )
     return arrays
+
+
+def read_model(path: Path) -> Model:
+    """The last model of the finished run in the folder at `path`. Raises ConfigError if it cannot be read."""
+    try:
+        with (path / "model.npz").open("rb") as file:
+            arrays = read_arrays(file)
+        return arrays["parameters"], arrays["buffers"]
+    except (KeyError, ValueError, OSError) as error:
+        raise ConfigError(f"The model {path / 'model.npz'} cannot be read: {error}.") from error
 
 
 def completed_rounds(path: Path) -> int:

@@ -5,7 +5,7 @@ Layout of a payload, with all numbers little-endian::
     offset  bytes  what
          0      4  magic "FSEL"
          4      1  version, 1
-         5      1  value coding: 1 float32; 2, 4, 5 rounded to 16, 8, 4 bits; 3 quantised
+         5      1  value coding: 1 float32; 6 float64; 2, 4, 5 rounded to 16, 8, 4 bits; 3 quantised
          6      1  index coding: 0 dense, 1 bitmap, 2 Rice-coded gaps, 3 seeded
          7      1  Rice parameter b, 0..31; 0 in the other codings
          8      4  size N, the model's entries
@@ -13,8 +13,8 @@ Layout of a payload, with all numbers little-endian::
         16      4  client, its partition id
         20      4  round
         24      .  the indices (`indices`)
-         .      .  the values: float32 of 4 bytes each, or rounded (`rounded_values`), or quantised (`values`,
-                   where the indices follow the head of the values)
+         .      .  the values: float32 of 4 bytes or float64 of 8 bytes each, or rounded (`rounded_values`), or
+                   quantised (`values`, where the indices follow the head of the values)
          .      4  CRC-32 of all bytes before it
 
 Bit streams fill each byte from its lowest bit; the last byte's unused bits are zero. A dense update has no bytes of
@@ -26,6 +26,7 @@ import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -40,9 +41,10 @@ from fedsel_app.wire.values import Quantised
 _HEADER = struct.Struct("<4sBBBBIIII")
 _CRC = struct.Struct("<I")
 _OVERHEAD_BYTES = _HEADER.size + _CRC.size
-_VALUE_BYTES = 4
 _MAGIC, _VERSION = b"FSEL", 1
-_FLOAT32, _QUANTISED = 1, 3
+_QUANTISED = 3
+_FLOATS: dict[int, np.dtype[Any]] = {1: np.dtype("<f4"), 6: np.dtype("<f8")}
+_FLOAT_CODING = {dtype.itemsize: coding for coding, dtype in _FLOATS.items()}
 _ROUNDED = {2: 16, 4: 8, 5: 4}
 _ROUNDED_CODING = {bits: coding for coding, bits in _ROUNDED.items()}
 _LARGEST_U32 = 2**32 - 1
@@ -61,14 +63,14 @@ class Update:
     indices
         uint32 (count,), strictly increasing and below `size`; None if every entry is present.
     values
-        float32 (count,), the entries at `indices`.
+        float32 (count,), the entries at `indices`; float64 for a model that has arrays of float64.
     quantised
         The same values as levels, if they are quantised or rounded; the payload then has these levels.
     """
 
     size: int
     indices: NDArray[np.uint32] | None
-    values: NDArray[np.float32]
+    values: NDArray[Any]
     quantised: Quantised | Rounded | None = None
 
     def __eq__(self, other: object) -> bool:
@@ -84,9 +86,9 @@ class Update:
         """Entries present."""
         return len(self.values)
 
-    def dense(self) -> NDArray[np.float32]:
-        """The update as a new float32 (size,) array."""
-        full = np.zeros(self.size, np.float32)
+    def dense(self) -> NDArray[Any]:
+        """The update as a new array (size,), of the type of its values."""
+        full = np.zeros(self.size, self.values.dtype)
         full[self._places] = self.values
         return full
 
@@ -107,8 +109,9 @@ class Update:
     @cached_property
     def _norm(self) -> float:
         squares = self.values.astype(np.float64)
-        squares *= squares
-        return float(np.sqrt(squares.sum()))
+        with np.errstate(over="ignore"):  # the norm of such an update is inf
+            squares *= squares
+            return float(np.sqrt(squares.sum()))
 
     @property
     def _places(self) -> NDArray[np.uint32] | slice:
@@ -155,8 +158,8 @@ class Packet:
 
 
 def bits_of_values(update: Update) -> int:
-    """Bits of the values alone, as papers count them: 32 for each value sent (QSGD: its fixed width)."""
-    return 32 * update.count if update.quantised is None else update.quantised.bits_of_values()
+    """Bits of the values alone, as papers count them: 32 for each float32 sent (QSGD: its fixed width)."""
+    return 8 * update.values.nbytes if update.quantised is None else update.quantised.bits_of_values()
 
 
 def index_bits(payload: bytes) -> int:
@@ -179,8 +182,8 @@ def encode(update: Update, *, client: int, server_round: int, seeded: bool = Fal
     quantised = update.quantised
     sections: list[bytes | memoryview]
     if quantised is None:
-        value_coding = _FLOAT32
-        sections = [places, np.ascontiguousarray(update.values, "<f4").view(np.uint8).data]
+        value_coding = _FLOAT_CODING[update.values.itemsize]
+        sections = [places, np.ascontiguousarray(update.values, _FLOATS[value_coding]).view(np.uint8).data]
     elif isinstance(quantised, Rounded):
         value_coding = _ROUNDED_CODING[quantised.bits]
         sections = [places, rounded_values.encode_values(quantised)]
@@ -215,7 +218,7 @@ def decode(payload: bytes | memoryview, *, size: int, seed: int | None = None) -
         raise WireError(f"The payload is of version {version}; this program reads version {_VERSION}.")
     if _CRC.pack(zlib.crc32(memoryview(payload)[: -_CRC.size])) != payload[-_CRC.size :]:
         raise WireError("The payload is damaged: its CRC-32 does not match.")
-    if value_coding not in (_FLOAT32, _QUANTISED, *_ROUNDED):
+    if value_coding not in (*_FLOATS, _QUANTISED, *_ROUNDED):
         raise WireError(f"The payload's values have the unknown coding {value_coding}.")
     if claimed_size != size:
         raise WireError(f"The payload is of a model of {claimed_size} entries; this one has {size}.")
@@ -226,14 +229,15 @@ def decode(payload: bytes | memoryview, *, size: int, seed: int | None = None) -
     before = value_codec.HEAD.size if value_coding == _QUANTISED else 0
     stored = np.frombuffer(body, np.uint8, index_bytes, before)
     indices = index_codec.decode_indices(stored, coding, rice_bits, size, (seed, server_round, client, count))
-    if value_coding != _FLOAT32:
+    if value_coding not in _FLOATS:
         quantised: Quantised | Rounded
         if value_coding == _QUANTISED:
             quantised = value_codec.decode_values(body, count)
         else:
             quantised = rounded_values.decode_values(body[index_bytes:], count, _ROUNDED[value_coding])
         return Packet(Update(size, indices, quantised.values(), quantised), client, server_round)
-    values = np.frombuffer(body, "<f4", count, index_bytes).astype(np.float32)
+    stored_type = _FLOATS[value_coding]
+    values = np.frombuffer(body, stored_type, count, index_bytes).astype(stored_type.newbyteorder("="))
     if not np.isfinite(values).all():
         raise WireError("The payload holds a value that is not finite.")
     return Packet(Update(size, indices, values), client, server_round)
@@ -248,8 +252,9 @@ def _index_bytes(body: memoryview, value_coding: int, count: int) -> int:
     """Bytes of indices in a payload's body. Raises WireError if the body is too short for its values."""
     if value_coding == _QUANTISED:
         return value_codec.index_bytes(body)
-    rounded = _ROUNDED.get(value_coding)
-    found = len(body) - (_VALUE_BYTES * count if rounded is None else rounded_values.section_bytes(count, rounded))
+    floats = _FLOATS.get(value_coding)
+    bits = _ROUNDED.get(value_coding, 32)
+    found = len(body) - (rounded_values.section_bytes(count, bits) if floats is None else floats.itemsize * count)
     if found < 0:
         raise WireError(f"The payload is too short for the {count} values it claims.")
     return found
@@ -262,8 +267,8 @@ def _refuse_unsendable(update: Update, client: int, server_round: int) -> None:
         if not 0 <= number <= _LARGEST_U32:
             raise WireError(f"An update's {name} must be in [0, {_LARGEST_U32}]. Got {number}.")
     values, indices = update.values, update.indices
-    if values.dtype != np.float32 or values.ndim != 1:
-        raise WireError(f"An update's values must be float32 (count,). Got {values.dtype} {values.shape}.")
+    if values.dtype not in (np.float32, np.float64) or values.ndim != 1:
+        raise WireError(f"An update's values must be float32 or float64 (count,). Got {values.dtype} {values.shape}.")
     if not np.isfinite(values).all():
         raise WireError(f"The update of client {client} holds a value that is not finite; did its training diverge?")
     if indices is None:

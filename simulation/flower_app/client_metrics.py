@@ -1,16 +1,23 @@
-"""Metrics of users' clients: the numbers among them, and their means over the clients of a round."""
+"""Metrics of users' clients: the numbers among them, and their aggregates over the clients of a round, as Flower's."""
 
 import logging
 import math
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Callable, Mapping
 from typing import Any
 
-from flwr.app import MetricRecord
-from numpy.typing import NDArray
+import numpy as np
+from flwr.app import MetricRecord, RecordDict
 
-from fedsel_app.messages.reported_values import one_line
+from fedsel_app.messages.reported_values import one_line, winsorised
 
 LOGGER = logging.getLogger("fedsel")
+Single = float | list[float]
+"""A metric: a number, or a list of numbers."""
+RecordFunction = Callable[[list[RecordDict], str], MetricRecord]
+"""Message API: the clients' records and the key of their weights -> the round's metrics."""
+PairFunction = Callable[[list[tuple[int, dict[str, Any]]]], dict[str, Any]]
+"""Legacy API: (examples, metrics) of each client -> the round's metrics."""
 
 
 def numbers(metrics: Mapping[str, Any]) -> dict[str, Any]:
@@ -24,28 +31,123 @@ def _is_single(value: Any) -> bool:
     return hasattr(value, "item") and math.prod(getattr(value, "shape", (0,))) == 1
 
 
-def mean_metrics(metrics: Mapping[int, Mapping[str, float]], examples: NDArray[Any], server_round: int) -> MetricRecord:
-    """Mean of each metric over the clients that report it, weighted by their examples.
+def bounded(examples: Mapping[int, float], clip: float) -> dict[int, float]:
+    """The clients' numbers of examples, at most `clip` times their median; 0 sets no bound."""
+    values = winsorised(np.array(list(examples.values()), np.float64), clip)
+    return dict(zip(examples, values.tolist(), strict=True))
 
-    A value that is not finite is left out and logged.
+
+def finite_metrics(metrics: Mapping[str, Any], client: int, server_round: int) -> dict[str, Any]:
+    """The metrics without numbers that are not finite, and without lists that have one. The log names these."""
+    odd = [name for name, value in metrics.items() if not _is_finite(value)]
+    if odd:
+        LOGGER.warning(
+            "Round %d: metrics of client %d are left out, because they are not finite: %s",
+            *(server_round, client, one_line(", ".join(odd))),
+        )
+    return {name: value for name, value in metrics.items() if name not in odd}
+
+
+def _is_finite(value: Any) -> bool:
+    return (
+        all(map(_is_finite, value)) if isinstance(value, list) else not isinstance(value, float) or math.isfinite(value)
+    )
+
+
+def aggregated_records(
+    replies: Mapping[int, RecordDict],
+    weights: Mapping[int, float],
+    key: str,
+    function: RecordFunction | None,
+    server_round: int,
+) -> MetricRecord | None:
+    """Metrics of a round through the Message API, from the clients' own records.
 
     Parameters
     ----------
-    metrics : partition id -> numbers that the client reports
-    examples : numbers of examples of all clients, (K,), at least 1 for each of these clients
+    replies : partition id -> the client's own records
+    weights : partition id -> its weight, above 0, which replaces the one that the client reports
+    key : name of the weight among the metrics
+    function : the user's own aggregation; None: the means, weighted
     """
-    found: dict[str, list[tuple[float, float]]] = {}
-    for client, reported in metrics.items():
-        odd = [name for name, value in reported.items() if not math.isfinite(value)]
-        if odd:
-            LOGGER.warning(
-                "Round %d: metrics of client %d are left out, because they are not finite: %s",
-                *(server_round, client, one_line(", ".join(odd))),
-            )
-        for name in reported.keys() - odd:
-            found.setdefault(name, []).append((float(examples[client]), reported[name]))
-    means = MetricRecord()
+    records, means = list[RecordDict](), list[tuple[float, dict[str, Any]]]()
+    for client, reply in replies.items():
+        content, metrics, weight = RecordDict(dict(reply)), dict[str, Any](), weights[client]
+        for name, record in reply.metric_records.items():
+            found = finite_metrics(record, client, server_round)
+            if key in found and found[key] != weight:
+                found[key] = weight
+            content.metric_records[name] = MetricRecord(found)
+            metrics |= found
+        metrics.pop(key, None)
+        records.append(content)
+        means.append((weight, metrics))
+    if function is None:
+        return MetricRecord(dict(mean_metrics(means, server_round)))
+    try:
+        return function(records, key)
+    except Exception as error:  # noqa: BLE001 - a client's reply can make a user's function fail
+        _note_failure(function, error, server_round)
+        return None
+
+
+def aggregated_pairs(
+    metrics: Mapping[int, Mapping[str, Any]], weights: Mapping[int, float], function: PairFunction, server_round: int
+) -> dict[str, Any]:
+    """Metrics of a round through the legacy API, by the user's own aggregation; empty if it fails."""
+    pairs = [
+        (_plain(weights[client]), finite_metrics(reported, client, server_round))
+        for client, reported in metrics.items()
+    ]
+    try:
+        return function(pairs)
+    except Exception as error:  # noqa: BLE001 - a client's reply can make a user's function fail
+        _note_failure(function, error, server_round)
+        return {}
+
+
+def _plain(weight: float) -> int:
+    """A weight as Flower's legacy clients report it: a whole number where it is one."""
+    return int(weight) if weight == int(weight) else weight  # type: ignore[return-value]
+
+
+def _note_failure(function: Callable[..., Any], error: Exception, server_round: int) -> None:
+    LOGGER.warning(
+        "Round %d has no metrics of the clients: the function %s failed with %s",
+        *(server_round, getattr(function, "__name__", function), one_line(repr(error))),
+    )
+
+
+def mean_metrics(metrics: list[tuple[float, dict[str, Any]]], server_round: int) -> dict[str, Single]:
+    """Weighted mean of each metric over the clients that report it. Lists are averaged place by place.
+
+    Of a metric that has several lengths, only the most frequent length counts, and the log says so.
+    """
+    found: dict[str, list[tuple[float, Single]]] = {}
+    for weight, reported in metrics:
+        for name, value in reported.items():
+            found.setdefault(name, []).append((weight, value))
+    means: dict[str, Single] = {}
     for name, values in sorted(found.items()):
-        total = sum(weight for weight, _ in values)
-        means[name] = sum(weight / total * value for weight, value in values)
+        lengths = Counter(_length(value) for _, value in values)
+        length = lengths.most_common(1)[0][0]
+        if len(lengths) > 1:
+            LOGGER.warning(
+                "Round %d: the metric %s has %d lengths. Only the most frequent one counts: %s",
+                *(server_round, one_line(name), len(lengths), "a number" if length is None else f"a list of {length}"),
+            )
+        same = [(weight, value) for weight, value in values if _length(value) == length]
+        total = sum(weight for weight, _ in same)
+        rows = [[weight / total * entry for entry in _entries(value)] for weight, value in same]
+        sums = [sum(column) for column in zip(*rows, strict=True)]
+        means[name] = sums[0] if length is None else sums
     return means
+
+
+def _length(value: Single) -> int | None:
+    """Length of a list; None for a number."""
+    return len(value) if isinstance(value, list) else None
+
+
+def _entries(value: Single) -> list[float]:
+    return value if isinstance(value, list) else [value]

@@ -44,4 +44,5 @@ def unmet(config: AppConfig, abilities: Collection[Ability] | None) -> str:
 def _app(function: str = "") -> str:
     """The line that a client app needs, in both forms of client apps."""
     mod = f"selecting({function})" if function else "selecting"
-    return f"fedsel_app.client_app({function}) in place of ClientApp(), or ClientApp(client_fn, mods=[{mod}])"
+    legacy = f"ClientApp(client_fn, mods=[{mod}]), before all other mods"
+    return f"fedsel_app.client_app({function}) in place of ClientApp(), or {legacy}"

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from flwr.common import NDArrays, Parameters, Scalar
 from numpy.typing import NDArray
 
@@ -16,10 +17,14 @@ from fedsel_app.config import DECLARED, ConfigError, Value
 from fedsel_app.config.settings import named
 from fedsel_app.config.training import SOLVERS
 from fedsel_app.messages.scalars import Config
+from fedsel_app.seeds import Purpose, stream
 from fedsel_app.wiring.configuration import AppConfig
 from fedsel_app.wiring.idle_settings import refuse_idle
+from simulation.flower_app.client_metrics import PairFunction, RecordFunction
 from strategies import find_strategy
 
+FEDAVG = "fedavg"
+"""Another name of the strategy random, which is Flower's FedAvg with the defaults below."""
 OWN_APP = "flower-app"
 """Value of the settings `data` and `model` in the records of such a run."""
 DEFAULTS: Mapping[str, Value] = {
@@ -31,10 +36,13 @@ DEFAULTS: Mapping[str, Value] = {
     "local-epochs": 1,
     "lr-decay": 0.0,
     "calibration-form": "training",
+    "example-clip": 0.0,
     "server-optimizer": "mean",
     "compressor": "none",
     "curvature-layers": 0,
     "links": "measured",
+    # After each round, unless writing it takes longer than the rounds since the last one.
+    "checkpoint-every": 1,
     # Before its first answer a client loads its data, and perhaps downloads it.
     "connect-timeout-s": 600,
     "enrol-timeout-s": 600.0,
@@ -56,6 +64,7 @@ def app_config(strategy: str, given: Mapping[str, Value]) -> AppConfig:
     ConfigError
         For an unknown setting, a setting of the clients, a value out of range, or incompatible settings.
     """
+    strategy = "random" if strategy == FEDAVG else strategy
     method = find_strategy(strategy)
     own = method.Config.keys(f"{method.name}.")
     values: dict[str, Value] = {}
@@ -117,8 +126,12 @@ class AppOptions:
     """Legacy server: config for the clients' `fit`."""
     evaluate_config: RoundConfig | None = None
     """Legacy server: config for the clients' `evaluate`."""
-    statistics: Sequence[int] | None = None
-    """Positions of BatchNorm's running statistics among the arrays; None: found by their names or their order."""
+    train_config_fn: Callable[[int], Mapping[str, Any]] | None = None
+    """Message API: function of the round that returns config for the training, such as a learning rate."""
+    evaluate_config_fn: Callable[[int], Mapping[str, Any]] | None = None
+    """Message API: function of the round that returns config for the evaluation."""
+    statistics: Sequence[int] | Sequence[str] | None = None
+    """Positions or names of BatchNorm's running statistics among the arrays; None: found by PyTorch's names."""
     arrayrecord_key: str = "arrays"
     """Message API: name of the record of arrays in a message."""
     configrecord_key: str = "config"
@@ -129,3 +142,30 @@ class AppOptions:
     """Message API: metric of an evaluation that is its loss; None: the first of the usual names."""
     score_key: str | None = None
     """Message API: metric of an evaluation that is its score; None: the first of the usual names."""
+    fraction_evaluate: float = 1.0
+    """Share of the connected clients that evaluate the model after a round; 0: none."""
+    min_evaluate_nodes: int = 2
+    """Message API: least number of clients that evaluate, if `fraction_evaluate` is above 0."""
+    min_evaluate_clients: int = 2
+    """Legacy server: the same."""
+    train_metrics_aggr_fn: RecordFunction | None = None
+    """Message API: aggregation of the clients' metrics of training; None: their means, weighted."""
+    evaluate_metrics_aggr_fn: RecordFunction | None = None
+    """Message API: aggregation of the clients' metrics of evaluation; None: their means, weighted."""
+    fit_metrics_aggregation_fn: PairFunction | None = None
+    """Legacy server: aggregation of the clients' metrics of training; None: the server keeps none."""
+    evaluate_metrics_aggregation_fn: PairFunction | None = None
+    """Legacy server: aggregation of the clients' metrics of evaluation; None: the server keeps none."""
+
+    def __post_init__(self) -> None:
+        if not 0.0 <= self.fraction_evaluate <= 1.0:
+            raise ConfigError(f"Set 'fraction_evaluate' to a number from 0 to 1. Got {self.fraction_evaluate!r}.")
+
+    def evaluating(self, connected: Sequence[int], least: int, seed: int, server_round: int) -> list[int]:
+        """The clients that evaluate after a round, ascending: drawn from the `connected`, at `least` so many."""
+        count = min(max(int(len(connected) * self.fraction_evaluate), least), len(connected))
+        if not self.fraction_evaluate or not count:
+            return []
+        rng = stream(seed, Purpose.EVALUATION, server_round)
+        drawn: NDArray[np.int64] = rng.choice(np.asarray(connected), count, replace=False)
+        return sorted(drawn.tolist())

@@ -8,7 +8,7 @@ import logging
 import math
 from collections.abc import Callable, Collection, Mapping, Sequence, Set
 from dataclasses import replace
-from typing import Any, cast
+from typing import Any, TypeGuard, cast
 
 import numpy as np
 from flwr.common import ndarrays_to_parameters
@@ -16,16 +16,15 @@ from numpy.typing import NDArray
 
 from fedsel_app.config import ConfigError
 from fedsel_app.messages.answers import MOST_EXAMPLES, Ability, EnrolAnswer, TrainAnswer
-from fedsel_app.messages.instructions import ProbeInstruction, TrainInstruction
-from fedsel_app.messages.reported_values import lower_median, refuse_endless, winsorised
+from fedsel_app.messages.instructions import LocalTestInstruction, ProbeInstruction, TrainInstruction
+from fedsel_app.messages.reported_values import lower_median, one_line, refuse_endless, winsorised
 from fedsel_app.messages.scalars import Report
-from fedsel_app.messages.user_apps import AppTrainInstruction, app_enrolment, embedded, reported_loss, users_keys
+from fedsel_app.messages.user_apps import AppTrainInstruction, embedded, reported_loss
 from fedsel_app.models.array_layout import ArrayLayout
 from fedsel_app.records.schema import EnrolmentRecord
 from fedsel_app.wire.codec import Update, WireError, encode
 from fedsel_app.wire.npy import read_array
 from fedsel_app.wiring.configuration import AppConfig
-from simulation.flower_app.client_metrics import numbers
 from simulation.flower_app.requirements import unmet
 from simulation.flower_app.transports import UserGrid, UserManager
 from strategies.round.federation import (
@@ -36,24 +35,25 @@ from strategies.round.federation import (
     Reply,
     SentModel,
     Until,
+    sent_model,
 )
 from strategies.run import Run
 
 LOGGER = logging.getLogger("fedsel")
 MIXED = (
     "Some clients report a partition id and others do not, so two clients may be taken for the same one: use fedsel's "
-    "client app for all clients or for none, or let every get_properties return its 'partition-id'."
+    "line in all clients or in none."
 )
 
 
-def numbered(known: Mapping[str, int], connected: Collection[str]) -> dict[str, int]:
+def numbered(known: Mapping[str, int], connected: Sequence[str]) -> dict[str, int]:
     """Numbers 0, 1, 2 ... of the `known` and `connected` nodes: a new node gets the lowest that no connected node has.
 
-    Nodes that connect together get them by ascending node id. A disconnected node keeps its number until a new node
-    needs it.
+    Nodes that connect together get them in the order of `connected`. A disconnected node keeps its number until a new
+    node needs it.
     """
     numbers = {} if known.keys().isdisjoint(connected) else dict(known)
-    for node in sorted(set(connected) - numbers.keys(), key=int):
+    for node in [node for node in connected if node not in numbers]:
         held = {number for other, number in numbers.items() if other in connected}
         free = min(set(range(len(held) + 1)) - held)
         numbers = {other: number for other, number in numbers.items() if number != free}
@@ -76,7 +76,7 @@ class UserClients:
     carrier : the federation that carries the messages, set before the first message
     enrolments : node -> its enrolment answer, for the nodes that can take part
     refusal : reason, as a sentence, why the last refused client cannot take part; empty if all can
-    metrics : partition id -> the numbers among the user's own metrics from the round's training
+    trained, tested : partition id -> its reply to the round's training, and to its local test, without arrays
     """
 
     simulated = False
@@ -88,17 +88,21 @@ class UserClients:
         layout: ArrayLayout,
         run: Run,
         numbers: Mapping[str, int],
-        known_examples: Mapping[int, int],
+        known_examples: Mapping[int, float],
     ) -> None:
         self._config, self._layout, self._run, self._numbers = config, layout, run, numbers
         self.refusal = ""
         self.enrolments: dict[str, EnrolAnswer] = {}
-        self.metrics: dict[int, dict[str, float]] = {}
-        self._examples = np.zeros(config.run.clients, np.int64)
+        self.trained: dict[int, Reply] = {}
+        self.tested: dict[int, Reply] = {}
+        self._examples = np.zeros(config.run.clients)
         for client, examples in known_examples.items():
             self._examples[client] = examples
         self._recorded = set(known_examples)
         self._stand_in_noted = False
+        needs = config.strategy.needs(config.method)
+        losses = needs.loss_probe or needs.reports & {Report.INITIAL_LOSS, Report.RMS_LOSS}
+        self._tries_losses = bool(losses) and not run.completed
         self._model: tuple[SentModel, SentModel] | None = None
 
     def nodes(self) -> Set[str]:
@@ -110,21 +114,24 @@ class UserClients:
                 f"The simulation has {len(nodes)} nodes for {clients} clients. Give `flwr run` --federation-config "
                 f"\"num-supernodes={clients} client-resources-num-cpus=1\", or set 'clients' to {len(nodes)}."
             )
-        self._numbers = numbered(self._numbers, nodes)
+        self._numbers = numbered(self._numbers, self.carrier.in_order(nodes))
         return nodes
 
     def ask(self, messages: Sequence[Message], until: Until = ALL) -> Answers:
         """Send messages in the user's form, and return answers in the round's; an unreadable one is a failure."""
         if not messages:
             return {}
+        if messages[0].instruction.message_type != "query":
+            self.refuse_lossless()
         of_node = {message.node: message for message in messages}
+        self.carrier.unchanged = {node for node, found in self.enrolments.items() if found.abilities is None}
         read: Callable[[Message, Reply], Reply] = self._enrolled
         if isinstance(messages[0].instruction, TrainInstruction):
             read, answers = self._trained, self._train(messages, until)
         elif messages[0].instruction.message_type == "query":
             answers = self.carrier.ask(messages, until)
         else:
-            read, answers = lambda message, reply: reply, self._evaluate(messages, until)
+            read, answers = self._evaluated, self._evaluate(messages, until)
         found: Answers = {}
         for node, answer in answers.items():
             try:
@@ -142,20 +149,21 @@ class UserClients:
 
     def _enrolled(self, message: Message, reply: Reply) -> Reply:
         """A reply to an enrolment in the round's form. Raises ConfigError if the client does not meet a requirement."""
-        enrolment = app_enrolment(reply.metrics)
+        enrolment = EnrolAnswer.from_config(embedded(reply.metrics))
         if sentence := unmet(self._config, enrolment.abilities):
             self.refusal = sentence
             raise ConfigError(sentence)
         self._note_stand_in(enrolment.abilities)
         self.enrolments[message.node] = enrolment
-        if len({known.client < 0 for known in self.enrolments.values()}) > 1:
+        if len({known.client < 0 for known in self.enrolments.values()}) > 1 and not self.carrier.in_simulation:
             LOGGER.warning(MIXED)
         client = self._numbers[message.node] if enrolment.client < 0 else enrolment.client
         examples, known = enrolment.examples, self._run.roster.examples
         if not examples and 0 <= client < known.size:
             # The client is recorded already, with a stand-in. The record of its enrolment follows with its examples.
-            examples = known[client] = int(known[client]) or self._stand_in()
-        return Reply(EnrolAnswer(client, int(examples), enrolment.label_counts).to_config())
+            known[client] = known[client] or self._stand_in()
+            examples = math.ceil(known[client])
+        return Reply(EnrolAnswer(client, examples, enrolment.label_counts).to_config())
 
     def _note_stand_in(self, abilities: Collection[Ability] | None) -> None:
         """Log once if clients have no function for the losses from which a report is computed."""
@@ -168,10 +176,10 @@ class UserClients:
                 self._config.run.strategy,
             )
 
-    def _stand_in(self) -> int:
+    def _stand_in(self) -> float:
         """Number of examples assumed for a client until it reports it: the median of the other clients, or 1."""
-        middle = lower_median(np.where(self._examples > 0, self._examples, np.nan).astype(np.float64))
-        return 1 if math.isnan(middle) else int(middle)
+        middle = lower_median(np.where(self._examples > 0, self._examples, np.nan))
+        return 1.0 if math.isnan(middle) else middle
 
     def _count_examples(self) -> None:
         """Write the reported numbers of examples into the roster, and record the new ones.
@@ -186,18 +194,24 @@ class UserClients:
         reported = self._examples > 0
         if not reported.any():
             return
-        roster, claimed = self._run.roster, self._examples.astype(np.float64)
+        roster, claimed = self._run.roster, self._examples
+        server_round, before = self._run.record.round, roster.examples.copy()
         bounded = winsorised(claimed, self._config.reported_values.example_clip, claimed[reported])
+        for client in np.flatnonzero((bounded < claimed) & (bounded != before)).tolist():
+            LOGGER.warning(
+                "Round %d: client %d reports %g examples and counts for %g: see 'example-clip'",
+                *(server_round, client, claimed[client], bounded[client]),
+            )
         enrolled = roster.examples > 0
         roster.examples[enrolled & ~reported] = self._stand_in()
-        roster.examples[reported] = np.maximum(bounded[reported], 1.0).astype(np.int64)
+        roster.examples[reported] = bounded[reported]
         steps = self._config.training.steps
-        roster.local_steps[enrolled] = [steps(examples) for examples in roster.examples[enrolled].tolist()]
+        whole = np.ceil(roster.examples[enrolled]).astype(np.int64)
+        roster.local_steps[enrolled] = [steps(examples) for examples in whole.tolist()]
         new = [client for client in np.flatnonzero(reported).tolist() if client not in self._recorded]
         self._recorded.update(new)
-        server_round = self._run.record.round
         self._run.context.recorder.clients(
-            EnrolmentRecord(client, server_round, int(self._examples[client])) for client in new
+            EnrolmentRecord(client, server_round, math.ceil(self._examples[client])) for client in new
         )
 
     # Training -------------------------------------------------------------------------------------------------
@@ -216,7 +230,7 @@ class UserClients:
             replace(message, instruction=self._instruction(message), model=self.users_model(message.model))
             for message in messages
         ]
-        self.metrics.clear()
+        self.trained.clear()
         probes = [
             replace(message, instruction=ProbeInstruction(cast(TrainInstruction, message.instruction).server_round, 0))
             for message in messages
@@ -238,6 +252,7 @@ class UserClients:
             compression=json.dumps(self._config.compression.values()),
             statistics_positions=",".join(map(str, self._layout.statistics)),
             solver=self._config.training.solver,
+            loss_key=self.carrier.loss_key,
         )
 
     def _trained(self, message: Message, reply: Reply) -> Reply:
@@ -249,9 +264,12 @@ class UserClients:
             If the client returned a different model, or no valid number of examples.
         """
         client, instruction = message.client or 0, cast(TrainInstruction, message.instruction)
-        if not isinstance(reply.examples, int) or not 1 <= reply.examples <= MOST_EXAMPLES:
-            raise ValueError(f"Client {client} reports {reply.examples} training examples. It must report at least 1.")
-        steps, tensors = float(self._config.training.steps(reply.examples)), reply.tensors
+        if not counts(reply.examples):
+            raise ValueError(
+                f"A client's training must report its number of examples, above 0 and at most {MOST_EXAMPLES}. Client "
+                f"{client} reports {one_line(reply.examples)}."
+            )
+        steps, tensors = float(self._config.training.steps(math.ceil(reply.examples))), reply.tensors
         if self.enrolments[message.node].abilities is not None:
             own = embedded(reply.metrics)
             reports = [report for report in Report if report in own]
@@ -260,7 +278,7 @@ class UserClients:
             measured = {Report.INITIAL_LOSS: float(reply.loss)} if Report.INITIAL_LOSS in instruction.reports else {}
             answer = TrainAnswer(reported_loss(reply.metrics), steps, reply.arrived_s, reports=measured)
             tensors = self._update(message, tensors)
-        self.metrics[client] = numbers(users_keys(reply.metrics))
+        self.trained[client] = replace(reply, tensors=())
         self._examples[client] = reply.examples
         return replace(reply, metrics=answer.to_config(), tensors=tensors)
 
@@ -288,9 +306,48 @@ class UserClients:
 
     def _evaluate(self, messages: Sequence[Message], until: Until) -> Answers:
         """Let the clients evaluate in their own way: for their own tests, and for loss probes if they lack `losses`."""
+        if any(isinstance(message.instruction, LocalTestInstruction) for message in messages):
+            self.tested.clear()
         return self.carrier.ask(
             [replace(message, model=self.users_model(message.model)) for message in messages], until
         )
+
+    def _evaluated(self, message: Message, reply: Reply) -> Reply:
+        """A reply to an evaluate message; those to local tests are kept."""
+        if isinstance(message.instruction, LocalTestInstruction) and message.client is not None:
+            self.tested[message.client] = reply
+        return reply
+
+    def refuse_lossless(self) -> None:
+        """Once, if the method needs losses, let one client evaluate, and if it returns no loss all others.
+
+        Raises ConfigError if none of them returns a loss.
+        """
+        if not self._tries_losses:
+            return
+        self._tries_losses = False
+        model, number = sent_model(*self._run.model), self._run.record.round
+        able = {node for node, enrolment in self.enrolments.items() if Ability.LOSSES in (enrolment.abilities or ())}
+        nodes = {client: node for client, node in sorted(self._run.clients.nodes.items()) if node not in able}
+        asked = [Message(node, ProbeInstruction(number, 0), model, client) for client, node in nodes.items()]
+        reason = ""
+        for part in (asked[:1], asked[1:]):
+            answers = self.ask(part)
+            if any(isinstance(answer, Reply) for answer in answers.values()):
+                return
+            for message in part:
+                reason = f"Client {message.client}: {one_line(answers[message.node])}"
+        if asked and len(asked) == len(self._run.clients.nodes):
+            raise ConfigError(
+                f"The strategy {self._config.run.strategy} needs the losses of the clients: give the loss of their "
+                "evaluate one of the usual names, name it in strategy(..., loss_key=...), or write the function losses "
+                f"of fedsel's client app. No client returned a loss. {reason}"
+            )
+
+
+def counts(examples: object) -> TypeGuard[float]:
+    """True for a number of examples that can be a weight: whole or not, above 0 and at most `MOST_EXAMPLES`."""
+    return isinstance(examples, int | float) and not isinstance(examples, bool) and 0 < examples <= MOST_EXAMPLES
 
 
 def _array(position: int, tensor: bytes) -> NDArray[Any]:

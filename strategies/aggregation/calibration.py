@@ -41,7 +41,9 @@ def next_buffers(
     config, (parameters, buffers), count = context.calibration, model, context.variances.size
     robust, sent_bytes = context.aggregation.traits.robust, buffers.nbytes * len(replies.statistics)
     if replies.statistics:
-        averages = average_statistics(replies.statistics, replies.examples.tolist(), robust=robust)
+        averages: NDArray[np.float32] = average_statistics(
+            replies.statistics, replies.examples.tolist(), robust=robust
+        ).astype(buffers.dtype)
         if config.of_training:
             return averages, sent_bytes
         buffers = np.concatenate([buffers[:count], averages[count:]])
@@ -66,20 +68,18 @@ def next_buffers(
     sent_bytes += len(chosen) * client_bytes
     if found:
         average = average_statistics(list(found.values()), [examples[client] for client in found], robust=robust)
-        buffers = np.concatenate([average, buffers[count:]])
+        buffers = np.concatenate([average.astype(buffers.dtype), buffers[count:]])
     return buffers, sent_bytes
 
 
-def average_statistics(
-    statistics: Sequence[Floats], examples: Sequence[int], *, robust: bool = False
-) -> NDArray[np.float32]:
-    """Average of the statistics of one or more clients by `examples`, float32 (B,); with `robust`, the median."""
+def average_statistics(statistics: Sequence[Floats], examples: Sequence[int], *, robust: bool = False) -> Floats:
+    """Average of the statistics of one or more clients by `examples`, float64 (B,); with `robust`, the median."""
     if robust:
-        return np.median(statistics, axis=0).astype(np.float32)
+        return np.median(statistics, axis=0).astype(np.float64)
     total = np.zeros(statistics[0].size)
     for values, number in zip(statistics, examples, strict=True):
         total += number * values
-    return (total / sum(examples)).astype(np.float32)
+    return total / sum(examples)
 
 
 def _statistics(

@@ -40,17 +40,17 @@ class ServerOptimizer(Saved):
         self._second = np.full(size if self._adaptive else 0, config.server_tau**2)
 
     def step(self, parameters: NDArray[np.float32], update: Floats) -> NDArray[np.float32]:
-        """The next global model, float32 (N,), from the current one and the aggregated `update`, float64 (N,)."""
+        """The next global model (N,), of the type of the current one, from it and the aggregated `update`, float64."""
         config = self._config
         if not self._adaptive:
             self._momentum *= self._decay
             self._momentum += update
-            return (parameters + config.server_lr * self._momentum).astype(np.float32)
+            return (parameters + config.server_lr * self._momentum).astype(parameters.dtype)
         self._momentum = config.server_beta1 * self._momentum + (1.0 - config.server_beta1) * update
         moment = SECOND_MOMENTS[config.server_optimizer]
         self._second = moment(self._second, np.square(update), config.server_beta2)
         step = self._momentum / (np.sqrt(self._second) + config.server_tau)
-        return (parameters + config.server_lr * step).astype(np.float32)
+        return (parameters + config.server_lr * step).astype(parameters.dtype)
 
 
 def aggregation_weights(

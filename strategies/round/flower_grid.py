@@ -99,9 +99,7 @@ class FlowerGrid:
     def _push(self, parts: list[list[Message]], wait: Wait) -> dict[str, list[Message]]:
         """Send a message for each part; return message id -> part. A node that is not connected counts as failed."""
         sent = [
-            FlowerMessage(
-                self.content(part), dst_node_id=self._receiver(part), message_type=part[0].instruction.message_type
-            )
+            FlowerMessage(self.content(part), dst_node_id=self._receiver(part), message_type=self.message_type(part))
             for part in parts
         ]
         taken = set(self._grid.push_messages(sent)) if sent else set()
@@ -163,6 +161,10 @@ class FlowerGrid:
     def _by_name(self, part: Sequence[Message]) -> bool:
         """True if the message to the clients of `part` names them."""
         return len(part) > 1
+
+    def message_type(self, part: Sequence[Message]) -> str:
+        """Flower's type of a message to the clients of `part`."""
+        return part[0].instruction.message_type
 
     def content(self, part: Sequence[Message]) -> RecordDict:
         """Content of a message to the clients of `part`."""

@@ -23,7 +23,6 @@ from flwr.common import (
 from flwr.server.client_manager import ClientManager
 from flwr.server.client_proxy import ClientProxy
 
-from fedsel_app.messages.instructions import Instruction
 from fedsel_app.messages.scalars import Config
 from fedsel_app.network.reply_timeout import ReplyTimeout
 from strategies.round.federation import ALL, Answers, Federation, Message, NodeError, Reply, SentModel, Until, Wait
@@ -77,20 +76,21 @@ class FlowerManager:
 
     def _call(self, proxy: ClientProxy, message: Message, wait: Wait) -> Reply:
         """A proxy's reply to a message. Raises the exceptions of the proxy and of `reply`."""
-        config, model = self.config(message.instruction), as_parameters(message.model)
+        config, model = self.config(message), as_parameters(message.model)
         timeout_s = wait.left_s if math.isfinite(wait.left_s) else None
+        group = getattr(message.instruction, "server_round", None)  # as Flower's own server says it to mods
         result: GetPropertiesRes | FitRes | EvaluateRes
         if message.instruction.message_type == "query":
             result = proxy.get_properties(GetPropertiesIns(config), timeout_s, None)
         elif message.instruction.message_type == "train":
-            result = proxy.fit(FitIns(model, config), timeout_s, None)
+            result = proxy.fit(FitIns(model, config), timeout_s, group)
         else:
-            result = proxy.evaluate(EvaluateIns(model, config), timeout_s, None)
+            result = proxy.evaluate(EvaluateIns(model, config), timeout_s, group)
         return self.reply(result, wait.elapsed_s)
 
-    def config(self, instruction: Instruction) -> Config:
-        """Config of a message with this instruction."""
-        return instruction.to_config()
+    def config(self, message: Message) -> Config:
+        """Config of Flower's message that carries `message`."""
+        return message.instruction.to_config()
 
     def reply(self, result: GetPropertiesRes | FitRes | EvaluateRes, arrived_s: float) -> Reply:
         """The reply in a result of Flower's. Raises RuntimeError if its status is not OK."""

@@ -118,7 +118,7 @@ def own_app_bits(settings: Settings, folder: Path) -> Bits:
     values = {key.replace("-", "_"): value for key, value in settings.items()}
     run, number = folder / "run", BASE["rounds"]
     built = strategy(values.pop("strategy"), parameters=own_app.model(), out=str(run), rounds=number, seed=7, **values)
-    arrays = own_app.run_app(built, number, kind=own_app.KnownClient, mods=[selecting], state_dir=folder)
+    arrays = own_app.run_app(built, number, mods=[selecting], state_dir=folder)
     return run_bits(run, {f"{place:02}": array for place, array in enumerate(arrays)})
 
 

@@ -284,7 +284,7 @@ def hostile_run(api: str, line: bool, replies: Iterable[Callable[[Message], Mess
     left = iter(replies)
 
     def hostile(message: Message, context: Context, call_next: ClientAppCallable) -> Message:
-        """Mod of the clients' app, outside fedsel's line."""
+        """The clients' app, with other replies."""
         training = message.metadata.message_type.startswith("train")
         reply = call_next(message, context)
         return next(left)(reply) if training and context.node_config["partition-id"] == 0 else reply
@@ -294,7 +294,7 @@ def hostile_run(api: str, line: bool, replies: Iterable[Callable[[Message], Mess
     state = folder / "state"
     if api == "legacy":
         built = fedsel_app.strategy("random", parameters=model(), **settings)
-        run_app(built, len(replies), mods=[hostile, *([selecting] if line else [])], state_dir=state)
+        run_app(built, len(replies), mods=[selecting] if line else [], around=hostile, state_dir=state)
         return built
     app = register(fedsel_app.client_app() if line else ClientApp(), [])
     built = fedsel_app.strategy("random", **settings)

@@ -37,6 +37,9 @@ class InProcessGrid:
         except Exception as error:  # noqa: BLE001 - it is the answer
             return Message(Error(code=2, reason=str(error)), reply_to=message)
 
+    def send_and_receive(self, messages, *, timeout=None):
+        return self.pull_messages(self.push_messages(messages))
+
     def pull_messages(self, message_ids):
         return [self._replies.pop(number) for number in message_ids if number in self._replies]
 

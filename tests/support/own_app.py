@@ -2,9 +2,10 @@
 
 import json
 import threading
+from functools import partial
 
 import numpy as np
-from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message, MetricRecord, RecordDict
+from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Error, Message, MetricRecord, RecordDict
 from flwr.client import ClientApp, NumPyClient
 from flwr.common import parameters_to_ndarrays
 from flwr.server import Server, SimpleClientManager
@@ -78,13 +79,6 @@ class OwnClient(NumPyClient):
         return float(found.mean()), len(found), {"accuracy": 0.5}
 
 
-class KnownClient(OwnClient):
-    """A client that reports its partition id."""
-
-    def get_properties(self, config):
-        return {"partition-id": self.client}
-
-
 class CountingClient(OwnClient):
     """A client that reports its steps and their learning rate."""
 
@@ -105,10 +99,11 @@ def by_name(arrays):
     return ArrayRecord({name: Array(np.asarray(array)) for name, array in zip(NAMES, arrays, strict=True)})
 
 
-def register(app, seen, metrics=None):
+def register(app, seen, metrics=None, loss=None):
     """Register the training and evaluation of `OwnClient` with an app of Flower's Message API.
 
     `seen` collects the client, the type and the records of each message; `metrics` are sent with those of a training.
+    `loss` is a function of the client and its loss that returns the metrics of an evaluation for it.
     """
 
     def noted(message, context):
@@ -127,7 +122,8 @@ def register(app, seen, metrics=None):
     def evaluate(message, context):
         client, arrays = noted(message, context)
         found = losses(arrays, *data(client))
-        metric = {"num-examples": len(found), "eval_loss": float(found.mean()), "eval_acc": 0.5}
+        told = {"eval_loss": float(found.mean())} if loss is None else loss(client, float(found.mean()))
+        metric = {"num-examples": len(found), "eval_acc": 0.5} | told
         return Message(RecordDict({"metrics": MetricRecord(metric)}), reply_to=message)
 
     return app
@@ -165,20 +161,31 @@ ONE_CLIENT = threading.Lock()
 
 
 class AppGrid:
-    """Flower's grid for one ClientApp in this process."""
+    """Flower's grid for one ClientApp in this process. An exception becomes an error, as in Flower's engines."""
 
     def __init__(self, app, contexts):
         self._app, self._contexts = app, contexts
 
     def send_and_receive(self, messages, timeout=None):
         with ONE_CLIENT:
-            return [self._app(message, self._contexts[message.metadata.dst_node_id]) for message in messages]
+            return list(map(self._answer, messages))
+
+    def _answer(self, message):
+        try:
+            return self._app(message, self._contexts[message.metadata.dst_node_id])
+        except Exception as error:  # noqa: BLE001 - it is the answer
+            return Message(Error(code=2, reason=str(error)), reply_to=message)
 
 
-def run_app(strategy, rounds, *, mods=(), kind=OwnClient, nodes=None, strays=(), state_dir="", seen=None):
-    """Run Flower's server with the strategy and four clients of the app; return the final arrays.
+def run_app(strategy, rounds, **options):
+    """Run Flower's server with the strategy and four clients of the app; return the final arrays."""
+    return parameters_to_ndarrays(served(strategy, rounds, **options)[0].parameters)
 
-    The nodes in `strays` have the app without its mods.
+
+def served(strategy, rounds, *, mods=(), around=None, kind=OwnClient, nodes=None, strays=(), state_dir="", seen=None):
+    """Flower's server after a run with the strategy and four clients of the app, and its history.
+
+    The nodes in `strays` have the app without its mods. `around` gets each message, its context and the app.
     """
     seen = [] if seen is None else seen
 
@@ -186,6 +193,8 @@ def run_app(strategy, rounds, *, mods=(), kind=OwnClient, nodes=None, strays=(),
         return kind(context.node_config["partition-id"], seen).to_client()
 
     app, unchanged = ClientApp(client_fn, mods=list(mods)), ClientApp(client_fn)
+    if around is not None:
+        app = partial(around, call_next=app)
     contexts = {}
     for client, node in enumerate(nodes or range(90, 90 + CLIENTS)):
         config = {"partition-id": client, "num-partitions": CLIENTS, "state-dir": str(state_dir)}
@@ -195,5 +204,5 @@ def run_app(strategy, rounds, *, mods=(), kind=OwnClient, nodes=None, strays=(),
         grid = AppGrid(unchanged if node in strays else app, contexts)
         manager.register(GridClientProxy(node, grid, 1))
     server = Server(client_manager=manager, strategy=strategy)
-    server.fit(rounds, timeout=None)
-    return parameters_to_ndarrays(server.parameters)
+    history, _ = server.fit(rounds, timeout=None)
+    return server, history

@@ -22,7 +22,7 @@ def server_fn(context: Context):
     rounds, clients = run["num-server-rounds"], run["num-clients"]
     torch.manual_seed(1)
     parameters = ndarrays_to_parameters(get_weights(Net()))
-    options = {"fraction_fit": 0.5, "fraction_evaluate": 0.0, "min_available_clients": clients}
+    options = {"fraction_fit": 0.5, "min_available_clients": clients}
     strategy = FedAvg(initial_parameters=parameters, evaluate_fn=evaluate, **options)
     return ServerAppComponents(strategy=strategy, config=ServerConfig(num_rounds=rounds))
 

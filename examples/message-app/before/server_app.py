@@ -15,7 +15,7 @@ def main(grid: Grid, context: Context) -> None:
     """Run the federation and save the final model."""
     torch.manual_seed(1)
     clients = context.run_config["num-clients"]
-    strategy = FedAvg(fraction_train=0.5, fraction_evaluate=0.0, min_available_nodes=clients)
+    strategy = FedAvg(fraction_train=0.5, min_available_nodes=clients)
     result = strategy.start(
         grid=grid,
         initial_arrays=ArrayRecord(Net().state_dict()),

@@ -133,7 +133,7 @@ class Enrolment:
         """Leave out a node that failed to answer. The pause until it is asked again doubles with each failure."""
         self._failures[node] = self._failures.get(node, 0) + 1
         self.postpone(node, now_s + self._config.enrol_timeout_s * 2 ** min(self._failures[node], MOST_DOUBLINGS))
-        self._note(node, server_round, f"left out, because its enrolment failed: {one_line(error)}")
+        self._note(node, server_round, f"left out, because its enrolment failed: {one_line(error).removesuffix('.')}")
 
     def settle(self, connected: Collection[str], server_round: int) -> list[EnrolAnswer]:
         """Assign partition ids to the connected nodes; return the answers of the new owners, by ascending client id."""
@@ -182,7 +182,7 @@ def take_examples(answers: Sequence[EnrolAnswer], roster: Roster, server_round: 
         roster.examples[answer.client] = answer.examples
     claimed = roster.examples.astype(np.float64)
     bounded = winsorised(claimed, context.reported_values.example_clip, claimed[claimed > 0.0])
-    roster.examples[:] = bounded.astype(np.int64)
+    roster.examples[:] = bounded.astype(roster.examples.dtype)
     enrolled = np.flatnonzero(roster.examples)
     steps, least = context.training.steps, context.admission.least_examples
     roster.local_steps[enrolled] = [steps(count, 0, least) for count in roster.examples[enrolled].tolist()]

@@ -1,6 +1,7 @@
 """Replies: decodes and checks what clients send after training, and sorts it by client id."""
 
 import logging
+import math
 from collections.abc import Container, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
@@ -226,7 +227,7 @@ class ReplyReader:
         numbers = {report: values.bounded(report, replies.clients, found) for report, found in replies.reports.items()}
         decoded = []
         for place, (client, reply) in enumerate(zip(replies.clients.tolist(), replies.decoded, strict=True)):
-            examples, instruction = int(self._roster.examples[client]), instructions[client]
+            examples, instruction = math.ceil(self._roster.examples[client]), instructions[client]
             steps = training.steps(examples, instruction.local_epochs, self._context.admission.least_examples)
             most = most_work_steps(steps, training.passes(examples), self._reports)
             if reply.answer.work_steps > most:
@@ -289,10 +290,11 @@ class ReplyReader:
             asked = client, instruction.server_round, context.initial.size
             seeds = context.run.seed, None  # only an update has indices that are drawn from the seed
             payloads = zip(reply.tensors[: self._payloads], seeds, strict=False)
-            sent = [decode_payload(tensor, *asked, seed) for tensor, seed in payloads]
+            sent = [decode_payload(tensor, *asked, seed, context.initial.itemsize) for tensor, seed in payloads]
             statistics = None
             if instruction.statistics:
-                statistics = unpack_buffers(reply.tensors[-1:], context.buffers.size, context.variances)
+                dtype = context.buffers.dtype.type
+                statistics = unpack_buffers(reply.tensors[-1:], context.buffers.size, context.variances, dtype)
             return Decoded(answer, tuple(update for update, _ in sent), sum(size for _, size in sent), statistics)
         except codec.WireError as error:
             return error

@@ -129,8 +129,12 @@ def unpack_array(tensor: bytes, dtype: type[np.generic], most: int) -> NDArray[n
     return array
 
 
-def unpack_buffers(tensors: Sequence[bytes], size: int, variances: NDArray[np.bool_]) -> Floats:
-    """Decode the buffers of a reply, float64 (`size`,). Among the first, those in `variances` cannot be negative.
+def unpack_buffers(
+    tensors: Sequence[bytes], size: int, variances: NDArray[np.bool_], dtype: type[np.floating] = np.float32
+) -> Floats:
+    """Decode the buffers of a reply, sent as `dtype`: float64 (`size`,).
+
+    Among the first, those in `variances` cannot be negative.
 
     Raises
     ------
@@ -139,7 +143,7 @@ def unpack_buffers(tensors: Sequence[bytes], size: int, variances: NDArray[np.bo
     """
     if len(tensors) != 1:
         raise WireError(f"it sent {len(tensors)} arrays instead of one: server and client must run the same app")
-    values = unpack_array(tensors[0], np.float32, size).astype(np.float64)
+    values = unpack_array(tensors[0], dtype, size).astype(np.float64)
     if values.size != size or not (np.abs(values) <= LARGEST).all():
         raise WireError(f"it did not send {size} finite BatchNorm statistics")
     if (values[: variances.size][variances] < 0).any():
@@ -166,11 +170,11 @@ def read_statistics(
 
 
 def decode_payload(
-    tensor: bytes, client: int, server_round: int, size: int, seed: int | None = None
+    tensor: bytes, client: int, server_round: int, size: int, seed: int | None = None, value_bytes: int = 4
 ) -> tuple[Update, int]:
     """Decode one payload of a reply; return its update and its number of bytes.
 
-    `seed` is the run's seed, for indices that are drawn from it.
+    `seed` is the run's seed, for indices that are drawn from it. `value_bytes` are those of the model's entries.
 
     Raises
     ------
@@ -185,6 +189,8 @@ def decode_payload(
             f"and client {client} was asked for round {server_round}"
         )
     update = packet.update
+    if update.values.itemsize > value_bytes:
+        raise WireError(f"its update has entries of {update.values.itemsize} bytes, and the model's have {value_bytes}")
     if update.norm() > LARGEST:
         raise WireError(
             f"its update has norm {update.norm():.3g}, and the largest valid norm is {LARGEST:.3g}: "

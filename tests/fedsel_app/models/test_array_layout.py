@@ -41,7 +41,7 @@ def test_statistics_may_be_named():
 @pytest.mark.parametrize(
     ("arrays", "statistics", "message"),
     [
-        ([np.array([1])], None, "no array of floats"),
+        ([np.array([1])], None, "a model with arrays of floats"),
         ([np.ones(1), np.array([1])], [1], "position 1 has no float array"),
     ],
 )

@@ -63,6 +63,16 @@ def test_round_trip_at_every_density(size, kept_fraction):
     assert decode(payload_of(update), size=size).update == update
 
 
+def test_values_of_float64_take_8_bytes_each_and_keep_their_bits():
+    for indices in (None, np.array([1, 7], np.uint32)):
+        update = Update(2 if indices is None else 9, indices, np.array([1 / 3, -1e300]))
+        found = decode(payload_of(update), size=update.size).update
+        assert found == update
+        assert found.dense().dtype == np.float64
+        assert bits_of_values(found) == 128
+    assert np.isinf(Update(1, None, np.array([1e300])).norm())
+
+
 def test_signed_zero_denormals_and_extremes_survive_in_arrays_of_the_readers_own():
     values = decode(payload_of(dense([0.0, -0.0, SMALLEST, -SMALLEST, LARGEST, -LARGEST])), size=6).update.values
     assert values.view(np.uint32).tolist() == [0, 0x80000000, 1, 0x80000001, 0x7F7FFFFF, 0xFF7FFFFF]
@@ -145,7 +155,7 @@ LIES = [
     (forged(b"\x05", TWO, start=b"FSEL\x02"), "version 2"),
     (forged(b"\x05", TWO)[:-1] + b"\x00", "damaged"),
     (forged(b"\x05", TWO, value_coding=0), "unknown"),
-    (forged(b"\x05", TWO, value_coding=6), "unknown"),
+    (forged(b"\x05", TWO, value_coding=7), "unknown"),
     (forged(b"\x05", TWO, value_coding=2), "level of rounded values"),
     (forged(b"\x05", TWO, value_coding=3), "quantised"),
     (forged(b"\x05", TWO, 4), "unknown coding 4"),
@@ -227,8 +237,8 @@ UNSENDABLE = [
     (sparse(9, [2, 9]), "below its size, 9. Got 9"),
     (sparse(9, [2, 3], [1.0]), r"uint32 \(1,\)"),
     (Update(9, np.array([2, 3]), np.ones(2, np.float32)), "Got int64"),
-    (Update(9, np.array([[2, 3]], np.uint32), np.ones((1, 2), np.float32)), r"float32 \(count,\)"),
-    (Update(2, None, np.ones(2)), "Got float64"),
+    (Update(9, np.array([[2, 3]], np.uint32), np.ones((1, 2), np.float32)), r"float64 \(count,\)"),
+    (Update(2, None, np.ones(2, np.float16)), "Got float16"),
     (Update(3, None, np.ones(2, np.float32)), "as many values. Got 2"),
     (dense([]), "size must be in"),
     (sparse(2**32, [1]), "size must be in"),

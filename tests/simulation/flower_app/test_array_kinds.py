@@ -96,3 +96,49 @@ def test_a_model_with_other_arrays_is_refused(dtype):
     arrays = [np.zeros(2, np.float32), np.zeros(2).astype(dtype)]
     with pytest.raises(ConfigError, match=r"real numbers or truth values, of at most 8 bytes each.*position 1"):
         fedsel_app.strategy("random", parameters=arrays, clients=2, cohort=2)
+
+
+WIDE = {
+    "weight": np.array([1 / 3, 1e9 + 1 / 3, -2e-9]),
+    "norm.running_mean": np.array([1e9 + 1 / 7]),
+    "norm.running_var": np.array([1 / 7]),
+    "narrow": np.array([1 / 3], np.float32),
+}
+"""A model of float64, in which float32 would keep 7 of 16 digits."""
+
+
+@pytest.mark.parametrize("line", [False, True], ids=["unchanged", "line"])
+@pytest.mark.parametrize("api", ["message", "legacy"])
+def test_float64_keeps_its_precision(tmp_path, api, line):
+    def moved(array, client):
+        return (array + array.dtype.type((client + 1) / 7)).astype(array.dtype)
+
+    class Client(NumPyClient):
+        def __init__(self, client, seen):
+            self.client = client
+
+        def fit(self, parameters, config):
+            return [moved(array, self.client) for array in parameters], EXAMPLES[self.client], {}
+
+    app = fedsel_app.client_app() if line else ClientApp()
+
+    @app.train()
+    def train(message, context):
+        client = context.node_config["partition-id"]
+        after = {name: Array(moved(array.numpy(), client)) for name, array in message.content["arrays"].items()}
+        metrics = MetricRecord({"num-examples": EXAMPLES[client]})
+        return Message(RecordDict({"arrays": ArrayRecord(after), "metrics": metrics}), reply_to=message)
+
+    settings = {"clients": CLIENTS, "cohort": CLIENTS, "rounds": 2, "links": "simulated", "out": tmp_path / "run"}
+    if api == "legacy":
+        built = fedsel_app.strategy("random", parameters=list(WIDE.values()), statistics=[1, 2], **settings)
+        final = run_app(built, 2, mods=[selecting] if line else [], kind=Client, state_dir=tmp_path)
+    else:
+        grid = InProcessGrid(app, {90 + client: node(client, tmp_path) for client in range(CLIENTS)})
+        initial = ArrayRecord({name: Array(array) for name, array in WIDE.items()})
+        final = fedsel_app.strategy("random", **settings).start(grid=grid, initial_arrays=initial)
+        final = final.arrays.to_numpy_ndarrays()
+    mean = sum(examples * (client + 1) / 7 for client, examples in enumerate(EXAMPLES)) / sum(EXAMPLES)
+    for found, (name, start) in zip(final, WIDE.items(), strict=True):
+        assert found.dtype == start.dtype, name
+        np.testing.assert_allclose(found, start + 2 * mean, rtol=4 * np.finfo(start.dtype).eps, err_msg=name)

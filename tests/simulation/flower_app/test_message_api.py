@@ -1,5 +1,7 @@
 """Strategies in a user's app of Flower's Message API, with unchanged clients, and with clients changed by one line."""
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 from flwr.app import Array, ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
@@ -13,6 +15,7 @@ from clients.selecting import selecting
 from fedsel_app.config import ConfigError
 from simulation.flower_app.requirements import requirements
 from simulation.flower_app.settings import app_config
+from simulation.flower_app.transports import in_order
 from strategies import STRATEGIES
 from tests.support.in_process_grid import InProcessGrid
 from tests.support.own_app import (
@@ -85,7 +88,7 @@ def test_clients_without_a_line_of_fedsels_take_part(tmp_path, name):
     result = started(name, register(ClientApp(), seen), tmp_path / "run", **settings_of(name))
     assert all(row["aggregated"] == row["selected"] for row in read_rows(tmp_path / "run"))
     assert set(result.train_metrics_clientapp) == {row["round"] for row in read_rows(tmp_path / "run")}
-    assert all(set(records) == {"arrays", "config", "fedsel"} for _, _, records in seen)
+    assert all(list(records) == ["arrays", "config"] for _, _, records in seen)
     assert all(records["config"]["mine"] == 7 for _, kind, records in seen if kind == "train")
     assert all(records["config"]["server-round"] >= 1 for _, _, records in seen)
 
@@ -117,7 +120,21 @@ def test_the_result_has_the_metrics_of_flowers_own(tmp_path):
         weights=[len(data(client)[1]) for client in first["selected"]],
     )
     assert result.train_metrics_clientapp[1]["train_loss"] == pytest.approx(mean, rel=1e-6)
-    assert result.evaluate_metrics_clientapp[1]["accuracy"] == 0.5
+    assert result.evaluate_metrics_clientapp[1]["eval_acc"] == 0.5
+
+
+def test_a_score_of_another_name_leaves_the_accuracy_in_the_records(tmp_path):
+    def evaluate(number, arrays):
+        return MetricRecord({"loss": 0.25, "accuracy": 0.75, "auc": 0.5})
+
+    app = register(
+        fedsel_app.client_app(), [], loss=lambda client, loss: {"loss": loss, "auc": 0.625, "accuracy": 0.25}
+    )
+    result = started("random", app, tmp_path / "run", score_key="auc", start={"evaluate_fn": evaluate})
+    row = read_rows(tmp_path / "run")[0]
+    assert (row["auc"], row["metrics"]) == (0.5, {"loss": 0.25, "accuracy": 0.75})
+    assert result.evaluate_metrics_clientapp[1]["auc"] == 0.625
+    assert result.evaluate_metrics_clientapp[1]["accuracy"] == 0.25
 
 
 def test_a_run_goes_on_from_its_checkpoint_to_the_same_model(tmp_path):
@@ -239,11 +256,49 @@ class Simulated(InProcessGrid, InMemoryGrid):
     """Grid that is in this process, as that of a simulation is."""
 
 
+def test_in_a_simulation_unchanged_clients_have_their_partition_ids(tmp_path):
+    """Flower registers the nodes by partition id, and draws their ids at random."""
+    ids = [77, 5, 901, 12]
+    grid = Simulated(register(ClientApp(), []), {number: node(client) for client, number in enumerate(ids)})
+    registered = [SimpleNamespace(node_id=number, registered_at=f"12:00:0{at}") for at, number in enumerate(ids)]
+    grid.state = SimpleNamespace(get_node_info=lambda: registered[::-1])
+    assert in_order({str(number) for number in ids}, grid) == ["77", "5", "901", "12"]
+    assert in_order({str(number) for number in ids}, object()) == ["5", "12", "77", "901"]
+    built = fedsel_app.strategy("full", clients=CLIENTS, cohort=CLIENTS, links="simulated", out=tmp_path)
+    built.start(grid=grid, initial_arrays=by_name(model()), num_rounds=1)
+    told = {row["client"]: row["examples"] for row in read_rows(tmp_path, "clients.jsonl")}
+    assert told == {client: len(data(client)[1]) for client in range(CLIENTS)}
+
+
+def test_a_simulation_of_unchanged_clients_goes_on_to_the_same_model(tmp_path):
+    """Each process has nodes of other ids, and the clients keep their numbers and with them their part in the draws."""
+
+    class Stop(Exception):
+        pass
+
+    def stopping(number, arrays):
+        if number == 3:
+            raise Stop
+
+    def simulated(ids, folder, **start):
+        grid = Simulated(register(ClientApp(), []), {number: node(client) for client, number in enumerate(ids)})
+        registered = [SimpleNamespace(node_id=number, registered_at=f"12:00:0{at}") for at, number in enumerate(ids)]
+        grid.state = SimpleNamespace(get_node_info=lambda: registered)
+        options = {"links": "simulated", "checkpoint_every": 2, "resume": "evaluate_fn" not in start and folder == "b"}
+        built = fedsel_app.strategy("random", clients=CLIENTS, cohort=2, out=tmp_path / folder, **options)
+        return built.start(grid=grid, initial_arrays=by_name(model()), num_rounds=4, **start).arrays.to_numpy_ndarrays()
+
+    whole = simulated([1, 2, 3, 4], "a")
+    with pytest.raises(Stop):
+        simulated([40, 30, 20, 10], "b", evaluate_fn=stopping)
+    assert bits(simulated([7, 9, 6, 8], "b")) == bits(whole)
+
+
 @pytest.mark.parametrize("legacy", [False, True])
 def test_a_simulation_with_too_few_nodes_is_refused_at_once(legacy):
     grid = Simulated(ClientApp(), {90 + client: node(client) for client in range(CLIENTS - 1)})
     settings = {"clients": CLIENTS, "cohort": 2, "compressor": "none", "connect_timeout_s": 3600}
-    built = fedsel_app.strategy("random", parameters=model(), **settings)
+    built = fedsel_app.strategy("random", parameters=model() if legacy else None, **settings)
     manager = SimpleClientManager()
     for number in grid.get_node_ids():
         manager.register(GridClientProxy(number, grid, 1))

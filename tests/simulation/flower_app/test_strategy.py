@@ -4,6 +4,7 @@ import json
 
 import numpy as np
 import pytest
+from flwr.clientapp.mod import message_size_mod
 
 from clients.selecting import selecting
 from clients.state import ClientHistory, StateStore
@@ -13,7 +14,6 @@ from tests.support.own_app import (
     CLIENTS,
     BrokenClient,
     CountingClient,
-    KnownClient,
     data,
     federated_average,
     losses,
@@ -106,6 +106,27 @@ def test_the_mod_hands_the_users_arrays_and_config_on_and_compresses_with_error_
     np.testing.assert_allclose(after[2], own[2])
 
 
+def passing(message, context, call_next):
+    """A mod that changes nothing."""
+    return call_next(message, context)
+
+
+class Passing:
+    """The same as an object."""
+
+    def __call__(self, message, context, call_next):
+        return call_next(message, context)
+
+
+@pytest.mark.parametrize("other", [passing, Passing(), message_size_mod], ids=["function", "object", "Flower's"])
+@pytest.mark.parametrize("mod", [selecting, selecting(examples=lambda context: 7)], ids=["plain", "with a function"])
+def test_mods_follow_fedsels(tmp_path, mod, other):
+    built = build("random", rounds=1, compressor="top-k")
+    run_app(built, 1, mods=[mod, other], state_dir=tmp_path)
+    with pytest.raises(ConfigError, match=r"Put fedsel's mod before all others: .*The mod .* stands before it"):
+        run_app(build("random", rounds=1, compressor="top-k"), 1, mods=[other, mod], state_dir=tmp_path)
+
+
 def test_scaffold_corrects_by_the_control_variates(tmp_path):
     """In round 2 the term is mean(c) - c_i. Each c_i is the mean gradient of round 1, -delta / (steps lr)."""
     terms = {}
@@ -143,12 +164,11 @@ def test_the_users_curvature_and_losses_are_asked_for(tmp_path):
     assert [row["examples"] for row in read_rows(tmp_path / "run", "clients.jsonl")] == [7] * CLIENTS
 
 
-def test_unchanged_clients_are_numbered_by_ascending_node_id_unless_they_tell_theirs(tmp_path):
-    """The node of client 0 has the highest id, so it counts as client 3; with get_properties it counts as client 0."""
-    for kind, expected in (({}, {3: 10, 2: 20, 1: 30, 0: 40}), ({"kind": KnownClient}, {0: 10, 1: 20, 2: 30, 3: 40})):
-        folder = tmp_path / str(len(kind))
-        run_app(build("full", folder, cohort=CLIENTS, rounds=1), 1, nodes=[1000, 300, 20, 9], **kind)
-        assert {row["client"]: row["examples"] for row in read_rows(folder, "clients.jsonl")} == expected
+def test_unchanged_clients_are_numbered_by_ascending_node_id(tmp_path):
+    """The node of client 0 has the highest id, so it counts as client 3."""
+    run_app(build("full", tmp_path, cohort=CLIENTS, rounds=1), 1, nodes=[1000, 300, 20, 9])
+    told = {row["client"]: row["examples"] for row in read_rows(tmp_path, "clients.jsonl")}
+    assert told == {3: 10, 2: 20, 1: 30, 0: 40}
 
 
 def test_the_users_central_test_is_recorded(tmp_path):

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from fedsel_app.config import ConfigError, EnrolmentConfig
 from fedsel_app.messages.instructions import EnrolInstruction, ProbeInstruction
-from fedsel_app.wire.codec import WireError
+from fedsel_app.wire.codec import Update, WireError
 from strategies.round import clients as connected
 from strategies.round.clients import ConnectedClients
 from strategies.round.federation import NodeError, Reply, sent_model
@@ -86,6 +86,9 @@ def test_a_payload_is_bounded_by_the_model():
     # Dense, a model of 1,000 parameters takes 4,028 bytes; nothing sound takes 3 times that.
     sound = update_reply(dense([1.0] * 1000), 0, 1).parameters.tensors[0]
     assert values.decode_payload(sound, 0, 1, 1000)[1] == 4028
+    wide = update_reply(Update(1000, None, np.ones(1000)), 0, 1).parameters.tensors[0]
+    with pytest.raises(WireError, match="entries of 8 bytes, and the model's have 4"):
+        values.decode_payload(wide, 0, 1, 1000)
     with pytest.raises(WireError, match="at most"):
         values.decode_payload(as_sent(np.zeros(13_000, np.uint8)), 0, 1, 1000)
 

@@ -1,0 +1,323 @@
+"""fedsel's strategy in place of Flower's own FedAvg, with unchanged clients: the same messages, model and metrics."""
+
+import numpy as np
+import pytest
+from flwr.app import Array, ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
+from flwr.client import NumPyClient
+from flwr.clientapp import ClientApp
+from flwr.clientapp.mod import adaptiveclipping_mod, fixedclipping_mod, message_size_mod
+from flwr.common import ndarrays_to_parameters, parameters_to_ndarrays
+from flwr.server.strategy import FedAvg as LegacyFedAvg
+from flwr.serverapp.strategy import FedAvg
+
+import fedsel_app
+from fedsel_app.config import ConfigError
+from tests.support.in_process_grid import InProcessGrid
+from tests.support.logs import logged
+from tests.support.own_app import CLIENTS, node, served
+
+pytestmark = pytest.mark.usefixtures("task_identity")
+MODEL = {"w": np.ones((3, 4), np.float32), "a": np.zeros(2, np.float32), "10": np.zeros(1, np.float32)}
+EXAMPLES = (10, 20, 30, 40)
+
+
+def record(arrays):
+    return ArrayRecord({name: Array(np.asarray(array)) for name, array in arrays.items()})
+
+
+def form(content):
+    """The records of a message, their order included."""
+    arrays = [(name, array.dtype, array.shape, array.stype) for name, array in content["arrays"].items()]
+    return list(content), arrays, list(content["config"].items())
+
+
+def app_of(
+    examples=EXAMPLES,
+    *,
+    mods=None,
+    rename=lambda name: name,
+    turned=True,
+    line=False,
+    seen=None,
+    metrics=lambda client: {},
+):
+    """Clients whose training adds (client + 1) / 8 to each array, and returns the arrays in reverse order."""
+    app = fedsel_app.client_app(mods=mods) if line else ClientApp(mods=mods)
+    seen = [] if seen is None else seen
+
+    @app.train()
+    def train(message, context):
+        client = context.node_config["partition-id"]
+        seen.append(("train", client, form(message.content)))
+        [arrays] = message.content.array_records.values()
+        after = {name: array.numpy() + np.float32((client + 1) / 8) for name, array in arrays.items()}
+        renamed = {rename(name): after[name] for name in (reversed(after) if turned else after)}
+        told = MetricRecord({"num-examples": examples[client], "loss": 1.0 / (client + 1), **metrics(client)})
+        return Message(RecordDict({"my model": record(renamed), "my metrics": told}), reply_to=message)
+
+    @app.evaluate()
+    def evaluate(message, context):
+        client = context.node_config["partition-id"]
+        seen.append(("evaluate", client, form(message.content)))
+        told = MetricRecord({"num-examples": examples[-1 - client], "f1": 0.25 * client, "parts": [float(client), 1.0]})
+        return Message(RecordDict({"tests": told}), reply_to=message)
+
+    @app.query()
+    def query(message, context):
+        raise AssertionError("nobody calls a client's own query")
+
+    return app
+
+
+def ran(strategy, app, *, rounds=2, **start):
+    grid = InProcessGrid(app, {90 + client: node(client) for client in range(CLIENTS)})
+    return strategy.start(grid=grid, initial_arrays=record(MODEL), num_rounds=rounds, **start)
+
+
+def fedsel(name="random", **options):
+    return fedsel_app.strategy(name, clients=CLIENTS, cohort=CLIENTS, **options)
+
+
+def same(found, expected):
+    """The same results, to the rounding of float32."""
+    assert list(found.arrays) == list(MODEL)
+    for name, array in expected.arrays.items():
+        np.testing.assert_allclose(found.arrays[name].numpy(), array.numpy(), rtol=1e-6, err_msg=name)
+    for kind in ("train_metrics_clientapp", "evaluate_metrics_clientapp"):
+        mine, theirs = getattr(found, kind), getattr(expected, kind)
+        assert mine.keys() == theirs.keys()
+        for number, metrics in theirs.items():
+            assert mine[number].keys() == metrics.keys()
+            for name, value in metrics.items():
+                np.testing.assert_allclose(mine[number][name], value, rtol=1e-6, err_msg=name)
+
+
+@pytest.mark.parametrize("name", ["random", "fedavg"])
+@pytest.mark.parametrize(
+    "examples",
+    [EXAMPLES, (10, 10, 10, 5000), (10.0, 20.0, 30.0, 40.0), (0.25, 0.5, 3.75, 1.5), (1, 1, 1, 10**9)],
+    ids=str,
+)
+@pytest.mark.parametrize("line", [False, True], ids=["unchanged", "line"])
+def test_the_model_and_the_metrics_are_fedavgs_for_any_numbers_of_examples(tmp_path, monkeypatch, name, examples, line):
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    with logged() as log:
+        found = ran(fedsel(name), app_of(examples, line=line))
+    same(found, ran(FedAvg(), app_of(examples)))
+    assert not log()
+
+
+def test_a_bound_of_the_examples_is_told_when_it_changes_a_weight():
+    with logged() as log:
+        found = ran(fedsel(example_clip=10.0), app_of((10, 10, 10, 5000)), rounds=1)
+    np.testing.assert_allclose(found.arrays["a"].numpy(), (10 * 1 + 10 * 2 + 10 * 3 + 100 * 4) / 130 / 8, rtol=1e-6)
+    assert "Round 1: client 3 reports 5000 examples and counts for 100: see 'example-clip'" in log()
+
+
+def test_an_unchanged_client_gets_what_fedavg_sends():
+    configs = {"train_config": ConfigRecord({"lr": 0.5}), "evaluate_config": ConfigRecord({"batch": 8})}
+    seen, expected = [], []
+    ran(fedsel(), app_of(seen=seen, turned=False), **configs)
+    ran(FedAvg(), app_of(seen=expected, turned=False), **configs)
+    assert len(seen) == 4 * CLIENTS
+    assert sorted(seen, key=str) == sorted(expected, key=str)
+
+
+@pytest.mark.parametrize("mod", [fixedclipping_mod, adaptiveclipping_mod, message_size_mod])
+def test_flowers_own_mods_work_in_an_unchanged_client(mod):
+    config = {"clipping_norm": 0.5}
+    found = ran(
+        fedsel(fraction_evaluate=0.0), app_of(mods=[mod], turned=False), train_config=ConfigRecord(dict(config))
+    )
+    same(
+        found,
+        ran(FedAvg(fraction_evaluate=0.0), app_of(mods=[mod], turned=False), train_config=ConfigRecord(dict(config))),
+    )
+
+
+@pytest.mark.parametrize("line", [False, True], ids=["unchanged", "line"])
+@pytest.mark.parametrize(
+    ("rename", "reason"),
+    [
+        (lambda name: name.upper(), r"W"),
+        (lambda name: "b" if name == "a" else name, r"b"),
+        (lambda name: "w" if name == "a" else name, r"a"),
+    ],
+    ids=["all", "foreign", "missing"],
+)
+def test_arrays_of_other_names_are_refused(tmp_path, monkeypatch, line, rename, reason):
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    with pytest.raises(RuntimeError, match=rf"training.* return.* all arrays|arrays .*{reason}"):
+        ran(fedsel(), app_of(rename=rename, line=line), rounds=1)
+
+
+def test_lists_and_own_functions_aggregate_what_flower_aggregates():
+    def largest(records, key):
+        found = [next(iter(content.metric_records.values())) for content in records]
+        return MetricRecord({"largest": max(metrics[key] for metrics in found), "clients": len(found)})
+
+    options = {"train_metrics_aggr_fn": largest, "evaluate_metrics_aggr_fn": largest, "weighted_by_key": "n"}
+    clients = app_of(metrics=lambda client: {"n": 3 * EXAMPLES[client]})
+    found = ran(fedsel(**options, fraction_evaluate=0.0), clients)
+    same(found, ran(FedAvg(**options, fraction_evaluate=0.0), clients))
+    assert dict(found.train_metrics_clientapp[2]) == {"largest": 120, "clients": 4}
+    options.pop("weighted_by_key")
+    found = ran(fedsel(**options), app_of())
+    same(found, ran(FedAvg(**options), app_of()))
+    assert dict(found.evaluate_metrics_clientapp[1]) == {"largest": 40, "clients": 4}
+
+
+@pytest.mark.parametrize(
+    ("options", "count"),
+    [
+        ({}, 4),
+        ({"fraction_evaluate": 0.8}, 3),
+        ({"fraction_evaluate": 0.1}, 2),
+        ({"fraction_evaluate": 0.1, "min_evaluate_nodes": 1}, 1),
+        ({"fraction_evaluate": 0.0}, 0),
+    ],
+)
+def test_as_many_clients_evaluate_as_with_fedavg(options, count):
+    for strategy in (fedsel(**options), FedAvg(**options)):
+        seen = []
+        ran(strategy, app_of(seen=seen), rounds=1)
+        assert len({client for kind, client, _ in seen if kind == "evaluate"}) == count
+
+
+def test_the_clients_that_evaluate_differ_from_round_to_round_and_depend_on_the_seed():
+    def drawn(seed):
+        seen = []
+        ran(fedsel(fraction_evaluate=0.5, seed=seed), app_of(seen=seen), rounds=6)
+        return [client for kind, client, _ in seen if kind == "evaluate"]
+
+    assert drawn(1) == drawn(1) != drawn(2)
+    assert len({tuple(drawn(1)[place : place + 2]) for place in range(0, 12, 2)}) > 1
+
+
+def test_clients_without_an_evaluation_are_asked_once():
+    app, seen = ClientApp(), []
+
+    @app.train()
+    def train(message, context):
+        return Message(
+            RecordDict({"arrays": message.content["arrays"], "m": MetricRecord({"num-examples": 1})}), reply_to=message
+        )
+
+    def counting(message, context):
+        seen.append(message.metadata.message_type)
+        return app(message, context)
+
+    with logged() as log:
+        found = ran(fedsel(), counting, rounds=3)
+    assert seen.count("evaluate") == CLIENTS
+    assert found.evaluate_metrics_clientapp == {}
+    assert log() == "The clients have no @app.evaluate(), so that they evaluate no model of this run.\n"
+
+
+@pytest.mark.parametrize("fraction", [-0.1, 1.5, float("nan")])
+def test_a_fraction_beyond_one_is_refused(fraction):
+    with pytest.raises(ConfigError, match="Set 'fraction_evaluate' to a number from 0 to 1"):
+        fedsel(fraction_evaluate=fraction)
+
+
+class Legacy(NumPyClient):
+    """A client whose training adds (client + 1) / 8 to each array. It has properties, for nobody."""
+
+    def __init__(self, client, seen):
+        self.client, self.seen = client, seen
+
+    def get_properties(self, config):
+        raise AssertionError("FedAvg asks for no properties")
+
+    def fit(self, parameters, config):
+        self.seen.append(("fit", self.client, dict(config)))
+        after = [array + np.float32((self.client + 1) / 8) for array in parameters]
+        return after, EXAMPLES[self.client], {"loss": 1.0 / (self.client + 1), "name": "text"}
+
+    def evaluate(self, parameters, config):
+        self.seen.append(("evaluate", self.client, dict(config)))
+        return float(self.client), EXAMPLES[-1 - self.client], {"f1": 0.25 * self.client}
+
+
+class Hostile(Legacy):
+    """Client 3 evaluates to what no server can use."""
+
+    def evaluate(self, parameters, config):
+        loss, examples, metrics = super().evaluate(parameters, config)
+        if self.client == 3:
+            return self.seen[0]
+        return loss, examples, metrics
+
+
+@pytest.mark.parametrize(
+    ("answer", "reason"),
+    [
+        ((1e6, 0, {"f1": 1e6}), "Round 1: the evaluation of client 3 is left out: its metric num_examples must be"),
+        ((1e6, 10, {str(number): 1.0 for number in range(10**5)}), "client 3 failed to evaluate: a reply may have"),
+        (
+            (float("nan"), 10, {"f1": float("inf")}),
+            "metrics of client 3 are left out, because they are not finite: loss",
+        ),
+    ],
+    ids=["no examples", "endless", "not finite"],
+)
+def test_a_hostile_evaluation_is_left_out_and_told(answer, reason):
+    def mean(pairs):
+        return {"f1": sum(examples * metrics["f1"] for examples, metrics in pairs if "f1" in metrics)}
+
+    built = fedsel(parameters=list(MODEL.values()), rounds=1, evaluate_metrics_aggregation_fn=mean)
+    with logged() as log:
+        _, history = served(built, 1, kind=Hostile, seen=[answer])
+    assert reason in log()
+    assert history.losses_distributed == [(1, pytest.approx((40 * 0 + 30 * 1 + 20 * 2) / 90))]
+    assert history.metrics_distributed == {"f1": [(1, 30 * 0.25 + 20 * 0.5)]}
+
+
+def rounds_only(message, context, call_next):
+    """A mod that knows only what FedAvg sends: a round, and the records of training or of an evaluation."""
+    assert int(message.metadata.group_id) >= 1
+    assert message.content.config_records.keys() <= {"fitins.config", "evaluateins.config"}
+    return call_next(message, context)
+
+
+def weighted(pairs):
+    """Weighted means of the numbers."""
+    total = sum(examples for examples, _ in pairs)
+    names = [name for name, value in pairs[0][1].items() if not isinstance(value, str)]
+    return {name: sum(examples * metrics[name] for examples, metrics in pairs) / total for name in names}
+
+
+def test_the_legacy_api_is_fedavgs_too():
+    functions = {"fit_metrics_aggregation_fn": weighted, "evaluate_metrics_aggregation_fn": weighted}
+    seen, expected_seen = [], []
+    parameters = list(MODEL.values())
+    mine = fedsel(
+        parameters=parameters,
+        rounds=2,
+        fit_config=lambda number: {"lr": 0.5, "round": number},
+        evaluate_config={"batch": 8},
+        **functions,
+    )
+    server, history = served(mine, 2, kind=Legacy, seen=seen, mods=[rounds_only])
+    theirs = LegacyFedAvg(
+        initial_parameters=ndarrays_to_parameters(parameters),
+        min_available_clients=CLIENTS,
+        on_fit_config_fn=lambda number: {"lr": 0.5, "round": number},
+        on_evaluate_config_fn=lambda number: {"batch": 8},
+        **functions,
+    )
+    expected_server, expected = served(theirs, 2, kind=Legacy, seen=expected_seen)
+
+    def form(messages):
+        return sorted((kind, client, sorted(config.items())) for kind, client, config in messages)
+
+    assert form(seen) == form(expected_seen)
+    found, averaged = map(parameters_to_ndarrays, (server.parameters, expected_server.parameters))
+    for mine_array, array in zip(found, averaged, strict=True):
+        np.testing.assert_allclose(mine_array, array, rtol=1e-6)
+    np.testing.assert_allclose(history.losses_distributed, expected.losses_distributed)
+    for kind in ("metrics_distributed_fit", "metrics_distributed"):
+        mine_told, theirs_told = getattr(history, kind), getattr(expected, kind)
+        assert mine_told.keys() == theirs_told.keys()
+        for name, rows in theirs_told.items():
+            np.testing.assert_allclose(mine_told[name], rows, rtol=1e-6)
