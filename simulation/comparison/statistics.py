@@ -7,8 +7,10 @@ Sequentially Rejective Multiple Test Procedure", Scand. J. Statistics 1979. Oehl
 American Statistician 1992 (intervals on other scales). Jain, Chiu, Hawe, "A Quantitative Measure
 of Fairness and Discrimination for Resource Allocation in Shared Computer Systems", DEC-TR-301, 1984. Gini, "Variabilità
 e mutabilità", 1912. Cohen, "Statistical Power Analysis for the Behavioral Sciences", 1988 (the noncentral t
-distribution). Schuirmann, "A Comparison of the Two One-Sided Tests Procedure and the Power Approach for Assessing the
-Equivalence of Average Bioavailability", J. Pharmacokinetics and Biopharmaceutics 1987.
+distribution). Wilcoxon, "Individual Comparisons by Ranking Methods", Biometrics 1945 (the signed-rank test). Anscombe,
+Glynn, "Distribution of the Kurtosis Statistic b2 for Normal Samples", Biometrika 1983 (the test of heavy tails).
+Schuirmann, "A Comparison of the Two One-Sided Tests Procedure and the Power Approach for Assessing the Equivalence of
+Average Bioavailability", J. Pharmacokinetics and Biopharmaceutics 1987.
 """
 
 from collections.abc import Callable, Sequence
@@ -26,6 +28,10 @@ LEVEL = 0.05
 CONFIDENCE = 1.0 - LEVEL
 FEWEST_PAIRS = 3
 """With fewer pairs of seeds a difference is never called significant, and with fewer seeds a mean has no interval."""
+FEWEST_FOR_TAILS = 20
+"""With fewer values, the distribution of their kurtosis is not known well enough for a test."""
+TAILS_LEVEL = 0.01
+"""Error rate of the test of heavy tails."""
 POWER = 0.8
 """Probability with which a test should find a true difference."""
 MOST_PAIRS = 1000
@@ -119,6 +125,34 @@ def paired(values: ArrayLike, others: ArrayLike) -> Paired:
         p = float(scipy.stats.ttest_1samp(differences, 0.0).pvalue)
     deviation = float(differences.std(ddof=1)) if estimate.n > 1 else np.nan
     return Paired(estimate, float(second[both].mean()) if both.any() else np.nan, p, deviation)
+
+
+def p_above(values: ArrayLike, threshold: float, *, ranks: bool = False) -> float:
+    """One-sided p-value of the t test that the mean of `values` (n >= 2,) is above `threshold`.
+
+    With `ranks` it is the signed-rank test (Wilcoxon) of their median, and values may be infinite. Without, values that
+    are all alike have p = 0 above the threshold, and 1 at or below it.
+    """
+    excess = np.asarray(values, np.float64) - threshold
+    if ranks:
+        return float(scipy.stats.wilcoxon(excess, alternative="greater").pvalue) if excess.any() else 1.0
+    if np.ptp(excess) == 0.0:
+        return float(excess[0] <= 0.0)
+    return float(scipy.stats.ttest_1samp(excess, 0.0, alternative="greater").pvalue)
+
+
+def p_within(values: ArrayLike, limit: float, *, ranks: bool = False) -> float:
+    """P-value of two one-sided tests (`p_above`) that `values` (n >= 2,) are within plus or minus `limit`."""
+    array = np.asarray(values, np.float64)
+    return max(p_above(array, -limit, ranks=ranks), p_above(-array, -limit, ranks=ranks))
+
+
+def heavy_tails(values: ArrayLike) -> bool:
+    """True if the kurtosis of `values` (n,) is significantly above that of a normal sample; False below 20 values."""
+    array = np.asarray(values, np.float64)
+    if array.size < FEWEST_FOR_TAILS or np.ptp(array) == 0.0 or scipy.stats.kurtosis(array) <= 0.0:
+        return False  # far below 0, the test's statistic has the wrong sign
+    return bool(scipy.stats.kurtosistest(array, alternative="greater").pvalue < TAILS_LEVEL)
 
 
 def holm(p_values: Sequence[float]) -> list[float]:

@@ -1,4 +1,4 @@
-"""Self-contained HTML pages of a report and of the ledger, with the same tables and style.
+"""Self-contained HTML page of a report.
 
 The templates are in a Python module because Flower does not bundle HTML files into an app.
 """
@@ -133,29 +133,8 @@ REPORT = """{% extends "base" %}
 {% endblock %}
 """
 
-LEDGER = """{% extends "base" %}
-{% from "parts" import show, said with context %}
-{% block body %}
-<h1>{{ title }}</h1>
-<p>{{ summary }}</p>
-<img alt="advantages of the claims with their intervals" src="data:image/svg+xml;base64,{{ drawing }}">
-<h2>Claims by paper</h2>
-{{ said(counts) }}
-<h2>How the claims were decided</h2>
-<p class="soft"><code>{{ command }}</code></p>
-{% for paragraph in method %}
-<p class="soft">{{ paragraph }}</p>
-{% endfor %}
-{% for table in tables %}
-{{ show(table, table.rows|length) }}
-{% endfor %}
-<h2>Rules</h2>
-{{ said(notes) }}
-{% endblock %}
-"""
-
 ENVIRONMENT = Environment(
-    loader=DictLoader({"base": BASE, "parts": PARTS, "report": REPORT, "ledger": LEDGER}),
+    loader=DictLoader({"base": BASE, "parts": PARTS, "report": REPORT}),
     autoescape=True,
     trim_blocks=True,
     lstrip_blocks=True,
@@ -163,5 +142,5 @@ ENVIRONMENT = Environment(
 
 
 def html(page: str, **values: Any) -> str:
-    """Text of the page `report` or `ledger`, filled with `values`."""
+    """Text of the page `report`, filled with `values`."""
     return ENVIRONMENT.get_template(page).render(**values)

@@ -48,7 +48,7 @@ class Runs:
 
 def claim(name, claimed, other, metric="stable_accuracy", paper="P", effect=0.03, deviation=0.02, stages=None, **rule):
     stages = stages or {}
-    rule = {"confirm": 0.0, "refute": 0.0, "margin": 0.02, "power": 0.8} | rule
+    rule = {"margin": 0.02, "power": 0.8} | rule
     return Claim(
         name=name,
         paper=paper,

@@ -42,18 +42,14 @@ class Rule:
     Attributes
     ----------
     metrics : names in `METRICS` that the sentence claims; the claim holds if it holds in each of them
-    confirm : advantage above which the claim holds
-    refute : advantage below which the claim does not hold
-    margin : advantages within plus or minus this count as no difference
+    margin : advantages within plus or minus this are called small
     power : probability that the claim holds in the test if the advantage is the expected one
     beside : further metrics, which are reported too and do not affect the verdict
     budget : for the metrics "accuracy_at_...": how much of the cost may be spent
-    equal : True if the claim is that there is no difference; the expected advantage is then 0
+    equal : False if the claim is that the claimed side is ahead; True if it is that the advantage is small
     """
 
     metrics: tuple[str, ...]
-    confirm: float
-    refute: float
     margin: float
     power: float
     beside: tuple[str, ...] = ()
@@ -70,7 +66,6 @@ class Rule:
         _require(len(kinds) == 1, "'metrics' must be costs, or scores, not both: their differences have other units")
         needs_budget = any(METRICS[name].budgeted for name in named)
         _require(needs_budget == (self.budget is not None), "only the metrics 'accuracy_at_...' have a 'budget'")
-        _require(self.refute <= self.confirm, "'refute' <= 'confirm' must hold")
         _require(self.margin > 0, "'margin' must be above 0")
         _require(0.5 <= self.power < 1, "'power' must be in [0.5, 1)")
 
@@ -99,9 +94,13 @@ class Rule:
         powers = (one_sided_power(shift, deviation, seeds, level / 2) for shift in self._shifts(metric, advantage))
         return not self.equal and any(power >= self.power for power in powers)
 
+    def threshold(self, metric: Metric) -> float:
+        """Advantage beyond which one side is ahead, on the scale of the tests: 0, or the margin if `equal`."""
+        return metric.limit(self.margin) if self.equal else 0.0
+
     def _shifts(self, metric: Metric, advantage: float) -> tuple[float, float]:
-        """By how much an advantage is above the one that confirms, and below the one that refutes."""
-        return advantage - metric.advantage(self.confirm), metric.advantage(self.refute) - advantage
+        """By how much the claimed side, and the other side, is beyond the threshold."""
+        return advantage - self.threshold(metric), -advantage - self.threshold(metric)
 
 
 @dataclass(frozen=True)
@@ -139,8 +138,6 @@ class Stage:
         if self.effect is None or self.deviation is None:
             return
         metric = rule.metric(rule.metrics[0])
-        decided = rule.confirm < self.effect or self.effect < rule.refute or abs(self.effect) < rule.margin
-        _require(decided, "'confirm' < 'effect' must hold, or another advantage that decides")
         expected = metric, metric.advantage(self.effect), self.deviation, self.comparisons
         if not rule.suffice(self.seeds, *expected):
             needed = rule.needed(*expected)
@@ -163,7 +160,9 @@ class Claim(Study):
     hangs_on : the setting on which the outcome depends, if one was found
     known_before : results of these or similar runs that were known when the file was written
     cannot_tell : why the set-up cannot distinguish the sides, if that was found
-    superseded : why the claim is no longer valid, and what replaces it
+    superseded : why the claim is no longer valid
+    superseded_by : name of the claim that replaces it
+    favoured : what had favoured the claim in this set-up before the set-up was chosen; such a claim is marked
     not_again : what it means that the repetition had another verdict in one of the metrics
     not_before : round before which no run of a pilot reached its target; needed if a method selects uniformly at
         first and a run may end at its target
@@ -187,12 +186,15 @@ class Claim(Study):
     known_before: str = ""
     cannot_tell: str = ""
     superseded: str = ""
+    superseded_by: str = ""
+    favoured: str = ""
     not_again: str = ""
     not_before: int = 0
 
     def __post_init__(self) -> None:
         _require(self.scale in get_args(Scale), f"'scale' must be one of {', '.join(get_args(Scale))}")
         _require((self.scale == "reduced") == bool(self.reduced), "only the scale reduced has 'reduced', and needs it")
+        _require(bool(self.superseded) == bool(self.superseded_by), "'superseded' and 'superseded_by' need each other")
         _require(bool(self.stages), "a claim must have 'seeds' in its rule, or a second stage")
         _require(not (self.second_stage and self.again), "'again' is for claims without a second stage")
         for name, stage in self.stages.items():

@@ -59,13 +59,13 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def report(arguments: argparse.Namespace) -> int:
-    """`fedsel claims report`: write the ledger as Markdown and as a page, and its picture."""
+    """`fedsel claims report`: write the ledger as Markdown, and its picture."""
     from simulation.laboratory.claims.claim import Claim
     from simulation.laboratory.claims.ledger import write_ledger
     from simulation.laboratory.claims.ranking import Ranking
 
-    page, markdown, picture = write_ledger(arguments.out, Claim.load(), Ranking.load(), _measured(arguments))
-    print(f"Ledger: {page}\nMarkdown: {markdown}\nPicture: {picture}")
+    markdown, picture = write_ledger(arguments.out, Claim.load(), Ranking.load(), _measured(arguments))
+    print(f"Ledger: {markdown}\nPicture: {picture}")
     return 0
 
 
@@ -105,7 +105,7 @@ def register(commands: Subparsers) -> None:
     )
     carried.set_defaults(call=run)
 
-    written = below.add_parser("report", help="write the ledger as Markdown, a page and a picture")
+    written = below.add_parser("report", help="write the ledger as Markdown and a picture")
     written.add_argument("--runs", **where)
     written.add_argument("--out", required=True, type=Path, metavar="DIR", help="folder for the ledger")
     written.set_defaults(call=report)

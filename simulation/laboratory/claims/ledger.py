@@ -1,170 +1,219 @@
 """Ledger (`fedsel claims report`): published and measured values, and the verdict of each claim."""
 
-import base64
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 from math import isfinite
 from pathlib import Path
+from statistics import median
 from textwrap import fill
 
 import numpy as np
+import scipy
 from matplotlib import rc_context
 from matplotlib.figure import Figure
 
 from fedsel_app.records.files import write_text
+from fedsel_app.wiring.configuration import AppConfig
 from simulation.comparison.statistics import LEVEL
 from simulation.laboratory.claims.claim import Claim, Stage
 from simulation.laboratory.claims.measured import Measured
-from simulation.laboratory.claims.ranking import Place, Ranking, advice, places, ranking_advice
+from simulation.laboratory.claims.ranking import AHEAD, BASELINE, BEHIND, OPEN, WITHIN, Place, Ranking, places
 from simulation.laboratory.claims.verdict import (
+    AGAIN,
+    DECIDED,
     DOES_NOT,
     HOLDS,
-    NO_DIFFERENCE,
     NOT_RUN,
+    SMALL,
     UNDECIDED,
+    Pairs,
     Standing,
     Verdict,
     decide,
 )
-from simulation.report.html import html
 from simulation.report.tables import ABSENT, Column, Table, capital, markdown_text, number_text
 
 WIDTH = 120
 """Characters of a line of Markdown."""
-COMMAND = "fedsel claims run --all --out runs/claims"
-COLOURS = {HOLDS: "#009E73", DOES_NOT: "#D55E00", NO_DIFFERENCE: "#0072B2", UNDECIDED: "#777777"}
-COUNTED = {
-    HOLDS: ("holds", "hold"),
-    DOES_NOT: ("does not hold", "do not hold"),
-    NO_DIFFERENCE: ("shows no difference", "show no difference"),
-    UNDECIDED: ("undecided", "undecided"),
-    NOT_RUN: ("not run", "not run"),
-}
-COMPARED = (
-    "A claim compares two methods, or two settings of one, on the same seeds with a paired t test, and holds only if "
-    "it holds in every measure that its sentence names. Nearly all runs are smaller than in the papers, so a claim "
-    "that does not hold here may still be right at its paper's scale. A ranking compares the accuracy of all methods "
-    "on one workload (data set, model and skew), at equal bytes of all traffic, equal simulated seconds or equal "
-    "rounds."
+COLOURS = {HOLDS: "#009E73", DOES_NOT: "#D55E00", SMALL: "#0072B2", UNDECIDED: "#777777"}
+CURRENCIES = {"accuracy_at_traffic_mb": "bytes", "accuracy_at_time_s": "seconds", "accuracy_at_rounds": "rounds"}
+"""Metric of a ranking -> what every method may spend the same amount of."""
+NAMES = {"random": "random (weighted by examples)"}
+"""Names of methods that could be taken for the baseline."""
+STAGE_TITLES = {"first_stage": "Stage 1", "second_stage": "Stage 2", AGAIN: "Again"}
+PIPELINE = (
+    *("lr", "momentum", "solver", "mu", "clip-norm", "compressor", "error-feedback"),
+    *("server-optimizer", "server-momentum", "weighting"),
 )
-METHOD = (
-    "The seeds fix the clients' data, their links and the initial weights. In ACM's terms a claim tests "
-    "replicability: other people repeat an experiment with a code of their own. Fresh seeds test repeatability: the "
-    "same people repeat their own experiment. Claims on one set-up share runs, so their verdicts are not independent. "
-    "Undecided: there are too few seeds for a verdict, or too many runs missed their target. A superseded claim is "
-    "not counted: its sides turned out to differ in more than the method, its set-up could not tell them apart or "
-    "varied too much, or it was half of another claim. The section Rules has the reason for each. A ranking tests "
-    "every method against the first, and against random selection (paired t tests, Holm over the methods)."
+"""Settings that each note names, because their defaults are those of HeteRo-Select and not of the claim's paper."""
+HOW = (
+    "[What is measured](measuring.md#claims-of-the-papers) describes the tests, their order and their adjustment, and "
+    "what the columns mean."
 )
-FEW = 5
-"""Papers with at most this number of claims share one line of the counts."""
-OTHERS = "Baselines"
-CAPTION = (
-    "The tables show means over the seeds of the stage that gives the verdict. The advantage of the claimed side is "
-    "paired by seed and has a 95% interval. For a cost it is the share saved, and for a score the difference. Each p "
-    "is the p-value of one test, adjusted (Holm) for the number of tests of the same stage, in the paper or in the "
-    "whole ledger. Superseded claims are adjusted apart. The p in the paper decides the verdict. A run that missed "
-    "its target counts with its whole cost. A seed on which both sides missed the target is left out. Stage 1 has "
-    "seeds from 1 on. Stage 2 has fresh seeds, from 2001 on. The verdict of stage 2 uses only these seeds, and needs "
-    "all of them. Again: a claim that stage 1 decided, repeated on ten fresh seeds."
-)
-STAGE_TITLES = {"first_stage": "Stage 1", "second_stage": "Stage 2", "again": "Again"}
-STAGE_NUMBERS = {"first_stage": 1, "second_stage": 2}
 
 
 def write_ledger(out: Path, claims: Sequence[Claim], rankings: Sequence[Ranking], measured: Measured) -> list[Path]:
-    """Write ledger.md, ledger.html and ledger.svg into the folder `out`. Returns their paths."""
+    """Write ledger.md and ledger.svg into the folder `out`. Returns their paths."""
     verdicts = decide(claims, measured)
-    outcome = summary(claims, rankings, verdicts, measured)
-    counts = paper_counts(claims, verdicts)
-    method = [METHOD, _stages(claims, verdicts), CAPTION]
+    lines = ["# Ledger", "", opening(claims, rankings, verdicts, measured)]
+    lines += ["![advantages of the claims with their intervals](ledger.svg)", ""]
+    lines += ["## How the claims were decided", "", "```bash", "fedsel claims run --all --out runs/claims"]
+    lines += ["fedsel claims report --runs runs/claims --out docs", "```", ""]
+    lines += [_wrapped(HOW), "", _wrapped(_stages(claims, verdicts)), ""]
     tables = [paper_table(paper, claims, verdicts) for paper in _papers(claims)]
-    tables += [ranking_table(ranking, measured) for ranking in rankings]
-    notes = [note(claim, verdicts[claim.name]) for claim in claims]
+    for table in [*tables, *(ranking_table(ranking, measured) for ranking in rankings)]:
+        lines += [f"## {table.title}", "", replace(table, caption="").markdown().rstrip(), ""]
+        lines += [_wrapped(table.caption), ""] if table.caption else []
+    lines += ["## Rules", "", *(_item(f"**{claim.name}**: {note(claim, verdicts[claim.name])}") for claim in claims)]
     out.mkdir(parents=True, exist_ok=True)
-    picture = out / "ledger.svg"
+    picture, markdown = out / "ledger.svg", out / "ledger.md"
     with rc_context({"svg.hashsalt": "fedsel"}):
         interval_figure(claims, verdicts).savefig(picture, metadata={"Date": None})
-    markdown = out / "ledger.md"
-    write_text(markdown, markdown_page(outcome, counts, method, tables, notes))
-    page = out / "ledger.html"
-    text = html(
-        "ledger",
-        title="Ledger of claims",
-        summary=outcome,
-        drawing=base64.b64encode(picture.read_bytes()).decode(),
-        counts=[f"{paper}: {sentence}" for paper, sentence in counts],
-        command=COMMAND,
-        method=method,
-        tables=tables,
-        notes=[f"{name}: {sentence}" for name, sentence in notes],
-    )
-    write_text(page, text)
-    return [page, markdown, picture]
+    write_text(markdown, "\n".join(lines) + "\n")
+    return [markdown, picture]
 
 
 def _papers(claims: Sequence[Claim]) -> list[str]:
     return list(dict.fromkeys(claim.paper for claim in claims))
 
 
-def summary(
+def opening(
     claims: Sequence[Claim], rankings: Sequence[Ranking], verdicts: dict[str, Standing], measured: Measured
 ) -> str:
-    """The outcome of all claims and rankings in about ten sentences."""
+    """Opening of the ledger, and the results in the README: Markdown of a paragraph and a table."""
+    said = f"{claims_said(claims, verdicts)} {rankings_said(rankings, measured)}".strip()
+    table = overview(rankings, measured)
+    return f"{_wrapped(markdown_text(said))}\n" + (f"\n{table.markdown().rstrip()}\n" if table.rows else "")
+
+
+def claims_said(claims: Sequence[Claim], verdicts: dict[str, Standing]) -> str:
+    """Sentences on the standing claims: their number, models, verdicts and restatements."""
     standing = _standing(claims)
-    total = f"{len(standing)} claims of the papers: {_counts(standing, verdicts)}."
-    return " ".join([total, COMPARED, *advice(rankings, measured)])
+    ran = [claim for claim in standing if verdicts[claim.name].word != NOT_RUN]
+    by = {word: [claim for claim in ran if verdicts[claim.name].word == word] for word in (*DECIDED, UNDECIDED)}
+    probes = sum(
+        any(verdict.word == HOLDS for verdict in found.verdicts[: found.deciding])
+        for found in (verdicts[claim.name] for claim in by[DOES_NOT])
+    )
+    replaced = {claim.superseded_by for claim in claims}
+    restated = sum(claim.name in replaced for claim in standing)
+    favoured = sum(bool(claim.favoured) for claim in by[HOLDS])
+    papers = len(_papers(standing))
+    return (
+        f"{len(standing)} statements from {papers} papers, tested on paired seeds in small, untuned set-ups. "
+        f"{len(ran)} ran ({_models(ran)}). {len(by[HOLDS])} hold in direction ({_models(by[HOLDS])}), "
+        f"{len(by[DOES_NOT])} do not ({probes} only because downloads count), {len(by[SMALL])} differ by less than a "
+        f"stated margin, {len(by[UNDECIDED])} are open. {restated} were restated after results; {favoured} that hold "
+        "have set-ups that a pilot had favoured."
+    )
 
 
-def paper_counts(claims: Sequence[Claim], verdicts: dict[str, Standing]) -> list[tuple[str, str]]:
-    """Each paper with many claims, and all others together: their verdicts, and the names of those that hold."""
-    standing, lines = _standing(claims), []
-    papers = [paper for paper in _papers(claims) if sum(claim.paper == paper for claim in standing) > FEW]
-    for paper in [*papers, OTHERS]:
-        family = [
-            claim for claim in standing if claim.paper == paper or (paper == OTHERS and claim.paper not in papers)
-        ]
-        holding = [claim.name for claim in family if verdicts[claim.name].word == HOLDS]
-        if family:
-            lines.append((paper, f"{_counts(family, verdicts)}. These hold: {', '.join(holding) or 'none'}."))
-    return lines
+def _models(claims: Sequence[Claim]) -> str:
+    """Number of claims with each model or small data set."""
+    kinds: Counter[str] = Counter()
+    for claim in claims:
+        config = claim.configuration(claim.claimed, 1)
+        kind = "networks on digits" if config.data.data == "digits" else "others"
+        kinds["logistic regression" if config.run.model == "logistic" else kind] += 1
+    return ", ".join(f"{count} {kind}" for kind, count in kinds.most_common())
+
+
+def rankings_said(rankings: Sequence[Ranking], measured: Measured) -> str:
+    """Sentences on the rankings at equal bytes and what they leave open; empty without runs."""
+    orders = _orders(rankings, measured)[next(iter(CURRENCIES))]
+    if not orders:
+        return ""
+    every = [place for order in orders.values() for place in order]
+    seeds = sorted({place.lead.n for place in every})
+    ahead = len({place.name for place in every if place.word == AHEAD}) or "none"
+    open_still = [place.lead for place in every if place.word == OPEN and place.lead.n == seeds[0]]
+    width = 100 * median((lead.high - lead.low) / 2 for lead in open_still)
+    runs = [ranking.configuration(ranking.sides[0], 1).run for ranking in rankings]
+    shares = sorted({run.clients // run.cohort for run in runs})
+    return (
+        f"Rankings: {len({place.name for place in every})} methods, {len(orders)} workloads, "
+        f"{_either(seeds)} seeds, against uniform draws with equal weights. At equal bytes {ahead} is ahead, so start "
+        f"with these draws: `--strategy random --set weighting=uniform`. What {seeds[0]} seeds do not resolve has "
+        f"intervals of ±{width:.0f} points (median). `full` trains {_either(shares)} times as many clients a round."
+    )
+
+
+def _either(numbers: Sequence[int]) -> str:
+    return " or ".join(map(str, numbers))
+
+
+def overview(rankings: Sequence[Ranking], measured: Measured) -> Table:
+    """Table with a row per currency: the methods ahead of the baseline, those within the margin, and the rest."""
+    columns = ["at equal", f"ahead of {BASELINE}, points", WITHIN, OPEN, BEHIND]
+    rows = []
+    for key, currency in CURRENCIES.items():
+        orders = _orders(rankings, measured)[key]
+        found = {word: [(place, name) for name, order in orders.items() for place in order if place.word == word]
+                 for word in (AHEAD, WITHIN, OPEN, BEHIND)}  # fmt: skip
+        if orders:
+            total = sum(map(len, found.values()))
+            rows.append([currency, _gains(found[AHEAD], len(orders)), _by_workload(found[WITHIN]),
+                         *(f"{len(found[word])} of {total} comparisons" for word in (OPEN, BEHIND))])  # fmt: skip
+    return Table("overview", "", "", [Column(name) for name in columns], rows)
+
+
+def _orders(rankings: Sequence[Ranking], measured: Measured) -> dict[str, dict[str, list[Place]]]:
+    """Currency -> ranking -> places of its methods, without the variants."""
+    return {
+        key: {
+            ranking.name: [place for place in order if place.name in ranking.strategies]
+            for ranking in rankings
+            for metric in ranking.metrics
+            if metric.key == key and (order := places(ranking, metric, measured))
+        }
+        for key in CURRENCIES
+    }
+
+
+def _gains(found: Sequence[tuple[Place, str]], workloads: int) -> str:
+    texts = []
+    for name in dict.fromkeys(place.name for place, _ in found):
+        gains = sorted(100 * place.lead.mean for place, _ in found if place.name == name)
+        shown = dict.fromkeys(f"{gain:+.1f}" for gain in (gains[0], gains[-1]))
+        texts.append(f"{name}: {' to '.join(shown)} in {len(gains)} of {workloads} workloads")
+    return "; ".join(texts) or "none"
+
+
+def _by_workload(found: Sequence[tuple[Place, str]]) -> str:
+    texts = []
+    for workload in dict.fromkeys(workload for _, workload in found):
+        names = sorted(NAMES.get(place.name, place.name) for place, other in found if other == workload)
+        texts.append(f"{workload}: {', '.join(names)}")
+    return "; ".join(texts) or "none"
 
 
 def _standing(claims: Sequence[Claim]) -> list[Claim]:
     return [claim for claim in claims if not claim.superseded]
 
 
-def _counts(claims: Sequence[Claim], verdicts: dict[str, Standing]) -> str:
-    """Number of claims with each verdict."""
-    counts = Counter(verdicts[claim.name].word for claim in claims)
-    return ", ".join(f"{counts[word]} {texts[counts[word] > 1]}" for word, texts in COUNTED.items() if counts[word])
-
-
 def _stages(claims: Sequence[Claim], verdicts: dict[str, Standing]) -> str:
-    """Sentences on the second stages, on the repetitions, and on each verdict that did not come again."""
+    """Sentences on the second stages, the adjustment, the repetitions, and each verdict that did not come again."""
     standing = _standing(claims)
     stated = {claim.name: claim.second_stage for claim in standing if claim.second_stage}
-    ran = sum(verdicts[name].word_in("second_stage") != NOT_RUN for name in stated)
     unsized = sum(stage.effect is None for stage in stated.values())
-    dropped = [verdicts[claim.name] for claim in claims if claim.superseded and claim.second_stage]
-    open_still = sum(found.word == UNDECIDED for found in dropped)
-    repeated = [
-        (claim, found)
+    decided = [
+        [verdict for verdict in found.verdicts[: found.deciding] if verdict.word in DECIDED]
         for claim in standing
-        if claim.again and (found := verdicts[claim.name]).word_in("again") != NOT_RUN
+        if (found := verdicts[claim.name]).word in DECIDED
     ]
-    same = sum(found.word_in("first_stage") == found.word_in("again") for _, found in repeated)
+    lost = sum(any(verdict.ledger_p >= LEVEL for verdict in found) for found in decided)
+    repeated = [(claim, verdicts[claim.name]) for claim in standing if claim.again]
+    same = sum(found.word_in("first_stage") == found.word_in(AGAIN) for _, found in repeated)
     sentences = [
         f"{len(stated)} claims have a second stage with fresh seeds. The number of these seeds and the rule were "
-        f"committed before any of their runs; {unsized} numbers have no power analysis. The second stage has run for "
-        f"{ran} of these claims. {len(dropped)} superseded claims had one too, and {open_still} of them stayed "
-        "undecided; claims in other set-ups replace them. Further second stages were stated and not run; the reasons "
-        f"are under Rules. {len(repeated)} other decided claims were repeated on ten fresh seeds: {same} have the same "
-        "verdict again."
+        f"committed before any of their runs; {unsized} numbers have no power analysis. Further second stages were "
+        f"stated and not run; the reasons are under Rules. With the p in the ledger, {lost} of {len(decided)} decided "
+        f"claims would be undecided. {len(repeated)} claims of stage 1 were repeated on ten fresh seeds: {same} have "
+        "the same verdict again."
     ]
     for claim, found in repeated:
-        both = zip(found.stages["first_stage"], found.stages["again"], strict=True)
+        both = zip(found.stages["first_stage"], found.stages[AGAIN], strict=True)
         for first, again in list(both)[: found.deciding]:
             if first.word != again.word:
                 sentences.append(
@@ -176,31 +225,43 @@ def _stages(claims: Sequence[Claim], verdicts: dict[str, Standing]) -> str:
 
 def paper_table(paper: str, claims: Sequence[Claim], verdicts: dict[str, Standing]) -> Table:
     """Table of a paper's claims: published and measured values, one row per metric; superseded claims come last."""
-    columns = ["claim", "published", "stage", "metric", "claimed side", "other side", "advantage", "seeds", "verdict"]
-    columns += ["p in the paper", "p in the ledger", "again"]
+    columns = ["claim", "published", "data, model, seeds", "metric", "claimed side", "other side", "advantage",
+               "ahead on", "verdict", "p: t, ranks", "p in the paper", "p in the ledger", "again"]  # fmt: skip
     rows: list[list[object]] = []
     family = sorted((claim for claim in claims if claim.paper == paper), key=lambda claim: bool(claim.superseded))
     for claim in family:
         standing = verdicts[claim.name]
+        config, seeds = claim.configuration(claim.claimed, 1), claim.stages[standing.stage].range
         for index, verdict in enumerate(standing.verdicts):
             pairs = verdict.pairs
             lead: list[object] = ["", "", ""]
             if index == 0:
-                lead = [f"{claim.name}: {claim.sentence}", claim.published, STAGE_NUMBERS[standing.stage]]
+                abstract = " (abstract)" if claim.source.startswith("abstract") else ""
+                setup = f"{config.data.data}, {config.run.model}, {seeds[0]} to {seeds[-1]}"
+                lead = [f"{claim.name}: {claim.sentence}", claim.published + abstract, setup]
             means = [_mean(pairs.claimed), _mean(pairs.other)]
             judged = verdict.word != NOT_RUN and index < standing.deciding
             chances = [f"{p:.2g}" if judged else ABSENT for p in (verdict.p, verdict.ledger_p)]
-            rows.append([*lead, pairs.metric.name, *means, advantage_text(verdict), verdict.pairs.advantages.size,
-                         verdict_text(claim, verdict), *chances, again_text(standing, index)])  # fmt: skip
+            ahead = f"{(pairs.advantages > 0.0).sum()} of {pairs.advantages.size}"
+            judgement = verdict_text(claim, verdict), _plain_p(pairs), *chances, again_text(standing, index)
+            rows.append([*lead, pairs.metric.name, *means, advantage_text(verdict), ahead, *judgement])
     return Table("claims", paper, "", [Column(name) for name in columns], rows)
 
 
 def again_text(standing: Standing, index: int) -> str:
     """Verdict and advantage on the fresh seeds, in the metric at position `index`."""
-    if "again" not in standing.stages:
+    if AGAIN not in standing.stages:
         return ABSENT
-    verdict = standing.stages["again"][index]
+    verdict = standing.stages[AGAIN][index]
     return verdict.word if verdict.word == NOT_RUN else f"{verdict.word}: {advantage_text(verdict)}"
+
+
+def _plain_p(pairs: Pairs) -> str:
+    """Unadjusted two-sided p-values of the paired t test and of the signed-rank test."""
+    if pairs.advantages.size < 2 or not pairs.advantages.any():
+        return ABSENT
+    both = scipy.stats.ttest_1samp(pairs.advantages, 0.0).pvalue, scipy.stats.wilcoxon(pairs.advantages).pvalue
+    return ", ".join(f"{p:.2g}" for p in both)
 
 
 def _mean(values: object) -> str:
@@ -224,21 +285,26 @@ def _three_digits(number: float) -> str:
 
 
 def verdict_text(claim: Claim, verdict: Verdict) -> str:
-    """Verdict and its qualifications: seeds needed, runs that missed the target, the choice that it depends on."""
-    if claim.superseded:
-        return f"superseded (was: {verdict.word})"
+    """Verdict and its qualifications: margin, ranks, seeds needed, missed runs, the choice that it depends on."""
+    pairs = verdict.pairs
     if verdict.word == NOT_RUN:
-        return f"{NOT_RUN}: {claim.left_open}" if claim.left_open else NOT_RUN
-    if verdict.pairs.metric.key in claim.rule.beside:
-        return f"not part of the claim: {verdict.word}"
-    parts = [verdict.word]
-    if verdict.word == UNDECIDED and verdict.p < LEVEL:
-        parts.append("no verdict at any number of seeds, because runs missed the target")
-    elif verdict.word == UNDECIDED:
-        parts.append(f"a verdict needs {_seeds(verdict.seeds_needed)}")
-    if any(verdict.pairs.missed):
-        first, second = verdict.pairs.missed
-        parts.append(f"runs that missed the target: {first} of the claimed side, {second} of the other side")
+        parts = [f"{NOT_RUN}: {claim.left_open}" if claim.left_open else NOT_RUN]
+    else:
+        parts = [f"{verdict.word}, by less than the margin" if verdict.small else verdict.word]
+        if pairs.by_ranks:
+            parts.append(f"by ranks, because {'runs missed the target' if any(pairs.missed) else 'tails are heavy'}")
+        elif verdict.word == UNDECIDED:
+            parts.append(f"a verdict needs {_seeds(verdict.seeds_needed)}")
+    if claim.superseded:
+        parts[0] = f"superseded by {claim.superseded_by} (was: {parts[0]})"
+    elif pairs.metric.key in claim.rule.beside:
+        parts[0] = f"not part of the claim: {parts[0]}"
+    if any(pairs.missed):
+        first, second = pairs.missed
+        both = f", on {pairs.both} of these seeds both" if pairs.both else ""
+        parts.append(f"runs that missed the target: {first} of the claimed side, {second} of the other side{both}")
+    if claim.favoured:
+        parts.append(f"its set-up was chosen after {claim.favoured} had favoured the claim in it")
     if claim.cannot_tell:
         parts.append(f"this set-up cannot decide: {claim.cannot_tell}")
     if claim.hangs_on:
@@ -250,40 +316,41 @@ def _seeds(needed: float) -> str:
     return f"{needed:.0f} seeds" if isfinite(needed) else "more than 1,000 seeds"
 
 
-def note(claim: Claim, found: Standing) -> tuple[str, str]:
-    """Name of a claim, and its source, sides, scale, rule and stages in sentences."""
+def note(claim: Claim, found: Standing) -> str:
+    """Source, sides, scale, rule, stages and settings of a claim in sentences."""
     sides = " against ".join(
         " ".join([side.strategy, *(f"{key}={value}" for key, value in side.settings.items())]) for side in claim.sides
     )
     scale = "the paper's protocol" if claim.scale == "protocol" else f"smaller than in the paper: {claim.reduced}"
-    text = f"Superseded: {claim.superseded}. " if claim.superseded else ""
+    text = f"Superseded by {claim.superseded_by}: {claim.superseded}. " if claim.superseded else ""
     text += f"Source: {claim.source}. Sides: {sides}. Scale: {scale}. {_rule_text(claim)}"
     text += "".join(f" {STAGE_TITLES[name]}: {_stage_text(stage)}." for name, stage in claim.stages.items())
     if claim.settings or claim.preset:
         shared = [f"preset {claim.preset}"] if claim.preset else []
         text += f" Settings: {', '.join([*shared, *(f'{key}={value}' for key, value in claim.settings.items())])}."
+    pipelines = dict.fromkeys(_pipeline(claim.configuration(side, 1)) for side in claim.sides)
+    text += f" Pipeline: {' against '.join(pipelines)}."
     if claim.known_before:
         text += f" Known before the claim was written: {claim.known_before}."
     for side in claim.sides:
         if uniform := claim.uniform_rounds(side):
             text += f" {side.strategy} selects uniformly in its first {_rounds(uniform)}."
     if "second_stage" in found.stages:
-        words = [
-            f"stage {number} {found.word_in(name)}" for name, number in STAGE_NUMBERS.items() if name in found.stages
-        ]
+        words = [f"{STAGE_TITLES[name].lower()} {found.word_in(name)}" for name in found.stages]
         text += f" Verdicts: {', '.join(words)}."
-    return claim.name, text
+    return text
+
+
+def _pipeline(config: AppConfig) -> str:
+    values = config.values()
+    return ", ".join(f"{key}={values[key]}" for key in PIPELINE)
 
 
 def _rule_text(claim: Claim) -> str:
-    """Rule of a claim in two sentences."""
+    """Rule of a claim in a sentence."""
     rule, kind = claim.rule, "share saved" if claim.metrics[0].ratio else "difference"
-    ahead, behind, within = f"above {rule.confirm:g}", f"below {rule.refute:g}", f"within ±{rule.margin:g}"
-    if rule.equal:
-        outcomes = f"{within} the claim holds, and {ahead} or {behind} it does not hold"
-    else:
-        outcomes = f"{ahead} the claim holds, {behind} it does not hold, and {within} there is no difference"
-    return f"Rule for the {kind}: {outcomes}. Power: {rule.power:g}."
+    outcome = "the sides are alike within the margin" if rule.equal else "the claimed side is ahead"
+    return f"Rule: {outcome}. Margin of the {kind}: {rule.margin:g}. Power: {rule.power:g}."
 
 
 def _rounds(count: int) -> str:
@@ -300,26 +367,24 @@ def _stage_text(stage: Stage) -> str:
 
 
 def ranking_table(ranking: Ranking, measured: Measured) -> Table:
-    """Table of a ranking: each method's place and accuracy in every currency."""
-    by_metric = {metric.name: places(ranking, metric, measured) for metric in ranking.metrics}
+    """Table of a ranking: each method's accuracy in every currency, and how it compares with the baseline."""
+    orders = {metric.name: places(ranking, metric, measured) for metric in ranking.metrics}
     columns = [Column("method")]
-    for name in by_metric:
-        columns += [Column("place"), Column(name, 4, estimates=True)]
-    first = next(iter(by_metric.values()))
+    for name in orders:
+        columns += [Column(name, 4, estimates=True), Column("lead, points"), Column("")]
+    first = next(iter(orders.values()))
     rows: list[list[object]] = []
     for place in first:
-        row: list[object] = [place.strategy]
-        for order in by_metric.values():
-            index = next(index for index, other in enumerate(order) if other.strategy == place.strategy)
-            mark = "" if order[index].behind else " (tied)" if index else ""
-            row += [f"{index + 1}{mark}", order[index].accuracy]
+        row: list[object] = [place.name]
+        for order in orders.values():
+            own = next(other for other in order if other.name == place.name)
+            row += [own.accuracy, f"{100 * own.lead.mean:+.1f}" if own.word else ABSENT, own.word]
         rows.append(row)
     if first:
         caption = (
-            f"{ranking_advice(ranking, measured)} Means and 95% intervals over {first[0].accuracy.n} common seeds. "
-            "Tied: the difference from the first is not significant (paired t tests, Holm over the methods)."
-            f"{_warm_ups(ranking)}{_not_run(ranking, first)}{' ' if ranking.note else ''}{ranking.note}"
-        )
+            f"Means and 95% intervals over {first[0].accuracy.n} common seeds; the lead over {BASELINE}."
+            f"{_warm_ups(ranking)}{_not_run(ranking, first)} {ranking.note}"
+        ).rstrip()
     else:
         caption = f"{capital(NOT_RUN)}{f': {ranking.left_open}' if ranking.left_open else ''}."
     return Table("ranking", ranking.title, caption, columns, rows)
@@ -338,7 +403,7 @@ def _warm_ups(ranking: Ranking) -> str:
 
 def _not_run(ranking: Ranking, shown: Sequence[Place]) -> str:
     """Sentence on the variants that were not run; empty if all were. Semicolons separate names with commas."""
-    absent = set(ranking.variants) - {place.strategy for place in shown}
+    absent = set(ranking.variants) - {place.name for place in shown}
     return f" Not run yet: {'; '.join(sorted(absent))}." if absent else ""
 
 
@@ -351,10 +416,10 @@ def interval_figure(claims: Sequence[Claim], verdicts: dict[str, Standing]) -> F
     ]
     panels = [[(claim, found) for claim, found in known if claim.metrics[0].ratio == ratio] for ratio in (True, False)]
     figure = Figure(figsize=(12.0, 1.2 + 0.28 * max(1, *map(len, panels))), layout="constrained")
-    titles = "share of the cost saved", "difference, as a share of the rule's 'confirm' or 'margin'"
+    titles = "share of the cost saved", "difference, as a share of the rule's 'margin'"
     for axes, panel, title in zip(figure.subplots(1, 2), panels, titles, strict=True):
         for row, (claim, found) in enumerate(panel):
-            unit = 1.0 if claim.metrics[0].ratio else max(claim.rule.confirm, claim.rule.margin)
+            unit = 1.0 if claim.metrics[0].ratio else claim.rule.margin
             advantage = found.advantage
             axes.plot([advantage.low / unit, advantage.high / unit], [row, row], color=COLOURS[found.word], lw=2)
             axes.plot([advantage.mean / unit], [row], "o", color=COLOURS[found.word])
@@ -365,28 +430,6 @@ def interval_figure(claims: Sequence[Claim], verdicts: dict[str, Standing]) -> F
     handles = [figure.axes[0].plot([], [], "o-", color=colour, label=word)[0] for word, colour in COLOURS.items()]
     figure.legend(handles=handles, loc="outside upper center", ncols=len(handles), frameon=False)
     return figure
-
-
-def markdown_page(
-    outcome: str,
-    counts: Sequence[tuple[str, str]],
-    method: Sequence[str],
-    tables: Sequence[Table],
-    notes: Sequence[tuple[str, str]],
-) -> str:
-    """Markdown of the ledger."""
-    lines = ["# Ledger", "", _wrapped(markdown_text(outcome)), ""]
-    lines += ["![advantages of the claims with their intervals](ledger.svg)", ""]
-    lines += ["## Claims by paper", "", *(_item(f"**{paper}:** {text}") for paper, text in counts), ""]
-    lines += ["## How the claims were decided", ""]
-    lines += ["```bash", COMMAND, "fedsel claims report --runs runs/claims --out docs", "```", ""]
-    for paragraph in method:
-        lines += [_wrapped(paragraph), ""]
-    for table in tables:
-        lines += [f"## {table.title}", "", replace(table, caption="").markdown().rstrip(), ""]
-        lines += [_wrapped(table.caption), ""] if table.caption else []
-    lines += ["## Rules", "", *(_item(f"**{name}**: {text}") for name, text in notes)]
-    return "\n".join(lines) + "\n"
 
 
 def _item(text: str) -> str:

@@ -1,28 +1,32 @@
-"""Verdicts: a claim is decided by one-sided paired t tests, adjusted within its paper.
+"""Verdicts: a claim is decided by one-sided paired tests, adjusted within its paper.
 
-Two one-sided tests (Schuirmann 1987) against the margin can show "no difference". Otherwise one test uses the advantage
-that confirms, and one the advantage that refutes. For each kind of test, Holm's adjustment bounds the family-wise error
-of a paper's claims. The p-value adjusted over all papers is reported too.
+Order: the test of which side is ahead comes first. Only if it does not decide, two one-sided tests (Schuirmann 1987)
+may show that the advantage is smaller than the margin. If both succeed, the side that is ahead gives the verdict, and
+`small` says the rest. A claim that both sides are alike is the exception: it holds if the advantage is smaller than the
+margin, and does not hold if a side is ahead by more than the margin.
 
-A family has the claims of one stage and never uses the seeds of another. Superseded claims are a family of their own.
+Tests: t tests. Signed-rank tests (Wilcoxon) decide if a run missed its target or the advantages have heavy tails. The
+advantage of a run that missed is known from one side only, so each test takes the worst that it can be.
+
+Family: for each kind of test, Holm's adjustment bounds the family-wise error over all tests of a paper's claims, in
+both stages and with the superseded claims. The p-value adjusted over all papers is reported too. Repetitions are apart.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from math import inf
-from typing import Self
 
 import numpy as np
-import scipy
 
-from simulation.comparison.statistics import LEVEL, Estimate, Floats, holm, t_interval
+from simulation.comparison.statistics import LEVEL, Estimate, Floats, heavy_tails, holm, p_above, t_interval
 from simulation.laboratory.claims.claim import STAGES, Claim
 from simulation.laboratory.claims.measured import Measured
 from simulation.laboratory.claims.metrics import Metric
 
-HOLDS, DOES_NOT, NO_DIFFERENCE, UNDECIDED = "holds", "does not hold", "no difference", "undecided"
+HOLDS, DOES_NOT, SMALL, UNDECIDED = "holds", "does not hold", "smaller than the margin", "undecided"
 NOT_RUN = "not run"
-DECIDED = (HOLDS, DOES_NOT, NO_DIFFERENCE)
+DECIDED = (HOLDS, DOES_NOT, SMALL)
+AGAIN = "again"
 
 
 @dataclass(frozen=True)
@@ -32,15 +36,30 @@ class Pairs:
     Attributes
     ----------
     claimed, other : float64 (n,), values on the seeds that both sides have
-    advantages : float64 (n,), in favour of the claimed side
+    advantages : float64 (n,), in favour of the claimed side; a run that missed its target counts with its whole cost
+    lowest, highest : float64 (n,), bounds of the advantages; infinite where a run missed its target
     missed : number of runs of the claimed side, and of the other, that never reached their target
+    both : number of seeds on which both sides missed it, which are left out
     """
 
     metric: Metric
     claimed: Floats
     other: Floats
     advantages: Floats
+    lowest: Floats
+    highest: Floats
     missed: tuple[int, int] = (0, 0)
+    both: int = 0
+
+    @property
+    def by_ranks(self) -> bool:
+        """True if signed-rank tests decide: a run missed its target, or the advantages have heavy tails."""
+        return any(self.missed) or heavy_tails(self.advantages)
+
+    def interval(self) -> Estimate:
+        """Mean advantage and its 95% t interval, unadjusted, as a share saved or a difference."""
+        found, stated = t_interval(self.advantages), self.metric.stated
+        return Estimate(stated(found.mean), stated(found.low), stated(found.high), found.n)
 
 
 @dataclass(frozen=True)
@@ -49,19 +68,24 @@ class Verdict:
 
     Attributes
     ----------
-    advantage : mean and 95% interval, as a share saved or a difference; unadjusted
     p : p-value of the test that decided, or of the best one, adjusted within the paper
-    ledger_p : the same, adjusted over all claims of the stage
-    seeds_needed : seeds that would give a verdict within its paper's family, if the measured advantage is the true
-        one; infinite: more than a thousand
+    seeds_needed : seeds with which t tests would give a verdict within its paper's family, if the measured advantage is
+        the true one; infinite: more than a thousand, or ranks decide
+    ledger_p : the same as `p`, adjusted over the claims of all papers
+    small : True if a side is ahead by less than the margin
     """
 
     word: str
     pairs: Pairs
-    advantage: Estimate
-    p: float
-    seeds_needed: float
+    p: float = 1.0
+    seeds_needed: float = inf
     ledger_p: float = 1.0
+    small: bool = False
+
+    @property
+    def advantage(self) -> Estimate:
+        """Mean advantage and its 95% interval."""
+        return self.pairs.interval()
 
 
 @dataclass(frozen=True)
@@ -101,68 +125,40 @@ class Standing:
     def word_in(self, stage: str) -> str:
         """Verdict on the claim from the seeds of a stage."""
         words = {verdict.word for verdict in self.stages[stage][: self.deciding]}
-        return next(word for word in (NOT_RUN, DOES_NOT, NO_DIFFERENCE, UNDECIDED, HOLDS) if word in words)
+        return next(word for word in (NOT_RUN, DOES_NOT, SMALL, UNDECIDED, HOLDS) if word in words)
 
 
 def decide(claims: Sequence[Claim], measured: Measured) -> dict[str, Standing]:
     """Standing of each claim, by name."""
     found: dict[str, dict[str, list[Verdict]]] = {claim.name: {} for claim in claims}
-    for stage in STAGES:
-        for old in (False, True):
-            group = [claim for claim in claims if stage in claim.stages and bool(claim.superseded) == old]
-            decided = _decide_stage(group, stage, measured)
-            for claim in group:
-                found[claim.name][stage] = decided.get(claim.name) or [_not_run(metric) for metric in claim.metrics]
+    tests: list[Tested] = []
+    for claim in claims:
+        for stage in claim.stages:
+            every = [paired_values(claim, metric, measured, stage) for metric in claim.metrics]
+            found[claim.name][stage] = [Verdict(UNDECIDED if any(pairs.missed) else NOT_RUN, pairs) for pairs in every]
+            tests += [Tested.of(claim, stage, i, pairs) for i, pairs in enumerate(every) if pairs.advantages.size > 1]
+    for again in (False, True):
+        ledger = [test for test in tests if test.deciding and (test.stage == AGAIN) == again]
+        over_all = dict(zip(map(id, ledger), _adjusted(ledger), strict=True))
+        papers = dict.fromkeys(test.claim.paper for test in ledger)
+        families = [[test for test in ledger if test.claim.paper == paper] for paper in papers]
+        for family in families + [[test] for test in tests if not again and not test.deciding]:
+            for test, adjusted in zip(family, _adjusted(family), strict=True):
+                verdict = test.verdict(*adjusted, len(family), over_all.get(id(test), adjusted))
+                found[test.claim.name][test.stage][test.index] = verdict
     return {claim.name: Standing(len(claim.rule.metrics), found[claim.name]) for claim in claims}
 
 
-def _decide_stage(claims: Sequence[Claim], stage: str, measured: Measured) -> dict[str, list[Verdict]]:
-    """Verdicts on each claim, one per metric, from the seeds of a stage.
+def paired_values(claim: Claim, metric: Metric, measured: Measured, stage: str) -> Pairs:
+    """Values of both sides on the seeds of a stage that both have.
 
-    A stage of fresh seeds has no verdict until all of them were run, because the claim states this number.
+    A stage of fresh seeds has no values until all of them were run, because the claim states this number. A seed on
+    which both sides missed the target is left out.
     """
-    claims = [claim for claim in claims if stage == "first_stage" or _complete(claim, stage, measured)]
-    measurements = [
-        (claim, paired_values(claim, metric, measured, claim.stages[stage].range))
-        for claim in claims
-        for metric in claim.metrics
-    ]
-    tests = [Tested.of(claim, pairs) for claim, pairs in measurements if len(pairs.advantages) > 1]
-    deciding = [test for test in tests if test.pairs.metric.key in test.claim.rule.metrics]
-    over_all = {test.key: p for test, (_, p) in zip(deciding, _adjusted(deciding), strict=True)}
-    judged: dict[tuple[str, str], Verdict] = {}
-    for test in tests:
-        if test.pairs.metric.key in test.claim.rule.beside:
-            judged |= _judge([test])
-    for paper in dict.fromkeys(claim.paper for claim in claims):
-        judged |= _judge([test for test in deciding if test.claim.paper == paper])
-    verdicts: dict[str, list[Verdict]] = {claim.name: [] for claim in claims}
-    for claim, pairs in measurements:
-        key = claim.name, pairs.metric.key
-        unjudged = Verdict(UNDECIDED if any(pairs.missed) else NOT_RUN, pairs, t_interval(pairs.advantages), 1.0, inf)
-        verdict = judged.get(key, unjudged)
-        verdicts[claim.name].append(replace(verdict, ledger_p=over_all[key]) if key in over_all else verdict)
-    return verdicts
-
-
-def _complete(claim: Claim, stage: str, measured: Measured) -> bool:
-    runs = [measured.values(claim, side, seed) for seed in claim.stages[stage].range for side in claim.sides]
-    return all(values is not None for values in runs)
-
-
-def _not_run(metric: Metric) -> Verdict:
-    nothing = np.zeros(0)
-    return Verdict(NOT_RUN, Pairs(metric, nothing, nothing, nothing), t_interval(nothing), 1.0, inf)
-
-
-def paired_values(claim: Claim, metric: Metric, measured: Measured, seeds: Sequence[int]) -> Pairs:
-    """Values of both sides on the `seeds` that both have.
-
-    The whole cost of a run that missed the target counts as its cost to the target. A seed on which both sides missed
-    it is left out.
-    """
-    every = ([measured.values(claim, side, seed) for side in claim.sides] for seed in seeds)
+    every = [[measured.values(claim, side, seed) for side in claim.sides] for seed in claim.stages[stage].range]
     pairs = [[values for values in both if values is not None] for both in every if None not in both]
+    if stage != STAGES[0] and len(pairs) < len(every):
+        pairs = []
 
     def numbers(key: str) -> Floats:
         return np.array([[values.get(key) for values in both] for both in pairs], np.float64).reshape(-1, 2)
@@ -170,91 +166,65 @@ def paired_values(claim: Claim, metric: Metric, measured: Measured, seeds: Seque
     found = numbers(metric.column)
     absent = ~np.isfinite(found)
     if metric.whole:
-        one_missed = absent.sum(axis=1, keepdims=True) == 1
-        found = np.where(absent & one_missed, numbers(metric.whole), found)
+        found = np.where(absent & ~absent.all(axis=1, keepdims=True), numbers(metric.whole), found)
     advantages = np.array([metric.of_pair(*row) for row in found.tolist()], np.float64)
-    claimed, other = found[np.isfinite(advantages)].T
+    kept = np.isfinite(advantages)
+    lowest, highest = np.where(absent[:, 0], -inf, advantages), np.where(absent[:, 1], inf, advantages)
+    claimed, other = found[kept].T
     first, second = absent.sum(axis=0).tolist()
-    return Pairs(metric, claimed, other, advantages[np.isfinite(advantages)], (first, second))
+    both = int(absent.all(axis=1).sum())
+    return Pairs(metric, claimed, other, advantages[kept], lowest[kept], highest[kept], (first, second), both)
 
 
 @dataclass(frozen=True)
 class Tested:
-    """Tests of a claim in one metric, with n >= 2 pairs.
+    """Tests of a claim in the metric at position `index`, with n >= 2 pairs, in one stage.
 
     Attributes
     ----------
-    directed : unadjusted p-value of the test that the claim holds or does not, whichever is smaller
-    alike : unadjusted p-value of the test that there is no difference
+    directed : unadjusted p-value of the test that the claimed side, or the other, is ahead, whichever is smaller
+    ahead : True if the claimed side is the one that is tested to be ahead
+    alike : unadjusted p-value of the test that the advantage is smaller than the margin
     """
 
     claim: Claim
+    stage: str
+    index: int
     pairs: Pairs
     directed: float
+    ahead: bool
     alike: float
 
     @classmethod
-    def of(cls, claim: Claim, pairs: Pairs) -> Self:
+    def of(cls, claim: Claim, stage: str, index: int, pairs: Pairs) -> "Tested":
         """Carry out the tests."""
-        rule, metric = claim.rule, pairs.metric
-        above = p_above(pairs.advantages, metric.advantage(rule.confirm))
-        below = p_above(-pairs.advantages, -metric.advantage(rule.refute))
-        alike = p_within(pairs.advantages, metric.limit(rule.margin))
-        return cls(claim, pairs, min(1.0, 2.0 * min(above, below)), alike)
+        threshold, limit = claim.rule.threshold(pairs.metric), pairs.metric.limit(claim.rule.margin)
+        sides, ranks = (pairs.lowest, -pairs.highest), pairs.by_ranks
+        above, below = (p_above(side, threshold, ranks=ranks) for side in sides)
+        alike = max(p_above(side, -limit, ranks=ranks) for side in sides)
+        return cls(claim, stage, index, pairs, min(1.0, 2.0 * min(above, below)), above < below, alike)
 
     @property
-    def key(self) -> tuple[str, str]:
-        """Names of the claim and of the metric."""
-        return self.claim.name, self.pairs.metric.key
+    def deciding(self) -> bool:
+        """True if the sentence of the claim names the metric."""
+        return self.index < len(self.claim.rule.metrics)
 
-
-def _adjusted(tests: Sequence[Tested]) -> list[tuple[str, float]]:
-    """Verdict and p-value of each of the tests that are adjusted together."""
-    found = []
-    directed, alike = ([getattr(test, kind) for test in tests] for kind in ("directed", "alike"))
-    for test, p, p_alike in zip(tests, holm(directed), holm(alike), strict=True):
-        rule, pairs = test.claim.rule, test.pairs
-        ahead = float(pairs.advantages.mean()) > pairs.metric.advantage(rule.confirm)
-        alike_holds = p_alike < LEVEL and pairs.missed[0] == pairs.missed[1]
-        if alike_holds:
-            word = NO_DIFFERENCE
-        elif p < LEVEL and pairs.missed[0 if ahead else 1] == 0:
-            word = HOLDS if ahead else DOES_NOT
-        else:
-            word = UNDECIDED
+    def verdict(self, p: float, alike: float, comparisons: int, over_all: tuple[float, float]) -> Verdict:
+        """Verdict from the adjusted p-values of both tests: among `comparisons` of the paper, and over all papers."""
+        rule, pairs = self.claim.rule, self.pairs
+        kinds = {HOLDS if self.ahead else DOES_NOT: 0, SMALL: 1}
         if rule.equal:
-            word = {NO_DIFFERENCE: HOLDS, HOLDS: DOES_NOT}.get(word, word)
-        found.append((word, p_alike if alike_holds else min(p, p_alike) if word == UNDECIDED else p))
-    return found
+            kinds = {HOLDS: 1, DOES_NOT: 0}
+        word = next((word for word, kind in kinds.items() if (p, alike)[kind] < LEVEL), UNDECIDED)
+        shown, shown_over_all = (min(of) if word == UNDECIDED else of[kinds[word]] for of in ((p, alike), over_all))
+        needed = inf
+        if not pairs.by_ranks:
+            mean, deviation = float(pairs.advantages.mean()), float(pairs.advantages.std(ddof=1))
+            needed = rule.needed(pairs.metric, mean, deviation, comparisons)
+        small = word in (HOLDS, DOES_NOT) and not rule.equal and alike < LEVEL
+        return Verdict(word, pairs, shown, needed, shown_over_all, small)
 
 
-def _judge(tests: Sequence[Tested]) -> dict[tuple[str, str], Verdict]:
-    """Verdicts by claim and metric, from tests that are adjusted together."""
-    verdicts = {}
-    for test, (word, p) in zip(tests, _adjusted(tests), strict=True):
-        pairs = test.pairs
-        mean, deviation = float(pairs.advantages.mean()), float(pairs.advantages.std(ddof=1))
-        needed = test.claim.rule.needed(pairs.metric, mean, deviation, len(tests))
-        verdicts[test.key] = Verdict(word, pairs, stated_interval(pairs), p, needed)
-    return verdicts
-
-
-def p_above(values: Floats, threshold: float) -> float:
-    """One-sided p-value of the t test that the mean of `values` (n >= 2,) is above `threshold`.
-
-    Identical values have p = 0 above the threshold, and 1 at or below it.
-    """
-    if np.ptp(values) == 0.0:
-        return float(values[0] <= threshold)
-    return float(scipy.stats.ttest_1samp(values, threshold, alternative="greater").pvalue)
-
-
-def p_within(values: Floats, limit: float) -> float:
-    """P-value of two one-sided t tests that the mean of `values` is within plus or minus `limit`."""
-    return max(p_above(values, -limit), p_above(-values, -limit))
-
-
-def stated_interval(pairs: Pairs) -> Estimate:
-    """Mean advantage and its 95% interval, as a share saved or a difference."""
-    found, metric = t_interval(pairs.advantages), pairs.metric
-    return Estimate(metric.stated(found.mean), metric.stated(found.low), metric.stated(found.high), found.n)
+def _adjusted(tests: Sequence[Tested]) -> list[tuple[float, float]]:
+    """P-values `directed` and `alike` of the tests, each kind adjusted (Holm)."""
+    return list(zip(*(holm([getattr(test, kind) for test in tests]) for kind in ("directed", "alike")), strict=True))

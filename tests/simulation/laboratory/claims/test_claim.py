@@ -10,7 +10,7 @@ from fedsel_app.config import ConfigError
 from fedsel_app.presets.preset import load_preset
 from simulation.laboratory.claims.claim import Claim
 from simulation.laboratory.claims.measured import identity
-from simulation.laboratory.claims.ranking import Ranking
+from simulation.laboratory.claims.ranking import BASELINE, Ranking
 from simulation.laboratory.claims.runs import asked_runs
 from strategies import STRATEGIES
 from tests.support.claims import claims, rankings, shipped
@@ -27,8 +27,6 @@ CLAIM = {
     "other": {"strategy": "random"},
     "rule": {
         "metrics": ["stable_accuracy"],
-        "confirm": 0.0,
-        "refute": 0.0,
         "margin": 0.01,
         "effect": 0.02,
         "deviation": 0.02,
@@ -84,9 +82,15 @@ def test_arms_differ_in_nothing_that_their_file_does_not_name():
             assert different <= set(side.settings), (ranking.name, side.name)
 
 
-def test_random_selection_with_equal_weights_stands_in_every_ranking():
+def test_a_superseded_claim_names_a_claim_that_replaces_it():
+    """Every standing claim that replaces another is counted as restated."""
+    names = {claim.name for claim in claims()}
+    assert {claim.superseded_by for claim in claims()} <= names | {""}
+
+
+def test_the_baseline_is_uniform_draws_with_equal_weights():
     for ranking in rankings():
-        (side,) = (side for side in ranking.sides if side.name == "random (equal weights)")
+        (side,) = (side for side in ranking.sides if side.name == BASELINE)
         assert side.strategy == "random", ranking.name
         assert ranking.configuration(side, 1).aggregation.weighting == "uniform", ranking.name
 
@@ -147,7 +151,7 @@ def test_a_run_is_known_by_what_changes_its_numbers(tmp_path):
         ({"rule": {"metrics": ["acuracy"]}}, "Did you mean 'peak_accuracy'"),
         ({"rule": {"metrics": []}}, "'metrics' must name one metric at least"),
         ({"rule": {"metrics": ["stable_accuracy", "time_to_target_s"]}}, "must be costs, or scores"),
-        ({"rule": {"confirm": 0.03}}, "'confirm' < 'effect' must hold"),
+        ({"superseded": "reason"}, "'superseded' and 'superseded_by' need each other"),
         ({"rule": {"seeds": 9}}, "'seeds' must be 10 at least for the 'power' 0.8"),
         ({"rule": {"color": "red"}}, "'color' is none of"),
         ({"rule": {"beside": ["time_to_target_s"]}}, "must be costs, or scores"),
@@ -174,17 +178,20 @@ def test_a_file_that_is_no_claim_is_refused(tmp_path, changes, said):
     assert str(path) in str(error.value)
 
 
-def test_a_file_that_is_no_ranking_is_refused(tmp_path):
+@pytest.mark.parametrize(
+    ("variants", "budget", "said"),
+    [
+        (
+            f'[variants."{BASELINE}"]\nstrategy = "random"\n',
+            "peak_accuracy",
+            "'peak_accuracy' is no metric with a budget",
+        ),
+        ("", "accuracy_at_rounds", f"'variants' lacks '{BASELINE}'"),
+    ],
+)
+def test_a_file_that_is_no_ranking_is_refused(tmp_path, variants, budget, said):
     path = tmp_path / "r.toml"
-    path.write_text('title = "T"\nstrategies = ["random"]\nseed_count = 5\n[budgets]\npeak_accuracy = 1.0\n')
-    with pytest.raises(ConfigError, match="'peak_accuracy' is no metric with a budget"):
-        Ranking.read(path)
-
-
-def test_a_ranking_has_random_selection(tmp_path):
-    path = tmp_path / "r.toml"
-    path.write_text(
-        'title = "T"\nstrategies = ["oort"]\nseed_count = 5\n[budgets]\naccuracy_at_rounds = 5.0\n', encoding="utf-8"
-    )
-    with pytest.raises(ConfigError, match="'strategies' lacks random"):
+    text = f'title = "T"\nstrategies = ["oort"]\nseed_count = 5\n[budgets]\n{budget} = 1.0\n{variants}'
+    path.write_text(text, encoding="utf-8")
+    with pytest.raises(ConfigError, match=re.escape(said)):
         Ranking.read(path)

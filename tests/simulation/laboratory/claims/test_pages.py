@@ -1,0 +1,77 @@
+"""Pages and verdicts cannot disagree: docs/results.md quotes the claims on its presets, and the rankings."""
+
+import re
+
+import pytest
+
+from simulation.laboratory.claims.ledger import advantage_text
+from simulation.laboratory.claims.ranking import OPEN, WITHIN, places
+from simulation.laboratory.claims.verdict import DECIDED, NOT_RUN, UNDECIDED
+from tests.support.claims import claims, rankings, shipped, verdicts
+from tests.support.documentation import PAGES
+
+RESULTS = PAGES["docs/results.md"]
+SECTIONS = re.split(r"^## ", RESULTS, flags=re.MULTILINE)[1:]
+OPENING = "In the [ledger](ledger.md): "
+WORDS = re.compile("do not hold|hold|" + "|".join((*DECIDED[::-1], UNDECIDED, NOT_RUN)))
+PROBES = {
+    "all clients, every round": "hetero-select",
+    "all clients, every round, in 8 bits": "hetero-select (probe in 8 bits)",
+    "all clients, every 5 rounds": "hetero-select (probe every 5)",
+    "20 or 10 clients, every round": "hetero-select (20 candidates)",
+    "20 or 10 clients, every 5 rounds": "hetero-select (20 candidates every 5)",
+    "none: loss of the last training": "hetero-select (last training's loss)",
+}
+"""Row of the table of probes -> variant in the rankings on MNIST; the others have 10 candidates in place of 20."""
+
+
+def expected(section):
+    """Paragraph with the verdicts and advantages of the standing claims on the presets of a section."""
+    presets, texts = set(re.findall(r"--preset (\S+)", section)), []
+    for claim in claims():
+        if claim.preset in presets and not claim.superseded:
+            found = verdicts()[claim.name]
+            shown = "; ".join(advantage_text(one) for one in found.verdicts[: found.deciding] if one.advantage.n > 1)
+            texts.append(f"`{claim.name}`: {found.word}" + (f" ({shown})" if shown else ""))
+    return f"{OPENING}{', '.join(texts)}." if texts else ""
+
+
+@pytest.mark.parametrize("section", SECTIONS, ids=[section.partition("\n")[0] for section in SECTIONS])
+def test_a_section_quotes_the_claims_on_its_presets(section):
+    said = [" ".join(part.split()) for part in section.split("\n\n") if part.startswith(OPENING)]
+    assert " ".join(said) == expected(section)
+
+
+def test_no_paragraph_gives_a_claim_another_verdict():
+    """Words of verdicts in a paragraph are the verdicts of the claims that it names, none of which is superseded."""
+    standing = {claim.name: verdicts()[claim.name].word for claim in claims() if not claim.superseded}
+    for page, text in PAGES.items():
+        for paragraph in re.split(r"\n\n|\n(?=- )", text) if page != "docs/ledger.md" else ():
+            named = {claim.name for claim in claims() if f"`{claim.name}`" in paragraph}
+            assert named <= set(standing), (page, paragraph)
+            words = set(WORDS.findall(" ".join(paragraph.split()))) if named else set()
+            words = {word.replace("do not hold", "does not hold").replace("holds", "hold") for word in words}
+            assert words <= {standing[name].replace("holds", "hold") for name in named}, (page, paragraph)
+
+
+def probe_rows():
+    """Table of the lead of HeteRo-Select with fewer probes over the baseline, at equal bytes."""
+    workloads = {
+        f"{data}, {skew}": f"{key}-{skew}-skew"
+        for data, key in (("MNIST", "mnist"), ("Fashion-MNIST", "fashion-mnist"), ("CIFAR-10", "cifar10"))
+        for skew in ("strong", "mild")
+    }
+    rows, by_name = [["probes", *workloads], ["---"] * 7], {ranking.name: ranking for ranking in rankings()}
+    for shown, variant in PROBES.items():
+        cells = []
+        for name in workloads.values():
+            (metric,) = (metric for metric in by_name[name].metrics if metric.key == "accuracy_at_traffic_mb")
+            found = {place.name: place for place in places(by_name[name], metric, shipped())}
+            place = found[variant if variant in found else variant.replace("20 candidates", "10 candidates")]
+            cells.append(f"{100 * place.lead.mean:.1f} {({OPEN: '?', WITHIN: 'within'}).get(place.word, place.word)}")
+        rows.append([shown, *cells])
+    return [f"| {' | '.join(row)} |" for row in rows]
+
+
+def test_the_table_of_probes_is_that_of_the_rankings():
+    assert "\n".join(probe_rows()) in RESULTS
