@@ -130,12 +130,13 @@ def paired(values: ArrayLike, others: ArrayLike) -> Paired:
 def p_above(values: ArrayLike, threshold: float, *, ranks: bool = False) -> float:
     """One-sided p-value of the t test that the mean of `values` (n >= 2,) is above `threshold`.
 
-    With `ranks` it is the signed-rank test (Wilcoxon) of their median, and values may be infinite. Without, values that
-    are all alike have p = 0 above the threshold, and 1 at or below it.
+    With `ranks` it is the exact signed-rank test (Wilcoxon) of their median, and values may be infinite. Without it,
+    values that are all alike have p = 0 above the threshold, and 1 at or below it.
     """
     excess = np.asarray(values, np.float64) - threshold
     if ranks:
-        return float(scipy.stats.wilcoxon(excess, alternative="greater").pvalue) if excess.any() else 1.0
+        excess = excess[excess != 0.0]
+        return float(scipy.stats.wilcoxon(excess, alternative="greater", method="exact").pvalue) if excess.size else 1.0
     if np.ptp(excess) == 0.0:
         return float(excess[0] <= 0.0)
     return float(scipy.stats.ttest_1samp(excess, 0.0, alternative="greater").pvalue)

@@ -9,13 +9,12 @@ from statistics import median
 from textwrap import fill
 
 import numpy as np
-import scipy
 from matplotlib import rc_context
 from matplotlib.figure import Figure
 
 from fedsel_app.records.files import write_text
 from fedsel_app.wiring.configuration import AppConfig
-from simulation.comparison.statistics import LEVEL
+from simulation.comparison.statistics import LEVEL, p_above
 from simulation.laboratory.claims.claim import Claim, Stage
 from simulation.laboratory.claims.measured import Measured
 from simulation.laboratory.claims.ranking import AHEAD, BASELINE, BEHIND, OPEN, WITHIN, Place, Ranking, places
@@ -260,8 +259,9 @@ def _plain_p(pairs: Pairs) -> str:
     """Unadjusted two-sided p-values of the paired t test and of the signed-rank test."""
     if pairs.advantages.size < 2 or not pairs.advantages.any():
         return ABSENT
-    both = scipy.stats.ttest_1samp(pairs.advantages, 0.0).pvalue, scipy.stats.wilcoxon(pairs.advantages).pvalue
-    return ", ".join(f"{p:.2g}" for p in both)
+    ahead, behind = pairs.advantages, -pairs.advantages
+    both = (min(p_above(side, 0.0, ranks=ranks) for side in (ahead, behind)) for ranks in (False, True))
+    return ", ".join(f"{min(1.0, 2.0 * p):.2g}" for p in both)
 
 
 def _mean(values: object) -> str:
@@ -295,6 +295,8 @@ def verdict_text(claim: Claim, verdict: Verdict) -> str:
             parts.append(f"by ranks, because {'runs missed the target' if any(pairs.missed) else 'tails are heavy'}")
         elif verdict.word == UNDECIDED:
             parts.append(f"a verdict needs {_seeds(verdict.seeds_needed)}")
+    if (verdict.word == SMALL or claim.rule.equal) and verdict.advantage.low * verdict.advantage.high > 0.0:
+        parts.append("the interval, which is not adjusted, excludes 0")
     if claim.superseded:
         parts[0] = f"superseded by {claim.superseded_by} (was: {parts[0]})"
     elif pairs.metric.key in claim.rule.beside:
