@@ -48,6 +48,8 @@ class Needs:
     """Every client's examples per class, sent once at enrolment."""
     class_biases: bool = False
     """An output layer that ends with one bias per class."""
+    output_biases: bool = False
+    """An output layer that ends with one bias per output, whatever the outputs are."""
     updates: bool = False
     """Each client's last update, in the method's `last_updates`. The server keeps it and saves it with the run."""
     pairs: bool = False

@@ -163,7 +163,8 @@ class AppStrategy(Strategy):
         """Start or resume the run of a model. Raises ConfigError if the method does not suit the model."""
         config = self._config
         layout = self._layout(arrays, names)
-        if config.strategy.needs(config.method).class_biases and not layout.has_class_biases:
+        needs = config.strategy.needs(config.method)
+        if (needs.class_biases or needs.output_biases) and not layout.has_class_biases:
             raise ConfigError(
                 f"The strategy {self._name} reads the biases of the output layer, and the last arrays of the initial "
                 "model are no matrix with a vector of its outputs behind it."

@@ -43,6 +43,8 @@ def _describe(needs: Needs) -> Iterator[str]:
         yield "label counts (once)"
     if needs.class_biases:
         yield "an output layer with class biases"
+    if needs.output_biases:
+        yield "an output layer with biases"
     if needs.updates:
         yield "last updates (kept by the server)"
     if needs.links:

@@ -15,8 +15,8 @@ Deviations
   every iteration is a round for all settings, unlike in the paper.
 - An empty range, or no update at all, ends the round. A client that fails leaves the hard set. An unavailable client is
   left out of the iterations that it misses, and the round ends if fewer than eta clients are available.
-- If the cohort has fewer places than the hard set has clients, the hardest are selected. Participation policies are
-  refused: K of Algorithm 1, line 5, is free, but only a round's first iteration has it.
+- If the cohort has fewer places than the hard set has clients, the hardest are selected. A participation policy sets
+  K of Algorithm 1, line 5, the pool that a round's first iteration draws; it needs `count` = rounds.
 - Eq. 5 weighs the parts by clients and the variances inside them by examples, as printed. The law of total variance,
   which the paper cites, would need examples for both.
 - Splits whose costs differ only by rounding are ties; the smallest index is chosen.
@@ -27,10 +27,10 @@ from typing import final
 
 import numpy as np
 
-from fedsel_app.config import Settings, setting, unless
+from fedsel_app.config import ConfigError, Settings, setting, unless
 from strategies.base import SelectionStrategy
 from strategies.roster import Floats, Needs, Outcome, Roster, RoundInfo, Selection
-from strategies.run_context import RunContext
+from strategies.run_context import RunContext, SharedSettings
 from strategies.selection_math.sampling import finite
 from strategies.selection_math.similarity import layer_part
 
@@ -118,7 +118,6 @@ class Terraform(SelectionStrategy[TerraformConfig]):
     name = "terraform"
     paper = "Balivada et al. (Terraform)"
     exact_cohort = False
-    free_cohort = False
     state_fields = ("_round", "_iteration", "_hard")
 
     def __init__(self, context: RunContext) -> None:
@@ -131,8 +130,19 @@ class Terraform(SelectionStrategy[TerraformConfig]):
 
     @classmethod
     def needs(cls, config: TerraformConfig) -> Needs:
-        """Class biases, if the magnitude is that of the biases or of the weights."""
-        return Needs(class_biases=config.magnitude in ("bias", "weights"))
+        """Biases of the output layer, if the magnitude is that of the biases or of the weights."""
+        return Needs(output_biases=config.magnitude in ("bias", "weights"))
+
+    @classmethod
+    def check_settings(cls, config: TerraformConfig, shared: SharedSettings) -> None:
+        """Refuse over-selection, and a participation policy unless `rounds` counts Terraform rounds."""
+        if shared.replies.over_selection:
+            raise ConfigError("Set 'over-selection' to 0: the strategy terraform sizes its hard sets itself.")
+        if shared.participation.participation != "fixed" and config.count != "rounds" and config.iterations > 1:
+            raise ConfigError(
+                "Set 'terraform.count' to rounds, or 'participation' to fixed: a policy sets how many clients the "
+                "first iteration of a Terraform round draws, so its rounds must be Terraform rounds."
+            )
 
     @classmethod
     def most_iterations(cls, config: TerraformConfig) -> int:

@@ -8,6 +8,8 @@ first m with a smoothed mean loss below the global model's is used for the next 
 
 Deviations
 ----------
+- Around a method with rounds of its own (Terraform), Delta counts those, and m is the size of the pool that their first
+  iteration draws.
 - In the intermediate round clients train as if the method had selected all of them, with the method's kept fractions
   and learning rates. If it would select fewer (it draws with replacement), all train by the shared settings.
 - With `isp-sample` below 1 the method selects that share of the available clients for the intermediate round (App. C.1
@@ -47,7 +49,7 @@ from fedsel_app.records.schema import SearchRecord
 from fedsel_app.seeds import Purpose, stream
 from strategies.opened import NOBODY, OpenRound
 from strategies.participation.schedules import Participation
-from strategies.roster import Ints, Selection
+from strategies.roster import Ints, RoundInfo, Selection
 from strategies.round.replies.training import Replies
 from strategies.run_context import RunContext
 
@@ -116,23 +118,29 @@ class ISP(Participation):
         self._jury = NOBODY
         """Clients that tested for the newest of these losses; none if it is from the surrogate set."""
 
-    def searches(self, number: int) -> bool:
-        """True in rounds that search (Algorithm 2): the first after the warm-up, then every `isp-interval` rounds."""
-        elapsed = number - 1 - self._config.isp_warmup_rounds
-        return elapsed >= 0 and elapsed % self._config.isp_interval == 0
+    def searches(self, info: RoundInfo) -> bool:
+        """True in rounds that search (Algorithm 2): the first after the warm-up, then every `isp-interval` rounds.
+
+        If the method has rounds of its own, these count, and their first iterations search.
+        """
+        elapsed = info.scheduled - 1 - self._config.isp_warmup_rounds
+        return elapsed >= 0 and elapsed % self._config.isp_interval == 0 and info.iteration in (None, 1)
 
     def count(self, opened: OpenRound) -> int:
         """Number of clients that train in a round: all in the warm-up, a sample if the search itself is aggregated.
 
-        In other rounds that search, an intermediate round comes first, whose updates are discarded.
+        In other rounds that search, an intermediate round comes first, whose updates are discarded. Later iterations of
+        a method's own round have no limit: the method chooses among the clients of the first.
         """
-        number = opened.info.number
+        info = opened.info
         if self._context.surrogate is not None:
-            self.observe(number, *opened.loss(opened.model, NOBODY))
-        if number <= self._config.isp_warmup_rounds:
+            self.observe(info.number, *opened.loss(opened.model, NOBODY))
+        if info.scheduled <= self._config.isp_warmup_rounds:
             opened.local_epochs = self._config.isp_warmup_epochs
             return opened.roster.ids.size
-        if self.searches(number):
+        if info.iteration not in (None, 1):
+            return opened.roster.ids.size
+        if self.searches(info):
             opened.probe(opened.roster.ids)
             if self._aggregates:
                 opened.statistics = True
@@ -143,7 +151,7 @@ class ISP(Participation):
 
     def learn(self, opened: OpenRound, replies: Replies) -> None:
         """Search among the updates of a round that is itself the intermediate round."""
-        if self._aggregates and self.searches(opened.info.number):
+        if self._aggregates and self.searches(opened.info):
             self._search(opened, replies)
 
     def _intermediate(self, opened: OpenRound) -> Selection:

@@ -34,7 +34,7 @@ def linear_growth(elapsed: float, first: int, last: int, every: float) -> int:
 
 def staged_share(round_info: RoundInfo, stages: int, first: float, last: float) -> float:
     """Staged share C_1 + (C_F - C_1) (f - 1) / (F - 1) in stage f of F, each T / F rounds long."""
-    stage = min((round_info.number - 1) * stages // round_info.total, stages - 1)
+    stage = min((round_info.scheduled - 1) * stages // round_info.total, stages - 1)
     return first + (last - first) * stage / max(stages - 1, 1)
 
 
@@ -44,14 +44,14 @@ def scheduled(config: ParticipationConfig, round_info: RoundInfo, cohort: int, c
     if config.participation == "adafl-full":
         first = min(config.growth_first or FULL_FIRST, clients)
         growing = max(round_info.total - 1, 1) / max(clients - first, 1)
-        count = linear_growth(round_info.number - 1, first, clients, growing)
+        count = linear_growth(round_info.scheduled - 1, first, clients, growing)
     elif config.participation == "adafl-econom":
-        elapsed = round_info.number - config.growth_warmup
+        elapsed = round_info.scheduled - config.growth_warmup
         count = linear_growth(elapsed, config.growth_first or ECONOM_FIRST, config.growth_last, config.growth_every)
     elif config.participation == "adafl-staged":
         count = round(staged_share(round_info, config.stages, config.stage_first, config.stage_last) * clients)
     elif config.participation == "decay":
-        count = round(cohort * (1.0 - config.decay_rate) ** (round_info.number - 1))
+        count = round(cohort * (1.0 - config.decay_rate) ** (round_info.scheduled - 1))
     return min(max(count, 1), clients)
 
 

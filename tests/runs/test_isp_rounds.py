@@ -111,3 +111,25 @@ def test_the_surrogate_set_is_of_the_data_sets_kind(tmp_path, surrogate):
     for name, said in (("other", "must match"), ("half", "keys x and y"), ("none", "'surrogate-path'")):
         with pytest.raises(ConfigError, match=said):
             load_surrogate(tmp_path / f"{name}.npz", data)
+
+
+@pytest.mark.parametrize("form", ["discard", "aggregate"])
+def test_the_pool_around_terraform_is_that_of_a_rounds_first_iteration(tmp_path, surrogate, form):
+    """Only first iterations search and draw; the later ones train hard sets of the first cohort."""
+    settings = {"participation": "isp-ri", "isp_interval": 2, "isp_draws": 2, "isp_momentum": 1.0}
+    settings |= {"isp_relative_exponent": 0.0, "isp_intermediate": form}
+    settings |= {"isp_loss": "surrogate", "surrogate_path": surrogate}
+    settings |= {"terraform.min-clients": 1, "terraform.count": "rounds", "terraform.iterations": 3}
+    _, rows, _ = run(tmp_path, rounds=4, strategy="terraform", **settings)
+    pools, found = {}, BASE["cohort"]
+    for row in rows:
+        number, iteration = row["method_round"], row["iteration"]
+        assert ("search" in row) == (iteration == 1 and number in (1, 3))
+        if iteration == 1:
+            if "search" in row:
+                found = row["search"]["found"] or CLIENTS
+            pools[number] = set(row["selected"])
+            trained = CLIENTS if form == "aggregate" and "search" in row else found
+            assert len(pools[number]) == trained
+        assert set(row["selected"]) <= pools[number]
+    assert len(rows) > len(pools) == 4

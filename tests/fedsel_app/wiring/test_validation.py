@@ -100,11 +100,21 @@ def test_their_neighbours_can_be_run(values):
 
 
 def test_a_method_that_decides_its_own_cohort_refuses_every_policy_but_fixed():
-    values = {"strategy": "strategies.methods.terraform:Terraform", "holdout-fraction": 0.2}
+    values = {"strategy": "full", "holdout-fraction": 0.2}
     assert resolve(values).participation.participation == "fixed"
     for policy in ("isp", "isp-ri", "adafl-full", "decay"):
-        with pytest.raises(ConfigError, match="the strategy terraform decides itself how many clients train"):
+        with pytest.raises(ConfigError, match="the strategy full decides itself how many clients train"):
             resolve(values | {"participation": policy})
+
+
+@pytest.mark.parametrize("policy", ["isp", "isp-ri", "adafl-full", "decay"])
+def test_a_policy_sets_the_pool_of_a_terraform_round(policy):
+    values = {"strategy": "terraform", "holdout-fraction": 0.2, "participation": policy}
+    assert resolve(values | {"terraform.count": "rounds"}).participation.participation == policy
+    with pytest.raises(ConfigError, match=r"Set 'terraform\.count' to rounds"):
+        resolve(values)
+    with pytest.raises(ConfigError, match="the strategy terraform sizes its hard sets itself"):
+        resolve({"strategy": "terraform", "over-selection": 0.5})
 
 
 @pytest.mark.parametrize("name", STRATEGIES)
@@ -123,7 +133,7 @@ def test_methods_that_read_classes_refuse_data_without_them(name):
 
 
 @pytest.mark.parametrize("magnitude", ["bias", "weights"])
-def test_terraform_cannot_tell_biases_from_weights_without_classes(magnitude):
+def test_terraform_reads_the_biases_of_any_output_layer(magnitude):
     config = resolve({"strategy": "terraform", "terraform.magnitude": magnitude})
-    with pytest.raises(ConfigError, match="terraform reads the biases of the classes"):
-        validate_task(config.strategy, config.method, "regression")
+    for task in ("classification", "multi-label", "regression"):
+        validate_task(config.strategy, config.method, task)

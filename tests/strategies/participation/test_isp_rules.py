@@ -10,6 +10,7 @@ from fedsel_app.config import EvaluationConfig
 from fedsel_app.messages.instructions import TrainInstruction
 from strategies.methods.random_selection import RandomSelection
 from strategies.participation.isp import ISP
+from strategies.roster import RoundInfo
 from tests.support.contexts import Rows
 from tests.support.isp_ring import CLIENTS, MODEL_BYTES, own_direction, ring, setup_for
 from tests.support.proxies import StubProxy, evaluated, manager_of
@@ -238,7 +239,9 @@ def test_a_client_whose_statistics_are_unsound_is_left_out(bad):
 
 def test_in_the_warm_up_all_clients_train_more_epochs_and_the_searches_come_after():
     policy = ISP(setup_for(ring(), isp_interval=3, isp_warmup_rounds=2))
-    assert [number for number in range(1, 10) if policy.searches(number)] == [3, 6, 9]
+    assert [number for number in range(1, 10) if policy.searches(RoundInfo(number, 9))] == [3, 6, 9]
+    own = [(number, iteration) for number in range(1, 10) for iteration in (1, 2)]
+    assert [at for place, at in enumerate(own) if policy.searches(RoundInfo(place, 9, *at))] == [(3, 1), (6, 1), (9, 1)]
     context = setup_for(
         lambda w, _: -float(w.sum()), rounds=4, isp_smoothing=1.0, isp_warmup_rounds=2, isp_warmup_epochs=3
     )
