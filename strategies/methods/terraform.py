@@ -27,10 +27,10 @@ from typing import final
 
 import numpy as np
 
-from fedsel_app.config import ConfigError, Settings, setting, unless
+from fedsel_app.config import ConfigError, Settings, SharedSettings, setting, unless
 from strategies.base import SelectionStrategy
 from strategies.roster import Floats, Needs, Outcome, Roster, RoundInfo, Selection
-from strategies.run_context import RunContext, SharedSettings
+from strategies.run_context import RunContext
 from strategies.selection_math.sampling import finite
 from strategies.selection_math.similarity import layer_part
 
