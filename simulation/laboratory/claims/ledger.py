@@ -1,7 +1,7 @@
 """Ledger (`fedsel claims report`): published and measured values, and the verdict of each claim."""
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from math import isfinite
 from pathlib import Path
@@ -40,6 +40,8 @@ CURRENCIES = {"accuracy_at_traffic_mb": "bytes", "accuracy_at_time_s": "seconds"
 """Metric of a ranking -> what every method may spend the same amount of."""
 NAMES = {"random": "random (weighted by examples)"}
 """Names of methods that could be taken for the baseline."""
+Orders = Mapping[str, Mapping[str, Sequence[Place]]]
+"""Metric of `CURRENCIES` -> ranking -> places."""
 STAGE_TITLES = {"first_stage": "Stage 1", "second_stage": "Stage 2", AGAIN: "Again"}
 PIPELINE = (
     *("lr", "momentum", "solver", "mu", "clip-norm", "compressor", "error-feedback"),
@@ -81,8 +83,9 @@ def opening(
     claims: Sequence[Claim], rankings: Sequence[Ranking], verdicts: dict[str, Standing], measured: Measured
 ) -> str:
     """Opening of the ledger, and the results in the README: Markdown of a paragraph and a table."""
-    said = f"{claims_said(claims, verdicts)} {rankings_said(rankings, measured)}".strip()
-    table = overview(rankings, measured)
+    orders = ordered(rankings, measured)
+    said = f"{claims_said(claims, verdicts)} {rankings_said(rankings, orders)}".strip()
+    table = overview(orders)
     return f"{_wrapped(markdown_text(said))}\n" + (f"\n{table.markdown().rstrip()}\n" if table.rows else "")
 
 
@@ -91,10 +94,7 @@ def claims_said(claims: Sequence[Claim], verdicts: dict[str, Standing]) -> str:
     standing = _standing(claims)
     ran = [claim for claim in standing if verdicts[claim.name].word != NOT_RUN]
     by = {word: [claim for claim in ran if verdicts[claim.name].word == word] for word in (*DECIDED, UNDECIDED)}
-    probes = sum(
-        any(verdict.word == HOLDS for verdict in found.verdicts[: found.deciding])
-        for found in (verdicts[claim.name] for claim in by[DOES_NOT])
-    )
+    downloads = sum(_only_by_downloads(verdicts[claim.name]) for claim in by[DOES_NOT])
     replaced = {claim.superseded_by for claim in claims}
     restated = sum(claim.name in replaced for claim in standing)
     favoured = sum(bool(claim.favoured) for claim in by[HOLDS])
@@ -102,10 +102,16 @@ def claims_said(claims: Sequence[Claim], verdicts: dict[str, Standing]) -> str:
     return (
         f"{len(standing)} statements from {papers} papers, tested on paired seeds in small, untuned set-ups. "
         f"{len(ran)} ran ({_models(ran)}). {len(by[HOLDS])} hold in direction ({_models(by[HOLDS])}), "
-        f"{len(by[DOES_NOT])} do not ({probes} only because downloads count), {len(by[SMALL])} differ by less than a "
-        f"stated margin, {len(by[UNDECIDED])} are open. {restated} were restated after results; {favoured} that hold "
+        f"{len(by[DOES_NOT])} do not ({downloads} only because downloads count), {len(by[SMALL])} differ by less than "
+        f"a stated margin, {len(by[UNDECIDED])} are open. {restated} were restated after results; {favoured} that hold "
         "have set-ups that a pilot had favoured."
     )
+
+
+def _only_by_downloads(found: Standing) -> bool:
+    """True if a claim holds in every measure but all traffic."""
+    failed = [verdict.pairs.metric for verdict in found.verdicts[: found.deciding] if verdict.word != HOLDS]
+    return len(failed) < found.deciding and all(metric.whole == "traffic_mb" for metric in failed)
 
 
 def _models(claims: Sequence[Claim]) -> str:
@@ -118,23 +124,27 @@ def _models(claims: Sequence[Claim]) -> str:
     return ", ".join(f"{count} {kind}" for kind, count in kinds.most_common())
 
 
-def rankings_said(rankings: Sequence[Ranking], measured: Measured) -> str:
+def rankings_said(rankings: Sequence[Ranking], orders: Orders) -> str:
     """Sentences on the rankings at equal bytes and what they leave open; empty without runs."""
-    orders = _orders(rankings, measured)[next(iter(CURRENCIES))]
-    if not orders:
+    places_of = orders[next(iter(CURRENCIES))]
+    every = [place for order in places_of.values() for place in order]
+    if not every:
         return ""
-    every = [place for order in orders.values() for place in order]
     seeds = sorted({place.lead.n for place in every})
-    ahead = len({place.name for place in every if place.word == AHEAD}) or "none"
-    open_still = [place.lead for place in every if place.word == OPEN and place.lead.n == seeds[0]]
-    width = 100 * median((lead.high - lead.low) / 2 for lead in open_still)
+    ahead = {place.name for place in every if place.word == AHEAD}
+    first = "none is ahead, so start with these draws: `--strategy random --set weighting=uniform`"
+    if ahead:
+        first = f"these are ahead in some workload: {', '.join(sorted(ahead))}"
+    half_widths = [
+        50 * (place.lead.high - place.lead.low) for place in every if place.word == OPEN and place.lead.n == seeds[0]
+    ]
+    left = f"What {seeds[0]} seeds do not resolve has intervals of ±{median(half_widths or [0]):.0f} points (median)."
     runs = [ranking.configuration(ranking.sides[0], 1).run for ranking in rankings]
     shares = sorted({run.clients // run.cohort for run in runs})
     return (
-        f"Rankings: {len({place.name for place in every})} methods, {len(orders)} workloads, "
-        f"{_either(seeds)} seeds, against uniform draws with equal weights. At equal bytes {ahead} is ahead, so start "
-        f"with these draws: `--strategy random --set weighting=uniform`. What {seeds[0]} seeds do not resolve has "
-        f"intervals of ±{width:.0f} points (median). `full` trains {_either(shares)} times as many clients a round."
+        f"Rankings: {len({place.name for place in every})} methods, {len(places_of)} workloads, {_either(seeds)} "
+        f"seeds, against uniform draws with equal weights. At equal bytes {first}. {left} `full` trains "
+        f"{_either(shares)} times as many clients a round."
     )
 
 
@@ -142,23 +152,23 @@ def _either(numbers: Sequence[int]) -> str:
     return " or ".join(map(str, numbers))
 
 
-def overview(rankings: Sequence[Ranking], measured: Measured) -> Table:
+def overview(orders: Orders) -> Table:
     """Table with a row per currency: the methods ahead of the baseline, those within the margin, and the rest."""
     columns = ["at equal", f"ahead of {BASELINE}, points", WITHIN, OPEN, BEHIND]
     rows = []
     for key, currency in CURRENCIES.items():
-        orders = _orders(rankings, measured)[key]
-        found = {word: [(place, name) for name, order in orders.items() for place in order if place.word == word]
-                 for word in (AHEAD, WITHIN, OPEN, BEHIND)}  # fmt: skip
-        if orders:
-            total = sum(map(len, found.values()))
-            rows.append([currency, _gains(found[AHEAD], len(orders)), _by_workload(found[WITHIN]),
-                         *(f"{len(found[word])} of {total} comparisons" for word in (OPEN, BEHIND))])  # fmt: skip
+        every = [(place, name) for name, order in orders[key].items() for place in order]
+        ahead, within, *others = (
+            [one for one in every if one[0].word == word] for word in (AHEAD, WITHIN, OPEN, BEHIND)
+        )
+        if every:
+            counts = (f"{len(found)} of {len(every)} comparisons" for found in others)
+            rows.append([currency, _gains(ahead, len(orders[key])), _by_workload(within), *counts])
     return Table("overview", "", "", [Column(name) for name in columns], rows)
 
 
-def _orders(rankings: Sequence[Ranking], measured: Measured) -> dict[str, dict[str, list[Place]]]:
-    """Currency -> ranking -> places of its methods, without the variants."""
+def ordered(rankings: Sequence[Ranking], measured: Measured) -> Orders:
+    """Places of the methods in every ranking that was run, without the variants."""
     return {
         key: {
             ranking.name: [place for place in order if place.name in ranking.strategies]

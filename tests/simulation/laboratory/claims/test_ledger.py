@@ -9,7 +9,15 @@ import pytest
 from fedsel_app.wiring.configuration import resolve
 from simulation.cli import main
 from simulation.laboratory.claims import ledger, listing
-from simulation.laboratory.claims.ledger import opening, overview, ranking_table, rankings_said, write_ledger
+from simulation.laboratory.claims.ledger import (
+    opening,
+    ordered,
+    overview,
+    ranking_table,
+    rankings_said,
+    verdict_text,
+    write_ledger,
+)
 from simulation.laboratory.claims.measured import identity
 from simulation.laboratory.claims.ranking import AHEAD, BASELINE, BEHIND, OPEN, WITHIN, Ranking, places
 from simulation.laboratory.claims.verdict import DECIDED, DOES_NOT, HOLDS, NOT_RUN
@@ -98,6 +106,14 @@ def test_every_measured_run_belongs_to_a_study():
     assert set(shipped().rows) <= asked
 
 
+def test_missed_runs_stand_in_every_row():
+    for stated in claims():
+        for verdict in verdicts()[stated.name].verdicts:
+            first, second = verdict.pairs.missed
+            said = f"runs that missed the target: {first} of the claimed side, {second} of the other side"
+            assert (said in verdict_text(stated, verdict)) == (first + second > 0), stated.name
+
+
 def test_the_opening_names_verdicts_and_the_page_shows_both_sides(tmp_path):
     scores = {HONEST: {seed: 0.70 + 0.001 * seed for seed in range(1, 11)}}
     scores[CHEAT] = {seed: 0.75 + 0.002 * seed for seed in range(1, 11)}
@@ -161,14 +177,14 @@ def test_a_method_of_a_ranking_is_compared_with_the_baseline():
 def test_the_overview_counts_methods_over_workloads():
     """In the second workload delta has the scores of the baseline. Variants are not counted."""
     many = [ranking("w", variants={"more": {"strategy": "delta"}}), ranking("v", key="accuracy_at_traffic_mb")]
-    (row, other) = reversed(overview(many, Named(SCORES)).rows)
+    (row, other) = reversed(overview(ordered(many, Named(SCORES))).rows)
     gain = "delta: +10.0 in 1 of 1 workloads"
     assert row == ["rounds", gain, "w: divfl", "1 of 4 comparisons", "1 of 4 comparisons"]
     assert other[:3] == ["bytes", gain, "v: divfl"]
-    assert overview([], Named(SCORES)).rows == overview(many, Named({})).rows == []
+    assert overview(ordered([], Named(SCORES))).rows == overview(ordered(many, Named({}))).rows == []
     # 95% of t with 4 degrees of freedom is 2.776; the differences of oort have a deviation of 3 x 0.0158.
-    said = rankings_said(many[1:], Named(SCORES))
-    assert "At equal bytes 1 is ahead, " in said
+    said = rankings_said(many[1:], ordered(many[1:], Named(SCORES)))
+    assert "At equal bytes these are ahead in some workload: delta. " in said
     assert "What 5 seeds do not resolve has intervals of ±6 points" in said
 
 
