@@ -11,7 +11,7 @@ import numpy as np
 from flwr.common import ndarrays_to_parameters
 
 from fedsel_app.messages.answers import EnrolAnswer, TrainAnswer
-from fedsel_app.messages.instructions import Instruction, ProbeInstruction, TrainInstruction
+from fedsel_app.messages.instructions import Instruction, LocalTestInstruction, ProbeInstruction, TrainInstruction
 from fedsel_app.seeds import Purpose, stream
 from fedsel_app.wire.codec import Update, encode
 from strategies.base import SelectionStrategy
@@ -197,7 +197,7 @@ class FakeClients:
             answer = TrainAnswer(loss, work_steps=loss, reports=dict.fromkeys(federation.needs.reports, loss))
             sent = ndarrays_to_parameters([np.frombuffer(payload, np.uint8)])
             return Reply(answer.to_config(), sent.tensors)
-        if isinstance(instruction, ProbeInstruction):
+        if isinstance(instruction, ProbeInstruction | LocalTestInstruction):
             return Reply(examples=1, loss=float(federation.losses(instruction.server_round)[client]))
         counts = federation.label_counts[client]
         return Reply(EnrolAnswer(client, int(counts.sum()), counts.astype("<i8").tobytes()).to_config())

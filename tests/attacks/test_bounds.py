@@ -12,25 +12,25 @@ from strategies.aggregation.robust import combine
 from strategies.methods.random_selection import RandomSelection
 from strategies.testing.fakes import dense
 from tests.support.contexts import SIZE, context_of
-from tests.support.proxies import StubProxy, manager_of, round_of, update_reply
 from tests.support.rounds import run_rounds
 from tests.support.sources import ROOT
+from tests.support.stubs import StubClient, round_of, update_reply
 
 PAGE = (ROOT / "docs/security.md").read_text(encoding="utf-8")
 
 
-def sends_ones(client, ins):
-    return update_reply(dense(np.ones(SIZE)), client, round_of(ins))
+def sends_ones(client, message):
+    return update_reply(dense(np.ones(SIZE)), client, round_of(message))
 
 
 @pytest.mark.parametrize(("cohort", "told"), [(5, "0.71"), (10, "0.53"), (20, None)])
 def test_example_clip_bounds_a_weight_by_the_cohort(cohort, told):
     """Row 4: 10 / (C + 9) among C - 1 equal others, whatever the number of clients K."""
     clients, liar, rounds = 20, 19, 12
-    proxies = [StubProxy(client, sends_ones, examples=100) for client in range(liar)]
-    proxies.append(StubProxy(liar, sends_ones, examples=10**9))
+    stubs = [StubClient(client, sends_ones, examples=100) for client in range(liar)]
+    stubs.append(StubClient(liar, sends_ones, examples=10**9))
     strategy = RandomSelection(context_of(clients=clients, cohort=cohort, rounds=rounds))
-    rows, _ = run_rounds(strategy, manager_of(proxies), rounds)
+    rows, _ = run_rounds(strategy, stubs, rounds)
     weights = [row["weights"][row["aggregated"].index(liar)] for row in rows if liar in row["aggregated"]]
     [letter] = re.findall(r"weighs up to 10 / \(([CK]) \+ 9\)", PAGE)
     promised = 10 / ({"C": cohort, "K": clients}[letter] + 9)
@@ -42,9 +42,9 @@ def test_example_clip_bounds_a_weight_by_the_cohort(cohort, told):
 def test_example_clip_is_no_bound_among_small_others():
     """Row 4, not promised: the median is that of all clients, and a cohort of small ones lends more weight."""
     sizes = [1, 1, 1, 1, 100, 100, 100, 100, 100, 10**9]
-    proxies = [StubProxy(client, sends_ones, examples=size) for client, size in enumerate(sizes)]
+    stubs = [StubClient(client, sends_ones, examples=size) for client, size in enumerate(sizes)]
     strategy = RandomSelection(context_of(clients=10, cohort=5, rounds=40))
-    rows, _ = run_rounds(strategy, manager_of(proxies), 40)
+    rows, _ = run_rounds(strategy, stubs, 40)
     assert max(row["weights"][row["aggregated"].index(9)] for row in rows if 9 in row["aggregated"]) > 10 / 14
 
 

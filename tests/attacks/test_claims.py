@@ -10,7 +10,6 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from flwr.common import Code, FitRes, Parameters, Status
 
 from fedsel_app.config import BudgetConfig, NetworkConfig, TrainingConfig
 from fedsel_app.messages.answers import TrainAnswer
@@ -28,8 +27,8 @@ from tests.support.contexts import context_of
 from tests.support.in_process import run_in_process
 from tests.support.logs import logged
 from tests.support.lying_losses import LIARS, run_with_lying_losses
-from tests.support.proxies import StubProxy, sends_its_update, trio, with_numbers
 from tests.support.rounds import bits, run_round
+from tests.support.stubs import StubClient, trio, with_numbers
 
 LIAR = 4
 SMALL = {"model": "logistic", "clients": 8, "cohort": 4, "rounds": 3, "local_steps": 3, "lr": 0.1}
@@ -38,7 +37,7 @@ SMALL = {"model": "logistic", "clients": 8, "cohort": 4, "rounds": 3, "local_ste
 def run(folder, lie=None, liar=LIAR, **settings):
     """A small run in which one client's replies to training go through `lie`; its strategy and rows."""
 
-    def on_fit(client, ins, reply):
+    def on_fit(client, message, reply):
         return lie(reply) if lie and client == liar else reply
 
     return run_in_process(folder, on_fit, **{"strategy": "full", **SMALL} | settings)
@@ -47,8 +46,8 @@ def run(folder, lie=None, liar=LIAR, **settings):
 @pytest.mark.parametrize("clip", [10.0, 2.0, 0.0])
 def test_examples_count_for_a_multiple_of_the_median_at_most(clip):
     """Fall 4: one client that said 10^9 had all the weight."""
-    honest = [StubProxy(client, sends_its_update, examples=100) for client in range(3)]
-    liar = StubProxy(3, sends_its_update, examples=10**9)
+    honest = [StubClient(client, examples=100) for client in range(3)]
+    liar = StubClient(3, examples=10**9)
     strategy = RandomSelection(context_of(clients=4, cohort=4, example_clip=clip))
     with logged() as log:
         [row], _ = run_round(strategy, [*honest, liar])
@@ -72,9 +71,9 @@ def read_label_counts(examples, counts):
         return {"client": client, "examples": size, "label_counts": np.array(split, "<i8").tobytes()}
 
     strategy = FedCBS(context_of(FedCBSConfig()))
-    proxies = [StubProxy(client, sends_its_update, properties=properties(client, 10, [5, 5])) for client in range(2)]
-    proxies.append(StubProxy(2, sends_its_update, properties=properties(2, examples, counts)))
-    run_round(strategy, proxies)
+    stubs = [StubClient(client, properties=properties(client, 10, [5, 5])) for client in range(2)]
+    stubs.append(StubClient(2, properties=properties(2, examples, counts)))
+    run_round(strategy, stubs)
     return strategy.roster
 
 
@@ -117,7 +116,7 @@ def test_a_fake_bandwidth_starves_nobody():
 def test_a_fake_bandwidth_is_not_chosen_in_every_round(tmp_path):
     """Fall 8: adasample chose the liar in 40 of 40 rounds."""
 
-    def fit(client, ins, reply):
+    def fit(client, message, reply):
         answer = TrainAnswer.from_metrics(reply.metrics)
         said = FAST if client == LIAR else TrainAnswer(1.0, 1.0, None, 10**6, 2.0)
         compute_s = 0.2 * answer.work_steps if said.compute_s is None else said.compute_s
@@ -195,15 +194,14 @@ def test_tested_examples_are_bounded(examples):
 def test_endless_texts_are_cut():
     """Fall 16: an error of 3 MB stood in every row, and a failed reply of 5 MB in the log."""
 
-    def fit(client, ins):
+    def fit(client, message):
         return RuntimeError("x\n" * 1_500_000)
 
-    proxies = trio()
-    proxies[1] = StubProxy(1, fit)
-    failed = FitRes(Status(Code.FIT_NOT_IMPLEMENTED, "y" * 3_000_000), Parameters([b"z" * 5_000_000], ""), 1, {})
-    proxies[2] = StubProxy(2, lambda client, ins: failed)
+    stubs = trio()
+    stubs[1] = StubClient(1, fit)
+    stubs[2] = StubClient(2, lambda client, message: Reply({}, [b"z" * 5_000_000], 1))
     with logged() as log:
-        [row], _ = run_round(RandomSelection(context_of()), proxies)
+        [row], _ = run_round(RandomSelection(context_of()), stubs)
     assert row["aggregated"] == [0]
     assert all(len(failure["reason"]) < 400 for failure in row["failures"])
     assert len(log()) < 3000

@@ -25,14 +25,9 @@ from simulation.deployment.local_deployment import Deployment
 from simulation.engines import flower_engine as engine
 from simulation.engines.flower_engine import NO_NODE, START_S, WorkerWatch
 from simulation.guard.command_lines import CONNECTION
-from strategies.methods.random_selection import RandomSelection
-from strategies.round.flower_manager import FlowerManager
-from strategies.run_round import run_rounds as run_federation
 from tests.support.client_messages import train_message
-from tests.support.contexts import context_of
 from tests.support.logs import logged
 from tests.support.processes import await_that, mentioning, running, titles, training
-from tests.support.proxies import StubProxy, manager_of, sends_its_update
 from tests.support.rounds import read_rows, written
 from tests.support.stubbed_runs import compared, records, stub, stubbed_runs
 
@@ -80,50 +75,6 @@ def test_a_message_with_several_answers_has_the_time_of_all():
     assert timeouts.longest_wait_s("train", 4) == 2400.0
     timeouts.learn("train", 80.0, 4)
     assert [timeouts.longest_wait_s("train", answers) for answers in (1, 4)] == [200.0, 800.0]
-
-
-# Clients in deployment
-
-
-class SilentProxy(StubProxy):
-    """Client that has answered until `begin`, and then never does."""
-
-    over = threading.Event()
-
-    def fit(self, ins, timeout, group_id):
-        if self.begin <= len(self.asked):
-            self.over.wait(60.0)
-        return super().fit(ins, timeout, group_id)
-
-
-@pytest.fixture
-def silent():
-    proxy = SilentProxy(1, sends_its_update, examples=20, cid="node-1")
-    proxy.begin = 2
-    yield proxy
-    proxy.over.set()
-
-
-def test_a_client_that_falls_silent_is_a_recorded_failure_and_named(silent):
-    proxies = [StubProxy(0, sends_its_update), silent, StubProxy(2, sends_its_update)]
-    strategy = RandomSelection(context_of(rounds=2))
-    with logged() as log:
-        run_federation(strategy, FlowerManager(manager_of(proxies), ReplyTimeout(0.5)))
-    rows = strategy.context.recorder.rows
-    assert [row["aggregated"] for row in rows] == [[0, 1, 2], [0, 2]]
-    assert [failure["client"] for failure in rows[1]["failures"]] == [1]
-    assert "Round 2: client 1 is left out: it did not answer within " in log()
-
-
-def test_nothing_changes_where_nobody_is_late():
-    ends = []
-    for timeouts in (ReplyTimeout(60.0), None):
-        strategy = RandomSelection(context_of(rounds=2))
-        proxies = [StubProxy(client, sends_its_update) for client in range(3)]
-        run_federation(strategy, FlowerManager(manager_of(proxies), timeouts))
-        rows = [row | {"wall_s": 0.0} for row in strategy.context.recorder.rows]
-        ends.append((rows, strategy.run.model.parameters.tobytes()))
-    assert ends[0] == ends[1]
 
 
 # Ray workers

@@ -31,14 +31,14 @@ from simulation.guard.command_lines import CONNECTION, SUPERNODE_MODULE, superno
 from simulation.guard.transport import free_ports
 from strategies.methods.random_selection import RandomSelection
 from strategies.round import clients as connected
-from strategies.round.flower_manager import FlowerManager
+from strategies.round.federation import ALL
 from strategies.round.replies.enrolment import assign
 from tests.support.contexts import context_of
 from tests.support.in_process_grid import grid_of
 from tests.support.logs import logged
 from tests.support.processes import await_that, nodes
-from tests.support.proxies import StubProxy, manager_of, sends_its_update, trio
 from tests.support.rounds import read_rows, rounds, run_rounds, written
+from tests.support.stubs import StubClient, StubFederation, trio
 
 ROUNDS = 4
 
@@ -47,15 +47,15 @@ def run_with(late, at=2, *, leaving=None, **settings):
     """A run of three honest nodes whom `late` joins in round `at`; its strategy, its rows, and the honest nodes."""
     strategy = RandomSelection(context_of(rounds=ROUNDS, **settings))
     honest = trio()
-    manager = manager_of(honest)
+    federation = StubFederation(honest)
 
     def join_and_leave(number):
         if number == at:
-            manager.register(late)
+            federation.join(late)
         if number == leaving:
-            manager.unregister(honest[0])
+            federation.leave(honest[0])
 
-    rows, _ = run_rounds(strategy, manager, ROUNDS, join_and_leave)
+    rows, _ = run_rounds(strategy, federation, ROUNDS, join_and_leave)
     return strategy, rows, honest
 
 
@@ -63,17 +63,13 @@ def claims(strategy):
     return [row for row in strategy.context.recorder.client_rows if "outcome" in row]
 
 
-def asked(proxy):
-    return [kind for kind, _ in proxy.asked]
-
-
 def test_an_impostor_gets_no_message_of_the_client_that_it_claims_to_be():
     """Fall 3: of two nodes with one partition id the later one was meant."""
-    impostor = StubProxy(0, sends_its_update, cid="impostor", examples=10**9)
+    impostor = StubClient(0, node="impostor", examples=10**9)
     with logged() as log:
         strategy, rows, honest = run_with(impostor)
-    assert asked(impostor) == ["properties"]
-    assert asked(honest[0]) == ["properties", *["fit"] * ROUNDS]
+    assert impostor.kinds == ["query"]
+    assert honest[0].kinds == ["query", *["train"] * ROUNDS]
     assert all(row["aggregated"] == [0, 1, 2] for row in rows)
     assert [claim | {"outcome": ""} for claim in claims(strategy)] == [
         {"round": 2, "node": "impostor", "outcome": "", "client": 0, "owner": "0"}
@@ -83,9 +79,9 @@ def test_an_impostor_gets_no_message_of_the_client_that_it_claims_to_be():
 
 @pytest.mark.parametrize("keys", [False, True])
 def test_a_partition_id_passes_on_only_without_keys_and_when_its_node_is_gone(keys):
-    another = StubProxy(0, sends_its_update, cid="another")
+    another = StubClient(0, node="another")
     strategy, rows, _ = run_with(another, leaving=3, node_keys=keys)
-    assert asked(another) == ["properties"] + ["fit"] * (0 if keys else 2)
+    assert another.kinds == ["query"] + ["train"] * (0 if keys else 2)
     assert [row["aggregated"] for row in rows] == [[0, 1, 2]] * 2 + [[1, 2] if keys else [0, 1, 2]] * 2
     last = claims(strategy)[-1]
     assert last["owner"] == "0"
@@ -93,21 +89,21 @@ def test_a_partition_id_passes_on_only_without_keys_and_when_its_node_is_gone(ke
 
 
 def test_a_resumed_run_knows_the_nodes_that_it_had():
-    strategy, _, _ = run_with(StubProxy(2, cid="late"), node_keys=True)
+    strategy, _, _ = run_with(StubClient(2, node="late"), node_keys=True)
     resumed = RandomSelection(context_of(rounds=2 * ROUNDS, node_keys=True))
     resumed.restore(strategy.snapshot())
-    nodes = [*trio(), StubProxy(0, sends_its_update, cid="impostor")]
-    run_rounds(resumed, manager_of(nodes), ROUNDS)
-    assert [asked(node).count("fit") for node in nodes] == [ROUNDS] * 3 + [0]
+    nodes = [*trio(), StubClient(0, node="impostor")]
+    run_rounds(resumed, nodes, ROUNDS)
+    assert [node.kinds.count("train") for node in nodes] == [ROUNDS] * 3 + [0]
 
 
 def test_a_resumed_run_that_meets_another_superlink_enrols_anew():
-    strategy, _, _ = run_with(StubProxy(2, cid="late"), node_keys=True)
+    strategy, _, _ = run_with(StubClient(2, node="late"), node_keys=True)
     resumed = RandomSelection(context_of(rounds=2 * ROUNDS, node_keys=True))
     resumed.restore(strategy.snapshot())
-    nodes = [StubProxy(client, sends_its_update, cid=f"new {client}") for client in range(3)]
-    run_rounds(resumed, manager_of(nodes), ROUNDS)
-    assert [asked(node).count("fit") for node in nodes] == [ROUNDS] * 3
+    nodes = [StubClient(client, node=f"new {client}") for client in range(3)]
+    run_rounds(resumed, nodes, ROUNDS)
+    assert [node.kinds.count("train") for node in nodes] == [ROUNDS] * 3
     assert not claims(resumed)
 
 
@@ -130,11 +126,11 @@ NONSENSE = {
 @pytest.mark.parametrize("at", [1, 2], ids=["start", "late"])
 def test_a_node_that_says_nonsense_is_left_out_by_its_name_and_the_others_go_on(lie, at):
     """Falls 5 and 21."""
-    liar = StubProxy(0, cid="liar", properties=EnrolAnswer(0, 10).to_config() | lie)
+    liar = StubClient(0, node="liar", properties=EnrolAnswer(0, 10).to_config() | lie)
     with logged() as log:
         strategy, rows, _ = run_with(liar, at)
     assert all(row["aggregated"] == [0, 1, 2] for row in rows)
-    assert asked(liar) == ["properties"]
+    assert liar.kinds == ["query"]
     [claim] = claims(strategy)
     assert claim["node"] == "liar"
     assert "Node liar as client: left out" in log()
@@ -144,19 +140,19 @@ def test_a_node_that_says_nonsense_is_left_out_by_its_name_and_the_others_go_on(
 
 def test_of_two_nodes_with_one_partition_id_at_the_start_neither_is_believed(no_waiting):
     """Fall 21: such a start ended, and did not say which nodes they were."""
-    strategy, rows, honest = run_with(StubProxy(0, sends_its_update, cid="twin"), 1, leaving=3, connect_timeout_s=1)
+    strategy, rows, honest = run_with(StubClient(0, node="twin"), 1, leaving=3, connect_timeout_s=1)
     assert [row["aggregated"] for row in rows] == [[1, 2]] * 2 + [[0, 1, 2]] * 2
-    assert asked(honest[0]) == ["properties"]
+    assert honest[0].kinds == ["query"]
     assert [(claim["node"], claim["client"]) for claim in claims(strategy)] == [("0", 0), ("twin", 0)]
     assert "nodes 0, twin claim it at the same time" in claims(strategy)[0]["outcome"]
 
 
-class Silent(StubProxy):
-    """Node that says nothing until Flower's time limit for the message is over."""
+class Limits(StubFederation):
+    """Federation that remembers the time limit of its last question."""
 
-    def get_properties(self, ins, timeout, group_id):
-        self.asked.append(("properties", timeout))
-        raise ValueError("Message Unavailable: its time to live is over")
+    def ask(self, messages, until=ALL):
+        self.limit_s = until.deadline_s
+        return super().ask(messages, until)
 
 
 def test_a_late_node_that_never_answers_is_waited_for_once(monkeypatch):
@@ -164,15 +160,17 @@ def test_a_late_node_that_never_answers_is_waited_for_once(monkeypatch):
     now_s = [1000.0]
     monkeypatch.setattr(connected.time, "monotonic", lambda: now_s[0])
     clients = connected.ConnectedClients(3, EnrolmentConfig(enrol_timeout_s=7.0))
-    silent, manager = Silent(2, cid="silent"), manager_of(trio()[:2])
-    clients.enrol(FlowerManager(manager), wait=False)
-    manager.register(silent)
+    silent = StubClient(2, node="silent", properties=ValueError("Message Unavailable: its time to live is over"))
+    federation = Limits(trio()[:2])
+    clients.enrol(federation, wait=False)
+    federation.join(silent)
     asked_s = []
     for _ in range(300):
-        clients.enrol(FlowerManager(manager), wait=False)
+        clients.enrol(federation, wait=False)
         if silent.asked:
             asked_s.append(now_s[0] - 1000.0)
-            assert silent.asked.pop() == ("properties", 7.0)
+            silent.asked.pop()
+            assert federation.limit_s == 7.0
         now_s[0] += 1.0
     # The pauses are 14, 28, 56, 112 and 224 s long.
     assert asked_s == [0.0, 14.0, 42.0, 98.0, 210.0]

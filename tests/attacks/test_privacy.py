@@ -4,6 +4,7 @@ import os
 import signal
 import subprocess
 import time
+from dataclasses import replace
 from importlib.util import find_spec
 
 import numpy as np
@@ -65,8 +66,8 @@ def test_a_killed_and_resumed_run_tells_the_epsilon_of_what_was_released(phase, 
     (owner, name, call), when, releases, left = KILLS[phase]
     models = set()
 
-    def on_fit(client, ins, reply):
-        models.add(ins.parameters.tensors[0])
+    def on_fit(client, message, reply):
+        models.add(message.model.tensors[0])
         return reply
 
     with monkeypatch.context() as patch:
@@ -96,12 +97,9 @@ def test_a_round_without_updates_after_the_kill_hides_no_release(tmp_path, monke
         kill(patch, RunFolder, "round", 6)
         with pytest.raises(Killed):
             run_config(tmp_path, resolve(SMALL))
-
-    def broken(client, ins, reply):
-        reply.parameters.tensors = []
-        return reply
-
-    _, rows = run_config(tmp_path, resolve(SMALL | {"resume": True}), broken)
+    _, rows = run_config(
+        tmp_path, resolve(SMALL | {"resume": True}), lambda client, message, reply: replace(reply, tensors=[])
+    )
     assert [row["aggregated"] for row in rows[4:]] == [[], []]
     assert read_summary(tmp_path)["final_epsilon"] == pytest.approx(opacus_epsilon(1.0, 6), rel=1e-9)
 

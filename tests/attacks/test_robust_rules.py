@@ -8,9 +8,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from flwr.common import ndarrays_to_parameters
 
-from fedsel_app.messages.instructions import read_instruction
 from fedsel_app.wire.codec import Update, decode, encode
 from strategies import STRATEGIES
 from strategies.methods.random_selection import RandomSelection
@@ -18,8 +16,8 @@ from strategies.testing.fakes import dense
 from tests.support.contexts import context_of
 from tests.support.in_process import run_in_process
 from tests.support.logs import logged
-from tests.support.proxies import StubProxy, manager_of, round_of, update_reply
 from tests.support.rounds import run_rounds
+from tests.support.stubs import StubClient, round_of, sent_payload, update_reply, with_payload
 
 RULES = ("median", "trimmed-mean", "krum", "multi-krum")
 LIARS = (4, 9)
@@ -59,13 +57,12 @@ LIES = {
 def lying(lie, liars, since=1):
     """Hook on replies: from round `since` on the `liars` send `lie` of the update that they have."""
 
-    def on_fit(client, ins, reply):
-        if client not in liars or round_of(ins) < since:
+    def on_fit(client, message, reply):
+        if client not in liars or round_of(message) < since:
             return reply
-        payload = np.frombuffer(reply.parameters.tensors[0], np.uint8, offset=128).tobytes()
+        payload = sent_payload(reply)
         packet = decode(payload, size=int.from_bytes(payload[8:12], "little"))
-        sent = encode(lie(packet.update), client=client, server_round=packet.server_round)
-        return replace(reply, parameters=ndarrays_to_parameters([np.frombuffer(sent, np.uint8)]))
+        return with_payload(reply, encode(lie(packet.update), client=client, server_round=packet.server_round))
 
     return on_fit
 
@@ -89,15 +86,15 @@ def honest_update(client, server_round=1):
 def one_round(lie=None, liars=(), rounds=1, **settings):
     """Row, distance moved, log and strategy of a run of ten scripted clients of whom the `liars` send a lie."""
 
-    def fit(client, ins):
-        update = honest_update(client, round_of(ins))
-        return update_reply(lie(update) if client in liars else update, client, round_of(ins))
+    def fit(client, message):
+        update = honest_update(client, round_of(message))
+        return update_reply(lie(update) if client in liars else update, client, round_of(message))
 
     strategy = RandomSelection(context_of(clients=10, cohort=10, size=200, rounds=rounds, **settings))
-    proxies = [StubProxy(client, fit) for client in range(10)]
+    stubs = [StubClient(client, fit) for client in range(10)]
     with logged() as log:
-        rows, [model] = run_rounds(strategy, manager_of(proxies), rounds)
-    return rows[0], float(np.linalg.norm(model)), log(), (strategy, proxies)
+        rows, [model] = run_rounds(strategy, stubs, rounds)
+    return rows[0], float(np.linalg.norm(model)), log(), (strategy, stubs)
 
 
 @pytest.mark.parametrize("rule", RULES)
@@ -135,9 +132,8 @@ def test_what_is_clipped_is_recorded_and_logged_by_its_client():
 @pytest.mark.parametrize("rule", ["mean", "median", "multi-krum"])
 def test_the_next_instruction_says_what_was_taken_also_after_a_restart(rule):
     settings = {"aggregation": rule, "rounds": 2}
-    row, _, _, (strategy, proxies) = one_round(the_same_vector, {4}, **settings)
-    ins = [given for kind, given in proxies[4].asked if kind == "fit"][1]
-    assert read_instruction(ins.config, "train").taken == row.get("taken", [1.0] * 10)[4]
+    row, _, _, (strategy, stubs) = one_round(the_same_vector, {4}, **settings)
+    assert stubs[4].told("train")[1].taken == row.get("taken", [1.0] * 10)[4]
     resumed = RandomSelection(replace(strategy.context, recorder=None))
     resumed.restore(strategy.snapshot())
     assert resumed.roster.taken.tolist() == strategy.roster.taken.tolist()
@@ -149,9 +145,9 @@ def test_what_krum_does_not_choose_goes_back_as_if_it_had_been_lost(tmp_path):
     sent = {}
 
     def hook(name, lost):
-        def on_fit(client, ins, reply):
-            sent[name, client, round_of(ins)] = reply.parameters.tensors[0]
-            return replace(reply, metrics={}) if client in lost and round_of(ins) == 1 else reply
+        def on_fit(client, message, reply):
+            sent[name, client, round_of(message)] = reply.tensors[0]
+            return replace(reply, metrics={}) if client in lost and round_of(message) == 1 else reply
 
         return on_fit
 

@@ -9,14 +9,13 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from flwr.common import parameters_to_ndarrays
 
 from clients.state import ClientHistory, StateStore
-from fedsel_app.messages.instructions import TrainInstruction
 from fedsel_app.wire.codec import Update, decode
 from fedsel_app.wiring.configuration import resolve
 from simulation.command_line.arguments import parse_setting
 from tests.support.in_process import run_config
+from tests.support.stubs import sent_payload
 
 BASE = {
     "strategy": "hetero-select",
@@ -49,12 +48,10 @@ def run(*settings: str) -> Run:
     torch.set_num_threads(1)
     with TemporaryDirectory() as folder:
 
-        def on_fit(client, ins, reply):
-            instruction = TrainInstruction.from_config(ins.config)
-            key = instruction.server_round, client
-            instructions[key] = instruction
-            [payload] = parameters_to_ndarrays(reply.parameters)
-            updates[key] = decode(payload.tobytes(), size=650).update
+        def on_fit(client, message, reply):
+            key = message.instruction.server_round, client
+            instructions[key] = message.instruction
+            updates[key] = decode(sent_payload(reply), size=650).update
             return reply
 
         values = BASE | {"state-dir": folder} | dict(map(parse_setting, settings))

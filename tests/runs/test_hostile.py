@@ -1,14 +1,14 @@
 """One of ten clients is hostile or broken: the others still learn, and the server continues."""
 
-import zlib
 from dataclasses import replace
 
 import numpy as np
 import pytest
-from flwr.common import FitRes, ndarrays_to_parameters
 
 from fedsel_app.wire.codec import Update, decode, encode
 from tests.support.in_process import run_in_process
+from tests.support.payloads import sealed
+from tests.support.stubs import sent_payload, with_payload
 
 HOSTILE = 4
 TRAINING = {
@@ -27,13 +27,10 @@ TRAINING = {
 
 def with_update(reply, change, **header):
     """`reply` with its update changed by a hostile client, who makes a sound payload of it."""
-    payload = np.frombuffer(reply.parameters.tensors[0], np.uint8, offset=128).tobytes()
-    size = int.from_bytes(payload[8:12], "little")
-    packet = decode(payload, size=size)
-    changed = change(packet.update)
+    payload = sent_payload(reply)
+    packet = decode(payload, size=int.from_bytes(payload[8:12], "little"))
     sent = {"client": packet.client, "server_round": packet.server_round} | header
-    array = np.frombuffer(encode(changed, **sent), np.uint8)
-    return replace(reply, parameters=ndarrays_to_parameters([array]))
+    return with_payload(reply, encode(change(packet.update), **sent))
 
 
 def scaled(factor):
@@ -49,10 +46,7 @@ def one_value(value):
 
 def sends_nan(reply, kept):
     """NaN where the values are; the check sum fits."""
-    tensor = reply.parameters.tensors[0]
-    body = tensor[128:-8] + np.float32(np.nan).tobytes()
-    array = np.frombuffer(body + zlib.crc32(body).to_bytes(4, "little"), np.uint8)
-    return replace(reply, parameters=ndarrays_to_parameters([array]))
+    return with_payload(reply, sealed(sent_payload(reply)[:-8] + np.float32(np.nan).tobytes()))
 
 
 def sends_1e30(reply, kept):
@@ -70,8 +64,7 @@ def sends_the_first_again(reply, kept):
 
 def claims_an_old_update_is_new(reply, kept):
     first = kept.setdefault("first", reply)
-    payload = np.frombuffer(reply.parameters.tensors[0], np.uint8, offset=128).tobytes()
-    return with_update(first, lambda update: update, server_round=int.from_bytes(payload[20:24], "little"))
+    return with_update(first, lambda update: update, server_round=int.from_bytes(sent_payload(reply)[20:24], "little"))
 
 
 def flips_signs(reply, kept):
@@ -79,9 +72,9 @@ def flips_signs(reply, kept):
 
 
 def train(folder, attack=None, **settings):
-    kept: dict[str, FitRes] = {}
+    kept = {}
 
-    def on_fit(client, ins, reply):
+    def on_fit(client, message, reply):
         return attack(reply, kept) if attack and client == HOSTILE else reply
 
     _, rows = run_in_process(folder, on_fit, **TRAINING | settings)
@@ -133,6 +126,6 @@ def test_what_looks_sound_is_outvoted(tmp_path, clean, attack, aggregation):
 
 def test_lies_about_examples_move_nothing(tmp_path):
     honest = train(tmp_path / "honest", rounds=2)
-    lying = train(tmp_path / "lying", lambda reply, kept: replace(reply, num_examples=10**15), rounds=2)
+    lying = train(tmp_path / "lying", lambda reply, kept: replace(reply, examples=10**15), rounds=2)
     assert [row["weights"] for row in lying] == [row["weights"] for row in honest]
     assert lying[-1]["loss"] == honest[-1]["loss"]

@@ -5,13 +5,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-from flwr.common import parameters_to_ndarrays
 
 from clients.compression import curvature
-from fedsel_app.messages.instructions import TrainInstruction
 from fedsel_app.wire.codec import Update, decode
 from fedsel_app.wiring.configuration import resolve
 from tests.support.in_process import run_config
+from tests.support.stubs import sent_payload
 
 OWN, EQUAL = "hetero-select-table-3-mnist-small", "hetero-select-equal-table-3-mnist-small"
 SIZE = 650
@@ -43,11 +42,10 @@ def run(tmp_path, monkeypatch):
 
         monkeypatch.setattr(curvature, "hutchinson_diagonal", counted)
 
-        def on_fit(client, ins, reply):
-            number = TrainInstruction.from_config(ins.config).server_round
-            models[number] = parameters_to_ndarrays(ins.parameters)[0].astype(np.float64)
-            [payload] = parameters_to_ndarrays(reply.parameters)
-            updates[number, client] = decode(payload.tobytes(), size=SIZE).update
+        def on_fit(client, message, reply):
+            number = message.instruction.server_round
+            models[number] = message.model.arrays[0].astype(np.float64)
+            updates[number, client] = decode(sent_payload(reply), size=SIZE).update
             return reply
 
         config = resolve({"preset": preset, "strategy": strategy, "state-dir": str(tmp_path / "state")} | SMALL)

@@ -1,6 +1,5 @@
 """Terraform's own rounds on digits: every split that was made is the best of all, by brute force over the uploads."""
 
-import io
 from collections import Counter
 from fractions import Fraction
 from typing import NamedTuple
@@ -11,7 +10,7 @@ import pytest
 from fedsel_app.wire.codec import decode
 from tests.support.exact_split import exact_split
 from tests.support.in_process import run_in_process
-from tests.support.proxies import round_of
+from tests.support.stubs import round_of, sent_payload
 
 CLIENTS, COHORT, ETA, ITERATIONS = 20, 16, 3, 3
 OUTPUT_LAYER = {"gradient": slice(-650, None), "bias": slice(-10, None)}
@@ -28,11 +27,9 @@ def trained(folder, rounds=8, **settings):
     """The rows of a run under the preset, and what the clients uploaded in each of its rounds."""
     sent: dict[int, list[tuple[int, np.ndarray]]] = {}
 
-    def listen(client, ins, reply):
-        payload = np.load(io.BytesIO(reply.parameters.tensors[0]), allow_pickle=False).tobytes()
-        size = np.load(io.BytesIO(ins.parameters.tensors[0]), allow_pickle=False).size
-        update = decode(payload, size=size).update.values.astype(np.float64)
-        sent.setdefault(round_of(ins), []).append((client, update))
+    def listen(client, message, reply):
+        update = decode(sent_payload(reply), size=message.model.arrays[0].size).update.values.astype(np.float64)
+        sent.setdefault(round_of(message), []).append((client, update))
         return reply
 
     small = {

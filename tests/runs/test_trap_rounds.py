@@ -16,7 +16,7 @@ def test_a_clients_initial_loss_is_that_of_the_model_it_was_sent(tmp_path):
     """Everybody was probed with the model of round 1 just before; training lowers the loss."""
     answers = {}
 
-    def note(client, ins, reply):
+    def note(client, message, reply):
         answers[client] = TrainAnswer.from_metrics(reply.metrics, [Report.INITIAL_LOSS])
         return reply
 

@@ -7,9 +7,8 @@ from fedsel_app.config import ConfigError, EnrolmentConfig
 from fedsel_app.messages.answers import EnrolAnswer
 from fedsel_app.messages.instructions import EnrolInstruction
 from strategies.round.clients import ConnectedClients
-from strategies.round.flower_manager import FlowerManager
 from strategies.run_context import EVERYBODY, Admission
-from tests.support.proxies import StubProxy, manager_of
+from tests.support.stubs import StubClient, StubFederation
 
 MARKS = np.array([2.0, 0.5, -1.0, 3.0, 0.0, 1.0])
 FROZEN = Admission(2, ("mask", "body.weight"), MARKS)
@@ -52,11 +51,10 @@ def test_rounding_errors_of_another_processor_are_no_difference():
 def test_in_a_deployment_the_client_is_left_out_and_the_others_train():
     """Only if the model has constants are they asked for."""
     answers = [EnrolAnswer(0, 5, constants=MARKS.tobytes()), EnrolAnswer(1, 5), EnrolAnswer(2, 1)]
-    proxies = [StubProxy(answer.client, properties=answer.to_config()) for answer in answers]
+    stubs = [StubClient(answer.client, properties=answer.to_config()) for answer in answers]
     clients = ConnectedClients(3, EnrolmentConfig(connect_timeout_s=1), admission=FROZEN)
-    enrolled = clients.enrol(FlowerManager(manager_of(proxies)), wait=True)
+    enrolled = clients.enrol(StubFederation(stubs), wait=True)
     assert [answer.client for answer in enrolled] == list(clients.nodes) == [0]
     refused = [conflict.outcome for conflict in clients.enrolment.identity_conflicts]
     assert sorted("training examples" in outcome for outcome in refused) == [False, True]
-    [asked] = {EnrolInstruction.from_config(ins.config).constants for kind, ins in proxies[0].asked}
-    assert asked
+    assert stubs[0].told("query") == [EnrolInstruction(constants=True)]

@@ -12,29 +12,31 @@ from strategies.methods.random_selection import RandomSelection
 from strategies.run_context import Evaluation
 from tests.support.contexts import SIZE, context_of
 from tests.support.logs import logged
-from tests.support.proxies import (
-    StubProxy,
-    manager_of,
+from tests.support.rounds import run_round, run_rounds
+from tests.support.stubs import (
+    StubClient,
+    StubFederation,
     round_of,
     sends_its_update,
     trio,
     update_of,
     update_reply,
 )
-from tests.support.rounds import run_round, run_rounds
 
 
-def raises(client, ins):
+def raises(client, message):
     raise RuntimeError("the GPU is gone")
 
 
 @pytest.mark.parametrize(
-    "bad", [raises, lambda client, ins: update_reply(update_of(0), 0, round_of(ins))], ids=["raises", "impostor"]
+    "bad",
+    [raises, lambda client, message: update_reply(update_of(0), 0, round_of(message))],
+    ids=["raises", "impostor"],
 )
 def test_a_bad_client_is_a_recorded_failure_and_the_rest_counts(bad):
     strategy = RandomSelection(context_of())
-    proxies = [StubProxy(client, bad if client == 1 else sends_its_update, examples=10) for client in range(3)]
-    [row], [parameters] = run_round(strategy, proxies)
+    stubs = [StubClient(client, bad if client == 1 else sends_its_update, examples=10) for client in range(3)]
+    [row], [parameters] = run_round(strategy, stubs)
     np.testing.assert_allclose(parameters, [0.5, 0.0, 1.5, 0.0])
     assert row["selected"] == [0, 1, 2]
     assert row["aggregated"] == [0, 2]
@@ -53,10 +55,10 @@ def test_a_bad_client_is_a_recorded_failure_and_the_rest_counts(bad):
 def test_the_score_of_a_client_that_failed_weighs_nothing():
     losses = {0: 2.0, 1: 1.0, 2: 5.0, 3: 4.0}
     strategy = HeteroSelect(context_of(HeteroSelectConfig(), clients=4, cohort=4))
-    proxies = [
-        StubProxy(client, raises if client == 2 else sends_its_update, loss=loss) for client, loss in losses.items()
+    stubs = [
+        StubClient(client, raises if client == 2 else sends_its_update, loss=loss) for client, loss in losses.items()
     ]
-    [row], [parameters] = run_round(strategy, proxies)
+    [row], [parameters] = run_round(strategy, stubs)
     # Scores 1/4, 0, 1 and 3/4; without client 2 they sum to 1.
     assert row["scores"] == pytest.approx([0.25, 0.0, 1.0, 0.75])
     assert row["aggregated"] == [0, 1, 3]
@@ -66,8 +68,8 @@ def test_the_score_of_a_client_that_failed_weighs_nothing():
 
 @pytest.mark.parametrize("method", [Settings(), HeteroSelectConfig()], ids=["random", "hetero-select"])
 def test_a_round_with_nothing_usable_leaves_the_model_and_the_run_goes_on(method):
-    def fit(client, ins):
-        return ValueError("gone") if round_of(ins) == 2 else sends_its_update(client, ins)
+    def fit(client, message):
+        return ValueError("gone") if round_of(message) == 2 else sends_its_update(client, message)
 
     kind = {Settings: RandomSelection, HeteroSelectConfig: HeteroSelect}[type(method)]
     models = []
@@ -77,7 +79,7 @@ def test_a_round_with_nothing_usable_leaves_the_model_and_the_run_goes_on(method
         return Evaluation(0.5, 0.25)
 
     strategy = kind(replace(context_of(method, rounds=3), evaluate=evaluate))
-    rows, _ = run_rounds(strategy, manager_of(trio(fit)), 3)
+    rows, _ = run_rounds(strategy, trio(fit), 3)
     assert [row["client_updates"] for row in rows] == [3, 0, 3]
     assert [failure["client"] for failure in rows[1]["failures"]] == [0, 1, 2]
     assert rows[1]["uplink_bytes"] == 0
@@ -90,17 +92,17 @@ def test_a_round_with_nothing_usable_leaves_the_model_and_the_run_goes_on(method
 @pytest.mark.parametrize("client_eval", [False, True])
 def test_the_run_goes_on_when_all_clients_are_gone_and_when_one_is_back(client_eval):
     strategy = RandomSelection(context_of(rounds=3, client_eval=client_eval))
-    proxies = trio(accuracy=0.5)
-    manager = manager_of(proxies)
+    stubs = trio(accuracy=0.5)
+    federation = StubFederation(stubs)
 
     def leave_and_return(number):
         if number == 2:
-            for proxy in proxies:
-                manager.unregister(proxy)
+            for stub in stubs:
+                federation.leave(stub)
         if number == 3:
-            manager.register(StubProxy(1, sends_its_update, cid="back", accuracy=0.5))
+            federation.join(StubClient(1, node="back", accuracy=0.5))
 
-    rows, _ = run_rounds(strategy, manager, 3, leave_and_return)
+    rows, _ = run_rounds(strategy, federation, 3, leave_and_return)
     assert [row["round"] for row in rows] == [1, 2, 3]
     assert [row["selected"] for row in rows] == [[0, 1, 2], [], [1]]
     assert rows[1]["failures"] == []
@@ -117,11 +119,9 @@ def test_more_clients_than_configured_are_left_out_and_the_log_says_what_to_do()
 
 
 def test_client_evaluation_averages_clients_alike_and_leaves_out_who_cannot():
-    proxies = [
-        StubProxy(client, sends_its_update, accuracy=accuracy) for client, accuracy in enumerate((0.5, None, 1.0))
-    ]
+    stubs = [StubClient(client, accuracy=accuracy) for client, accuracy in enumerate((0.5, None, 1.0))]
     strategy = RandomSelection(context_of(client_eval=True))
-    [row], _ = run_round(strategy, proxies)
+    [row], _ = run_round(strategy, stubs)
     assert row["client_accuracy"] == 0.75
     tests = [ClientTestRecord(**line) for line in strategy.context.recorder.client_rows if "accuracy" in line]
     assert tests == [ClientTestRecord(0, 1, 0.5), ClientTestRecord(2, 1, 1.0)]

@@ -12,25 +12,24 @@ from strategies.round.flower_grid import RAISED
 from strategies.round_record import remarks
 from tests.support.contexts import context_of
 from tests.support.logs import logged
-from tests.support.proxies import manager_of, round_of, sends_its_update, trio, update_of, update_reply
-from tests.support.rounds import run_by_flower, run_rounds
+from tests.support.rounds import run_rounds
+from tests.support.stubs import StubFederation, round_of, sends_its_update, trio, update_of, update_reply
 
 
-def gone(client, ins):
+def gone(client, message):
     return RuntimeError(f"the GPU of client {client} is gone" if client == 2 else "no data")
 
 
 def broken_in(*rounds):
     """Clients that fail in these rounds."""
-    return lambda client, ins: gone(client, ins) if round_of(ins) in rounds else sends_its_update(client, ins)
+    return lambda client, message: (gone if round_of(message) in rounds else sends_its_update)(client, message)
 
 
-@pytest.mark.parametrize("way", [run_rounds, run_by_flower])
-def test_three_rounds_in_a_row_without_an_update_end_a_run_with_the_commonest_reason(way):
+def test_three_rounds_in_a_row_without_an_update_end_a_run_with_the_commonest_reason():
     strategy = RandomSelection(context_of(rounds=20))
     said = r"^The run has failed: in 3 rounds in a row no client brought .* The reason, 6 of 9 times: no data$"
     with pytest.raises(RunFailed, match=said):
-        way(strategy, manager_of(trio(broken_in(*range(2, 20)))), 20)
+        run_rounds(strategy, trio(broken_in(*range(2, 20))), 20)
     recorder = strategy.context.recorder
     assert [len(row["failures"]) for row in recorder.rows] == [0, 3, 3, 3]
     assert recorder.finished == 0
@@ -39,27 +38,27 @@ def test_three_rounds_in_a_row_without_an_update_end_a_run_with_the_commonest_re
 @pytest.mark.parametrize(("rounds", "said"), [(1, "in one round no client"), (2, "in 2 rounds in a row no client")])
 def test_so_does_a_shorter_run_without_any_update(rounds, said):
     with pytest.raises(RunFailed, match=said):
-        run_rounds(RandomSelection(context_of(rounds=rounds)), manager_of(trio(gone)), rounds)
+        run_rounds(RandomSelection(context_of(rounds=rounds)), trio(gone), rounds)
 
 
 def test_one_update_in_three_rounds_is_enough():
     strategy = RandomSelection(context_of(rounds=6))
-    rows, _ = run_rounds(strategy, manager_of(trio(broken_in(2, 3, 5, 6))), 6)
+    rows, _ = run_rounds(strategy, trio(broken_in(2, 3, 5, 6)), 6)
     assert [len(row["aggregated"]) for row in rows] == [3, 0, 0, 3, 0, 0]
     assert strategy.context.recorder.finished == 1
 
 
 def test_rounds_without_a_connected_client_count():
-    strategy, proxies = RandomSelection(context_of(rounds=9)), trio()
-    manager = manager_of(proxies)
+    strategy, stubs = RandomSelection(context_of(rounds=9)), trio()
+    federation = StubFederation(stubs)
 
     def leave(number):
         if number == 2:
-            for proxy in proxies:
-                manager.unregister(proxy)
+            for stub in stubs:
+                federation.leave(stub)
 
     with pytest.raises(RunFailed, match="The reason, 3 of 3 times: no client is connected"):
-        run_rounds(strategy, manager, 9, leave)
+        run_rounds(strategy, federation, 9, leave)
 
 
 @pytest.mark.parametrize(
@@ -72,30 +71,30 @@ def test_rounds_without_a_connected_client_count():
 )
 def test_what_a_simulation_drops_or_delays_is_no_failure_of_the_run(lost):
     strategy = RandomSelection(context_of(rounds=5, **lost))
-    rows, _ = run_rounds(strategy, manager_of(trio()), 5)
+    rows, _ = run_rounds(strategy, trio(), 5)
     assert [row["aggregated"] for row in rows] == [[]] * 5
     assert strategy.context.recorder.finished == 1
 
 
 def test_too_few_updates_for_min_returned_count():
-    def fit(client, ins):
-        return sends_its_update(client, ins) if client == 0 else gone(client, ins)
+    def fit(client, message):
+        return sends_its_update(client, message) if client == 0 else gone(client, message)
 
     strategy = RandomSelection(context_of(rounds=9, min_returned=2))
     with pytest.raises(RunFailed, match="3 rounds in a row"):
-        run_rounds(strategy, manager_of(trio(fit)), 9)
+        run_rounds(strategy, trio(fit), 9)
 
 
 # The end of a run ---------------------------------------------------------------------------------------------
 
 
 def test_a_client_that_failed_in_every_round_is_named_at_the_end():
-    def fit(client, ins):
-        failed = client == 2 or (client == 1 and round_of(ins) == 1)
-        return gone(client, ins) if failed else sends_its_update(client, ins)
+    def fit(client, message):
+        failed = client == 2 or (client == 1 and round_of(message) == 1)
+        return gone(client, message) if failed else sends_its_update(client, message)
 
     with logged() as log:
-        run_rounds(RandomSelection(context_of(rounds=4)), manager_of(trio(fit)), 4)
+        run_rounds(RandomSelection(context_of(rounds=4)), trio(fit), 4)
     assert log().splitlines()[-1] == (
         "Client 2 failed in each round that needed an update: the GPU of client 2 is gone"
     )
@@ -166,8 +165,8 @@ def test_flowers_words_around_the_reason_of_a_client_are_left_out(reason, own):
 def shrinking(scales):
     """Clients whose updates have these scales, by round; client 2 always sends its whole update."""
 
-    def fit(client, ins):
-        number = round_of(ins)
+    def fit(client, message):
+        number = round_of(message)
         update = update_of(client)
         values = update.values * (1.0 if client == 2 else scales[number - 1])
         return update_reply(replace(update, values=values.astype(np.float32)), client, number)
@@ -178,7 +177,7 @@ def shrinking(scales):
 def test_a_client_that_still_learns_is_kept_when_the_median_has_converged():
     """The updates of the others shrink by 10^4. The norm of client 2 is no larger than in the first round."""
     strategy = RandomSelection(context_of(rounds=3))
-    rows, _ = run_rounds(strategy, manager_of(trio(shrinking([1.0, 1e-4, 1e-6]))), 3)
+    rows, _ = run_rounds(strategy, trio(shrinking([1.0, 1e-4, 1e-6])), 3)
     assert [row["aggregated"] for row in rows] == [[0, 1, 2]] * 3
 
 
@@ -186,10 +185,10 @@ def test_the_bound_of_norms_is_resumed():
     scales = [1.0, 1e-4, 1e-6]
     context = context_of(rounds=3, checkpoint_every=1)
     strategy = RandomSelection(context)
-    run_rounds(strategy, manager_of(trio(shrinking(scales))), 2)
+    run_rounds(strategy, trio(shrinking(scales)), 2)
     resumed = RandomSelection(context_of(rounds=3))
     resumed.restore(context.recorder.saved)
-    rows, _ = run_rounds(resumed, manager_of(trio(shrinking(scales))), 1)
+    rows, _ = run_rounds(resumed, trio(shrinking(scales)), 1)
     assert rows[-1]["aggregated"] == [0, 1, 2]
     with pytest.raises(ConfigError, match="the state of its replies cannot be loaded"):
         resumed.restore({key: each for key, each in context.recorder.saved.items() if "typical" not in key})
@@ -197,6 +196,6 @@ def test_the_bound_of_norms_is_resumed():
 
 def test_an_update_far_above_all_medians_is_left_out():
     strategy = RandomSelection(context_of(rounds=2))
-    rows, _ = run_rounds(strategy, manager_of(trio(shrinking([1e-3, 1e-3]))), 2)
+    rows, _ = run_rounds(strategy, trio(shrinking([1e-3, 1e-3])), 2)
     assert [row["aggregated"] for row in rows] == [[0, 1]] * 2
     assert "the largest median of a round so far is" in rows[1]["failures"][0]["reason"]

@@ -2,16 +2,14 @@
 
 import pytest
 
-from fedsel_app.messages.instructions import TrainInstruction
 from strategies.base import SelectionStrategy
 from strategies.method import most_rounds
 from strategies.roster import Selection
-from strategies.round.flower_manager import FlowerManager
 from strategies.run_round import run_round
 from strategies.run_round import run_rounds as run_federation
 from tests.support.contexts import context_of
-from tests.support.proxies import StubProxy, manager_of, sends_its_update, trio
 from tests.support.rounds import run_rounds
+from tests.support.stubs import StubClient, StubFederation, round_of, sends_its_update, trio
 
 LENGTHS = (2, 1, 3)
 """Iterations of the method's rounds 1, 2 and 3."""
@@ -44,14 +42,14 @@ class Iterated(SelectionStrategy):
         self._round, self._iteration = outcome.round_info.method_round, outcome.round_info.iteration
 
 
-def run(proxies, **settings):
+def run(stubs, **settings):
     strategy = Iterated(context_of(rounds=3, **settings))
-    return strategy, *run_rounds(strategy, manager_of(proxies), most_rounds(strategy))
+    return strategy, *run_rounds(strategy, stubs, most_rounds(strategy))
 
 
 def test_rounds_and_the_learning_rate_count_the_methods_own():
-    proxies = trio()
-    strategy, rows, _ = run(proxies, lr=0.4, lr_decay=0.0, lr_step_rounds=1)
+    stubs = trio()
+    strategy, rows, _ = run(stubs, lr=0.4, lr_decay=0.0, lr_step_rounds=1)
     assert most_rounds(strategy) == 9
     assert [row["round"] for row in rows] == [1, 2, 3, 4, 5, 6]
     assert [row["method_round"] for row in rows] == [1, 1, 2, 3, 3, 3]
@@ -59,7 +57,7 @@ def test_rounds_and_the_learning_rate_count_the_methods_own():
     assert strategy.context.recorder.finished == 1
     # The model is evaluated at the ends of the method's rounds.
     assert [row["round"] for row in rows if "accuracy" in row] == [2, 3, 6]
-    sent = [TrainInstruction.from_config(ins.config) for kind, ins in proxies[0].asked if kind == "fit"]
+    sent = stubs[0].told("train")
     assert [instruction.learning_rate for instruction in sent] == pytest.approx([0.4, 0.4, 0.2, 0.1, 0.1, 0.1])
     assert [instruction.server_round for instruction in sent] == [1, 2, 3, 4, 5, 6]
 
@@ -71,18 +69,18 @@ def test_eval_every_counts_the_methods_rounds_and_the_last_is_evaluated():
 
 def test_the_run_ends_untrained_where_the_last_round_cannot_go_on():
     """Client 2 leaves in round 3's first iteration: round 4 would begin, and there is none."""
-    proxies, left = trio(), []
+    stubs, left = trio(), []
 
-    def leaves(client, ins):
-        if TrainInstruction.from_config(ins.config).server_round == 4:
+    def leaves(client, message):
+        if round_of(message) == 4:
             left.append(client)
-            manager.unregister(proxies[2])
-        return sends_its_update(client, ins)
+            federation.leave(stubs[2])
+        return sends_its_update(client, message)
 
-    proxies[0] = StubProxy(0, leaves, examples=10)
-    manager = manager_of(proxies)
+    stubs[0] = StubClient(0, leaves, examples=10)
+    federation = StubFederation(stubs)
     strategy = Iterated(context_of(rounds=3))
-    rows, _ = run_rounds(strategy, manager, 9)
+    rows, _ = run_rounds(strategy, federation, 9)
     assert left == [0]
     assert [row["method_round"] for row in rows] == [1, 1, 2, 3]
     assert strategy.context.recorder.finished == 1
@@ -91,14 +89,13 @@ def test_the_run_ends_untrained_where_the_last_round_cannot_go_on():
 def test_a_run_that_ends_before_a_round_has_no_record_of_it():
     ends = []
     for whole in (False, True):
-        proxies = trio()
-        strategy, manager = Iterated(context_of(rounds=3)), manager_of(proxies)
-        federation, records = FlowerManager(manager), []
+        stubs = trio()
+        strategy, federation, records = Iterated(context_of(rounds=3)), StubFederation(stubs), []
 
-        def leaves(record, proxies=proxies, manager=manager, records=records):
+        def leaves(record, stubs=stubs, federation=federation, records=records):
             records.append(record and record.round)
             if records == [1, 2, 3, 4]:
-                manager.unregister(proxies[2])
+                federation.leave(stubs[2])
 
         if whole:
             run_federation(strategy, federation, leaves)
@@ -113,10 +110,10 @@ def test_a_run_that_ends_before_a_round_has_no_record_of_it():
 
 def test_a_resumed_run_goes_on_within_the_methods_round():
     whole = Iterated(context_of(rounds=3, checkpoint_every=1))
-    rows, _ = run_rounds(whole, manager_of(trio()), 5)
+    rows, _ = run_rounds(whole, trio(), 5)
     resumed = Iterated(context_of(rounds=3, checkpoint_every=1))
     resumed.restore(whole.context.recorder.saved)
     assert resumed.run.completed == 5
-    rows, _ = run_rounds(resumed, manager_of(trio()), most_rounds(resumed) - resumed.run.completed)
+    rows, _ = run_rounds(resumed, trio(), most_rounds(resumed) - resumed.run.completed)
     assert [(row["round"], row["method_round"], row["iteration"]) for row in rows] == [(6, 3, 3)]
     assert resumed.context.recorder.finished == 1

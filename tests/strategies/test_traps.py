@@ -50,9 +50,9 @@ from strategies.selection_math.sampling_rows import merge_tree
 from strategies.testing.checked_method import MethodUnderTest, copied, require_same
 from strategies.testing.fake_federation import FakeClients
 from tests.support.contexts import context_of
-from tests.support.proxies import StubProxy, manager_of, round_of, update_of, update_reply
 from tests.support.rounds import run_rounds
 from tests.support.sources import ROOT
+from tests.support.stubs import StubClient, round_of, update_of, update_reply
 
 AT_ONCE = {"fedcor": {"warmup": 1, "first_steps": 5, "steps": 2}, "fedcvr-bolt": {"warmup_rounds": 1}}
 """So that these decide by their own rule within a few rounds."""
@@ -73,12 +73,12 @@ def test_power_of_choice_goes_by_the_loss_before_training():
     """After training, the losses are in the opposite order."""
     before, after = [1.0, 2.0, 3.0, 4.0], [4.0, 3.0, 2.0, 1.0]
 
-    def fit(client, ins):
-        return update_reply(update_of(client), client, round_of(ins), loss=after[client])
+    def fit(client, message):
+        return update_reply(update_of(client), client, round_of(message), loss=after[client])
 
-    proxies = [StubProxy(client, fit, loss=loss) for client, loss in enumerate(before)]
+    stubs = [StubClient(client, fit, loss=loss) for client, loss in enumerate(before)]
     method = PowerOfChoice(context_of(PowerOfChoiceConfig(candidates=4), clients=4, cohort=2, rounds=3))
-    rows, _ = run_rounds(method, manager_of(proxies), 3)
+    rows, _ = run_rounds(method, stubs, 3)
     assert [row["selected"] for row in rows] == [[2, 3]] * 3
     assert method.roster.fit_losses[[2, 3]].tolist() == [2.0, 1.0]
 

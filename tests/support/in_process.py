@@ -6,8 +6,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from flwr.common import FitIns, FitRes, Parameters
-
 from fedsel_app.wiring.configuration import AppConfig, resolve
 from fedsel_app.wiring.server import make_strategy, open_run_folder
 from simulation.engines.inline_engine import Inline
@@ -15,12 +13,11 @@ from strategies.base import SelectionStrategy
 from strategies.round.federation import ALL, Federation, Reply
 from strategies.round.federation import Message as Asked
 from strategies.round.flower_grid import FlowerGrid
-from strategies.round.flower_manager import as_parameters, reply_of
 from strategies.run_round import run_rounds
 from tests.support.in_process_grid import grid_of
-from tests.support.proxies import OK
 
-ReplyHook = Callable[[int, FitIns, FitRes], FitRes]
+ReplyHook = Callable[[int, Asked, Reply], Reply]
+"""Function of a client, a train message and the client's reply, that returns the reply to send."""
 
 
 class Hooked(Inline):
@@ -45,9 +42,7 @@ class Hooked(Inline):
     def _hooked(self, client: int, message: Asked, answer):
         if self._on_fit is None or message.instruction.message_type != "train" or not isinstance(answer, Reply):
             return answer
-        ins = FitIns(as_parameters(message.model), message.instruction.to_config())
-        parameters = Parameters(list(answer.tensors), "numpy.ndarray")
-        return reply_of(self._on_fit(client, ins, FitRes(OK, parameters, answer.examples, dict(answer.metrics))))
+        return self._on_fit(client, message, answer)
 
 
 def run_in_process(

@@ -7,8 +7,8 @@ import numpy as np
 from fedsel_app.wire.codec import Update
 from strategies.methods.random_selection import RandomSelection
 from tests.support.contexts import context_of
-from tests.support.proxies import StubProxy, manager_of, round_of, update_reply
 from tests.support.rounds import run_rounds
+from tests.support.stubs import StubClient, round_of, update_reply
 
 CLIENTS = 8
 MODEL_BYTES = 4 * CLIENTS
@@ -19,9 +19,9 @@ REPLY_BYTES = 28 + 1 + 4
 def own_direction(length):
     """Client k moves only entry k, so the mean of m clients is at distance length / sqrt(m) from the start."""
 
-    def fit(client, ins):
+    def fit(client, message):
         update = Update(CLIENTS, np.array([client], np.uint32), np.array([length], np.float32))
-        return update_reply(update, client, round_of(ins))
+        return update_reply(update, client, round_of(message))
 
     return fit
 
@@ -46,6 +46,6 @@ def setup_for(surrogate=None, *, rounds=1, cohort=2, method=None, **changed):
 
 def run_isp(context, length=1.9, kind=RandomSelection, **options):
     """The rows of a run over clients that move their own direction, and the clients."""
-    proxies = [StubProxy(client, own_direction(length), **options) for client in range(CLIENTS)]
-    rows, arrays = run_rounds(kind(context), manager_of(proxies), context.run.rounds)
-    return rows, proxies, arrays
+    stubs = [StubClient(client, own_direction(length), **options) for client in range(CLIENTS)]
+    rows, arrays = run_rounds(kind(context), stubs, context.run.rounds)
+    return rows, stubs, arrays

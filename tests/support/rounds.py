@@ -1,39 +1,29 @@
-"""Rounds of a strategy by `run_round` and by Flower's legacy server, and the rows of a run folder."""
+"""Rounds of a strategy by `run_round`, and the rows of a run folder."""
 
 import json
 from pathlib import Path
 from typing import Any
 
-from flwr.common import parameters_to_ndarrays
-from flwr.server import Server
-
 from strategies.run_round import run_round as carry_out_round
-from tests.support.proxies import manager_of
+from tests.support.stubs import StubFederation
 
 
-def run_round(strategy, proxies):
+def run_round(strategy, clients):
     """Row of a run of one round, and arrays of the final model."""
-    return run_rounds(strategy, manager_of(proxies), 1)
+    return run_rounds(strategy, clients, 1)
 
 
-def run_rounds(strategy, manager, rounds, before=lambda number: None):
-    """The rows of the next `rounds` of a run with the clients of `manager`, and the final model's arrays.
+def run_rounds(strategy, clients, rounds, before=lambda number: None):
+    """The rows of the next `rounds` of a run with stub `clients`, or with a federation, and the final model's arrays.
 
     `before` is called with the number of each round before it begins.
     """
-    run, federation = strategy.run, strategy.federation(manager)
+    run, federation = strategy.run, clients if hasattr(clients, "ask") else StubFederation(clients)
     for number in range(run.completed + 1, run.completed + rounds + 1):
         before(number)
         if not run.ended:
             carry_out_round(strategy, federation, number)
     return strategy.context.recorder.rows, [array for array in run.model if array.size]
-
-
-def run_by_flower(strategy, manager, rounds):
-    """The same under the loop of Flower's legacy server, which calls the two halves of a round."""
-    server = Server(client_manager=manager, strategy=strategy)
-    server.fit(rounds, timeout=None)
-    return strategy.context.recorder.rows, parameters_to_ndarrays(server.parameters)
 
 
 def read_rows(folder: Path, name: str = "rounds.jsonl") -> list[dict[str, Any]]:

@@ -8,20 +8,21 @@ from functools import cache
 from typing import Any
 
 import numpy as np
-from flwr.common import Code, FitRes, Parameters, Status, ndarrays_to_parameters
 
 from fedsel_app.wire.codec import decode, encode
+from strategies.round.federation import NodeError, Reply
 from strategies.testing.fakes import dense
 from tests.support.payloads import sealed
+from tests.support.stubs import as_sent, sent_payload, with_payload
 
 LIAR, SIZE = 2, 24
 """The client that lies, and the entries of its model."""
 STATISTICS = SIZE // 4
 MISSING = object()
 LIES = (MISSING, math.nan, math.inf, -math.inf, 1e308, 10**30, -1, -1.0, True, b"\0\1", [1.0, 2.0], "1", "x" * 5000)
-FIT, EVALUATE, ENROL, CALIBRATE = "fit", "evaluate", "get_properties", "calibrate"
+FIT, EVALUATE, ENROL, CALIBRATE = "train", "evaluate", "query", "calibrate"
 Change = Callable[[Any, Any], Any]
-"""Function of the valid answer and the liar's node."""
+"""Function of the valid answer and of the `Attacked` clients."""
 
 
 @dataclass(frozen=True)
@@ -35,41 +36,29 @@ class Attack:
 
 
 def with_metric(name: str, lie: object) -> Change:
-    def change(reply, node):
+    def change(reply, clients):
         metrics = {key: value for key, value in reply.metrics.items() if key != name}
         return replace(reply, metrics=metrics if lie is MISSING else metrics | {name: lie})
 
     return change
 
 
-def with_property(name: str, lie: object) -> Change:
-    def change(reply, node):
-        said = {key: value for key, value in reply.properties.items() if key != name}
-        return replace(reply, properties=said if lie is MISSING else said | {name: lie})
-
-    return change
+def failing(text: str) -> Change:
+    """An error in place of the reply."""
+    return lambda reply, clients: NodeError(f"node-{LIAR}", text)
 
 
 def with_field(name: str, lie: object) -> Change:
-    return lambda reply, node: replace(reply, **{name: None if lie is MISSING else lie})
+    return lambda reply, clients: replace(reply, **{name: None if lie is MISSING else lie})
 
 
-def payload_in(reply: FitRes) -> bytes:
-    return np.frombuffer(reply.parameters.tensors[0], np.uint8, offset=128).tobytes()
-
-
-def with_payload(make: Callable[[bytes], bytes]) -> Change:
+def with_payload_of(make: Callable[[bytes], bytes]) -> Change:
     """The reply with another payload in each of its arrays, in the correct form."""
-
-    def change(reply, node):
-        array = np.frombuffer(make(payload_in(reply)), np.uint8)
-        return replace(reply, parameters=ndarrays_to_parameters([array] * len(reply.parameters.tensors)))
-
-    return change
+    return lambda reply, clients: with_payload(reply, make(sent_payload(reply)))
 
 
 def with_tensors(make: Callable[[list[bytes]], list[bytes]]) -> Change:
-    return lambda reply, node: replace(reply, parameters=Parameters(make(reply.parameters.tensors), "numpy.ndarray"))
+    return lambda reply, clients: replace(reply, tensors=make(reply.tensors))
 
 
 def resent(**header: int) -> Callable[[bytes], bytes]:
@@ -101,18 +90,13 @@ def of_size(size: int) -> Callable[[bytes], bytes]:
     )
 
 
-def again(reply: FitRes, node: Any) -> FitRes:
+def again(reply: Reply, clients: Any) -> Reply:
     """The first round's reply in every round. In the first round itself, a reply of an earlier round."""
-    return node.first if reply is not node.first else with_payload(resent(server_round=-1))(reply, node)
+    if reply is not clients.first:
+        return clients.first
+    return with_payload(reply, resent(server_round=-1)(sent_payload(reply)))
 
 
-def twice(reply: FitRes, node: Any) -> FitRes:
-    """A valid reply, and then a second one of the same client."""
-    node.second[:] = [(node, with_payload(value(1e9))(reply, node))]
-    return reply
-
-
-FAILED = Status(Code.FIT_NOT_IMPLEMENTED, "no")
 TENSORS: dict[str, Change] = {
     "no array": with_tensors(lambda tensors: []),
     "an array more": with_tensors(lambda tensors: [*tensors, tensors[0]]),
@@ -120,29 +104,28 @@ TENSORS: dict[str, Change] = {
     "no NumPy header": with_tensors(lambda tensors: [tensor[128:] for tensor in tensors]),
     "cut in the header": with_tensors(lambda tensors: [tensor[:100] for tensor in tensors]),
     "a pickle": with_tensors(lambda tensors: [tensors[0].replace(b"|u1", b"|O ", 1)] * len(tensors)),
-    "float32 array": lambda reply, node: replace(reply, parameters=ndarrays_to_parameters([np.ones(SIZE, "f4")])),
-    "a matrix": lambda reply, node: replace(reply, parameters=ndarrays_to_parameters([np.ones((2, 9), "u1")])),
-    "a megabyte of zeros": with_payload(lambda payload: bytes(10**6)),
-    "noise": with_payload(lambda payload: np.random.default_rng(1).bytes(90)),
-    "sealed noise": with_payload(lambda payload: sealed(payload[:24] + np.random.default_rng(2).bytes(50))),
-    "empty payload": with_payload(lambda payload: b""),
-    "cut payload": with_payload(lambda payload: sealed(payload[:-9])),
-    "flipped bit": with_payload(lambda payload: bytes([*payload[:-6], payload[-6] ^ 1, *payload[-5:]])),
-    "another client": with_payload(resent(client=1)),
-    "a stranger": with_payload(resent(client=10**6)),
-    "a round later": with_payload(resent(server_round=1)),
+    "float32 array": with_tensors(lambda tensors: as_sent(np.ones(SIZE, "f4"))),
+    "a matrix": with_tensors(lambda tensors: as_sent(np.ones((2, 9), "u1"))),
+    "a megabyte of zeros": with_payload_of(lambda payload: bytes(10**6)),
+    "noise": with_payload_of(lambda payload: np.random.default_rng(1).bytes(90)),
+    "sealed noise": with_payload_of(lambda payload: sealed(payload[:24] + np.random.default_rng(2).bytes(50))),
+    "empty payload": with_payload_of(lambda payload: b""),
+    "cut payload": with_payload_of(lambda payload: sealed(payload[:-9])),
+    "flipped bit": with_payload_of(lambda payload: bytes([*payload[:-6], payload[-6] ^ 1, *payload[-5:]])),
+    "another client": with_payload_of(resent(client=1)),
+    "a stranger": with_payload_of(resent(client=10**6)),
+    "a round later": with_payload_of(resent(server_round=1)),
     "an old round": again,
-    "one entry more": with_payload(of_size(SIZE + 1)),
-    "one entry": with_payload(of_size(1)),
-    "NaN": with_payload(value(math.nan)),
-    "inf": with_payload(value(math.inf)),
-    "huge": with_payload(value(3e38)),
-    "absurd count": with_payload(forged(12, b"\xff\xff\xff\xff")),
-    "another version": with_payload(forged(4, b"\2")),
-    "unknown coding": with_payload(forged(5, b"\x09")),
-    "not OK": lambda reply, node: replace(reply, status=FAILED),
-    "an exception": lambda reply, node: ValueError("no\n" * 10**5),
-    "no metrics": lambda reply, node: replace(reply, metrics={}),
+    "one entry more": with_payload_of(of_size(SIZE + 1)),
+    "one entry": with_payload_of(of_size(1)),
+    "NaN": with_payload_of(value(math.nan)),
+    "inf": with_payload_of(value(math.inf)),
+    "huge": with_payload_of(value(3e38)),
+    "absurd count": with_payload_of(forged(12, b"\xff\xff\xff\xff")),
+    "another version": with_payload_of(forged(4, b"\2")),
+    "unknown coding": with_payload_of(forged(5, b"\x09")),
+    "an exception": failing("no\n" * 10**5),
+    "no metrics": lambda reply, clients: replace(reply, metrics={}),
 }
 
 
@@ -155,31 +138,25 @@ def attacks_on(message: str, needs: Any) -> tuple[Attack, ...]:
         names = [*strict, "compute_s", "upload_bytes", "upload_s", "unknown"]
         found = [(f"{name} {kind}", with_metric(name, lie), name in strict) for name in names for kind, lie in lies]
         # The server uses the number of examples of the enrolment.
-        found += [(f"num_examples {kind}", with_field("num_examples", lie), False) for kind, lie in lies]
+        found += [(f"examples {kind}", with_field("examples", lie), False) for kind, lie in lies]
         found += [(name, change, True) for name, change in TENSORS.items()]
-        found += [("replies twice", twice, False)]
     elif message == CALIBRATE:
-        wrong = ("no array", "an array more", "empty arrays", "no NumPy header", "a matrix", "not OK", "an exception")
+        wrong = ("no array", "an array more", "empty arrays", "no NumPy header", "a matrix", "an exception")
         found = [(name, TENSORS[name], False) for name in wrong]
         for number in (math.nan, math.inf, -math.inf, 1e38):
             array = np.full(STATISTICS, number, np.float32)
-            found.append((f"{number}", with_tensors(lambda _, array=array: _tensors(array)), False))
+            found.append((f"{number}", with_tensors(lambda _, array=array: as_sent(array)), False))
     elif message == EVALUATE:
         found = [
-            (f"{name} {kind}", with_field(name, lie), False) for name in ("loss", "num_examples") for kind, lie in lies
+            (f"{name} {kind}", with_field(name, lie), False) for name in ("loss", "examples") for kind, lie in lies
         ]
         found += [(f"accuracy {kind}", with_metric("accuracy", lie), False) for kind, lie in lies]
-        found += [("not OK", lambda reply, node: replace(reply, status=FAILED), False)]
-        found += [("an exception", lambda reply, node: ValueError("no"), False)]
+        found += [("an exception", failing("no"), False)]
     else:
         names = ("client", "examples", *(("label_counts",) if needs.label_counts else ()))
         found = [
-            (f"{name} {kind}", with_property(name, lie), name != "label_counts") for name in names for kind, lie in lies
+            (f"{name} {kind}", with_metric(name, lie), name != "label_counts") for name in names for kind, lie in lies
         ]
-        found += [("another client's id", with_property("client", LIAR - 1), False)]
-        found += [("an exception", lambda reply, node: ValueError("no"), True)]
+        found += [("another client's id", with_metric("client", LIAR - 1), False)]
+        found += [("an exception", failing("no"), True)]
     return tuple(Attack(f"{message}: {name}", message, change, refused) for name, change, refused in found)
-
-
-def _tensors(array: Any) -> list[bytes]:
-    return ndarrays_to_parameters([array]).tensors

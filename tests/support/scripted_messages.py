@@ -5,24 +5,24 @@ checks that nothing crashes, that no other client counts as failed, and that the
 """
 
 import time
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cache
 from typing import Any
 
 import numpy as np
-from flwr.common import FitRes, ndarrays_to_parameters
 
 from fedsel_app.config import CompressionConfig, ConfigError
-from fedsel_app.messages.instructions import CalibrateInstruction, read_instruction
+from fedsel_app.messages.instructions import CalibrateInstruction
 from fedsel_app.messages.scalars import Report
 from strategies import STRATEGIES
 from strategies.base import SelectionStrategy
-from strategies.testing.fake_federation import FakeFederation
+from strategies.round.federation import ALL, Answer, Answers, Message, Reply, Until
+from strategies.testing.fake_federation import FakeClients, FakeFederation
 from tests.support.contexts import context_of
-from tests.support.proxies import OK, FederationProxy, manager_of
-from tests.support.rounds import run_by_flower
+from tests.support.rounds import run_rounds
 from tests.support.scripted_lies import CALIBRATE, ENROL, EVALUATE, FIT, LIAR, SIZE, STATISTICS, Attack, attacks_on
+from tests.support.stubs import as_sent
 
 CLIENTS, ROUNDS = 4, 2
 MOST_S = 5.0
@@ -36,41 +36,39 @@ OWN: Mapping[str, Mapping[str, Any]] = {
 """Settings of methods with which the second round uses the method's own rule and takes little time."""
 
 
-@dataclass(eq=False)
-class Node(FederationProxy):
-    """Node of the federation; its answers go through `attack` if it is the liar."""
+class Attacked(FakeClients):
+    """Fake clients of a setup; the answers of one of them go through `attack`.
 
-    attack: Attack | None = None
-    fired: int = 0
-    payloads: int = 1
-    first: FitRes | None = None
-    second: list[tuple[FederationProxy, FitRes]] = field(default_factory=list)
-    """Replies that it sends after its first in a round."""
+    Attributes
+    ----------
+    first : the liar's first reply to a train message
+    fired : number of answers that went through the attack
+    """
 
-    def get_properties(self, ins, timeout, group_id):
-        return self._say(ENROL, super().get_properties(ins, timeout, group_id))
+    def __init__(self, federation: FakeFederation, payloads: int, attack: Attack | None) -> None:
+        super().__init__(federation, range(CLIENTS))
+        self._payloads, self._attack = payloads, attack
+        self.first: Reply | None = None
+        self.fired = 0
 
-    def evaluate(self, ins, timeout, group_id):
-        return self._say(EVALUATE, super().evaluate(ins, timeout, group_id))
+    def ask(self, messages: Sequence[Message], until: Until = ALL) -> Answers:
+        """Every client's answer, or the lie."""
+        answers = super().ask(messages, until)
+        return {message.node: self._said(message, answers[message.node]) for message in messages}
 
-    def fit(self, ins, timeout, group_id):
-        if isinstance(read_instruction(ins.config, "train"), CalibrateInstruction):
-            statistics = ndarrays_to_parameters([np.ones(STATISTICS, np.float32)])
-            return self._say(CALIBRATE, FitRes(OK, statistics, 1, {}))
-        reply = super().fit(ins, timeout, group_id)
-        reply.metrics |= {report.value: 1.0 for report in Report}
-        reply.parameters.tensors *= self.payloads
-        self.first = self.first or reply
-        return self._say(FIT, reply)
-
-    def _say(self, message: str, answer: Any) -> Any:
-        if self.attack is None or self.attack.message != message:
-            return answer
+    def _said(self, message: Message, reply: Answer) -> Answer:
+        kind, liar = message.instruction.message_type, message.node == f"node-{LIAR}"
+        if isinstance(message.instruction, CalibrateInstruction):
+            kind, reply = CALIBRATE, Reply({}, as_sent(np.ones(STATISTICS, np.float32)), 1)
+        elif kind == FIT:
+            metrics = dict(reply.metrics) | {report.value: 1.0 for report in Report}
+            reply = replace(reply, metrics=metrics, tensors=list(reply.tensors) * self._payloads, examples=1)
+            if liar:
+                self.first = self.first or reply
+        if not liar or self._attack is None or self._attack.message != kind:
+            return reply
         self.fired += 1
-        lie = self.attack.change(answer, self)
-        if isinstance(lie, Exception):
-            raise lie
-        return lie
+        return self._attack.change(reply, self)
 
 
 @dataclass(frozen=True)
@@ -116,18 +114,12 @@ SETUPS = {name: Setup(method) for name, method in STRATEGIES.items()} | {
 SCRIPTS = [(name, attack) for name, setup in SETUPS.items() for attack in setup.attacks]
 
 
-def run(setup: Setup, attack: Attack | None) -> tuple[Node, list[dict[str, Any]], Any]:
-    """Run with the attack. Returns the liar, the rows and the final model."""
+def run(setup: Setup, attack: Attack | None) -> tuple[Attacked, list[dict[str, Any]], Any]:
+    """Run with the attack. Returns the clients, the rows and the final model."""
     strategy = setup.strategy()
-    federation = FakeFederation(strategy)
-    nodes = [Node(federation, client, f"node {client}", payloads=setup.payloads) for client in range(CLIENTS)]
-    nodes[LIAR].attack = attack
-    aggregate = strategy.aggregate_fit
-    strategy.aggregate_fit = lambda number, results, failures: aggregate(
-        number, [*results, *nodes[LIAR].second], failures
-    )
-    rows, model = run_by_flower(strategy, manager_of(nodes), ROUNDS)
-    return nodes[LIAR], rows, model[0]
+    clients = Attacked(FakeFederation(strategy), setup.payloads, attack)
+    rows, model = run_rounds(strategy, clients, ROUNDS)
+    return clients, rows, model[0]
 
 
 @cache
@@ -139,9 +131,9 @@ def honest_norm(name: str) -> float:
 def carry_out(name: str, attack: Attack) -> None:
     """Run one attack. Raises AssertionError if the server does not withstand it."""
     began_s = time.process_time()
-    liar, rows, model = run(SETUPS[name], attack)
+    clients, rows, model = run(SETUPS[name], attack)
     assert time.process_time() - began_s < MOST_S
-    assert liar.fired
+    assert clients.fired
     assert np.isfinite(model).all()
     assert np.linalg.norm(model) <= 10.0 * honest_norm(name)
     assert [row["round"] for row in rows] == list(range(1, ROUNDS + 1))

@@ -3,16 +3,14 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from flwr.common import Parameters, ndarrays_to_parameters
 
 from fedsel_app.config import EnrolmentConfig
 from fedsel_app.messages.instructions import CalibrateInstruction
 from strategies.aggregation.calibration import next_buffers
 from strategies.round.clients import ConnectedClients
-from strategies.round.flower_manager import FlowerManager
 from strategies.run_context import Model
 from tests.support.contexts import context_of
-from tests.support.proxies import StubProxy, fit_reply, manager_of
+from tests.support.stubs import StubClient, StubFederation, as_sent, train_reply
 
 PARAMETERS = np.arange(5, dtype=np.float32)
 BUFFERS = np.array([0.0, 1.0], np.float32)
@@ -20,46 +18,42 @@ BUFFERS = np.array([0.0, 1.0], np.float32)
 
 
 def statistics(*values, examples=10, dtype=np.float32):
-    return fit_reply(ndarrays_to_parameters([np.array(values, dtype)]), examples=examples)
+    return train_reply(as_sent(np.array(values, dtype)), examples=examples)
 
 
 def calibrate(replies, trained, examples=(), initial=BUFFERS, sent=(), variances=None, **settings):
-    proxies = [StubProxy(client, lambda client, ins, reply=reply: reply) for client, reply in enumerate(replies)]
-    clients = ConnectedClients(len(proxies), EnrolmentConfig())
-    clients.enrol(FlowerManager(manager_of(proxies)), wait=True)
+    stubs = [StubClient(client, lambda client, message, reply=reply: reply) for client, reply in enumerate(replies)]
+    clients = ConnectedClients(len(stubs), EnrolmentConfig())
+    clients.enrol(StubFederation(stubs), wait=True)
     context = context_of(buffers=initial, **settings)
     context = context if variances is None else replace(context, variances=np.array(variances))
     examples = np.array(examples or [70] * len(replies))[trained]
     replies = SimpleNamespace(clients=np.array(trained), examples=examples, statistics=sent)
-    return proxies, *next_buffers(clients, replies, Model(PARAMETERS, initial), 4, context)
-
-
-def asked(proxy):
-    return [ins for kind, ins in proxy.asked if kind == "fit"]
+    return stubs, *next_buffers(clients, replies, Model(PARAMETERS, initial), 4, context)
 
 
 def test_statistics_are_averaged_by_examples():
-    proxies, buffers, sent = calibrate([statistics(1.0, 2.0), statistics(5.0, 4.0)], [0, 1], [10, 30])
+    stubs, buffers, sent = calibrate([statistics(1.0, 2.0), statistics(5.0, 4.0)], [0, 1], [10, 30])
     # (10 * 1 + 30 * 5) / 40 and (10 * 2 + 30 * 4) / 40
     np.testing.assert_array_equal(buffers, np.array([4.0, 3.5], np.float32))
     assert buffers.dtype == np.float32
     # Two clients: the model with its statistics down, two float32 up.
     assert sent == 2 * (PARAMETERS.nbytes + BUFFERS.nbytes + 8)
-    [ins] = asked(proxies[0])
-    assert CalibrateInstruction.from_config(ins.config) == CalibrateInstruction(4, 20)
-    assert ins.parameters == ndarrays_to_parameters([PARAMETERS, BUFFERS])
+    [message] = stubs[0].messages("train")
+    assert message.instruction == CalibrateInstruction(4, 20)
+    assert message.model.tensors == as_sent(PARAMETERS, BUFFERS)
 
 
 def test_only_the_first_trained_clients_are_asked():
-    proxies, buffers, sent = calibrate(
+    stubs, buffers, sent = calibrate(
         [statistics(9.0, 9.0), statistics(1.0, 1.0), statistics(2.0, 2.0), statistics(9.0, 9.0)],
         [1, 2, 3],
         calibration_clients=2,
         calibration_batches=7,
     )
     np.testing.assert_array_equal(buffers, [1.5, 1.5])
-    assert [len(asked(proxy)) for proxy in proxies] == [0, 1, 1, 0]
-    assert CalibrateInstruction.from_config(asked(proxies[1])[0].config).batches == 7
+    assert [stub.kinds.count("train") for stub in stubs] == [0, 1, 1, 0]
+    assert stubs[1].told("train")[0].batches == 7
     assert sent == 2 * (PARAMETERS.nbytes + BUFFERS.nbytes + 8)
 
 
@@ -71,9 +65,9 @@ BAD = {
     "absurd": statistics(1e30, 2.0),
     "a negative variance": statistics(1.0, -2.0),
     "not finite": statistics(1.0, np.nan),
-    "junk": fit_reply(Parameters([b"junk"], "")),
-    "nothing": fit_reply(Parameters([], "")),
-    "two arrays": fit_reply(ndarrays_to_parameters([np.ones(2, np.float32)] * 2)),
+    "junk": train_reply([b"junk"]),
+    "nothing": train_reply([]),
+    "two arrays": train_reply(as_sent(*[np.ones(2, np.float32)] * 2)),
 }
 
 
@@ -89,9 +83,9 @@ def test_if_all_fail_the_statistics_stay():
 
 
 def test_a_model_without_statistics_asks_nobody_and_costs_nothing():
-    [proxy], buffers, sent = calibrate([statistics()], [0], initial=BUFFERS[:0])
+    [stub], buffers, sent = calibrate([statistics()], [0], initial=BUFFERS[:0])
     assert buffers.size == sent == 0
-    assert asked(proxy) == []
+    assert "train" not in stub.kinds
 
 
 def test_where_aggregation_is_robust_one_client_cannot_move_the_statistics_far():
@@ -104,14 +98,14 @@ def test_sequential_calibration_goes_from_client_to_client_until_its_batches_are
     """70 examples make three batches of 32: of 5 batches client 1 runs three, client 2 two, and client 3 none."""
     replies = [statistics(9.0, 9.0), statistics(1.0, 2.0), statistics(3.0, 4.0), statistics(9.0, 9.0)]
     settings = {"calibration_form": "sequential", "calibration_batches": 5, "batch_size": 32}
-    proxies, buffers, sent = calibrate(replies, [1, 2, 3], **settings)
+    stubs, buffers, sent = calibrate(replies, [1, 2, 3], **settings)
     assert buffers.tolist() == [3.0, 4.0]
-    assert [len(asked(proxy)) for proxy in proxies] == [0, 1, 1, 0]
-    first, second = asked(proxies[1])[0], asked(proxies[2])[0]
-    instructions = [CalibrateInstruction.from_config(ins.config) for ins in (first, second)]
-    assert [(each.batches, each.earlier_batches) for each in instructions] == [(3, 0), (2, 3)]
-    assert first.parameters == ndarrays_to_parameters([PARAMETERS, BUFFERS])
-    assert second.parameters == ndarrays_to_parameters([PARAMETERS, np.array([1.0, 2.0], np.float32)])
+    assert [stub.kinds.count("train") for stub in stubs] == [0, 1, 1, 0]
+    [first], [second] = stubs[1].messages("train"), stubs[2].messages("train")
+    batches = [(each.instruction.batches, each.instruction.earlier_batches) for each in (first, second)]
+    assert batches == [(3, 0), (2, 3)]
+    assert first.model.tensors == as_sent(PARAMETERS, BUFFERS)
+    assert second.model.tensors == as_sent(PARAMETERS, np.array([1.0, 2.0], np.float32))
     assert sent == 2 * (PARAMETERS.nbytes + BUFFERS.nbytes + 8)
 
 
@@ -126,14 +120,10 @@ def test_changing_buffers_are_averaged_beside_calibrated_statistics():
     initial = np.array([0.0, 1.0, 9.0], np.float32)
     trained = [np.array([7.0, 7.0, 2.0]), np.array([7.0, 7.0, 6.0])]
     answers = [statistics(1.0, 2.0), statistics(5.0, 4.0)]
-    proxies, buffers, sent = calibrate(
-        answers, [0, 1], [10, 30], initial=initial, sent=trained, variances=[False, True]
-    )
+    stubs, buffers, sent = calibrate(answers, [0, 1], [10, 30], initial=initial, sent=trained, variances=[False, True])
     # (10 * 2 + 30 * 6) / 40 = 5, with which the clients calibrate.
     assert buffers.tolist() == [4.0, 3.5, 5.0]
-    assert asked(proxies[0])[0].parameters == ndarrays_to_parameters(
-        [PARAMETERS, np.array([0.0, 1.0, 5.0], np.float32)]
-    )
+    assert stubs[0].messages("train")[0].model.tensors == as_sent(PARAMETERS, np.array([0, 1, 5], np.float32))
     # Up three float32 after training; then the model down and two float32 up, twice each.
     assert sent == 2 * 12 + 2 * (PARAMETERS.nbytes + 12 + 8)
 
@@ -145,4 +135,4 @@ def test_changing_buffers_without_statistics_ask_nobody():
     )
     assert buffers.tolist() == [5.0]
     assert sent == 2 * 4
-    assert asked(first) == []
+    assert "train" not in first.kinds

@@ -6,9 +6,8 @@ from fedsel_app.wire.codec import Update
 from strategies.aggregation.entry_bounds import FADING, EntryBounds
 from strategies.aggregation.server_state import ServerState
 from strategies.roster import Selection
-from strategies.round.flower_manager import reply_of
 from strategies.testing.fakes import dense, make_context
-from tests.support.proxies import decoded, update_reply
+from tests.support.stubs import decoded, update_reply
 
 SIZE, CLIENTS = 30, 8
 
@@ -51,7 +50,7 @@ def server(**settings):
 
 def step(state, context, values, *, preview=False):
     clients = np.arange(len(values))
-    replies = decoded({c: reply_of(update_reply(dense(v), c, 1)) for c, v in enumerate(values)}, clients, 1, 4)
+    replies = decoded({c: update_reply(dense(v), c, 1) for c, v in enumerate(values)}, clients, 1, 4)
     take = state.preview_step if preview else state.step
     return take(context.initial, Selection(clients), replies).aggregate
 

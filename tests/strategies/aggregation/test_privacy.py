@@ -76,8 +76,7 @@ def test_epsilon_is_never_negative():
 
 def test_the_server_accounts_only_what_it_releases():
     from strategies.roster import Selection
-    from strategies.round.flower_manager import reply_of
-    from tests.support.proxies import decoded, update_reply
+    from tests.support.stubs import decoded, update_reply
 
     context = make_context(Settings(), size=4, dp_clip_norm=1.0, weighting="uniform")
     state = ServerState(context)
@@ -86,7 +85,7 @@ def test_the_server_accounts_only_what_it_releases():
     nothing = decoded({}, asked, 1, 4)
     state.step(context.initial, selection, nothing)
     assert state.epsilon == 0.0
-    came = decoded({0: reply_of(update_reply(dense([9.0] * 4), 0, 1))}, asked, 1, 4)
+    came = decoded({0: update_reply(dense([9.0] * 4), 0, 1)}, asked, 1, 4)
     state.step(context.initial, selection, came)
     assert state.epsilon > 0.0
     assert context.recorder.releases.count == 1

@@ -2,7 +2,6 @@
 
 import numpy as np
 import pytest
-from flwr.common import parameters_to_ndarrays
 
 from fedsel_app.config import NetworkConfig
 from fedsel_app.messages.instructions import LocalTestInstruction
@@ -138,13 +137,13 @@ def test_the_state_round_trips_and_goes_on_identically():
 
 
 def test_the_intermediate_exchanges_and_bytes_are_counted_and_tests_are_probes():
-    [row], proxies, _ = run_isp(setup_for(ring()))
+    [row], stubs, _ = run_isp(setup_for(ring()))
     assert row["client_updates"] == CLIENTS + 4
     assert row["uplink_bytes"] == (CLIENTS + 4) * REPLY_BYTES
     assert row["uplink_value_bytes"] == (CLIENTS + 4) * 4
     assert row["downlink_bytes"] == (CLIENTS + 4) * MODEL_BYTES
     assert row["probe_bytes"] == 0
-    assert sum(len([kind for kind, _ in proxy.asked if kind == "evaluate"]) for proxy in proxies) == 0
+    assert not any("evaluate" in stub.kinds for stub in stubs)
     uplinks, step_s = SimulatedLinks(NetworkConfig(), CLIENTS, 42).observe(1, np.full(CLIENTS, np.nan))
     seconds = 2 * step_s + 8 * REPLY_BYTES / uplinks
     assert row["round_s"] == pytest.approx(seconds.max() + seconds[row["selected"]].max())
@@ -152,14 +151,14 @@ def test_the_intermediate_exchanges_and_bytes_are_counted_and_tests_are_probes()
 
 def test_without_a_surrogate_only_the_subset_tests_a_candidate_and_each_subset_once():
     # Clients always answer 1: no m helps, so all 8 sizes are tried.
-    [row], proxies, _ = run_isp(setup_for(isp_draws=3, isp_jury="subset"), loss=1.0)
-    tests = [ins for proxy in proxies for kind, ins in proxy.asked if kind == "evaluate"]
-    assert {LocalTestInstruction.from_config(ins.config).server_round for ins in tests} == {1}
+    [row], stubs, _ = run_isp(setup_for(isp_draws=3, isp_jury="subset"), loss=1.0)
+    tests = [instruction for stub in stubs for instruction in stub.told("evaluate")]
+    assert set(tests) == {LocalTestInstruction(1)}
     assert row["probe_bytes"] == len(tests) * (MODEL_BYTES + 8)
     # Everybody tests w and, once, the candidate of all 8; three draws of m test at most 3 m times.
     assert len(tests) <= 8 + 3 * sum(range(1, 8)) + 8
-    for proxy in proxies:
-        for _, ins in [asked for asked in proxy.asked if asked[0] == "evaluate"]:
-            [model] = parameters_to_ndarrays(ins.parameters)
-            assert not model.any() or model[proxy.client] > 0, "a candidate is tested by its own clients"
+    for stub in stubs:
+        for message in stub.messages("evaluate"):
+            [model] = message.model.arrays
+            assert not model.any() or model[stub.client] > 0, "a candidate is tested by its own clients"
     assert row["round_s"] > run_isp(setup_for(ring()))[0][0]["round_s"]

@@ -4,17 +4,15 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from flwr.common import Parameters, ndarrays_to_parameters, parameters_to_ndarrays
 
 from fedsel_app.config import EvaluationConfig
-from fedsel_app.messages.instructions import TrainInstruction
 from strategies.methods.random_selection import RandomSelection
 from strategies.participation.isp import ISP
 from strategies.roster import RoundInfo
 from tests.support.contexts import Rows
 from tests.support.isp_ring import CLIENTS, MODEL_BYTES, own_direction, ring, setup_for
-from tests.support.proxies import StubProxy, evaluated, manager_of
 from tests.support.rounds import run_rounds, without_wall
+from tests.support.stubs import StubClient, StubFederation, as_sent, scored
 
 EXAMPLES = [10 * (client + 1) for client in range(CLIENTS)]
 TESTED = [7, 3, 9, 1, 5, 2, 8, 4]
@@ -31,25 +29,25 @@ def jury_loss(clients, model):
     return float(weights @ [own_loss(client, model) for client in clients] / weights.sum())
 
 
-class Judge(StubProxy):
+class Judge(StubClient):
     """A client that tests every model by its own loss; a `silent` one never answers."""
 
     def __init__(self, client, length=1.9, silent=False):
         super().__init__(client, own_direction(length), examples=EXAMPLES[client])
         self.judged, self.silent = [], silent
 
-    def evaluate(self, ins, timeout, group_id):
-        model = parameters_to_ndarrays(ins.parameters)[0].astype(np.float64)
+    def evaluate(self, message):
+        model = message.model.arrays[0].astype(np.float64)
         self.judged.append(model)
         if self.silent:
             raise RuntimeError("no test part")
-        return evaluated(own_loss(self.client, model), TESTED[self.client], 0.5)
+        return scored(own_loss(self.client, model), TESTED[self.client], 0.5)
 
 
 def judged_run(silent=(), **settings):
     judges = [Judge(client, silent=client in silent) for client in range(CLIENTS)]
     context = setup_for(isp_draws=1, isp_momentum=1.0, weighting="uniform", server_optimizer="mean", **settings)
-    rows, _ = run_rounds(RandomSelection(context), manager_of(judges), context.run.rounds)
+    rows, _ = run_rounds(RandomSelection(context), judges, context.run.rounds)
     return rows, judges
 
 
@@ -72,8 +70,8 @@ def test_both_smoothing_rules_by_hand(rule, found):
     # In the warm-up all clients train, so that each entry of the model grows by 8 / 8.
     settings = {"isp_smoothing_rule": rule, "isp_warmup_rounds": 2, "server_optimizer": "mean", "weighting": "uniform"}
     context = setup_for(loss, rounds=3, **settings)
-    proxies = [StubProxy(client, own_direction(8.0)) for client in range(CLIENTS)]
-    rows, _ = run_rounds(RandomSelection(context), manager_of(proxies), 3)
+    stubs = [StubClient(client, own_direction(8.0)) for client in range(CLIENTS)]
+    rows, _ = run_rounds(RandomSelection(context), stubs, 3)
     search = rows[2]["search"]
     assert search["global_loss"] == 1.5
     assert (search["found"], rows[2]["cohort"]) == (found, found)
@@ -87,8 +85,8 @@ def test_both_smoothing_rules_by_hand(rule, found):
 def test_without_smoothing_both_rules_compare_a_candidate_with_the_global_model():
     for rule in ("text", "code"):
         context = setup_for(ring(), isp_smoothing=1.0, isp_smoothing_rule=rule)
-        proxies = [StubProxy(client, own_direction(1.9)) for client in range(CLIENTS)]
-        [row], _ = run_rounds(RandomSelection(context), manager_of(proxies), 1)
+        stubs = [StubClient(client, own_direction(1.9)) for client in range(CLIENTS)]
+        [row], _ = run_rounds(RandomSelection(context), stubs, 1)
         assert row["search"]["improvements"] == [-0.5, -0.5, -0.5, 0.5]
 
 
@@ -117,15 +115,15 @@ def test_the_literal_jury_may_choose_what_the_same_jury_refuses():
     """The clients' own losses fall where each is judged by itself alone, and rise for everybody together."""
 
     class Selfish(Judge):
-        def evaluate(self, ins, timeout, group_id):
-            model = parameters_to_ndarrays(ins.parameters)[0]
+        def evaluate(self, message):
+            model = message.model.arrays[0]
             loss = 2.0 - model[self.client] + 0.5 * float(np.delete(model, self.client).sum())
-            return evaluated(float(loss), 10, 0.5)
+            return scored(float(loss), 10, 0.5)
 
     found = {}
     for jury in ("same", "subset"):
         context = setup_for(isp_jury=jury, weighting="uniform", isp_if_none="keep", isp_first=5)
-        [row], _ = run_rounds(RandomSelection(context), manager_of([Selfish(client) for client in range(CLIENTS)]), 1)
+        [row], _ = run_rounds(RandomSelection(context), [Selfish(client) for client in range(CLIENTS)], 1)
         found[jury] = row["search"]["found"]
     # m clients, each at 1.9 / m: one's own loss is 2 - 1.9 / m + 0.95 (m - 1) / m, below 2 while m < 3; the mean over
     # all 8 is 2 - 1.9 / 8 + 0.95 * 7 / 8 > 2 for every m.
@@ -146,7 +144,7 @@ def test_who_did_not_test_the_global_model_judges_no_candidate():
 @pytest.mark.parametrize("leaves", [False, True])
 def test_a_known_loss_is_taken_over_as_long_as_its_jury_is_there(leaves):
     judges = [Judge(client) for client in range(CLIENTS)]
-    manager = manager_of(judges)
+    federation = StubFederation(judges)
     context = setup_for(isp_draws=1, rounds=2, isp_interval=1)
     strategy = RandomSelection(replace(context, evaluation=EvaluationConfig(client_eval=True)))
     observe, after_first, before = strategy.run.policy.observe, [], []
@@ -157,10 +155,10 @@ def test_a_known_loss_is_taken_over_as_long_as_its_jury_is_there(leaves):
             after_first.append(judges[7].judged[-1])
             before.append(len(judges[0].judged))
             if leaves:
-                manager.unregister(judges[7])
+                federation.leave(judges[7])
 
     strategy.run.policy.observe = after_evaluation
-    rows, _ = run_rounds(strategy, manager, 2)
+    rows, _ = run_rounds(strategy, federation, 2)
     there = range(CLIENTS - leaves)
     assert rows[1]["search"]["global_loss"] == pytest.approx(jury_loss(there, after_first[0]))
     tested_again = np.array_equal(judges[0].judged[before[0]], after_first[0])
@@ -170,13 +168,12 @@ def test_a_known_loss_is_taken_over_as_long_as_its_jury_is_there(leaves):
 # BatchNorm statistics
 
 
-def with_statistics(client, ins):
+def with_statistics(client, message):
     """Client k leaves the mean k and the variance 1 + k."""
-    reply = own_direction(1.9)(client, ins)
-    if not TrainInstruction.from_config(ins.config).statistics:
+    reply = own_direction(1.9)(client, message)
+    if not message.instruction.statistics:
         return reply
-    statistics = ndarrays_to_parameters([np.array([client, 1.0 + client], np.float32)])
-    return replace(reply, parameters=Parameters([*reply.parameters.tensors, *statistics.tensors], ""))
+    return replace(reply, tensors=[*reply.tensors, *as_sent(np.array([client, 1.0 + client], np.float32))])
 
 
 def mean_statistics(clients):
@@ -193,9 +190,9 @@ def statistics_run(fit=with_statistics, **settings):
 
     context = setup_for(loss, calibration_form="training", weighting="examples", **settings)
     context = replace(context, buffers=np.array([0.0, 1.0], np.float32), variances=np.array([False, True]))
-    proxies = [StubProxy(client, fit, examples=EXAMPLES[client]) for client in range(CLIENTS)]
-    rows, arrays = run_rounds(RandomSelection(context), manager_of(proxies), context.run.rounds)
-    return rows, arrays, seen, proxies
+    stubs = [StubClient(client, fit, examples=EXAMPLES[client]) for client in range(CLIENTS)]
+    rows, arrays = run_rounds(RandomSelection(context), stubs, context.run.rounds)
+    return rows, arrays, seen, stubs
 
 
 def test_a_candidate_carries_its_clients_statistics_averaged_by_examples():
@@ -211,21 +208,20 @@ def test_a_candidate_carries_its_clients_statistics_averaged_by_examples():
 
 
 def test_an_aggregated_search_uses_the_statistics_of_the_round_itself():
-    [row], arrays, seen, proxies = statistics_run(isp_intermediate="aggregate")
+    [row], arrays, seen, stubs = statistics_run(isp_intermediate="aggregate")
     assert row["aggregated"] == list(range(CLIENTS))
     for clients, buffers in seen[1:]:
         assert buffers == pytest.approx(mean_statistics(clients))
     np.testing.assert_allclose(arrays[1], mean_statistics(range(CLIENTS)), rtol=1e-6)
     assert row["calibration_bytes"] == 8 * CLIENTS
-    assert all(len([kind for kind, _ in proxy.asked if kind == "fit"]) == 1 for proxy in proxies)
+    assert all(stub.kinds.count("train") == 1 for stub in stubs)
 
 
 @pytest.mark.parametrize("bad", [[1.0], [1.0, -1.0], [float("nan"), 1.0], [1e30, 1.0]])
 def test_a_client_whose_statistics_are_unsound_is_left_out(bad):
-    def fit(client, ins):
-        reply = with_statistics(client, ins)
-        tensors = ndarrays_to_parameters([np.array(bad, np.float32)]).tensors
-        return replace(reply, parameters=Parameters([*reply.parameters.tensors[:1], *tensors], "")) if client else reply
+    def fit(client, message):
+        reply = with_statistics(client, message)
+        return replace(reply, tensors=[*reply.tensors[:1], *as_sent(np.array(bad, np.float32))]) if client else reply
 
     [row], arrays, seen, _ = statistics_run(fit, isp_intermediate="aggregate")
     assert row["aggregated"] == [0]
@@ -245,20 +241,20 @@ def test_in_the_warm_up_all_clients_train_more_epochs_and_the_searches_come_afte
     context = setup_for(
         lambda w, _: -float(w.sum()), rounds=4, isp_smoothing=1.0, isp_warmup_rounds=2, isp_warmup_epochs=3
     )
-    proxies = [StubProxy(client, own_direction(0.1)) for client in range(CLIENTS)]
-    rows, _ = run_rounds(RandomSelection(context), manager_of(proxies), 4)
+    stubs = [StubClient(client, own_direction(0.1)) for client in range(CLIENTS)]
+    rows, _ = run_rounds(RandomSelection(context), stubs, 4)
     assert [row["cohort"] for row in rows] == [8, 8, 1, 1]
     assert ["search" in row for row in rows] == [False, False, True, False]
-    orders = [TrainInstruction.from_config(ins.config) for kind, ins in proxies[0].asked if kind == "fit"]
+    orders = stubs[0].told("train")
     assert {(order.server_round, order.local_epochs) for order in orders} >= {(1, 3), (2, 3), (3, 0)}
 
 
 def test_a_search_that_finds_nothing_leaves_the_next_one_the_first():
     losses = iter([1.0] * 100)
     context = setup_for(lambda w, _: next(losses), isp_momentum=0.5, isp_if_none="keep", isp_first=7)
-    proxies = [StubProxy(client, own_direction(0.1)) for client in range(CLIENTS)]
+    stubs = [StubClient(client, own_direction(0.1)) for client in range(CLIENTS)]
     strategy = RandomSelection(context)
-    run_rounds(strategy, manager_of(proxies), 1)
+    run_rounds(strategy, stubs, 1)
     assert (strategy.run.policy.cohort, bool(strategy.run.policy.state()["found_before"])) == (7, False)
 
 
@@ -272,7 +268,7 @@ def test_a_restored_run_searches_on_as_if_it_had_never_stopped(rule):
         return RandomSelection(replace(context, records=replace(context.records, checkpoint_every=3)))
 
     def clients():
-        return manager_of([Judge(client, length=1.0) for client in range(CLIENTS)])
+        return StubFederation([Judge(client, length=1.0) for client in range(CLIENTS)])
 
     whole = started()
     rows, arrays = run_rounds(whole, clients(), 6)

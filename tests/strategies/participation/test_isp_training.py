@@ -5,27 +5,25 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from flwr.common import parameters_to_ndarrays
 
 from fedsel_app.config import EvaluationConfig, ParticipationConfig
-from fedsel_app.messages.instructions import TrainInstruction
 from strategies.methods.power_of_choice import PowerOfChoice, PowerOfChoiceConfig
 from strategies.methods.random_selection import RandomSelection
 from strategies.participation.isp import sample_size
 from tests.support.contexts import Rows
 from tests.support.isp_ring import CLIENTS, MODEL_BYTES, own_direction, ring, run_isp, setup_for
-from tests.support.proxies import StubProxy, manager_of
 from tests.support.rounds import bits, run_rounds, without_wall
+from tests.support.stubs import StubClient, StubFederation
 
 
-def kept_states(proxy):
+def kept_states(stub):
     """Keep-state flags of each client's trainings."""
-    return [TrainInstruction.from_config(ins.config).keep_state for kind, ins in proxy.asked if kind == "fit"]
+    return [instruction.keep_state for instruction in stub.told("train")]
 
 
 def test_clients_train_the_intermediate_round_without_keeping_state_and_then_the_round():
-    _, proxies, _ = run_isp(setup_for(ring()))
-    kept = [kept_states(proxy) for proxy in proxies]
+    _, stubs, _ = run_isp(setup_for(ring()))
+    kept = [kept_states(stub) for stub in stubs]
     assert all(first is False for first, *_ in kept)
     assert [second for _, *rest in kept for second in rest] == [True] * 4
 
@@ -43,16 +41,16 @@ def test_a_discarded_search_leaves_no_trace_in_the_model(optimizer):
 
 
 def test_aggregated_searches_are_rounds_of_everybody():
-    rows, proxies, _ = run_isp(setup_for(ring(), rounds=2, isp_intermediate="aggregate"))
+    rows, stubs, _ = run_isp(setup_for(ring(), rounds=2, isp_intermediate="aggregate"))
     assert [row["cohort"] for row in rows] == [8, 4]
     assert [row["client_updates"] for row in rows] == [8, 4]
     assert rows[0]["search"]["found"] == 4
-    assert all(all(kept_states(proxy)) for proxy in proxies)
+    assert all(all(kept_states(stub)) for stub in stubs)
 
 
 def test_a_sample_trains_for_the_search():
-    [row], proxies, _ = run_isp(setup_for(ring(), isp_sample=0.6))
-    trained = [proxy for proxy in proxies if not all(kept_states(proxy))]
+    [row], stubs, _ = run_isp(setup_for(ring(), isp_sample=0.6))
+    trained = [stub for stub in stubs if not all(kept_states(stub))]
     assert len(trained) == 5
     assert row["cohort"] == 4
     assert row["client_updates"] == 5 + 4
@@ -87,14 +85,14 @@ def test_everybody_trains_for_the_search_also_where_the_method_draws_some_twice(
 
 
 def test_clients_that_fail_are_not_drawn_and_a_round_without_any_keeps_the_number():
-    def half(client, ins):
-        if client % 2 and not TrainInstruction.from_config(ins.config).keep_state:
+    def half(client, message):
+        if client % 2 and not message.instruction.keep_state:
             return RuntimeError("gone")
-        return own_direction(1.9)(client, ins)
+        return own_direction(1.9)(client, message)
 
-    for fit, found in ((half, 4), (lambda client, ins: RuntimeError("gone"), None)):
-        proxies = [StubProxy(client, fit) for client in range(CLIENTS)]
-        [row], _ = run_rounds(RandomSelection(setup_for(ring(), rounds=2)), manager_of(proxies), 1)
+    for fit, found in ((half, 4), (lambda client, message: RuntimeError("gone"), None)):
+        stubs = [StubClient(client, fit) for client in range(CLIENTS)]
+        [row], _ = run_rounds(RandomSelection(setup_for(ring(), rounds=2)), StubFederation(stubs), 1)
         assert row["search"].get("found") == found
         assert row["cohort"] == (found or 2)
         assert [failure["client"] for failure in row["search"]["failures"]] == ([1, 3, 5, 7] if found else [*range(8)])
@@ -109,12 +107,11 @@ def test_a_method_that_probes_sees_its_own_candidates_losses_only():
             return super().select(roster, round_info, count, rng)
 
     method = PowerOfChoiceConfig(candidates=4)
-    [row], proxies, _ = run_isp(setup_for(ring(), method=method, isp_draws=2), kind=Watched)
+    [row], stubs, _ = run_isp(setup_for(ring(), method=method, isp_draws=2), kind=Watched)
     assert row["cohort"] == 4
     # Everybody for the intermediate round: no candidates; then d = 4 of 8 until m = d, where nobody is compared.
     assert asked == [(8, 0), *((m, 4) for m in (1, 1, 2, 2, 3, 3)), (4, 0), (4, 0), (4, 0)]
-    probes = [ins for proxy in proxies for kind, ins in proxy.asked if kind == "evaluate"]
-    assert len(probes) == CLIENTS
+    assert sum(stub.kinds.count("evaluate") for stub in stubs) == CLIENTS
     assert row["probe_bytes"] == CLIENTS * (MODEL_BYTES + 8)
 
 
@@ -127,11 +124,11 @@ def test_of_a_search_the_method_and_the_record_keep_the_candidates_losses_only(c
             finite.append(int(np.isfinite(self.roster.losses).sum()))
 
     method = PowerOfChoiceConfig(candidates=candidates)
-    [row], proxies, _ = run_isp(setup_for(ring(), method=method, isp_draws=2), kind=Watched)
+    [row], stubs, _ = run_isp(setup_for(ring(), method=method, isp_draws=2), kind=Watched)
     # The search finds 4: of so many candidates nobody is compared; of 6 the method knows all the losses.
     assert finite == [known]
     assert np.isfinite(row["probe_losses"]).sum() == min(known, row["cohort"]) == min(known, 4)
-    assert len([kind for proxy in proxies for kind, _ in proxy.asked if kind == "evaluate"]) == CLIENTS
+    assert sum(stub.kinds.count("evaluate") for stub in stubs) == CLIENTS
 
 
 @pytest.mark.parametrize("method", [PowerOfChoiceConfig(candidates=4), PowerOfChoiceConfig(candidates=6)])
@@ -144,8 +141,8 @@ def test_where_the_search_is_aggregated_the_method_knows_every_loss(method):
 def test_the_same_seed_gives_the_same_search_in_whatever_order_clients_connect():
     found = []
     for order in (range(CLIENTS), reversed(range(CLIENTS))):
-        proxies = [StubProxy(client, own_direction(1.9)) for client in order]
-        rows, arrays = run_rounds(RandomSelection(setup_for(ring(), rounds=3)), manager_of(proxies), 3)
+        stubs = [StubClient(client, own_direction(1.9)) for client in order]
+        rows, arrays = run_rounds(RandomSelection(setup_for(ring(), rounds=3)), StubFederation(stubs), 3)
         found.append((json.dumps(without_wall(rows)), bits(arrays)))
     assert found[0] == found[1]
 
@@ -153,11 +150,8 @@ def test_the_same_seed_gives_the_same_search_in_whatever_order_clients_connect()
 def test_client_eval_gives_the_global_loss_of_the_next_round_for_nothing():
     context = setup_for(rounds=2, isp_interval=1, isp_draws=1)
     context = replace(context, evaluation=EvaluationConfig(client_eval=True))
-    rows, proxies, _ = run_isp(context, loss=1.0, accuracy=0.5)
-    untouched = [
-        sum(not parameters_to_ndarrays(ins.parameters)[0].any() for kind, ins in proxy.asked if kind == "evaluate")
-        for proxy in proxies
-    ]
+    rows, stubs, _ = run_isp(context, loss=1.0, accuracy=0.5)
+    untouched = [sum(not message.model.arrays[0].any() for message in stub.messages("evaluate")) for stub in stubs]
     # The initial model is tested once by each, for the search; the second round's w by `client-eval` only.
     assert untouched == [1] * CLIENTS
     assert rows[1]["probe_bytes"] == rows[0]["probe_bytes"] - CLIENTS * (MODEL_BYTES + 8)

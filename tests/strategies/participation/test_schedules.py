@@ -9,8 +9,8 @@ from strategies.methods.random_selection import RandomSelection
 from strategies.participation.schedules import linear_growth, scheduled, staged_share
 from strategies.roster import RoundInfo
 from tests.support.contexts import context_of
-from tests.support.proxies import StubProxy, manager_of, sends_its_update
 from tests.support.rounds import run_rounds
+from tests.support.stubs import StubClient
 
 
 def counts(policy, total, cohort=20, clients=100, **settings):
@@ -56,8 +56,7 @@ def test_a_round_selects_as_many_as_the_schedule_says_and_writes_it_down():
     settings = {"growth_first": 1, "growth_last": 3, "growth_every": 1.0, "growth_warmup": 1}
     policy = ParticipationConfig(participation="adafl-econom", **settings)
     strategy = RandomSelection(replace(context_of(clients=4, cohort=2, rounds=4), participation=policy))
-    manager = manager_of([StubProxy(client, sends_its_update) for client in range(4)])
-    rows, _ = run_rounds(strategy, manager, 4)
+    rows, _ = run_rounds(strategy, [StubClient(client) for client in range(4)], 4)
     assert [row["cohort"] for row in rows] == [len(row["selected"]) for row in rows] == [1, 2, 3, 3]
     assert [row["client_updates"] for row in rows] == [1, 2, 3, 3]
     assert not any("search" in row for row in rows)

@@ -13,12 +13,11 @@ from fedsel_app.messages.instructions import EnrolInstruction, ProbeInstruction
 from fedsel_app.wire.codec import Update, WireError
 from strategies.round import clients as connected
 from strategies.round.clients import ConnectedClients
-from strategies.round.federation import NodeError, Reply, sent_model
-from strategies.round.flower_manager import FlowerManager
+from strategies.round.federation import ALL, NodeError, Reply, sent_model
 from strategies.round.replies import replies_among, values
 from strategies.testing.fakes import dense
 from tests.support.logs import logged
-from tests.support.proxies import StubProxy, manager_of, update_reply
+from tests.support.stubs import StubClient, StubFederation, update_reply
 
 
 def array_file(header: str | bytes, body: bytes = b"abc") -> bytes:
@@ -84,7 +83,7 @@ def test_any_bytes_are_refused_or_an_array(junk, framed):
 
 def test_a_payload_is_bounded_by_the_model():
     # Dense, a model of 1,000 parameters takes 4,028 bytes; nothing sound takes 3 times that.
-    sound = update_reply(dense([1.0] * 1000), 0, 1).parameters.tensors[0]
+    sound = update_reply(dense([1.0] * 1000), 0, 1).tensors[0]
     assert values.decode_payload(sound, 0, 1, 1000)[1] == 4028
     wide = update_reply(Update(1000, None, np.ones(1000)), 0, 1).parameters.tensors[0]
     with pytest.raises(WireError, match="entries of 8 bytes, and the model's have 4"):
@@ -97,47 +96,47 @@ def clients_of(total, **settings):
     return ConnectedClients(total, EnrolmentConfig(connect_timeout_s=1, **settings))
 
 
-def enrolled(proxies, total, **options):
+def enrolled(stubs, total, **options):
     clients = clients_of(total)
-    return clients, clients.enrol(FlowerManager(manager_of(proxies)), **{"wait": True} | options)
+    return clients, clients.enrol(StubFederation(stubs), **{"wait": True} | options)
 
 
 def test_clients_are_known_by_partition_id_whatever_their_cids():
-    proxies = [StubProxy(client, cid=cid) for client, cid in ((2, "0"), (0, "zz"), (1, "1"))]
-    clients, enrolments = enrolled(proxies, 3)
+    stubs = [StubClient(client, node=cid) for client, cid in ((2, "0"), (0, "zz"), (1, "1"))]
+    clients, enrolments = enrolled(stubs, 3)
     assert [enrolment.client for enrolment in enrolments] == [0, 1, 2]
     assert clients.nodes == {0: "zz", 1: "1", 2: "0"}
 
 
 def test_clients_are_asked_once_and_followed_as_they_come_and_go():
-    proxies = [StubProxy(0), StubProxy(1)]
-    manager = manager_of(proxies)
+    stubs = [StubClient(0), StubClient(1)]
+    federation = StubFederation(stubs)
     clients = clients_of(3)
-    assert len(clients.enrol(FlowerManager(manager), 1, True, wait=False)) == 2
-    manager.unregister(proxies[0])
-    late = StubProxy(2)
-    manager.register(late)
-    assert [enrolment.client for enrolment in clients.enrol(FlowerManager(manager), wait=False)] == [2]
+    assert len(clients.enrol(federation, 1, True, wait=False)) == 2
+    federation.leave(stubs[0])
+    late = StubClient(2)
+    federation.join(late)
+    assert [enrolment.client for enrolment in clients.enrol(federation, wait=False)] == [2]
     assert set(clients.nodes) == {1, 2}
-    back = StubProxy(0, cid="new")
-    manager.register(back)
-    assert [enrolment.client for enrolment in clients.enrol(FlowerManager(manager), wait=False)] == [0]
+    back = StubClient(0, node="new")
+    federation.join(back)
+    assert [enrolment.client for enrolment in clients.enrol(federation, wait=False)] == [0]
     assert clients.nodes[0] == "new"
-    assert [len(proxy.asked) for proxy in (*proxies, late, back)] == [1, 1, 1, 1]
-    assert proxies[0].asked[0][1].config == EnrolInstruction(label_counts=True).to_config()
+    assert [len(stub.asked) for stub in (*stubs, late, back)] == [1, 1, 1, 1]
+    assert stubs[0].told("query") == [EnrolInstruction(label_counts=True)]
 
 
 def test_too_few_clients(no_waiting):
     with pytest.raises(ConfigError, match="Only 2 of 3 clients connected within 1 s"):
-        enrolled([StubProxy(0), StubProxy(1)], 3)
+        enrolled([StubClient(0), StubClient(1)], 3)
 
 
 def test_enough_clients_begin_when_the_time_is_over(no_waiting):
     clients = clients_of(3, min_available_clients=2)
-    clients.enrol(FlowerManager(manager_of([StubProxy(0), StubProxy(2)])), wait=True)
+    clients.enrol(StubFederation([StubClient(0), StubClient(2)]), wait=True)
     assert set(clients.nodes) == {0, 2}
     with pytest.raises(ConfigError, match="start with fewer by 'min-available-clients'"):
-        clients_of(3, min_available_clients=2).enrol(FlowerManager(manager_of([StubProxy(0)])), wait=True)
+        clients_of(3, min_available_clients=2).enrol(StubFederation([StubClient(0)]), wait=True)
 
 
 def test_who_is_not_back_yet_is_asked_again_and_nobody_else(monkeypatch):
@@ -145,24 +144,23 @@ def test_who_is_not_back_yet_is_asked_again_and_nobody_else(monkeypatch):
     monkeypatch.setattr(connected, "ASK_AGAIN_S", 0.0)
     assert NODE_UNAVAILABLE_ERROR_REASON.startswith(connected.UNAVAILABLE)
     unavailable = ValueError(f"Message contains an Error (reason: {NODE_UNAVAILABLE_ERROR_REASON}).")
-    proxies = [StubProxy(0), StubProxy(1)]
-    answer, answers = proxies[1].get_properties, [unavailable, unavailable]
+    answers = [unavailable, unavailable]
 
-    def once_back(*instructions):
-        if answers:
-            raise answers.pop()
-        return answer(*instructions, timeout=None, group_id=None)
+    class OnceBack(StubClient):
+        def enrol(self, message):
+            if answers:
+                raise answers.pop()
+            return super().enrol(message)
 
-    monkeypatch.setattr(proxies[1], "get_properties", lambda ins, timeout, group_id: once_back(ins))
-    clients = ConnectedClients(2, EnrolmentConfig())
-    assert [enrolment.client for enrolment in clients.enrol(FlowerManager(manager_of(proxies)), wait=True)] == [0, 1]
-    assert [len(proxy.asked) for proxy in proxies] == [1, 1]
+    stubs, clients = [StubClient(0), OnceBack(1)], ConnectedClients(2, EnrolmentConfig())
+    assert [enrolment.client for enrolment in clients.enrol(StubFederation(stubs), wait=True)] == [0, 1]
+    assert [len(stub.asked) for stub in stubs] == [1, 3]
     assert not clients.enrolment.identity_conflicts
     with pytest.raises(ConfigError, match="not connected"):
-        enrolled([StubProxy(0, properties=unavailable)], 1)
+        enrolled([StubClient(0, properties=unavailable)], 1)
 
 
-class ComingBack(FlowerManager):
+class ComingBack(StubFederation):
     """Both nodes are listed and do not answer, then no node is listed for a while, and then both are back."""
 
     looks = 0
@@ -171,7 +169,7 @@ class ComingBack(FlowerManager):
         self.looks += 1
         return frozenset() if 2 < self.looks < 5 else super().nodes()
 
-    def ask(self, messages, until):
+    def ask(self, messages, until=ALL):
         if self.looks == 2:
             return {message.node: NodeError(message.node, NODE_UNAVAILABLE_ERROR_REASON) for message in messages}
         return super().ask(messages, until)
@@ -181,36 +179,36 @@ def test_after_a_restart_of_server_and_clients_the_run_waits_until_they_are_back
     """Within a minute after both were killed, no client could be enrolled, long before connect-timeout-s."""
     monkeypatch.setattr(connected, "ASK_AGAIN_S", 0.0)
     clients = ConnectedClients(2, EnrolmentConfig(connect_timeout_s=60))
-    federation = ComingBack(manager_of([StubProxy(0), StubProxy(1)]))
+    federation = ComingBack([StubClient(0), StubClient(1)])
     assert [enrolment.client for enrolment in clients.enrol(federation, wait=True)] == [0, 1]
 
 
 @pytest.mark.parametrize(
-    ("proxies", "match"),
+    ("stubs", "match"),
     [
-        ([StubProxy(5), StubProxy(2)], "'clients' is 2"),
-        ([StubProxy(0, cid="a"), StubProxy(0, cid="b")], "nodes a, b claim it at the same time"),
-        ([StubProxy(0, examples=0), StubProxy(1, examples=0)], "did not report its 'examples'"),
-        ([StubProxy(0, properties=ValueError("no data")), StubProxy(1, properties=ValueError("no data"))], "no data"),
+        ([StubClient(5), StubClient(2)], "'clients' is 2"),
+        ([StubClient(0, node="a"), StubClient(0, node="b")], "nodes a, b claim it at the same time"),
+        ([StubClient(0, examples=0), StubClient(1, examples=0)], "did not report its 'examples'"),
+        ([StubClient(0, properties=ValueError("no data")), StubClient(1, properties=ValueError("no data"))], "no data"),
     ],
 )
-def test_a_start_at_which_nobody_enrols_ends_at_once(proxies, match):
+def test_a_start_at_which_nobody_enrols_ends_at_once(stubs, match):
     clients = ConnectedClients(2, EnrolmentConfig(connect_timeout_s=600))
     with pytest.raises(ConfigError, match=match):
-        clients.enrol(FlowerManager(manager_of(proxies)), wait=True)
+        clients.enrol(StubFederation(stubs), wait=True)
 
 
 def test_in_a_simulation_a_client_that_cannot_enrol_ends_the_start():
     clients = ConnectedClients(2, EnrolmentConfig(connect_timeout_s=600))
-    federation = FlowerManager(manager_of([StubProxy(0), StubProxy(1, properties=ValueError("no data"))]))
+    federation = StubFederation([StubClient(0), StubClient(1, properties=ValueError("no data"))])
     federation.simulated = True
     with pytest.raises(ConfigError, match="no data"):
         clients.enrol(federation, wait=True)
 
 
 def test_answers_come_by_id_and_exceptions_are_answers():
-    proxies = [StubProxy(2, loss=0.2), StubProxy(0, loss=ValueError("gone")), StubProxy(1, loss=0.1)]
-    clients, _ = enrolled(proxies, 3)
+    stubs = [StubClient(2, loss=0.2), StubClient(0, loss=ValueError("gone")), StubClient(1, loss=0.1)]
+    clients, _ = enrolled(stubs, 3)
     model = sent_model(np.zeros(2, np.float32), np.zeros(0, np.float32))
     answers = clients.ask(dict.fromkeys([2, 0], ProbeInstruction(1, 0)), model)
     assert list(answers) == [0, 2]

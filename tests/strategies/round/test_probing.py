@@ -1,7 +1,5 @@
 """Probing: the examples of a loss probe, and the time that it is charged with."""
 
-import io
-
 import numpy as np
 import pytest
 
@@ -9,8 +7,8 @@ from fedsel_app.messages.instructions import ProbeInstruction
 from strategies.methods.hetero_select import HeteroSelect, HeteroSelectConfig
 from strategies.methods.power_of_choice import PowerOfChoice, PowerOfChoiceConfig
 from tests.support.contexts import context_of
-from tests.support.proxies import StubProxy, sends_its_update
 from tests.support.rounds import run_round
+from tests.support.stubs import StubClient
 
 
 @pytest.mark.parametrize(("loss", "forward"), [("train", 4), ("test", 1)])
@@ -19,12 +17,11 @@ def test_a_probe_of_the_test_parts_says_so_and_takes_their_time(loss, forward):
     config = PowerOfChoiceConfig(loss=loss, candidates=3)
     context = context_of(config, cohort=1, holdout_fraction=0.2, batch_size=10)
     strategy = PowerOfChoice(context)
-    proxies = [StubProxy(client, sends_its_update, loss=client + 1.0, examples=40) for client in range(3)]
-    [row], _ = run_round(strategy, proxies)
+    stubs = [StubClient(client, loss=client + 1.0, examples=40) for client in range(3)]
+    [row], _ = run_round(strategy, stubs)
     assert row["selected"] == [2]
-    for proxy in proxies:
-        [ins] = [ins for kind, ins in proxy.asked if kind == "evaluate"]
-        assert ProbeInstruction.from_config(ins.config) == ProbeInstruction(1, 0, test_part=loss == "test")
+    for stub in stubs:
+        assert stub.told("evaluate") == [ProbeInstruction(1, 0, test_part=loss == "test")]
     uplinks, step_s = context.links.observe(1, np.full(3, np.nan))
     trained_s = 2 * step_s[2] + 8 * row["uplink_bytes"] / uplinks[2]
     assert row["round_s"] == pytest.approx(max(step_s) * forward / 3 + trained_s)
@@ -35,22 +32,21 @@ def test_a_probe_sends_the_model_in_few_bits(bits, levels):
     """The norm 4 and the nearest levels of 4 values: of 127 in a byte each, or of 7 in half a byte each."""
     strategy = HeteroSelect(context_of(HeteroSelectConfig(), probe_bits=bits))
     strategy.run.model.parameters[:] = [4.0, -2.0 if bits == 8 else 2.0, 0.0, 0.03]
-    proxies = [StubProxy(client, sends_its_update) for client in range(3)]
-    [row], _ = run_round(strategy, proxies)
-    for proxy in proxies:
-        [ins] = [ins for kind, ins in proxy.asked if kind == "evaluate"]
-        [tensor] = ins.parameters.tensors
-        sent = np.load(io.BytesIO(tensor)).tobytes()
-        assert sent == np.array(4.0, "<f4").tobytes() + bytes(level % 256 for level in levels)
+    stubs = [StubClient(client) for client in range(3)]
+    [row], _ = run_round(strategy, stubs)
+    for stub in stubs:
+        [message] = stub.messages("evaluate")
+        [sent] = message.model.arrays
+        assert sent.tobytes() == np.array(4.0, "<f4").tobytes() + bytes(level % 256 for level in levels)
     assert row["probe_bytes"] == 3 * (4 + len(levels) + 8)
 
 
 def test_a_model_that_is_not_finite_is_sent_as_it_is_for_the_clients_to_refuse():
     strategy = HeteroSelect(context_of(HeteroSelectConfig(), rounds=2, probe_bits=8))
     strategy.run.model.parameters[1] = np.inf
-    proxies = [StubProxy(client, loss=ValueError("the global model diverged")) for client in range(3)]
-    [row], _ = run_round(strategy, proxies)
-    for proxy in proxies:
-        [ins] = [ins for kind, ins in proxy.asked if kind == "evaluate"]
-        assert np.load(io.BytesIO(ins.parameters.tensors[0])).tolist() == strategy.run.model.parameters.tolist()
+    stubs = [StubClient(client, loss=ValueError("the global model diverged")) for client in range(3)]
+    [row], _ = run_round(strategy, stubs)
+    for stub in stubs:
+        [message] = stub.messages("evaluate")
+        assert message.model.arrays[0].tolist() == strategy.run.model.parameters.tolist()
     assert [failure["reason"] for failure in row["failures"]] == 3 * ["loss probe: the global model diverged"]

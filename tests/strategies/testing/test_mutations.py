@@ -6,17 +6,15 @@ import tracemalloc
 
 import numpy as np
 import pytest
-from flwr.common import Parameters, ndarrays_to_parameters
 from hypothesis import given
 from hypothesis import strategies as st
 
 from clients.compression.compressors import qsgd
 from fedsel_app.wire.codec import Update, encode
 from fedsel_app.wire.indices import seeded_indices
-from strategies.round.flower_manager import reply_of
 from strategies.round.replies.values import MOST_BYTES_A_PARAMETER
 from tests.support.payloads import sealed
-from tests.support.proxies import decoded, fit_reply
+from tests.support.stubs import as_sent, decoded, train_reply
 
 SIZE, CLIENT, ROUND, SEED = 400, 3, 7, 11
 MOST_BYTES = 64 * SIZE + 2 * (MOST_BYTES_A_PARAMETER * SIZE + 4096) + 20_000
@@ -45,7 +43,7 @@ def payloads():
     yield encode(quantised(SIZE), client=CLIENT, server_round=ROUND)
 
 
-TENSORS = [ndarrays_to_parameters([np.frombuffer(payload, np.uint8)]).tensors[0] for payload in payloads()]
+TENSORS = [as_sent(np.frombuffer(payload, np.uint8))[0] for payload in payloads()]
 CONTAINER = 128
 """Bytes of NumPy's header before the payload."""
 
@@ -57,8 +55,8 @@ def unlogged(monkeypatch):
 
 
 def receive(tensor):
-    reply = fit_reply(Parameters([tensor], "numpy.ndarray"), loss=1.0, work_steps=2.0)
-    return decoded({CLIENT: reply_of(reply)}, [CLIENT], ROUND, SIZE, seed=SEED)
+    reply = train_reply([tensor], loss=1.0, work_steps=2.0)
+    return decoded({CLIENT: reply}, [CLIENT], ROUND, SIZE, seed=SEED)
 
 
 def refuse(tensor):
@@ -102,7 +100,7 @@ def mutated(rng):
 
 def sealed_tensor(body):
     """A hostile client's own check sum, so that what follows it is reached."""
-    return ndarrays_to_parameters([np.frombuffer(sealed(body), np.uint8)]).tensors[0]
+    return as_sent(np.frombuffer(sealed(body), np.uint8))[0]
 
 
 def sound(replies):

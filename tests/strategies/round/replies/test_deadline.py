@@ -1,31 +1,24 @@
 """Straggler handling: deadlines, over-selection, dropouts, and rounds with too few replies."""
 
-import threading
-import time
-from dataclasses import replace
-
 import numpy as np
 import pytest
-from flwr.common import Code, Status
 from hypothesis import given
 from hypothesis import strategies as st
 
 from fedsel_app.config import AggregationConfig, NetworkConfig, ReplyConfig, RunConfig, SharedSettings
-from fedsel_app.network.links import MeasuredLinks
 from strategies.methods.random_selection import RandomSelection
 from strategies.round.replies.deadline import accept, over_selected_count, simulated_dropouts
 from tests.support.contexts import SIZE, context_of
 from tests.support.logs import logged
-from tests.support.proxies import (
-    StubProxy,
-    manager_of,
+from tests.support.rounds import run_round, run_rounds, without_wall
+from tests.support.stubs import (
+    StubClient,
+    StubFederation,
     round_of,
-    sends_its_update,
     trio,
     update_of,
     update_reply,
 )
-from tests.support.rounds import run_round, run_rounds, without_wall
 
 STILL = NetworkConfig(step_min_s=1.0, step_max_s=1.0, uplink_min_bits_per_s=1e9, uplink_max_bits_per_s=1e9)
 """A second a step and hardly any transfer time: a client takes as many seconds as steps."""
@@ -33,7 +26,9 @@ STILL = NetworkConfig(step_min_s=1.0, step_max_s=1.0, uplink_min_bits_per_s=1e9,
 
 def slow(steps):
     """Fits in which client k takes steps[k] steps."""
-    return lambda client, ins: update_reply(update_of(client), client, round_of(ins), work_steps=float(steps[client]))
+    return lambda client, message: update_reply(
+        update_of(client), client, round_of(message), work_steps=float(steps[client])
+    )
 
 
 def one_round(steps, **run):
@@ -61,8 +56,8 @@ def test_a_deadline_that_all_make_changes_nothing():
 
 
 def test_a_dropped_client_costs_the_deadline_where_there_is_one():
-    def fit(client, ins):
-        return ValueError("gone") if client == 0 else slow([2, 3, 4])(client, ins)
+    def fit(client, message):
+        return ValueError("gone") if client == 0 else slow([2, 3, 4])(client, message)
 
     for deadline_s, seconds in ((0.0, 4.0), (30.0, 30.0)):
         strategy = RandomSelection(context_of(network=STILL, round_deadline_s=deadline_s))
@@ -85,8 +80,8 @@ def test_over_selection_aggregates_the_first_replies_and_ends_the_round():
 
 
 def test_over_selection_makes_up_for_a_failure():
-    def fit(client, ins):
-        return ValueError("gone") if client == 2 else slow([5, 9, 3])(client, ins)
+    def fit(client, message):
+        return ValueError("gone") if client == 2 else slow([5, 9, 3])(client, message)
 
     strategy = RandomSelection(context_of(network=STILL, cohort=2, over_selection=0.5, round_deadline_s=50.0))
     [row], _ = run_round(strategy, trio(fit))
@@ -152,83 +147,28 @@ def test_replies_are_dropped_as_often_as_set_and_by_the_seed():
 
 def test_a_dropped_reply_is_a_failure_of_its_round_alone():
     strategy = RandomSelection(context_of(rounds=20, client_failure_rate=0.3))
-    rows, _ = run_rounds(strategy, manager_of(trio()), 20)
+    rows, _ = run_rounds(strategy, trio(), 20)
     failed = [[failure["client"] for failure in row["failures"]] for row in rows]
     assert 5 < sum(map(len, failed)) < 31
     assert all(sorted([*row["aggregated"], *gone]) == [0, 1, 2] for row, gone in zip(rows, failed, strict=True))
     assert strategy.roster.failures.sum() == sum(map(len, failed))
 
 
-class Sluggish(StubProxy):
-    """Answers a fit once the test lets it; remembers the timeouts that it was given."""
-
-    def __init__(self, client):
-        super().__init__(client, sends_its_update)
-        self.ready, self.timeouts = threading.Event(), []
-
-    def fit(self, ins, timeout, group_id):
-        self.timeouts.append(timeout)
-        self.ready.wait(20)
-        return super().fit(ins, timeout, group_id)
-
-
-def measured(**run):
-    return replace(context_of(**run), links=MeasuredLinks(NetworkConfig(), 3))
-
-
-def test_nobody_waits_beyond_a_real_deadline():
-    strategy = RandomSelection(measured(round_deadline_s=0.4))
-    proxies = [*trio()[:2], Sluggish(2)]
-    began = time.monotonic()
-    [row], _ = run_round(strategy, proxies)
-    proxies[2].ready.set()
-    assert 0.4 <= time.monotonic() - began < 3.0
-    assert row["aggregated"] == [0, 1]
-    assert [failure["client"] for failure in row["failures"]] == [2]
-    assert 0.0 < proxies[2].timeouts[0] <= 0.4
-
-
-def test_nobody_waits_for_the_slowest_of_those_over_selected():
-    strategy = RandomSelection(measured(cohort=2, over_selection=0.5))
-    proxies = [*trio()[:2], Sluggish(2)]
-    began = time.monotonic()
-    [row], _ = run_round(strategy, proxies)
-    proxies[2].ready.set()
-    assert time.monotonic() - began < 3.0
-    assert row["selected"] == [0, 1, 2]
-    assert row["aggregated"] == [0, 1]
-
-
 def test_who_joins_later_with_a_wrong_number_is_refused_and_the_run_goes_on():
-    proxies = trio()
-    manager = manager_of(proxies)
+    stubs = trio()
+    federation = StubFederation(stubs)
     strategy = RandomSelection(context_of(rounds=3))
-    stranger = StubProxy(7, sends_its_update, cid="stranger")
-    again = StubProxy(1, sends_its_update, cid="again")
+    stranger = StubClient(7, node="stranger")
+    again = StubClient(1, node="again")
 
     def join(number):
         if number == 2:
-            manager.register(stranger)
-            manager.register(again)
+            federation.join(stranger)
+            federation.join(again)
 
-    rows, _ = run_rounds(strategy, manager, 3, join)
+    rows, _ = run_rounds(strategy, federation, 3, join)
     assert [row["aggregated"] for row in rows] == [[0, 1, 2]] * 3
     # Each was asked once who it is, and then left alone; of two client 1 the first one is meant.
-    assert [kind for kind, _ in stranger.asked] == ["properties"]
-    assert [kind for kind, _ in again.asked] == ["properties"]
-    assert [kind for kind, _ in proxies[1].asked] == ["properties", "fit", "fit", "fit"]
-
-
-def test_a_bad_status_is_an_answer_that_failed(no_waiting):
-    strategy = RandomSelection(context_of(connect_timeout_s=1))
-    proxies = trio()
-    told_so = proxies[1].get_properties
-
-    def refusing(ins, timeout, group_id):
-        return replace(told_so(ins, timeout, group_id), status=Status(Code.GET_PROPERTIES_NOT_IMPLEMENTED, "not here"))
-
-    proxies[1].get_properties = refusing
-    [row], _ = run_round(strategy, proxies)
-    assert row["selected"] == [0, 2]
-    [claim] = [line for line in strategy.context.recorder.client_rows if "outcome" in line]
-    assert (claim["node"], "not here" in claim["outcome"]) == ("1", True)
+    assert stranger.kinds == ["query"]
+    assert again.kinds == ["query"]
+    assert stubs[1].kinds == ["query", "train", "train", "train"]

@@ -2,25 +2,19 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from flwr.common import Parameters, ndarrays_to_parameters
 
 from fedsel_app.messages.scalars import Report
 from fedsel_app.wire.codec import Update, encode
 from strategies.roster import Selection
 from strategies.round.federation import NodeError
-from strategies.round.flower_manager import reply_of
 from strategies.round_record import warn_of_zero_weights
 from strategies.testing.fakes import dense
 from tests.support.logs import logged
-from tests.support.proxies import decoded, update_reply
+from tests.support.stubs import as_sent, decoded, update_reply, with_payload
 
 SIZE, ROUND = 6, 7
 SIGMA, RHO = Report.GRADIENT_DEVIATION, Report.EFFECTIVE_STEPS
 SPARSE = Update(SIZE, np.array([1, 4], np.uint32), np.array([0.5, -2.0], np.float32))
-
-
-def collect(answers, *arguments, **options):
-    return decoded({client: reply_of(answer) for client, answer in answers.items()}, *arguments, **options)
 
 
 def sound(client, update=SPARSE, server_round=ROUND, **numbers):
@@ -29,11 +23,11 @@ def sound(client, update=SPARSE, server_round=ROUND, **numbers):
 
 def sent(*tensors: bytes):
     """Client 1's reply with these arrays."""
-    return replace(sound(1), parameters=Parameters(list(tensors), "numpy.ndarray"))
+    return replace(sound(1), tensors=tensors)
 
 
 def raw(payload: bytes):
-    return sent(*ndarrays_to_parameters([np.frombuffer(payload, np.uint8)]).tensors)
+    return with_payload(sound(1), payload)
 
 
 def without(reply, name):
@@ -47,11 +41,11 @@ def damaged():
     return raw(bytes(payload))
 
 
-WHOLE = sound(1).parameters.tensors[0]
+WHOLE = sound(1).tensors[0]
 BAD = {
     "no array": (sent(), "it sent 0 instead of 1 arrays: server and client must run the same app"),
     "two arrays": (sent(WHOLE, WHOLE), "it sent 2 instead of 1 arrays"),
-    "wrong dtype": (sent(*ndarrays_to_parameters([np.zeros(SIZE, np.float32)]).tensors), "uint8 in NumPy's format"),
+    "wrong dtype": (sent(*as_sent(np.zeros(SIZE, np.float32))), "uint8 in NumPy's format"),
     "not an array": (sent(b"junk"), "in NumPy's format; 4 bytes came"),
     "truncated": (sent(WHOLE[:100]), "in NumPy's format; 100 bytes came"),
     "empty payload": (raw(b""), "The payload is cut short"),
@@ -69,7 +63,7 @@ BAD = {
 
 @pytest.mark.parametrize(("reply", "reason"), BAD.values(), ids=BAD)
 def test_a_bad_reply_is_a_failure_with_a_reason_and_the_others_count(reply, reason):
-    replies = collect({2: sound(2), 1: reply}, np.array([1, 2]), ROUND, SIZE, {SIGMA})
+    replies = decoded({2: sound(2), 1: reply}, np.array([1, 2]), ROUND, SIZE, {SIGMA})
     assert replies.clients.tolist() == [2]
     assert replies.updates == (SPARSE,)
     [failure] = replies.failures
@@ -79,7 +73,7 @@ def test_a_bad_reply_is_a_failure_with_a_reason_and_the_others_count(reply, reas
 
 
 def test_silence_is_a_failure():
-    replies = collect({}, np.array([3, 5]), ROUND, SIZE, set())
+    replies = decoded({}, np.array([3, 5]), ROUND, SIZE, set())
     assert replies.failures == [{"client": client, "reason": "it sent no reply"} for client in (3, 5)]
     assert replies.clients.size == replies.losses.size == replies.uplink_bytes.size == 0
     assert replies.failed.dtype == replies.clients.dtype == np.int64
@@ -93,7 +87,7 @@ def test_of_a_client_that_failed_the_record_and_the_log_have_its_own_reason():
 
 
 def test_who_was_not_asked_is_not_heard():
-    replies = collect({1: sound(1), 4: sound(4)}, np.array([1]), ROUND, SIZE, set())
+    replies = decoded({1: sound(1), 4: sound(4)}, np.array([1]), ROUND, SIZE, set())
     assert replies.clients.tolist() == [1]
     assert replies.failures == []
 
@@ -105,7 +99,7 @@ def test_everything_is_in_the_order_of_ids_whatever_the_order_of_arrival():
         0: update_reply(SPARSE, 0, ROUND, loss=0.25, work_steps=10.0, reports={SIGMA: 0.5, RHO: 5.5}),
         3: update_reply(SPARSE, 3, ROUND, loss=0.75, work_steps=30.0, reports={SIGMA: 3.0, RHO: 33.0}),
     }
-    replies = collect(heard, np.array([0, 3, 5]), ROUND, SIZE, {SIGMA, RHO})
+    replies = decoded(heard, np.array([0, 3, 5]), ROUND, SIZE, {SIGMA, RHO})
     assert replies.clients.tolist() == [0, 3, 5]
     assert replies.updates == (SPARSE, SPARSE, full)
     assert replies.losses.tolist() == [0.25, 0.75, 0.5]

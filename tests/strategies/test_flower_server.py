@@ -1,0 +1,237 @@
+"""Flower's legacy server: a round in its two halves, and the clients of its client manager."""
+
+import threading
+import time
+from dataclasses import replace
+from itertools import permutations
+
+import numpy as np
+import pytest
+from flwr.common import (
+    Code,
+    EvaluateRes,
+    FitRes,
+    GetPropertiesRes,
+    Parameters,
+    Status,
+    parameters_to_ndarrays,
+)
+from flwr.server import Server, SimpleClientManager
+from flwr.server.client_proxy import ClientProxy
+
+from fedsel_app.config import NetworkConfig
+from fedsel_app.messages.instructions import read_instruction
+from fedsel_app.network.links import MeasuredLinks
+from fedsel_app.network.reply_timeout import ReplyTimeout
+from strategies.methods.hetero_select import HeteroSelect, HeteroSelectConfig
+from strategies.methods.random_selection import RandomSelection
+from strategies.round.federation import Message, SentModel
+from strategies.round.flower_manager import FlowerManager
+from strategies.run_round import run_rounds
+from strategies.testing.fakes import dense
+from tests.support.contexts import SIZE, context_of
+from tests.support.logs import logged
+from tests.support.rounds import run_rounds as run_stubs
+from tests.support.stubs import StubClient, round_of, train_reply, trio, update_reply
+
+OK, REFUSED = Status(Code.OK, ""), Status(Code.FIT_NOT_IMPLEMENTED, "not here" * 400_000)
+
+
+class StubProxy(ClientProxy):
+    """A stub client as Flower's server sees it; it refuses messages of the kind `refusal`."""
+
+    def __init__(self, client, refusal=None):
+        super().__init__(client.node)
+        self.client, self.refusal, self.timeouts = client, refusal, []
+
+    def _status(self, kind):
+        return REFUSED if kind == self.refusal else OK
+
+    def _answer(self, kind, ins, timeout):
+        self.timeouts.append(timeout)
+        model = SentModel(tuple(parameters_to_ndarrays(ins.parameters)) if kind != "query" else ())
+        return self.client.answer(Message(self.cid, read_instruction(ins.config, kind), model))
+
+    def get_properties(self, ins, timeout, group_id):
+        return GetPropertiesRes(self._status("query"), self._answer("query", ins, timeout).metrics)
+
+    def fit(self, ins, timeout, group_id):
+        reply = self._answer("train", ins, timeout)
+        return FitRes(self._status("train"), Parameters(reply.tensors, "numpy.ndarray"), reply.examples, reply.metrics)
+
+    def evaluate(self, ins, timeout, group_id):
+        reply = self._answer("evaluate", ins, timeout)
+        return EvaluateRes(self._status("evaluate"), reply.loss, reply.examples, reply.metrics)
+
+    def get_parameters(self, ins, timeout, group_id):
+        raise NotImplementedError
+
+    reconnect = get_parameters
+
+
+def manager_of(proxies):
+    manager = SimpleClientManager()
+    for proxy in proxies:
+        manager.register(proxy if isinstance(proxy, ClientProxy) else StubProxy(proxy))
+    return manager
+
+
+def run_by_flower(strategy, clients, rounds):
+    """The rows and the final arrays of a run under the loop of Flower's server."""
+    server = Server(client_manager=manager_of(clients), strategy=strategy)
+    server.fit(rounds, timeout=None)
+    return strategy.context.recorder.rows, parameters_to_ndarrays(server.parameters)
+
+
+# The two halves of a round
+
+
+@pytest.mark.parametrize("buffers", [0, 2])
+def test_a_run_is_that_of_run_round(buffers):
+    """`test_base.py` has its first round by hand."""
+    ends = []
+    for run in (run_stubs, run_by_flower):
+        strategy = RandomSelection(context_of(rounds=3, cohort=2, buffers=np.ones(buffers, np.float32)))
+        rows, arrays = run(strategy, trio(), 3)
+        np.testing.assert_array_equal(strategy.context.recorder.parameters, arrays[0])
+        assert strategy.context.recorder.finished == 1
+        assert strategy.roster.selections.sum() == 6
+        ends.append(([row | {"wall_s": 0.0} for row in rows], [array.tobytes() for array in arrays if array.size]))
+    assert ends[0] == ends[1]
+
+
+def test_every_client_of_the_cohort_gets_the_model_and_its_instruction():
+    strategy = RandomSelection(context_of(cohort=2))
+    manager = manager_of(trio())
+    model = strategy.initialize_parameters(manager)
+    instructed = strategy.configure_fit(1, model, manager)
+    assert len(instructed) == 2
+    for _, ins in instructed:
+        assert ins.parameters == model
+        assert read_instruction(ins.config, "train").server_round == 1
+
+
+def test_clients_test_the_model_within_the_round():
+    strategy = RandomSelection(context_of(client_eval=True))
+    clients = trio(accuracy=0.5)
+    rows, _ = run_by_flower(strategy, clients, 1)
+    again = [(StubProxy(client), EvaluateRes(OK, 0.25, 10, {"accuracy": 1.0})) for client in clients] * 2
+    with logged() as log:
+        assert strategy.aggregate_evaluate(1, again, []) == (None, {})
+    assert log() == ""
+    assert [row["client_accuracy"] for row in rows] == [0.5]
+    assert [client.kinds.count("evaluate") for client in clients] == [1, 1, 1]
+    assert strategy.context.recorder.finished == 1
+
+
+@pytest.mark.parametrize("lie", [2.0, 1e9])
+def test_a_client_that_replies_twice_is_named_with_the_round_and_its_first_reply_counts(lie):
+    clients = trio()
+    strategy, manager = RandomSelection(context_of(rounds=2)), manager_of(clients)
+    Server(client_manager=manager, strategy=strategy).fit(1, timeout=None)
+    instructed = strategy.configure_fit(2, None, manager)
+    results = [(proxy, proxy.fit(ins, None, None)) for proxy, ins in instructed]
+    second = replace(results[1][1], parameters=Parameters(update_reply(dense([lie] * SIZE), 1, 2).tensors, ""))
+    with logged() as log:
+        strategy.aggregate_fit(2, [*results, (instructed[1][0], second)], [])
+    assert log() == "Round 2: client 1 replied again; only its first reply counts.\n"
+    assert strategy.context.recorder.rows[1]["aggregated"] == [0, 1, 2]
+    # As in `test_base.py`: momentum adds 1.5 times the mean to the first round's.
+    expected = 2.5 * np.array([1 / 6, 4 / 6, 9 / 6, 0.0])
+    np.testing.assert_allclose(strategy.run.model.parameters, expected, rtol=1e-6)
+
+
+def noisy(client, message):
+    """Values whose float sum depends on the order."""
+    rng = np.random.default_rng([client, round_of(message)])
+    values = rng.normal(size=SIZE) * 10.0 ** rng.integers(-8, 8, SIZE)
+    return update_reply(dense(values.tolist()), client, round_of(message), loss=float(rng.random()))
+
+
+def test_results_in_any_order_give_the_same_bits():
+    found = set()
+    for order in permutations(range(4)):
+        strategy = RandomSelection(context_of(clients=4, cohort=4))
+        manager = manager_of([StubClient(client, noisy) for client in range(4)])
+        model = strategy.initialize_parameters(manager)
+        instructed = strategy.configure_fit(1, model, manager)
+        results = [(proxy, proxy.fit(ins, None, None)) for proxy, ins in instructed]
+        parameters, _ = strategy.aggregate_fit(1, [results[place] for place in order], [])
+        assert strategy.evaluate(1, parameters) == (0.0, {"accuracy": 0.0})
+        found.add(parameters.tensors[0])
+    assert len(found) == 1
+
+
+# The clients of its manager
+
+
+class Sluggish(StubClient):
+    """Answers a train message from round `begin` on once the test lets it."""
+
+    def __init__(self, client, begin=1, **options):
+        super().__init__(client, **options)
+        self.ready, self.begin = threading.Event(), begin
+
+    def train(self, message):
+        if round_of(message) >= self.begin:
+            self.ready.wait(60)
+        return super().train(message)
+
+
+def measured(**run):
+    return replace(context_of(**run), links=MeasuredLinks(NetworkConfig(), 3))
+
+
+@pytest.mark.parametrize("settings", [{"round_deadline_s": 0.4}, {"cohort": 2, "over_selection": 0.5}])
+def test_nobody_waits_beyond_a_real_deadline_or_for_the_slowest_of_those_over_selected(settings):
+    strategy, last = RandomSelection(measured(**settings)), StubProxy(Sluggish(2))
+    began = time.monotonic()
+    run_rounds(strategy, FlowerManager(manager_of([*trio()[:2], last])))
+    last.client.ready.set()
+    deadline_s = settings.get("round_deadline_s", 0.0)
+    assert deadline_s <= time.monotonic() - began < 3.0
+    [row] = strategy.context.recorder.rows
+    assert row["selected"] == [0, 1, 2]
+    assert row["aggregated"] == [0, 1]
+    assert [failure["client"] for failure in row["failures"]] == [2]
+    if deadline_s:
+        assert 0.0 < last.timeouts[-1] <= deadline_s
+
+
+def test_a_client_that_falls_silent_is_a_recorded_failure_and_named():
+    silent = Sluggish(1, begin=2, node="node-1")
+    strategy = RandomSelection(context_of(rounds=2))
+    with logged() as log:
+        run_rounds(strategy, FlowerManager(manager_of([StubClient(0), silent, StubClient(2)]), ReplyTimeout(0.5)))
+    silent.ready.set()
+    rows = strategy.context.recorder.rows
+    assert [row["aggregated"] for row in rows] == [[0, 1, 2], [0, 2]]
+    assert [failure["client"] for failure in rows[1]["failures"]] == [1]
+    assert "Round 2: client 1 is left out: it did not answer within " in log()
+
+
+def test_nothing_changes_where_nobody_is_late():
+    ends = []
+    for timeouts in (ReplyTimeout(60.0), None):
+        strategy = RandomSelection(context_of(rounds=2))
+        run_rounds(strategy, FlowerManager(manager_of(trio()), timeouts))
+        rows = [row | {"wall_s": 0.0} for row in strategy.context.recorder.rows]
+        ends.append((rows, strategy.run.model.parameters.tobytes()))
+    assert ends[0] == ends[1]
+
+
+@pytest.mark.parametrize("kind", ["query", "evaluate", "train"])
+def test_a_bad_status_is_an_answer_that_failed(kind, no_waiting):
+    """Its text of any length is cut, and what came with it is not read."""
+    refusing = StubProxy(StubClient(1, lambda client, message: train_reply([b"z" * 5_000_000])), refusal=kind)
+    strategy = HeteroSelect(context_of(HeteroSelectConfig(), connect_timeout_s=1))
+    with logged() as log:
+        run_rounds(strategy, FlowerManager(manager_of([StubClient(0), refusing, StubClient(2)])))
+    [row] = strategy.context.recorder.rows
+    assert row["selected"] == ([0, 1, 2] if kind == "train" else [0, 2])
+    assert row["aggregated"] == [0, 2]
+    claims = [(line["node"], line["outcome"]) for line in strategy.context.recorder.client_rows if "outcome" in line]
+    failures = [(str(failure["client"]), failure["reason"]) for failure in row["failures"]]
+    [(node, reason)] = claims or failures
+    assert (node, "not here" in reason, len(reason) < 500) == ("1", True, True)
+    assert len(log()) < 3000
