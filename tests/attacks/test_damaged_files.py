@@ -14,7 +14,7 @@ from fedsel_app.records.schema import RoundRecord, as_row
 from fedsel_app.wiring.configuration import resolve
 from simulation.cli import main
 from simulation.deployment.local_deployment import Deployment
-from tests.support.in_process import run_config, run_in_process
+from tests.support.in_process import run_in_process, run_until
 from tests.support.report_runs import write_plan
 
 TRAINING = {"strategy": "random", "clients": 3, "cohort": 2, "local_steps": 1, "engine": "inline", "kept_fraction": 0.5}
@@ -294,19 +294,10 @@ def test_a_damaged_state_of_a_client_is_one_sentence(tmp_path, content):
 @pytest.mark.parametrize("scheme", ["ef14", "ef21"])
 def test_a_foreign_array_in_a_checkpoint_is_one_sentence(tmp_path, capsys, scheme):
     """Every array in turn is text, empty, or of another shape; if that is valid, the run continues."""
-
-    class Stop(Exception):
-        pass
-
-    def stop(row):
-        if row["round"] == 2:
-            raise Stop
-
     settings = {key.replace("_", "-"): value for key, value in TRAINING.items()}
     settings |= {"strategy": "hetero-select", "rounds": 2, "checkpoint-every": 1, "error-feedback-scheme": scheme}
     config = resolve(settings | {"out": str(tmp_path / "run"), "state-dir": str(tmp_path / "run")})
-    with pytest.raises(Stop):
-        run_config(tmp_path / "run", config, on_round=stop)
+    run_until(tmp_path / "run", config, 2)
     with (tmp_path / "run" / "checkpoint.npz").open("rb") as file:
         arrays = read_arrays(file)
     refused = 0

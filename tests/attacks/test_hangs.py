@@ -29,12 +29,9 @@ from tests.support.client_messages import train_message
 from tests.support.logs import logged
 from tests.support.processes import await_that, mentioning, running, titles, training
 from tests.support.rounds import read_rows, written
-from tests.support.stubbed_runs import compared, records, stub, stubbed_runs
+from tests.support.stubbed_runs import compared, out, records, stub
 
-
-@pytest.fixture
-def out(tmp_path, monkeypatch):
-    return stubbed_runs(tmp_path, monkeypatch)
+__all__ = ["out"]
 
 
 # The rule

@@ -1,7 +1,5 @@
 """Users' own Flower apps: nothing is kept of a claim that is refused (N3), and no reply is read unbounded (N10)."""
 
-import json
-
 import numpy as np
 import pytest
 from flwr.app import Context, RecordDict
@@ -16,14 +14,11 @@ from simulation.flower_app.strategy import strategy
 from strategies.methods.random_weighted import RandomWeighted
 from tests.support.flower_state import task_identity
 from tests.support.own_app import CLIENTS, AppGrid, OwnClient, data, model, run_app
+from tests.support.rounds import read_rows
 
 __all__ = ["task_identity"]
 pytestmark = pytest.mark.usefixtures("task_identity")
 ROUNDS = 4
-
-
-def rows(folder, name="rounds.jsonl"):
-    return [json.loads(line) for line in (folder / name).read_text().splitlines()]
 
 
 def proxy(node, client, told_examples):
@@ -61,7 +56,7 @@ def test_a_refused_claim_leaves_nothing_behind(tmp_path, monkeypatch):
 
     built.configure_fit = joined
     Server(client_manager=manager, strategy=built).fit(ROUNDS, timeout=None)
-    found = rows(folder, "clients.jsonl")
+    found = read_rows(folder, "clients.jsonl")
     assert [row["client"] for row in found if "refused" in row.get("outcome", "")] == [0]
     assert [row["examples"] for row in found if "outcome" not in row] == [10, 20, 30, 40]
     assert seen == [[10, 20, 30, 40]] * ROUNDS

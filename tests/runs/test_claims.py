@@ -7,7 +7,10 @@ from simulation.laboratory.claims.claim import Claim, Rule, Stage
 from simulation.laboratory.claims.measured import identity, read_measured
 from simulation.laboratory.claims.runs import FILE, asked_runs, missing_runs, run_claims
 from simulation.laboratory.claims.study import Side
-from tests.support.stubbed_runs import events, stub, stubbed_runs
+from tests.support.stubbed_runs import events, out, stub
+
+__all__ = ["out"]
+
 
 SMALL = {"clients": 6, "cohort": 2, "rounds": 2, "weighting": "uniform"}
 RULE = {"confirm": 0.0, "refute": 0.0, "margin": 0.01, "power": 0.8}
@@ -27,11 +30,6 @@ def claim(name, claimed, other, metric):
         rule=Rule(metrics=(metric,), **RULE),
         first_stage=Stage(5),
     )
-
-
-@pytest.fixture
-def out(tmp_path, monkeypatch):
-    return stubbed_runs(tmp_path, monkeypatch)
 
 
 CLAIMS = [claim("a", "oort", "random", "final_accuracy"), claim("b", "power-of-choice", "random", "time_s")]

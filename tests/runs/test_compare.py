@@ -7,7 +7,6 @@ import re
 import signal
 import subprocess
 import sys
-import time
 from collections import Counter
 from pathlib import Path
 
@@ -19,16 +18,14 @@ from simulation.cli import main
 from simulation.comparison import compare as comparing
 from simulation.comparison import placement, run_processes
 from simulation.comparison.plan import plan
-from tests.support.processes import looks_in_proc, mentioning
-from tests.support.stubbed_runs import compare_arguments, compared, events, records, stub, stubbed_runs
+from tests.support.processes import looks_in_proc, mentioning, until
+from tests.support.rounds import read_rows
+from tests.support.stubbed_runs import compare_arguments, compared, events, out, records, stub, stubbed_runs
+
+__all__ = ["out"]
 
 SETTINGS = {"clients": 6, "cohort": 2, "rounds": 2}
 RUNS = ["oort-s1", "random-s1", "oort-s2", "random-s2"]
-
-
-@pytest.fixture
-def out(tmp_path, monkeypatch) -> Path:
-    return stubbed_runs(tmp_path, monkeypatch)
 
 
 def test_runs_are_done_once(capsys, out):
@@ -63,7 +60,7 @@ def test_a_failed_run_is_told_and_loses_nothing(capsys, monkeypatch, out, checkp
     reason = f"The round failed. (exit code 1; see {log})"
     assert f"random-s1 failed: {reason}\n" in said
     failure = {"name": "random-s1", "exit_code": 1, "message": reason}
-    assert [json.loads(line) for line in (out / "failures.jsonl").read_text().splitlines()] == [failure]
+    assert read_rows(out, "failures.jsonl") == [failure]
     assert {path.parent.name for path in out.glob("runs/*/summary.json")} == set(RUNS) - {"random-s1"}
     stub(monkeypatch)
     _, said, _ = compared(capsys, out, "--dry-run")
@@ -72,8 +69,7 @@ def test_a_failed_run_is_told_and_loses_nothing(capsys, monkeypatch, out, checkp
     assert not (out / "failures.jsonl").exists()
     assert events(out)[-2:] == [f"random-s1: start after {int(checkpoint)}", "random-s1: end"]
     assert len(events(out)) == 2 * 4 + 1
-    rounds = (out / "runs" / "random-s1" / "rounds.jsonl").read_text().splitlines()
-    assert [json.loads(line)["round"] for line in rounds] == [1, 2]
+    assert [row["round"] for row in read_rows(out / "runs" / "random-s1")] == [1, 2]
 
 
 def test_other_settings_in_the_same_folder_are_refused(capsys, out):
@@ -156,13 +152,6 @@ def in_the_background(out, jobs=2):
     return process
 
 
-def await_condition(condition, what, timeout_s=30.0):
-    deadline = time.monotonic() + timeout_s
-    while not condition():
-        assert time.monotonic() < deadline, what
-        time.sleep(0.02)
-
-
 @looks_in_proc
 @pytest.mark.parametrize(
     ("number", "checkpoint"),
@@ -172,12 +161,12 @@ def test_killed_and_run_again_ends_as_if_nothing_had_happened(capsys, monkeypatc
     stub(monkeypatch, checkpoint=checkpoint, hang=RUNS[2:], grandchild=True)
     process = in_the_background(out)
     begun = [out / "runs" / name / ("checkpoint.npz" if checkpoint else "rounds.jsonl") for name in RUNS[2:]]
-    await_condition(lambda: all(path.exists() for path in begun), "two runs ended, the others had their first round")
-    await_condition(lambda: mentioning(out), "a run started a process")
+    until(lambda: all(path.exists() for path in begun), 30.0)  # two runs ended, the others had their first round
+    until(lambda: mentioning(out), 30.0)
     os.kill(process.pid, number)
     process.join(30)
     assert process.exitcode not in (None, 0)
-    await_condition(lambda: not mentioning(out), "all processes ended", 30 if number == signal.SIGKILL else 0.1)
+    until(lambda: not mentioning(out), 30.0 if number == signal.SIGKILL else 0.1)
 
     ended = {line.split(":")[0] for line in events(out) if line.endswith("end")}
     assert ended == set(RUNS[:2])
@@ -253,7 +242,7 @@ def test_two_at_work_on_one_folder_are_one_too_many(capsys, monkeypatch, out):
     stub(monkeypatch, sleep_s=30)
     process = in_the_background(out, jobs=1)
     try:
-        await_condition((out / "starts.log").exists, "a run began")
+        until((out / "starts.log").exists, 30.0)
         code, _, error = compared(capsys, out)
         assert (code, "Another `fedsel compare` is running" in error) == (2, True)
     finally:

@@ -1,7 +1,5 @@
 """A run on a folder of `datasets`, dealt by a partitioner of flwr-datasets."""
 
-import json
-
 import numpy as np
 import pytest
 from sklearn.datasets import load_wine
@@ -15,6 +13,7 @@ from simulation.deployment.flower_cli import submit_to_flower
 from simulation.deployment.local_deployment import Deployment
 from simulation.guard.command_lines import CONNECTION
 from tests.support.in_process import run_in_process
+from tests.support.rounds import read_rows
 
 datasets = pytest.importorskip("datasets", reason="the extra 'datasets' is not installed")
 
@@ -87,5 +86,5 @@ def test_each_client_of_a_deployment_has_the_folder_at_its_own_path(wine, tmp_pa
     small = {"clients": 3, "cohort": 3, "rounds": 2, "local-steps": 3, "partition": "own", "partition-arguments": ""}
     config = resolve(of_wine(wine, **small, out=str(tmp_path / "run")))
     folder = deployed(tmp_path, config, nodes)
-    rows = [json.loads(line) for line in (folder / "clients.jsonl").read_text().splitlines()]
+    rows = read_rows(folder, "clients.jsonl")
     assert {row["client"]: row["examples"] for row in rows if "examples" in row} == {0: 24, 1: 32, 2: 50}

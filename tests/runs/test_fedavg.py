@@ -1,7 +1,5 @@
 """Preset fedavg against a plain loop of FedAvg: McMahan et al. 2017 (arXiv:1602.05629), Algorithm 1."""
 
-import json
-
 import numpy as np
 
 from fedsel_app.data.client_parts import client_parts
@@ -10,6 +8,7 @@ from fedsel_app.models import building
 from fedsel_app.seeds import Purpose, stream
 from fedsel_app.wiring.configuration import resolve
 from simulation.cli import main
+from tests.support.rounds import read_rows
 
 SEED, ROUNDS, CLIENTS, COHORT, EPOCHS, BATCH, RATE = 3, 8, 20, 5, 5, 10, 0.05
 
@@ -54,7 +53,7 @@ def fedavg(config):
 def test_the_preset_fedavg_is_the_algorithm_as_printed(tmp_path):
     out = tmp_path / "run"
     assert main(["run", "--preset", "fedavg", "--rounds", str(ROUNDS), "--seed", str(SEED), "--out", str(out)]) == 0
-    rows = [json.loads(line) for line in (out / "rounds.jsonl").read_text().splitlines()]
+    rows = read_rows(out)
     cohorts, weights = fedavg(resolve({"preset": "fedavg", "seed": SEED}))
     assert [row["selected"] for row in rows] == cohorts
     saved = np.load(out / "model.npz")["parameters"]

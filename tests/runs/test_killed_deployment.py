@@ -4,14 +4,13 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
 
 from simulation.comparison.run_processes import FEDSEL
-from tests.support.processes import mentioning
-from tests.support.rounds import rounds, written
+from tests.support.processes import mentioning, until
+from tests.support.rounds import assert_same, written
 
 SETTINGS = ("--rounds", "10", "--clients", "3", "--cohort", "2")
 SETTINGS += tuple(flag for value in ("local-steps=5", "checkpoint-every=2") for flag in ("--set", value))
@@ -35,17 +34,11 @@ def test_three_kills_of_a_deployment_change_nothing(tmp_path: Path) -> None:
     for kill, after in enumerate(KILLED_AFTER):
         with (tmp_path / f"{kill}.log").open("wb") as log:
             process = subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT, env=environment)
-        deadline = time.monotonic() + 400
-        while written(folder) < after:
-            assert process.poll() is None, (tmp_path / f"{kill}.log").read_text()
-            assert time.monotonic() < deadline, f"no round {after}"
-            time.sleep(0.05)
+        until(lambda after=after, process=process: written(folder) >= after or process.poll() is not None, 400.0)
+        assert process.poll() is None, (tmp_path / f"{kill}.log").read_text()
         os.kill(process.pid, signal.SIGKILL)
         process.wait()
-        deadline = time.monotonic() + ENDS_WITHIN_S
-        while left := mentioning(folder):
-            assert time.monotonic() < deadline, f"{left} outlive the process that started them"
-            time.sleep(0.05)
+        until(lambda: not mentioning(folder), ENDS_WITHIN_S)
         assert not (folder / "summary.json").exists()
         assert not list(temporary.iterdir())
         assert list((folder / "fedsel-state").rglob("client-*/round-*.npz")), "the residuals outlive the processes"
@@ -54,6 +47,4 @@ def test_three_kills_of_a_deployment_change_nothing(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stdout + done.stderr
     assert not list(temporary.iterdir())
     assert not (folder / "processes/tmp").exists()
-    assert rounds(folder) == rounds(whole)
-    for name in ("model.npz", "best-model.npz"):
-        assert (folder / name).read_bytes() == (whole / name).read_bytes()
+    assert_same(folder, whole)

@@ -1,7 +1,6 @@
 """Commands that write into a folder change or remove no file there but those that fedsel made."""
 
 import fcntl
-from dataclasses import replace
 from pathlib import Path
 
 import flwr.simulation
@@ -21,7 +20,7 @@ from simulation.deployment.local_deployment import Deployment
 from simulation.engines.ray_engine import simulate
 from simulation.report.page import write_report
 from simulation.starter import Starter
-from tests.support.in_process import run_config, run_in_process
+from tests.support.in_process import run_in_process, run_until
 from tests.support.pictures import draw_blank_pictures
 from tests.support.users_files import checkout, tree, written
 
@@ -158,18 +157,7 @@ def test_anothers_finished_run_is_refused(tmp_path):
 
 def test_resuming_a_live_run_leaves_its_states(tmp_path, monkeypatch):
     settings = {"rounds": 9, "clients": 2, "cohort": 1, "local-steps": 1, "out": str(tmp_path / "run")}
-    config = resolve(settings)
-
-    class Stop(Exception):
-        pass
-
-    def stop(row):
-        if row["round"] == 2:
-            raise Stop
-
-    own_state = replace(config, records=replace(config.records, state_dir=str(tmp_path / "run")))
-    with pytest.raises(Stop):
-        run_config(tmp_path / "run", own_state, on_round=stop)
+    run_until(tmp_path / "run", resolve(settings | {"state-dir": str(tmp_path / "run")}), 2)
     assert list((tmp_path / "run" / STATE_FOLDER).rglob("client-*/round-*.npz"))
     before = tree(tmp_path)
 

@@ -16,6 +16,7 @@ import pytest
 from fedsel_app import load_comparison, load_run, run
 from simulation.python_interface import comparisons
 from tests.support.documentation import PAGES, ROOT, code_blocks, code_spans
+from tests.support.rounds import read_rows
 from tests.support.scaled_down import compare_small, folder
 from tests.support.transcripts import alike
 
@@ -101,8 +102,7 @@ def test_the_code_of_the_notebook_runs_and_its_frames_are_the_records(
     assert capfd.readouterr().out == ""
     result = load_comparison(tmp_path / "runs/both")
     for name, frame in result.rounds.groupby("run"):
-        text = (tmp_path / "runs/both/runs" / str(name) / "rounds.jsonl").read_text(encoding="utf-8")
-        lines = [json.loads(line) for line in text.splitlines()]
+        lines = read_rows(tmp_path / "runs/both/runs" / str(name))
         for field in ("round", "selected", "accuracy", "loss", "time_s", "uplink_bytes", "wall_s"):
             assert frame[field].tolist() == [line[field] for line in lines]
     summaries = [json.loads((run.folder / "summary.json").read_text()) for run in result.runs.values()]

@@ -13,7 +13,7 @@ from ray.cluster_utils import Cluster
 
 from simulation.comparison.run_processes import FEDSEL
 from tests.support.processes import titles
-from tests.support.rounds import rounds, written
+from tests.support.rounds import assert_same, written
 
 WORK = "ray::ClientAppActor.run"
 """Process title of a worker while it answers a message."""
@@ -77,11 +77,6 @@ def raylets(cluster: Cluster) -> list[int]:
     return [node.all_processes["raylet"][0].process.pid for node in cluster.list_all_nodes()]
 
 
-def same(folder: Path, other: Path) -> bool:
-    models = [(path / "model.npz").read_bytes() for path in (folder, other)]
-    return rounds(folder) == rounds(other) and models[0] == models[1]
-
-
 @pytest.mark.slow
 @pytest.mark.e2e
 @pytest.mark.timeout(900)
@@ -91,7 +86,7 @@ def test_a_worker_that_is_killed_in_mid_round_is_replaced_and_nothing_changes(wh
     kill_a_worker(process, folder, process.pid)
     output, _ = process.communicate()
     assert process.returncode == 0, output
-    assert same(folder, whole)
+    assert_same(folder, whole)
 
 
 @pytest.mark.slow
@@ -105,7 +100,7 @@ def test_two_nodes_give_the_bits_of_one_machine(whole: Path, tmp_path: Path, clu
         time.sleep(0.05)
     assert process.returncode == 0, process.communicate()[0]
     assert busy == set(raylets(cluster))
-    assert same(folder, whole)
+    assert_same(folder, whole)
 
 
 @pytest.mark.slow
@@ -124,4 +119,4 @@ def test_a_cluster_that_loses_a_worker_ends_the_run_which_goes_on_where_it_was(
     again = start("--resume", str(folder))
     output, _ = again.communicate()
     assert again.returncode == 0, output
-    assert same(folder, whole)
+    assert_same(folder, whole)

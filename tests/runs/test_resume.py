@@ -9,7 +9,7 @@ from fedsel_app.config import ConfigError
 from fedsel_app.records.run_folder import read_checkpoint
 from fedsel_app.wiring.configuration import resolve
 from tests.support.client_messages import NORMED
-from tests.support.in_process import run_config
+from tests.support.in_process import run_config, run_until
 from tests.support.rounds import rounds
 
 BASE = {
@@ -22,15 +22,9 @@ BASE = {
     "curvature-layers": 0,
     "checkpoint-every": 2,
 }
-RUNS = {
+RUNS = {  # test_same_bits.py has the other methods
     "hetero-select": {"strategy": "hetero-select", "hetero-select.average-decay": 0.9, "curvature-layers": 3},
-    "hetero-select-stable": {"strategy": "hetero-select-stable"},
     "fedcvr-bolt": {"strategy": "fedcvr-bolt", "fedcvr-bolt.warmup-rounds": 2},
-    "oort": {"strategy": "oort"},
-    "active-fl": {"strategy": "active-fl"},
-    "adafl": {"strategy": "adafl"},
-    "hics-fl": {"strategy": "hics-fl"},
-    "fedcor": {"strategy": "fedcor"},
     "isp": {
         "strategy": "random",
         "participation": "isp",
@@ -72,10 +66,6 @@ RUNS = {
 }
 
 
-class Killed(Exception):
-    """The server's process ended here."""
-
-
 def end(folder):
     """Results of a run without wall times: records of rounds and clients, models and summary."""
     models = []
@@ -87,24 +77,7 @@ def end(folder):
     return rounds(folder), (folder / "clients.jsonl").read_text(encoding="utf-8"), models, summary
 
 
-def run_until(folder, config, last):
-    """Run, and be killed in the moment that round `last` was written down."""
-
-    def on_round(row):
-        if row["round"] == last:
-            raise Killed
-
-    with pytest.raises(Killed):
-        run_config(folder, config, on_round=on_round)
-
-
-SLOW = {"hetero-select-stable", "oort", "active-fl", "adafl", "hics-fl", "fedcor"}
-"""Their own state goes through the contract's round trip too; the others have more than that on either side."""
-
-
-@pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=[pytest.mark.slow] if name in SLOW else []) for name in RUNS]
-)
+@pytest.mark.parametrize("name", RUNS)
 def test_a_run_that_was_killed_goes_on_as_if_nothing_had_happened(tmp_path, name):
     config = resolve(BASE | RUNS[name])
     run_config(tmp_path / "whole", config)
@@ -158,13 +131,6 @@ def test_other_settings_are_refused_by_name(tmp_path):
     with pytest.raises(ConfigError, match=r"has 'lr' = 0\.05, and now it would be 0\.1\."):
         run_config(tmp_path, resolve(BASE | {"resume": True, "lr": 0.1}))
     assert {path: path.read_bytes() for path in tmp_path.iterdir() if path.is_file()} == before
-
-
-def test_a_damaged_checkpoint_is_named(tmp_path):
-    run_until(tmp_path, resolve(BASE), 4)
-    (tmp_path / "checkpoint.npz").write_bytes(b"PK\x03\x04 cut short")
-    with pytest.raises(ConfigError, match=r"checkpoint\.npz cannot be read .* Remove it to begin again"):
-        run_config(tmp_path, resolve(BASE | {"resume": True}))
 
 
 def test_a_checkpoint_of_another_model_is_refused(tmp_path):

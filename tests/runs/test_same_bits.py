@@ -5,6 +5,7 @@ import signal
 from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -18,16 +19,24 @@ from simulation.guard.command_lines import CONNECTION
 from strategies import STRATEGIES
 from tests.support.engines import AT_ONCE, SPAWN, Settings, deployment_of, engine, inline, ray
 from tests.support.programs import fedsel, flower_home
-from tests.support.rounds import rounds
+from tests.support.rounds import assert_same, rounds
 
-SMALL = {"clients": 4, "cohort": 3, "rounds": 3, "local-steps": 3, "device": "cpu", "checkpoint-every": 1}
+SMALL = {"clients": 4, "cohort": 3, "rounds": 3, "local-steps": 10, "device": "cpu", "checkpoint-every": 1}
+ISP = {"participation": "isp", "isp-interval": 2, "isp-draws": 3, "holdout-fraction": 0.2}
 __all__ = ["engine", "flower_home"]
 WAYS = ("Ray 1", "Ray 2", "killed and resumed", "flwr run", "deployment")
 
 
-def settings_of(method: str) -> Settings:
-    quick = {"terraform.min-clients": 2} if method == "terraform" else {}
-    return SMALL | AT_ONCE.get(method, {}) | quick | {"strategy": method}
+METHODS = [
+    *STRATEGIES,
+    *(f"isp around {method}" for method in ("random", "power-of-choice", "fedcor", "fed-cbs", "delta")),
+]
+
+
+def settings_of(name: str) -> Settings:
+    method = name.rpartition(" ")[2]
+    more = {"terraform": {"terraform.min-clients": 2}}.get(method, {}) | (ISP if name != method else {})
+    return SMALL | AT_ONCE.get(method, {}) | more | {"strategy": method}
 
 
 def killed(settings: Settings) -> None:
@@ -40,6 +49,22 @@ def killed(settings: Settings) -> None:
     inline_engine.simulate(resolve(settings), kill)
 
 
+def check(rows: list[dict[str, Any]], method: str) -> None:
+    """Every method learns, and nobody fails."""
+    assert [row["round"] for row in rows] == [1, 2, 3]
+    for row in rows:
+        assert row["failures"] == []
+        assert row["aggregated"] == row["selected"] != []
+        searched = SMALL["clients"] if "search" in row else 0
+        assert row["client_updates"] == len(row["aggregated"]) + searched
+    if method.startswith("isp"):
+        assert ["search" in row for row in rows] == [True, False, True]
+        assert rows[0]["cohort"] == rows[1]["cohort"]
+    elif STRATEGIES[method].exact_cohort:
+        assert [len(row["selected"]) for row in rows] == [SMALL["cohort"]] * 3
+    assert rows[-1]["accuracy"] > 0.35
+
+
 @pytest.fixture(scope="module")
 def reference(engine: ProcessPoolExecutor, tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
     """The folder of a method's run in one process."""
@@ -48,6 +73,7 @@ def reference(engine: ProcessPoolExecutor, tmp_path_factory: pytest.TempPathFact
     def folder(method: str) -> Path:
         if not (base / method).exists():
             engine.submit(inline, settings_of(method) | {"out": str(base / method)}).result()
+            check(rounds(base / method), method)
         return base / method
 
     return folder
@@ -62,7 +88,7 @@ def deployment(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Deployment]
 @pytest.mark.slow
 @pytest.mark.e2e
 @pytest.mark.parametrize("way", WAYS)
-@pytest.mark.parametrize("method", STRATEGIES)
+@pytest.mark.parametrize("method", METHODS)
 def test_inline_and_another_way_give_the_same_bits(way, method, tmp_path, engine, reference, request):
     settings, folder, whole = settings_of(method), tmp_path / "run", reference(method)
     if way.startswith("Ray"):
@@ -83,6 +109,4 @@ def test_inline_and_another_way_give_the_same_bits(way, method, tmp_path, engine
         home = request.getfixturevalue("deployment").flwr_home
         result = submit_to_flower(app_folder(), CONNECTION, app_values(config), home, None, lines.append)
         assert result.status == "finished:completed", "".join(lines)
-    assert rounds(folder) == rounds(whole)
-    for name in ("model.npz", "best-model.npz"):
-        assert (folder / name).read_bytes() == (whole / name).read_bytes()
+    assert_same(folder, whole)

@@ -1,6 +1,5 @@
 """A federation on separate machines, as near as one can come: namespaces with users, homes and shaped links."""
 
-import json
 import re
 import shutil
 import signal
@@ -9,7 +8,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +19,8 @@ from fedsel_app.config import Value
 from fedsel_app.network.links import Floats, SimulatedLinks
 from simulation.cli import main
 from tests.support.namespaces import NamespaceMachine, machines, refused
+from tests.support.processes import until
+from tests.support.rounds import read_rows
 from tests.support.sources import ROOT
 
 pytestmark = [pytest.mark.slow, pytest.mark.e2e]
@@ -84,8 +85,8 @@ class Federated:
 
     def records(self, name: str, file: str) -> list[dict[str, Any]]:
         """Lines of a run's records, on the server."""
-        path = self.folders["server"] / "runs" / name / file
-        return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+        folder = self.folders["server"] / "runs" / name
+        return read_rows(folder, file) if (folder / file).exists() else []
 
     def last(self, name: str) -> dict[str, Any]:
         """A run's last round."""
@@ -130,14 +131,6 @@ def federation() -> Iterator[Federated]:
         shutil.rmtree(folder)
 
 
-def until(holds: Callable[[], object], timeout_s: float, log: Path | None = None) -> None:
-    """Wait until something holds."""
-    deadline_s = time.monotonic() + timeout_s
-    while not holds():
-        assert time.monotonic() < deadline_s, log.read_text()[-3000:] if log else "too late"
-        time.sleep(0.5)
-
-
 def settings(**others: Value) -> list[str]:
     """`SETTINGS`, and others, as they are typed."""
     return typed(SETTINGS | {key.replace("_", "-"): value for key, value in others.items()})
@@ -170,7 +163,7 @@ def simulated(folder: Path, monkeypatch: pytest.MonkeyPatch) -> list[dict[str, A
     computing: dict[str, Value] = {"step-min-s": STEP_S, "step-max-s": STEP_S, "engine": "inline"}
     run = ["run", "--clients", "3", "--rounds", "6", "--out", str(folder)]
     assert main([*run, *typed(SETTINGS | CAPPED | middle | computing)]) == 0
-    return [json.loads(line) for line in (folder / "rounds.jsonl").read_text().splitlines()]
+    return read_rows(folder)
 
 
 def test_bandwidths_are_those_of_the_links_and_order_the_kept_fractions(

@@ -11,7 +11,7 @@ from simulation.engines import inline_engine
 from strategies.round.simulated_grid import SimulatedGrid
 from tests.support.client_messages import NORMED
 from tests.support.in_process_grid import InProcessGrid, grid_of
-from tests.support.rounds import rounds
+from tests.support.rounds import assert_same
 
 CLIENTS = 7
 BASE = {"clients": CLIENTS, "cohort": 3, "rounds": 3, "local-steps": 2, "batch-size": 16, "probe-batches": 2}
@@ -44,12 +44,6 @@ def simulated(folder: Path, name: str, nodes: int, *, stop: int = 0, resume: boo
 
     run_with(SimulatedGrid(grid, CLIENTS), config, on_round)
     return grid
-
-
-def assert_same(folder: Path, reference: Path) -> None:
-    assert rounds(folder) == rounds(reference)
-    for name in ("model.npz", "best-model.npz"):
-        assert (folder / name).read_bytes() == (reference / name).read_bytes()
 
 
 @pytest.fixture(scope="module", params=RUNS)

@@ -1,19 +1,19 @@
 """A federation on this machine: a copy of a client is told at once, and a stopped run is resumed."""
 
-import json
 import re
 import shutil
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from simulation.federation.folders import FederationFolders
 from simulation.guard.transport import free_ports
+from tests.support.processes import until
+from tests.support.rounds import read_rows, written
 
 pytestmark = [pytest.mark.slow, pytest.mark.e2e]
 FEDSEL = str(Path(sys.executable).parent / "fedsel")
@@ -67,13 +67,6 @@ def machines(tmp_path: Path) -> Iterator[Machines]:
                 process.kill()
 
 
-def until(holds: Callable[[], object], timeout_s: float) -> None:
-    deadline_s = time.monotonic() + timeout_s
-    while not holds():
-        assert time.monotonic() < deadline_s
-        time.sleep(0.2)
-
-
 def test_a_copy_is_told_at_once_and_a_stopped_run_is_resumed(machines: Machines, tmp_path: Path) -> None:
     admin, server = str(machines.federation.admin), machines.federation.server
     copy = tmp_path / "copy"
@@ -91,11 +84,11 @@ def test_a_copy_is_told_at_once_and_a_stopped_run_is_resumed(machines: Machines,
     assert re.search(r"Run first: running, round \d+ of 1000: accuracy", said)
     assert "The run first is stopped" in machines.ask("stop", admin)
     assert "No run is in progress" in machines.ask("status", admin)
-    records = server / "runs" / "first" / "rounds.jsonl"
-    before = len(records.read_text().splitlines())
+    records = server / "runs" / "first"
+    before = written(records)
     machines.begin("resume", "submit", admin, "--resume", "first")
-    until(lambda: len(records.read_text().splitlines()) > before, 200.0)
-    rounds = [json.loads(line)["round"] for line in records.read_text().splitlines()]
+    until(lambda: written(records) > before, 200.0)
+    rounds = [row["round"] for row in read_rows(records)]
     assert rounds == list(range(1, len(rounds) + 1))
     machines.ask("stop", admin, "first")
     assert copied.wait(180) == 1, "it does not try for ever, and no thread keeps it alive"

@@ -7,21 +7,18 @@ import subprocess
 import sys
 import time
 import tomllib
-from pathlib import Path
 
 import pytest
 
 from simulation.cli import main
 from simulation.laboratory.tuning import studies
-from tests.support.stubbed_runs import stubbed_runs
+from tests.support.stubbed_runs import out
+
+__all__ = ["out"]
+
 
 pytest.importorskip("optuna", reason="the extra 'tune' is not installed")
 ARGUMENTS = ["--clients", "6", "--cohort", "2", "--rounds", "2", "--seeds", "1", "--tuning-seeds", "101"]
-
-
-@pytest.fixture
-def out(tmp_path, monkeypatch) -> Path:
-    return stubbed_runs(tmp_path, monkeypatch)
 
 
 def tuned(capsys, out, *more, over="lr,oort.penalty", strategies="random,oort"):

@@ -6,6 +6,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from fedsel_app.wiring.configuration import AppConfig, resolve
 from fedsel_app.wiring.server import make_strategy, open_run_folder
 from simulation.engines.inline_engine import Inline
@@ -52,6 +54,21 @@ def run_in_process(
     return run_config(
         folder, resolve({key.replace("_", "-"): value for key, value in settings.items()}), on_fit, cid_of
     )
+
+
+class Killed(Exception):
+    """The server's process ended here."""
+
+
+def run_until(folder: Path, config: AppConfig, last: int) -> None:
+    """Run `config`, and be killed in the moment that round `last` was written down."""
+
+    def on_round(row: dict[str, Any]) -> None:
+        if row["round"] == last:
+            raise Killed
+
+    with pytest.raises(Killed):
+        run_config(folder, config, on_round=on_round)
 
 
 def run_config(

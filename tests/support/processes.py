@@ -44,6 +44,14 @@ def start_again(deployment: Deployment, place: int) -> processes.Child:
     return again
 
 
+def until(holds: Callable[[], object], timeout_s: float, log: Path | None = None) -> None:
+    """Wait until a condition is true; if it is not in time, the end of the `log` is shown."""
+    deadline_s = time.monotonic() + timeout_s
+    while not holds():
+        assert time.monotonic() < deadline_s, log.read_text(errors="replace")[-3000:] if log else "too late"
+        time.sleep(0.02)
+
+
 def await_that(holds: Callable[[], bool], run: "Future[SubmittedRun]") -> None:
     """Wait until a condition is true, but not longer than the run."""
     while not holds():
@@ -53,10 +61,7 @@ def await_that(holds: Callable[[], bool], run: "Future[SubmittedRun]") -> None:
 
 def await_text(log: Path, text: str, timeout_s: float = 90.0) -> None:
     """Wait until a text is in the log, which may not exist yet."""
-    deadline = time.monotonic() + timeout_s
-    while text not in (log.read_text(errors="replace") if log.exists() else ""):
-        assert time.monotonic() < deadline, f"no {text!r} in {log}"
-        time.sleep(0.05)
+    until(lambda: log.exists() and text in log.read_text(errors="replace"), timeout_s, log)
 
 
 def training(node: processes.Child) -> bool:

@@ -44,6 +44,13 @@ def written(folder: Path) -> int:
         return 0
 
 
+def assert_same(folder: Path, reference: Path) -> None:
+    """Two finished runs have the same rounds, without wall times, and the same models to the bit."""
+    assert rounds(folder) == rounds(reference)
+    for name in ("model.npz", "best-model.npz"):
+        assert (folder / name).read_bytes() == (reference / name).read_bytes()
+
+
 def without_wall(rows):
     return [{key: value for key, value in row.items() if key != "wall_s"} for row in rows]
 

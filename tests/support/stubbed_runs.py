@@ -12,6 +12,12 @@ from simulation.comparison import run_processes
 ARGUMENTS = ["--clients", "6", "--cohort", "2", "--rounds", "2", "--seeds", "1,2"]
 
 
+@pytest.fixture
+def out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder for a comparison of stubs."""
+    return stubbed_runs(tmp_path, monkeypatch)
+
+
 def stubbed_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Let comparisons run the stub and check on it often. Returns a folder for a comparison."""
     command = (sys.executable, "-S", str(Path(__file__).with_name("stub_run.py")))
