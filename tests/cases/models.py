@@ -92,7 +92,7 @@ def with_variances_of_zero(shape, classes):
 class Instances(nn.Module):
     """InstanceNorm with statistics."""
 
-    def __init__(self, classes):
+    def __init__(self, shape, classes):
         super().__init__()
         self.norm = nn.InstanceNorm1d(8, track_running_stats=True)
         self.out = nn.Linear(64, classes)
@@ -101,10 +101,6 @@ class Instances(nn.Module):
 
     def forward(self, x):
         return self.out(self.norm(x.reshape(-1, 8, 8)).flatten(1))
-
-
-def instances(shape, classes):
-    return Instances(classes)
 
 
 def cumulative(shape, classes):
@@ -148,7 +144,7 @@ def untracked(shape, classes):
 class AlwaysEval(nn.Module):
     """A frozen part by the usual override of train()."""
 
-    def __init__(self, classes):
+    def __init__(self, shape, classes):
         super().__init__()
         self.body, self.out = hidden_norm(nn.BatchNorm1d(16), 16), nn.Linear(16, classes)
 
@@ -161,17 +157,13 @@ class AlwaysEval(nn.Module):
         return self.out(self.body(x))
 
 
-def always_eval(shape, classes):
-    return AlwaysEval(classes)
-
-
 # Constants ----------------------------------------------------------------------------------------------------
 
 
 class Attention(nn.Module):
     """A small transformer over the 8 rows of a digit, with the usual buffers."""
 
-    def __init__(self, classes, mask, positions):
+    def __init__(self, shape, classes, *, mask=False, positions=False):
         super().__init__()
         d = 16
         self.up = nn.Linear(8, d)
@@ -194,26 +186,22 @@ class Attention(nn.Module):
         return self.out(self.layer(h, src_mask=self.mask if self.has_mask else None)[:, -1])
 
 
-def attention(shape, classes):
-    return Attention(classes, False, False)
-
-
 def masked(shape, classes):
-    return Attention(classes, True, False)
+    return Attention(shape, classes, mask=True)
 
 
 def positional(shape, classes):
-    return Attention(classes, False, True)
+    return Attention(shape, classes, positions=True)
 
 
 def masked_positional(shape, classes):
-    return Attention(classes, True, True)
+    return Attention(shape, classes, mask=True, positions=True)
 
 
 class Scaled(nn.Module):
     """Constants of preprocessing: a mean and a scale, expanded without memory of their own; an unused bound of NaN."""
 
-    def __init__(self, classes):
+    def __init__(self, shape, classes):
         super().__init__()
         self.register_buffer("mean", torch.tensor([[0.5]]).expand(1, 64))
         self.register_buffer("scale", torch.tensor(2.0), persistent=False)
@@ -224,14 +212,10 @@ class Scaled(nn.Module):
         return self.out((x.flatten(1) - self.mean) / self.scale)
 
 
-def scaled(shape, classes):
-    return Scaled(classes)
-
-
 class Turned(nn.Module):
     """A complex table of rotations, and a table of whole numbers."""
 
-    def __init__(self, classes):
+    def __init__(self, shape, classes):
         super().__init__()
         self.register_buffer("turns", torch.polar(torch.ones(32), torch.linspace(0.0, 1.0, 32)), persistent=False)
         self.register_buffer("order", torch.arange(64).flip(0))
@@ -240,10 +224,6 @@ class Turned(nn.Module):
     def forward(self, x):
         pairs = torch.view_as_complex(x.flatten(1)[:, self.order].reshape(-1, 32, 2).contiguous())
         return self.out(torch.view_as_real(pairs * self.turns).flatten(1))
-
-
-def turned(shape, classes):
-    return Turned(classes)
 
 
 def frozen_by_numpy(shape, classes):
@@ -279,7 +259,7 @@ def old_spectral(shape, classes):
 class Averaged(nn.Module):
     """A moving average of the inputs, replaced by a new tensor in each step, and a number of steps."""
 
-    def __init__(self, classes):
+    def __init__(self, shape, classes):
         super().__init__()
         self.register_buffer("average", torch.zeros(64))
         self.register_buffer("steps", torch.tensor(0))
@@ -293,14 +273,10 @@ class Averaged(nn.Module):
         return self.out(x - self.average)
 
 
-def averaged(shape, classes):
-    return Averaged(classes)
-
-
 class Codebook(nn.Module):
     """The nearest of 8 codes, which follow the inputs, beside the inputs."""
 
-    def __init__(self, classes):
+    def __init__(self, shape, classes):
         super().__init__()
         self.up, self.out = nn.Linear(64, 4), nn.Linear(8, classes)
         self.register_buffer("codes", torch.randn(8, 4))
@@ -313,14 +289,10 @@ class Codebook(nn.Module):
         return self.out(torch.cat([h, self.codes[nearest]], 1))
 
 
-def codebook(shape, classes):
-    return Codebook(classes)
-
-
 class FirstBatch(nn.Module):
     """A scale that the first mini-batch of all sets (ActNorm)."""
 
-    def __init__(self, classes):
+    def __init__(self, shape, classes):
         super().__init__()
         self.scale, self.out = nn.Parameter(torch.ones(64)), nn.Linear(64, classes)
         self.register_buffer("begun", torch.tensor(False))
@@ -333,17 +305,13 @@ class FirstBatch(nn.Module):
         return self.out(x * self.scale)
 
 
-def first_batch(shape, classes):
-    return FirstBatch(classes)
-
-
 # Inputs and outputs -------------------------------------------------------------------------------------------
 
 
 class Halved(nn.Module):
     """Halves its input, in place or not."""
 
-    def __init__(self, classes, inplace):
+    def __init__(self, shape, classes, *, inplace=False):
         super().__init__()
         self.inplace, self.out = inplace, nn.Linear(64, classes)
 
@@ -352,30 +320,22 @@ class Halved(nn.Module):
         return self.out(x.mul_(0.5) if self.inplace else x * 0.5)
 
 
-def inplace(shape, classes):
-    return Halved(classes, True)
+def inplace_halved(shape, classes):
+    return Halved(shape, classes, inplace=True)
 
 
-def pure(shape, classes):
-    return Halved(classes, False)
-
-
-def rectified(inplace, classes):
+def rectified(shape, classes, inplace=False):
     return nn.Sequential(nn.ReLU(inplace=inplace), nn.Flatten(), nn.Linear(64, classes))
 
 
 def inplace_rectified(shape, classes):
-    return rectified(True, classes)
-
-
-def pure_rectified(shape, classes):
-    return rectified(False, classes)
+    return rectified(shape, classes, inplace=True)
 
 
 class Shifted(nn.Module):
     """Shifts its input in eval mode, through `data`, which no version shows."""
 
-    def __init__(self, classes, inplace):
+    def __init__(self, shape, classes, *, inplace=False):
         super().__init__()
         self.inplace, self.out = inplace, nn.Linear(64, classes)
 
@@ -390,11 +350,7 @@ class Shifted(nn.Module):
 
 
 def inplace_shifted(shape, classes):
-    return Shifted(classes, True)
-
-
-def pure_shifted(shape, classes):
-    return Shifted(classes, False)
+    return Shifted(shape, classes, inplace=True)
 
 
 class Answer:
@@ -407,7 +363,7 @@ class Answer:
 class Bag(nn.Module):
     """Mean of embeddings."""
 
-    def __init__(self, classes, sparse=False):
+    def __init__(self, shape, classes, sparse=False):
         super().__init__()
         self.words, self.out = nn.Embedding(VOCABULARY, 8, sparse=sparse), nn.Linear(8, classes)
 
@@ -415,12 +371,8 @@ class Bag(nn.Module):
         return self.out(self.words(x).mean(1))
 
 
-def bag(shape, classes):
-    return Bag(classes)
-
-
 def sparse_bag(shape, classes):
-    return Bag(classes, sparse=True)
+    return Bag(shape, classes, sparse=True)
 
 
 class FunctionalBag(Bag):
@@ -430,14 +382,10 @@ class FunctionalBag(Bag):
         return self.out(functional.embedding(x, self.words.weight, sparse=True).mean(1))
 
 
-def functional_bag(shape, classes):
-    return FunctionalBag(classes)
-
-
 class Summed(nn.Module):
     """Sums of embeddings by EmbeddingBag."""
 
-    def __init__(self, classes):
+    def __init__(self, shape, classes):
         super().__init__()
         self.words, self.out = nn.EmbeddingBag(VOCABULARY, 8, mode="mean", sparse=True), nn.Linear(8, classes)
 
@@ -445,14 +393,10 @@ class Summed(nn.Module):
         return self.out(self.words(x))
 
 
-def summed_bag(shape, classes):
-    return Summed(classes)
-
-
 class TokenClassifier(nn.Module):
     """The interface of Hugging Face's models for classification: keywords, a mask, an object with logits."""
 
-    def __init__(self, classes):
+    def __init__(self, shape, classes):
         super().__init__()
         self.words, self.out = nn.Embedding(VOCABULARY, 8), nn.Linear(8, classes)
         self.register_buffer("position_ids", torch.arange(64).expand((1, -1)), persistent=False)
@@ -463,23 +407,15 @@ class TokenClassifier(nn.Module):
         return Answer(self.out(h))
 
 
-def token_classifier(shape, classes):
-    return TokenClassifier(classes)
-
-
 class WordsAndNumbers(nn.Module):
     """Two inputs of different types; a dict with logits comes back."""
 
-    def __init__(self, classes):
+    def __init__(self, shape, classes):
         super().__init__()
         self.words, self.out = nn.Embedding(VOCABULARY, 8), nn.Linear(10, classes)
 
     def forward(self, words, numbers):
         return {"logits": self.out(torch.cat([self.words(words).mean(1), numbers], 1)), "unused": words}
-
-
-def words_and_numbers(shape, classes):
-    return WordsAndNumbers(classes)
 
 
 def bert(shape, classes):
@@ -503,17 +439,13 @@ def bert(shape, classes):
 class Tied(nn.Module):
     """The output layer has the weights of the input layer."""
 
-    def __init__(self, classes):
+    def __init__(self, shape, classes):
         super().__init__()
         self.up, self.turn, self.out = nn.Linear(64, classes), nn.Linear(classes, 64), nn.Linear(64, classes)
         self.out.weight = self.up.weight
 
     def forward(self, x):
         return self.out(self.turn(self.up(x.flatten(1)).tanh()))
-
-
-def tied(shape, classes):
-    return Tied(classes)
 
 
 def half(shape, classes):

@@ -85,18 +85,18 @@ def test_other_models_train_on_a_client_of_one_example(tmp_path):
 
 
 @pytest.mark.parametrize("form", ["average", "sequential", "training"])
-@pytest.mark.parametrize("model", ["with_means", "with_variances_of_zero", "instances", "cumulative"])
+@pytest.mark.parametrize("model", ["with_means", "with_variances_of_zero", "Instances", "cumulative"])
 def test_statistics_are_known_by_their_layers(tmp_path, model, form):
     rows = trained(tmp_path, model, calibration_form=form)
     assert rows[-1]["accuracy"] > 0.55
-    count = 8 if model == "instances" else 16
+    count = 8 if model == "Instances" else 16
     size = np.load(tmp_path / model / "model.npz")["parameters"].size
     # In sequence, the first client's 15 mini-batches and 5 of the second.
     sent = {"average": 3 * (size + 4 * count), "sequential": 2 * (size + 4 * count), "training": 3 * 2 * count}[form]
     assert [row["calibration_bytes"] for row in rows] == [4 * sent] * 3
 
 
-@pytest.mark.parametrize("model", ["in_eval_mode", "frozen_layer", "always_eval", "untracked"])
+@pytest.mark.parametrize("model", ["in_eval_mode", "frozen_layer", "AlwaysEval", "untracked"])
 def test_frozen_statistics_are_neither_calibrated_nor_charged(tmp_path, model):
     rows = trained(tmp_path, model)
     assert not any(row["calibration_bytes"] for row in rows)
@@ -116,12 +116,12 @@ def test_pretrained_statistics_reach_the_usual_accuracy(tmp_path):
 
 def test_a_causal_mask_is_a_constant(tmp_path):
     """The last of the 8 rows sees all others, so the mask changes nothing."""
-    masked, plain = (trained(tmp_path, model) for model in ("masked", "attention"))
+    masked, plain = (trained(tmp_path, model) for model in ("masked", "Attention"))
     assert [row["accuracy"] for row in masked] == [row["accuracy"] for row in plain]
     assert [row["loss"] for row in masked] == pytest.approx([row["loss"] for row in plain], rel=1e-6)
 
 
-@pytest.mark.parametrize("model", ["masked", "positional", "masked_positional", "scaled", "turned", "frozen_by_numpy"])
+@pytest.mark.parametrize("model", ["masked", "positional", "masked_positional", "Scaled", "Turned", "frozen_by_numpy"])
 def test_constants_are_never_sent(tmp_path, model):
     rows = trained(tmp_path, model)
     assert not any(row["calibration_bytes"] for row in rows)
@@ -135,7 +135,7 @@ def test_frozen_weights_that_differ_are_refused_when_a_client_enrols(tmp_path):
 
 # Buffers that training changes --------------------------------------------------------------------------------
 
-CHANGING = {"spectral": 80, "old_spectral": 80, "averaged": 65, "codebook": 32, "first_batch": 1}
+CHANGING = {"spectral": 80, "old_spectral": 80, "Averaged": 65, "Codebook": 32, "FirstBatch": 1}
 """Model -> entries of its buffers that training changes."""
 
 
@@ -155,8 +155,8 @@ def test_or_they_stay_with_the_client(tmp_path, model):
 
 def test_a_moving_average_and_its_steps_are_those_of_the_clients(tmp_path):
     """Two clients with five steps each: 5 steps, then 10."""
-    trained(tmp_path, "averaged", clients=2, cohort=2, rounds=2)
-    module = load_run(tmp_path / "averaged").model
+    trained(tmp_path, "Averaged", clients=2, cohort=2, rounds=2)
+    module = load_run(tmp_path / "Averaged").model
     assert module.steps == 10
     assert module.average.abs().sum() > 0
 
@@ -166,32 +166,32 @@ def test_a_moving_average_and_its_steps_are_those_of_the_clients(tmp_path):
 
 @pytest.mark.parametrize(
     ("writing", "pure"),
-    [("inplace", "pure"), ("inplace_rectified", "pure_rectified"), ("inplace_shifted", "pure_shifted")],
+    [("inplace_halved", "Halved"), ("inplace_rectified", "rectified"), ("inplace_shifted", "Shifted")],
 )
 def test_a_model_that_writes_into_its_input_gets_a_copy(tmp_path, writing, pure):
     assert results(trained(tmp_path, writing)) == results(trained(tmp_path, pure))
 
 
-@pytest.mark.parametrize("sparse", ["sparse_bag", "functional_bag"])
+@pytest.mark.parametrize("sparse", ["sparse_bag", "FunctionalBag"])
 def test_sparse_gradients_become_dense(tmp_path, sparse):
-    assert results(trained(tmp_path, sparse, **TOKENS)) == results(trained(tmp_path, "bag", **TOKENS))
-    assert bits(tmp_path / sparse)["parameters"] == bits(tmp_path / "bag")["parameters"]
+    assert results(trained(tmp_path, sparse, **TOKENS)) == results(trained(tmp_path, "Bag", **TOKENS))
+    assert bits(tmp_path / sparse)["parameters"] == bits(tmp_path / "Bag")["parameters"]
 
 
 def test_an_operation_without_a_second_derivative_needs_no_curvature(tmp_path):
     with pytest.raises(ConfigError, match=r"Set 'curvature-layers' to 0: .*_embedding_bag_backward"):
-        trained(tmp_path, "summed_bag", **TOKENS)
-    trained(tmp_path, "summed_bag", curvature_layers=0, **TOKENS)
+        trained(tmp_path, "Summed", **TOKENS)
+    trained(tmp_path, "Summed", curvature_layers=0, **TOKENS)
 
 
 def test_whole_numbers_of_any_size_are_the_same_tokens(tmp_path):
-    long = results(trained(tmp_path / "long", "bag", **TOKENS))
-    assert results(trained(tmp_path, "bag", **TOKENS | {"data": "tests.cases.data:short_tokens"})) == long
+    long = results(trained(tmp_path / "long", "Bag", **TOKENS))
+    assert results(trained(tmp_path, "Bag", **TOKENS | {"data": "tests.cases.data:short_tokens"})) == long
 
 
 def test_inputs_may_be_a_dict_and_outputs_have_logits(tmp_path):
-    trained(tmp_path, "token_classifier", **NAMED)
-    rows = trained(tmp_path, "words_and_numbers", data="tests.cases.data:tokens_and_numbers", lr=0.3)
+    trained(tmp_path, "TokenClassifier", **NAMED)
+    rows = trained(tmp_path, "WordsAndNumbers", data="tests.cases.data:tokens_and_numbers", lr=0.3)
     assert rows[-1]["accuracy"] == 1.0
 
 
@@ -220,11 +220,11 @@ KINDS = {
     "residual": {"clients": 3, "cohort": 2, "rounds": 2, "local-steps": 2, "compressor": "none"},
     "masked_positional": {},
     "spectral": {},
-    "averaged": {},
-    "tied": {},
+    "Averaged": {},
+    "Tied": {},
     "cumulative": {},
     "sparse_bag": TOKENS,
-    "token_classifier": NAMED,
+    "TokenClassifier": NAMED,
 }
 """Model -> settings."""
 
@@ -246,11 +246,11 @@ def test_the_returned_model_has_the_recorded_accuracy(tmp_path, model):
 
 
 def test_tied_weights_stay_tied(tmp_path):
-    trained(tmp_path, "tied")
-    module = load_run(tmp_path / "tied").model
+    trained(tmp_path, "Tied")
+    module = load_run(tmp_path / "Tied").model
     assert module.out.weight is module.up.weight
     # 64 x 10 shared weights, 64 x 10 more, and three biases.
-    assert np.load(tmp_path / "tied" / "model.npz")["parameters"].size == 640 + 640 + 10 + 64 + 10
+    assert np.load(tmp_path / "Tied" / "model.npz")["parameters"].size == 640 + 640 + 10 + 64 + 10
 
 
 @pytest.mark.slow

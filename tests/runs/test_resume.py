@@ -56,7 +56,7 @@ RUNS = {  # test_same_bits.py has the other methods
     "multi-krum": {"strategy": "random", "cohort": 5, "aggregation": "multi-krum"},
     "fedyogi": {"strategy": "random", "server-optimizer": "fedyogi", "server-lr": 0.01},
     "spectral norm": {"strategy": "random", "model": "tests.cases.models:spectral"},
-    "a moving average": {"strategy": "random", "model": "tests.cases.models:averaged"},
+    "a moving average": {"strategy": "random", "model": "tests.cases.models:Averaged"},
     "cumulative statistics": {
         "strategy": "random",
         "model": "tests.cases.models:cumulative",

@@ -75,19 +75,19 @@ def test_no_message_has_anything_of_the_one_before():
 
 
 def test_whole_numbers_and_flags_that_change_are_rounded():
-    model = flat("averaged")
+    model = flat("Averaged")
     vector = model.buffers_vector()
     assert vector.shape == (65,)
     vector[-1] = 2.6
     model.state.set(vector)
     assert model.module.steps == 3
-    flag = flat("first_batch")
+    flag = flat("FirstBatch")
     flag.state.set(np.array([0.7], np.float32))
     assert flag.module.begun.item() is True
 
 
 def test_a_trial_leaves_no_trace():
-    for name in ("averaged", "first_batch", "codebook", "with_means", "spectral"):
+    for name in ("Averaged", "FirstBatch", "Codebook", "with_means", "spectral"):
         module = build(f"tests.cases.models:{name}", (1, 8, 8), 10, 0)
         before = {key: value.clone() for key, value in module.state_dict().items()}
         torch.manual_seed(3)
@@ -104,7 +104,7 @@ def test_a_trial_leaves_no_trace():
 
 
 @pytest.mark.parametrize(
-    ("name", "least"), [("with_means", 2), ("attention", 1), ("instances", 1), ("in_eval_mode", 1), ("residual", 2)]
+    ("name", "least"), [("with_means", 2), ("Attention", 1), ("Instances", 1), ("in_eval_mode", 1), ("residual", 2)]
 )
 def test_the_smallest_mini_batch_is_found_by_trial(name, least):
     assert flat(name).least_batch == least
@@ -128,7 +128,7 @@ def test_momentum_of_0_freezes_statistics():
 
 
 def test_complex_buffers_stay_complex_and_float64_becomes_float32():
-    model = flat("turned")
+    model = flat("Turned")
     assert model.module.turns.dtype == torch.complex64
     module = nn.Sequential(nn.Flatten(), nn.Linear(64, 10)).double()
     module.register_buffer("scale", torch.ones(2, dtype=torch.float64))
