@@ -147,7 +147,7 @@ def test_t4_a_path_that_cannot_be_printed_is_in_no_service_file(made, capsys, tm
 
 
 @pytest.mark.parametrize(
-    "host", ["", "a b", "http://x", "../../etc", "a\nb", "-x", "fe80::1%lo", "x" * 254, "1.2.3.4.5"]
+    "host", ["", "a b", "http://x", "../../etc", "a\nb", "-x", "fe80::1%lo", "x" * 254, "1.2.3.4.5", "сервер"]
 )
 def test_t11_a_server_that_is_no_host_is_refused(tmp_path, capsys, host):
     for hosts in ((host,), ("server.example", host)):

@@ -17,6 +17,7 @@ from simulation.deployment import deployed_run, submission
 from simulation.deployment.flower_cli import DeploymentError, SubmittedRun
 from simulation.federation.folders import FederationFolders
 from tests.support.sources import ROOT
+from tests.support.users_files import tree
 
 RUN = ["run", "--rounds", "1", "--clients", "2", "--cohort", "1", "--set", "local-steps=1", "--engine", "inline"]
 KILLED = """
@@ -44,12 +45,26 @@ def test_t13_a_run_that_was_killed_before_its_configuration_is_started_again(tmp
     assert (tmp_path / "run" / "summary.json").exists()
 
 
-@pytest.mark.parametrize("name", ["rounds.jsonl", "clients.jsonl", "model.npz", "checkpoint.npz"])
+RECORDS = [
+    "rounds.jsonl",
+    "clients.jsonl",
+    "model.npz",
+    "checkpoint.npz",
+    "config.json",
+    "summary.json",
+    "accuracy.png",
+]
+
+
+@pytest.mark.parametrize("name", RECORDS)
 def test_t13_records_of_an_unknown_run_are_not_overwritten(tmp_path, capsys, name):
     (tmp_path / "run").mkdir()
     (tmp_path / "run" / name).write_text('{"round": 1}\n')
+    before = tree(tmp_path)
     assert main([*RUN, "--out", str(tmp_path / "run")]) == 2
-    assert (tmp_path / "run" / name).read_text() == '{"round": 1}\n'
+    said = "already has a run" if name == "rounds.jsonl" else f"contains '{name}', which a run would overwrite"
+    assert said in capsys.readouterr().err
+    assert tree(tmp_path) == before
 
 
 def test_t13_two_starts_into_one_folder_are_one_run(tmp_path):

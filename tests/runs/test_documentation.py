@@ -140,8 +140,9 @@ def test_the_commands_for_separate_machines_are_those_that_deploy_prints() -> No
     verbs = ("provision", "start", "submit")
     there = [command.words for command in commands(PAGES["docs/deployment.md"]) if command.words[0] == "fedsel"]
     first = [words[1:3] for words in there if words[1] in verbs and "--resume" not in words]
-    printed = [shlex.split(line)[1:3] for line in commands_elsewhere(1, {}, {}) if line.startswith("fedsel")]
-    assert [tuple(words) for words in first[: len(printed)]] == [tuple(words) for words in printed]
+    printed = [shlex.split(line) for line in commands_elsewhere(1, {}, {}) if line.startswith("fedsel")]
+    assert [list(words) for words in first[: len(printed)]] == [words[1:3] for words in printed]
+    assert shlex.split(commands_elsewhere(3, {}, {"rounds": 5})[0]) in map(list, there)
 
 
 def test_the_method_of_the_readme_selects_in_turn_and_keeps_the_contract(folder: Path) -> None:

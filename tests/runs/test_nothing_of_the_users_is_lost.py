@@ -1,6 +1,5 @@
 """Commands that write into a folder change or remove no file there but those that fedsel made."""
 
-import fcntl
 from pathlib import Path
 
 import flwr.simulation
@@ -20,7 +19,7 @@ from simulation.deployment.local_deployment import Deployment
 from simulation.engines.ray_engine import simulate
 from simulation.report.page import write_report
 from simulation.starter import Starter
-from tests.support.in_process import run_in_process, run_until
+from tests.support.in_process import run_in_process
 from tests.support.pictures import draw_blank_pictures
 from tests.support.users_files import checkout, tree, written
 
@@ -136,15 +135,6 @@ def test_a_resumed_run_leaves_what_lies_beside_its_own_files(tmp_path, monkeypat
     assert [(folder / name).read_text() for name in users] == ["the user's own"] * len(users)
 
 
-@pytest.mark.parametrize("name", ["config.json", "clients.jsonl", "summary.json", "model.npz", "accuracy.png"])
-def test_a_new_run_overwrites_no_file(tmp_path, engine, name):
-    written(tmp_path / name)
-    before = tree(tmp_path)
-    with pytest.raises(ConfigError, match=f"contains '{name}', which a run would overwrite"):
-        simulate(resolve({"out": str(tmp_path)}), lambda row: None)
-    assert tree(tmp_path) == before
-
-
 def test_anothers_finished_run_is_refused(tmp_path):
     run_in_process(tmp_path / "run", rounds=1, clients=2, cohort=1, local_steps=1)
     before = tree(tmp_path)
@@ -152,23 +142,6 @@ def test_anothers_finished_run_is_refused(tmp_path):
         config = resolve({"out": str(tmp_path / "run"), "clients": 2, "cohort": 1, "resume": resume})
         with pytest.raises(ConfigError, match=r"already has a run|is finished"):
             open_run_folder(config)
-    assert tree(tmp_path) == before
-
-
-def test_resuming_a_live_run_leaves_its_states(tmp_path, monkeypatch):
-    settings = {"rounds": 9, "clients": 2, "cohort": 1, "local-steps": 1, "out": str(tmp_path / "run")}
-    run_until(tmp_path / "run", resolve(settings | {"state-dir": str(tmp_path / "run")}), 2)
-    assert list((tmp_path / "run" / STATE_FOLDER).rglob("client-*/round-*.npz"))
-    before = tree(tmp_path)
-
-    def run_simulation(server_app, **_):
-        open_run_folder(resolve(settings | {"resume": True}))
-
-    monkeypatch.setattr(flwr.simulation, "run_simulation", run_simulation)
-    with (tmp_path / "run" / "rounds.jsonl").open("ab") as rounds:
-        fcntl.flock(rounds, fcntl.LOCK_EX)
-        with pytest.raises(ConfigError, match="still going on in another process"):
-            simulate(resolve(settings | {"resume": True}), lambda row: None)
     assert tree(tmp_path) == before
 
 

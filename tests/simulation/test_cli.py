@@ -53,6 +53,7 @@ def taken(folder):
 WRONG = {
     "data": (["--set", "data=mnist"], "The data set 'mnist' is absent from "),
     "file": (["--set", "data=npz", "--set", "data-path=none.npz"], "none.npz' does not exist."),
+    "file of a plan": (["--dry-run", "--set", "data=npz", "--set", "data-path=none.npz"], "none.npz' does not exist."),
     "cohort": (["--clients", "3", "--cohort", "4"], "must be at most 'clients' (3). Got 4."),
     "fit": (["--set", "model=alexnet"], "alexnet"),
     "partition": (["--set", "min-examples=1000"], "min-examples"),
@@ -122,19 +123,8 @@ def test_the_plan_charges_the_probes(capsys):
 
 
 def test_own_flags_win_over_set_and_set_over_the_preset(capsys):
-    arguments = [
-        "--preset",
-        "paper-mnist",
-        "--set",
-        "rounds=9",
-        "--rounds",
-        "8",
-        "--set",
-        "seed=1",
-        "--set",
-        "data=digits",
-    ]
-    _, out, _ = called(capsys, "run", "--dry-run", *arguments)
+    preset = ["--preset", "paper-mnist", "--set", "data=digits", "--set", "seed=1"]
+    _, out, _ = called(capsys, "run", "--dry-run", *preset, "--set", "rounds=9", "--rounds", "8")
     values = flatten(tomllib.loads(out))
     assert (values["rounds"], values["seed"], values["clients"]) == (8, 1, 100)
 
@@ -215,16 +205,6 @@ def test_a_setting_that_is_a_list_or_table_is_refused(text):
         parse_setting(text)
 
 
-def test_a_full_disk_is_one_sentence_and_exit_code_1(capsys, monkeypatch):
-    def full(*args, **kwargs):
-        raise OSError(28, "No space left on device", "rounds.jsonl")
-
-    monkeypatch.setattr(simulation.engines.inline_engine, "run_with", full)
-    code, _, error = called(capsys, "run", *SMALL)
-    assert code == 1
-    assert error == "fedsel: [Errno 28] No space left on device: 'rounds.jsonl'\n"
-
-
 @pytest.mark.parametrize("engine", ["auto", "inline", "ray"])
 def test_a_run_that_could_start_is_started(capsys, monkeypatch, engine):
     """The tests above rely on this: with valid settings the engine is reached."""
@@ -257,9 +237,3 @@ def test_a_resumed_run_may_change_its_place_but_not_its_settings(capsys, tmp_pat
     for foreign in (["--rounds", "9"], ["--out", "elsewhere"]):
         code, _, error = called(capsys, *resume, *foreign)
         assert (code, "leave out " + foreign[0].strip("-") in error) == (2, True)
-
-
-def test_a_dry_run_needs_the_users_file(capsys):
-    code, out, error = called(capsys, "run", "--dry-run", "--set", "data=npz", "--set", "data-path=nowhere.npz")
-    assert (code, out) == (2, "")
-    assert "nowhere.npz' does not exist" in error

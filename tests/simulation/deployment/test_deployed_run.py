@@ -1,7 +1,6 @@
 """Log of a deployed run, as a user sees it."""
 
 import io
-import shlex
 from pathlib import Path
 
 import pytest
@@ -11,8 +10,6 @@ from fedsel_app.wiring.configuration import resolve
 from simulation.deployment import deployed_run
 from simulation.deployment.deployed_run import run_submitted, show_line
 from simulation.deployment.flower_cli import SubmittedRun
-from simulation.guard.command_lines import commands_elsewhere
-from tests.support.documentation import PAGES, commands
 
 
 def test_the_log_is_piped_without_colours_and_what_goes_well_in_flower(
@@ -45,14 +42,3 @@ def test_the_outcome_is_told_in_words(
     written = io.StringIO()
     run_submitted(resolve({"out": str(tmp_path / "run")}), "local", None, Console(file=written, width=80))
     assert written.getvalue() == said
-
-
-def test_the_commands_for_separate_machines_are_those_of_the_page() -> None:
-    page = PAGES["docs/deployment.md"].partition("## On separate machines")[2]
-    shown = [list(command.words) for command in commands(page)]
-    printed = [shlex.split(line) for line in commands_elsewhere(3, {}, {"rounds": 5}) if not line.startswith("#")]
-    provision, server, client, *_, submit = printed
-    assert provision in shown
-    assert server in shown
-    assert client in [words[:3] for words in shown]
-    assert submit[:3] in [words[:3] for words in shown]

@@ -203,11 +203,6 @@ def test_what_is_there_is_never_overwritten(made):
     assert made.authority.read_bytes() == before
 
 
-def test_a_name_that_is_none_is_refused(tmp_path):
-    with pytest.raises(ConfigError, match="host name or an IP address"):
-        provision(tmp_path / "made", ["сервер"], 1, 9092)
-
-
 def test_missing_files_are_named(made):
     made.check(2)
     with pytest.raises(ConfigError, match="client-2"):
@@ -231,10 +226,7 @@ def test_a_folder_that_is_none_or_anothers_is_refused(made, tmp_path):
         read_machine(tmp_path, "client")
     with pytest.raises(ConfigError, match="is the folder of server, but this command needs the folder of admin"):
         read_machine(made.server, "admin")
-    for text, named in (("", "clients"), ('role = "client"\nport = true', "port"), ("role = 3", "role")):
+    for text, said in (("", "is damaged at .*clients"), ("role", "cannot be read")):
         (tmp_path / "machine.toml").write_text(text)
-        with pytest.raises(ConfigError, match=f"is damaged at .*{named}"):
+        with pytest.raises(ConfigError, match=said):
             read_machine(tmp_path, "client")
-    (tmp_path / "machine.toml").write_text("role")
-    with pytest.raises(ConfigError, match="cannot be read"):
-        read_machine(tmp_path, "client")

@@ -1,12 +1,6 @@
-import contextlib
-import tracemalloc
-
 import numpy as np
 import pytest
-from flwr.common import ndarrays_to_parameters
 from flwr.server.superlink.linkstate.utils import NODE_UNAVAILABLE_ERROR_REASON
-from hypothesis import given
-from hypothesis import strategies as st
 
 from fedsel_app.config import ConfigError, EnrolmentConfig
 from fedsel_app.messages.instructions import EnrolInstruction, ProbeInstruction
@@ -17,7 +11,7 @@ from strategies.round.federation import ALL, NodeError, Reply, sent_model
 from strategies.round.replies import replies_among, values
 from strategies.testing.fakes import dense
 from tests.support.logs import logged
-from tests.support.stubs import StubClient, StubFederation, update_reply
+from tests.support.stubs import StubClient, StubFederation, as_sent, update_reply
 
 
 def array_file(header: str | bytes, body: bytes = b"abc") -> bytes:
@@ -30,55 +24,28 @@ def header_of(shape: str, descr: str = "'|u1'") -> str:
     return f"{{'descr': {descr}, 'fortran_order': False, 'shape': {shape}}}"
 
 
-def as_sent(array) -> bytes:
-    return ndarrays_to_parameters([array]).tensors[0]
+def one_array(array) -> bytes:
+    return as_sent(array)[0]
 
 
-WHOLE = as_sent(np.frombuffer(b"abc", np.uint8))
+WHOLE = one_array(np.frombuffer(b"abc", np.uint8))
 REFUSED = {
-    "float": as_sent(np.zeros(3, np.float32)),
-    "signed": as_sent(np.zeros(3, np.int8)),
-    "matrix": as_sent(np.zeros((1, 3), np.uint8)),
-    "scalar": as_sent(np.uint8(3)),
-    "too long": as_sent(np.zeros(11, np.uint8)),
-    "truncated header": WHOLE[:8],
-    "truncated": WHOLE[:130],
-    "other version": WHOLE[:6] + b"\2\0" + WHOLE[8:],
+    "float": one_array(np.zeros(3, np.float32)),
+    "signed": one_array(np.zeros(3, np.int8)),
+    "matrix": one_array(np.zeros((1, 3), np.uint8)),
+    "scalar": one_array(np.uint8(3)),
+    "too long": one_array(np.zeros(11, np.uint8)),
     "same header in other words": array_file(header_of("(3,)")),
     "same type in other words": WHOLE.replace(b"|u1", b"<u1"),
-    "other shape": array_file(header_of("(2,)")),
-    "negative shape": array_file(header_of("(-3,)")),
-    "object": array_file(header_of("(3,)", "'|O'")),
-    "nested header": array_file("(" * 5000),
-    "no header": array_file(""),
-    "no text": array_file(b"\xff\xfe"),
-    "code": array_file("__import__('os').abort()"),
 }
 
 
 @pytest.mark.parametrize("tensor", REFUSED.values(), ids=REFUSED)
 def test_anything_but_a_short_array_of_the_right_type_is_refused(tensor):
+    """What is no array at all is in tests/fedsel_app/wire/test_npy.py."""
     np.testing.assert_array_equal(values.unpack_array(WHOLE, np.uint8, 10), [97, 98, 99])
     with pytest.raises(WireError, match="in NumPy's format"):
         values.unpack_array(tensor, np.uint8, 10)
-
-
-def test_a_huge_declared_shape_allocates_nothing():
-    tensor = array_file(header_of(f"({2**40},)"))
-    tracemalloc.start()
-    try:
-        with pytest.raises(WireError):
-            values.unpack_array(tensor, np.uint8, 2**50)
-        assert tracemalloc.get_traced_memory()[1] < 100_000
-    finally:
-        tracemalloc.stop()
-
-
-@given(st.binary(max_size=200), st.booleans())
-def test_any_bytes_are_refused_or_an_array(junk, framed):
-    tensor = array_file(junk) if framed else junk
-    with contextlib.suppress(WireError):
-        assert values.unpack_array(tensor, np.uint8, 1000).dtype == np.uint8
 
 
 def test_a_payload_is_bounded_by_the_model():
@@ -89,7 +56,7 @@ def test_a_payload_is_bounded_by_the_model():
     with pytest.raises(WireError, match="entries of 8 bytes, and the model's have 4"):
         values.decode_payload(wide, 0, 1, 1000)
     with pytest.raises(WireError, match="at most"):
-        values.decode_payload(as_sent(np.zeros(13_000, np.uint8)), 0, 1, 1000)
+        values.decode_payload(one_array(np.zeros(13_000, np.uint8)), 0, 1, 1000)
 
 
 def clients_of(total, **settings):
