@@ -48,3 +48,12 @@ def no_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
         now_s[0] += seconds
 
     monkeypatch.setattr(clients, "time", SimpleNamespace(monotonic=lambda: now_s[0], sleep=sleep))
+
+
+@pytest.fixture
+def without_figures(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A report draws no figures."""
+    from simulation.report import page
+
+    for name in ("plots", "sweep_plots"):
+        monkeypatch.setattr(page, name, lambda *about: [])

@@ -21,7 +21,6 @@ from simulation.comparison.plan import plan
 from simulation.deployment.local_deployment import Deployment
 from simulation.federation.folders import provision
 from simulation.guard.superlink import in_memory_factories
-from simulation.report import page
 from simulation.report.page import write_report
 from simulation.starter import Starter
 from tests.support.in_process import run_in_process
@@ -179,8 +178,7 @@ def test_fall_18_a_comparison_writes_through_no_symlink(tmp_path, name):
     assert tree(tmp_path) == before
 
 
-def test_fall_18_a_report_writes_through_no_symlink(tmp_path, monkeypatch):
-    monkeypatch.setattr(page, "plots", lambda *about: [])
+def test_fall_18_a_report_writes_through_no_symlink(tmp_path, without_figures):
     write_run(tmp_path / "run", "random", 1, [0.5])
     written(tmp_path / "precious")
     for name in ("report.html", "report.md", "report-runs.csv", "report.md.part"):
@@ -189,8 +187,7 @@ def test_fall_18_a_report_writes_through_no_symlink(tmp_path, monkeypatch):
     assert (tmp_path / "precious").read_text() == "the user's own"
 
 
-def test_fall_19_texts_of_a_run_are_text_in_csv_and_markdown(tmp_path, monkeypatch):
-    monkeypatch.setattr(page, "plots", lambda *about: [])
+def test_fall_19_texts_of_a_run_are_text_in_csv_and_markdown(tmp_path, without_figures):
     reasons = ["=HYPERLINK(1)", "+1+1", "-2+3", "@SUM(A1)", "\tx", "-0.5", "<script>a|b</script>", "[a](javascript:b)"]
     failures = [{"client": client % 4, "reason": reason} for client, reason in enumerate(reasons)]
     [path] = write_plan(tmp_path, [("random", 1, {"lr": "=cmd()"})])
@@ -204,8 +201,7 @@ def test_fall_19_texts_of_a_run_are_text_in_csv_and_markdown(tmp_path, monkeypat
     assert "](" not in text
 
 
-def test_fall_19_numbers_stay_numbers_in_csv(tmp_path, monkeypatch):
-    monkeypatch.setattr(page, "plots", lambda *about: [])
+def test_fall_19_numbers_stay_numbers_in_csv(tmp_path, without_figures):
     write_run(tmp_path / "run", "random", 1, [-0.5, -0.25])
     write_report(tmp_path / "run")
     [row] = csv.DictReader((tmp_path / "run" / "report-accuracy.csv").read_text().splitlines())

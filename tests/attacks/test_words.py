@@ -12,18 +12,13 @@ from fedsel_app.records.reading import legible
 from fedsel_app.wiring.configuration import resolve
 from simulation.cli import main
 from simulation.deployment.deployed_run import show_line
-from simulation.report import page
 from tests.support.report_runs import write_plan, write_run
 
 OBEYED = "\x1b]0;owned\x07\x1b[2J\x9b2J\r\x08\u202e\u2066\ud800\x7f"
 """Sets a terminal's title, clears it, overwrites a line, turns text around; the last but one is in no file."""
 CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
+pytestmark = pytest.mark.usefixtures("without_figures")
 HOSTILE = f"m{OBEYED}[/red][bold]y"
-
-
-@pytest.fixture(autouse=True)
-def _without_figures(monkeypatch):
-    monkeypatch.setattr(page, "plots", lambda *about: [])
 
 
 def hostile(folder):

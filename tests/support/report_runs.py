@@ -75,6 +75,17 @@ def write_plan(
     return [folder / "runs" / name for name in names]
 
 
+def write_runs(
+    folder: Path,
+    runs: Sequence[tuple[str, int, Mapping[str, Any]]],
+    accuracies: Sequence[float],
+    baseline: str = "random",
+) -> None:
+    """Write a comparison over (strategy, seed, cell), each run of it with the same accuracies."""
+    for path, (strategy, seed, _) in zip(write_plan(folder, runs, baseline), runs, strict=True):
+        write_run(path, strategy, seed, accuracies)
+
+
 def write_comparison(folder: Path) -> None:
     """Write three methods, three seeds, 4 rounds: random is slow, hetero-select fast, oort misses the target once."""
     curves = {

@@ -5,7 +5,7 @@ import pytest
 from fedsel_app.config import ConfigError
 from fedsel_app.records.schema import RoundRecord, as_row
 from simulation.comparison.results import RecordedComparison
-from tests.support.report_runs import write_comparison, write_plan, write_run
+from tests.support.report_runs import write_comparison, write_plan, write_run, write_runs
 
 
 def test_a_comparison_is_read_whole(tmp_path):
@@ -50,15 +50,13 @@ def test_nulls_and_earlier_versions_of_a_round_are_left_out(tmp_path):
 def test_strategies_are_compared_within_a_cell_and_one_strategy_between_cells(tmp_path):
     cells = [{"alpha": 0.1}, {"alpha": 1.0}]
     two = [(strategy, 1, cell) for strategy in ("oort", "random") for cell in cells]
-    for path, (strategy, seed, _) in zip(write_plan(tmp_path / "two", two), two, strict=True):
-        write_run(path, strategy, seed, [0.5])
+    write_runs(tmp_path / "two", two, [0.5])
     groups = RecordedComparison.read(tmp_path / "two").groups
     assert [(group.name, list(group.runs), group.baseline) for group in groups] == [
         (name, ["oort", "random"], "random") for name in ("alpha=0.1", "alpha=1.0")
     ]
     one = [("oort", 1, cell) for cell in cells]
-    for path, (strategy, seed, _) in zip(write_plan(tmp_path / "one", one, "oort"), one, strict=True):
-        write_run(path, strategy, seed, [0.5])
+    write_runs(tmp_path / "one", one, [0.5], "oort")
     (group,) = RecordedComparison.read(tmp_path / "one").groups
     assert (group.name, list(group.runs), group.baseline) == ("", ["alpha=0.1", "alpha=1.0"], "alpha=0.1")
 
@@ -66,8 +64,7 @@ def test_strategies_are_compared_within_a_cell_and_one_strategy_between_cells(tm
 def test_a_key_that_one_strategy_has_makes_variants_of_it(tmp_path):
     own = [{"alpha": alpha, "oort.explore": share} for alpha in (0.1, 1.0) for share in (0.5, 0.9)]
     runs = [("random", 1, {"alpha": alpha}) for alpha in (0.1, 1.0)] + [("oort", 1, cell) for cell in own]
-    for path, (strategy, seed, _) in zip(write_plan(tmp_path, runs), runs, strict=True):
-        write_run(path, strategy, seed, [0.5])
+    write_runs(tmp_path, runs, [0.5])
     for baseline, chosen in ((None, "random"), ("oort", "oort, oort.explore=0.5")):
         groups = RecordedComparison.read(tmp_path, baseline).groups
         assert [(group.name, list(group.runs), group.baseline) for group in groups] == [

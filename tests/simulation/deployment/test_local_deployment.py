@@ -28,6 +28,7 @@ from simulation.guard.command_lines import (
 )
 from simulation.guard.transport import FLEET_STARTS, free_ports
 from tests.support.processes import await_text, looks_in_proc, mentioning
+from tests.support.tiny_app import PROJECT, write_app
 
 NODE_CONFIGS = ["partition-id=0 num-partitions=2", "partition-id=1 num-partitions=2"]
 
@@ -71,35 +72,12 @@ class Adder(NumPyClient):
 app = ClientApp(client_fn=lambda context: Adder(context.node_config["partition-id"]).to_client())
 """
 
-PROJECT = """
-[project]
-name = "tinyapp"
-version = "1.0.0"
-license = "Apache-2.0"
-dependencies = []
-
-[tool.flwr.app]
-publisher = "tests"
-
-[tool.flwr.app.components]
-serverapp = "tinyapp.server_app:app"
-clientapp = "tinyapp.client_app:app"
-
-[tool.flwr.app.config]
-fail = false
-a.greeting = "none"
-"""
+CONFIG = 'fail = false\na.greeting = "none"\n'
 
 
 @pytest.fixture
 def tiny_app(tmp_path: Path) -> Path:
-    package = tmp_path / "app" / "tinyapp"
-    package.mkdir(parents=True)
-    (package / "__init__.py").touch()
-    (package / "server_app.py").write_text(SERVER_APP)
-    (package / "client_app.py").write_text(CLIENT_APP)
-    (tmp_path / "app" / "pyproject.toml").write_text(PROJECT)
-    return tmp_path / "app"
+    return write_app(tmp_path / "app", CLIENT_APP, SERVER_APP, CONFIG)
 
 
 def test_connection_is_the_default_one_and_trusts_the_authority_alone():
@@ -176,7 +154,7 @@ def test_two_supernodes_finish_over_grpc_or_http_and_leave_nothing(tmp_path, tin
     assert "[0, 1]" in log
     assert FLEET_STARTS in (deployment.logs / "superlink.log").read_text()
     assert not mentioning(tmp_path)
-    assert (tiny_app / "pyproject.toml").read_text() == PROJECT
+    assert (tiny_app / "pyproject.toml").read_text() == PROJECT + CONFIG
 
 
 @pytest.mark.slow

@@ -24,6 +24,7 @@ from simulation.guard.app_runner import AppProcess, AppRunner
 from simulation.guard.supernode import NodeMessage, take_messages
 from tests.support.flower_state import messages_at_node
 from tests.support.logs import logged
+from tests.support.tiny_app import write_app
 
 CLIENT_APP = """
 import os, signal, sys, time
@@ -55,19 +56,6 @@ def answer(message, context):
     own = sorted(name for name in sys.modules if name.split(".")[0] in ("simulation", "clients", "fedsel_app"))
     found = {"pid": os.getpid(), "answered": answered, "own": own, "file": __file__}
     return Message(RecordDict({"found": ConfigRecord(found)}), reply_to=message)
-"""
-PROJECT = """
-[project]
-name = "tinyapp"
-version = "1.0.0"
-license = "Apache-2.0"
-dependencies = []
-[tool.flwr.app]
-publisher = "tests"
-[tool.flwr.app.components]
-serverapp = "tinyapp:app"
-clientapp = "tinyapp.client_app:app"
-[tool.flwr.app.config]
 """
 
 
@@ -114,14 +102,9 @@ class Node:
 
 @pytest.fixture
 def node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, task_identity: None) -> Iterator[Node]:
-    package = tmp_path / "app" / "tinyapp"
-    package.mkdir(parents=True)
-    (package / "__init__.py").write_text("app = None\n")
-    (package / "client_app.py").write_text(CLIENT_APP)
-    (tmp_path / "app" / "pyproject.toml").write_text(PROJECT)
     monkeypatch.setenv("FLWR_HOME", str(tmp_path / "home"))
     monkeypatch.setenv("FLWR_TELEMETRY_ENABLED", "0")
-    node = Node(build_fab_from_disk(tmp_path / "app"))
+    node = Node(build_fab_from_disk(write_app(tmp_path / "app", CLIENT_APP)))
     yield node
     node.runner.rest()
 

@@ -18,28 +18,12 @@ from fedsel_app.config import ConfigError
 from simulation.federation.keys import KEY, signing_key
 from simulation.guard.app_signature import SIGNATURES, TRUSTED, sign_app, signatures_of
 from simulation.guard.superlink import attach_signatures
-
-PROJECT = """
-[project]
-name = "tinyapp"
-version = "1.0.0"
-
-[tool.flwr.app]
-publisher = "tests"
-
-[tool.flwr.app.components]
-serverapp = "tinyapp:app"
-clientapp = "tinyapp:app"
-"""
+from tests.support.tiny_app import write_app
 
 
 @pytest.fixture
 def app(tmp_path):
-    folder = tmp_path / "app"
-    folder.mkdir()
-    (folder / "pyproject.toml").write_text(PROJECT)
-    (folder / "tinyapp.py").write_text("app = None\n")
-    return folder
+    return write_app(tmp_path / "app")
 
 
 def trusts(folder, fab):
@@ -65,7 +49,7 @@ def test_a_supernode_imports_what_was_signed_and_nothing_else(tmp_path, app):
     assert trusts(tmp_path / "signing", fab)
     fab.content += b"\0"
     assert not trusts(tmp_path / "signing", fab)
-    (app / "tinyapp.py").write_text("app = 1\n")
+    (app / "tinyapp" / "client_app.py").write_text("app = 1\n")
     assert handed_out(tmp_path / "signing", build_fab_from_disk(app)).verifications == {}
     sign_app(app, tmp_path / "other", signing_key(tmp_path / "other"))
     assert not trusts(tmp_path / "signing", handed_out(tmp_path / "other", build_fab_from_disk(app)))
@@ -75,7 +59,7 @@ def test_several_may_sign_one_app_and_one_may_sign_several(tmp_path, app):
     keys = [signing_key(tmp_path / name) for name in ("first", "second")]
     bundles = []
     for text in ("app = 1\n", "app = 2\n"):
-        (app / "tinyapp.py").write_text(text)
+        (app / "tinyapp" / "client_app.py").write_text(text)
         bundles += [sign_app(app, tmp_path / "first", key) for key in keys]
     assert bundles[::2] == bundles[1::2]
     assert [len(signatures_of(tmp_path / "first", bundle)) for bundle in bundles[::2]] == [3, 3]

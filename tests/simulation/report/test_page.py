@@ -8,12 +8,11 @@ import pytest
 
 from simulation.cli import main
 from simulation.comparison.statistics import t_interval
-from simulation.report import page
 from simulation.report.findings import SIGNIFICANT, TOO_FEW
 from simulation.report.page import write_report
 from simulation.report.tables import FREE, Column, Table, csv_text, number_text
 from tests.support.pictures import draw_blank_pictures
-from tests.support.report_runs import write_plan, write_run
+from tests.support.report_runs import write_plan, write_run, write_runs
 
 
 def rows(folder, name):
@@ -129,12 +128,9 @@ def test_the_page_stands_alone(report):
             assert sentence.rpartition(": ")[2] in html
 
 
-def test_a_report_of_cells_says_which(tmp_path, monkeypatch):
-    monkeypatch.setattr(page, "plots", lambda *about: [])
-    monkeypatch.setattr(page, "sweep_plots", lambda *about: [])
+def test_a_report_of_cells_says_which(tmp_path, without_figures):
     runs = [(strategy, 1, {"alpha": alpha}) for strategy in ("random", "oort") for alpha in (0.1, 1.0)]
-    for path, (strategy, seed, _) in zip(write_plan(tmp_path, runs), runs, strict=True):
-        write_run(path, strategy, seed, [0.9])
+    write_runs(tmp_path, runs, [0.9])
     (tmp_path / "report-failures.csv").write_text("left from an earlier report")
     write_report(tmp_path)
     assert [(row["cell"], row["variant"]) for row in rows(tmp_path, "accuracy")] == [

@@ -8,7 +8,6 @@ from fedsel_app.config import ConfigError
 from simulation.cli import main
 from simulation.comparison.measures import metric_of
 from simulation.comparison.results import RecordedComparison
-from simulation.report import page
 from simulation.report.drawing import Style, parse_formats, write_figures
 from simulation.report.figures import accuracy_plot
 from simulation.report.page import write_report
@@ -28,9 +27,7 @@ def sweep(tmp_path):
     return tmp_path
 
 
-def test_every_round_is_a_line_with_a_column_for_each_swept_key(sweep, monkeypatch):
-    monkeypatch.setattr(page, "plots", lambda *about: [])
-    monkeypatch.setattr(page, "sweep_plots", lambda *about: [])
+def test_every_round_is_a_line_with_a_column_for_each_swept_key(sweep, without_figures):
     write_report(sweep)
     with (sweep / "rounds.csv").open(encoding="utf-8") as file:
         rows = list(csv.DictReader(file))
@@ -86,9 +83,7 @@ def test_figures_as_files_are_the_same_bytes_again(sweep):
         parse_formats("svg,bmp")
 
 
-def test_the_command_takes_a_metric(sweep, capsys, monkeypatch):
-    monkeypatch.setattr(page, "plots", lambda *about: [])
-    monkeypatch.setattr(page, "sweep_plots", lambda *about: [])
+def test_the_command_takes_a_metric(sweep, capsys, without_figures):
     assert main(["report", str(sweep), "--metric", "loss"]) == 0
     assert "rounds.csv" in capsys.readouterr().out
     text = (sweep / "report.md").read_text(encoding="utf-8")
@@ -100,8 +95,7 @@ def test_the_command_takes_a_metric(sweep, capsys, monkeypatch):
     )
 
 
-def test_no_target_reached_leaves_all_traffic_in_the_verdict(tmp_path, monkeypatch):
-    monkeypatch.setattr(page, "plots", lambda *about: [])
+def test_no_target_reached_leaves_all_traffic_in_the_verdict(tmp_path, without_figures):
     runs = [(name, seed, {}) for name in ("random", "oort") for seed in (1, 2)]
     for path, (strategy, seed, _) in zip(write_plan(tmp_path, runs), runs, strict=True):
         extra = {"probe_bytes": 10_000 * seed} if strategy == "oort" else None

@@ -9,7 +9,6 @@ from fedsel_app.config import ConfigError
 from simulation.comparison.measures import metric_of
 from simulation.comparison.results import RecordedComparison
 from simulation.comparison.tuning_file import goal_of
-from simulation.report import page
 from simulation.report.page import write_report
 from simulation.report.tuning import tuning_section
 from tests.support.report_runs import write_plan, write_run
@@ -53,9 +52,7 @@ def test_the_section_says_what_tuning_changed(tuned):
     assert "random from 2 to 1, oort from 1 to 2. Ranks with tuned settings: 1 random, 2 oort." in ranks
 
 
-def test_the_page_begins_with_it_and_names_what_each_section_shares(tuned, monkeypatch):
-    monkeypatch.setattr(page, "plots", lambda *about: [])
-    monkeypatch.setattr(page, "sweep_plots", lambda *about: [])
+def test_the_page_begins_with_it_and_names_what_each_section_shares(tuned, without_figures):
     write_report(tuned)
     text = (tuned / "report.md").read_text(encoding="utf-8")
     assert text.split("\n\n")[2].startswith("- Tuned: 3 trials of each method")
