@@ -144,21 +144,6 @@ def test_a_client_that_lost_its_disk_says_so_once_and_is_taken_back(tmp_path):
     assert int(aggregated_state(store, 3, last_aggregated=8)["x"][0]) == 8
 
 
-def test_an_interrupted_write_leaves_the_old_state_and_no_litter(tmp_path, monkeypatch):
-    store = StateStore(tmp_path)
-    save(store, 0, 1, {"x": np.ones(1)})
-
-    def full(file, **arrays):
-        file.write(b"half")
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr(np, "savez", full)
-    with pytest.raises(StateError, match=r"Client 0 cannot write .*No space left.*state-dir"):
-        save(store, 0, 2, {"x": np.zeros(1)})
-    assert names(tmp_path / "client-0") == ["round-1.npz"]
-    assert aggregated_state(store, 0, last_aggregated=1)["x"].tolist() == [1.0]
-
-
 def test_a_folder_that_cannot_be_made_is_named(tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(StateError, match="state-dir"):

@@ -1,4 +1,4 @@
-"""ISP on the digits, through Flower's loop and real clients."""
+"""ISP on the digits, in rounds of real clients."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""Solvers, compressors and server optimisers in whole rounds: quadratics by hand, and the digits through Flower."""
+"""Solvers, compressors and server optimisers in whole rounds: quadratics by hand, and the digits with real clients."""
 
 import math
 from dataclasses import replace
@@ -95,7 +95,7 @@ def test_unequal_steps_pull_fedavg_to_who_steps_most_and_fednova_not():
     )
 
 
-# Through Flower, clients and wire
+# Through clients and wire
 
 
 def run(tmp_path, rounds=2, **settings):

@@ -1,4 +1,4 @@
-"""Rounds on data sets that have no classes: real clients, Flower's loop, one process."""
+"""Rounds on data sets that have no classes: real clients in one process."""
 
 import json
 

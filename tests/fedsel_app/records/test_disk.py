@@ -10,7 +10,6 @@ from clients.state import ClientHistory, StateError, StateStore
 from fedsel_app.records.files import RecordError
 from fedsel_app.records.run_folder import CHECKPOINT, RunFolder, read_checkpoint, read_rounds
 from fedsel_app.records.schema import RoundRecord
-from simulation import cli
 from tests.support.full_disk import no_file_above
 
 CONFIG = {"target": 0.9, "strategy": "random", "seed": 1}
@@ -88,14 +87,3 @@ def test_a_clients_state_that_does_not_fit_leaves_the_one_before(tmp_path):
     np.testing.assert_array_equal(aggregated["residual"], np.ones(4))
     assert unacknowledged == {}
     assert len(list((tmp_path / "state" / "client-3").iterdir())) == 1
-
-
-def test_the_command_ends_with_1_and_the_sentence(tmp_path, monkeypatch, capsys):
-    def fails(config, on_round, *, verbose):
-        folder = RunFolder(tmp_path / "run", CONFIG)
-        with no_file_above(10):
-            folder.round(record(1))
-
-    monkeypatch.setattr("simulation.engines.inline_engine.simulate", fails)
-    assert cli.main(["run", "--strategy", "random"]) == 1
-    assert "rounds.jsonl cannot be written" in capsys.readouterr().err

@@ -165,16 +165,6 @@ def test_every_line_is_on_disk_as_soon_as_its_round_is_over(tmp_path):
     assert json.loads((tmp_path / "run" / "config.json").read_text(encoding="utf-8")) == CONFIG
 
 
-def test_a_used_folder_is_refused_and_left_alone(tmp_path):
-    folder = tmp_path / "run"
-    finished(folder)
-    before = {path: path.read_bytes() for path in folder.iterdir()}
-    with pytest.raises(ConfigError) as error:
-        RunFolder(folder, {"target": 0.1})
-    assert str(error.value) == f"The run folder {folder} already has a run; choose another 'out' or remove it."
-    assert {path: path.read_bytes() for path in folder.iterdir()} == before
-
-
 def test_a_folder_that_cannot_be_written_is_refused(tmp_path):
     (tmp_path / "file").write_text("not a folder", encoding="utf-8")
     folder = tmp_path / "file" / "run"

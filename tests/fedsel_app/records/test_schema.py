@@ -57,10 +57,3 @@ def test_a_checkpoint_of_another_version_is_refused(tmp_path, arrays, version):
     np.savez(tmp_path / "checkpoint.npz", round=np.array(4), **arrays)
     with pytest.raises(ConfigError, match=rf"is of version {version}, and this fedsel resumes only version 3\. Resume"):
         read_checkpoint(tmp_path)
-
-
-@pytest.mark.parametrize("damaged", ['{"round": 1', "[1]", "\x00"])
-def test_a_damaged_row_is_one_sentence(tmp_path, damaged):
-    (tmp_path / "rounds.jsonl").write_text(f'{damaged}\n{{"round": 2}}\n')
-    with pytest.raises(ConfigError, match=r"^The records .*rounds\.jsonl cannot be read: .*\.$"):
-        read_rounds(tmp_path)
