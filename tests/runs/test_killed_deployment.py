@@ -3,13 +3,12 @@
 import os
 import signal
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from simulation.comparison.run_processes import FEDSEL
-from tests.support.processes import mentioning, until
+from tests.support.processes import looks_in_proc, mentioning, until
 from tests.support.rounds import assert_same, written
 
 SETTINGS = ("--rounds", "10", "--clients", "3", "--cohort", "2")
@@ -22,7 +21,7 @@ ENDS_WITHIN_S = 10.0
 @pytest.mark.slow
 @pytest.mark.e2e
 @pytest.mark.timeout(1800)
-@pytest.mark.skipif(sys.platform != "linux", reason="survivors are looked for in /proc")
+@looks_in_proc
 def test_three_kills_of_a_deployment_change_nothing(tmp_path: Path) -> None:
     whole, folder = tmp_path / "whole", tmp_path / "killed"
     subprocess.run([*FEDSEL, "run", *SETTINGS, "--out", str(whole)], check=True, capture_output=True)

@@ -5,7 +5,6 @@ import signal
 import subprocess
 import sys
 import textwrap
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -13,9 +12,7 @@ import pytest
 
 from simulation import processes
 from simulation.starter import Starter
-from tests.support.processes import await_text, mentioning
-
-IN_PROC = pytest.mark.skipif(sys.platform != "linux", reason="processes are found through /proc")
+from tests.support.processes import await_text, looks_in_proc, mentioning, until
 
 
 @pytest.fixture
@@ -31,18 +28,15 @@ def python_child(starter: Starter, tmp_path: Path, code: str) -> processes.Child
 
 def code_of(child: processes.Child, timeout_s: float = 60.0) -> int:
     """Exit code of a process, once it has ended."""
-    deadline = time.monotonic() + timeout_s
-    while (code := child.poll()) is None:
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
-    return code
+    until(lambda: child.poll() is not None, timeout_s)
+    return child.poll()
 
 
 DEAF = "import signal as s, time; s.signal(s.SIGTERM, s.SIG_IGN); print('deaf', flush=True); time.sleep(99)"
 DEAF_GRANDCHILD = f"import subprocess, sys; subprocess.Popen([sys.executable, '-c', {DEAF!r}], start_new_session=True)"
 
 
-@IN_PROC
+@looks_in_proc
 def test_end_reaches_a_deaf_grandchild_that_left_the_group(starter, tmp_path):
     child = python_child(starter, tmp_path, f"{DEAF_GRANDCHILD}; import time; time.sleep(99)")
     await_text(child.log, "deaf")
@@ -52,7 +46,7 @@ def test_end_reaches_a_deaf_grandchild_that_left_the_group(starter, tmp_path):
     assert not mentioning(tmp_path)
 
 
-@IN_PROC
+@looks_in_proc
 def test_a_process_that_ends_takes_what_left_its_group_along(starter, tmp_path):
     child = python_child(starter, tmp_path, f"{DEAF_GRANDCHILD}; import time; time.sleep(0.5)")
     await_text(child.log, "deaf")
@@ -78,7 +72,7 @@ time.sleep(99)
 """
 
 
-@IN_PROC
+@looks_in_proc
 def test_what_wrote_its_title_over_its_environment_is_found(starter, tmp_path):
     (tmp_path / "bare.py").write_text(BARE)
     bare = f"import subprocess as s, sys; s.Popen([sys.executable, {str(tmp_path / 'bare.py')!r}])"
@@ -116,17 +110,14 @@ os.kill(os.getpid(), signal.SIGKILL)
 """
 
 
-@IN_PROC
+@looks_in_proc
 def test_a_family_ends_with_a_parent_that_is_killed(tmp_path):
     done = subprocess.run([sys.executable, "-c", PARENT, str(tmp_path)], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout) == (-signal.SIGKILL, "2\n"), done.stderr
-    deadline = time.monotonic() + 20
-    while left := mentioning(tmp_path):
-        assert time.monotonic() < deadline, left
-        time.sleep(0.05)
+    until(lambda: not mentioning(tmp_path), 20)
 
 
-@IN_PROC
+@looks_in_proc
 def test_a_process_ends_with_a_starter_that_is_killed(starter, tmp_path):
     child = python_child(starter, tmp_path, "import os, time; print(os.getppid(), flush=True); time.sleep(99)")
     await_text(child.log, "\n")

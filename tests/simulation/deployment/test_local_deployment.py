@@ -27,7 +27,7 @@ from simulation.guard.command_lines import (
     supernode_arguments,
 )
 from simulation.guard.transport import FLEET_STARTS, free_ports
-from tests.support.processes import await_text, looks_in_proc, mentioning
+from tests.support.processes import await_text, looks_in_proc, mentioning, until
 from tests.support.tiny_app import PROJECT, write_app
 
 NODE_CONFIGS = ["partition-id=0 num-partitions=2", "partition-id=1 num-partitions=2"]
@@ -180,10 +180,8 @@ def test_strangers_are_refused_and_their_log_says_why(tmp_path):
             home = environment(tmp_path / name)
             strangers.append(deployment._starter.start(name, mark, command, log, tmp_path, home))
         try:
-            deadline = time.monotonic() + 120
-            while not all(refused(stranger.log) for stranger in strangers):
-                assert time.monotonic() < deadline, {child.name: child.log.read_text()[-500:] for child in strangers}
-                time.sleep(0.2)
+            for stranger in strangers:
+                until(lambda log=stranger.log: refused(log), 120, stranger.log)
         finally:
             assert not processes.end(strangers, 5.0)
         said = {child.name: child.log.read_text() for child in strangers}
