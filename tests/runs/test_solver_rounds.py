@@ -211,7 +211,7 @@ def test_under_ef21_both_sides_keep_the_same_estimate_and_a_lost_reply_starts_it
     assert sorted(estimated) == [
         (number, client, number > 1 and (number, client) != (3, 1)) for number in range(1, 5) for client in range(4)
     ]
-    stored = sorted(tmp_path.glob("fedsel-state/*/client-*/round-4.npz"))
+    stored = sorted(tmp_path.glob("fedsel-state/*/client-*/round-4.npz"), key=lambda path: path.parent.name)
     assert len(stored) == 4
     for client, path in enumerate(stored):
         with np.load(path, allow_pickle=False) as state:
