@@ -32,8 +32,8 @@ class Killed(BaseException):
     """The process is no more."""
 
 
-def kill(monkeypatch, owner, name, call, *, after=False):
-    """Have the `call`-th call of `owner.name` end the process, before it begins or after it has returned."""
+def killed(monkeypatch, folder, owner, name, call, settings=SMALL, on_fit=None, *, after=False):
+    """A run whose process ends at the `call`-th call of `owner.name`: before it begins, or after it has returned."""
     whole, calls = getattr(owner, name), []
 
     def killing(*arguments, **keywords):
@@ -45,7 +45,10 @@ def kill(monkeypatch, owner, name, call, *, after=False):
             raise Killed
         return result
 
-    monkeypatch.setattr(owner, name, killing)
+    with monkeypatch.context() as patch:
+        patch.setattr(owner, name, killing)
+        with pytest.raises(Killed):
+            run_config(folder, resolve(settings), on_fit)
 
 
 # Where the process is killed -> releases of 6 rounds with a checkpoint every 2, counted by hand, and models that left.
@@ -70,10 +73,7 @@ def test_a_killed_and_resumed_run_tells_the_epsilon_of_what_was_released(phase, 
         models.add(message.model.tensors[0])
         return reply
 
-    with monkeypatch.context() as patch:
-        kill(patch, owner, name, call, **when)
-        with pytest.raises(Killed):
-            run_config(tmp_path, resolve(SMALL), on_fit)
+    killed(monkeypatch, tmp_path, owner, name, call, SMALL, on_fit, **when)
     run_config(tmp_path, resolve(SMALL | {"resume": True}), on_fit)
     models.add((tmp_path / "model.npz").read_bytes())
     assert len(models) - 1 == left, "all models that clients received but the initial one, and the final one"
@@ -83,20 +83,14 @@ def test_a_killed_and_resumed_run_tells_the_epsilon_of_what_was_released(phase, 
 
 def test_the_red_teams_run_tells_what_left(tmp_path, monkeypatch):
     settings = SMALL | {"rounds": 10, "checkpoint-every": 5}
-    with monkeypatch.context() as patch:
-        kill(patch, RunFolder, "round", 9, after=True)
-        with pytest.raises(Killed):
-            run_config(tmp_path, resolve(settings))
+    killed(monkeypatch, tmp_path, RunFolder, "round", 9, settings, after=True)
     _, rows = run_config(tmp_path, resolve(settings | {"resume": True}))
     assert rows[-1]["epsilon"] == pytest.approx(23.73, abs=0.005)
     assert opacus_epsilon(1.0, 10) == pytest.approx(19.05, abs=0.005)
 
 
 def test_a_round_without_updates_after_the_kill_hides_no_release(tmp_path, monkeypatch):
-    with monkeypatch.context() as patch:
-        kill(patch, RunFolder, "round", 6)
-        with pytest.raises(Killed):
-            run_config(tmp_path, resolve(SMALL))
+    killed(monkeypatch, tmp_path, RunFolder, "round", 6)
     _, rows = run_config(
         tmp_path, resolve(SMALL | {"resume": True}), lambda client, message, reply: replace(reply, tensors=[])
     )
@@ -116,10 +110,7 @@ def test_a_line_that_was_cut_short_counts(tmp_path):
 
 
 def test_a_run_whose_releases_are_gone_is_not_resumed(tmp_path, monkeypatch):
-    with monkeypatch.context() as patch:
-        kill(patch, RunFolder, "round", 6)
-        with pytest.raises(Killed):
-            run_config(tmp_path, resolve(SMALL))
+    killed(monkeypatch, tmp_path, RunFolder, "round", 6)
     (tmp_path / "releases.jsonl").unlink()
     with pytest.raises(ConfigError, match=r"4 models were released and 0 are on record in releases\.jsonl"):
         run_config(tmp_path, resolve(SMALL | {"resume": True}))

@@ -68,21 +68,14 @@ def test_one_at_a_time_they_still_find_it():
     assert distance("feddyn", rounds=4000, present=one_by_one, alpha=5.0) < 1e-3
 
 
-def test_scaffolds_control_variates_are_the_gradients_at_the_optimum():
-    _, states, server = rounds_on_quadratics("scaffold", 400, (20, 20))
+@pytest.mark.parametrize(("solver", "memory"), [("scaffold", "control"), ("feddyn", "gradient")])
+def test_at_the_optimum_each_client_remembers_its_gradient_and_the_server_none(solver, memory):
+    _, states, server = rounds_on_quadratics(solver, 400, (20, 20))
     for client in range(2):
         expected = CURVATURE[client] * (OPTIMUM - CENTRE[client])
-        np.testing.assert_allclose(states[client]["control"], expected, atol=1e-4)
+        np.testing.assert_allclose(states[client][memory], expected, atol=1e-4)
     np.testing.assert_allclose(server.state()["mean"], 0.0, atol=1e-4)
-
-
-def test_the_fixed_point_of_feddyn_has_each_clients_gradient_in_its_memory_and_none_in_the_servers():
-    _, states, server = rounds_on_quadratics("feddyn", 400, (20, 20))
-    for client in range(2):
-        expected = CURVATURE[client] * (OPTIMUM - CENTRE[client])
-        np.testing.assert_allclose(states[client]["gradient"], expected, atol=1e-4)
-    np.testing.assert_allclose(server.state()["mean"], 0.0, atol=1e-4)
-    np.testing.assert_allclose(server.state()["mean"], sum(s["gradient"] for s in states) / 2, atol=1e-4)
+    np.testing.assert_allclose(server.state()["mean"], sum(state[memory] for state in states) / 2, atol=1e-4)
 
 
 def test_unequal_steps_pull_fedavg_to_who_steps_most_and_fednova_not():

@@ -3,7 +3,9 @@
 import struct
 import zlib
 
-from fedsel_app.wire.codec import encode
+import pytest
+
+from fedsel_app.wire.codec import WireError, decode, encode
 
 DENSE, BITMAP, RICE, SEEDED = range(4)
 """Codings of the indices."""
@@ -22,3 +24,15 @@ def sealed(body):
 def forged_payload(section, *, value_coding, coding, size, count, parameter=0, start=b"FSEL\x01"):
     """A payload of client 3 in round 9 with a correct CRC-32 around any header and section."""
     return sealed(start + struct.pack("<BBBIIII", value_coding, coding, parameter, size, count, 3, 9) + section)
+
+
+def every_change_is_noticed(payload, size):
+    """Each flipped bit, each cut and each extension: with the old CRC, and with a new one, with which lengths tell."""
+    changed = [int.from_bytes(payload, "little") ^ (1 << place) for place in range(8 * len(payload))]
+    longer, whole = payload + bytes(range(20)), len(payload)
+    lengths = [length for length in range(len(longer) + 1) if length != whole]
+    refused = [number.to_bytes(whole, "little") for number in changed] + [longer[:length] for length in lengths]
+    refused += [sealed(longer[:length]) for length in range(len(longer) + 1) if length != whole - 4]
+    for forgery in refused:
+        with pytest.raises(WireError):
+            decode(forgery, size=size)
