@@ -14,14 +14,13 @@ from fedsel_app.messages.scalars import Report
 from strategies.methods.hetero_select import HeteroSelect, HeteroSelectConfig
 from strategies.methods.random_selection import RandomSelection
 from strategies.roster import Needs
-from strategies.testing.fakes import dense
 from tests.support.contexts import SIZE, context_of
 from tests.support.logs import logged
 from tests.support.rounds import bits, run_round, run_rounds, without_wall
 from tests.support.stubs import (
     StubClient,
     as_sent,
-    round_of,
+    noisy,
     sends_its_update,
     train_reply,
     trio,
@@ -264,13 +263,6 @@ def test_the_server_evaluates_every_so_many_rounds_and_in_the_last():
     strategy = RandomSelection(context_of(rounds=5, eval_every=2))
     rows, _ = run_rounds(strategy, trio(), 5)
     assert ["accuracy" in row for row in rows] == [False, True, False, True, True]
-
-
-def noisy(client, message):
-    """Values whose float sum depends on the order."""
-    rng = np.random.default_rng([client, round_of(message)])
-    values = rng.normal(size=SIZE) * 10.0 ** rng.integers(-8, 8, SIZE)
-    return update_reply(dense(values.tolist()), client, round_of(message), loss=float(rng.random()))
 
 
 @pytest.mark.parametrize(

@@ -32,7 +32,7 @@ from strategies.testing.fakes import dense
 from tests.support.contexts import SIZE, context_of
 from tests.support.logs import logged
 from tests.support.rounds import run_rounds as run_stubs
-from tests.support.stubs import StubClient, round_of, train_reply, trio, update_reply
+from tests.support.stubs import StubClient, noisy, round_of, train_reply, trio, update_reply
 
 OK, REFUSED = Status(Code.OK, ""), Status(Code.FIT_NOT_IMPLEMENTED, "not here" * 400_000)
 
@@ -139,13 +139,6 @@ def test_a_client_that_replies_twice_is_named_with_the_round_and_its_first_reply
     # As in `test_base.py`: momentum adds 1.5 times the mean to the first round's.
     expected = 2.5 * np.array([1 / 6, 4 / 6, 9 / 6, 0.0])
     np.testing.assert_allclose(strategy.run.model.parameters, expected, rtol=1e-6)
-
-
-def noisy(client, message):
-    """Values whose float sum depends on the order."""
-    rng = np.random.default_rng([client, round_of(message)])
-    values = rng.normal(size=SIZE) * 10.0 ** rng.integers(-8, 8, SIZE)
-    return update_reply(dense(values.tolist()), client, round_of(message), loss=float(rng.random()))
 
 
 def test_results_in_any_order_give_the_same_bits():

@@ -15,7 +15,7 @@ from fedsel_app.wire.codec import Update, encode
 from strategies.roster import Roster
 from strategies.round.federation import ALL, Answers, Message, NodeError, Reply, Until
 from strategies.round.replies.training import ReplyReader
-from strategies.testing.fakes import make_context
+from strategies.testing.fakes import dense, make_context
 from tests.support.contexts import SIZE
 
 
@@ -79,6 +79,13 @@ def update_of(client):
 
 def sends_its_update(client, message):
     return update_reply(update_of(client), client, round_of(message))
+
+
+def noisy(client, message):
+    """Values whose float sum depends on the order."""
+    rng = np.random.default_rng([client, round_of(message)])
+    values = rng.normal(size=SIZE) * 10.0 ** rng.integers(-8, 8, SIZE)
+    return update_reply(dense(values.tolist()), client, round_of(message), loss=float(rng.random()))
 
 
 class StubClient:
