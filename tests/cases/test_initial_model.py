@@ -27,11 +27,11 @@ KINDS = {
     "with_means": {},
     "masked_positional": {},
     "spectral": {},
-    "averaged": {},
-    "tied": {},
+    "Averaged": {},
+    "Tied": {},
     "in_eval_mode": {},
     "sparse_bag": TOKENS,
-    "token_classifier": NAMED,
+    "TokenClassifier": NAMED,
 }
 
 
@@ -168,13 +168,13 @@ def test_a_prefix_of_dataparallel_half_precision_and_absent_counters_are_taken(t
 
 
 def test_one_name_of_a_tied_weight_is_enough_and_two_must_agree(tmp_path):
-    tied = {name: tensor.clone() for name, tensor in models.tied((1, 8, 8), 10).state_dict().items()}
-    whole = begun(saved(tmp_path / "both.pt", tied), "tied")
+    tied = {name: tensor.clone() for name, tensor in models.Tied((1, 8, 8), 10).state_dict().items()}
+    whole = begun(saved(tmp_path / "both.pt", tied), "Tied")
     for name in ("out.weight", "up.weight"):
         one = {key: each for key, each in tied.items() if key != name}
-        np.testing.assert_array_equal(begun(saved(tmp_path / f"{name}.pt", one), "tied"), whole)
+        np.testing.assert_array_equal(begun(saved(tmp_path / f"{name}.pt", one), "Tied"), whole)
     with pytest.raises(ConfigError, match="different values of the tied"):
-        begun(saved(tmp_path / "other.pt", tied | {"out.weight": tied["out.weight"] + 1}), "tied")
+        begun(saved(tmp_path / "other.pt", tied | {"out.weight": tied["out.weight"] + 1}), "Tied")
 
 
 @pytest.mark.parametrize("model", ["frozen_layer", "in_eval_mode", "positional"])

@@ -12,7 +12,7 @@ from tests.support.programs import fedsel
 from tests.support.rounds import read_rows
 from tests.support.sources import ROOT
 
-BROKEN = {"strategy": "random", "clients": "2", "cohort": "2", "rounds": "9", "model": "tests.cases.models:broken"}
+BROKEN = {"strategy": "random", "clients": "2", "cohort": "2", "rounds": "9", "model": "tests.cases.models:Broken"}
 ARGUMENTS = [word for key, value in BROKEN.items() for word in (f"--{key}", value)] + ["--set", "curvature-layers=0"]
 SENTENCE = (
     "The run has failed: in 3 rounds in a row no client brought a usable update. "
