@@ -10,8 +10,8 @@ from fedsel_app.network.availability import DAY_S, Diurnal, Trace
 from fedsel_app.network.links import SimulatedLinks, Work, make_links
 from strategies.methods.random_selection import RandomSelection
 from tests.support.contexts import context_of
-from tests.support.proxies import round_of, trio, update_of, update_reply
 from tests.support.rounds import bits, run_round
+from tests.support.stubs import round_of, trio, update_of, update_reply
 
 NOTHING = np.zeros(0)
 STILL = NetworkConfig(step_min_s=1.0, step_max_s=1.0, uplink_min_bits_per_s=1e9, uplink_max_bits_per_s=1e9)
@@ -112,8 +112,8 @@ def test_a_round_waits_for_clients_and_records_what_is_lost(tmp_path):
     context = context_of(network=STILL, availability=availability, seed=1)
     object.__setattr__(context, "links", links)
 
-    def fit(client, ins):
-        return update_reply(update_of(client), client, round_of(ins), work_steps=7.0)
+    def fit(client, message):
+        return update_reply(update_of(client), client, round_of(message), work_steps=7.0)
 
     strategy = RandomSelection(context)
     [row], _ = run_round(strategy, trio(fit))
