@@ -52,7 +52,7 @@ def test_a_payload_is_bounded_by_the_model():
     # Dense, a model of 1,000 parameters takes 4,028 bytes; nothing sound takes 3 times that.
     sound = update_reply(dense([1.0] * 1000), 0, 1).tensors[0]
     assert values.decode_payload(sound, 0, 1, 1000)[1] == 4028
-    wide = update_reply(Update(1000, None, np.ones(1000)), 0, 1).parameters.tensors[0]
+    wide = update_reply(Update(1000, None, np.ones(1000)), 0, 1).tensors[0]
     with pytest.raises(WireError, match="entries of 8 bytes, and the model's have 4"):
         values.decode_payload(wide, 0, 1, 1000)
     with pytest.raises(WireError, match="at most"):
