@@ -58,9 +58,11 @@ def run(*settings: str) -> Run:
         _, rows = run_config(Path(folder) / "run", resolve(values), on_fit)
         with np.load(Path(folder) / "run" / "model.npz", allow_pickle=False) as model:
             parameters = model["parameters"]
-        [kept] = (path for path in (Path(folder) / "fedsel-state").iterdir() if path.is_dir())
-        store, history = StateStore(kept), ClientHistory(2, 2)
-        residuals = {client: store.recall(client, history)[0]["residual"] for client in rows[-1]["selected"]}
+        kept = {path.name: path.parent for path in (Path(folder) / "fedsel-state").glob("*/client-*")}
+        residuals = {
+            client: StateStore(kept[f"client-{client}"]).recall(client, ClientHistory(2, 2))[0]["residual"]
+            for client in rows[-1]["selected"]
+        }
     return Run(rows, parameters, instructions, updates, residuals)
 
 

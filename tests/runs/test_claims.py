@@ -13,7 +13,7 @@ __all__ = ["out"]
 
 
 SMALL = {"clients": 6, "cohort": 2, "rounds": 2, "weighting": "uniform"}
-RULE = {"confirm": 0.0, "refute": 0.0, "margin": 0.01, "power": 0.8}
+RULE = {"margin": 0.01, "power": 0.8}
 
 
 def claim(name, claimed, other, metric):

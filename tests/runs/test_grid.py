@@ -112,8 +112,7 @@ SENSELESS = [
         for name in ("adam", "adamw")
     ),
     (joined(error_feedback=False, error_feedback_scheme="ef21"), "'error-feedback' to true"),
-    *((joined(strategy=name, participation="isp"), "'participation' to fixed") for name in ("full", "terraform")),
-    (joined(strategy="terraform", participation="decay"), "'participation' to fixed"),
+    (joined(strategy="full", participation="isp"), "'participation' to fixed"),
     ({"strategy": "power-of-choice", "power-of-choice.candidates": 2}, "at least 'cohort' (5)"),
 ]
 
