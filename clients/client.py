@@ -7,7 +7,7 @@ clients. The `StateStore` keeps the residual, the layer shares of the last mask 
 import time
 from collections.abc import Iterable, Iterator
 from contextlib import nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import cast
 
 import numpy as np
@@ -25,7 +25,9 @@ from clients.received_model import built_model, received_model
 from clients.state import StateStore
 from clients.training import reports
 from clients.training.steps import finite_buffers, train
-from fedsel_app.config import SharedSettings
+from fedsel_app.config import ConfigError, SharedSettings
+from fedsel_app.config.data import OwnDataConfig
+from fedsel_app.data.arrays import sums
 from fedsel_app.data.batches import batch_order, chunks, device_data, epoch_order, loader_order
 from fedsel_app.data.dataset import load
 from fedsel_app.data.inputs import Inputs
@@ -61,6 +63,8 @@ class ClientContext(SharedSettings):
     client: int
     """Partition id."""
     store: StateStore
+    stated: StateStore | None = None
+    """Store of what the server states of the client's own data; None if they are not its own."""
 
 
 class SelectionClient(NumPyClient):
@@ -111,6 +115,9 @@ class SelectionClient(NumPyClient):
             If label counts are requested but not shared, or the client has no test part to evaluate.
         """
         sent: NDArrays = []
+        stated = self._context.stated
+        if stated is not None and not isinstance(instruction, EnrolInstruction | PlaceInstruction):
+            self._take_schema(stated.schema(self._context.client))
         match instruction:
             case PlaceInstruction():
                 numbers = PlaceAnswer(self._context.client).to_config()
@@ -130,16 +137,43 @@ class SelectionClient(NumPyClient):
         return numbers, sent
 
     def _enrol(self, instruction: EnrolInstruction) -> EnrolAnswer:
+        if self._context.stated is not None:
+            self._keep_schema(self._context.stated, instruction)
         context = self._context
         examples, _ = self._examples()
-        counts = constants = b""
+        counts = constants = moments = b""
         if instruction.constants:
             constants = built_model(context).state.marks.astype("<f8").tobytes()
         if instruction.label_counts:
             if not context.privacy.share_label_counts:
                 raise ValueError(f"Client {context.client} sends no label counts: its 'share-label-counts' is false.")
             counts = label_counts_as_bytes(examples, load(context.data, context.run.seed))
-        return EnrolAnswer(context.client, len(examples), counts, constants=constants)
+        if instruction.moments and context.stated is not None:
+            moments = sums(load(context.data, context.run.seed).x_train[examples]).astype("<f8").tobytes()
+        own_data = context.stated is not None
+        return EnrolAnswer(
+            context.client, len(examples), counts, constants=constants, own_data=own_data, moments=moments
+        )
+
+    def _keep_schema(self, stated: StateStore, instruction: EnrolInstruction) -> None:
+        """Take what the server states of the client's own data, and keep it for the run once they fit.
+
+        Raises ConfigError if they do not fit, or must be normalised and the server does not say how.
+        """
+        from fedsel_app.messages.schema import read_schema
+
+        self._take_schema(instruction.schema)
+        load(self._context.data, self._context.run.seed)
+        if instruction.schema and not instruction.moments and not read_schema(instruction.schema).mean:
+            raise ConfigError(
+                "State the mean and the standard deviation of the samples on the server ('scaling' in 'data-arguments' "
+                "of a table, mean and std in an .npz file), or set 'normalize' to false. The clients' own are not "
+                "summed under differential privacy, with a robust 'aggregation', or after the run's first round."
+            )
+        stated.keep_schema(self._context.client, instruction.schema)
+
+    def _take_schema(self, schema: str) -> None:
+        self._context = replace(self._context, data=OwnDataConfig.of(self._context.data, schema))
 
     def _train(self, arrays: NDArrays, instruction: TrainInstruction) -> tuple[NDArrays, TrainAnswer]:
         context = self._context

@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedsel_app.caches import kept
-from fedsel_app.config import DataConfig, PartitionConfig
+from fedsel_app.config import ConfigError, DataConfig, PartitionConfig
 from fedsel_app.data.client_parts import client_parts
 from fedsel_app.data.dataset import Dataset, load
 from fedsel_app.data.partition import holdout, label_counts
@@ -34,6 +34,8 @@ def _examples_of_run(
     dataset = load(data, seed)
     fraction = partition.holdout_fraction
     y = dataset.y_train
+    if not y.size:
+        raise ConfigError("This client's data have no training examples. Add some, such as x_train and y_train.")
     parts = None if partition.partition == "own" else client_parts(partition, dataset, clients, seed)
 
     @cache

@@ -1,17 +1,18 @@
 """Client state in files, which a client needs in a later message.
 
 Flower builds a new client for every message. So files keep the state by run, partition id and round: the residual of
-error feedback, the layer shares of the last mask and the solver's state. The server may have lost a reply, or may have
-been interrupted and have returned to its checkpoint. So every instruction says what the server knows of the client's
-earlier rounds, and the client continues from there. It drops states of rounds that the server does not know. It
-stores the state after a lost reply and the state after an aggregated reply separately.
+error feedback, the layer shares of the last mask and the solver's state. Another file keeps the schema of the data that
+the server stated when the client enrolled. The server may have lost a reply, or may have been interrupted and have
+returned to its checkpoint. So every instruction says what the server knows of the client's earlier rounds, and the
+client continues from there. It drops states of rounds that the server does not know. It stores the state after a lost
+reply and the state after an aggregated reply separately.
 """
 
 import os
 import re
 import tempfile
-from collections.abc import Mapping
-from contextlib import suppress
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -26,6 +27,8 @@ from fedsel_app.records.fedsel_folder import is_anothers, is_fedsel_folder, make
 STATE_FOLDER = "fedsel-state"
 """Name of fedsel's folder with the states of clients by run."""
 CLIENT_FOLDER = re.compile(r"client-\d+")
+SCHEMA = "schema.npz"
+SCHEMA_FILE = re.compile(re.escape(SCHEMA))
 STATE_FILE = re.compile(r"round-([1-9][0-9]{0,17})\.npz")
 UNFINISHED_FILE = re.compile(r"round-.*\.tmp")
 
@@ -116,10 +119,7 @@ class StateStore:
             If the file cannot be written, for instance because the disk is full.
         """
         path = self._path(client, server_round)
-        try:
-            if self._fedsel_folder is not None:
-                make_fedsel_folder(self._fedsel_folder)
-            path.parent.mkdir(parents=True, exist_ok=True)
+        with self._writing(path):
             _write(path, arrays)
             others = [number for number in self._rounds(client) if number != server_round]
             acknowledged = min(history.last_checkpoint, history.last_aggregated)
@@ -127,7 +127,35 @@ class StateStore:
             for number in others:
                 if not oldest <= number <= history.last_instructed:
                     self._path(client, number).unlink(missing_ok=True)
+
+    def keep_schema(self, client: int, schema: str) -> None:
+        """Keep what the server states of the client's own data. Raises StateError as `save` does."""
+        path = self._path(client, SCHEMA)
+        with self._writing(path):
+            _write(path, {"schema": np.frombuffer(schema.encode(), np.uint8)})
+
+    def schema(self, client: int) -> str:
+        """What the server has stated in this run. Raises StateError if it has not, or the file cannot be read."""
+        path = self._path(client, SCHEMA)
+        if not path.exists():
+            raise StateError(f"Client {client} has lost the schema of this run, {path}. Submit the run again.")
+        return read_schema_file(path)
+
+    def last_schema(self, client: int) -> Path | None:
+        """File of what a server stated last in any of the runs in this folder; None if there is none."""
+        found = self.folder.glob(f"*/client-{client}/{SCHEMA}")
+        return max(found, key=lambda path: path.stat().st_mtime_ns, default=None)
+
+    @contextmanager
+    def _writing(self, path: Path) -> Iterator[None]:
+        """Make the folder of a file. An OSError in the block becomes a StateError."""
+        try:
+            if self._fedsel_folder is not None:
+                make_fedsel_folder(self._fedsel_folder)
+            path.parent.mkdir(parents=True, exist_ok=True)
+            yield
         except OSError as error:
+            client = path.parent.name.removeprefix("client-")
             raise StateError(
                 f"Client {client} cannot write its state to {path} ({error}). Free the disk, or set 'state-dir'."
             ) from error
@@ -143,12 +171,18 @@ class StateStore:
             f"{history.last_aggregated} was aggregated. {advice}"
         )
 
-    def _path(self, client: int, server_round: int) -> Path:
-        return self.folder / f"client-{client}" / f"round-{server_round}.npz"
+    def _path(self, client: int, file: int | str) -> Path:
+        """Path of a client's file: of its state after a round, or of this name."""
+        return self.folder / f"client-{client}" / (file if isinstance(file, str) else f"round-{file}.npz")
 
     def _rounds(self, client: int) -> list[int]:
         found = (STATE_FILE.fullmatch(path.name) for path in (self.folder / f"client-{client}").glob("round-*.npz"))
         return sorted(int(match[1]) for match in found if match)
+
+
+def read_schema_file(path: Path) -> str:
+    """The schema in a file that `StateStore.keep_schema` wrote. Raises StateError if it cannot be read."""
+    return _read(path).get("schema", np.zeros(0, np.uint8)).tobytes().decode(errors="replace")
 
 
 def _read(path: Path) -> Arrays:
@@ -202,7 +236,7 @@ def remove_states(folder: Path) -> None:
             for client in _folders(run):
                 if CLIENT_FOLDER.fullmatch(client.name):
                     for file in client.iterdir():
-                        if STATE_FILE.fullmatch(file.name) or UNFINISHED_FILE.fullmatch(file.name):
+                        if any(known.fullmatch(file.name) for known in (STATE_FILE, SCHEMA_FILE, UNFINISHED_FILE)):
                             file.unlink()
                     with suppress(OSError):
                         client.rmdir()

@@ -42,6 +42,13 @@ class Admission:
     """Names of the tensors of the model that are never sent: frozen weights and constant buffers."""
     marks: Marks = field(default_factory=lambda: np.zeros(0))
     """Their marks (see `fedsel_app.models.constant_marks`)."""
+    schema: str = ""
+    """What the server states of the data (see `fedsel_app.messages.schema`)."""
+    scale: Callable[[NDArray[np.float64]], str] | None = None
+    """Scales the server's test set by the clients' summed moments, and returns the schema with these; None: nobody is
+    asked for moments."""
+    channels: int = 0
+    """Number of channels or features that have moments."""
 
     def check(self, answer: EnrolAnswer) -> None:
         """Raise ConfigError for a client that cannot train, or whose constants differ from the server's."""
@@ -57,6 +64,8 @@ class Admission:
                 f"{answer.client} that are never sent (frozen weights and buffers) differ from the server's in "
                 f"{one_line(', '.join(others))}."
             )
+        if answer.moments:
+            answer.sums(self.channels)
 
 
 EVERYBODY = Admission()

@@ -3,7 +3,7 @@
 import math
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any, Self
 
@@ -48,10 +48,14 @@ READERS = {".npz": "npz", ".csv": "csv", ".parquet": "hf"}
 HUB = "hf:"
 """Prefix of a data set of the Hugging Face Hub."""
 HUB_NAME = re.compile(r"\w[\w.-]*(/\w[\w.-]*)?")
-WITHOUT_ARGUMENTS = ("digits", "npz", "mnist", "fashion-mnist", "cifar10", "cifar100", "tiny-imagenet", "image-folder")
+WITHOUT_ARGUMENTS = ("digits", "npz", "mnist", "fashion-mnist", "cifar10", "cifar100", "tiny-imagenet")
 """Data sets that take no `data-arguments`."""
 FOR_CLIENTS = ("synthetic", "regression")
 """Data sets that are generated for a number of clients: their argument `clients` is that of the run."""
+TASKS = ("classification", "multi-label", "regression", "next-token")
+"""Tasks of data sets."""
+MOST_CLASSES = 10**5
+"""Upper bound on labels; a model has one output for each class."""
 KINDS = ("number", "category", "date")
 """Kinds of columns of a table; each is also the name in `data-arguments` of a list of such columns."""
 COLUMN_ARGUMENTS: dict[str, type] = {
@@ -63,6 +67,9 @@ COLUMN_ARGUMENTS: dict[str, type] = {
     "owner": str,
     "task": str,
     **dict.fromkeys(KINDS, list),
+    "classes": list,
+    "categories": dict,
+    "scaling": dict,
     "date-format": str,
     "missing": str,
     "coding": str,
@@ -150,7 +157,7 @@ class DataConfig(Settings, scope="task"):
         "",
         "arguments of the function that reads or generates the data (synthetic: alpha, beta, clients; regression:"
         " clusters, intercept, clients; ptb-xl: hz; ecg: examples; package.module:function: its own), such as"
-        f" alpha=0.5, beta=0.5; csv, hf, hf:NAME: {', '.join(COLUMN_ARGUMENTS)}",
+        f" alpha=0.5, beta=0.5; csv, hf, hf:NAME: {', '.join(COLUMN_ARGUMENTS)}; image-folder: classes",
         owner="may",
         private=True,
     )
@@ -204,13 +211,19 @@ class DataConfig(Settings, scope="task"):
         if self.data_arguments and self.data in WITHOUT_ARGUMENTS:
             raise ConfigError(f"Leave out the 'data-arguments': the 'data' {self.data} has none.")
         arguments = self.arguments
-        for name, value in arguments.items() if self.from_datasets or self.data == "csv" else ():
-            if name not in COLUMN_ARGUMENTS:
-                raise ConfigError(f"The 'data-arguments' have no {name!r}. They may be {', '.join(COLUMN_ARGUMENTS)}.")
+        folders = self.data == "image-folder"
+        known = ("classes",) if folders else tuple(COLUMN_ARGUMENTS)
+        for name, value in arguments.items() if self.takes_columns or folders else ():
+            if name not in known:
+                raise ConfigError(f"The 'data-arguments' have no {name!r}. They may be {', '.join(known)}.")
             if type(value) is not COLUMN_ARGUMENTS[name]:
-                kind = {str: "text in quotes", bool: "true or false", int: "a whole number"}.get(
-                    COLUMN_ARGUMENTS[name], 'a list of names, such as ["age", "income"]'
-                )
+                kind = {
+                    str: "text in quotes",
+                    bool: "true or false",
+                    int: "a whole number",
+                    list: 'a list of names, such as ["age", "income"]',
+                    dict: "a list for each column, such as {age=[45, 12]}",
+                }[COLUMN_ARGUMENTS[name]]
                 raise ConfigError(f"The argument '{name}' of 'data-arguments' must be {kind}. Got {value!r}.")
             if value not in (choices := ARGUMENT_CHOICES.get(name, (value,))):
                 raise ConfigError(
@@ -222,6 +235,11 @@ class DataConfig(Settings, scope="task"):
     def from_datasets(self) -> bool:
         """True for a data set that the package `datasets` reads."""
         return self.data == "hf" or self.data.startswith(HUB)
+
+    @property
+    def takes_columns(self) -> bool:
+        """True for data whose arguments are those of `COLUMN_ARGUMENTS`."""
+        return self.from_datasets or self.data == "csv"
 
     @property
     def hub_name(self) -> str:
@@ -243,6 +261,18 @@ class DataConfig(Settings, scope="task"):
     def folder(self) -> Path:
         """Folder of the files of a set of `DATA_FOLDERS`."""
         return Path(self.data_path or DATA_FOLDERS[self.data]).resolve()
+
+
+@dataclass(frozen=True)
+class OwnDataConfig(DataConfig):
+    """Data of a single client of a deployment: all of them are its training examples."""
+
+    schema: str = setting("", "what the server states of the data (`fedsel_app.messages.schema`); empty: nothing")
+
+    @classmethod
+    def of(cls, data: DataConfig, schema: str = "") -> Self:
+        """The same data, of one client, in a schema."""
+        return cls(**{item.name: getattr(data, item.name) for item in fields(DataConfig)}, schema=schema)
 
 
 @dataclass(frozen=True)

@@ -9,17 +9,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedsel_app.config import ConfigError
+from fedsel_app.config.data import MOST_CLASSES
 from fedsel_app.npz import NpzError, read_arrays
 
 BLOCK_ENTRIES = 2**20
 """Entries that are processed in float64 at a time."""
 RESOLUTION = float(np.finfo(np.float32).eps)
 """A deviation of float32 values below this relative size is a rounding error."""
-MOST_CLASSES = 10**5
-"""Upper bound on labels; a model has one output for each class."""
 SampleShape = tuple[int, ...] | dict[str, tuple[int, ...]]
 """Shape of one sample, or of each of its arrays by name."""
-TASKS = ("classification", "multi-label", "regression", "next-token")
 IGNORED = -100
 """Target of a token that no loss and no score counts, as in torch."""
 
@@ -178,14 +176,40 @@ def check_owners(owners: NDArray[Any], source: str) -> tuple[NDArray[np.int64], 
     return numbers.astype(np.int64), tuple(map(str, names.tolist()))
 
 
+def has_moments(dtype: np.dtype[Any]) -> bool:
+    """True unless samples of this type are whole numbers or several arrays."""
+    return dtype in (np.uint8, np.float32)
+
+
+def sums(x: NDArray[Any]) -> NDArray[np.float64]:
+    """Entries of a channel, then the sum of each channel, and its sum of squares: float64 (1 + 2 C,).
+
+    The sums of several parts of a data set add up to those of the whole. Images are not scaled.
+    """
+    channels = [x[:, channel] for channel in range(x.shape[1])]
+    totals = [float(values.sum(dtype=np.float64)) for values in channels]
+    return np.array([x[:, 0].size, *totals, *(_squared_deviations(values, np.float64(0)) for values in channels)])
+
+
+def moments_of_sums(added: NDArray[np.float64], *, images: bool) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+    """Moments, as `moments` returns them, from the `sums` of the samples."""
+    totals, squares = np.split(added[1:] / added[0], 2)
+    deviations = np.sqrt(np.maximum(squares - totals**2, 0.0))
+    deviations[deviations <= RESOLUTION * np.abs(totals)] = 0.0
+    mean, std = (values / (255.0 if images else 1.0) for values in (totals, deviations))
+    return mean.astype(np.float32), np.where(std > 0.0, std, 1.0).astype(np.float32)
+
+
 def moments(x: NDArray[Any]) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
     """Moments of the samples: mean and standard deviation of each channel, or of each feature of a table, (C,).
 
     Images are scaled to [0, 1], and their sums are exact. A standard deviation of 0 becomes 1. Whole numbers and
-    samples of several arrays have the mean 0 and the standard deviation 1: they are never normalised.
+    samples of several arrays have the mean 0 and the standard deviation 1: they are never normalised. So do no samples.
     """
-    if x.dtype.names or np.issubdtype(x.dtype, np.signedinteger):
+    if not has_moments(x.dtype):
         return np.zeros(1, np.float32), np.ones(1, np.float32)
+    if not len(x):
+        return np.zeros(x.shape[1], np.float32), np.ones(x.shape[1], np.float32)
     channels = [x[:, channel] for channel in range(x.shape[1])]
     mean, std = np.empty(len(channels)), np.empty(len(channels))
     for channel, values in enumerate(channels):

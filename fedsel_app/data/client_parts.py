@@ -43,6 +43,8 @@ def client_parts(config: PartitionConfig, dataset: Dataset, clients: int, seed: 
         As in `partition.split` and `partition.surrogate`, or if a partitioner does not exist or raises for its
         arguments or the data.
     """
+    if not len(dataset.y_train):
+        raise ConfigError("The data have no training examples for the clients. Add some, such as x_train and y_train.")
     if config.surrogate_examples:
         left, _ = surrogate(config, dataset.y_train, seed)
         parts = client_parts(replace(config, surrogate_examples=0), _rows(dataset, left), clients, seed)

@@ -14,15 +14,14 @@ from numpy.typing import NDArray
 
 from fedsel_app.caches import kept, kept_across_runs
 from fedsel_app.config import ConfigError, DataConfig, plugins
-from fedsel_app.config.data import DATA_FOLDERS
+from fedsel_app.config.data import DATA_FOLDERS, MOST_CLASSES, TASKS, OwnDataConfig
 from fedsel_app.data.arrays import (
-    MOST_CLASSES,
-    TASKS,
     SampleShape,
     check_named_samples,
     check_owners,
     check_samples,
     check_targets,
+    has_moments,
     moments,
     read_npz,
 )
@@ -34,6 +33,7 @@ if TYPE_CHECKING:
 
 Stamp = tuple[str, int, int]
 """Path of a file, its size in bytes, and the time of its last change in nanoseconds."""
+PARTS = ("train", "test")
 KEYS = ("x_train", "y_train", "x_test", "y_test")
 MOST_LISTED = 5
 """Largest number of classes without examples that a description lists."""
@@ -41,7 +41,7 @@ MOST_LISTED = 5
 
 @dataclass(frozen=True)
 class Dataset:
-    """A data set for one of `fedsel_app.data.arrays.TASKS`.
+    """A data set for one of `fedsel_app.config.data.TASKS`. A part that nobody needs may have no examples.
 
     Attributes
     ----------
@@ -55,10 +55,12 @@ class Dataset:
     mean, std : float32 of shape (C,), or (1,)
         Of each channel of the training samples (images scaled to [0, 1]), of each feature of a table, or of all
         features together. A standard deviation of 0 becomes 1.
+    stated
+        Whether the data set itself states the mean and the standard deviation.
     owners : int64 of shape (n,), or None
         The natural owner of each training example, if the data set has owners.
     task
-        One of `fedsel_app.data.arrays.TASKS`.
+        One of `fedsel_app.config.data.TASKS`.
     columns
         Name -> values of the training examples, (n,), for the columns of a data set of `datasets`.
     names
@@ -82,6 +84,12 @@ class Dataset:
     names: tuple[str, ...] = ()
     owner_names: tuple[str, ...] = ()
     table: "Encoding | None" = None
+    stated: bool = False
+
+    @property
+    def samples(self) -> NDArray[Any]:
+        """Samples of the training part, or of the test part if that has none."""
+        return self.x_train if len(self.x_train) else self.x_test
 
     @property
     def description(self) -> str:
@@ -133,22 +141,45 @@ def load(config: DataConfig, seed: int) -> Dataset:
     Raises
     ------
     ConfigError
-        If the files are absent or unreadable, or the arrays are not a data set.
+        If the files are absent or unreadable, the arrays are not a data set, or they do not fit a federation's schema.
     """
+    if not isinstance(config, OwnDataConfig) or not config.schema:
+        return _read(config, seed)
+    from fedsel_app.data.mapping import mapped
+    from fedsel_app.messages.schema import read_schema
+
+    schema = read_schema(config.schema)
+    unscaled = replace(schema, mean=(), std=())
+    if schema == unscaled:
+        return mapped(_read(config, seed), schema, f"The data in '{Path(config.data_path).resolve()}'")
+    made = load(OwnDataConfig.of(config, unscaled.text), seed)
+    return replace(made, mean=np.array(schema.mean, np.float32), std=np.array(schema.std, np.float32))
+
+
+def _read(config: DataConfig, seed: int) -> Dataset:
     if ":" not in config.data or config.from_datasets:
         return _loaded(config, seed, _stamps(config))
     _refuse_arguments(config, plugins.load_object(config.data, "data"), config)
     made = plugins.call(config.data, "data", config, **config.arguments)
+    source = f"The function '{config.data}'"
     if isinstance(made, Dataset):
-        return made
+        if made.owners is None or made.owner_names:
+            return made
+        owners, owner_names = check_owners(np.asarray(made.owners), source)
+        return replace(made, owners=owners, owner_names=owner_names)
     if isinstance(made, tuple) and len(made) == len(KEYS):
         made = dict(zip(KEYS, made, strict=True))
     if not isinstance(made, Mapping):
         raise ConfigError(
-            f"The function '{config.data}' must return a Dataset, or a dict or tuple of the arrays {', '.join(KEYS)}. "
+            f"{source} must return a Dataset, or a dict or tuple of the arrays {', '.join(KEYS)}. "
             f"Got {type(made).__name__}."
         )
-    return from_arrays(made, f"The function '{config.data}'")
+    return from_arrays({key: made[key] for key in made if key not in KEYS or key in _keys(config)}, source)
+
+
+def _keys(config: DataConfig) -> tuple[str, ...]:
+    """Keys of the arrays that are read: a client needs no test set of its own."""
+    return KEYS[:2] if isinstance(config, OwnDataConfig) else KEYS
 
 
 def _refuse_arguments(config: DataConfig, loader: Callable[..., Any], *positional: Any) -> None:
@@ -188,31 +219,36 @@ def from_arrays(arrays: Mapping[str, Any], source: str, classes: int | None = No
 
     Images are uint8 of shape (n, H, W), (n, H, W, C) or (n, C, H, W) (the channel axis is the shorter of the two),
     features are floats of shape (n, ...), tokens are other whole numbers of shape (n, ...). A mapping of arrays is one
-    sample in several arrays. Labels are integers from 0, one per sample. The optional "owners" are the names or numbers
-    of whom each training sample belongs to. The optional "classes" is the number of classes, for a part of a data set
-    that may lack some, or of tokens of the vocabulary; without it, the labels and tokens determine the number. The
-    "task" "multi-label" needs targets of zeros and ones, (n, labels), "regression" numbers, (n,), and "next-token"
-    tokens, (n, T).
+    sample in several arrays. Labels are integers from 0, one per sample. One of the two parts may be missing. The
+    optional "owners" are the names or numbers of whom each training sample belongs to. The optional "classes" is the
+    number of classes, for a part of a data set that may lack some, or of tokens of the vocabulary; without it, the
+    labels and tokens determine the number. The optional "mean" and "std" of each channel (images scaled to [0, 1]) take
+    the place of those of the training samples. The "task" "multi-label" needs targets of zeros and ones, (n, labels),
+    "regression" numbers, (n,), and "next-token" tokens, (n, T).
 
     Raises
     ------
     ConfigError
         If the arrays are not a data set; the message begins with `source`.
     """
-    missing = [key for key in KEYS if key not in arrays]
+    given = [part for part in PARTS if f"x_{part}" in arrays or f"y_{part}" in arrays] or PARTS
+    missing = [key for part in given for key in (f"x_{part}", f"y_{part}") if key not in arrays]
     if missing:
         raise ConfigError(f"{source} lacks {', '.join(missing)}. It must have the keys {', '.join(KEYS)}.")
     task = str(arrays.get("task", "classification"))
     if task not in TASKS:
         raise ConfigError(f"{source} has the task {task!r}. It must be one of {', '.join(TASKS)}.")
-    x_train, x_test = (_samples(arrays[key], key, source) for key in ("x_train", "x_test"))
-    y_train, y_test = (check_targets(np.asarray(arrays[key]), key, source, task) for key in ("y_train", "y_test"))
-    for part, x, y in (("train", x_train, y_train), ("test", x_test, y_test)):
-        if len(x) != len(y) or len(x) == 0:
+    x = {part: _samples(arrays[f"x_{part}"], f"x_{part}", source) for part in given}
+    y = {part: check_targets(np.asarray(arrays[f"y_{part}"]), f"y_{part}", source, task) for part in given}
+    for part in given:
+        if len(x[part]) != len(y[part]) or not any(map(len, x.values())):
             raise ConfigError(
-                f"{source} has {len(x)} samples in x_{part} and {len(y)} labels in y_{part}. "
+                f"{source} has {len(x[part])} samples in x_{part} and {len(y[part])} labels in y_{part}. "
                 "The numbers must be equal and at least 1."
             )
+    [(x_train, y_train), (x_test, y_test)] = (
+        (x[part], y[part]) if part in given else (x[given[0]][:0], y[given[0]][:0]) for part in PARTS
+    )
     if x_train.shape[1:] != x_test.shape[1:] or x_train.dtype != x_test.dtype:
         raise ConfigError(
             f"{source} has training samples of shape {x_train.shape[1:]} ({x_train.dtype}) and test samples of shape "
@@ -227,15 +263,18 @@ def from_arrays(arrays: Mapping[str, Any], source: str, classes: int | None = No
         classes = _count(arrays["classes"], source)
     if classes is not None and max(outputs) > classes:
         raise ConfigError(f"{source} has the label {max(outputs) - 1}, but only {classes} classes, numbered from 0.")
-    if "owners" in arrays and len(arrays["owners"]) != len(y_train):
+    if y_train.size and "owners" in arrays and len(arrays["owners"]) != len(y_train):
         raise ConfigError(
             f"{source} has {len(y_train)} training samples and {len(arrays['owners'])} owners. The numbers must be "
             "equal."
         )
-    owners, owner_names = check_owners(np.asarray(arrays["owners"]), source) if "owners" in arrays else (None, ())
-    mean, std = moments(x_train)
+    owned, stated = y_train.size and "owners" in arrays, "mean" in arrays and "std" in arrays
+    owners, owner_names = check_owners(np.asarray(arrays["owners"]), source) if owned else (None, ())
+    mean, std = _stated_moments(arrays, x_train, source) if stated else moments(x_train)
     return Dataset(
-        *(x_train, y_train, x_test, y_test, classes or max(outputs), mean, std, owners, task), owner_names=owner_names
+        *(x_train, y_train, x_test, y_test, classes or max(outputs), mean, std, owners, task),
+        owner_names=owner_names,
+        stated=stated,
     )
 
 
@@ -282,11 +321,26 @@ def _count(given: Any, source: str) -> int:
     return int(array)
 
 
+def _stated_moments(
+    arrays: Mapping[str, Any], x: NDArray[Any], source: str
+) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+    """The "mean" and "std" of the channels. Raises ConfigError unless they are numbers (C,), and no "std" is 0."""
+    mean, std = (np.asarray(arrays[key], np.float32) for key in ("mean", "std"))
+    if not has_moments(x.dtype) or not mean.shape == std.shape == x.shape[1:2]:
+        raise ConfigError(
+            f"{source} has a mean of shape {mean.shape} and a std of shape {std.shape}. Each must have one number for "
+            f"each channel or feature of samples that are numbers or images, here {x.shape[1:2]}."
+        )
+    if not np.isfinite(mean).all() or not (np.isfinite(std) & (std > 0)).all():
+        raise ConfigError(f"{source} has a mean that is not finite, or a std that is not above 0. Correct them.")
+    return mean, std
+
+
 def _outputs(x: NDArray[Any], y: NDArray[Any], task: str) -> int:
     if task == "next-token" and x.dtype == np.int64:
-        return int(max(x.max(), y.max())) + 1
+        return int(max(x.max(initial=-1), y.max(initial=-1))) + 1
     if task in ("classification", "next-token"):
-        return int(y.max()) + 1
+        return int(y.max(initial=-1)) + 1
     return y.shape[1] if task == "multi-label" else 1
 
 
@@ -301,7 +355,7 @@ def _digits(config: DataConfig, seed: int) -> Dataset:
 def _hugging_face(config: DataConfig, seed: int) -> Dataset:
     from fedsel_app.data.sources import hugging_face
 
-    arrays, names, columns = hugging_face.read(config, seed)
+    arrays, names, columns = hugging_face.read(config, _arguments(config), seed)
     return _divided(arrays, config, seed, f"The data set of 'data' {config.data}", names, columns)
 
 
@@ -315,9 +369,13 @@ def _divided(
 ) -> Dataset:
     """Data set of arrays, or of tables in place of the samples, and of the names of the classes.
 
-    Without a test part, `test-fraction` of the training part becomes one. Tables are encoded as the training part says.
+    Without a test part, `test-fraction` of the training part becomes one; with the empty argument `test` none of it,
+    and with the empty argument `train` all of it. Tables are encoded as the training part or a schema says.
     """
-    if "x_test" not in arrays:
+    arguments = _arguments(config)
+    if "x_test" not in arrays and arguments.get("train") == "":
+        arrays = {key.replace("train", "test"): value for key, value in arrays.items() if key != "owners"}
+    elif "x_test" not in arrays and arguments.get("test") != "":
         y = arrays["y_train"]
         train, test = holdout(np.arange(len(y)), y, config.test_fraction, stream(seed, Purpose.DATA))
         for key in ("x", "y"):
@@ -330,14 +388,31 @@ def _divided(
     if "columns" in arrays:
         from fedsel_app.data import tables
 
-        missing, parts = config.arguments.get("missing", ""), [arrays["x_train"], arrays["x_test"]]
-        table = tables.fit(arrays["columns"], missing, source, *parts)
-        arrays |= dict(zip(("x_train", "x_test"), map(table.encode, parts), strict=True))
+        parts = {key: arrays[key] for key in ("x_train", "x_test") if key in arrays}
+        table = tables.fit(arrays["columns"], arguments, source, *parts.values())
+        arrays |= {key: table.encode(part) for key, part in parts.items()} | table.scaling(arguments, source)
     made = replace(from_arrays(arrays, source, len(names) or None), columns=columns, names=names, table=table)
+    if "classes" in arguments and made.task == "classification":
+        from fedsel_app.data.mapping import renumbered
+
+        made = renumbered(made, arguments["classes"], source)
     if table is None:
         return made
-    mean, std = np.where(table.measures, made.mean, 0), np.where(table.measures, made.std, 1)
+    mean, std = table.of_measures(made.mean, made.std)
     return replace(made, mean=mean, std=std)
+
+
+def _arguments(config: DataConfig) -> dict[str, Any]:
+    """`data-arguments`; for a client's own data without a test part, and with what the federation's schema says."""
+    if not isinstance(config, OwnDataConfig):
+        return config.arguments
+    own = {name: value for name, value in config.arguments.items() if (name, value) != ("train", "")} | {"test": ""}
+    if not config.schema:
+        return own
+    from fedsel_app.data.mapping import arguments_in
+    from fedsel_app.messages.schema import read_schema
+
+    return arguments_in(read_schema(config.schema), own)
 
 
 def _csv(config: DataConfig, seed: int) -> Dataset:
@@ -345,14 +420,15 @@ def _csv(config: DataConfig, seed: int) -> Dataset:
 
     path = Path(config.data_path)
     source = f"The table '{path.resolve()}'"
-    arrays, names = csv_table.read(path, config.arguments, source)
+    arrays, names = csv_table.read(path, _arguments(config), source)
     return _divided(arrays, config, seed, source, names)
 
 
 def _npz(config: DataConfig, seed: int) -> Dataset:
     path = Path(config.data_path)
     source = f"The file '{path.resolve()}'"
-    return from_arrays(read_npz(path, source, KEYS, "data-path", ("owners", "task", "classes")), source)
+    optional = ("owners", "task", "classes", "mean", "std")
+    return from_arrays(read_npz(path, source, _keys(config), "data-path", optional), source)
 
 
 def _torchvision(config: DataConfig, seed: int) -> Dataset:
@@ -372,7 +448,8 @@ def _tiny_imagenet(config: DataConfig, seed: int) -> Dataset:
 def _image_folder(config: DataConfig, seed: int) -> Dataset:
     from fedsel_app.data.sources import image_folders
 
-    arrays, names = image_folders.read_image_folder(config.folder, config.image_size)
+    parts = PARTS[:1] if isinstance(config, OwnDataConfig) else PARTS
+    arrays, names = image_folders.read_image_folder(config.folder, config.image_size, parts)
     return _divided(arrays, config, seed, f"The folder '{config.folder}'", names)
 
 

@@ -5,6 +5,7 @@ training part alone. The index of a table has the places of its rows, which mess
 file of lines, or "row", counted from 1.
 """
 
+import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -22,6 +23,7 @@ MOST_CATEGORIES = 100
 NUMBER_LIKE = re.compile(r"\W*\d+([.,]\d+)*(e[-+]?\d+)?[^\d\n]*", re.IGNORECASE)
 """Numbers, also with a unit or with commas."""
 DATE = re.compile(r"\d{4}-\d\d-\d\d([T ]\d\d:\d\d\S*)?")
+Vector = NDArray[np.float32]
 NUMERIC = "biuf"
 """Kinds of dtype of numbers."""
 
@@ -67,7 +69,7 @@ class Column:
                 "'data-arguments', as in input=[\"NAME\"]."
             )
         category = self.kind == "category"
-        categories = tuple(sorted(present.unique())) if category else ()
+        categories = self.categories or (tuple(sorted(present.unique())) if category else ())
         if len(categories) > MOST_CATEGORIES and not self.many:
             raise ConfigError(
                 f"{source} has {len(categories):,} different texts in column '{self.name}'. In 'data-arguments', leave "
@@ -90,6 +92,12 @@ class Column:
         """Number of plain values that are no known category."""
         return int((self._codes(values.dropna()) < 0).sum()) if self.kind == "category" else 0
 
+    def refuse_unknown(self, values: pd.Series, source: str) -> None:
+        """Raise ConfigError if a plain value is no known category."""
+        wrong = values.notna() & (self._codes(values) < 0) & (self.kind == "category")
+        ways = [f"categories={{{self.name}=[...]}} on the server"]
+        refuse(values, wrong, f"category of the server's schema ({', '.join(self.categories)})", source, ways)
+
     def _codes(self, values: pd.Series) -> NDArray[np.int64]:
         return np.asarray(pd.Index(self.categories, dtype=object).get_indexer(values), np.int64)
 
@@ -107,10 +115,28 @@ class Encoding:
     missing: tuple[int, ...]
     unknown: tuple[int, ...]
 
-    @property
-    def measures(self) -> NDArray[np.bool_]:
-        """Whether each feature is a measure, (features,): categories and indicators are never normalised."""
-        return np.array([c.kind != "category" and place == 0 for c in self.columns for place in range(c.width)])
+    def of_measures(self, mean: Vector, std: Vector) -> tuple[Vector, Vector]:
+        """Mean and standard deviation of each feature, (features,): categories and indicators are never normalised."""
+        measures = [c.kind != "category" and place == 0 for c in self.columns for place in range(c.width)]
+        return np.where(measures, mean, 0), np.where(measures, std, 1)
+
+    def scaling(self, arguments: Mapping[str, Any], source: str) -> dict[str, NDArray[Any]]:
+        """Mean and standard deviation of each feature, as far as `arguments` state them.
+
+        Raises ConfigError unless the "scaling" gives each column of numbers or dates two numbers.
+        """
+        if "scaling" not in arguments:
+            return {}
+        measured = [column.name for column in self.columns if column.kind != "category"]
+        given = {name: np.asarray(pair) for name, pair in arguments["scaling"].items()}
+        sound = all(pair.shape == (2,) and pair.dtype.kind in "if" for pair in given.values())
+        if sorted(given) != sorted(measured) or not sound:
+            raise ConfigError(
+                f"{source} needs in the 'scaling' of 'data-arguments' a mean and a standard deviation for each of "
+                f"{', '.join(measured)}, as in {{{measured[0] if measured else 'age'}=[45, 12]}}."
+            )
+        pairs = np.concatenate([[given.get(column.name, (0, 1))] * column.width for column in self.columns])
+        return {"mean": pairs[:, 0], "std": pairs[:, 1]}
 
     def encode(self, table: pd.DataFrame) -> NDArray[np.float32]:
         """Features of each row of plain values, float32 (n, features)."""
@@ -118,34 +144,64 @@ class Encoding:
         return np.concatenate(parts, axis=1).astype(np.float32)
 
 
-def fit(columns: Sequence[Column], missing: str, source: str, train: pd.DataFrame, test: pd.DataFrame) -> Encoding:
-    """Encoding of `columns`, from the training part of a table of plain values.
-
-    `missing` is what takes the place of a missing value, or empty.
+def fit(columns: Sequence[Column], arguments: Mapping[str, Any], source: str, *parts: pd.DataFrame) -> Encoding:
+    """Encoding of `columns`, from the first part of a table of plain values; of those of a schema, without its values.
 
     Raises
     ------
     ConfigError
-        If a column has no value in the training part, or too many texts for categories.
+        If a column has no value in the first part, too many texts for categories, or, in a schema, an unknown one.
     """
-    fitted = tuple(column.fitted(train[column.name], missing, source) for column in columns)
-    both = pd.concat([train, test])
-    gaps = tuple(int(both[column.name].isna().sum()) for column in fitted)
-    return Encoding(fitted, gaps, tuple(column.unknown(both[column.name]) for column in fitted))
+    missing, first, whole = arguments.get("missing", ""), parts[0], pd.concat(parts)
+    if "columns" in arguments:
+        fitted = tuple(columns)
+        for column in columns:
+            column.refuse_unknown(first[column.name], source)
+    else:
+        fitted = tuple(column.fitted(first[column.name], missing, source) for column in columns)
+    gaps = tuple(int(whole[column.name].isna().sum()) for column in fitted)
+    return Encoding(fitted, gaps, tuple(column.unknown(whole[column.name]) for column in fitted))
 
 
-def columns_of(table: pd.DataFrame, arguments: Mapping[str, Any]) -> tuple[Column, ...]:
-    """The columns of a table, each of the kind that `arguments` name, or else by its type and its values."""
-    return tuple(_column(table[name], arguments) for name in table.columns)
+def read_columns(
+    parts: Sequence[pd.DataFrame], arguments: Mapping[str, Any], source: str
+) -> tuple[tuple[Column, ...], list[pd.DataFrame]]:
+    """The columns of a table, and its parts in plain values.
+
+    The columns are those of the schema in `arguments` ("columns"). Without one, each has the kind that `arguments`
+    name, or that its type and its values in the first part have.
+
+    Raises
+    ------
+    ConfigError
+        As `plain`, and if a column of the schema is missing or one of the table is not in the schema.
+    """
+    stated, first = arguments.get("columns", ()), parts[0]
+    columns = tuple(replace(column, form=arguments.get("date-format", column.form)) for column in stated)
+    columns = columns or tuple(_column(first[name], arguments) for name in first.columns)
+    known = [column.name for column in columns]
+    if absent := [name for name in known if name not in first]:
+        raise ConfigError(
+            f"{source} has no column '{absent[0]}' of the server's schema ({', '.join(known)}). Add it, or rename the "
+            "column that has its values."
+        )
+    if foreign := [name for name in first if name not in known]:
+        raise ConfigError(
+            f"{source} has the column '{foreign[0]}', which the server's schema does not have. Leave it out: "
+            f"'data-arguments' with input={json.dumps(known)}."
+        )
+    gaps = all(column.fill is not None for column in stated) if stated else "missing" in arguments
+    return columns, [plain(part, columns, source, gaps=gaps, fixed=bool(stated)) for part in parts]
 
 
 def _column(found: pd.Series, arguments: Mapping[str, Any]) -> Column:
     name = str(found.name)
-    named = next((kind for kind in KINDS if name in arguments.get(kind, [])), "")
+    categories = arguments.get("categories", {}).get(name, [])
+    named = "category" if categories else next((kind for kind in KINDS if name in arguments.get(kind, [])), "")
     kind = named or kind_of(found)
     form = arguments.get("date-format", "") if kind == "date" else ""
     ordinal = kind == "category" and arguments.get("coding") == "ordinal"
-    return Column(name, kind, str(found.dtype), form, many=bool(named), ordinal=ordinal)
+    return Column(name, kind, str(found.dtype), form, bool(named), ordinal, tuple(map(str, categories)))
 
 
 def kind_of(found: pd.Series) -> str:
@@ -162,8 +218,12 @@ def kind_of(found: pd.Series) -> str:
     return "number" if 2 * sum(map(bool, map(NUMBER_LIKE.fullmatch, different))) > len(different) else "category"
 
 
-def plain(table: pd.DataFrame, columns: Sequence[Column], source: str, *, gaps: bool) -> pd.DataFrame:
+def plain(
+    table: pd.DataFrame, columns: Sequence[Column], source: str, *, gaps: bool, fixed: bool = False
+) -> pd.DataFrame:
     """The `columns` of a table in plain values: numbers and days are float64, categories texts; gaps are missing.
+
+    The kinds of the columns are `fixed` if another machine states them.
 
     Raises
     ------
@@ -171,18 +231,19 @@ def plain(table: pd.DataFrame, columns: Sequence[Column], source: str, *, gaps: 
         If a value is of another kind than its column, or, unless `gaps` are allowed, missing. The message names the
         column and the place.
     """
-    values = {column.name: _plain(table[column.name], column, source) for column in columns}
+    values = {column.name: _plain(table[column.name], column, source, fixed=fixed) for column in columns}
     for name, found in values.items():
         if not gaps and (absent := found.isna()).any():
             raise ConfigError(
                 f"{source} has no value in column '{name}', {place(absent)} ({int(absent.sum())} in all). Say what "
-                'takes its place in \'data-arguments\': missing="median", "most-frequent", or "indicator", which is '
-                "the median and a feature that tells. Or remove these rows."
+                f"takes its place in 'data-arguments'{' of the server' if fixed else ''}: missing="
+                '"median", "most-frequent", or "indicator", which is the median and a feature that tells. Or remove '
+                "these rows."
             )
     return pd.DataFrame(values, index=table.index)
 
 
-def _plain(found: pd.Series, column: Column, source: str) -> pd.Series:
+def _plain(found: pd.Series, column: Column, source: str, *, fixed: bool) -> pd.Series:
     if column.kind == "category":
         return texts(found)
     if column.kind == "date":
@@ -191,14 +252,9 @@ def _plain(found: pd.Series, column: Column, source: str) -> pd.Series:
         ways = ['a date-format such as "%d.%m.%Y"']
     else:
         values, ways = parsed(found), []
-    name = found.name
-    refuse(
-        found,
-        (values.isna() & found.notna()) | np.isinf(values),
-        column.kind,
-        source,
-        [*ways, f'category=["{name}"] if these are categories', "input=[...] without this column"],
-    )
+    if not fixed:
+        ways += [f'category=["{found.name}"] if these are categories', "input=[...] without this column"]
+    refuse(found, (values.isna() & found.notna()) | np.isinf(values), column.kind, source, ways)
     return values
 
 

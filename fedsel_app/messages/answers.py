@@ -50,6 +50,11 @@ class EnrolAnswer(Scalars):
     """Functions that a user's client app has; None without fedsel's mod."""
     constants: bytes = lenient(b"")
     """Marks of the tensors of its model that are never sent, little-endian float64; empty if they are not requested."""
+    own_data: bool = lenient(False)
+    """Whether its data are its own, rather than a part of the server's."""
+    moments: bytes = lenient(b"")
+    """Sums over its training examples, as `fedsel_app.data.arrays.sums` returns them, little-endian float64; empty if
+    they are not requested, or its data are not its own."""
 
     @classmethod
     def from_properties(cls, properties: Mapping[str, Scalar], clients: int) -> Self:
@@ -78,6 +83,16 @@ class EnrolAnswer(Scalars):
                 f" {self.examples} examples."
             )
         return counts
+
+    def sums(self, channels: int) -> NDArray[np.float64]:
+        """Sums over the training examples, float64 (1 + 2 C,). Raises ConfigError if they cannot be such sums."""
+        sums = np.frombuffer(self.moments, "<f8") if len(self.moments) == 8 * (1 + 2 * channels) else np.zeros(1)
+        total, squares = np.split(sums[1:], 2)
+        sound = np.isfinite(sums).all() and sums[0] >= self.examples and squares.max(initial=0.0) <= LARGEST**2
+        # The square of a mean is at most the mean of the squares.
+        if not sound or (np.abs(total) > np.sqrt(sums[0] * np.maximum(squares, 0.0)) * (1 + 1e-6)).any():
+            raise ConfigError(f"Client {self.client} sent no moments of {channels} channels.")
+        return sums.astype(np.float64)
 
 
 @dataclass(frozen=True)

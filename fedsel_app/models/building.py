@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from fedsel_app.caches import kept
 from fedsel_app.config import ConfigError, DataConfig, PreprocessingConfig, plugins
+from fedsel_app.config.data import OwnDataConfig
 from fedsel_app.data.arrays import SampleShape
 from fedsel_app.data.dataset import Dataset, load
 from fedsel_app.data.inputs import Inputs, mapped, trial_inputs
@@ -34,7 +35,7 @@ def build_flat(
     averages: bool = True,
 ) -> FlatModel:
     """Build the model `name` for a data set, and try it on two inputs; see `build` and `FlatModel`."""
-    inputs = trial_inputs(dataset.x_train)
+    inputs = trial_inputs(dataset.samples)
     module = build(name, dataset.sample_shape, dataset.classes, seed, inputs, dataset.output_shape)
     return FlatModel(module, device, task, precision, trial=inputs, averages=averages)
 
@@ -146,12 +147,12 @@ def preprocessing_for(
     """The preprocessing of a data set for the model of a run: without normalisation if the model takes tokens.
 
     Floats are tokens if they are whole numbers which a user's model takes as they are, but not below 0, where
-    normalised ones are: the model looks them up.
+    normalised ones are: the model looks them up. The scaling of a client's own data is the server's.
     """
-    if ":" not in model:
+    if ":" not in model or isinstance(data, OwnDataConfig):
         return preprocessing
     dataset = load(data, seed)
-    x = dataset.x_train
+    x = dataset.samples
     if x.dtype != np.float32 or x.min() < 0 or (x % 1 != 0).any():
         return preprocessing
     module = build(model, dataset.sample_shape, dataset.classes, seed, output_shape=dataset.output_shape).eval()

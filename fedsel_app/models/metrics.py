@@ -26,7 +26,7 @@ def measured(names: tuple[str, ...], task: str, outputs: Tensor, y: Tensor) -> M
     Parameters
     ----------
     names : names of `METRICS` for the task
-    task : one of `fedsel_app.data.arrays.TASKS`
+    task : one of `fedsel_app.config.data.TASKS`
     outputs, y : of all examples, on the CPU; see `fedsel_app.models.tasks`
     """
     found: dict[str, float] = {}

@@ -247,7 +247,8 @@ def _class_weights(
 ) -> Tensor | None:
     weights: list[float] = settings.listed_weights
     if settings.balanced:
-        y = dataset.y_test if examples is None else dataset.y_train[examples]
+        whole = dataset.y_test if len(dataset.y_test) else dataset.y_train
+        y = whole if examples is None else dataset.y_train[examples]
         counts = np.bincount(y, minlength=dataset.classes)
         weights = (len(y) / ((counts > 0).sum() * np.maximum(counts, 1))).tolist()
     if weights and len(weights) != dataset.classes:

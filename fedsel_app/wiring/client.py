@@ -12,7 +12,10 @@ from clients.flower_client import ClientOf, answer
 from clients.state import STATE_FOLDER, StateStore, user_state_folder
 from fedsel_app.caches import of_a_run
 from fedsel_app.config import ConfigError, SharedSettings
+from fedsel_app.config.data import OwnDataConfig
 from fedsel_app.imports import AfterImports
+
+MOST_IDS = 1 << 64
 
 
 def client_of(settings: SharedSettings, context: Context, *, pooled: bool = False) -> ClientOf:
@@ -38,16 +41,25 @@ def client_of(settings: SharedSettings, context: Context, *, pooled: bool = Fals
     def build(client: int | None) -> SelectionClient:
         if client not in (None, own) and not pooled:
             raise ConfigError(f"Client {own} answers for itself alone, and was asked for client {client}.")
-        return own_client(settings, own if client is None else client, simulated=pooled)
+        # No other client knows both, so no other server can name what this client was stated.
+        deployed = "" if pooled else f"{context.run_id % MOST_IDS:x}x{context.node_id % MOST_IDS:x}"
+        return own_client(settings, own if client is None else client, deployed)
 
     return build
 
 
-def own_client(settings: SharedSettings, client: int, *, simulated: bool) -> SelectionClient:
-    """Build the client of a partition id. Its state is stored in `state-dir`, or in the user's own folder."""
+def own_client(settings: SharedSettings, client: int, deployed: str = "") -> SelectionClient:
+    """Build the client of a partition id. Its state is stored in `state-dir`, or in the user's own folder.
+
+    What the server states of a client's own data is kept under the name `deployed`; empty in a simulation.
+    """
     base = Path(settings.records.state_dir or user_state_folder()) / STATE_FOLDER
-    store = StateStore(base, begins_anew=not simulated)
-    return SelectionClient(ClientContext(client=client, **settings.groups(), store=store))
+    store = StateStore(base, begins_anew=bool(deployed))
+    groups = settings.groups()
+    if not deployed or settings.partition.partition != "own":
+        return SelectionClient(ClientContext(client=client, **groups, store=store))
+    groups["data"] = OwnDataConfig.of(settings.data)
+    return SelectionClient(ClientContext(client=client, **groups, store=store, stated=store.of_run(deployed)))
 
 
 def make_client_app(settings: SharedSettings, *, pooled: bool = False) -> ClientApp:

@@ -2,10 +2,10 @@
 
 from collections.abc import Callable
 from contextlib import closing
-from dataclasses import fields
+from dataclasses import fields, replace
 from datetime import datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -13,8 +13,9 @@ from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
 from torch import Tensor
 
-from fedsel_app.config import ConfigError
+from fedsel_app.config import ConfigError, PreprocessingConfig
 from fedsel_app.config.run import lower_wins, score_bounds, score_title
+from fedsel_app.data.arrays import has_moments, moments_of_sums
 from fedsel_app.data.batches import DeviceData, device_data
 from fedsel_app.data.dataset import Dataset, load, load_surrogate, of_training_examples
 from fedsel_app.data.inputs import Inputs, mapped, trial_inputs
@@ -41,54 +42,95 @@ DIVISIBLE_FLOPS = 1e8
 def make_run_context(config: AppConfig, recorder: Recorder) -> RunContext:
     """Context of a strategy: the initial model, the evaluation on the test set, the links and all settings."""
     run = config.run
-    dataset = load(config.data, run.seed)
+    dataset = evaluated(config)
     validate_task(config.strategy, config.method, dataset.task)
     device = choose_device(config.execution.device)
     require_precision(config.execution.precision, device)
     model = make_model(config, device)
-    inputs = trial_inputs(dataset.x_train)
+    inputs = trial_inputs(dataset.samples)
     preprocessing = building.preprocessing_for(run.model, config.data, config.preprocessing, run.seed)
     test_set = device_data(config.data, preprocessing, run.seed, device)
-    surrogate_set = make_surrogate_set(config, device)
+    from fedsel_app.data.mapping import schema_of
     from fedsel_app.models.cost import forward_flops
 
     divisible = EVALUATION_BATCH * forward_flops(model.module, inputs) >= DIVISIBLE_FLOPS
     threads = config.execution.eval_threads if divisible else 1
     prepare(device, threads)
+    sets = {"test": test_set, "surrogate": make_surrogate_set(config, dataset, device)}
 
     score = find_score(config, model, dataset)
     further = flat_model.further_scores(config.evaluation.measured, dataset.task)
 
     def test(
-        data: DeviceData,
+        name: str,
         parameters: NDArray[np.float32],
         buffers: NDArray[np.float32],
         further: flat_model.Further | None = None,
     ) -> flat_model.Result:
         prepare(device, threads)
         model.load(parameters, buffers)
-        return flat_model.evaluate(model, data.test_batches(EVALUATION_BATCH), further)
+        return flat_model.evaluate(model, cast(DeviceData, sets[name]).test_batches(EVALUATION_BATCH), further)
 
     def evaluate(parameters: NDArray[np.float32], buffers: NDArray[np.float32]) -> Evaluation:
-        result = test(test_set, parameters, buffers, further)
+        result = test("test", parameters, buffers, further)
         others = dict(result.scores)
         return Evaluation(result.loss, others.pop(score, np.nan), others)
 
+    schema, asks = schema_of(dataset, config.data), needs_scaling(dataset, preprocessing)
+    if not asks:
+        neutral = np.zeros_like(dataset.mean), np.ones_like(dataset.std)
+        schema = schema.scaled(*((dataset.mean, dataset.std) if computed(preprocessing) else neutral))
+
+    def scale(sums: NDArray[np.float64]) -> str:
+        mean, std = moments_of_sums(sums, images=dataset.samples.dtype == np.uint8)
+        if dataset.table is not None:
+            mean, std = dataset.table.of_measures(mean, std)
+        data = replace(dataset, mean=mean, std=std)
+        sets["test"] = DeviceData(data, preprocessing, device)
+        sets["surrogate"] = make_surrogate_set(config, data, device)
+        return schema.scaled(mean, std).text
+
+    protected = config.privacy.dp_clip_norm or config.aggregation.traits.robust
     return RunContext(
         **config.groups(),
         method=config.method,
         initial=model.export(),
         buffers=model.buffers_vector(),
         variances=model.state.variances,
-        admission=Admission(model.least_batch, model.state.constants, model.state.marks),
+        admission=Admission(
+            *(model.least_batch, model.state.constants, model.state.marks),
+            schema=schema.text,
+            scale=scale if asks and not protected else None,
+            channels=dataset.mean.size,
+        ),
         layers=model.layers,
         classes=dataset.classes,
         links=make_links(config.network, run.clients, run.seed, config.availability),
         evaluate=evaluate,
         recorder=recorder,
-        surrogate=None if surrogate_set is None else lambda *vectors: test(surrogate_set, *vectors).loss,
+        surrogate=None if sets["surrogate"] is None else lambda *vectors: test("surrogate", *vectors).loss,
         score=score,
     )
+
+
+def evaluated(config: AppConfig) -> Dataset:
+    """The data set with which the server evaluates. Raises ConfigError if it has no test examples."""
+    dataset = load(config.data, config.run.seed)
+    if not len(dataset.y_test):
+        raise ConfigError("The server's data have no test examples. Add some, such as x_test and y_test.")
+    return dataset
+
+
+def needs_scaling(dataset: Dataset, preprocessing: PreprocessingConfig) -> bool:
+    """True if samples are normalised by moments that only the clients know if their data are their own."""
+    samples = dataset.samples
+    by_channel = has_moments(samples.dtype) and dataset.mean.shape == samples.shape[1:2]
+    return computed(preprocessing) and by_channel and not dataset.stated
+
+
+def computed(preprocessing: PreprocessingConfig) -> bool:
+    """True if samples are normalised by moments of the data, rather than by published ones."""
+    return preprocessing.normalize and preprocessing.moments == "computed"
 
 
 def find_score(config: AppConfig, model: flat_model.FlatModel, dataset: Dataset) -> str:
@@ -115,15 +157,16 @@ def find_score(config: AppConfig, model: flat_model.FlatModel, dataset: Dataset)
 
 def trial_batch(dataset: Dataset, device: torch.device) -> tuple[Inputs, Tensor]:
     """Two inputs for a trial (see `trial_inputs`) with their targets, on `device`."""
-    y = torch.from_numpy(dataset.y_train[[0, min(1, len(dataset.y_train) - 1)]])
-    return mapped(lambda x: x.to(device), trial_inputs(dataset.x_train)), y.to(device)
+    targets = dataset.y_train if len(dataset.y_train) else dataset.y_test
+    y = torch.from_numpy(targets[[0, min(1, len(targets) - 1)]])
+    return mapped(lambda x: x.to(device), trial_inputs(dataset.samples)), y.to(device)
 
 
 def make_model(config: AppConfig, device: torch.device) -> flat_model.FlatModel:
     """The initial model. Raises ConfigError if it does not fit the data, the mini-batches, the compressor or the file
     of its weights.
     """
-    run, dataset, compression = config.run, load(config.data, config.run.seed), config.compression
+    run, dataset, compression = config.run, evaluated(config), config.compression
     model = building.build_flat(
         run.model,
         dataset,
@@ -148,16 +191,15 @@ def make_model(config: AppConfig, device: torch.device) -> flat_model.FlatModel:
         )
     scores_entries = compression.traits.sparse and not compression.traits.seeded
     if ":" in run.model and scores_entries and compression.curvature_layers:
-        model.refuse_curvature(mapped(lambda x: x.to(device), trial_inputs(dataset.x_train)))
+        model.refuse_curvature(mapped(lambda x: x.to(device), trial_inputs(dataset.samples)))
     return model
 
 
-def make_surrogate_set(config: AppConfig, device: torch.device) -> DeviceData | None:
-    """The server's surrogate set; None unless the participation policy uses one."""
+def make_surrogate_set(config: AppConfig, dataset: Dataset, device: torch.device) -> DeviceData | None:
+    """The server's surrogate set, scaled as `dataset`; None unless the participation policy uses one."""
     if not config.participation.searches or config.search_loss.isp_loss != "surrogate":
         return None
-    dataset, path = load(config.data, config.run.seed), config.search_loss.surrogate_path
-    if path:
+    if path := config.search_loss.surrogate_path:
         dataset = load_surrogate(Path(path), dataset)
     else:
         _, examples = surrogate(config.partition, dataset.y_train, config.run.seed)

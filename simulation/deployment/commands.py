@@ -7,11 +7,12 @@ from pathlib import Path
 from rich.console import Console
 
 from fedsel_app.config import ConfigError
+from fedsel_app.config.data import READERS
 from simulation.command_line.arguments import Subparsers, folder, parse_setting, positive
 from simulation.federation.machine import FILE
 
-FILES = {".npz": "npz", ".csv": "csv"}
-"""The setting 'data' for a data file, by the file's extension."""
+SAVED = ("dataset_dict.json", "state.json")
+"""Files of a folder that `datasets` saved."""
 
 
 def request(arguments: argparse.Namespace) -> int:
@@ -125,8 +126,8 @@ def start(arguments: argparse.Namespace) -> int:
         if not arguments.data.exists():
             raise ConfigError(f"There is no {arguments.data}. --data needs the file or folder with this client's data.")
         settings["data-path"] = str(arguments.data)
-        if arguments.data.suffix in FILES:
-            settings.setdefault("data", FILES[arguments.data.suffix])
+        if kind := _kind_of(arguments.data):
+            settings.setdefault("data", kind)
     if not (arguments.systemd or arguments.compose):
         run(arguments.folder, settings, unsigned_apps=arguments.unsigned_apps)
         return 0
@@ -134,6 +135,13 @@ def start(arguments: argparse.Namespace) -> int:
     options = ["--unsigned-apps"] if arguments.unsigned_apps else []
     print((systemd_unit if arguments.systemd else compose_file)(arguments.folder, machine, options), end="")
     return 0
+
+
+def _kind_of(path: Path) -> str:
+    """Value of the setting 'data' that reads a file or folder; empty if the path does not tell."""
+    if path.is_dir():
+        return "hf" if any((path / name).is_file() for name in SAVED) or next(path.rglob("*.parquet"), None) else ""
+    return READERS.get(path.suffix.lower(), "")
 
 
 def status(arguments: argparse.Namespace) -> int:

@@ -15,7 +15,9 @@ from contextlib import ExitStack, contextmanager
 from datetime import datetime
 from pathlib import Path
 
+from clients.state import STATE_FOLDER, StateStore, read_schema_file
 from fedsel_app.config import ConfigError, DataConfig, RunConfig, Value
+from fedsel_app.config.data import OwnDataConfig
 from fedsel_app.data.dataset import load
 from fedsel_app.imports import uncollected_imports
 from fedsel_app.records.fedsel_folder import make_fedsel_folder, temporary_folder, working_in
@@ -76,7 +78,7 @@ def start(folder: Path, settings: Mapping[str, Value], *, unsigned_apps: bool = 
     DeploymentError
         If the machine cannot run or connect, and trying again would not help.
     """
-    data = own_data(with_settings(read_machine(folder, "server", "client"), settings))
+    data = own_data(folder, with_settings(read_machine(folder, "server", "client"), settings))
     machine = read_startable(folder, settings, unsigned_apps=unsigned_apps)
     with _ending(), _alone(folder / HOME):
         os.environ.update(environment(folder / HOME))
@@ -92,18 +94,31 @@ def start(folder: Path, settings: Mapping[str, Value], *, unsigned_apps: bool = 
             _take_part(folder, machine, None if unsigned_apps else folder / TRUSTED)
 
 
-def own_data(machine: Machine) -> str:
+def own_data(folder: Path, machine: Machine) -> str:
     """Description of the data that a client's own settings name; empty if the kind of its data comes with a run.
 
     Raises
     ------
     ConfigError
-        If the data cannot be read.
+        If the data cannot be read, or do not fit what the server stated of them in the last run.
     """
     own = {key: value for key, value in machine.settings.items() if key in DataConfig.defaults()}
     if "data" not in own or ":" in str(own["data"]):
         return ""
-    return load(DataConfig.from_values(own), RunConfig.seed).description
+    data = DataConfig.from_values(own)
+    if machine.settings.get("partition", "own") != "own":
+        return load(data, RunConfig.seed).description
+    kept = StateStore(Path(str(machine.settings.get("state-dir", folder / STATE))) / STATE_FOLDER)
+    stated = kept.last_schema(machine.client)
+    try:
+        schema = "" if stated is None else read_schema_file(stated)
+        return load(OwnDataConfig.of(data, schema), RunConfig.seed).description
+    except ConfigError as error:
+        if stated is None:
+            raise
+        raise ConfigError(
+            f"{error} If the schema has changed since the last run, remove the files {stated.name} in {kept.folder}."
+        ) from error
 
 
 @contextmanager

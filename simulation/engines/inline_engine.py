@@ -63,7 +63,7 @@ class Inline:
         """A client's answer, or its exception. A model to evaluate is loaded once for all clients."""
         kind, arrays = message.instruction.message_type, list(message.model.arrays)
         try:
-            client = own_client(self._config, int(message.node), simulated=True)
+            client = own_client(self._config, int(message.node))
             if kind == MessageType.EVALUATE:
                 self._loaded = self._loaded or client.load(arrays)
             numbers, sent = client.answer(read_instruction(message.instruction.to_config(), kind), arrays, self._loaded)

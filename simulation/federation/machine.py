@@ -153,14 +153,17 @@ def write_machine(folder: Path, machine: Machine) -> None:
 
 
 def with_settings(machine: Machine, added: Mapping[str, Value]) -> Machine:
-    """Add settings of a client to its machine.
+    """Add settings of a client to its machine. Those of data of another kind are forgotten with its old path.
 
     Raises
     ------
     ConfigError
         If a client cannot have one of the settings of its own, or not with this value, or the machine is not a client.
     """
-    return replace(machine, settings={**machine.settings, **added}) if added else machine
+    kept = dict(machine.settings)
+    if "data-path" in added and added.get("data") != kept.get("data"):
+        kept = {key: value for key, value in kept.items() if key not in ("data", "data-arguments")}
+    return replace(machine, settings={**kept, **added}) if added else machine
 
 
 def _check_settings(machine: Machine) -> None:

@@ -61,8 +61,8 @@ def _becomes(column: Column, *, gaps: bool) -> str:
 
 
 def _samples(dataset: Dataset) -> str:
-    low, high = dataset.x_train.min(), dataset.x_train.max()
-    return f"Samples: {dataset.x_train.dtype} of shape {dataset.sample_shape}, from {low:g} to {high:g}"
+    low, high = dataset.samples.min(), dataset.samples.max()
+    return f"Samples: {dataset.samples.dtype} of shape {dataset.sample_shape}, from {low:g} to {high:g}"
 
 
 def _classes(dataset: Dataset) -> Table:

@@ -4,12 +4,14 @@ import logging
 import time
 from collections.abc import Mapping, Set
 
+import numpy as np
+
 from fedsel_app.config import ConfigError, EnrolmentConfig
 from fedsel_app.messages.answers import EnrolAnswer
 from fedsel_app.messages.instructions import EnrolInstruction, Instruction
 from fedsel_app.messages.reported_values import one_line
-from strategies.round.federation import Answer, Federation, Message, Reply, SentModel, Until
-from strategies.round.replies.enrolment import Enrolment
+from strategies.round.federation import Answer, Federation, Message, NodeError, Reply, SentModel, Until
+from strategies.round.replies.enrolment import SHARED, Enrolment
 from strategies.run_context import EVERYBODY, Admission
 
 LOGGER = logging.getLogger("fedsel")
@@ -46,6 +48,7 @@ class ConnectedClients:
         self._total, self._config, self._admission = total, config, admission
         self._until = Until(deadline_s=answer_s)
         self._met: Set[str] = frozenset()
+        self._schema = admission.schema
         self.enrolment = Enrolment(total, config, admission)
         self.nodes: dict[int, str] = {}
 
@@ -55,9 +58,10 @@ class ConnectedClients:
         """Update `nodes` to the connected nodes, and enrol new ones, with `label_counts` if requested.
 
         With `wait`, block until all clients are connected, or until the timeout if enough of them are connected then.
-        After a restart of the SuperLink, Flower may list a node as connected that does not answer yet, and then as gone
-        until it is back; such a node is asked again. A node that is not a client of this run, or that reports the
-        partition id of another, is left out.
+        In a deployment they get the schema of the data, and those with data of their own send their moments if these
+        are needed (`Admission.scale`). After a restart of the SuperLink, Flower may list a node as connected that does
+        not answer yet, and then as gone until it is back; such a node is asked again. A node that is not a client of
+        this run, or that reports the partition id of another, is left out.
 
         Raises
         ------
@@ -73,8 +77,16 @@ class ConnectedClients:
         if wait:
             connected = self._await_all(deadline_s)
             self.enrolment.renew(connected)
+            if self._admission.scale is not None and self.enrolment.moments.size:
+                self._schema = self._admission.scale(self.enrolment.moments)
         enrolled: list[EnrolAnswer] = []
-        instruction = EnrolInstruction(label_counts, constants=bool(self._admission.constants))
+        unscaled = self._admission.scale is not None and not self.enrolment.moments.size
+        instruction = EnrolInstruction(
+            label_counts,
+            constants=bool(self._admission.constants),
+            schema="" if federation.simulated else self._schema,
+            moments=wait and unscaled and not federation.simulated,
+        )
         while True:
             self._met = connected
             away = self._ask_new(instruction, server_round, wait=wait)
@@ -90,10 +102,37 @@ class ConnectedClients:
                 break
             time.sleep(ASK_AGAIN_S)
             connected = federation.nodes()
+        if instruction.moments:
+            enrolled = self._scaled(enrolled, server_round)
         if wait and len(self.nodes) < self._total:
             missing = sorted(set(range(self._total)) - set(self.nodes))
             LOGGER.warning("The run starts without the clients %s. %s", one_line(missing), self._excuse())
         return sorted(enrolled, key=lambda enrolment: enrolment.client)
+
+    def _scaled(self, enrolled: list[EnrolAnswer], server_round: int) -> list[EnrolAnswer]:
+        """Complete the schema by the moments of the `enrolled`, added in the order of their ids, and send it to them.
+
+        Clients with a part of the server's data are left out then. Returns the answers of the others; without any
+        moments, of all. Raises ConfigError if there are none.
+        """
+        admission, answers = self._admission, sorted(enrolled, key=lambda answer: answer.client)
+        sent = {answer.client: answer.sums(admission.channels) for answer in answers if answer.moments}
+        if admission.scale is None or not sent:
+            return enrolled
+        self.enrolment.moments = np.sum(list(sent.values()), axis=0)
+        self._schema = admission.scale(self.enrolment.moments)
+        complete = EnrolInstruction(schema=self._schema)
+        messages = [Message(node, complete, client=client) for client, node in self.nodes.items() if client in sent]
+        for client in self.nodes.keys() - sent.keys():
+            self.enrolment.leave_out(self.nodes[client], SHARED, server_round)
+        until = Until(deadline_s=max(self._config.enrol_timeout_s, self._config.connect_timeout_s))
+        for node, answer in self.federation.ask(messages, until).items():
+            if isinstance(answer, NodeError):
+                self.enrolment.fail(node, answer, server_round, time.monotonic())
+        self.nodes = {client: node for client, node in self.nodes.items() if node in self.enrolment.client_of}
+        if not self.nodes:
+            raise ConfigError(f"No client could be enrolled. {self._excuse()}")
+        return [answer for answer in answers if answer.client in self.nodes]
 
     def _await_all(self, deadline_s: float) -> Set[str]:
         """Wait until one node per client is connected. Raises ConfigError if too few connect in time."""

@@ -101,7 +101,7 @@ def test_fall_15_states_lie_in_the_users_own_folder(tmp_path, monkeypatch):
     monkeypatch.setattr(
         "fedsel_app.wiring.client.SelectionClient", lambda context: stores.append(context.store) or Mock()
     )
-    client_of(resolve({"clients": 2, "cohort": 1}), Mock(node_config={"partition-id": 0}))(None)
+    client_of(resolve({"clients": 2, "cohort": 1}), Mock(node_config={"partition-id": 0}, run_id=1, node_id=2))(None)
     assert [store.folder for store in stores] == [tmp_path / "fedsel" / STATE_FOLDER]
     monkeypatch.setenv("XDG_STATE_HOME", "relative")
     monkeypatch.setenv("HOME", str(tmp_path / "home"))

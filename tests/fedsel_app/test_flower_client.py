@@ -73,8 +73,8 @@ def test_a_folder_of_datasets_is_a_clients_own(files):
     mine = datasets.Dataset.from_dict({"x": [[1.0], [2.0], [3.0], [4.0], [5.0]], "label": [0, 1, 0, 1, 0]})
     mine.save_to_disk(str(files / "partition_2"))
     node = {"partition-id": 2, "num-partitions": 3, "data-path": str(files / "partition_2")}
-    assert enrolled(node, {"data": "hf"}).examples == 4  # a fifth is held out
-    assert enrolled(node | {"data-arguments": 'test="train"'}, {"data": "hf"}).examples == 5
+    assert enrolled(node, {"data": "hf"}).examples == 5
+    assert enrolled(node, {"data": "hf", "data-arguments": 'train="", test="test"'}).examples == 5
 
 
 def test_a_run_may_say_that_every_client_has_its_own_data(files):

@@ -26,7 +26,7 @@ MISTAKES = {
     "run --strategy radom": "Got 'radom'. Did you mean 'random'?",
     "run --cohort 50": "The 'cohort' parameter must be at most 'clients' (20). Got 50.",
     "run --set model=resnet": "Got 'resnet'. Did you mean 'resnet9'?",
-    "run --set data=npz --set data-path=x.npz": "The file '{here}/x.npz' lacks y_train, x_test, y_test. It must have",
+    "run --set data=npz --set data-path=x.npz": "The file '{here}/x.npz' lacks y_train. It must have",
     "run --resume absent": "{here}/absent has no run: there is no config.json.",
     "compare --strategies oort random --out both": "belongs to no option; say --strategies oort,random.",
     "compare --strategies oort,random": "`fedsel compare` needs --out FOLDER. " + CHOICES.format("compare"),

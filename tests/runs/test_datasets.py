@@ -7,12 +7,9 @@ from sklearn.datasets import load_wine
 from fedsel_app.wiring.configuration import resolve
 from fedsel_app.wiring.node_configuration import node_config_text
 from simulation.comparison.labels import client_label_counts
-from simulation.deployment.app_folder import app_folder
-from simulation.deployment.deployed_run import app_values, client_nodes
-from simulation.deployment.flower_cli import submit_to_flower
-from simulation.deployment.local_deployment import Deployment
-from simulation.guard.command_lines import CONNECTION
+from simulation.deployment.deployed_run import client_nodes
 from tests.support.in_process import run_in_process
+from tests.support.own_files import deployed
 from tests.support.rounds import read_rows
 
 datasets = pytest.importorskip("datasets", reason="the extra 'datasets' is not installed")
@@ -51,16 +48,6 @@ def test_wine_is_learnt_to_the_last_bottle(wine, tmp_path):
     assert held.sum() == 133
 
 
-def deployed(folder, config, nodes):
-    """The run folder of a run by real processes."""
-    with Deployment(folder / "processes", nodes, insecure=True) as deployment:
-        result = submit_to_flower(
-            app_folder(), CONNECTION, app_values(config), deployment.flwr_home, None, lambda line: None
-        )
-    assert result.completed, result.details
-    return folder / "run"
-
-
 @pytest.mark.slow
 @pytest.mark.e2e
 @pytest.mark.timeout(900)
@@ -77,7 +64,7 @@ def test_a_deployment_deals_as_a_simulation_does(wine, tmp_path):
 @pytest.mark.e2e
 @pytest.mark.timeout(900)
 def test_each_client_of_a_deployment_has_the_folder_at_its_own_path(wine, tmp_path):
-    """Folders as `flwr-datasets create` leaves them, of 30, 40 and 63 wines, of which a fifth is held out."""
+    """Folders as `flwr-datasets create` leaves them, of 30, 40 and 63 wines."""
     train, nodes = datasets.load_from_disk(str(wine))["train"], []
     for client, wines in enumerate(np.split(np.arange(133), [30, 70])):
         train.select(wines).save_to_disk(str(tmp_path / f"partition_{client}"))
@@ -87,4 +74,4 @@ def test_each_client_of_a_deployment_has_the_folder_at_its_own_path(wine, tmp_pa
     config = resolve(of_wine(wine, **small, out=str(tmp_path / "run")))
     folder = deployed(tmp_path, config, nodes)
     rows = read_rows(folder, "clients.jsonl")
-    assert {row["client"]: row["examples"] for row in rows if "examples" in row} == {0: 24, 1: 32, 2: 50}
+    assert {row["client"]: row["examples"] for row in rows if "examples" in row} == {0: 30, 1: 40, 2: 63}

@@ -9,7 +9,7 @@ import pandas as pd
 
 from fedsel_app.config import ConfigError
 from fedsel_app.data.columns import Roles, labels
-from fedsel_app.data.tables import columns_of, plain, refuse_duplicates
+from fedsel_app.data.tables import read_columns, refuse_duplicates
 
 SEPARATORS = ",;\t|"
 INDEX = ("", "Unnamed: 0")
@@ -36,8 +36,7 @@ def read(path: Path, arguments: Mapping[str, Any], source: str) -> tuple[dict[st
     roles = Roles(list(table.columns), arguments, source)
     task = arguments.get("task", "classification")
     targets, names = labels({"y_train": table[roles.label]}, task, source)
-    columns = columns_of(table[roles.inputs], arguments)
-    samples = plain(table, columns, source, gaps="missing" in arguments)
+    columns, [samples] = read_columns([table[roles.inputs]], arguments, source)
     arrays = {"x_train": samples, "columns": columns, "task": task, **targets}
     if roles.owner:
         arrays["owners"] = roles.owners(table)
@@ -54,13 +53,15 @@ def _table(path: Path, arguments: Mapping[str, Any], source: str) -> pd.DataFram
             separator = max(SEPARATORS, key=first.count)
             file.seek(0)
             names, lines = _lines(csv.reader(file, delimiter=separator, skipinitialspace=True), source)
+        categories = {*arguments.get("category", []), *arguments.get("categories", {})}
+        categories |= {column.name for column in arguments.get("columns", ()) if column.kind == "category"}
         table = pd.read_csv(
             path,
             sep=separator,
             names=names,
             header=0,
             index_col=False,
-            dtype=dict.fromkeys(set(arguments.get("category", [])) & set(names), str),
+            dtype=dict.fromkeys(categories & set(names), str),
             decimal=arguments.get("decimal", "."),
             na_values=arguments.get("na"),
             keep_default_na="na" not in arguments,

@@ -19,7 +19,7 @@ from fedsel_app.config.plugins import described
 from fedsel_app.data.arrays import hidden
 from fedsel_app.data.columns import INDEX, Roles, labels
 from fedsel_app.data.pictures import common_mode, pixels
-from fedsel_app.data.tables import columns_of, known_columns, plain
+from fedsel_app.data.tables import known_columns, read_columns
 
 SPLITS = ("train", "test", "validation")
 UNWRITTEN: Mapping[str, Any] = {"index_columns": [], "columns": []}
@@ -27,13 +27,16 @@ UNWRITTEN: Mapping[str, Any] = {"index_columns": [], "columns": []}
 write."""
 
 
-def read(config: DataConfig, seed: int) -> tuple[dict[str, Any], tuple[str, ...], dict[str, NDArray[Any]]]:
-    """Read the training split and the test split, if there is one; `seed` shuffles them.
+def read(
+    config: DataConfig, arguments: Mapping[str, Any], seed: int
+) -> tuple[dict[str, Any], tuple[str, ...], dict[str, NDArray[Any]]]:
+    """Read the training split and the test split, as far as there are both; `seed` shuffles them.
 
     Returns
     -------
     arrays
-        x_train, y_train and task; x_test and y_test if there is a test split; owners if their column is named. Samples
+        x_train, y_train, x_test and y_test, as far as there are the splits; task; owners if their column is named.
+        Samples
         are arrays, or plain values of the inputs, whose `columns` are those of a table.
     names
         Names of the classes, if they have names.
@@ -45,28 +48,30 @@ def read(config: DataConfig, seed: int) -> tuple[dict[str, Any], tuple[str, ...]
     ConfigError
         If the package or the data set is absent, or if its columns cannot be read as samples and labels.
     """
-    arguments = config.arguments
     source = _source(config)
-    splits, written = (_hub(config), UNWRITTEN) if config.hub_name else _local(config, source)
-    train, test = arguments.get("train", "train"), arguments.get("test", "test" if "test" in splits else "")
+    splits, written = (_hub(config), UNWRITTEN) if config.hub_name else _local(config, arguments, source)
+    test = arguments.get("test", "test" if "test" in splits else "")
+    train = arguments.get("train", "train" if "train" in splits or not test else "")
     for name in filter(None, (train, test)):
         if name not in splits:
             raise ConfigError(
                 f"{source} has no split '{name}'. It has {', '.join(splits)}. Name the splits in 'data-arguments', as "
                 f'in {"train" if name == train else "test"}="{next(iter(splits))}".'
             )
-    columns = Columns(splits[train], arguments, source, written)
+    columns = Columns(splits[train or test], arguments, source, written)
     order = arguments.get("seed", seed) if arguments.get("shuffle", True) else None
-    named = {"train": train} | ({"test": test} if test else {})
+    named = {part: name for part, name in (("train", train), ("test", test)) if name}
     parts = {part: columns.part(splits[name], order) for part, name in named.items()}
     targets, names = columns.targets(parts)
     arrays: dict[str, Any] = {"task": arguments.get("task", "classification"), **targets}
     for name, part in parts.items():
         arrays[f"x_{name}"] = columns.samples(part, config.image_size)
-    if isinstance(arrays["x_train"], pd.DataFrame):
-        arrays["columns"] = columns_of(arrays["x_train"], arguments)
-        for key in [key for key in arrays if key.startswith("x_")]:
-            arrays[key] = plain(arrays[key], arrays["columns"], source, gaps="missing" in arguments)
+    given = {key: samples for key, samples in arrays.items() if isinstance(samples, pd.DataFrame)}
+    if given:
+        arrays["columns"], plain = read_columns(list(given.values()), arguments, source)
+        arrays |= dict(zip(given, plain, strict=True))
+    if not train:
+        return arrays, names, {}
     table = parts["train"].table
     if columns.roles.owner:
         known_columns([columns.roles.owner], list(table.columns), source)
@@ -247,10 +252,10 @@ def _hub(config: DataConfig) -> dict[str, Any]:
         ) from error
 
 
-def _local(config: DataConfig, source: str) -> tuple[dict[str, Any], Mapping[str, Any]]:
+def _local(config: DataConfig, arguments: Mapping[str, Any], source: str) -> tuple[dict[str, Any], Mapping[str, Any]]:
     """The splits of a folder or file, and what pandas says of the table; see `UNWRITTEN`."""
     path = Path(config.data_path)
-    train = config.arguments.get("train", "train")
+    train, test = arguments.get("train", "train"), arguments.get("test", "test")
     if not path.exists():
         raise ConfigError(f"{source} does not exist. Set 'data-path' to a folder that `datasets` saved, or to Parquet.")
     datasets = _datasets(config)
@@ -258,8 +263,8 @@ def _local(config: DataConfig, source: str) -> tuple[dict[str, Any], Mapping[str
         if (path / "dataset_dict.json").is_file():
             return dict(datasets.load_from_disk(str(path))), UNWRITTEN
         if (path / "state.json").is_file():
-            return {train: datasets.load_from_disk(str(path))}, UNWRITTEN
-        splits = _parquet(path, (train, config.arguments.get("test", "test"), *SPLITS))
+            return {train or test: datasets.load_from_disk(str(path))}, UNWRITTEN
+        splits = _parquet(path, [name for name in (train, test, *SPLITS) if name])
         joined = {
             name: datasets.concatenate_datasets(list(map(datasets.Dataset, files))) for name, files in splits.items()
         }

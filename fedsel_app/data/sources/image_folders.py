@@ -6,7 +6,7 @@ between them). The validation images are the test set: the published test images
 """
 
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -60,11 +60,15 @@ def read_tiny_imagenet(folder: Path, size: int) -> tuple[dict[str, NDArray[Any]]
         test.append((annotations.parent / "images" / file, wnids[wnid]))
     if not train or not test:
         raise absent("tiny-imagenet", folder, "the published images (train/WNID/images/*.JPEG, val/images/*.JPEG)")
-    return _both(train, test, "RGB", size), len(wnids)
+    return _both({"train": train, "test": test}, "RGB", size), len(wnids)
 
 
-def read_image_folder(folder: Path, size: int) -> tuple[dict[str, NDArray[Any]], tuple[str, ...]]:
+def read_image_folder(
+    folder: Path, size: int, wanted: Sequence[str]
+) -> tuple[dict[str, NDArray[Any]], tuple[str, ...]]:
     """Read train/CLASS/... and test/CLASS/..., or only CLASS/...; the order of the class names numbers the classes.
+
+    Of the parts train and test, only those `wanted` are read, and one of them may be missing.
 
     Images are scaled to `size` x `size` pixels if `size` is above 0; otherwise all must have one size. They become grey
     if all training images are grey, else RGB. Hidden files and folders (.NAME, __MACOSX) are not read.
@@ -82,20 +86,22 @@ def read_image_folder(folder: Path, size: int) -> tuple[dict[str, NDArray[Any]],
     ConfigError
         If a folder or its images are absent, damaged or of several sizes, or if train and test differ in classes.
     """
-    split = (folder / "train").exists() or (folder / "test").exists()
+    split = [part for part in ("train", "test") if (folder / part).exists()]
     try:
-        names, train = _visible(folder / "train" if split else folder)
-        tested_names, test = _visible(folder / "test") if split else (names, [])
+        found = {part: _visible(folder / part) for part in wanted if part in split}
+        if not found:
+            found = {"train": _visible(folder)}
     except OSError as error:
         form = "images as train/CLASS/NAME.png (or .jpg) and test/CLASS/NAME.png, or as CLASS/NAME.png"
         missing = absent("image-folder", folder, form)
         raise (ConfigError(f"{missing} {error}") if folder.exists() else missing) from error
-    if names != tested_names:
-        differing = sorted(set(names) ^ set(tested_names))
+    (names, first), *others = found.values()
+    if differing := sorted({name for each, _ in others for name in set(names) ^ set(each)}):
         raise ConfigError(
             f"The folders train and test in '{folder}' must have the same classes. Only one has {', '.join(differing)}."
         )
-    return _both(train, test, common_mode(_mode(path) for path, _ in train), size), tuple(names)
+    mode = common_mode(_mode(path) for path, _ in first)
+    return _both({part: labelled for part, (_, labelled) in found.items()}, mode, size), tuple(names)
 
 
 def _visible(root: Path) -> tuple[list[str], Labelled]:
@@ -112,9 +118,9 @@ def _visible(root: Path) -> tuple[list[str], Labelled]:
     return names, [(Path(path), label) for path, label in found]
 
 
-def _both(train: Labelled, test: Labelled, mode: str, size: int) -> dict[str, NDArray[Any]]:
+def _both(parts: Mapping[str, Labelled], mode: str, size: int) -> dict[str, NDArray[Any]]:
     arrays: dict[str, NDArray[Any]] = {}
-    for part, labelled in (("train", train), ("test", test)) if test else (("train", train),):
+    for part, labelled in parts.items():
         arrays[f"x_{part}"] = _images([path for path, _ in labelled], mode, size)
         arrays[f"y_{part}"] = np.array([label for _, label in labelled], dtype=np.int64)
     return arrays

@@ -23,6 +23,7 @@ from strategies.run_context import EVERYBODY, Admission, RunContext
 
 LOGGER = logging.getLogger("fedsel")
 MOST_DOUBLINGS = 6
+SHARED = "its data are a part of the server's, and those of other clients are their own: give it a data-path of its own"
 
 
 def assign(
@@ -74,6 +75,7 @@ class Enrolment:
     ----------
     client_of : node -> partition id, of every node that owns one
     identity_conflicts : nodes that were left out, were refused or took over a partition id, and are not recorded yet
+    moments : sums over the training examples of all clients that sent them, float64 (1 + 2 C,); empty if nobody did
     """
 
     def __init__(self, total: int, config: EnrolmentConfig, admission: Admission = EVERYBODY) -> None:
@@ -87,6 +89,7 @@ class Enrolment:
         self._reasons: dict[str, str] = {}
         self.client_of: dict[str, int] = {}
         self.identity_conflicts: list[IdentityConflict] = []
+        self.moments = np.zeros(0)
 
     def renew(self, connected: Collection[str]) -> None:
         """Forget all owners if none is connected: the run is simulated, or resumed with another SuperLink."""
@@ -120,10 +123,17 @@ class Enrolment:
         try:
             answer = EnrolAnswer.from_properties(properties, self._total)
             self._admission.check(answer)
+            if self.moments.size and not answer.own_data:
+                raise ConfigError(SHARED)
             self._answers[node] = answer
         except ConfigError as error:
-            self._again_s[node] = math.inf
-            self._note(node, server_round, f"left out: {one_line(error).removesuffix('.')}")
+            self.leave_out(node, error, server_round)
+
+    def leave_out(self, node: str, error: object, server_round: int) -> None:
+        """Leave out a node, which is not asked again."""
+        self.client_of.pop(node, None)
+        self._again_s[node] = math.inf
+        self._note(node, server_round, f"left out: {one_line(error).removesuffix('.')}")
 
     def postpone(self, node: str, again_s: float) -> None:
         """Ask a node no earlier than at `again_s` on the monotonic clock."""
@@ -131,6 +141,7 @@ class Enrolment:
 
     def fail(self, node: str, error: object, server_round: int, now_s: float) -> None:
         """Leave out a node that failed to answer. The pause until it is asked again doubles with each failure."""
+        self.client_of.pop(node, None)
         self._failures[node] = self._failures.get(node, 0) + 1
         self.postpone(node, now_s + self._config.enrol_timeout_s * 2 ** min(self._failures[node], MOST_DOUBLINGS))
         self._note(node, server_round, f"left out, because its enrolment failed: {one_line(error).removesuffix('.')}")
@@ -164,14 +175,16 @@ class Enrolment:
             self.identity_conflicts.append(claim)
 
     def state(self) -> Arrays:
-        """The owner of each partition id, text (K,); empty without an owner."""
-        return {"owners": np.array([self._owners.get(client, "") for client in range(self._total)])}
+        """The owner of each partition id, text (K,); empty without an owner. Also the moments."""
+        owners = np.array([self._owners.get(client, "") for client in range(self._total)])
+        return {"owners": owners, "moments": self.moments}
 
     def load_state(self, state: Arrays) -> None:
         """Load a state that `state` returned. Raises ValueError if its number of clients differs."""
         if state["owners"].shape != (self._total,):
             raise ValueError(f"owners of {state['owners'].shape} partition ids")
         self._owners = {client: node for client, node in enumerate(map(str, state["owners"])) if node}
+        self.moments = state["moments"]
 
 
 def take_examples(answers: Sequence[EnrolAnswer], roster: Roster, server_round: int, context: RunContext) -> None:

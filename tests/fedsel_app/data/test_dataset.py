@@ -99,7 +99,7 @@ def test_moments_of_a_table_are_those_of_each_feature():
     ("changed", "said"),
     [
         ({"y_train": np.array([0, 1])}, "6 samples in x_train and 2 labels in y_train"),
-        ({"x_test": np.zeros((0, 4, 5), np.uint8), "y_test": np.zeros(0, int)}, "0 samples in x_test.*at least 1"),
+        ({"x_test": np.zeros((0, 4, 5), np.uint8)}, "0 samples in x_test and 3 labels in y_test.*at least 1"),
         ({"y_test": np.array([0, -1, 2])}, "negative label -1 in y_test"),
         ({"y_test": np.array([0.0, 1.0, 2.0])}, "y_test of type float64.*whole numbers"),
         ({"y_test": np.zeros((3, 1), int)}, r"y_test.*shape \(3, 1\)"),

@@ -3,10 +3,13 @@
 import subprocess
 import sys
 
+import numpy as np
+import pandas as pd
 import pytest
 
 from fedsel_app.config import ConfigError
 from fedsel_app.records.fedsel_folder import make_fedsel_folder, working_in
+from simulation.cli import main
 from simulation.deployment.flower_cli import DeploymentError
 from simulation.deployment.start import HOME, own_data, start
 from simulation.federation.folders import provision
@@ -46,10 +49,37 @@ def test_a_clients_data_are_read_before_it_connects_and_remembered_only_if_they_
     with pytest.raises(ConfigError, match="has no label in column 'label', line 2"):
         start(client, {"data": "csv", "data-path": str(tmp_path / "bad.csv")}, unsigned_apps=True)
     machine = read_machine(client, "client")
-    assert (dict(machine.settings), own_data(machine)) == ({}, "")
+    assert (dict(machine.settings), own_data(client, machine)) == ({}, "")
     (tmp_path / "good.csv").write_text("a,label\n" + "1,x\n2,y\n" * 5)
     mine = with_settings(machine, {"data": "csv", "data-path": str(tmp_path / "good.csv")})
-    assert own_data(mine) == "8 training and 2 test examples of shape (1,), 2 classes"
+    assert own_data(client, mine) == "10 training and 0 test examples of shape (1,), 2 classes"
+
+
+def test_data_of_another_kind_take_the_place_of_the_remembered_ones(tmp_path, monkeypatch):
+    """`--data X.npz`, then `--data FOLDER`: the kind npz was remembered, and the folder could not be read."""
+    client, started = provision(tmp_path / "federation", ["localhost"], 1, 9092).client(0), []
+    monkeypatch.setattr("simulation.deployment.start.start", lambda folder, settings, **_: started.append(settings))
+    x, y = np.zeros((4, 2), np.float32), np.arange(4) % 2
+    np.savez(tmp_path / "mine.npz", x_train=x, y_train=y)
+    (tmp_path / "mine.csv").write_text("a,sick\n1,x\n2,y\n")
+    pd.DataFrame({"a": [1.0, 2.0], "label": [0, 1]}).to_parquet(tmp_path / "mine.parquet")
+    (tmp_path / "saved").mkdir()
+    (tmp_path / "saved" / "state.json").touch()
+    (tmp_path / "other").mkdir()
+    machine = read_machine(client, "client")
+    for name, typed, kind in (
+        ("mine.npz", [], "npz"),
+        ("mine.csv", ["--set", 'data-arguments=label="sick"'], "csv"),
+        ("saved", [], "hf"),
+        ("mine.parquet", [], "hf"),
+        ("other", [], None),
+    ):
+        assert main(["start", str(client), "--data", str(tmp_path / name), *typed]) == 0
+        machine = with_settings(machine, started[-1])
+        assert machine.settings.get("data") == kind
+        assert ("data-arguments" in machine.settings) == (kind == "csv")
+        if kind in ("npz", "csv"):
+            assert "0 test examples" in own_data(client, machine)
 
 
 def test_a_machine_prints_what_its_user_must_know_and_logs_the_rest(tmp_path):

@@ -1,0 +1,267 @@
+"""Machines with files of their own: one schema for all, stated by the server."""
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from fedsel_app import caches
+from fedsel_app.config import ConfigError
+from fedsel_app.wiring.node_configuration import IDENTITY, node_config_text
+from simulation.deployment.start import own_data
+from simulation.federation.machine import Machine
+from tests.support.flower_state import task_identity
+from tests.support.own_files import deployed, nodes, plain, refusals, run
+
+__all__ = ["task_identity"]
+pytestmark = pytest.mark.usefixtures("task_identity")
+
+SERVER = 'train="", classes=["ant", "bee", "cat"], missing="median"'
+CITIES = ["Bonn", "Kiel", "Ulm"]
+CLIENTS = [0, 1, 2]
+
+
+@pytest.fixture
+def machines(tmp_path):
+    """A server's test table, and those of three machines: columns in another order, without some classes and cities.
+
+    They are written to files, and returned: the server's, and one of all clients.
+    """
+    rng = np.random.default_rng(0)
+    whole = pd.DataFrame({"age": rng.normal(50, 9, 90).round(2), "city": rng.choice(CITIES, 90)})
+    whole["day"] = pd.Timestamp("2024-01-01") + pd.to_timedelta(rng.integers(0, 300, 90), "D")
+    whole["label"] = np.select([whole["age"] > 55, whole["city"] == "Ulm"], ["cat", "bee"], "ant")
+    server, rest = whole[:30], whole[30:].sample(60, random_state=1)
+    cats, kiel = rest["label"] == "cat", rest["city"] == "Kiel"
+    mine = [
+        rest[~cats],
+        rest[cats & ~kiel][["label", "day", "city", "age"]],
+        rest[cats & kiel][["city", "label", "age", "day"]],
+    ]
+    server.to_csv(tmp_path / "server.csv", index=False)
+    for client, part in enumerate(mine):
+        part.to_csv(tmp_path / f"client-{client}.csv", index=False)
+    return server, pd.concat(mine)
+
+
+def in_one_process(folder, data="csv", kind="csv", paths=None, **settings):
+    """A run of a server and clients with these files; see `run`."""
+    paths = paths or [folder / f"client-{client}.{kind}" for client in CLIENTS]
+    server = {
+        "data": data,
+        "data_path": str(folder / f"server.{kind}"),
+        "data_arguments": SERVER if data == "csv" else "",
+    }
+    return run(folder, nodes(folder, *paths), **server | settings)
+
+
+def encoded(table, numbers):
+    """Features and classes of a table by hand, scaled by the mean and the deviation of another one's `numbers`."""
+    days = [(t["day"] - pd.Timestamp("1970-01-01")).dt.days.to_numpy(float) for t in (table, numbers)]
+    cities = (table["city"].to_numpy()[:, None] == np.array(CITIES)).astype(float)
+    age = (table["age"] - numbers["age"].mean()) / numbers["age"].std(ddof=0)
+    x = np.column_stack([age, cities, (days[0] - days[1].mean()) / days[1].std()])
+    return x, np.array([["ant", "bee", "cat"].index(name) for name in table["label"]])
+
+
+def stepped(strategy, x, y, lr=0.5):
+    """Weights and biases after a step of softmax regression from the initial model, by hand."""
+    weights, bias = np.split(strategy.context.initial.astype(float), [3 * x.shape[1]])
+    weights = weights.reshape(3, -1)
+    shares = np.exp(x @ weights.T + bias)
+    wrong = (shares / shares.sum(axis=1, keepdims=True) - np.eye(3)[y]) / len(y)
+    return weights - lr * wrong.T @ x, bias - lr * wrong.sum(axis=0)
+
+
+@pytest.mark.parametrize("rows", ["none", "others"])
+def test_columns_classes_and_scaling_are_the_federations(tmp_path, machines, rows):
+    """A round is one step on the pooled rows. The training rows in the server's own file change nothing."""
+    server, pooled = machines
+    file, arguments = tmp_path / "server.csv", SERVER
+    if rows == "others":
+        file, arguments = tmp_path / "server", SERVER.replace('train="", ', "")
+        file.mkdir()
+        server.to_parquet(file / "test.parquet")
+        server.assign(age=1000.0 + server["age"]).to_parquet(file / "train.parquet")
+    own = nodes(tmp_path, *(tmp_path / f"client-{client}.csv" for client in CLIENTS), data="csv")
+    data = "csv" if rows == "none" else "hf"
+    strategy, [row], _ = run(tmp_path, own, data=data, data_path=str(file), data_arguments=arguments)
+    assert row["aggregated"] == CLIENTS, refusals(tmp_path)
+    weights, bias = stepped(strategy, *encoded(pooled, pooled))
+    np.testing.assert_allclose(strategy.run.model.parameters, np.append(weights, bias), atol=2e-6)
+    x, y = encoded(server, pooled)
+    assert row["accuracy"] == pytest.approx(((x @ weights.T + bias).argmax(axis=1) == y).mean())
+
+
+MISFITS = {
+    "missing column": (lambda t: t.drop(columns="age"), "has no column 'age' of the server's schema"),
+    "foreign column": (lambda t: t.assign(extra=1), "has the column 'extra', which the server's schema does not have"),
+    "text in numbers": (lambda t: t.assign(age=["old", *t["age"][1:]]), "has 'old' in column 'age', line 2, which"),
+    "no date": (lambda t: t.assign(day=["x", *t["day"][1:]]), "has 'x' in column 'day', line 2, which is not a date"),
+    "unknown class": (lambda t: t.assign(label="dog"), r"the class 'dog' \(\d+ examples\), which is none of the"),
+    "unknown category": (lambda t: t.assign(city="Rom"), "has 'Rom' in column 'city', line 2, which is not a category"),
+    "no label": (lambda t: t.drop(columns="label"), "does not say which of .* has the labels"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("spoil", "said"), MISFITS.values(), ids=MISFITS)
+def test_what_does_not_fit_is_refused_at_enrolment_and_at_the_next_start(tmp_path, machines, spoil, said):
+    path = tmp_path / "client-0.csv"
+    good = pd.read_csv(path)
+    spoil(good).to_csv(path, index=False)
+    _, [row], _ = in_one_process(tmp_path)
+    assert row["aggregated"] == [1, 2]
+    with pytest.raises(ConfigError, match=said):
+        raise ConfigError("\n".join(refusals(tmp_path)))
+    good.to_csv(path, index=False)
+    assert in_one_process(tmp_path, run_id=2, out=str(tmp_path / "again"))[1][0]["aggregated"] == CLIENTS
+    own = {key: value for key, value in nodes(tmp_path, path, data="csv")[0].items() if key not in IDENTITY}
+    machine = Machine("client", "localhost", 9092, "1.36", 3, 0, own)
+    with caches.of_a_run():
+        assert own_data(tmp_path, machine).startswith(f"{len(good)} training and 0 test examples of shape (5,), 3 cl")
+    spoil(good).to_csv(path, index=False)
+    with (
+        caches.of_a_run(),
+        pytest.raises(
+            ConfigError, match=f"{said}.*If the schema has changed since the last run, remove the files schema"
+        ),
+    ):
+        own_data(tmp_path, machine)
+
+
+CENTRES = {"ant": (4, 0), "bee": (-4, 0), "cat": (0, 6)}
+
+
+def insects(classes, rows=150):
+    """Points around the centres of these classes, and their names."""
+    rng = np.random.default_rng(len("".join(classes)))
+    labels = rng.choice(classes, rows)
+    return np.array([CENTRES[label] for label in labels]) + rng.normal(size=(rows, 2)), labels
+
+
+@pytest.mark.parametrize("stated", [False, True])
+def test_names_of_classes_have_the_same_number_everywhere(tmp_path, stated):
+    """Folders of `datasets` whose server has two of three names: "bee" was 1 on client 0, and 0 on client 1."""
+    datasets = pytest.importorskip("datasets", reason="the extra 'datasets' is not installed")
+    for name, classes in (("server", ["ant", "bee"]), ("client-0", ["ant", "bee"]), ("client-1", ["bee", "cat"])):
+        points, labels = insects(classes)
+        made = datasets.Dataset.from_dict({"x": points[:, 0], "y": points[:, 1], "label": labels.tolist()})
+        saved = datasets.DatasetDict({"train": made, "test": made}) if name == "server" else made
+        saved.save_to_disk(str(tmp_path / name))
+    own = nodes(tmp_path, tmp_path / "client-0", tmp_path / "client-1")
+    names = 'classes=["ant", "bee", "cat"]' if stated else ""
+    strategy, rows, _ = run(
+        tmp_path, own, data="hf", data_path=str(tmp_path / "server"), data_arguments=names, rounds=20
+    )
+    assert rows[-1]["aggregated"] == ([0, 1] if stated else [0])
+    assert rows[-1]["accuracy"] > 0.98
+    if not stated:
+        assert "have the class 'cat' (" in refusals(tmp_path)[0]
+        return
+    points, labels = insects(list(CENTRES), 300)
+    scale = np.concatenate([insects(["ant", "bee"])[0], insects(["bee", "cat"])[0]])
+    weights, bias = np.split(strategy.run.model.parameters, [6])
+    outputs = (points - scale.mean(axis=0)) / scale.std(axis=0) @ weights.reshape(3, 2).T + bias
+    assert np.mean(np.array(list(CENTRES))[outputs.argmax(axis=1)] == labels) > 0.98
+
+
+def test_a_client_may_lack_the_highest_class_and_each_machine_the_others_part(tmp_path):
+    """npz files: the server's without x_train, the clients' without x_test; client 0 failed in every round."""
+    for name, classes in (("server", CENTRES), ("client-0", ["ant", "bee"]), ("client-1", CENTRES)):
+        points, labels = insects(list(classes))
+        part = "test" if name == "server" else "train"
+        numbers = np.searchsorted(list(CENTRES), labels)
+        np.savez(tmp_path / f"{name}.npz", **{f"x_{part}": points.astype("float32"), f"y_{part}": numbers})
+    paths = [tmp_path / f"client-{client}.npz" for client in (0, 1)]
+    _, rows, _ = in_one_process(tmp_path, "npz", "npz", paths, rounds=20)
+    assert rows[-1]["aggregated"] == [0, 1]
+    assert rows[-1]["accuracy"] > 0.98
+    points, labels = insects(["ant", "bee"])
+    misfits = (
+        ({"x_train": points[:, :1], "y_train": np.zeros(150, int)}, "shape (1) and type float32"),
+        ({"x_train": points, "y_train": np.full(150, 3)}, "have the class '3' (150 examples)"),
+        ({"x_train": points.astype(int), "y_train": np.zeros(150, int)}, "type int64"),
+        ({"x_train": points, "y_train": np.zeros(150), "task": "regression"}, "are for regression"),
+    )
+    for run_id, (spoiled, said) in enumerate(misfits, 2):
+        np.savez(paths[0], **spoiled)
+        in_one_process(tmp_path, "npz", "npz", paths, run_id=run_id, out=str(tmp_path / str(run_id)))
+        assert said in refusals(tmp_path, str(run_id))[0]
+
+
+def test_a_run_that_is_resumed_keeps_the_scaling_and_the_schema_survives_a_restart_of_a_client(tmp_path, machines):
+    whole, _, asked = in_one_process(tmp_path, rounds=3, out=str(tmp_path / "whole"))
+    assert [instruction.moments for instruction in asked] == [True] * 3 + [False] * 3
+
+    def stop(row):
+        caches.forget()  # as the process of a client that is started again
+        if row["round"] == 2:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        in_one_process(tmp_path, rounds=3, run_id=2, checkpoint_every=1, on_round=stop)
+    resumed, _, asked = in_one_process(tmp_path, rounds=3, run_id=3, resume=True)
+    assert [instruction.moments for instruction in asked] == [False] * 3
+    assert resumed.run.model.parameters.tobytes() == whole.run.model.parameters.tobytes()
+
+
+def test_a_client_that_has_lost_the_schema_fails_with_that_reason(tmp_path, machines):
+    def lose(row):
+        [file] = tmp_path.glob("states/fedsel-state/*/client-1/schema.npz")
+        file.unlink()
+
+    _, rows, _ = in_one_process(tmp_path, rounds=2, on_round=lambda row: row["round"] == 1 and lose(row))
+    assert rows[1]["aggregated"] == [0, 2]
+    assert "Client 1 has lost the schema of this run" in rows[1]["failures"][0]["reason"]
+
+
+@pytest.mark.parametrize(
+    ("scaling", "aggregated"),
+    [("", None), (", scaling={age=[50, 9], day=[19800, 80]}", CLIENTS)],
+    ids=["sums", "stated"],
+)
+@pytest.mark.parametrize(
+    "protected",
+    [
+        {"dp_clip_norm": 1.0, "weighting": "uniform", "dp_delta": 1e-6},
+        {"aggregation": "median", "weighting": "uniform"},
+    ],
+    ids=["private", "robust"],
+)
+def test_nobody_sends_moments_where_they_would_not_be_protected(tmp_path, machines, protected, scaling, aggregated):
+    def deploy():
+        return in_one_process(tmp_path, data_arguments=SERVER + scaling, links="simulated", **protected)
+
+    if aggregated is None:
+        with pytest.raises(ConfigError, match="State the mean and the standard deviation of the samples on the server"):
+            deploy()
+        return
+    _, [row], asked = deploy()
+    assert row["aggregated"] == aggregated
+    assert not any(instruction.moments for instruction in asked)
+
+
+def test_a_client_with_a_part_of_the_servers_data_has_no_place_among_clients_with_their_own(tmp_path, machines):
+    paths = [tmp_path / f"client-{client}.csv" for client in CLIENTS]
+    own = nodes(tmp_path, *paths)
+    own[1] |= {"partition": "iid", "data-arguments": 'classes=["ant", "bee", "cat"]', "data": "csv"}
+    server = {"data": "csv", "data_path": str(tmp_path / "server.csv"), "data_arguments": SERVER}
+    _, [row], _ = run(tmp_path, own, **server)
+    assert row["aggregated"] == [0, 2]
+    assert "its data are a part of the server's" in refusals(tmp_path)[0]
+
+
+@pytest.mark.slow
+@pytest.mark.e2e
+@pytest.mark.timeout(900)
+def test_real_processes_map_as_the_clients_of_one_process_do(tmp_path, machines):
+    """The order of the columns, the classes and the scaling are the federation's in a real deployment too."""
+    in_one_process(tmp_path, rounds=2, out=str(tmp_path / "alone"))
+    paths = [tmp_path / f"client-{client}.csv" for client in CLIENTS]
+    texts = [
+        node_config_text(client, 3, {key: value for key, value in node.items() if key not in IDENTITY})
+        for client, node in enumerate(nodes(tmp_path, *paths, data="csv"))
+    ]
+    server = {"data": "csv", "data_path": str(tmp_path / "server.csv"), "data_arguments": SERVER}
+    folder = deployed(tmp_path, plain(tmp_path, 3, **server, rounds=2, connect_timeout_s=120), texts)
+    models = [(path / "model.npz").read_bytes() for path in (folder, tmp_path / "alone")]
+    assert models[0] == models[1]

@@ -1,0 +1,91 @@
+"""A federation in this process whose machines have files of their own, as a deployment has them."""
+
+import json
+from collections.abc import Sequence
+from contextlib import closing
+from pathlib import Path
+
+from flwr.app import Context, MessageType, RecordDict
+
+from fedsel_app import flower_client
+from fedsel_app.messages.instructions import EnrolInstruction
+from fedsel_app.messages.records import fedsel_config
+from fedsel_app.wiring.configuration import AppConfig, resolve
+from fedsel_app.wiring.server import make_strategy, open_run_folder
+from simulation.deployment.app_folder import app_folder
+from simulation.deployment.deployed_run import app_values
+from simulation.deployment.flower_cli import submit_to_flower
+from simulation.deployment.local_deployment import Deployment
+from simulation.guard.command_lines import CONNECTION
+from strategies.round.flower_grid import FlowerGrid
+from strategies.run_round import run_rounds
+from tests.support.in_process_grid import InProcessGrid
+
+PLAIN = {
+    "strategy": "full",
+    "model": "logistic",
+    "rounds": 1,
+    "local-epochs": 1,
+    "local-steps": 0,
+    "momentum": 0.0,
+    "clip-norm": 0.0,
+    "max-update-norm": 0.0,
+    "calibration-clients": 0,
+    "batch-size": 10_000,
+    "lr": 0.5,
+    "lr-decay": 0.0,
+    "solver": "sgd",
+    "compressor": "none",
+    "server-optimizer": "mean",
+    "weighting": "examples",
+    "connect-timeout-s": 1,
+    "device": "cpu",
+    "eval-threads": 1,
+}
+"""One step of SGD on all examples of each client, averaged by their numbers: a step on the pooled examples."""
+
+
+def nodes(folder: Path, *paths: Path, **own):
+    """Node configurations of clients with data of their own, and other settings by their names (_ for -)."""
+    shared = {key.replace("_", "-"): value for key, value in own.items()} | {"state-dir": str(folder / "states")}
+    return [
+        {"partition-id": client, "num-partitions": len(paths), "data-path": str(path), **shared}
+        for client, path in enumerate(paths)
+    ]
+
+
+def plain(folder: Path, clients: int, **settings) -> AppConfig:
+    """Configuration of a run of all clients with `PLAIN` and other settings (_ for -)."""
+    named = {key.replace("_", "-"): value for key, value in settings.items()}
+    return resolve({"clients": clients, "cohort": clients, "out": str(folder / "run")} | PLAIN | named)
+
+
+def run(folder: Path, node_configs, run_id=1, on_round=None, **settings):
+    """Deploy a run in this process. Returns its strategy, its rows, and the instructions to enrol that it sent."""
+    config = plain(folder, len(node_configs), **settings)
+    contexts = {
+        number: Context(run_id, number, dict(node), RecordDict(), config.values())
+        for number, node in enumerate(node_configs, 1)
+    }
+    grid = InProcessGrid(flower_client.app, contexts)
+    with closing(open_run_folder(config, on_round)) as recorder:
+        strategy = make_strategy(config, recorder)
+        run_rounds(strategy, FlowerGrid(grid))
+    asked = [message for message in grid.pushed if message.metadata.message_type == MessageType.QUERY]
+    return strategy, recorder.rows, [EnrolInstruction.from_config(fedsel_config(each.content)) for each in asked]
+
+
+def deployed(folder: Path, config: AppConfig, node_texts: Sequence[str]) -> Path:
+    """The run folder of a run by real processes."""
+    with Deployment(folder / "processes", node_texts, insecure=True) as deployment:
+        result = submit_to_flower(
+            app_folder(), CONNECTION, app_values(config), deployment.flwr_home, None, lambda line: None
+        )
+    assert result.completed, result.details
+    return folder / "run"
+
+
+def refusals(folder: Path, run: str = "run"):
+    """Why clients were left out of the run."""
+    rows = [json.loads(line) for line in (folder / run / "clients.jsonl").read_text().splitlines()]
+    return [row["outcome"] for row in rows if "outcome" in row]
