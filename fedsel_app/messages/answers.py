@@ -88,9 +88,10 @@ class EnrolAnswer(Scalars):
         """Sums over the training examples, float64 (1 + 2 C,). Raises ConfigError if they cannot be such sums."""
         sums = np.frombuffer(self.moments, "<f8") if len(self.moments) == 8 * (1 + 2 * channels) else np.zeros(1)
         total, squares = np.split(sums[1:], 2)
-        sound = np.isfinite(sums).all() and sums[0] >= self.examples and squares.max(initial=0.0) <= LARGEST**2
+        sound = np.isfinite(sums).all() and sums[0] >= self.examples
+        sound = sound and squares.min(initial=0.0) >= 0.0 and squares.max(initial=0.0) <= LARGEST**2
         # The square of a mean is at most the mean of the squares.
-        if not sound or (np.abs(total) > np.sqrt(sums[0] * np.maximum(squares, 0.0)) * (1 + 1e-6)).any():
+        if not sound or (np.abs(total) > np.sqrt(sums[0] * squares) * (1 + 1e-6)).any():
             raise ConfigError(f"Client {self.client} sent no moments of {channels} channels.")
         return sums.astype(np.float64)
 
