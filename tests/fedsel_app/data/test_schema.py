@@ -193,6 +193,7 @@ def test_sums_of_parts_have_the_moments_of_the_whole(images):
         [5, 1],
         [5, 1e30, 1e60],
         [5, 1e200, 1],
+        [5, 0, -1],
     ],
 )
 def test_moments_that_cannot_be_are_refused(claimed):
