@@ -9,6 +9,7 @@ from flwr.server.client_manager import ClientManager
 from flwr.server.client_proxy import ClientProxy
 from flwr.server.strategy import Strategy
 
+from fedsel_app.config import ConfigError
 from strategies.method import ConfigT
 from strategies.opened import Dispatch
 from strategies.round.federation import Answer, Federation, NodeError, sent_model
@@ -37,8 +38,15 @@ class SelectionStrategy(RunningMethod[ConfigT], Strategy):
         """First half of a round: enrol clients, probe losses, select and instruct the cohort.
 
         Flower aggregates nothing if no client is instructed, so the round ends here then.
+
+        Raises
+        ------
+        ConfigError
+            If the server is not to wait for its cohort.
         """
         run, federation = self.run, self.federation(client_manager)
+        if run.under_way is not None:
+            raise ConfigError("Set 'waiting' to synchronous: Flower's legacy server waits for its cohort.")
         opened = None if run.ended else run.open(self, federation, run.completed + server_round)
         if opened is None:
             return []

@@ -33,6 +33,7 @@ class SelectionMethod(ABC, Generic[ConfigT]):
         participation)
     explores : every client is selected over many rounds
     free_cohort : a participation policy or over-selection may set the cohort's size
+    needs_whole_cohort : why only a server that waits for its cohort can use the method, as a clause; empty: any can
     state_fields : attributes that `update` changes, arrays and numbers; a checkpoint saves them
     last_updates : each client's last update, if `needs` asks for updates
     """
@@ -43,6 +44,7 @@ class SelectionMethod(ABC, Generic[ConfigT]):
     exact_cohort: ClassVar[bool] = True
     explores: ClassVar[bool] = True
     free_cohort: ClassVar[bool] = True
+    needs_whole_cohort: ClassVar[str] = ""
     state_fields: ClassVar[tuple[str, ...]] = ()
 
     def __init_subclass__(cls) -> None:

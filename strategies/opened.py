@@ -84,8 +84,13 @@ class OpenRound:
     @property
     def begun_s(self) -> float:
         """Begin of the training by the run's clock: after the wait for clients, a search, and the probe."""
+        return self.opened_s + self.delay_s
+
+    @property
+    def delay_s(self) -> float:
+        """Seconds from the opening of the round to the begin of the training."""
         probe_s = 0.0 if self._probe is None else float(self._probe.duration_s.max(initial=0.0))
-        return self.opened_s + self.record.round_s + probe_s
+        return self.record.round_s + probe_s
 
     def probe(self, clients: Ints) -> Probe:
         """Measure the losses of `clients`, if the method needs losses, and observe all links.

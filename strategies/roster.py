@@ -68,7 +68,7 @@ class Roster:
     local_steps : int64 (K,), local steps a round; 0 until enrolled
     selections : int64 (K,), rounds in which the client was selected, h_k
     last_selected : int64 (K,), the last such round l_k; 0 = never
-    last_returned : int64 (K,), the last round in which its update was aggregated; 0 = never
+    last_returned : int64 (K,), the last round in which it was selected and whose update was aggregated; 0 = never
     taken : float64 (K,), share of its last aggregated update that was taken, see `strategies.aggregation.robust`
     failures : int64 (K,), rounds in which it was selected and sent no usable update
     losses : float64 (K,), loss of this round's global model; NaN = not measured
@@ -107,16 +107,24 @@ class Roster:
             setattr(self, name, state[name].copy())
 
     def record_round(
-        self, server_round: int, selected: Ints, returned: Ints, fit_losses: Floats, taken: Floats, *, failed: Ints
+        self,
+        server_round: int,
+        selected: Ints,
+        returned: Ints,
+        fit_losses: Floats,
+        taken: Floats,
+        *,
+        failed: Ints,
+        staleness: Ints | int = 0,
     ) -> None:
         """Count a round in which `selected` trained, the updates of `returned` were aggregated and `failed` failed.
 
-        `fit_losses` are the mean training losses of `returned`, and `taken` the shares of their updates that were
-        aggregated.
+        `fit_losses` are the mean training losses of `returned`, `taken` the shares of their updates that were
+        aggregated, and `staleness` the rounds since they were selected.
         """
         self.selections[selected] += 1
         self.last_selected[selected] = server_round
-        self.last_returned[returned] = server_round
+        self.last_returned[returned] = server_round - staleness
         self.fit_losses[returned] = fit_losses
         self.taken[returned] = taken
         self.failures[failed] += 1

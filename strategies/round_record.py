@@ -15,14 +15,15 @@ import numpy as np
 from fedsel_app.config import AggregationConfig
 from fedsel_app.config.run import lower_wins
 from fedsel_app.messages.answers import EvaluateAnswer
+from fedsel_app.messages.instructions import TrainInstruction
 from fedsel_app.messages.reported_values import one_line
 from fedsel_app.records.files import RunFailed
 from fedsel_app.records.run_folder import Recorder
 from fedsel_app.records.schema import ACCURACY, ClientTestRecord, RoundRecord, Row
 from strategies.aggregation.server_state import Step
-from strategies.opened import Dispatch
+from strategies.opened import NOBODY, OpenRound
 from strategies.roster import Ints, Selection
-from strategies.round.replies.deadline import DROPPED, LATE
+from strategies.round.replies.deadline import AWAY, DROPPED, LATE
 from strategies.round.replies.training import Replies
 from strategies.run_context import Evaluation, RunContext
 
@@ -37,33 +38,42 @@ NOTED = 0.5
 """
 
 
-def record_training(dispatch: Dispatch, replies: Replies, step: Step) -> None:
-    """Record selection, replies and aggregation, and add their costs."""
-    opened, selection, aggregated = dispatch.opened, dispatch.selection, replies.clients
+def record_selection(opened: OpenRound, selection: Selection, instructions: Mapping[int, TrainInstruction]) -> None:
+    """Record the cohort, and add the bytes of its models and of the probe."""
     record, roster, probe = opened.record, opened.roster, opened.probe(selection.clients)
     record.selected = selection.clients.tolist()
     record.uplink_bits_per_s = roster.uplink_bits_per_s[selection.clients].tolist()
-    record.kept_fractions = [instruction.kept_fraction for instruction in dispatch.instructions.values()]
+    record.kept_fractions = [instruction.kept_fraction for instruction in instructions.values()]
     record.scores = selection.scores.tolist()
     record.components = {name: values.tolist() for name, values in selection.components.items()}
     record.probe_losses = roster.losses[selection.clients].tolist()
+    record.downlink_bytes += opened.sent_to_train.nbytes * selection.clients.size
+    record.probe_bytes += probe.bytes
+
+
+def record_step(opened: OpenRound, selection: Selection, replies: Replies, step: Step) -> None:
+    """Record the replies of some of the `selection` and their aggregation, and add their costs."""
+    record, aggregated = opened.record, replies.clients
     record.aggregated = aggregated.tolist()
     record.weights = step.weights.tolist()
     if (step.taken < 1.0).any():
         record.taken = step.taken.tolist()
         _log_rejected(record.round, record.aggregated, record.taken)
     record.fit_losses = replies.losses.tolist()
-    record.failures = sorted([*probe.failures, *replies.failures], key=itemgetter("client"))
+    record.failures = sorted([*opened.probe(NOBODY).failures, *replies.failures], key=itemgetter("client"))
     record.unused = replies.unused.tolist()
-    wall_s, links = time.perf_counter() - opened.started_s, opened.context.links
-    record.round_s += links.round_seconds(replies.finish_s, probe.duration_s, wall_s, replies.waited_s)
-    record.wasted_s = None if links.presence is None else replies.wasted_s
-    record.downlink_bytes += opened.sent_to_train.nbytes * selection.clients.size
-    record.probe_bytes += probe.bytes
     replies.charge(record)
     config = opened.context.aggregation
     warn_of_few_updates(aggregated.size, record.round, config)
     warn_of_zero_weights(aggregated, record.round, selection, config.weighting)
+
+
+def record_seconds(opened: OpenRound, replies: Replies) -> None:
+    """Add the seconds of a round in which the server waited for its cohort."""
+    record, links, probe = opened.record, opened.context.links, opened.probe(NOBODY)
+    wall_s = time.perf_counter() - opened.started_s
+    record.round_s += links.round_seconds(replies.finish_s, probe.duration_s, wall_s, replies.waited_s)
+    record.wasted_s = None if links.presence is None else replies.wasted_s
 
 
 def _log_rejected(number: int, clients: list[int], taken: list[float]) -> None:
@@ -131,10 +141,11 @@ def warn_of_few_updates(count: int, server_round: int, config: AggregationConfig
 def fruitless_reasons(record: RoundRecord, *, measured: bool) -> list[str]:
     """Why a round aggregated no update: a reason for each failure. Empty if it did, or if a simulation prevented it.
 
-    A simulation drops replies, and unless the links are `measured`, it also delays them.
+    A simulation drops replies and lets clients leave, and unless the links are `measured`, it also delays replies.
     """
     reasons = [failure["reason"] for failure in record.failures]
-    simulated = any(reason == DROPPED or (reason.endswith(LATE) and not measured) for reason in reasons)
+    prevented = (AWAY,) if measured else (AWAY, LATE)
+    simulated = any(reason == DROPPED or reason.endswith(prevented) for reason in reasons)
     if record.aggregated or simulated:
         return []
     if record.unused:

@@ -3,7 +3,7 @@
 import logging
 import time
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,10 +15,10 @@ from strategies.aggregation.calibration import next_buffers
 from strategies.aggregation.server_state import ServerState, Step
 from strategies.checkpoint import Arrays, BestModel, Stateful, gather, matching, scatter
 from strategies.method import ConfigT, SelectionMethod, evaluates, is_over, round_info
-from strategies.opened import Dispatch, OpenRound
+from strategies.opened import OpenRound
 from strategies.participation.isp import ISP
 from strategies.participation.schedules import Participation
-from strategies.roster import Needs, Outcome, Roster
+from strategies.roster import Needs, Outcome, Roster, Selection
 from strategies.round.clients import ConnectedClients
 from strategies.round.federation import Federation, sent_model
 from strategies.round.instructions import InstructionBuilder
@@ -30,14 +30,25 @@ from strategies.round_record import (
     fruitless_reasons,
     record_client_tests,
     record_evaluation,
-    record_training,
+    record_step,
     remarks,
     run_failed,
 )
 from strategies.run_context import Model, RunContext
 
+if TYPE_CHECKING:
+    from strategies.under_way import UnderWay
+
 LOGGER = logging.getLogger("fedsel")
 Method = SelectionMethod[Any]
+
+
+def _under_way(context: RunContext) -> "UnderWay | None":
+    if context.waiting.waiting == "synchronous":
+        return None
+    from strategies.under_way import UnderWay
+
+    return UnderWay(context)
 
 
 class Run:
@@ -54,6 +65,7 @@ class Run:
     ----------
     model : the global model
     policy : how many clients train in a round
+    under_way : the clients that are under way between two rounds; None if the server waits for its cohort
     time_s : the run's clock, simulated or measured
     completed : rounds that were finished before this process continued the run
     ended : True after the last round
@@ -73,6 +85,7 @@ class Run:
         estimated = () if self.server.estimates is None else self.server.estimates
         self.instructions = InstructionBuilder(context, roster, reports, estimated)
         self.reader = ReplyReader(context, roster, reports, self.server.solver.payloads)
+        self.under_way = _under_way(context)
         self.model = Model(context.initial, context.buffers)
         self.best = BestModel(*self.model)
         self.time_s, self.completed, self.ended = 0.0, 0, False
@@ -115,23 +128,32 @@ class Run:
         )
 
     def _await_clients(self, record: RoundRecord) -> None:
-        """Leave out the connected clients that are away on the run's clock. If all are, wait for the first."""
+        """Leave out the connected clients that are under way, or away on the run's clock.
+
+        If nobody is under way or there, wait for the first that comes.
+        """
         presence, roster = self.context.links.presence, self.roster
-        connected = roster.ids.tolist()
-        if presence is None or not connected:
+        busy = [] if self.under_way is None else list(self.under_way.clients)
+        roster.available[busy] = False
+        if presence is None:
             return
-        time_s = self.time_s
-        if not (roster.available & presence.available(time_s)).any():
+        time_s, there = self.time_s, presence.available(self.time_s)
+        if not busy and not (roster.available & there).any() and (connected := roster.ids.tolist()):
             time_s = min(presence.next_available(client, time_s) for client in connected)
-            record.round_s = time_s - self.time_s
-        roster.available &= presence.available(time_s)
+            record.round_s, there = time_s - self.time_s, presence.available(time_s)
+        roster.available &= there
         record.available = int(roster.available.sum())
 
-    def learn(self, dispatch: Dispatch, replies: Replies, step: Step) -> None:
-        """Take the next model with its BatchNorm statistics, and update the roster, the method and the record."""
-        opened, selection, number = dispatch.opened, dispatch.selection, dispatch.opened.info.number
+    def learn(self, opened: OpenRound, selection: Selection, replies: Replies, step: Step) -> None:
+        """Take the next model with its BatchNorm statistics, and update the roster, the method and the record.
+
+        `selection` has the clients whose replies or failures the round has got.
+        """
+        number = opened.info.number
         self.roster.record_round(
-            number, selection.clients, replies.clients, replies.losses, step.taken, failed=replies.broken
+            *(number, np.array(opened.record.selected, np.int64), replies.clients, replies.losses, step.taken),
+            failed=replies.broken,
+            staleness=replies.staleness if replies.staleness.size else 0,
         )
         stepped = Model(step.parameters, self.model.buffers)
         buffers, calibration_bytes = next_buffers(self.clients, replies, stepped, number, self.context)
@@ -150,7 +172,7 @@ class Run:
                 replies.failed,
             )
         )
-        record_training(dispatch, replies, step)
+        record_step(opened, selection, replies, step)
 
     def close(self, opened: OpenRound) -> RoundRecord:
         """Evaluate the model, and write the record. Then end the run, or save a checkpoint.
@@ -180,7 +202,7 @@ class Run:
             started_s = time.perf_counter()
             context.recorder.checkpoint(self.snapshot(method))
             self._saving_s, self._unsaved_s = time.perf_counter() - started_s, 0.0
-            self.instructions.last_checkpoint = record.round
+            self._remember_checkpoint(record.round)
         return record
 
     def _refuse_fruitless(self, *, over: bool) -> None:
@@ -232,13 +254,20 @@ class Run:
     def restore(self, arrays: Mapping[str, NDArray[Any]], method: Method) -> None:
         """Load what `snapshot` returned. Raises ConfigError if it is from a different run."""
         self.model = Model(*(matching(arrays, name, array) for name, array in self.model._asdict().items()))
-        self.completed = self.instructions.last_checkpoint = int(matching(arrays, "round", np.array(0)))
+        self.completed = int(matching(arrays, "round", np.array(0)))
         self.time_s = float(matching(arrays, "time_s", np.array(0.0)))
         self.instructions.key = str(matching(arrays, "key", np.array(self.instructions.key)))
         scatter(arrays, self._parts(method))
+        self._remember_checkpoint(self.completed)
+
+    def _remember_checkpoint(self, number: int) -> None:
+        """Let clients keep the states to which the server may go back: to the checkpoint of round `number`."""
+        self.instructions.last_checkpoint = number
+        self.instructions.earlier = {} if self.under_way is None else self.under_way.last_aggregated()
 
     def _parts(self, method: Method) -> dict[str, Stateful]:
-        return {
+        waiting: dict[str, Stateful] = {} if self.under_way is None else {"under-way": self.under_way}
+        return waiting | {
             "roster": self.roster,
             "best": self.best,
             "server": self.server,

@@ -6,7 +6,10 @@
 
 import logging
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
+
+import numpy as np
 
 from fedsel_app.records.schema import RoundRecord
 from fedsel_app.seeds import Purpose, stream
@@ -16,7 +19,8 @@ from strategies.roster import Selection
 from strategies.round import method_checks as checks
 from strategies.round.federation import Answer, Federation, Until
 from strategies.round.replies.deadline import over_selected_count
-from strategies.round_record import NOBODY_CONNECTED
+from strategies.round.replies.training import Replies
+from strategies.round_record import NOBODY_CONNECTED, record_seconds, record_selection
 from strategies.run import Run, RunningMethod
 
 LOGGER = logging.getLogger("fedsel")
@@ -40,14 +44,24 @@ def run_round(strategy: Strategy, federation: Federation, number: int) -> RoundR
     if opened is None:
         return None
     dispatch = configure(run, opened)
-    if dispatch is not None:
+    if run.under_way is not None:
+        run.under_way.take_turn(opened, dispatch, partial(learn, run))
+    elif dispatch is not None:
         aggregate(run, dispatch, opened.ask(dispatch))
     return run.close(opened)
 
 
 def configure(run: Run, opened: OpenRound) -> Dispatch | None:
-    """First half: the size of the cohort, its selection and its instructions. None if no client is connected."""
+    """First half: the size of the cohort, its selection and its instructions. None if no client is to train.
+
+    If the server does not wait for its cohort, the clients that are under way belong to it.
+    """
     count = run.policy.count(opened)
+    if run.under_way is not None and run.under_way.clients:
+        count = max(min(count - len(run.under_way.clients), opened.roster.ids.size), 0)
+        if not count:
+            opened.roster.losses[:] = np.nan
+            return None
     selection = select(opened, count)
     return instruct(selection, opened) if selection.clients.size else None
 
@@ -57,9 +71,14 @@ def aggregate(run: Run, dispatch: Dispatch, answers: Mapping[int, Answer]) -> No
     opened = dispatch.opened
     sent_bytes, begun_s = opened.sent_to_train.nbytes, opened.begun_s
     replies = run.reader.read(answers, dispatch.instructions, dispatch.wanted, sent_bytes, begun_s)
-    run.policy.learn(dispatch.opened, replies)
-    step = run.server.step(run.model.parameters, dispatch.selection, replies)
-    run.learn(dispatch, replies, step)
+    run.policy.learn(opened, replies)
+    learn(run, opened, dispatch.selection, replies)
+    record_seconds(opened, replies)
+
+
+def learn(run: Run, opened: OpenRound, selection: Selection, replies: Replies) -> None:
+    """Step the server, calibrate BatchNorm, update the method, record."""
+    run.learn(opened, selection, replies, run.server.step(run.model.parameters, selection, replies))
 
 
 def select(opened: OpenRound, count: int) -> Selection:
@@ -98,6 +117,7 @@ def instruct(selection: Selection, opened: OpenRound) -> Dispatch:
         statistics=wanted_buffers and opened.model.buffers.size > 0,
         local_epochs=opened.local_epochs,
     )
+    record_selection(opened, selection, instructions)
     over_selected = over_selected_count(count, context.replies.over_selection, opened.roster.ids.size) > count
     wanted = count if over_selected else selection.clients.size
     until = Until(wanted, context.replies.round_deadline_s) if context.links.measured else Until()

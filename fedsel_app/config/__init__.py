@@ -16,7 +16,13 @@ from fedsel_app.config.network import AvailabilityConfig, EnrolmentConfig, Netwo
 from fedsel_app.config.participation import ISPConfig, ParticipationConfig, SearchLossConfig
 from fedsel_app.config.privacy import PrivacyConfig
 from fedsel_app.config.run import EvaluationConfig, RecordConfig, RunConfig
-from fedsel_app.config.server import AggregationConfig, CalibrationConfig, ReportedValueConfig, ServerOptimizerConfig
+from fedsel_app.config.server import (
+    AggregationConfig,
+    CalibrationConfig,
+    ReportedValueConfig,
+    ServerOptimizerConfig,
+    WaitingConfig,
+)
 from fedsel_app.config.settings import ConfigError, Entry, Settings, Value, refuse_unknown, require, setting, unless
 from fedsel_app.config.training import TrainingConfig
 
@@ -51,6 +57,7 @@ __all__ = [
     "TaskConfig",
     "TrainingConfig",
     "Value",
+    "WaitingConfig",
     "changes_numbers",
     "read_groups",
     "refuse_unknown",
@@ -77,6 +84,7 @@ class SharedSettings:
     aggregation: AggregationConfig = field(default_factory=AggregationConfig)
     reported_values: ReportedValueConfig = field(default_factory=ReportedValueConfig)
     server_optimizer: ServerOptimizerConfig = field(default_factory=ServerOptimizerConfig)
+    waiting: WaitingConfig = field(default_factory=WaitingConfig)
     calibration: CalibrationConfig = field(default_factory=CalibrationConfig)
     privacy: PrivacyConfig = field(default_factory=PrivacyConfig)
     participation: ParticipationConfig = field(default_factory=ParticipationConfig)

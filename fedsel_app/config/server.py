@@ -275,3 +275,52 @@ class CalibrationConfig(Settings, scope="training"):
     def of_training(self) -> bool:
         """True if the statistics are those of local training, which clients then send with their updates."""
         return self.calibration_form == "training"
+
+
+WAITS: ReadBy = {"waiting": unless("synchronous")}
+"""Condition with which settings of a server that does not wait are read: see `setting`."""
+
+
+@dataclass(frozen=True)
+class WaitingConfig(Settings):
+    """Waiting: for which replies the server waits before its next step, and the weight of late ones."""
+
+    waiting: str = setting(
+        "synchronous",
+        "the replies for which the server waits before its next step",
+        choices={
+            "synchronous": "those of the whole cohort, or the first of them",
+            "buffered": "buffer-size of the cohort, which trains at the same time; the others train on (FedBuff)",
+            "asynchronous": "one; the server mixes its model into the global one (FedAsync)",
+        },
+    )
+    buffer_size: int = setting(
+        2, "number of replies for which a buffered server waits", low=1, read_by={"waiting": ("buffered",)}
+    )
+    staleness: str = setting(
+        "polynomial",
+        "how an update's weight falls with the number of steps that the server has made since it began",
+        choices={
+            "constant": "not at all",
+            "polynomial": "as (1 + steps)^-staleness-exponent",
+            "hinge": "not up to hinge-lag steps, then as 1 / (hinge-slope (steps - hinge-lag) + 1)",
+        },
+        read_by=WAITS,
+    )
+    staleness_exponent: float = setting(
+        0.5, "exponent of polynomial staleness", above=0.0, read_by={**WAITS, "staleness": ("polynomial",)}
+    )
+    hinge_slope: float = setting(
+        10.0, "slope of hinge staleness", above=0.0, read_by={**WAITS, "staleness": ("hinge",)}
+    )
+    hinge_lag: float = setting(
+        4.0,
+        "steps of the server up to which hinge staleness is constant",
+        low=0.0,
+        read_by={**WAITS, "staleness": ("hinge",)},
+    )
+
+    @property
+    def wanted(self) -> int:
+        """Replies for which a server waits that does not wait for the cohort."""
+        return 1 if self.waiting == "asynchronous" else self.buffer_size

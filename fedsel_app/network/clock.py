@@ -6,9 +6,10 @@ deadline, or for a few of the clients that train at the same time. It reads no f
 
 import heapq
 import math
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from dataclasses import astuple, dataclass, field
 from enum import IntEnum
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -143,27 +144,66 @@ class Clock:
             leaves_s = self.presence.leaves(client, self.origin_s + begun_s) - self.origin_s
         self._sequence += 1
         self.trips[client] = Trip(self._sequence, begun_s, leaves_s, self._down.seconds(begun_s, download))
-        self.compute(client, compute_s)
+        self._compute(client, compute_s)
 
-    def compute(self, client: int, compute_s: float) -> None:
-        """Let a client compute for `compute_s` seconds after its download; an earlier estimate has been popped."""
+    def correct(self, computed_s: Mapping[int, float]) -> None:
+        """Replace the seconds of computing of clients that have not uploaded yet."""
+        changed = {client for client, seconds in computed_s.items() if self.trips[client].compute_s != seconds}
+        if changed:
+            self._heap = [happening for happening in self._heap if happening.client not in changed]
+            heapq.heapify(self._heap)
+        for client in sorted(changed):
+            self._compute(client, computed_s[client])
+
+    def upload(self, client: int, upload: Transfer) -> None:
+        """Let a client that has computed upload its reply."""
         trip = self.trips[client]
-        trip.compute_s = compute_s
-        self._push(client, trip.download_s + compute_s, Event.COMPUTED)
+        passed_s = trip.download_s + trip.compute_s + self._up.seconds(self.now_s, upload)
+        self._push(client, passed_s, Event.ARRIVED)
 
-    def upload(self, computed: Happening, upload: Transfer) -> None:
-        """Let a client that has `computed` upload its reply."""
-        trip = self.trips[computed.client]
-        passed_s = trip.download_s + trip.compute_s + self._up.seconds(computed.time_s, upload)
-        self._push(computed.client, passed_s, Event.ARRIVED)
+    @property
+    def next(self) -> Happening:
+        """The next event; the time stays."""
+        return self._heap[0]
 
-    def pop(self) -> Happening:
-        """The next event; the time moves to it. A client that has arrived or left is no longer under way."""
+    def pop(self) -> tuple[Happening, Trip]:
+        """The next event, with the way of its client; the time moves to it.
+
+        A client that has arrived or left is no longer under way.
+        """
         happening = heapq.heappop(self._heap)
         self.now_s = max(self.now_s, happening.time_s)
+        trip = self.trips[happening.client]
         if happening.event is not Event.COMPUTED:
             del self.trips[happening.client]
-        return happening
+        return happening, trip
+
+    def drop(self, client: int) -> None:
+        """Forget a client that is under way."""
+        del self.trips[client]
+        self._heap = [happening for happening in self._heap if happening.client != client]
+        heapq.heapify(self._heap)
+
+    def rows(self) -> dict[str, Any]:
+        """All of the clock's state but its parameters, as JSON can hold it."""
+        return {
+            "origin_s": self.origin_s,
+            "sequence": self._sequence,
+            "free_s": [self._down.free_s, self._up.free_s],
+            "trips": [[client, *astuple(trip)] for client, trip in self.trips.items()],
+            "events": [list(happening) for happening in self._heap],
+        }
+
+    def load_rows(self, rows: Mapping[str, Any]) -> None:
+        """Load what `rows` returned."""
+        self.origin_s, self._sequence = float(rows["origin_s"]), int(rows["sequence"])
+        self._down.free_s, self._up.free_s = map(float, rows["free_s"])
+        self.trips = {int(client): Trip(int(sequence), *map(float, rest)) for client, sequence, *rest in rows["trips"]}
+        self._heap = [
+            Happening(float(time_s), int(sequence), Event(event), int(client))
+            for time_s, sequence, event, client in rows["events"]
+        ]
+        heapq.heapify(self._heap)
 
     def forward(self, seconds: float) -> None:
         """Move the origin of all times by `seconds`, after a step of the server."""
@@ -176,6 +216,11 @@ class Clock:
             trip.leaves_s -= seconds
         self._heap = [happening._replace(time_s=happening.time_s - seconds) for happening in self._heap]
         heapq.heapify(self._heap)
+
+    def _compute(self, client: int, compute_s: float) -> None:
+        trip = self.trips[client]
+        trip.compute_s = compute_s
+        self._push(client, trip.download_s + compute_s, Event.COMPUTED)
 
     def _push(self, client: int, passed_s: float, event: Event) -> None:
         """Plan an event of a client after `passed_s` seconds of its presence, or its leaving if that is earlier."""

@@ -145,9 +145,9 @@ class SimulatedLinks:
         for client, download, compute_s, uploads[client] in self.transfers(work):
             clock.send(client, 0.0, download, compute_s)
         while clock.trips:
-            happening = clock.pop()
+            happening, _ = clock.pop()
             if happening.event is Event.COMPUTED:
-                clock.upload(happening, uploads[happening.client])
+                clock.upload(happening.client, uploads[happening.client])
             else:
                 finish_s[place[happening.client]] = happening.time_s
                 left[place[happening.client]] = happening.event is Event.LEFT

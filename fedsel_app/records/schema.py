@@ -76,6 +76,10 @@ class RoundRecord:
         "",
         "share of each aggregated update that the server took; absent if it took each update completely",
     ] = None
+    staleness: Annotated[
+        list[int] | None, "steps", "steps of the server since each aggregated client was sent its model ('waiting')"
+    ] = None
+    under_way: Annotated[int | None, "clients", "clients that train on as the round ends ('waiting')"] = None
     fit_losses: Annotated[list[float], "", "mean training loss of each aggregated client; null if unknown"] = field(
         default_factory=list
     )

@@ -20,6 +20,7 @@ def validate_combination(settings: SharedSettings, strategy: type[SelectionStrat
     validate_solver(settings)
     validate_robust_aggregation(settings)
     validate_participation(settings, strategy)
+    validate_waiting(settings, strategy)
     validate_method(settings, strategy, method)
     strategy.check_settings(method, settings)
 
@@ -166,6 +167,65 @@ def validate_participation(settings: SharedSettings, strategy: type[SelectionStr
         raise ConfigError(
             "Set 'holdout-fraction' above 0, or 'isp-loss' to surrogate with 'surrogate-examples': the 'participation' "
             f"{policy.participation} tests candidate models on the clients' own test parts."
+        )
+
+
+def validate_waiting(settings: SharedSettings, strategy: type[SelectionStrategy]) -> None:
+    """Raise ConfigError for what a server cannot have that does not wait for its cohort."""
+    config, replies, solver = settings.waiting, settings.replies, settings.training.traits
+    if config.waiting == "synchronous":
+        return
+    otherwise = "or 'waiting' to synchronous"
+    if reason := strategy.needs_whole_cohort:
+        raise ConfigError(f"Set 'waiting' to synchronous, or choose another 'strategy' than {strategy.name}: {reason}.")
+    if settings.participation.searches:
+        raise ConfigError(
+            f"Set 'participation' to a schedule, {otherwise}: {settings.participation.participation} searches "
+            "with clients that all train from the same model."
+        )
+    if solver.keeps_state or solver.needs_updates_of_one_round:
+        fitting = named(SOLVERS, lambda traits: not (traits.keeps_state or traits.needs_updates_of_one_round))
+        raise ConfigError(
+            f"Set 'solver' to {fitting}, {otherwise}: {solver.title} combines updates that all began at the same model."
+        )
+    if replies.over_selection or replies.round_deadline_s:
+        raise ConfigError(
+            f"Set 'over-selection' and 'round-deadline-s' to 0, {otherwise}: a server that does not wait for "
+            "its cohort takes the first replies anyway."
+        )
+    if settings.network.links == "measured":
+        raise ConfigError(f"Set 'links' to simulated, {otherwise}: only the simulated clock orders the replies.")
+    if config.wanted > settings.run.cohort:
+        raise ConfigError(
+            f"Set 'buffer-size' to at most 'cohort' ({settings.run.cohort}), {otherwise}: so many clients train at the "
+            f"same time. Got {config.wanted}."
+        )
+    if replies.min_returned > config.wanted:
+        raise ConfigError(f"Set 'min-returned' to at most {config.wanted}, {otherwise}: the server waits for no more.")
+    _validate_late_updates(settings, otherwise)
+
+
+def _validate_late_updates(settings: SharedSettings, otherwise: str) -> None:
+    """Raise ConfigError if the server cannot weigh the updates of a buffer, or mix a model, as `waiting` says."""
+    config, rule, optimizer = settings.waiting, settings.aggregation, settings.server_optimizer
+    alone = config.waiting == "asynchronous"
+    if rule.traits.robust and alone:
+        raise ConfigError(f"Set 'aggregation' to mean, {otherwise}: an asynchronous server takes one reply at a time.")
+    if alone and not optimizer.traits.plain:
+        plain = named(SERVER_OPTIMIZERS, lambda traits: traits.plain)
+        raise ConfigError(
+            f"Set 'server-optimizer' to {plain} (it is {optimizer.server_optimizer}), {otherwise}: an asynchronous "
+            "server mixes models, with 'server-lr' as the share of the new one."
+        )
+    if rule.traits.robust and config.staleness != "constant":
+        raise ConfigError(
+            f"Set 'staleness' to constant, or 'aggregation' to mean: the 'aggregation' {rule.aggregation} weighs all "
+            "clients equally."
+        )
+    if config.wanted < rule.least_updates:
+        raise ConfigError(
+            f"Set 'buffer-size' to at least {rule.least_updates} (it is {config.wanted}), {otherwise}: "
+            f"so many updates {rule.aggregation} needs to withstand {rule.krum_malicious} hostile clients."
         )
 
 

@@ -92,6 +92,8 @@ def app_config(strategy: str, given: Mapping[str, Value]) -> AppConfig:
             "Leave 'probe-bits' out: with fewer than 32 bits the clients restore a rounded model, which clients of a "
             "Flower app of your own do not."
         )
+    if config.waiting.waiting != "synchronous":
+        raise ConfigError("Set 'waiting' to synchronous: the server of a Flower app of your own waits for its cohort.")
     if config.participation.searches:
         raise ConfigError(
             f"Choose another 'participation': {config.participation.participation} lets clients train for models that "

@@ -105,6 +105,12 @@ class SettingKeywords(TypedDict, total=False):
     server_beta1: float
     server_beta2: float
     server_tau: float
+    waiting: Literal["synchronous", "buffered", "asynchronous"]
+    buffer_size: int
+    staleness: Literal["constant", "polynomial", "hinge"]
+    staleness_exponent: float
+    hinge_slope: float
+    hinge_lag: float
     calibration_clients: int
     calibration_batches: int
     calibration_form: Literal["average", "sequential", "training"]

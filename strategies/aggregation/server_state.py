@@ -109,7 +109,7 @@ class ServerState:
     """State of the server: optimiser, its part of the local solver, estimates (ef21), and bounds of single entries."""
 
     def __init__(self, context: RunContext) -> None:
-        self._context = context
+        self._context, self._waits = context, context.waiting.waiting != "synchronous"
         self.optimizer = ServerOptimizer(context.initial.size, context.server_optimizer)
         self.solver = ServerSolver(context.initial.size, context.run.clients, context.training)
         self.estimates = _estimates(context)
@@ -130,6 +130,10 @@ class ServerState:
             normalise=selection.normalise,
         )
         weights = self.solver.weights(weights, replies.reports)
+        if self._waits:
+            from strategies.aggregation.staleness import mixed, staleness_weights
+
+            weights = weights * staleness_weights(replies.staleness, self._context.waiting)
         if not clients.size:
             return Step(parameters, updates, weights, np.zeros(0), None)
         if self.privacy is not None:
@@ -138,6 +142,8 @@ class ServerState:
             bound = None if self.entry_bounds is None else partial(self.entry_bounds.bound, clients)
             combined = combine(updates, weights, self._context.aggregation, bound)
         step = self.solver.step(combined.aggregate, combined.updates, replies.controls)
+        if self._context.waiting.waiting == "asynchronous":
+            step = mixed(step, combined.weights, replies.staleness, replies.starts, parameters)
         moved = self.optimizer.step(parameters, step)
         return Step(moved, combined.updates, combined.weights, combined.taken, combined.aggregate)
 

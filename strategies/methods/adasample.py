@@ -103,6 +103,7 @@ class AdaSample(SelectionStrategy[AdaSampleConfig]):
     name = "adasample"
     paper = "Luo et al. 2022, INFOCOM (reconstructed)"
     exact_cohort = False
+    needs_whole_cohort = "the weights of its draws are right only for a whole cohort"
     state_fields = ("_norms",)
 
     def __init__(self, context: RunContext) -> None:

@@ -92,6 +92,7 @@ class Delta(SelectionStrategy[DeltaConfig]):
     name = "delta"
     paper = "Wang et al. 2023, arXiv:2205.13925"
     exact_cohort = False
+    needs_whole_cohort = "the weights of its draws are right only for a whole cohort"
     state_fields = ("_probabilities",)
 
     def __init__(self, context: RunContext) -> None:

@@ -210,6 +210,7 @@ class FedCVRBolt(SelectionStrategy[FedCVRBoltConfig]):
 
     name = "fedcvr-bolt"
     paper = "Licciardi et al. 2025 (FedCVR-Bolt)"
+    needs_whole_cohort = "it compares models that the clients trained from the same global model"
     state_fields = ("_models", "_expected", "_products", "_diagonal", "_alpha", "_labels", "_age")
 
     def __init__(self, context: RunContext) -> None:

@@ -23,6 +23,7 @@ class FullParticipation(SelectionStrategy):
     name = "full"
     paper = "McMahan et al. 2017: all clients, FedAvg with C = 1"
     exact_cohort = False
+    needs_whole_cohort = "it trains all clients in every round"
     free_cohort = False
 
     def select(self, roster: Roster, round_info: RoundInfo, count: int, rng: np.random.Generator) -> Selection:

@@ -118,6 +118,9 @@ class Terraform(SelectionStrategy[TerraformConfig]):
     name = "terraform"
     paper = "Balivada et al. (Terraform)"
     exact_cohort = False
+    needs_whole_cohort = (
+        "the clients of an iteration are chosen from those of the iteration before, trained from its model"
+    )
     state_fields = ("_round", "_iteration", "_hard")
 
     def __init__(self, context: RunContext) -> None:

@@ -2,7 +2,7 @@
 
 import logging
 import time
-from collections.abc import Mapping, Set
+from collections.abc import Mapping, Sequence, Set
 
 import numpy as np
 
@@ -71,7 +71,7 @@ class ConnectedClients:
         """
         self.federation = federation
         connected = federation.nodes()
-        if not wait and connected == self._met and not self.enrolment.due(time.monotonic()):
+        if not wait and (connected is self._met or connected == self._met) and not self.enrolment.due(time.monotonic()):
             return []
         deadline_s = time.monotonic() + self._config.connect_timeout_s
         if wait:
@@ -180,7 +180,9 @@ class ConnectedClients:
         self, instructions: Mapping[int, Instruction], model: SentModel, until: Until | None = None
     ) -> dict[int, Answer]:
         """Ask each of these clients; every client's answer, by ascending id."""
-        messages = self.messages(instructions, model)
-        answers = self.federation.ask(messages, self._until if until is None else until)
-        client_of = self.enrolment.client_of
+        return self.send(self.messages(instructions, model), self._until if until is None else until)
+
+    def send(self, messages: Sequence[Message], until: Until) -> dict[int, Answer]:
+        """Send these messages and wait; every client's answer, by ascending id."""
+        answers, client_of = self.federation.ask(messages, until), self.enrolment.client_of
         return dict(sorted((client_of[node], answer) for node, answer in answers.items()))

@@ -138,11 +138,13 @@ class FlowerGrid:
         time.sleep(min(pause_s, wait.left_s))
 
     def _parts(self, messages: Sequence[Message], kind: str) -> list[list[Message]]:
-        """Messages grouped into parts; one message of Flower's carries each part."""
-        pooled = self._pools(kind)
-        together = [message for message in messages if pooled and message.node not in self._alone]
+        """Messages grouped into parts with one model each; one message of Flower's carries each part."""
+        pooled, together = self._pools(kind), dict[int, list[Message]]()
+        for message in messages:
+            if pooled and message.node not in self._alone:
+                together.setdefault(id(message.model), []).append(message)
         alone = [[message] for message in messages if not pooled or message.node in self._alone]
-        return [*self._divided(together, kind), *alone]
+        return [*(part for group in together.values() for part in self._divided(group, kind)), *alone]
 
     def _pools(self, kind: str) -> bool:
         """True if one message may carry the instructions of this kind for several clients."""

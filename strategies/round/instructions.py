@@ -26,6 +26,7 @@ class InstructionBuilder:
     ----------
     key : secret of the run, from which the server computes each client's own run key
     last_checkpoint : round of the last checkpoint; 0 is none
+    earlier : client that was under way at the last checkpoint -> the round of its last aggregated update then
     """
 
     def __init__(
@@ -39,6 +40,7 @@ class InstructionBuilder:
         self._reports, self._estimated = tuple(sorted(reports)), estimated
         self.key = secrets.token_hex(16)
         self.last_checkpoint = 0
+        self.earlier: dict[int, int] = {}
 
     def instruct(
         self,
@@ -69,7 +71,7 @@ class InstructionBuilder:
                 last_instructed=int(roster.last_selected[client]),
                 last_aggregated=int(roster.last_returned[client]),
                 taken=float(roster.taken[client]),
-                last_checkpoint=self.last_checkpoint,
+                last_checkpoint=min(self.last_checkpoint, self.earlier.get(client, self.last_checkpoint)),
                 reports=self._reports,
                 estimated=client in self._estimated,
                 keep_state=keep_state,

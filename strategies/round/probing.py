@@ -52,6 +52,9 @@ class ClientProber:
 
     def __init__(self, clients: ConnectedClients, roster: Roster, needs: Needs, context: RunContext) -> None:
         self._clients, self._roster, self._needs, self._context = clients, roster, needs, context
+        self._nodes: dict[int, str] = {}
+        self._connected = np.zeros(context.run.clients, np.bool_)
+        """True for the clients of these nodes."""
         self.reported_values = LastReported(context.run.clients, (PROBE,), context.reported_values.loss_clip)
 
     def enrol(self, federation: Federation, number: int, *, wait: bool) -> int:
@@ -75,8 +78,10 @@ class ClientProber:
                 raise unsound[0]
         context.recorder.clients([*new.values(), *self._clients.enrolment.identity_conflicts])
         self._clients.enrolment.identity_conflicts.clear()
-        roster.available[:] = False
-        roster.available[list(self._clients.nodes)] = True
+        if self._clients.nodes is not self._nodes:
+            self._nodes, self._connected[:] = self._clients.nodes, False
+            self._connected[list(self._nodes)] = True
+        roster.available[:] = self._connected
         return len(new) * context.classes * SCALAR_BYTES if needs.label_counts else 0
 
     def measure(self, round_info: RoundInfo, probed: Ints, model: SentModel, label_count_bytes: int) -> Probe:

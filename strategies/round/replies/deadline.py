@@ -16,6 +16,7 @@ from strategies.roster import Floats, Ints
 
 DROPPED = "the simulation dropped its reply: see 'client-failure-rate'"
 LATE = "see 'round-deadline-s'"
+AWAY = "see 'availability'"
 """Last words of the reason if a client missed the deadline."""
 
 
@@ -29,6 +30,11 @@ def simulated_dropouts(selected: Ints, server_round: int, settings: SharedSettin
     seed, rate = settings.run.seed, settings.replies.client_failure_rate
     draws = (stream(seed, Purpose.DROPOUT, server_round, client).random() for client in selected.tolist())
     return {client for client, draw in zip(selected.tolist(), draws, strict=True) if draw < rate}
+
+
+def left(client: int, seconds: float) -> Failure:
+    """Failure of a client that left after `seconds`, before its reply had arrived."""
+    return {"client": client, "reason": f"it left after {seconds:.1f} s: {AWAY}"}
 
 
 def accept(clients: Ints, finish_s: Floats, wanted: int, limits: ReplyConfig) -> tuple[Ints, list[Failure], float]:

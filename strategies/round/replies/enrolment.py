@@ -11,6 +11,7 @@ import math
 from collections.abc import Collection, Mapping, Sequence
 
 import numpy as np
+from numpy.typing import NDArray
 
 from fedsel_app.config import ConfigError, EnrolmentConfig
 from fedsel_app.messages.answers import EnrolAnswer
@@ -81,6 +82,8 @@ class Enrolment:
     def __init__(self, total: int, config: EnrolmentConfig, admission: Admission = EVERYBODY) -> None:
         self._total, self._config, self._admission = total, config, admission
         self._owners: dict[int, str] = {}
+        self._written: NDArray[np.str_] | None = None
+        """The owners as `state` returns them."""
         self._answers: dict[str, EnrolAnswer] = {}
         """Answers of the nodes that claim a partition id but own none."""
         self._failures: dict[str, int] = {}
@@ -95,6 +98,7 @@ class Enrolment:
         """Forget all owners if none is connected: the run is simulated, or resumed with another SuperLink."""
         if not any(node in connected for node in self._owners.values()):
             self._owners.clear()
+            self._written = None
 
     def forget(self, connected: Collection[str]) -> None:
         """Forget the nodes that own no partition id and are no longer connected."""
@@ -161,7 +165,7 @@ class Enrolment:
         for node, reason in refused.items():
             client = self._answers[node].client
             self._note(node, server_round, f"refused: {reason}", client, owners.get(client))
-        self._owners = owners
+        self._owners, self._written = owners, None
         return sorted((self._answers.pop(node) for node in accepted), key=lambda answer: answer.client)
 
     def _note(
@@ -176,14 +180,16 @@ class Enrolment:
 
     def state(self) -> Arrays:
         """The owner of each partition id, text (K,); empty without an owner. Also the moments."""
-        owners = np.array([self._owners.get(client, "") for client in range(self._total)])
-        return {"owners": owners, "moments": self.moments}
+        if self._written is None:
+            self._written = np.array([self._owners.get(client, "") for client in range(self._total)])
+        return {"owners": self._written.copy(), "moments": self.moments}
 
     def load_state(self, state: Arrays) -> None:
         """Load a state that `state` returned. Raises ValueError if its number of clients differs."""
         if state["owners"].shape != (self._total,):
             raise ValueError(f"owners of {state['owners'].shape} partition ids")
         self._owners = {client: node for client, node in enumerate(map(str, state["owners"])) if node}
+        self._written = None
         self.moments = state["moments"]
 
 

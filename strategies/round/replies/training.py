@@ -9,6 +9,7 @@ from operator import itemgetter
 from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from fedsel_app.messages.answers import FORWARD_STEPS, TrainAnswer
 from fedsel_app.messages.instructions import TrainInstruction
@@ -21,7 +22,7 @@ from strategies.checkpoint import Arrays
 from strategies.roster import Floats, Ints, Roster
 from strategies.round.clients import SCALAR_BYTES
 from strategies.round.federation import Answer, NodeError, Reply
-from strategies.round.replies.deadline import DROPPED, accept, simulated_dropouts
+from strategies.round.replies.deadline import DROPPED, accept, left, simulated_dropouts
 from strategies.round.replies.values import LOSS, LastReported, decode_payload, unpack_buffers
 from strategies.run_context import RunContext
 
@@ -49,6 +50,10 @@ class Decoded(NamedTuple):
     statistics: Floats | None
 
 
+Found = Decoded | codec.WireError
+"""A reply as it was decoded, or what is wrong with it."""
+
+
 @dataclass(frozen=True)
 class Replies:
     """Usable replies in ascending order of client id, and the clients without a usable reply.
@@ -61,6 +66,8 @@ class Replies:
     asked_reports : reports in every answer
     failures : clients without a usable reply, and the reason
     unused : int64, clients whose usable reply is not aggregated: others were faster, or too few clients replied
+    staleness : int64 (r,), steps of the server since the models from which they began; empty: none
+    starts : these models, float32 (N,) each; empty: the global model
     finish_s : float64 (r,), seconds until each reply arrived; empty if the clock has not been asked
     waited_s : minimal duration of the round in seconds, because the server waited for a client that did not reply
     wasted_s : seconds that clients trained, or sent, before they left
@@ -72,6 +79,8 @@ class Replies:
     asked_reports: tuple[Report, ...]
     failures: list[Failure]
     unused: Ints = field(default_factory=lambda: np.zeros(0, np.int64))
+    staleness: Ints = field(default_factory=lambda: np.zeros(0, np.int64))
+    starts: tuple[NDArray[np.float32], ...] = ()
     finish_s: Floats = field(default_factory=lambda: np.zeros(0))
     waited_s: float = 0.0
     wasted_s: float = 0.0
@@ -202,47 +211,46 @@ class ReplyReader:
         usable = map(answers.get, replies.clients.tolist())
         arrived_s = np.array([reply.arrived_s for reply in usable if isinstance(reply, Reply)])
         work = replies.work(self._roster, download_bytes, begun_s)
-        finish_s, left = self._context.links.finish_s(work, arrived_s)
-        failures = [*replies.failures, *gone(replies.clients[left], finish_s[left])]
-        present, present_s = replies.clients[~left], finish_s[~left]
+        finish_s, gone = self._context.links.finish_s(work, arrived_s)
+        failures = [*replies.failures, *map(left, replies.clients[gone].tolist(), finish_s[gone].tolist())]
+        present, present_s = replies.clients[~gone], finish_s[~gone]
         accepted, late, waited_s = accept(present, present_s, wanted, self._context.replies)
         if accepted.size < wanted:
-            waited_s = float(finish_s[left].max(initial=waited_s))
+            waited_s = float(finish_s[gone].max(initial=waited_s))
         return replace(
             replies.only(accepted),
             failures=sorted([*failures, *late], key=itemgetter("client")),
             unused=np.setdiff1d(present, [*accepted, *(failure["client"] for failure in late)]),
             finish_s=finish_s[np.searchsorted(replies.clients, accepted)],
             waited_s=waited_s,
-            wasted_s=float(finish_s[left].sum()),
+            wasted_s=float(finish_s[gone].sum()),
         )
+
+    def take(
+        self,
+        found: Mapping[int, Found],
+        instructions: Mapping[int, TrainInstruction],
+        server_round: int,
+        starts: Mapping[int, NDArray[np.float32]],
+    ) -> Replies:
+        """The replies that a server takes in `server_round` without waiting for others: checked and bounded.
+
+        `found` are the decoded replies to `instructions` of this round and earlier ones, and `starts` the models from
+        which their clients began. With fewer than `min-returned` replies, none is taken.
+        """
+        replies = self._bounded(self._usable(found, instructions), instructions)
+        clients = replies.clients.tolist()
+        began = np.array([instructions[client].server_round for client in clients], np.int64)
+        if replies.clients.size < self._context.replies.min_returned:
+            return replace(replies.only(replies.clients[:0]), failures=replies.failures, unused=replies.clients)
+        return replace(replies, staleness=server_round - began, starts=tuple(starts[client] for client in clients))
 
     def collect(self, answers: Mapping[int, Answer], instructions: Mapping[int, TrainInstruction]) -> Replies:
         """Decode the replies to `instructions`, bound their numbers, and update the links from them.
 
         The server's own settings bound the work, and `loss-clip` bounds losses and reports.
         """
-        replies, training, values = self.decode(answers, instructions), self._context.training, self.reported_values
-        losses = values.bounded(LOSS, replies.clients, replies.losses)
-        numbers = {report: values.bounded(report, replies.clients, found) for report, found in replies.reports.items()}
-        decoded = []
-        for place, (client, reply) in enumerate(zip(replies.clients.tolist(), replies.decoded, strict=True)):
-            examples, instruction = math.ceil(self._roster.examples[client]), instructions[client]
-            steps = training.steps(examples, instruction.local_epochs, self._context.admission.least_examples)
-            most = most_work_steps(steps, training.passes(examples), self._reports)
-            if reply.answer.work_steps > most:
-                LOGGER.warning(
-                    "Round %d: client %d reports %g computed steps; %g count, the most that its settings allow.",
-                    *(instruction.server_round, client, reply.answer.work_steps, most),
-                )
-            reports = {Report(report): float(found[place]) for report, found in numbers.items()}
-            if Report.EFFECTIVE_STEPS in reports:
-                reports[Report.EFFECTIVE_STEPS] = training.effective_steps(steps)
-            work_steps = min(reply.answer.work_steps, most)
-            answer = replace(reply.answer, loss=float(losses[place]), work_steps=work_steps, reports=reports)
-            self._context.links.learn(client, answer)
-            decoded.append(reply._replace(answer=answer))
-        return replace(replies, decoded=tuple(decoded))
+        return self._bounded(self.decode(answers, instructions), instructions)
 
     def decode(self, answers: Mapping[int, Answer], instructions: Mapping[int, TrainInstruction]) -> Replies:
         """Decode and check the reply of every client that was asked. A malformed reply is a failure of its client.
@@ -251,32 +259,69 @@ class ReplyReader:
         median, or times that of the earlier round with the largest median: the median of clients that have converged
         says little about one that still learns.
         """
-        context, found, failures = self._context, dict[int, Decoded](), list[Failure]()
-        with ThreadPoolExecutor(THREADS if context.initial.size >= DIVISIBLE_SIZE else 1) as threads:
+        return self._usable(self.decode_each(answers, instructions), instructions)
+
+    def _bounded(self, replies: Replies, instructions: Mapping[int, TrainInstruction]) -> Replies:
+        values = self.reported_values
+        losses = values.bounded(LOSS, replies.clients, replies.losses)
+        numbers = {report: values.bounded(report, replies.clients, found) for report, found in replies.reports.items()}
+        decoded = []
+        for place, (client, reply) in enumerate(zip(replies.clients.tolist(), replies.decoded, strict=True)):
+            instruction = instructions[client]
+            steps, most = self.steps(client, instruction)
+            if reply.answer.work_steps > most:
+                LOGGER.warning(
+                    "Round %d: client %d reports %g computed steps; %g count, the most that its settings allow.",
+                    *(instruction.server_round, client, reply.answer.work_steps, most),
+                )
+            reports = {Report(report): float(found[place]) for report, found in numbers.items()}
+            if Report.EFFECTIVE_STEPS in reports:
+                reports[Report.EFFECTIVE_STEPS] = self._context.training.effective_steps(steps)
+            work_steps = min(reply.answer.work_steps, most)
+            answer = replace(reply.answer, loss=float(losses[place]), work_steps=work_steps, reports=reports)
+            self._context.links.learn(client, answer)
+            decoded.append(reply._replace(answer=answer))
+        return replace(replies, decoded=tuple(decoded))
+
+    def steps(self, client: int, instruction: TrainInstruction) -> tuple[int, float]:
+        """Local steps of a client, and the most computing that can be theirs, with its reports, in local steps."""
+        examples, training = math.ceil(self._roster.examples[client]), self._context.training
+        steps = training.steps(examples, instruction.local_epochs, self._context.admission.least_examples)
+        return steps, most_work_steps(steps, training.passes(examples), self._reports)
+
+    def decode_each(
+        self, answers: Mapping[int, Answer], instructions: Mapping[int, TrainInstruction]
+    ) -> dict[int, Found]:
+        """Decode the reply of every client that was asked."""
+        with ThreadPoolExecutor(THREADS if self._context.initial.size >= DIVISIBLE_SIZE else 1) as threads:
             replies = threads.map(self._decoded, instructions, instructions.values(), map(answers.get, instructions))
-            for client, decoded in zip(instructions, replies, strict=True):
-                if isinstance(decoded, Decoded):
-                    found[client] = decoded
-                else:
-                    failures.append({"client": client, "reason": one_line(decoded)})
+            return dict(zip(instructions, replies, strict=True))
+
+    def _usable(self, found: Mapping[int, Found], instructions: Mapping[int, TrainInstruction]) -> Replies:
+        context, usable, failures = self._context, dict[int, Decoded](), list[Failure]()
+        for client, decoded in found.items():
+            if isinstance(decoded, Decoded):
+                usable[client] = decoded
+            else:
+                failures.append({"client": client, "reason": one_line(decoded)})
         multiple = 0.0 if context.privacy.dp_clip_norm else context.aggregation.max_update_norm
         for place in range(self._payloads if multiple else 0):
-            norms = {client: decoded.payloads[place].norm() for client, decoded in found.items()}
+            norms = {client: decoded.payloads[place].norm() for client, decoded in usable.items()}
             median = lower_median(np.array(list(norms.values())))
             self.typical_norms[place] = typical = float(np.fmax(self.typical_norms[place], median))
             for client in [client for client, norm in norms.items() if norm > multiple * typical > 0.0]:
                 compared = f"norm {norms[client]:.3g}, and the largest median of a round so far is {typical:.3g}"
                 failures.append({"client": client, "reason": f"its update has {compared}: see 'max-update-norm'"})
-                del found[client]
+                del usable[client]
         failures.sort(key=itemgetter("client"))
         for failure in failures:
             client, reason = failure["client"], failure["reason"]
             LOGGER.warning("Round %d: client %d is left out: %s", instructions[client].server_round, client, reason)
-        clients = np.array(sorted(found), np.int64)
-        usable = tuple(found[client] for client in clients.tolist())
-        return Replies(clients, usable, self._roster.examples[clients], self._reports, failures)
+        clients = np.array(sorted(usable), np.int64)
+        decoded_ones = tuple(usable[client] for client in clients.tolist())
+        return Replies(clients, decoded_ones, self._roster.examples[clients], self._reports, failures)
 
-    def _decoded(self, client: int, instruction: TrainInstruction, reply: Answer | None) -> Decoded | codec.WireError:
+    def _decoded(self, client: int, instruction: TrainInstruction, reply: Answer | None) -> Found:
         """The reply of a client, or the error in it."""
         context, count = self._context, self._payloads + instruction.statistics
         try:
@@ -298,12 +343,6 @@ class ReplyReader:
             return Decoded(answer, tuple(update for update, _ in sent), sum(size for _, size in sent), statistics)
         except codec.WireError as error:
             return error
-
-
-def gone(clients: Ints, left_s: Floats) -> list[Failure]:
-    """Failures of clients that left after `left_s` seconds, float64 (n,), before their replies had arrived."""
-    pairs = zip(clients.tolist(), left_s.tolist(), strict=True)
-    return [{"client": client, "reason": f"it left after {seconds:.1f} s"} for client, seconds in pairs]
 
 
 def most_work_steps(steps: int, passes: int, reports: Container[str]) -> float:

@@ -119,7 +119,9 @@ def test_a_round_waits_for_clients_and_records_what_is_lost(tmp_path):
     [row], _ = run_round(strategy, trio(fit))
     assert row["available"] == 3
     assert row["aggregated"] == [client for client in range(3) if client != place]
-    assert [(failure["client"], failure["reason"]) for failure in row["failures"]] == [(place, "it left after 5.0 s")]
+    assert [(failure["client"], failure["reason"]) for failure in row["failures"]] == [
+        (place, "it left after 5.0 s: see 'availability'")
+    ]
     assert row["wasted_s"] == pytest.approx(5.0)
     assert row["round_s"] == pytest.approx(107.0, abs=1e-3)
     assert strategy.run.time_s == row["time_s"]

@@ -1,0 +1,65 @@
+"""Staleness: the weight of updates that began at an older model, and FedAsync's mixing of models.
+
+FedAsync is C. Xie, S. Koyejo, I. Gupta, "Asynchronous Federated Optimization", OPT 2020, arXiv 1903.03934. FedBuff is
+J. Nguyen, K. Malik, H. Zhan, A. Yousefpour, M. Rabbat, M. Malek, D. Huba, "Federated Learning with Buffered
+Asynchronous Aggregation", AISTATS 2022, arXiv 2106.06639.
+
+FedAsync, Algorithm 1: x_t = (1 - alpha_t) x_{t-1} + alpha_t x_new, with alpha_t = alpha s(t - tau), where the client
+trained x_new from x_tau. Here alpha is `server-lr`. Sec. 5 of the paper has the functions s of `lag_weights`.
+
+FedBuff, Algorithm 1: w^{t+1} = w^t + eta_g / B sum over the buffer of s(tau_i) Delta_i, with tau_i = t minus the
+version from which Delta_i began, and s(tau) = 1 / sqrt(1 + tau). Here eta_g is `server-lr`, and 1 / B is the weight by
+`weighting`; B is called K in the paper.
+
+Deviations
+----------
+- The other weights, of examples or scores, are multiplied by s, and are not normalised again, as in FedBuff.
+- A client whose update waits in the buffer trains again only after the step, and free places are filled at the step.
+  So between two steps up to B - 1 places are empty, where FedBuff fills each at once.
+- Both papers let the server clip or regularise; other settings of fedsel do that.
+"""
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedsel_app.config import WaitingConfig
+from strategies.roster import Floats, Ints
+
+
+def lag_weights(lags: Ints, config: WaitingConfig) -> Floats:
+    """Weights s(lag), float64 (r,): 1; (1 + lag)^-a; or 1 up to lag b, then 1 / (a (lag - b) + 1)."""
+    known = lags.astype(np.float64)
+    if config.staleness == "polynomial":
+        return np.asarray((1.0 + known) ** -config.staleness_exponent)
+    if config.staleness == "hinge":
+        late = np.maximum(known - config.hinge_lag, 0.0)
+        return np.asarray(1.0 / (config.hinge_slope * late + 1.0))
+    return np.ones(lags.shape)
+
+
+def staleness_weights(staleness: Ints, config: WaitingConfig) -> Floats:
+    """Weights s of updates, float64 (r,), by the steps that the server made while their clients trained.
+
+    FedAsync counts the step that takes the update, too: its lag is t - tau. FedBuff does not.
+    """
+    return lag_weights(staleness + (config.waiting == "asynchronous"), config)
+
+
+def mixed(
+    aggregate: Floats,
+    weights: Floats,
+    staleness: Ints,
+    starts: Sequence[NDArray[np.float32]],
+    parameters: NDArray[np.float32],
+) -> Floats:
+    """FedAsync's step before alpha, float64 (N,): the weighted sum of x_tau + Delta - x_{t-1}.
+
+    `aggregate` is that of the updates Delta, `starts` are the models x_tau, and `parameters` is x_{t-1}.
+    """
+    step = aggregate
+    for weight, late, start in zip(weights.tolist(), staleness.tolist(), starts, strict=True):
+        if late:
+            step = step + weight * (start.astype(np.float64) - parameters)
+    return step

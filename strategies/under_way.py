@@ -1,0 +1,250 @@
+"""Clients under way: rounds of a server that does not wait for its cohort, buffered or asynchronous.
+
+A round goes from one step of the server to the next. It fills the free places of the cohort with the method's own
+selection among the idle clients, and waits on the clock for as many replies as the setting `waiting` says. The clients
+that are still under way then train on, from the model that they were sent. See `strategies.aggregation.staleness` for
+the papers.
+
+The order of replies is that of the clock, so it does not depend on the machines that train. A client is asked to train
+when the clock comes to the earliest possible end of somebody's training; all that are under way are then asked at the
+same time. A resumed run asks them again.
+"""
+
+import json
+from collections.abc import Callable, Mapping, Sequence, Set
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from fedsel_app.messages.instructions import TrainInstruction
+from fedsel_app.network.clock import Event, Transfer
+from fedsel_app.network.links import SimulatedLinks, Work
+from fedsel_app.wire.codec import WireError
+from strategies.checkpoint import Arrays
+from strategies.opened import Dispatch, OpenRound
+from strategies.roster import Selection
+from strategies.round.federation import Message, NodeError, SentModel, Until
+from strategies.round.replies.deadline import DROPPED, left, simulated_dropouts
+from strategies.round.replies.training import Decoded, Found, Replies
+from strategies.run_context import RunContext
+
+Learn = Callable[[OpenRound, Selection, Replies], None]
+"""The server's step and everything that learns from it."""
+
+
+@dataclass(frozen=True, eq=False)
+class Sent:
+    """What a client was sent, and under which conditions.
+
+    Attributes
+    ----------
+    selection : its part of the selection, of one client
+    model : the model from which it starts, as it was sent
+    speeds : its seconds a step, downlink and uplink in bits/s
+    """
+
+    instruction: TrainInstruction
+    selection: Selection
+    model: SentModel
+    speeds: tuple[float, float, float]
+
+
+class UnderWay:
+    """Clients under way: those that train, and what they were sent.
+
+    Attributes
+    ----------
+    clients : client -> what it was sent, of all that are under way
+    """
+
+    def __init__(self, context: RunContext) -> None:
+        if not isinstance(context.links, SimulatedLinks):
+            raise TypeError("A server that does not wait for its cohort needs the simulated clock.")
+        self._context, self._links, self._clock = context, context.links, context.links.clock()
+        self._found: dict[int, Found] = {}
+        """Decoded replies of clients that have trained."""
+        self._uploads: dict[int, Transfer] = {}
+        self._timed = set[int]()
+        """Clients whose computing time is known from their training. After a restart they train again."""
+        self.clients: dict[int, Sent] = {}
+
+    def take_turn(self, opened: OpenRound, dispatch: Dispatch | None, learn: Learn) -> None:
+        """Send the model to the cohort's new clients, and step the server after the next replies.
+
+        The end of the round, `learn`, gets the selection of those whose replies or failures have come.
+        """
+        record, wanted = opened.record, self._context.waiting.wanted
+        record.cohort = min(wanted, len(self.clients) + record.cohort)
+        if dispatch is not None:
+            self._send(opened, dispatch)
+        arrived, failed, wasted_s = self._await(opened, wanted)
+        found = dict(sorted((arrived | failed).items()))
+        sent = {client: self.clients.pop(client) for client in found}
+        if found:
+            instructions = {client: one.instruction for client, one in sent.items()}
+            starts = {client: one.model.arrays[0] for client, one in sent.items()}
+            replies = opened.reader.take(found, instructions, opened.info.number, starts)
+            selection = united([one.selection for one in sent.values()])
+            learn(opened, selection, replies)
+            record.staleness = replies.staleness.tolist()
+        record.round_s = max(record.round_s, self._clock.now_s)
+        record.under_way = len(self.clients)
+        record.wasted_s = None if self._links.presence is None else wasted_s
+        self._clock.forward(record.round_s)
+
+    def last_aggregated(self) -> dict[int, int]:
+        """Client -> the round of its last aggregated update before it was sent to train."""
+        return {client: sent.instruction.last_aggregated for client, sent in self.clients.items()}
+
+    def _send(self, opened: OpenRound, dispatch: Dispatch) -> None:
+        """Send the model to new clients. Their training takes at least the time of their local steps."""
+        roster, model, ids = opened.roster, opened.sent_to_train, dispatch.selection.clients
+        speeds = roster.step_s[ids], roster.downlink_bits_per_s[ids], roster.uplink_bits_per_s[ids]
+        rows = zip(dispatch.instructions.items(), *(column.tolist() for column in speeds), strict=True)
+        for place, ((client, instruction), *own) in enumerate(rows):
+            self.clients[client] = Sent(instruction, part(dispatch.selection, place), model, (own[0], own[1], own[2]))
+        steps = np.array([opened.reader.steps(*asked)[0] for asked in dispatch.instructions.items()], np.float64)
+        nothing = np.zeros(ids.size, np.int64)
+        work = Work(ids, speeds[0] * steps, *speeds[1:], model.nbytes, nothing, nothing)
+        for client, download, compute_s, _ in self._links.transfers(work):
+            self._clock.send(client, opened.delay_s, download, compute_s)
+
+    def _await(self, opened: OpenRound, wanted: int) -> tuple[dict[int, Found], dict[int, Found], float]:
+        """Go on until `wanted` replies have arrived, or nobody is under way.
+
+        Returns the replies, the failures since the last step, and the seconds of the clients that left.
+        """
+        arrived, wasted_s = dict[int, Found](), 0.0
+        failed = self._train(opened, self._timed - self._found.keys())
+        while self._clock.trips and len(arrived) < wanted:
+            if self._clock.next.event is Event.COMPUTED and self._clock.next.client not in self._timed:
+                failed |= self._train(opened, self._clock.trips.keys() - self._timed)
+                continue
+            happening, trip = self._clock.pop()
+            client = happening.client
+            if happening.event is Event.LEFT:
+                seconds = happening.time_s - trip.begun_s
+                failed[client], wasted_s = WireError(left(client, seconds)["reason"]), wasted_s + seconds
+            elif happening.event is Event.ARRIVED:
+                arrived[client] = self._found[client]
+            else:
+                self._clock.upload(client, self._uploads[client])
+        for client in arrived | failed:
+            self._found.pop(client, None)
+            self._uploads.pop(client, None)
+            self._timed.discard(client)
+        return arrived, failed, wasted_s
+
+    def _train(self, opened: OpenRound, clients: Set[int]) -> dict[int, Found]:
+        """Let clients train, each from the model that it was sent. Returns those that fail."""
+        asked = {client: self.clients[client] for client in sorted(clients)}
+        if not asked:
+            return {}
+        there = opened.clients.nodes
+        messages = [
+            Message(there[client], sent.instruction, sent.model, client)
+            for client, sent in asked.items()
+            if client in there
+        ]
+        answers = opened.clients.send(messages, Until())
+        for client, sent in asked.items():
+            if simulated_dropouts(np.array([client]), sent.instruction.server_round, self._context):
+                answers[client] = NodeError("", DROPPED)
+        instructions = {client: sent.instruction for client, sent in asked.items()}
+        found = opened.reader.decode_each(answers, instructions)
+        failed: dict[int, Found] = {client: one for client, one in found.items() if not isinstance(one, Decoded)}
+        for client in failed:
+            self._clock.drop(client)
+        self._found |= {client: one for client, one in found.items() if client not in failed}
+        self._time(opened, [client for client in found if client not in failed])
+        return failed
+
+    def _time(self, opened: OpenRound, clients: list[int]) -> None:
+        """Tell the clock what the training of clients has taken."""
+        sent = [self.clients[client] for client in clients]
+        decoded = [one for client in clients if isinstance(one := self._found[client], Decoded)]
+        ids, nothing = np.array(clients, np.int64), np.zeros(len(clients), np.int64)
+        replies = Replies(ids, tuple(decoded), nothing, (), [])
+        most = np.array(
+            [opened.reader.steps(client, one.instruction)[1] for client, one in zip(clients, sent, strict=True)]
+        )
+        step_s, downlinks, uplinks = np.array([one.speeds for one in sent], np.float64).reshape(-1, 3).T
+        compute_s = step_s * np.minimum(replies.work_steps, most)
+        work = Work(ids, compute_s, downlinks, uplinks, 0, replies.uplink_bytes, replies.uplink_value_bytes)
+        stages = list(self._links.transfers(work))
+        self._uploads |= {client: upload for client, _, _, upload in stages}
+        self._clock.correct({client: seconds for client, _, seconds, _ in stages if client not in self._timed})
+        self._timed |= set(clients)
+
+    def state(self) -> Arrays:
+        """The clients under way, with the models from which they start."""
+        models = list({id(sent.model): sent.model for sent in self.clients.values()}.values())
+        places = {id(model): place for place, model in enumerate(models)}
+        rows = [
+            {
+                "client": client,
+                "instruction": sent.instruction.to_config(),
+                "selection": as_row(sent.selection),
+                "model": places[id(sent.model)],
+                "speeds": sent.speeds,
+                "timed": client in self._timed,
+            }
+            for client, sent in self.clients.items()
+        ]
+        arrays = {
+            f"model {place}/{k}": array for place, model in enumerate(models) for k, array in enumerate(model.arrays)
+        }
+        return arrays | {"json": np.array(json.dumps({"clients": rows, "clock": self._clock.rows()}))}
+
+    def load_state(self, state: Arrays) -> None:
+        """Load a state that `state` returned."""
+        told = json.loads(str(state["json"]))
+        models: dict[int, SentModel] = {}
+        for row in told["clients"]:
+            place = int(row["model"])
+            own = [array for name, array in sorted(state.items()) if name.startswith(f"model {place}/")]
+            models.setdefault(place, SentModel(tuple(own)))
+            instruction = TrainInstruction.from_config(row["instruction"])
+            speeds = row["speeds"]
+            self.clients[int(row["client"])] = Sent(
+                instruction, from_row(row["selection"]), models[place], tuple(speeds)
+            )
+        self._timed = {int(row["client"]) for row in told["clients"] if row["timed"]}
+        self._clock.load_rows(told["clock"])
+
+
+OF_A_CLIENT = ("clients", "scores", "weights", "kept_fractions", "learning_rates")
+"""Fields of a selection with a value for each client."""
+
+
+def part(selection: Selection, place: int) -> Selection:
+    """The selection of only the client at `place`."""
+    own = {name: values[place : place + 1] for name in OF_A_CLIENT if (values := getattr(selection, name)) is not None}
+    components = {name: values[place : place + 1] for name, values in selection.components.items()}
+    return replace(selection, components=components, **own)
+
+
+def united(parts: Sequence[Selection]) -> Selection:
+    """One selection of all clients of the `parts`, which ascend. A component that a part lacks is 0 there."""
+    columns = {name: [getattr(one, name) for one in parts] for name in OF_A_CLIENT}
+    known = {name: np.concatenate(found) for name, found in columns.items() if all(each is not None for each in found)}
+    names = dict.fromkeys(name for one in parts for name in one.components)
+    components = {
+        name: np.concatenate([one.components.get(name, np.zeros(one.clients.size)) for one in parts]) for name in names
+    }
+    return Selection(**known, components=components, normalise=all(one.normalise for one in parts))
+
+
+def as_row(selection: Selection) -> dict[str, Any]:
+    """A selection as JSON can hold it."""
+    own = {name: values.tolist() for name in OF_A_CLIENT if (values := getattr(selection, name)) is not None}
+    components = {name: values.tolist() for name, values in selection.components.items()}
+    return own | {"components": components, "normalise": selection.normalise}
+
+
+def from_row(row: Mapping[str, Any]) -> Selection:
+    """The selection that `as_row` returned."""
+    own = {name: np.array(row[name], np.float64) for name in OF_A_CLIENT[1:] if name in row}
+    components = {name: np.array(values, np.float64) for name, values in row["components"].items()}
+    return Selection(np.array(row["clients"], np.int64), components=components, normalise=row["normalise"], **own)

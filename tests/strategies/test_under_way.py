@@ -1,0 +1,299 @@
+"""Servers that do not wait: FedBuff and FedAsync by hand and beside a plain loop, and B = K as a synchronous run."""
+
+import heapq
+import math
+
+import numpy as np
+import pytest
+from flwr.common import parameters_to_ndarrays
+
+from fedsel_app.config import ConfigError, NetworkConfig, TrainingConfig
+from fedsel_app.wire.codec import Update
+from fedsel_app.wiring.configuration import resolve
+from strategies import STRATEGIES, Selection, SelectionStrategy
+from strategies.methods.random_selection import RandomSelection
+from tests.bits.cases import BASE, OWN
+from tests.support.contexts import SIZE, context_of
+from tests.support.in_process import run_config
+from tests.support.proxies import StubProxy, manager_of, round_of, update_reply
+from tests.support.rounds import bits, read_rows, run_rounds
+from tests.support.sources import ROOT
+
+FAST_LINKS = NetworkConfig(uplink_min_bits_per_s=1e18, uplink_max_bits_per_s=1e18)
+BUFFERED = {"waiting": "buffered", "aggregation": "mean", "server_optimizer": "mean", "weighting": "uniform"}
+
+
+class Lowest(SelectionStrategy):
+    """Selects the idle clients with the lowest ids."""
+
+    name, paper = "lowest", "this test"
+
+    def select(self, roster, round_info, count, rng):
+        return Selection(roster.ids[:count])
+
+
+def made(step_s, update, method=Lowest, **settings):
+    """A strategy, and its clients: client k takes `step_s[k]` seconds and sends `update(k, model)`, (SIZE,)."""
+    started = []
+
+    def fit(client, ins):
+        model = parameters_to_ndarrays(ins.parameters)[0]
+        started.append((client, round_of(ins), model))
+        values = np.asarray(update(client, model), np.float32)
+        return update_reply(Update(SIZE, None, values), client, round_of(ins), work_steps=1.0)
+
+    context = context_of(clients=len(step_s), network=FAST_LINKS, training=TrainingConfig(local_steps=1), **settings)
+    context.links._step_s = np.array(step_s, np.float64)
+    return method(context), [StubProxy(client, fit) for client in range(len(step_s))], started
+
+
+def unit(client, model):
+    return np.eye(SIZE)[client]
+
+
+def test_fedbuff_by_hand():
+    """Twelve replies of four clients that take 1, 2, 4 and 7 s; three train at the same time, and two are waited for.
+
+    Begin and end: 0 and 1 and 2 from 0 to 1, 2, 4. At 2 s: 0 to 3 and 1 to 4. At 4 s (0, and 2 before 1): 0 to 5 and 2
+    to 8. At 5 s (1 at 4, 0): 0 to 6, 1 to 7. At 7 s: 0 to 8, 1 to 9. At 8 s (2 before 0): 0 to 9, 2 to 12. At 9 s
+    (1 before 0) the sixth step.
+    """
+    settings = {"cohort": 3, "rounds": 6, "buffer_size": 2, **BUFFERED}
+    strategy, proxies, started = made([1, 2, 4, 7], unit, **settings)
+    rows, [model] = run_rounds(strategy, manager_of(proxies), 6)
+    assert [row["selected"] for row in rows] == [[0, 1, 2], [0, 1], [0, 2], [0, 1], [0, 1], [0, 2]]
+    assert [row["aggregated"] for row in rows] == [[0, 1], [0, 2], [0, 1], [0, 1], [0, 2], [0, 1]]
+    assert [row["staleness"] for row in rows] == [[0, 0], [0, 1], [0, 1], [0, 0], [0, 2], [0, 1]]
+    assert [row["time_s"] for row in rows] == pytest.approx([2, 4, 5, 7, 8, 9])
+    assert [row["under_way"] for row in rows] == [1] * 6
+    assert [row["cohort"] for row in rows] == [2] * 6
+    # Weights 1/2 / sqrt(1 + staleness): client 0 six times fresh, 1 twice fresh and twice with 1, 2 with 1 and with 2.
+    late = 0.5 / math.sqrt(2)
+    np.testing.assert_allclose(model, [3.0, 1.0 + 2 * late, late + 0.5 / math.sqrt(3), 0.0], rtol=1e-6)
+    # Each began at the model of its own round, although the server had gone on when it was asked.
+    models = [np.zeros(SIZE)]
+    for row in rows:
+        models.append(models[-1].copy())
+        models[-1][row["aggregated"]] += row["weights"]
+    for _, number, begun in started:
+        np.testing.assert_allclose(begun, models[number - 1], rtol=1e-6)
+
+
+def test_fedasync_by_hand():
+    """Two clients that take 2 and 3 s, half of each new model x_tau + e_k: replies at 2, 3, 4, 6 (1 before 0) and 6 s.
+
+    x1 = e0/2. x2 = x1/2 + e1/2. x3 = x2/2 + (x1 + e0)/2. x4 = x3/2 + (x2 + e1)/2. x5 = x4/2 + (x3 + e0)/2.
+    """
+    settings = BUFFERED | {"waiting": "asynchronous", "server_lr": 0.5, "staleness": "constant"}
+    strategy, proxies, _ = made([2, 3], unit, cohort=2, rounds=5, **settings)
+    rows, [model] = run_rounds(strategy, manager_of(proxies), 5)
+    assert [row["aggregated"] for row in rows] == [[0], [1], [0], [1], [0]]
+    assert [row["staleness"] for row in rows] == [[0], [1], [1], [1], [1]]
+    assert [row["time_s"] for row in rows] == pytest.approx([2, 3, 4, 6, 6])
+    np.testing.assert_allclose(model, [1.21875, 0.5625, 0, 0], rtol=1e-6)
+
+
+def plain_loop(rows, step_s, update, wanted, weigh, rate, mixes):
+    """FedBuff or FedAsync, with the selections of `rows`; the model after each step, and the time."""
+    versions, heap, count, now, found = [np.zeros(SIZE)], [], 0, 0.0, []
+    for number, row in enumerate(rows):
+        for client in row["selected"]:
+            count += 1
+            heapq.heappush(heap, (now + step_s[client], count, client, number))
+        steps, clients = [], []
+        for _ in range(min(wanted, len(heap))):
+            now, _, client, begun = heapq.heappop(heap)
+            delta = np.asarray(update(client, versions[begun].astype(np.float32)))
+            lag = number - begun + (1 if mixes else 0)
+            steps.append(weigh(lag) * (versions[begun] + delta - versions[-1] if mixes else delta))
+            clients.append(client)
+        versions.append(versions[-1] + rate * np.mean(steps, axis=0))
+        found.append((sorted(clients), now))
+    return versions[1:], found
+
+
+WEIGHTS = {
+    "constant": lambda lag: 1.0,
+    "polynomial": lambda lag: (1 + lag) ** -0.5,
+    "hinge": lambda lag: 1.0 if lag <= 4 else 1 / (10 * (lag - 4) + 1),
+}
+
+
+@pytest.mark.parametrize("staleness", WEIGHTS)
+@pytest.mark.parametrize(("waiting", "wanted"), [("buffered", 1), ("buffered", 3), ("asynchronous", 1)])
+def test_a_plain_loop_gives_the_same(waiting, wanted, staleness):
+    rng = np.random.default_rng(7)
+    step_s, goals = rng.lognormal(0, 1, 9), rng.standard_normal((9, SIZE))
+
+    def update(client, model):
+        return 0.3 * (goals[client] - model)
+
+    rate = 0.6 if waiting == "asynchronous" else 1.0
+    settings = BUFFERED | {"waiting": waiting, "staleness": staleness, "server_lr": rate, "buffer_size": wanted}
+    strategy, proxies, _ = made(step_s, update, RandomSelection, cohort=5, rounds=40, **settings)
+    rows, [model] = run_rounds(strategy, manager_of(proxies), 40)
+    versions, found = plain_loop(
+        rows, step_s, update, wanted, WEIGHTS[staleness], rate, mixes=waiting == "asynchronous"
+    )
+    assert [row["aggregated"] for row in rows] == [clients for clients, _ in found]
+    assert [row["time_s"] for row in rows] == pytest.approx([time_s for _, time_s in found])
+    np.testing.assert_allclose(model, versions[-1], rtol=1e-4, atol=1e-5)
+    assert max(max(row["staleness"]) for row in rows) > 4
+
+
+def test_a_client_that_fails_frees_its_place_and_the_next_reply_counts():
+    strategy, proxies, _ = made([1, 2, 3], unit, cohort=3, rounds=2, buffer_size=2, **BUFFERED)
+    proxies[0]._fit = lambda client, ins: ValueError("gone")
+    rows, _ = run_rounds(strategy, manager_of(proxies), 2)
+    assert [row["aggregated"] for row in rows] == [[1, 2], [1, 2]]
+    assert [[failure["client"] for failure in row["failures"]] for row in rows] == [[0], [0]]
+    assert strategy.roster.failures.tolist() == [2, 0, 0]
+
+
+ADDED = {"wall_s", "staleness", "under_way"}
+
+
+def rows_of(config, folder, **options):
+    strategy, _ = run_config(folder, config, **options)
+    told = [{name: value for name, value in row.items() if name not in ADDED} for row in read_rows(folder)]
+    return told, bits(strategy.run.model), read_rows(folder)
+
+
+QUICK = ("random", "hetero-select", "oort", "divfl")
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=[] if name in QUICK else [pytest.mark.slow])
+        for name, method in STRATEGIES.items()
+        if not method.needs_whole_cohort
+    ],
+)
+def test_a_buffer_of_the_whole_cohort_is_a_synchronous_run(name, tmp_path):
+    values = BASE | {"strategy": name, "clock": "full", "spread": "log-normal"} | OWN.get(name, {})
+    waiting = {"waiting": "buffered", "buffer-size": values["cohort"], "staleness": "constant"}
+    synchronous, buffered = (
+        rows_of(resolve(values | more), tmp_path / str(place)) for place, more in enumerate([{}, waiting])
+    )
+    assert synchronous[:2] == buffered[:2]
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        {"client-failure-rate": 0.4},
+        {"client-failure-rate": 0.4, "min-returned": 3},
+        {"error-feedback-scheme": "ef21"},
+        {"server-bits-per-s": 1e5, "clock": "full"},
+        {"aggregation": "median"},
+        {"participation": "adafl-staged", "stages": 3, "stage-first": 0.2, "stage-last": 0.3, "buffer-size": 2},
+    ],
+)
+def test_so_it_is_with_other_settings(more, tmp_path):
+    values = BASE | {"strategy": "random"} | {key: value for key, value in more.items() if key != "buffer-size"}
+    waiting = {"waiting": "buffered", "buffer-size": more.get("buffer-size", 3), "staleness": "constant"}
+    synchronous, buffered = (
+        rows_of(resolve(values | own), tmp_path / str(place)) for place, own in enumerate([{}, waiting])
+    )
+    assert synchronous[:2] == buffered[:2]
+
+
+LATE = BASE | {"strategy": "hetero-select", "rounds": 8, "cohort": 5, "waiting": "buffered", "spread": "log-normal"}
+LATE |= {"step-min-s": 0.01, "step-max-s": 5.0, "checkpoint-every": 2}
+
+
+def test_the_order_of_replies_does_not_depend_on_the_workers(tmp_path):
+    config = resolve(LATE)
+    runs = [rows_of(config, tmp_path / str(pool), pool=pool) for pool in (0, 1, 2, 4)]
+    assert max(max(row["staleness"]) for row in runs[0][2]) > 1
+    for run in runs[1:]:
+        assert run[:2] == runs[0][:2]
+
+
+class Killed(BaseException):
+    """The server's process ended here."""
+
+
+ASYNCHRONOUS = {"waiting": "asynchronous", "server-optimizer": "mean", "server-lr": 0.6, "rounds": 12}
+RESUMED = {
+    "buffered": {},
+    "ef21": {"error-feedback-scheme": "ef21", "strategy": "random"},
+    "asynchronous": ASYNCHRONOUS | {"strategy": "oort"},
+    "away": {"availability": "diurnal", "stay-s": 60.0, "availability-share": 0.5},
+    "batchnorm": {"model": "tests.bits.cases:batch_norm", "calibration-form": "training", "strategy": "random"},
+}
+
+
+@pytest.mark.parametrize("name", RESUMED)
+def test_a_run_that_was_killed_under_way_ends_with_the_same_bits(name, tmp_path):
+    """It is killed at every third reply to an instruction to train, until it ends."""
+    values, replies = LATE | RESUMED[name], 0
+    whole = rows_of(resolve(values), tmp_path / "whole")
+
+    def kill(client, ins, reply):
+        nonlocal replies
+        replies += 1
+        if replies == most:
+            raise Killed
+        return reply
+
+    kills, most, resume = 0, 3, False
+    while True:
+        replies = 0
+        try:
+            again = rows_of(resolve(values | {"resume": resume}), tmp_path / "killed", on_fit=kill)
+            break
+        except Killed:
+            kills, most, resume = kills + 1, most + 3, True
+    assert kills >= 3
+    assert again[:2] == whole[:2]
+
+
+def test_a_legacy_server_is_refused():
+    strategy, proxies, _ = made([1, 2], unit, cohort=2, buffer_size=1, **BUFFERED)
+    with pytest.raises(ConfigError, match="'waiting' to synchronous"):
+        strategy.configure_fit(1, strategy.initialize_parameters(manager_of([])), manager_of(proxies))
+
+
+ASKED = {"buffered": {"waiting": "buffered"}, "asynchronous": {"waiting": "asynchronous", "server-optimizer": "mean"}}
+REFUSED = [
+    ({"participation": "isp", "holdout-fraction": 0.2}, "'participation'"),
+    ({"solver": "scaffold"}, "'solver' to fedprox or sgd"),
+    ({"solver": "feddyn", "compressor": "none", "server-optimizer": "mean"}, "FedDyn"),
+    ({"solver": "fednova"}, "FedNova"),
+    ({"over-selection": 0.5}, "'over-selection'"),
+    ({"round-deadline-s": 5.0}, "'round-deadline-s'"),
+    ({"links": "measured"}, "'links' to simulated"),
+    ({"buffer-size": 6}, "'buffer-size' to at most 'cohort'"),
+    ({"min-returned": 3}, "'min-returned' to at most 2"),
+    ({"aggregation": "median"}, "'staleness' to constant"),
+    ({"aggregation": "krum", "staleness": "constant"}, "'buffer-size' to at least 5"),
+    ({"waiting": "asynchronous"}, "'server-optimizer' to mean"),
+    ({"waiting": "asynchronous", "aggregation": "median", "server-optimizer": "mean"}, "'aggregation' to mean"),
+    ({"dp-clip-norm": 1.0, "weighting": "uniform"}, "'waiting' to synchronous"),
+]
+
+
+@pytest.mark.parametrize(("more", "said"), REFUSED)
+def test_what_needs_a_whole_cohort_is_refused(more, said):
+    with pytest.raises(ConfigError, match=said):
+        resolve({"strategy": "random", "waiting": "buffered", "cohort": 5} | more)
+
+
+def test_the_page_says_which_methods_run():
+    """Those of the page resolve; that they run is tested above."""
+    page = (ROOT / "docs/clock.md").read_text(encoding="utf-8")
+    lines = page.partition("<!-- waiting:")[2].partition("\n\n")[0].splitlines()[3:]
+    written = [[cell.strip() for cell in line.strip("| ").split("|")] for line in lines]
+    found = []
+    for name in STRATEGIES:
+        told = {}
+        for way, settings in ASKED.items():
+            try:
+                resolve(settings | {"strategy": name})
+                told[way] = "yes"
+            except ConfigError as error:
+                told[way] = f"no: {str(error).partition(f'than {name}: ')[2].removesuffix('.')}"
+        found.append([f"`{name}`", "yes", told["buffered"], told["asynchronous"].partition(":")[0]])
+    assert written == found
