@@ -46,9 +46,9 @@ Method = SelectionMethod[Any]
 def _under_way(context: RunContext) -> "UnderWay | None":
     if context.waiting.waiting == "synchronous":
         return None
-    from strategies.under_way import UnderWay
+    from strategies.under_way import under_way
 
-    return UnderWay(context)
+    return under_way(context)
 
 
 class Run:

@@ -11,7 +11,9 @@ same time. A resumed run asks them again.
 """
 
 import json
-from collections.abc import Callable, Mapping, Sequence, Set
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -50,7 +52,7 @@ class Sent:
     speeds: tuple[float, float, float]
 
 
-class UnderWay:
+class UnderWay(ABC):
     """Clients under way: those that train, and what they were sent.
 
     Attributes
@@ -59,14 +61,9 @@ class UnderWay:
     """
 
     def __init__(self, context: RunContext) -> None:
-        if not isinstance(context.links, SimulatedLinks):
-            raise TypeError("A server that does not wait for its cohort needs the simulated clock.")
-        self._context, self._links, self._clock = context, context.links, context.links.clock()
+        self._context = context
         self._found: dict[int, Found] = {}
-        """Decoded replies of clients that have trained."""
-        self._uploads: dict[int, Transfer] = {}
-        self._timed = set[int]()
-        """Clients whose computing time is known from their training. After a restart they train again."""
+        """Decoded replies of clients that have trained, in the order in which they came."""
         self.clients: dict[int, Sent] = {}
 
     def take_turn(self, opened: OpenRound, dispatch: Dispatch | None, learn: Learn) -> None:
@@ -78,8 +75,7 @@ class UnderWay:
         record.cohort = min(wanted, len(self.clients) + record.cohort)
         if dispatch is not None:
             self._send(opened, dispatch)
-        arrived, failed, wasted_s = self._await(opened, wanted)
-        found = dict(sorted((arrived | failed).items()))
+        found = dict(sorted(self._await(opened, wanted).items()))
         sent = {client: self.clients.pop(client) for client in found}
         if found:
             instructions = {client: one.instruction for client, one in sent.items()}
@@ -88,34 +84,101 @@ class UnderWay:
             selection = united([one.selection for one in sent.values()])
             learn(opened, selection, replies)
             record.staleness = replies.staleness.tolist()
-        record.round_s = max(record.round_s, self._clock.now_s)
         record.under_way = len(self.clients)
-        record.wasted_s = None if self._links.presence is None else wasted_s
-        self._clock.forward(record.round_s)
+        self._end(opened)
+
+    @abstractmethod
+    def _await(self, opened: OpenRound, wanted: int) -> dict[int, Found]:
+        """Wait for `wanted` replies, or until nobody is under way. Returns the replies, and the failures until then."""
+
+    @abstractmethod
+    def _end(self, opened: OpenRound) -> None:
+        """Record the seconds of the round."""
+
+    def _send(self, opened: OpenRound, dispatch: Dispatch) -> None:
+        """Send the model to new clients."""
+        roster, ids = opened.roster, dispatch.selection.clients
+        columns = (roster.step_s[ids], roster.downlink_bits_per_s[ids], roster.uplink_bits_per_s[ids])
+        rows = zip(dispatch.instructions.items(), *(column.tolist() for column in columns), strict=True)
+        for place, ((client, instruction), *own) in enumerate(rows):
+            speeds = own[0], own[1], own[2]
+            self.clients[client] = Sent(instruction, part(dispatch.selection, place), opened.sent_to_train, speeds)
+
+    def _messages(self, opened: OpenRound, clients: Iterable[int]) -> list[Message]:
+        """The messages to these clients, as far as they are connected."""
+        there, asked = opened.clients.nodes, {client: self.clients[client] for client in clients}
+        return [
+            Message(there[client], sent.instruction, sent.model, client)
+            for client, sent in asked.items()
+            if client in there
+        ]
 
     def last_aggregated(self) -> dict[int, int]:
         """Client -> the round of its last aggregated update before it was sent to train."""
         return {client: sent.instruction.last_aggregated for client, sent in self.clients.items()}
 
+    def state(self) -> Arrays:
+        """The clients under way, with the models from which they start."""
+        models = list({id(sent.model): sent.model for sent in self.clients.values()}.values())
+        places = {id(model): place for place, model in enumerate(models)}
+        rows = [
+            {
+                "client": client,
+                "instruction": sent.instruction.to_config(),
+                "selection": as_row(sent.selection),
+                "model": places[id(sent.model)],
+                "speeds": sent.speeds,
+            }
+            for client, sent in self.clients.items()
+        ]
+        arrays = {
+            f"model {place}/{k}": array for place, model in enumerate(models) for k, array in enumerate(model.arrays)
+        }
+        return arrays | {"json": np.array(json.dumps({"clients": rows} | self._told()))}
+
+    def load_state(self, state: Arrays) -> None:
+        """Load a state that `state` returned."""
+        told = json.loads(str(state["json"]))
+        models: dict[int, SentModel] = {}
+        for row in told["clients"]:
+            place = int(row["model"])
+            own = [array for name, array in sorted(state.items()) if name.startswith(f"model {place}/")]
+            models.setdefault(place, SentModel(tuple(own)))
+            instruction = TrainInstruction.from_config(row["instruction"])
+            speeds = row["speeds"]
+            self.clients[int(row["client"])] = Sent(
+                instruction, from_row(row["selection"]), models[place], tuple(speeds)
+            )
+
+    def _told(self) -> dict[str, Any]:
+        """What else the state has, as JSON can hold it."""
+        return {}
+
+
+class Simulated(UnderWay):
+    """Clients under way on the simulated clock."""
+
+    def __init__(self, context: RunContext, links: SimulatedLinks) -> None:
+        super().__init__(context)
+        self._links, self._clock, self._wasted_s = links, links.clock(), 0.0
+        self._uploads: dict[int, Transfer] = {}
+        self._timed = set[int]()
+        """Clients whose computing time is known from their training. After a restart they train again."""
+
     def _send(self, opened: OpenRound, dispatch: Dispatch) -> None:
         """Send the model to new clients. Their training takes at least the time of their local steps."""
-        roster, model, ids = opened.roster, opened.sent_to_train, dispatch.selection.clients
-        speeds = roster.step_s[ids], roster.downlink_bits_per_s[ids], roster.uplink_bits_per_s[ids]
-        rows = zip(dispatch.instructions.items(), *(column.tolist() for column in speeds), strict=True)
-        for place, ((client, instruction), *own) in enumerate(rows):
-            self.clients[client] = Sent(instruction, part(dispatch.selection, place), model, (own[0], own[1], own[2]))
+        super()._send(opened, dispatch)
+        roster, ids = opened.roster, dispatch.selection.clients
+        links = roster.downlink_bits_per_s[ids], roster.uplink_bits_per_s[ids]
         steps = np.array([opened.reader.steps(*asked)[0] for asked in dispatch.instructions.items()], np.float64)
         nothing = np.zeros(ids.size, np.int64)
-        work = Work(ids, speeds[0] * steps, *speeds[1:], model.nbytes, nothing, nothing)
+        work = Work(ids, roster.step_s[ids] * steps, *links, opened.sent_to_train.nbytes, nothing, nothing)
         for client, download, compute_s, _ in self._links.transfers(work):
             self._clock.send(client, opened.delay_s, download, compute_s)
 
-    def _await(self, opened: OpenRound, wanted: int) -> tuple[dict[int, Found], dict[int, Found], float]:
-        """Go on until `wanted` replies have arrived, or nobody is under way.
-
-        Returns the replies, the failures since the last step, and the seconds of the clients that left.
-        """
-        arrived, wasted_s = dict[int, Found](), 0.0
+    def _await(self, opened: OpenRound, wanted: int) -> dict[int, Found]:
+        """Go on with the clock until `wanted` replies have arrived, or nobody is under way."""
+        arrived, self._wasted_s = dict[int, Found](), 0.0
         failed = self._train(opened, self._timed - self._found.keys())
         while self._clock.trips and len(arrived) < wanted:
             if self._clock.next.event is Event.COMPUTED and self._clock.next.client not in self._timed:
@@ -125,7 +188,8 @@ class UnderWay:
             client = happening.client
             if happening.event is Event.LEFT:
                 seconds = happening.time_s - trip.begun_s
-                failed[client], wasted_s = WireError(left(client, seconds)["reason"]), wasted_s + seconds
+                failed[client] = WireError(left(client, seconds)["reason"])
+                self._wasted_s += seconds
             elif happening.event is Event.ARRIVED:
                 arrived[client] = self._found[client]
             else:
@@ -134,20 +198,20 @@ class UnderWay:
             self._found.pop(client, None)
             self._uploads.pop(client, None)
             self._timed.discard(client)
-        return arrived, failed, wasted_s
+        return arrived | failed
+
+    def _end(self, opened: OpenRound) -> None:
+        record = opened.record
+        record.round_s = max(record.round_s, self._clock.now_s)
+        record.wasted_s = None if self._links.presence is None else self._wasted_s
+        self._clock.forward(record.round_s)
 
     def _train(self, opened: OpenRound, clients: Set[int]) -> dict[int, Found]:
         """Let clients train, each from the model that it was sent. Returns those that fail."""
         asked = {client: self.clients[client] for client in sorted(clients)}
         if not asked:
             return {}
-        there = opened.clients.nodes
-        messages = [
-            Message(there[client], sent.instruction, sent.model, client)
-            for client, sent in asked.items()
-            if client in there
-        ]
-        answers = opened.clients.send(messages, Until())
+        answers = opened.clients.send(self._messages(opened, asked), Until())
         for client, sent in asked.items():
             if simulated_dropouts(np.array([client]), sent.instruction.server_round, self._context):
                 answers[client] = NodeError("", DROPPED)
@@ -177,41 +241,49 @@ class UnderWay:
         self._clock.correct({client: seconds for client, _, seconds, _ in stages if client not in self._timed})
         self._timed |= set(clients)
 
-    def state(self) -> Arrays:
-        """The clients under way, with the models from which they start."""
-        models = list({id(sent.model): sent.model for sent in self.clients.values()}.values())
-        places = {id(model): place for place, model in enumerate(models)}
-        rows = [
-            {
-                "client": client,
-                "instruction": sent.instruction.to_config(),
-                "selection": as_row(sent.selection),
-                "model": places[id(sent.model)],
-                "speeds": sent.speeds,
-                "timed": client in self._timed,
-            }
-            for client, sent in self.clients.items()
-        ]
-        arrays = {
-            f"model {place}/{k}": array for place, model in enumerate(models) for k, array in enumerate(model.arrays)
-        }
-        return arrays | {"json": np.array(json.dumps({"clients": rows, "clock": self._clock.rows()}))}
-
     def load_state(self, state: Arrays) -> None:
         """Load a state that `state` returned."""
+        super().load_state(state)
         told = json.loads(str(state["json"]))
-        models: dict[int, SentModel] = {}
-        for row in told["clients"]:
-            place = int(row["model"])
-            own = [array for name, array in sorted(state.items()) if name.startswith(f"model {place}/")]
-            models.setdefault(place, SentModel(tuple(own)))
-            instruction = TrainInstruction.from_config(row["instruction"])
-            speeds = row["speeds"]
-            self.clients[int(row["client"])] = Sent(
-                instruction, from_row(row["selection"]), models[place], tuple(speeds)
-            )
-        self._timed = {int(row["client"]) for row in told["clients"] if row["timed"]}
+        self._timed = set(map(int, told["timed"]))
         self._clock.load_rows(told["clock"])
+
+    def _told(self) -> dict[str, Any]:
+        return {"timed": sorted(self._timed), "clock": self._clock.rows()}
+
+
+class Deployed(UnderWay):
+    """Clients under way in a deployment: replies are taken as they come."""
+
+    def __init__(self, context: RunContext) -> None:
+        super().__init__(context)
+        self._asked = set[int]()
+        """Clients that this process has asked. After a restart all are asked again."""
+
+    def _await(self, opened: OpenRound, wanted: int) -> dict[int, Found]:
+        """Ask the clients that have not been asked, and wait for `wanted` replies, or until nobody is under way."""
+        new = self.clients.keys() - self._asked
+        messages = self._messages(opened, sorted(new))
+        opened.clients.dispatch(messages)
+        self._asked |= {message.client for message in messages if message.client is not None}
+        failed: dict[int, Found] = {client: WireError("it is not connected") for client in sorted(new - self._asked)}
+        while len(self._found) < wanted and (come := dict(opened.clients.arrivals())):
+            instructions = {client: self.clients[client].instruction for client in come}
+            for client, one in opened.reader.decode_each(come, instructions).items():
+                (self._found if isinstance(one, Decoded) else failed)[client] = one
+        arrived = {client: self._found.pop(client) for client in list(self._found)[:wanted]}
+        self._asked -= (arrived | failed).keys()
+        return arrived | failed
+
+    def _end(self, opened: OpenRound) -> None:
+        opened.record.round_s += time.perf_counter() - opened.started_s
+
+
+def under_way(context: RunContext) -> UnderWay:
+    """The clients under way of a run, on the clock of its links."""
+    if isinstance(context.links, SimulatedLinks):
+        return Simulated(context, context.links)
+    return Deployed(context)
 
 
 OF_A_CLIENT = ("clients", "scores", "weights", "kept_fractions", "learning_rates")

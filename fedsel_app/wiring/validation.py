@@ -193,8 +193,6 @@ def validate_waiting(settings: SharedSettings, strategy: type[SelectionStrategy]
             f"Set 'over-selection' and 'round-deadline-s' to 0, {otherwise}: a server that does not wait for "
             "its cohort takes the first replies anyway."
         )
-    if settings.network.links == "measured":
-        raise ConfigError(f"Set 'links' to simulated, {otherwise}: only the simulated clock orders the replies.")
     if config.wanted > settings.run.cohort:
         raise ConfigError(
             f"Set 'buffer-size' to at most 'cohort' ({settings.run.cohort}), {otherwise}: so many clients train at the "

@@ -10,7 +10,7 @@ from fedsel_app.config import ConfigError, EnrolmentConfig
 from fedsel_app.messages.answers import EnrolAnswer
 from fedsel_app.messages.instructions import EnrolInstruction, Instruction
 from fedsel_app.messages.reported_values import one_line
-from strategies.round.federation import Answer, Federation, Message, NodeError, Reply, SentModel, Until
+from strategies.round.federation import Answer, Federation, Mailbox, Message, NodeError, Reply, SentModel, Until
 from strategies.round.replies.enrolment import SHARED, Enrolment
 from strategies.run_context import EVERYBODY, Admission
 
@@ -51,6 +51,8 @@ class ConnectedClients:
         self._schema = admission.schema
         self.enrolment = Enrolment(total, config, admission)
         self.nodes: dict[int, str] = {}
+        self._sent_to: dict[str, int] = {}
+        """Node -> client, of messages without an answer."""
 
     def enrol(
         self, federation: Federation, server_round: int = 0, label_counts: bool = False, *, wait: bool
@@ -186,3 +188,23 @@ class ConnectedClients:
         """Send these messages and wait; every client's answer, by ascending id."""
         answers, client_of = self.federation.ask(messages, until), self.enrolment.client_of
         return dict(sorted((client_of[node], answer) for node, answer in answers.items()))
+
+    def dispatch(self, messages: Sequence[Message]) -> None:
+        """Send these messages, and do not wait.
+
+        Raises
+        ------
+        ConfigError
+            If the federation always waits.
+        """
+        self._mailbox().send(messages)
+        self._sent_to |= {message.node: message.client for message in messages if message.client is not None}
+
+    def arrivals(self) -> list[tuple[int, Answer]]:
+        """The clients whose answers have come, and these; it waits for one. Empty if none is to come."""
+        return [(self._sent_to.pop(node), answer) for node, answer in self._mailbox().receive().items()]
+
+    def _mailbox(self) -> Mailbox:
+        if self.federation.simulated or not isinstance(self.federation, Mailbox):
+            raise ConfigError("Set 'links' to simulated, or 'waiting' to synchronous: these clients are simulated.")
+        return self.federation

@@ -9,7 +9,7 @@ import time
 from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, Protocol, Self, cast
+from typing import Any, Protocol, Self, cast, runtime_checkable
 
 import numpy as np
 from flwr.common import ndarrays_to_parameters
@@ -147,6 +147,17 @@ class Federation(Protocol):
         """Send the messages, one to a node, and wait; return the answer of every node, in any order."""
 
 
+@runtime_checkable
+class Mailbox(Federation, Protocol):
+    """Clients to whom a server may send without waiting for their answers."""
+
+    def send(self, messages: Sequence[Message]) -> None:
+        """Send the messages, one to a node, and do not wait."""
+
+    def receive(self) -> Answers:
+        """The answers to messages of `send` that have come; waits for one. Empty if no message is unanswered."""
+
+
 class Wait:
     """Wait for the answers to one question.
 
@@ -166,7 +177,7 @@ class Wait:
         self, messages: Sequence[Message], until: Until, timeouts: ReplyTimeout | None = None, *, waves: int = 1
     ) -> None:
         self._until, self._timeouts, self._began_s, self._replies = until, timeouts, time.monotonic(), 0
-        self._kind = messages[0].instruction.message_type
+        self._kind = messages[0].instruction.message_type if messages else ""
         self._timeout_s = math.inf if timeouts is None else waves * timeouts.longest_wait_s(self._kind)
         self.answers: Answers = {}
         self.missing = {message.node for message in messages}

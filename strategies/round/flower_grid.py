@@ -56,6 +56,8 @@ class FlowerGrid:
         self._pool, self._pools_training = pool, pools_training
         self._alone: set[str] = set()
         """Nodes that failed twice, the second time with a message of their own. They keep getting such messages."""
+        self._open: dict[str, tuple[Message, Wait]] = {}
+        """Messages of `send` without an answer, by Flower's id."""
         self._sent: tuple[SentModel, ArrayRecord] | None = None
         self.simulated = pool > 0
 
@@ -95,6 +97,31 @@ class FlowerGrid:
             else:
                 self._pause(wait, news_s)
         return wait.result()
+
+    def send(self, messages: Sequence[Message]) -> None:
+        """Send messages, one to a node, and do not wait: `receive` returns their answers."""
+        for message in messages:
+            wait = Wait([message], ALL, self._timeouts)
+            [name] = self._push([[message]], wait) or [f"unavailable {message.node}"]
+            self._open[name] = message, wait
+
+    def receive(self) -> Answers:
+        """The answers to messages of `send` that have come; it waits for one. Empty if no message is unanswered."""
+        answers, begun = dict[str, Answer](), Wait([message for message, _ in self._open.values()], ALL)
+        while self._open and not answers:
+            if self._arrived is not None:
+                self._arrived.clear()
+            for reply in self._pull({name: [message] for name, (message, _) in self._open.items()}, begun):
+                message, wait = self._open[reply.metadata.reply_to_message_id]
+                wait.add(message.node, self._answer(message, reply, False, wait.elapsed_s))
+            answers |= begun.answers
+            for name, (message, wait) in list(self._open.items()):
+                if message.node in begun.answers or not wait.left_s:
+                    answers = wait.result() | answers
+                    del self._open[name]
+            if not answers:
+                self._pause(begun, 0.0)
+        return answers
 
     def _push(self, parts: list[list[Message]], wait: Wait) -> dict[str, list[Message]]:
         """Send a message for each part; return message id -> part. A node that is not connected counts as failed."""

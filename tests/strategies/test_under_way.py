@@ -2,19 +2,26 @@
 
 import heapq
 import math
+from contextlib import closing
+from dataclasses import replace
 
 import numpy as np
 import pytest
 from flwr.common import parameters_to_ndarrays
 
 from fedsel_app.config import ConfigError, NetworkConfig, TrainingConfig
+from fedsel_app.messages.records import fedsel_config
 from fedsel_app.wire.codec import Update
 from fedsel_app.wiring.configuration import resolve
+from fedsel_app.wiring.server import make_strategy, open_run_folder
 from strategies import STRATEGIES, Selection, SelectionStrategy
 from strategies.methods.random_selection import RandomSelection
+from strategies.round.flower_grid import FlowerGrid
+from strategies.run_round import run_rounds as run_rounds_with
 from tests.bits.cases import BASE, OWN
 from tests.support.contexts import SIZE, context_of
 from tests.support.in_process import run_config
+from tests.support.in_process_grid import InProcessGrid, grid_of
 from tests.support.proxies import StubProxy, manager_of, round_of, update_reply
 from tests.support.rounds import bits, read_rows, run_rounds
 from tests.support.sources import ROOT
@@ -264,7 +271,6 @@ REFUSED = [
     ({"solver": "fednova"}, "FedNova"),
     ({"over-selection": 0.5}, "'over-selection'"),
     ({"round-deadline-s": 5.0}, "'round-deadline-s'"),
-    ({"links": "measured"}, "'links' to simulated"),
     ({"buffer-size": 6}, "'buffer-size' to at most 'cohort'"),
     ({"min-returned": 3}, "'min-returned' to at most 2"),
     ({"aggregation": "median"}, "'staleness' to constant"),
@@ -297,3 +303,85 @@ def test_the_page_says_which_methods_run():
                 told[way] = f"no: {str(error).partition(f'than {name}: ')[2].removesuffix('.')}"
         found.append([f"`{name}`", "yes", told["buffered"], told["asynchronous"].partition(":")[0]])
     assert written == found
+
+
+class SlowGrid(InProcessGrid):
+    """Grid whose client k answers an instruction to train at the (1 + `waits[k]`)-th look."""
+
+    def __init__(self, config, waits):
+        inner = grid_of(config)
+        super().__init__(inner._app, inner._contexts)
+        self._waits, self._looks, self.asked = waits, {}, []
+
+    def push_messages(self, messages):
+        names = super().push_messages(messages)
+        for name, message in zip(names, messages, strict=True):
+            client = len(self._contexts) - message.metadata.dst_node_id
+            if message.metadata.message_type == "train":
+                self._looks[name] = self._waits[client]
+                self.asked.append((client, int(fedsel_config(message.content)["server_round"])))
+        return names
+
+    def pull_messages(self, message_ids):
+        ready = [name for name in message_ids if self._looks.get(name, 0) <= 0]
+        for name in message_ids:
+            self._looks[name] = self._looks.get(name, 0) - 1
+        return super().pull_messages(ready)
+
+
+DEPLOYED = BASE | {"strategy": "random", "clients": 4, "cohort": 3, "rounds": 9, "links": "measured"}
+DEPLOYED |= {"waiting": "buffered", "compressor": "none", "checkpoint-every": 2}
+
+
+def deployed(config, folder, waits, on_round=None):
+    config = replace(config, records=replace(config.records, out=str(folder), state_dir=str(folder / "state")))
+    grid = SlowGrid(config, waits)
+    with closing(open_run_folder(config, on_round)) as recorder:
+        strategy = make_strategy(config, recorder)
+        run_rounds_with(strategy, FlowerGrid(grid))
+    return strategy, recorder.rows, grid
+
+
+def test_deployed_replies_are_taken_as_they_come(tmp_path):
+    """The slow client gives fewer updates, later ones, and is not starved."""
+    strategy, rows, _ = deployed(resolve(DEPLOYED | {"clients": 3, "buffer-size": 1}), tmp_path, [0, 0, 2])
+    given = [sum(client in row["aggregated"] for row in rows) for client in range(3)]
+    assert [len(row["aggregated"]) for row in rows] == [1] * 9
+    assert 1 <= given[2] < min(given[:2])
+    assert max(row["staleness"][0] for row in rows if row["aggregated"] == [2]) > 1
+    assert strategy.run.time_s == pytest.approx(sum(row["round_s"] for row in rows))
+
+
+def test_a_deployed_buffer_of_the_whole_cohort_is_a_synchronous_run(tmp_path):
+    whole = {"buffer-size": 3, "staleness": "constant"}
+    buffered, _, _ = deployed(resolve(DEPLOYED | whole), tmp_path / "buffered", [3, 0, 1, 2])
+    synchronous, _, _ = deployed(resolve(DEPLOYED | {"waiting": "synchronous"}), tmp_path / "waits", [3, 0, 1, 2])
+    assert bits(buffered.run.model) == bits(synchronous.run.model)
+
+
+def test_a_deployed_server_that_was_killed_asks_those_under_way_again(tmp_path):
+    def kill(row):
+        if row["round"] == 5:
+            raise Killed
+
+    with pytest.raises(Killed):
+        deployed(resolve(DEPLOYED), tmp_path, [0, 0, 9, 9], kill)
+    _, rows, grid = deployed(resolve(DEPLOYED | {"resume": True}), tmp_path, [0, 0, 9, 9])
+    assert [row["round"] for row in rows] == list(range(1, 10))
+    assert sum(number < 5 for _, number in grid.asked) == rows[3]["under_way"] >= 1
+
+
+def test_a_node_that_is_gone_is_a_failure(tmp_path):
+    class Lossy(SlowGrid):
+        def push_messages(self, messages):
+            names = super().push_messages(messages)
+            return [
+                name for name in names if self.pushed[int(name)].metadata.message_type != "train" or name[-1] != "7"
+            ]
+
+    config = resolve(DEPLOYED)
+    config = replace(config, records=replace(config.records, out=str(tmp_path), state_dir=str(tmp_path / "state")))
+    with closing(open_run_folder(config)) as recorder:
+        run_rounds_with(make_strategy(config, recorder), FlowerGrid(Lossy(config, [0] * 4)))
+    assert len(recorder.rows) == 9
+    assert any("Node Unavailable" in failure["reason"] for row in recorder.rows for failure in row["failures"])
