@@ -26,7 +26,7 @@ from fedsel_app.wire.codec import WireError
 from strategies.checkpoint import Arrays
 from strategies.opened import Dispatch, OpenRound
 from strategies.roster import Selection
-from strategies.round.federation import Message, NodeError, SentModel, Until
+from strategies.round.federation import Answer, Message, NodeError, SentModel, Until
 from strategies.round.replies.deadline import DROPPED, left, simulated_dropouts
 from strategies.round.replies.training import Decoded, Found, Replies
 from strategies.run_context import RunContext
@@ -112,6 +112,14 @@ class UnderWay(ABC):
             for client, sent in asked.items()
             if client in there
         ]
+
+    def _decoded(self, opened: OpenRound, answers: dict[int, Answer], clients: Iterable[int]) -> dict[int, Found]:
+        """The answers of these clients, decoded; a simulation drops some of them."""
+        instructions = {client: self.clients[client].instruction for client in clients}
+        for client, asked in instructions.items():
+            if simulated_dropouts(np.array([client]), asked.server_round, self._context):
+                answers[client] = NodeError("", DROPPED)
+        return opened.reader.decode_each(answers, instructions)
 
     def last_aggregated(self) -> dict[int, int]:
         """Client -> the round of its last aggregated update before it was sent to train."""
@@ -208,15 +216,11 @@ class Simulated(UnderWay):
 
     def _train(self, opened: OpenRound, clients: Set[int]) -> dict[int, Found]:
         """Let clients train, each from the model that it was sent. Returns those that fail."""
-        asked = {client: self.clients[client] for client in sorted(clients)}
+        asked = sorted(clients)
         if not asked:
             return {}
         answers = opened.clients.send(self._messages(opened, asked), Until())
-        for client, sent in asked.items():
-            if simulated_dropouts(np.array([client]), sent.instruction.server_round, self._context):
-                answers[client] = NodeError("", DROPPED)
-        instructions = {client: sent.instruction for client, sent in asked.items()}
-        found = opened.reader.decode_each(answers, instructions)
+        found = self._decoded(opened, answers, asked)
         failed: dict[int, Found] = {client: one for client, one in found.items() if not isinstance(one, Decoded)}
         for client in failed:
             self._clock.drop(client)
@@ -268,8 +272,7 @@ class Deployed(UnderWay):
         self._asked |= {message.client for message in messages if message.client is not None}
         failed: dict[int, Found] = {client: WireError("it is not connected") for client in sorted(new - self._asked)}
         while len(self._found) < wanted and (come := dict(opened.clients.arrivals())):
-            instructions = {client: self.clients[client].instruction for client in come}
-            for client, one in opened.reader.decode_each(come, instructions).items():
+            for client, one in self._decoded(opened, come, come).items():
                 (self._found if isinstance(one, Decoded) else failed)[client] = one
         arrived = {client: self._found.pop(client) for client in list(self._found)[:wanted]}
         self._asked -= (arrived | failed).keys()

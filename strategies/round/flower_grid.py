@@ -111,9 +111,11 @@ class FlowerGrid:
         while self._open and not answers:
             if self._arrived is not None:
                 self._arrived.clear()
-            for reply in self._pull({name: [message] for name, (message, _) in self._open.items()}, begun):
+            unanswered = {name: [message] for name, (message, wait) in self._open.items() if wait.missing}
+            for reply in self._pull(unanswered, begun) if unanswered else []:
                 message, wait = self._open[reply.metadata.reply_to_message_id]
-                wait.add(message.node, self._answer(message, reply, False, wait.elapsed_s))
+                if wait.missing:  # a second reply is ignored
+                    wait.add(message.node, self._answer(message, reply, False, wait.elapsed_s))
             answers |= begun.answers
             for name, (message, wait) in list(self._open.items()):
                 if message.node in begun.answers or not wait.left_s:
