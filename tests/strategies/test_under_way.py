@@ -206,6 +206,15 @@ def test_so_it_is_with_other_settings(more, tmp_path):
     assert synchronous[:2] == buffered[:2]
 
 
+def test_one_client_at_a_time_is_a_synchronous_run_too(tmp_path):
+    values = BASE | {"strategy": "random", "cohort": 1, "server-optimizer": "mean"}
+    mixes = {"waiting": "asynchronous", "staleness": "constant"}
+    synchronous, asynchronous = (
+        rows_of(resolve(values | own), tmp_path / str(place)) for place, own in enumerate([{}, mixes])
+    )
+    assert synchronous[:2] == asynchronous[:2]
+
+
 LATE = BASE | {"strategy": "hetero-select", "rounds": 8, "cohort": 5, "waiting": "buffered", "spread": "log-normal"}
 LATE |= {"step-min-s": 0.01, "step-max-s": 5.0, "checkpoint-every": 2}
 
