@@ -5,7 +5,6 @@ and carries the model. One client then answers for the others (see `clients.flow
 """
 
 import logging
-import re
 import threading
 import time
 from collections.abc import Iterable, Iterator, Sequence, Set
@@ -23,8 +22,6 @@ from strategies.round.federation import ALL, Answer, Answers, Message, NodeError
 LOGGER = logging.getLogger("fedsel")
 SHORTEST_PAUSE_S, LONGEST_PAUSE_S, PAUSE_SHARE = 0.02, 1.0, 0.1
 """Bounds of the pause between two polls, and the pause as a share of the time since the last reply."""
-RAISED = re.compile(r"<class '(?:[^']*\.)?([^'.]+)'>:<'(?:.*occurred\. Message: )?(.*?)\s*'>", re.DOTALL)
-"""Form in which Flower reports an exception of a client: its class and its text; on Ray a traceback comes before it."""
 MOST_BYTES = 1 << 26
 """Upper bound on the bytes of the replies to one message: the model's bytes for each of its clients."""
 
@@ -225,8 +222,7 @@ class FlowerGrid:
     def _answer(self, message: Message, reply: FlowerMessage, of_client: bool, arrived_s: float) -> Answer:
         if reply.has_error():
             reason = reply.error.reason or f"error code {reply.error.code}"
-            raised = RAISED.fullmatch(reason)
-            return self.failure(message, (raised[2] or raised[1]) if raised else reason)
+            return self.failure(message, own_words(reason))
         return self.reply(reply.content, message, of_client, arrived_s)
 
     def reply(self, content: RecordDict, message: Message, of_client: bool, arrived_s: float) -> Answer:
@@ -239,6 +235,17 @@ class FlowerGrid:
             return NodeError(message.node, str(numbers[ERROR]))
         arrays = content.array_records.get(named(ARRAYS, client), ArrayRecord())
         return Reply.of(numbers, [array.data for array in arrays.values()], arrived_s)
+
+
+def own_words(reason: str) -> str:
+    """The text of a client's exception in Flower's words about it, or the name of its class if it has no text.
+
+    Flower writes <class 'module.Name'>:<'text'>. On Ray, the text begins with a traceback.
+    """
+    kind, between, text = reason.removeprefix("<class '").removesuffix("'>").partition("'>:<'")
+    if not between:
+        return reason
+    return text.rpartition("occurred. Message: ")[2].strip() or kind.rpartition(".")[2]
 
 
 def divided(messages: Sequence[Message], pool: int) -> Iterator[list[Message]]:

@@ -7,9 +7,10 @@ import pytest
 
 from fedsel_app.config import ConfigError
 from fedsel_app.records.files import RunFailed
+from fedsel_app.records.schema import RoundRecord
 from strategies.methods.random_selection import RandomSelection
-from strategies.round.flower_grid import RAISED
-from strategies.round_record import remarks
+from strategies.round.flower_grid import own_words
+from strategies.round_record import fruitless_reasons, remarks
 from tests.support.contexts import context_of
 from tests.support.logs import logged
 from tests.support.rounds import run_rounds
@@ -74,6 +75,20 @@ def test_what_a_simulation_drops_or_delays_is_no_failure_of_the_run(lost):
     rows, _ = run_rounds(strategy, trio(), 5)
     assert [row["aggregated"] for row in rows] == [[]] * 5
     assert strategy.context.recorder.finished == 1
+
+
+@pytest.mark.parametrize(
+    ("reason", "measured", "counts"),
+    [
+        ("it left after 5.0 s: see 'availability'", False, False),
+        ("it took 9.0 s, and the deadline is 5 s: see 'round-deadline-s'", False, False),
+        ("it took 9.0 s, and the deadline is 5 s: see 'round-deadline-s'", True, True),
+        ("no data", False, True),
+    ],
+)
+def test_measured_delays_count_and_simulated_ones_do_not(reason, measured, counts):
+    record = RoundRecord(1, cohort=1, selected=[0], failures=[{"client": 0, "reason": reason}])
+    assert fruitless_reasons(record, measured=measured) == ([reason] if counts else [])
 
 
 def test_too_few_updates_for_min_returned_count():
@@ -152,11 +167,12 @@ def test_without_a_clip_or_without_a_negative_score_nothing_is_said_of_it():
             "no data\ntoday",
         ),
         ("<class 'builtins.KeyError'>:<''>", "KeyError"),
+        ("Error: Node Unavailable", "Error: Node Unavailable"),
+        ("<class 'x.E'>:<'" + " " * 10**6, "E"),
     ],
 )
 def test_flowers_words_around_the_reason_of_a_client_are_left_out(reason, own):
-    found = RAISED.fullmatch(reason)
-    assert (found[2] or found[1]) == own
+    assert own_words(reason) == own
 
 
 # The bound of norms -------------------------------------------------------------------------------------------
