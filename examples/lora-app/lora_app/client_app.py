@@ -1,5 +1,7 @@
 """The client app: training and evaluation of the adapters in a message."""
 
+from functools import cache
+
 from fedsel_app import client_app
 from flwr.app import Context, Message, MetricRecord, RecordDict
 
@@ -11,10 +13,16 @@ from lora_app.task import train as train_fn
 app = client_app()
 
 
+@cache
+def loaded_model(name, lora_rank):
+    """The model, loaded once for all messages to this process; each message replaces what is trained."""
+    return get_model(name, lora_rank)
+
+
 def received(msg: Message, context: Context):
     """The model with the arrays of the message, and the client's sequences."""
     run = context.run_config
-    model = get_model(run["model"], run["lora-rank"])
+    model = loaded_model(run["model"], run["lora-rank"])
     set_arrays(model, msg.content["arrays"])
     return model, load_data(context.node_config["partition-id"], run["model"], run["sequence-length"])
 
