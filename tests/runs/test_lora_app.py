@@ -25,7 +25,6 @@ RUN = {
     "num-server-rounds": 3,
     "strategy": "random",
     "kept-fraction": 0.2,
-    "resume": False,
     "local-steps": 3,
     "batch-size": 4,
     "sequence-length": 32,
@@ -90,7 +89,7 @@ def test_a_resumed_run_ends_with_the_same_adapters(apps, tmp_path):
     whole = torch.load("adapters.pt", weights_only=True)
     with pytest.raises(KeyboardInterrupt):
         carried_out(apps, tmp_path / "others", out="run", stop_after=2)
-    carried_out(apps, tmp_path / "others", out="run", resume=True)
+    carried_out(apps, tmp_path / "others", out="run")
     resumed = torch.load("adapters.pt", weights_only=True)
     assert [row["round"] for row in read_rows(Path("run"))] == [1, 2, 3]
     for name, tensor in whole.items():

@@ -21,9 +21,8 @@ def main(grid: Grid, context: Context) -> None:
         run["strategy"],
         clients=clients,
         cohort=2,
-        checkpoint_every=1,
         out=run["out"],
-        resume=run["resume"],
+        resume="auto",
         **compressor,
     )
     model = get_model(run["model"], run["lora-rank"])
