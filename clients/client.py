@@ -162,15 +162,16 @@ class SelectionClient(NumPyClient):
         """
         from fedsel_app.messages.schema import read_schema
 
-        self._take_schema(instruction.schema)
+        schema = instruction.schema or ""
+        self._take_schema(schema)
         load(self._context.data, self._context.run.seed)
-        if instruction.schema and not instruction.moments and not read_schema(instruction.schema).mean:
+        if schema and not instruction.moments and not read_schema(schema).mean:
             raise ConfigError(
                 "State the mean and the standard deviation of the samples on the server ('scaling' in 'data-arguments' "
                 "of a table, mean and std in an .npz file), or set 'normalize' to false. The clients' own are not "
                 "summed under differential privacy, with a robust 'aggregation', or after the run's first round."
             )
-        stated.keep_schema(self._context.client, instruction.schema)
+        stated.keep_schema(self._context.client, schema)
 
     def _take_schema(self, schema: str) -> None:
         self._context = replace(self._context, data=OwnDataConfig.of(self._context.data, schema))

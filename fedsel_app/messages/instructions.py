@@ -38,8 +38,8 @@ class EnrolInstruction(Instruction):
     """It also reports its training examples of each class or label."""
     constants: bool = False
     """It also reports the marks of the tensors of its model that are never sent."""
-    schema: str = ""
-    """What the server states of the data (see `fedsel_app.messages.schema`); empty: nothing. A client with data of its
+    schema: str | None = None
+    """What the server states of the data (see `fedsel_app.messages.schema`); None: nothing. A client with data of its
     own keeps it for the run."""
     moments: bool = False
     """A client whose data are its own also reports the moments of its training examples."""

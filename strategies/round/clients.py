@@ -86,7 +86,7 @@ class ConnectedClients:
         instruction = EnrolInstruction(
             label_counts,
             constants=bool(self._admission.constants),
-            schema="" if federation.simulated else self._schema,
+            schema=None if federation.simulated else self._schema or None,
             moments=wait and unscaled and not federation.simulated,
         )
         while True:

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from flwr.common import parameters_to_ndarrays
+from flwr.server import SimpleClientManager
 
 from fedsel_app.config import ConfigError, NetworkConfig, TrainingConfig
 from fedsel_app.messages.records import fedsel_config
@@ -22,9 +22,9 @@ from tests.bits.cases import BASE, OWN
 from tests.support.contexts import SIZE, context_of
 from tests.support.in_process import run_config
 from tests.support.in_process_grid import InProcessGrid, grid_of
-from tests.support.proxies import StubProxy, manager_of, round_of, update_reply
 from tests.support.rounds import bits, read_rows, run_rounds
 from tests.support.sources import ROOT
+from tests.support.stubs import StubClient, round_of, update_reply
 
 FAST_LINKS = NetworkConfig(uplink_min_bits_per_s=1e18, uplink_max_bits_per_s=1e18)
 BUFFERED = {"waiting": "buffered", "aggregation": "mean", "server_optimizer": "mean", "weighting": "uniform"}
@@ -43,15 +43,15 @@ def made(step_s, update, method=Lowest, **settings):
     """A strategy, and its clients: client k takes `step_s[k]` seconds and sends `update(k, model)`, (SIZE,)."""
     started = []
 
-    def fit(client, ins):
-        model = parameters_to_ndarrays(ins.parameters)[0]
-        started.append((client, round_of(ins), model))
+    def fit(client, message):
+        model = message.model.arrays[0].copy()
+        started.append((client, round_of(message), model))
         values = np.asarray(update(client, model), np.float32)
-        return update_reply(Update(SIZE, None, values), client, round_of(ins), work_steps=1.0)
+        return update_reply(Update(SIZE, None, values), client, round_of(message), work_steps=1.0)
 
     context = context_of(clients=len(step_s), network=FAST_LINKS, training=TrainingConfig(local_steps=1), **settings)
     context.links._step_s = np.array(step_s, np.float64)
-    return method(context), [StubProxy(client, fit) for client in range(len(step_s))], started
+    return method(context), [StubClient(client, fit) for client in range(len(step_s))], started
 
 
 def unit(client, model):
@@ -66,8 +66,8 @@ def test_fedbuff_by_hand():
     (1 before 0) the sixth step.
     """
     settings = {"cohort": 3, "rounds": 6, "buffer_size": 2, **BUFFERED}
-    strategy, proxies, started = made([1, 2, 4, 7], unit, **settings)
-    rows, [model] = run_rounds(strategy, manager_of(proxies), 6)
+    strategy, clients, started = made([1, 2, 4, 7], unit, **settings)
+    rows, [model] = run_rounds(strategy, clients, 6)
     assert [row["selected"] for row in rows] == [[0, 1, 2], [0, 1], [0, 2], [0, 1], [0, 1], [0, 2]]
     assert [row["aggregated"] for row in rows] == [[0, 1], [0, 2], [0, 1], [0, 1], [0, 2], [0, 1]]
     assert [row["staleness"] for row in rows] == [[0, 0], [0, 1], [0, 1], [0, 0], [0, 2], [0, 1]]
@@ -92,8 +92,8 @@ def test_fedasync_by_hand():
     x1 = e0/2. x2 = x1/2 + e1/2. x3 = x2/2 + (x1 + e0)/2. x4 = x3/2 + (x2 + e1)/2. x5 = x4/2 + (x3 + e0)/2.
     """
     settings = BUFFERED | {"waiting": "asynchronous", "server_lr": 0.5, "staleness": "constant"}
-    strategy, proxies, _ = made([2, 3], unit, cohort=2, rounds=5, **settings)
-    rows, [model] = run_rounds(strategy, manager_of(proxies), 5)
+    strategy, clients, _ = made([2, 3], unit, cohort=2, rounds=5, **settings)
+    rows, [model] = run_rounds(strategy, clients, 5)
     assert [row["aggregated"] for row in rows] == [[0], [1], [0], [1], [0]]
     assert [row["staleness"] for row in rows] == [[0], [1], [1], [1], [1]]
     assert [row["time_s"] for row in rows] == pytest.approx([2, 3, 4, 6, 6])
@@ -137,8 +137,8 @@ def test_a_plain_loop_gives_the_same(waiting, wanted, staleness):
 
     rate = 0.6 if waiting == "asynchronous" else 1.0
     settings = BUFFERED | {"waiting": waiting, "staleness": staleness, "server_lr": rate, "buffer_size": wanted}
-    strategy, proxies, _ = made(step_s, update, RandomSelection, cohort=5, rounds=40, **settings)
-    rows, [model] = run_rounds(strategy, manager_of(proxies), 40)
+    strategy, clients, _ = made(step_s, update, RandomSelection, cohort=5, rounds=40, **settings)
+    rows, [model] = run_rounds(strategy, clients, 40)
     versions, found = plain_loop(
         rows, step_s, update, wanted, WEIGHTS[staleness], rate, mixes=waiting == "asynchronous"
     )
@@ -149,9 +149,9 @@ def test_a_plain_loop_gives_the_same(waiting, wanted, staleness):
 
 
 def test_a_client_that_fails_frees_its_place_and_the_next_reply_counts():
-    strategy, proxies, _ = made([1, 2, 3], unit, cohort=3, rounds=2, buffer_size=2, **BUFFERED)
-    proxies[0]._fit = lambda client, ins: ValueError("gone")
-    rows, _ = run_rounds(strategy, manager_of(proxies), 2)
+    strategy, clients, _ = made([1, 2, 3], unit, cohort=3, rounds=2, buffer_size=2, **BUFFERED)
+    clients[0] = StubClient(0, lambda client, message: ValueError("gone"))
+    rows, _ = run_rounds(strategy, clients, 2)
     assert [row["aggregated"] for row in rows] == [[1, 2], [1, 2]]
     assert [[failure["client"] for failure in row["failures"]] for row in rows] == [[0], [0]]
     assert strategy.roster.failures.tolist() == [2, 0, 0]
@@ -267,9 +267,9 @@ def test_a_run_that_was_killed_under_way_ends_with_the_same_bits(name, tmp_path)
 
 
 def test_a_legacy_server_is_refused():
-    strategy, proxies, _ = made([1, 2], unit, cohort=2, buffer_size=1, **BUFFERED)
+    strategy, *_ = made([1, 2], unit, cohort=2, buffer_size=1, **BUFFERED)
     with pytest.raises(ConfigError, match="'waiting' to synchronous"):
-        strategy.configure_fit(1, strategy.initialize_parameters(manager_of([])), manager_of(proxies))
+        strategy.configure_fit(1, strategy.initialize_parameters(SimpleClientManager()), SimpleClientManager())
 
 
 ASKED = {"buffered": {"waiting": "buffered"}, "asynchronous": {"waiting": "asynchronous", "server-optimizer": "mean"}}
