@@ -7,7 +7,7 @@ and carries the model. One client then answers for the others (see `clients.flow
 import logging
 import threading
 import time
-from collections.abc import Iterable, Iterator, Sequence, Set
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from typing import cast
 
 from flwr.app import Array, ArrayRecord, RecordDict
@@ -80,7 +80,7 @@ class FlowerGrid:
             failed: list[Message] = []
             found = self._pull(unanswered, wait)
             for reply in found:
-                part = unanswered.pop(reply.metadata.reply_to_message_id, [])  # a second reply is ignored
+                part = unanswered.pop(self._answered(reply, unanswered), [])  # a second reply is ignored
                 if reply.has_error() and len(part) > 1:
                     failed += part
                     continue
@@ -154,6 +154,14 @@ class FlowerGrid:
                 for message in unanswered.pop(name):
                     wait.add(message.node, NodeError(message.node, f"its reply cannot be read: {error}"))
         return found
+
+    def _answered(self, reply: FlowerMessage, unanswered: Mapping[str, list[Message]]) -> str:
+        """Id of the message that a reply answers. A mod's error may answer its own app's reply, which has no id yet."""
+        told = reply.metadata
+        if told.reply_to_message_id or not reply.has_error():
+            return told.reply_to_message_id
+        nodes = (told.src_node_id, told.dst_node_id)
+        return next((name for name, part in unanswered.items() if self._receiver(part) in nodes), "")
 
     def _pause(self, wait: Wait, news_s: float) -> None:
         """Wait for a reply, or, if the grid is polled, for a tenth of the time since the last one."""

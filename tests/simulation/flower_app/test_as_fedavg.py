@@ -5,7 +5,7 @@ import pytest
 from flwr.app import Array, ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
 from flwr.client import NumPyClient
 from flwr.clientapp import ClientApp
-from flwr.clientapp.mod import adaptiveclipping_mod, fixedclipping_mod, message_size_mod
+from flwr.clientapp.mod import LocalDpMod, adaptiveclipping_mod, fixedclipping_mod, message_size_mod
 from flwr.common import ndarrays_to_parameters, parameters_to_ndarrays
 from flwr.server.strategy import FedAvg as LegacyFedAvg
 from flwr.serverapp.strategy import FedAvg
@@ -133,6 +133,14 @@ def test_flowers_own_mods_work_in_an_unchanged_client(mod):
         found,
         ran(FedAvg(fraction_evaluate=0.0), app_of(mods=[mod], turned=False), train_config=ConfigRecord(dict(config))),
     )
+
+
+def test_a_mod_whose_error_answers_its_own_reply_is_a_failed_evaluation_as_with_fedavg():
+    mods = [LocalDpMod(clipping_norm=0.5, sensitivity=0.0, epsilon=1.0, delta=0.1)]
+    with logged() as log:
+        found = ran(fedsel(reply_timeout_s=5.0), app_of(mods=mods, turned=False))
+    assert "client 3 failed to evaluate: LocalDpMod expects exactly one ArrayRecord" in log()
+    same(found, ran(FedAvg(), app_of(mods=mods, turned=False)))
 
 
 @pytest.mark.parametrize("line", [False, True], ids=["unchanged", "line"])
