@@ -1,0 +1,298 @@
+"""Ten small Flower apps with Flower's FedAvg, in the form of Flower's examples; `test_apps` converts them.
+
+Each function is an app: it returns the client app, the server's strategy and the arrays of the initial model.
+"""
+
+import warnings
+
+import numpy as np
+import torch
+from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
+from flwr.clientapp import ClientApp
+from flwr.serverapp.strategy import FedAvg
+
+FEATURES, CLASSES, LR = 4, 3, 0.1
+
+
+def data(context):
+    """20, 30, 40 ... examples, with another distribution at every client."""
+    client = context.node_config["partition-id"]
+    rng = np.random.default_rng(client)
+    x = rng.normal(client / 2, 1.0, (20 + 10 * client, FEATURES)).astype(np.float32)
+    return x, np.append(np.arange(CLASSES), x[CLASSES:, :CLASSES].argmax(axis=1))
+
+
+def reply(msg, arrays=None, **metrics):
+    """The reply of a training with arrays, or of an evaluation, and its metrics."""
+    renamed = {name.replace("num_", "num-"): value for name, value in metrics.items()}
+    content = RecordDict({"metrics": MetricRecord(renamed)})
+    if arrays is not None:
+        content["arrays"] = arrays
+    return Message(content=content, reply_to=msg)
+
+
+def softmax_step(arrays, x, y):
+    """A step of softmax regression: the new arrays and the loss before."""
+    weight, bias = arrays
+    scores = np.exp(x @ weight + bias)
+    shares = scores / scores.sum(axis=1, keepdims=True)
+    error = (shares - np.eye(CLASSES)[y]) / len(y)
+    return [weight - LR * x.T @ error, bias - LR * error.sum(axis=0)], float(-np.log(shares[range(len(y)), y]).mean())
+
+
+def zeros():
+    """Arrays of softmax regression."""
+    return [np.zeros((FEATURES, CLASSES)), np.zeros(CLASSES)]
+
+
+def register_torch(app, model, loss_of):
+    """Register a training of two steps of SGD and an evaluation with PyTorch."""
+
+    def loaded(msg, context):
+        net = model()
+        net.load_state_dict(msg.content["arrays"].to_torch_state_dict())
+        x, y = map(torch.tensor, data(context))
+        return net, x, y
+
+    @app.train()
+    def train(msg, context):
+        net, x, y = loaded(msg, context)
+        optimizer = torch.optim.SGD(net.parameters(), lr=LR)
+        for _ in range(2):
+            optimizer.zero_grad()
+            loss = loss_of(net.train(), x, y)
+            loss.backward()
+            optimizer.step()
+        return reply(msg, ArrayRecord(net.state_dict()), train_loss=loss.item(), num_examples=len(y))
+
+    @app.evaluate()
+    def evaluate(msg, context):
+        net, x, y = loaded(msg, context)
+        with torch.no_grad():
+            return reply(msg, eval_loss=loss_of(net.eval(), x, y).item(), num_examples=len(y))
+
+    torch.manual_seed(1)
+    return ArrayRecord(model().state_dict())
+
+
+def numpy():
+    app = ClientApp()
+
+    @app.train()
+    def train(msg, context):
+        step = 1.0 + context.node_config["partition-id"]
+        arrays = [array + step for array in msg.content["arrays"].to_numpy_ndarrays()]
+        return reply(msg, ArrayRecord(arrays), random_metric=0.5, num_examples=1)
+
+    @app.evaluate()
+    def evaluate(msg, context):
+        return reply(msg, random_metric=0.5, num_examples=1)
+
+    strategy = FedAvg()
+    return app, strategy, ArrayRecord([np.ones((2, 2)), np.zeros(3)])
+
+
+def scikit_learn():
+    from sklearn.linear_model import LogisticRegression
+    from sklearn.metrics import log_loss
+
+    app = ClientApp()
+
+    def loaded(msg, context):
+        model = LogisticRegression(warm_start=True, max_iter=1)
+        model.classes_ = np.arange(CLASSES)
+        model.coef_, model.intercept_ = msg.content["arrays"].to_numpy_ndarrays()
+        return model, *data(context)
+
+    @app.train()
+    def train(msg, context):
+        model, x, y = loaded(msg, context)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            model.fit(x, y)
+        loss = log_loss(y, model.predict_proba(x))
+        return reply(msg, ArrayRecord([model.coef_, model.intercept_]), train_logloss=loss, num_examples=len(y))
+
+    @app.evaluate()
+    def evaluate(msg, context):
+        model, x, y = loaded(msg, context)
+        return reply(msg, test_logloss=log_loss(y, model.predict_proba(x)), num_examples=len(y))
+
+    strategy = FedAvg()
+    return app, strategy, ArrayRecord([np.zeros((CLASSES, FEATURES)), np.zeros(CLASSES)])
+
+
+def pytorch():
+    from torch import nn
+
+    def model():
+        return nn.Sequential(nn.Linear(FEATURES, 5), nn.BatchNorm1d(5), nn.ReLU(), nn.Linear(5, CLASSES))
+
+    app = ClientApp()
+    arrays = register_torch(app, model, lambda net, x, y: nn.functional.cross_entropy(net(x), y))
+    strategy = FedAvg(fraction_train=1.0, min_available_nodes=2)
+    return app, strategy, arrays
+
+
+def hugging_face():
+    from torch import nn
+
+    class Model(nn.Module):
+        """A dict of inputs in, a dict with the loss out, and output weights tied to the embedding's."""
+
+        def __init__(self):
+            super().__init__()
+            self.embedding = nn.Embedding(CLASSES, FEATURES)
+            self.head = nn.Linear(FEATURES, CLASSES)
+            self.head.weight = self.embedding.weight
+
+        def forward(self, input_ids, attention_mask, labels):
+            mask = attention_mask[..., None]
+            hidden = (self.embedding(input_ids) * mask).sum(1) / mask.sum(1)
+            return {"loss": nn.functional.cross_entropy(self.head(hidden), labels)}
+
+    def loss_of(net, x, y):
+        return net(input_ids=(x > 0).long() + (x > 1), attention_mask=torch.ones(x.shape), labels=y)["loss"]
+
+    app = ClientApp()
+    arrays = register_torch(app, Model, loss_of)
+    strategy = FedAvg(fraction_evaluate=0.0)
+    return app, strategy, arrays
+
+
+def lightning():
+    from torch import nn
+
+    class LitClassifier(nn.Module):
+        """Model, loss and optimizer in one class, as in a LightningModule."""
+
+        def __init__(self):
+            super().__init__()
+            self.net = nn.Sequential(nn.Linear(FEATURES, 6), nn.LayerNorm(6), nn.Tanh(), nn.Linear(6, CLASSES))
+
+        def training_step(self, batch, batch_idx):
+            return nn.functional.cross_entropy(self.net(batch[0]), batch[1])
+
+    app = ClientApp()
+    arrays = register_torch(app, LitClassifier, lambda net, x, y: net.training_step((x, y), 0))
+    strategy = FedAvg()
+    return app, strategy, arrays
+
+
+def jax():
+    from jax import nn, value_and_grad
+    from jax import numpy as jnp
+
+    app = ClientApp()
+
+    def loss_of(params, x, y):
+        return -(nn.log_softmax(x @ params[0] + params[1]) * nn.one_hot(y, CLASSES)).sum(axis=1).mean()
+
+    @app.train()
+    def train(msg, context):
+        x, y = data(context)
+        params = [jnp.asarray(array) for array in msg.content["arrays"].to_numpy_ndarrays()]
+        loss, grads = value_and_grad(loss_of)(params, x, y)
+        params = [np.asarray(array - LR * grad) for array, grad in zip(params, grads, strict=True)]
+        return reply(msg, ArrayRecord(params), train_loss=float(loss), num_examples=len(y))
+
+    @app.evaluate()
+    def evaluate(msg, context):
+        x, y = data(context)
+        loss = float(loss_of(msg.content["arrays"].to_numpy_ndarrays(), x, y))
+        return reply(msg, eval_loss=loss, num_examples=len(y))
+
+    strategy = FedAvg()
+    return app, strategy, ArrayRecord([array.astype(np.float32) for array in zeros()])
+
+
+def keras():
+    from keras import Sequential, layers, utils
+
+    def model(weights=None):
+        utils.set_random_seed(1)
+        outputs = layers.Dense(CLASSES, activation="softmax")
+        found = Sequential([layers.Input((FEATURES,)), layers.Dense(5), layers.BatchNormalization(), outputs])
+        found.compile("sgd", "sparse_categorical_crossentropy")
+        if weights is not None:
+            found.set_weights(weights)
+        return found
+
+    app = ClientApp()
+
+    @app.train()
+    def train(msg, context):
+        x, y = data(context)
+        net = model(msg.content["arrays"].to_numpy_ndarrays())
+        loss = net.fit(x, y, epochs=1, batch_size=16, verbose=0).history["loss"][-1]
+        return reply(msg, ArrayRecord(net.get_weights()), train_loss=loss, num_examples=len(y))
+
+    @app.evaluate()
+    def evaluate(msg, context):
+        x, y = data(context)
+        loss = model(msg.content["arrays"].to_numpy_ndarrays()).evaluate(x, y, verbose=0)
+        return reply(msg, eval_loss=loss, num_examples=len(y))
+
+    strategy = FedAvg()
+    return app, strategy, ArrayRecord(model().get_weights())
+
+
+def own_mods():
+    def clipping(msg, context, call_next):
+        """A mod that shortens each array of the reply to a norm of 1."""
+        out = call_next(msg, context)
+        for name, record in out.content.array_records.items():
+            arrays = [array / max(1.0, np.linalg.norm(array)) for array in record.to_numpy_ndarrays()]
+            out.content[name] = ArrayRecord(dict(zip(record, ArrayRecord(arrays).values(), strict=True)))
+        return out
+
+    app = ClientApp(mods=[clipping])
+    register_softmax(app)
+    strategy = FedAvg()
+    return app, strategy, ArrayRecord(zeros())
+
+
+def own_aggregation():
+    def largest(records, weighting_metric_name):
+        """The largest of each metric."""
+        found = [dict(next(iter(content.metric_records.values()))) for content in records]
+        return MetricRecord({name: max(metrics[name] for metrics in found) for name in found[0]})
+
+    app = ClientApp()
+    register_softmax(app)
+    strategy = FedAvg(train_metrics_aggr_fn=largest, evaluate_metrics_aggr_fn=largest, weighted_by_key="num-examples")
+    return app, strategy, ArrayRecord(zeros())
+
+
+def query_and_state():
+    app = ClientApp()
+    register_softmax(app)
+
+    @app.query()
+    def query(msg, context):
+        trainings = int(context.state["count"]["trainings"]) * int(msg.content["mine"]["factor"])
+        return Message(RecordDict({"count": MetricRecord({"trainings": trainings})}), reply_to=msg)
+
+    strategy = FedAvg()
+    return app, strategy, ArrayRecord(zeros())
+
+
+def register_softmax(app):
+    """Register softmax regression whose step shrinks with each training of a client, which its state counts."""
+
+    @app.train()
+    def train(msg, context):
+        before = context.state["count"]["trainings"] if "count" in context.state else 0
+        context.state["count"] = ConfigRecord({"trainings": before + 1})
+        x, y = data(context)
+        arrays, loss = softmax_step(msg.content["arrays"].to_numpy_ndarrays(), x[before:], y[before:])
+        return reply(msg, ArrayRecord(arrays), train_loss=loss, num_examples=len(y) - before)
+
+    @app.evaluate()
+    def evaluate(msg, context):
+        x, y = data(context)
+        loss = softmax_step(msg.content["arrays"].to_numpy_ndarrays(), x, y)[1]
+        return reply(msg, eval_loss=loss, num_examples=len(y))
+
+
+APPS = (numpy, scikit_learn, pytorch, hugging_face, lightning, jax, keras, own_mods, own_aggregation, query_and_state)
