@@ -2,6 +2,10 @@
 
 import json
 import math
+import os
+import signal
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -15,6 +19,7 @@ from tests.support.in_process_grid import InProcessGrid
 from tests.support.logs import logged
 from tests.support.own_app import CLIENTS, by_name, model, node, register
 from tests.support.rounds import read_rows, without_wall
+from tests.support.sources import ROOT
 
 pytestmark = pytest.mark.usefixtures("task_identity")
 ROUNDS = 4
@@ -64,6 +69,25 @@ def test_killed_in_any_round_the_same_program_ends_with_the_same_model_and_resul
     assert set(parts.evaluate_metrics_serverapp) == set(range(ROUNDS + 1))
     assert set(parts.train_metrics_clientapp) == set(range(1, ROUNDS + 1))
     assert without_wall(read_rows(tmp_path / "parts")) == without_wall(read_rows(tmp_path / "whole"))
+
+
+PROGRAM = "from tests.simulation.flower_app.test_going_on import killed_program; killed_program({}, '{}')"
+
+
+def killed_program(number, folder):
+    """The program, whose process ends by SIGKILL after the round."""
+    program(f"{folder}/parts", f"{folder}/b", should_stop=lambda n, result: n == number and os.kill(0, signal.SIGKILL))
+
+
+@pytest.mark.slow
+def test_a_process_that_is_killed_after_every_round_ends_with_the_same_model(tmp_path):
+    whole = program(tmp_path / "whole", tmp_path / "a")
+    for number in range(1, ROUNDS + 1):
+        command = [sys.executable, "-c", PROGRAM.format(number, tmp_path)]
+        done = subprocess.run(command, cwd=ROOT, timeout=200, check=False, start_new_session=True)
+        assert done.returncode == -signal.SIGKILL
+        assert len(read_rows(tmp_path / "parts")) == number
+    assert told(program(tmp_path / "parts", tmp_path / "b")) == told(whole)
 
 
 def test_a_finished_run_gives_its_result_again_without_any_message(tmp_path):
