@@ -6,6 +6,7 @@ Another federation carries the messages (`transports`): Flower's grid, or its le
 import json
 import logging
 import math
+import time
 from collections.abc import Callable, Collection, Mapping, Sequence, Set
 from dataclasses import replace
 from typing import Any, TypeGuard, cast
@@ -61,6 +62,10 @@ def numbered(known: Mapping[str, int], connected: Sequence[str]) -> dict[str, in
     return numbers
 
 
+REGISTRATION_S = 2.0
+"""A simulation whose nodes stay as they are for this time has no more: Flower starts the server while it adds them."""
+
+
 class UserClients:
     """Federation of the clients of a user's own app.
 
@@ -107,9 +112,13 @@ class UserClients:
 
     def nodes(self) -> Set[str]:
         """Ids of the nodes that are connected now. Raises ConfigError if a simulation has too few."""
-        nodes = self.carrier.nodes()
+        nodes, before = self.carrier.nodes(), None
         clients = self._config.run.clients
-        if len(nodes) < (self._config.enrolment.min_available_clients or clients) and self.carrier.in_simulation:
+        while len(nodes) < (self._config.enrolment.min_available_clients or clients) and self.carrier.in_simulation:
+            if nodes != before:
+                time.sleep(REGISTRATION_S)
+                nodes, before = self.carrier.nodes(), nodes
+                continue
             raise ConfigError(
                 f"The simulation has {len(nodes)} nodes for {clients} clients. Give `flwr run` --federation-config "
                 f"\"num-supernodes={clients} client-resources-num-cpus=1\", or set 'clients' to {len(nodes)}."

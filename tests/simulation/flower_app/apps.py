@@ -130,7 +130,7 @@ def pytorch():
 
     app = ClientApp()
     arrays = register_torch(app, model, lambda net, x, y: nn.functional.cross_entropy(net(x), y))
-    strategy = FedAvg(fraction_train=1.0, min_available_nodes=2)
+    strategy = FedAvg(fraction_train=1.0, min_train_nodes=4)
     return app, strategy, arrays
 
 
@@ -273,7 +273,7 @@ def query_and_state():
         trainings = int(context.state["count"]["trainings"]) * int(msg.content["mine"]["factor"])
         return Message(RecordDict({"count": MetricRecord({"trainings": trainings})}), reply_to=msg)
 
-    strategy = FedAvg()
+    strategy = FedAvg(min_train_nodes=4)
     return app, strategy, ArrayRecord(zeros())
 
 

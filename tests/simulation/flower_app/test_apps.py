@@ -36,9 +36,7 @@ def converted(text, line):
     """The text of an app after the change that docs/flower-app.md describes; `line` begins the strategy's arguments."""
     text = text.replace("from flwr.clientapp import ClientApp", "from fedsel_app import client_app")
     text = text.replace("from flwr.serverapp.strategy import FedAvg", "import fedsel_app")
-    text = re.sub(
-        r"(?:min_available_nodes|fraction_train)=[^,)]*(?:, )?", "", text.replace("ClientApp(", "client_app(")
-    )
+    text = re.sub(r"(?:min_train_nodes|fraction_train)=[^,)]*(?:, )?", "", text.replace("ClientApp(", "client_app("))
     return text.replace("FedAvg(", f"fedsel_app.strategy({line}")
 
 

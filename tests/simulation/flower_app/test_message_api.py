@@ -270,6 +270,21 @@ def test_in_a_simulation_unchanged_clients_have_their_partition_ids(tmp_path):
     assert told == {client: len(data(client)[1]) for client in range(CLIENTS)}
 
 
+def test_a_simulation_that_still_adds_its_nodes_is_awaited():
+    """Flower starts the server while it adds the nodes."""
+
+    class Starting(Simulated):
+        state, calls = SimpleNamespace(get_node_info=list), 0
+
+        def get_node_ids(self):
+            self.calls += 1
+            return super().get_node_ids()[: 2 * (self.calls - 1)]
+
+    grid = Starting(register(ClientApp(), []), {90 + client: node(client) for client in range(CLIENTS)})
+    built = fedsel_app.strategy("full", clients=CLIENTS, cohort=CLIENTS)
+    assert list(built.start(grid=grid, initial_arrays=by_name(model()), num_rounds=1).train_metrics_clientapp) == [1]
+
+
 def test_a_simulation_of_unchanged_clients_goes_on_to_the_same_model(tmp_path):
     """Each process has nodes of other ids, and the clients keep their numbers and with them their part in the draws."""
 
