@@ -23,6 +23,7 @@ VALUES = {
     int: st.integers(0, 2**62),
     float: FINITE,
     str: st.text(),
+    str | None: st.none() | st.text(),
     tuple[Report, ...]: st.lists(st.sampled_from(Report), unique=True).map(tuple),
 }
 TRAIN = TrainInstruction(3, "a1", 0.1, 0.2, 0.9, True)
