@@ -12,7 +12,7 @@ from fedsel_app.wiring.configuration import known_defaults, resolve
 from simulation.command_line.arguments import parse_setting
 from simulation.report.method_table import Scale, method_rows
 from strategies import STRATEGIES
-from tests.support.documentation import PAGES, README, code_spans, commands
+from tests.support.documentation import PAGES, README, code_spans, commands, written_files
 from tests.support.sources import ROOT
 
 OTHER_WORDS = re.compile(r"\b(refuted|confirmed|exchanges)\b", re.IGNORECASE)
@@ -80,7 +80,8 @@ def test_named_presets_exist(name: str) -> None:
         for flag, word in zip(command.words, command.words[1:], strict=False)
         if flag == "--preset"
     }
-    assert named | set(re.findall(r"`--preset ([a-z0-9-]+)`", PAGES[name])) <= set(preset_files())
+    named |= set(re.findall(r"`--preset ([a-z0-9-]+)`", PAGES[name]))
+    assert named <= {*preset_files(), *written_files(PAGES[name])}
 
 
 @pytest.mark.parametrize("name", PAGES)

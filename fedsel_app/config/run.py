@@ -56,7 +56,10 @@ def lower_wins(score: str) -> bool:
 
 
 def score_title(score: str) -> str:
-    """Name of the score for readers, such as "F1 macro" for f1_macro."""
+    """Name of the score for readers, such as "F1 macro" for f1_macro, and "F1 of class 0" for f1_0."""
+    family, _, place = score.rpartition("_")
+    if place.isdecimal():
+        return f"{score_title(family)} of class {place}"
     return TITLES.get(score) or " ".join(word.upper() if word in ACRONYMS else word for word in score.split("_"))
 
 

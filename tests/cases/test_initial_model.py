@@ -17,9 +17,8 @@ from fedsel_app.models.device import choose_device
 from fedsel_app.wiring.configuration import resolve
 from fedsel_app.wiring.server import make_model
 from simulation.cli import main
-from simulation.engines import inline_engine
 from tests.cases import models
-from tests.cases.test_models import DIGITS, NAMED, TOKENS, bits, deployment, trained
+from tests.cases.test_models import DIGITS, NAMED, TOKENS, bits, deployment, interrupted, trained
 from tests.support.engines import engine, inline, ray
 
 __all__ = ["deployment", "engine"]
@@ -196,15 +195,6 @@ def test_the_file_of_a_run_folder_without_names_says_what_to_type(tmp_path):
 
 
 # Whole runs ---------------------------------------------------------------------------------------------------
-
-
-def interrupted(settings: dict[str, object]) -> None:
-    def stop(row: dict[str, object]) -> None:
-        if row["round"] == 2:
-            raise KeyboardInterrupt
-
-    with pytest.raises(SystemExit):
-        inline_engine.simulate(resolve(settings), stop)
 
 
 def test_a_run_begins_with_the_file_and_a_resumed_one_ends_with_the_same_bits(tmp_path):

@@ -3,6 +3,7 @@
 import json
 from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
+from importlib.util import find_spec
 from pathlib import Path
 
 import numpy as np
@@ -195,12 +196,6 @@ def test_inputs_may_be_a_dict_and_outputs_have_logits(tmp_path):
     assert rows[-1]["accuracy"] == 1.0
 
 
-def test_a_model_of_transformers(tmp_path):
-    pytest.importorskip("transformers")
-    trained(tmp_path, "bert", **NAMED | {"lr": 0.05})
-    assert scored(tmp_path / "bert")
-
-
 @pytest.mark.parametrize(
     ("model", "said"),
     [
@@ -225,8 +220,15 @@ KINDS = {
     "cumulative": {},
     "sparse_bag": TOKENS,
     "TokenClassifier": NAMED,
+    "bert": NAMED | {"lr": 0.05},
 }
 """Model -> settings."""
+KINDS_OF_PACKAGES = [
+    pytest.param(
+        model, marks=pytest.mark.skipif(model == "bert" and not find_spec("transformers"), reason="no transformers")
+    )
+    for model in KINDS
+]
 
 
 def scored(folder: Path) -> bool:
@@ -239,7 +241,7 @@ def scored(folder: Path) -> bool:
     return float((outputs.argmax(1) == y).double().mean()) == pytest.approx(rounds(folder)[-1]["accuracy"])
 
 
-@pytest.mark.parametrize("model", KINDS)
+@pytest.mark.parametrize("model", KINDS_OF_PACKAGES)
 def test_the_returned_model_has_the_recorded_accuracy(tmp_path, model):
     trained(tmp_path, model, **{key.replace("-", "_"): value for key, value in KINDS[model].items()})
     assert scored(tmp_path / model)
@@ -253,14 +255,26 @@ def test_tied_weights_stay_tied(tmp_path):
     assert np.load(tmp_path / "Tied" / "model.npz")["parameters"].size == 640 + 640 + 10 + 64 + 10
 
 
+def interrupted(settings: dict[str, object]) -> None:
+    def stop(row: dict[str, object]) -> None:
+        if row["round"] == 1:
+            raise KeyboardInterrupt
+
+    with pytest.raises(SystemExit):
+        inline_engine.simulate(resolve(settings), stop)
+
+
 @pytest.mark.slow
 @pytest.mark.e2e
-@pytest.mark.parametrize("model", KINDS)
-def test_ray_ends_with_the_same_bits(tmp_path: Path, engine: ProcessPoolExecutor, model: str) -> None:
+@pytest.mark.parametrize("model", KINDS_OF_PACKAGES)
+def test_ray_and_a_resumed_run_end_with_the_same_bits(tmp_path: Path, engine: ProcessPoolExecutor, model: str) -> None:
     settings = DIGITS | {"model": f"tests.cases.models:{model}"} | KINDS[model]
     inline(settings | {"out": str(tmp_path / "inline")})
     engine.submit(ray, settings | {"out": str(tmp_path / "ray"), "engine": "ray", "workers": 2}).result()
     assert bits(tmp_path / "ray") == bits(tmp_path / "inline")
+    interrupted(settings | {"out": str(tmp_path / "resumed"), "checkpoint-every": 1})
+    inline(settings | {"out": str(tmp_path / "resumed"), "checkpoint-every": 1, "resume": True})
+    assert bits(tmp_path / "resumed") == bits(tmp_path / "inline")
     assert json.loads((tmp_path / "ray/summary.json").read_text(encoding="utf-8"))["rounds"] == settings["rounds"]
 
 
@@ -279,7 +293,7 @@ def deployment(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Deployment]
 
 @pytest.mark.slow
 @pytest.mark.e2e
-@pytest.mark.parametrize("model", KINDS)
+@pytest.mark.parametrize("model", KINDS_OF_PACKAGES)
 def test_a_deployment_ends_with_the_same_bits(tmp_path: Path, deployment: Deployment, model: str) -> None:
     settings = DIGITS | {"model": f"tests.cases.models:{model}", "links": "simulated"} | KINDS[model]
     settings |= {"clients": 3, "cohort": 2}

@@ -3,13 +3,14 @@
 import contextlib
 import io
 import os
+import re
 import shlex
 from pathlib import Path
 
 import pytest
 
 from simulation.cli import main
-from tests.support.documentation import BLOCK, PAGES, python_files
+from tests.support.documentation import BLOCK, PAGES, written_files
 from tests.support.transcripts import SHARE, alike
 
 CONSOLES = [
@@ -35,12 +36,15 @@ def test_the_page_on_python_says_how_far_numbers_differ():
 
 
 def script_of(page, number):
-    """Commands of a console block, those of the shell block before it where it shows output alone."""
+    """Commands of a console block, those of the shell block before it where it shows output alone; first the programs
+    that earlier shell blocks run."""
     blocks = BLOCK.findall(page)
     lines = blocks[number][1].splitlines()
     if not any(line.startswith("$ ") for line in lines):
         lines = [f"$ {line}" for line in blocks[number - 1][1].replace("\\\n", " ").splitlines() if line] + lines
-    return lines
+    before = "".join(code for language, code in blocks[:number] if language == "bash")
+    programs = re.findall(r"^python \w+\.py$", before, re.MULTILINE)
+    return [f"$ {program}" for program in programs if f"$ {program}" not in lines] + lines
 
 
 @pytest.mark.e2e
@@ -50,7 +54,7 @@ def test_a_transcript_is_what_its_commands_print(name, number, tmp_path, monkeyp
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(str(tmp_path))
     monkeypatch.setenv("COLUMNS", "100")
-    for file, code in python_files(PAGES[name]).items():
+    for file, code in written_files(PAGES[name]).items():
         (tmp_path / file).write_text(code, encoding="utf-8")
     printed: list[str] = []
     for line in script_of(PAGES[name], number):
@@ -60,8 +64,10 @@ def test_a_transcript_is_what_its_commands_print(name, number, tmp_path, monkeyp
         program, *words = shlex.split(line[2:])
         output = io.StringIO()
         if program == "python":
-            pytest.importorskip("datasets", reason="the extra 'datasets' is not installed")
-            exec(compile(Path(words[0]).read_text(), words[0], "exec"), {})
+            code = Path(words[0]).read_text(encoding="utf-8")
+            if "datasets" in code:
+                pytest.importorskip("datasets", reason="the extra 'datasets' is not installed")
+            exec(compile(code, words[0], "exec"), {})
             continue
         assert program == "fedsel"
         with contextlib.redirect_stdout(output):

@@ -38,14 +38,19 @@ def code_spans(page: str) -> list[str]:
     return [" ".join(span.split()) for span in re.findall(r"`([^`]+)`", BLOCK.sub("", page))]
 
 
-def python_files(page: str) -> dict[str, str]:
-    """File name -> Python block of a page's text. The name is the last one before the block or in its first line."""
+def written_files(page: str) -> dict[str, str]:
+    """File name -> block of a page's text, in Python, or in TOML with the file's name in its first line.
+
+    The name of a Python file is the last one before the block or in its first line.
+    """
     files = {}
     for block in BLOCK.finditer(page):
         language, code = block.groups()
         if language == "python":
             named = re.findall(r"\w+\.py", page[: block.start()] + code.split("\n")[0])
             files[named[-1]] = code
+        elif named := re.match(r"# (\w+\.toml)\n", code):
+            files[named[1]] = code
     return files
 
 

@@ -38,7 +38,7 @@ from tests.bench import __main__ as own_benches
 from tests.support.documentation import (
     PAGES,
     commands,
-    python_files,
+    written_files,
 )
 from tests.support.in_process import run_config
 from tests.support.pictures import draw_blank_pictures
@@ -141,7 +141,7 @@ def arrays(shape: tuple[int, ...], classes: int, examples: int = 2000) -> dict[s
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """A working directory with the files that readers of the pages write, and with the smaller engines."""
-    files = {name: code for page in PAGES.values() for name, code in python_files(page).items()}
+    files = {name: code for page in PAGES.values() for name, code in written_files(page).items()}
     for name, code in files.items():
         (tmp_path / name).write_text(code, encoding="utf-8")
     monkeypatch.chdir(tmp_path)
