@@ -107,3 +107,12 @@ def test_scores_of_one_class_alone_are_undefined():
 )
 def test_the_metric_of_the_score_is_measured_too(settings, expected):
     assert EvaluationConfig(**settings).measured == expected
+
+
+@pytest.mark.parametrize(
+    ("name", "title"),
+    [("f1_0", "F1 of class 0"), ("average_precision_12", "average precision of class 12"), ("f1_macro", "F1 macro"),
+     ("r2", "R²"), ("g_mean", "G-mean"), ("own", "own")],
+)
+def test_readers_see_the_class_of_a_score(name, title):
+    assert score_title(name) == title
