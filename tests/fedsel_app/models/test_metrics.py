@@ -5,7 +5,7 @@ import pytest
 import sklearn.metrics
 import torch
 
-from fedsel_app.config.run import METRICS, EvaluationConfig
+from fedsel_app.config.run import METRICS, EvaluationConfig, score_title
 from fedsel_app.models.metrics import measured
 
 RNG = np.random.default_rng(3)
@@ -111,8 +111,14 @@ def test_the_metric_of_the_score_is_measured_too(settings, expected):
 
 @pytest.mark.parametrize(
     ("name", "title"),
-    [("f1_0", "F1 of class 0"), ("average_precision_12", "average precision of class 12"), ("f1_macro", "F1 macro"),
-     ("r2", "R²"), ("g_mean", "G-mean"), ("own", "own")],
+    [
+        ("f1_0", "F1 of class 0"),
+        ("average_precision_12", "average precision of class 12"),
+        ("f1_macro", "F1 macro"),
+        ("r2", "R²"),
+        ("g_mean", "G-mean"),
+        ("own", "own"),
+    ],
 )
 def test_readers_see_the_class_of_a_score(name, title):
     assert score_title(name) == title
