@@ -130,7 +130,7 @@ class Run:
     def _await_clients(self, record: RoundRecord) -> None:
         """Leave out the connected clients that are under way, or away on the run's clock.
 
-        If nobody is under way or there, wait for the first that comes.
+        If no client is under way or there, wait for the first that comes.
         """
         presence, roster = self.context.links.presence, self.roster
         busy = [] if self.under_way is None else list(self.under_way.clients)

@@ -89,7 +89,7 @@ class UnderWay(ABC):
 
     @abstractmethod
     def _await(self, opened: OpenRound, wanted: int) -> dict[int, Found]:
-        """Wait for `wanted` replies, or until nobody is under way. Returns the replies, and the failures until then."""
+        """Wait for `wanted` replies, or until no client is under way. Return the replies and the failures."""
 
     @abstractmethod
     def _end(self, opened: OpenRound) -> None:
@@ -185,7 +185,7 @@ class Simulated(UnderWay):
             self._clock.send(client, opened.delay_s, download, compute_s)
 
     def _await(self, opened: OpenRound, wanted: int) -> dict[int, Found]:
-        """Go on with the clock until `wanted` replies have arrived, or nobody is under way."""
+        """Go on with the clock until `wanted` replies have arrived, or no client is under way."""
         arrived, self._wasted_s = dict[int, Found](), 0.0
         failed = self._train(opened, self._timed - self._found.keys())
         while self._clock.trips and len(arrived) < wanted:
@@ -265,7 +265,7 @@ class Deployed(UnderWay):
         """Clients that this process has asked. After a restart all are asked again."""
 
     def _await(self, opened: OpenRound, wanted: int) -> dict[int, Found]:
-        """Ask the clients that have not been asked, and wait for `wanted` replies, or until nobody is under way."""
+        """Ask the clients that have not been asked, and wait for `wanted` replies, or until no client is under way."""
         new = self.clients.keys() - self._asked
         messages = self._messages(opened, sorted(new))
         opened.clients.dispatch(messages)

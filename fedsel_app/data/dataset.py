@@ -41,7 +41,7 @@ MOST_LISTED = 5
 
 @dataclass(frozen=True)
 class Dataset:
-    """A data set for one of `fedsel_app.config.data.TASKS`. A part that nobody needs may have no examples.
+    """A data set for one of `fedsel_app.config.data.TASKS`. An unused part may have no examples.
 
     Attributes
     ----------

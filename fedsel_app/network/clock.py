@@ -1,7 +1,7 @@
 """Clock: clients under way as a heap of events, and the time at which each reply arrives.
 
 One clock serves every way in which a server waits: for the whole cohort, for the first replies of a larger one, until a
-deadline, or for a few of the clients that train at the same time. It reads no files, draws nothing and asks nobody.
+deadline, or for a few of the clients that train at the same time. It reads no files, draws nothing and asks no client.
 """
 
 import heapq

@@ -112,7 +112,7 @@ class SimulatedLinks:
         return self._downlinks
 
     def clock(self, origin_s: float = 0.0) -> Clock:
-        """A clock with nobody under way; the run's clock is at `origin_s`."""
+        """A clock with no client under way; the run's clock is at `origin_s`."""
         shared = self._config.server_bits_per_s if self._config.full else 0.0
         return Clock(shared or math.inf, self.presence, origin_s)
 

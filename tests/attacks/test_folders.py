@@ -82,7 +82,7 @@ def test_t3_an_owner_who_wants_unsigned_apps_says_so_at_each_start(made, capsys)
 
 
 MACHINE = {"role": '"client"', "server": '"server.example"', "port": "9092", "flower": '"1.36"', "clients": "2"}
-INJECTED = "\\nExecStartPre=+/bin/touch /root/owned"
+INJECTED = "\\nExecStartPre=+/bin/touch /owned"
 WRONG = {
     "server": [
         f'"a{INJECTED}"', '""', '"a b"', '"http://x"', '"../../etc"', '"-x"', '"a..b"', '"a."', '"1.2.3"', '"$HOME"',

@@ -76,7 +76,7 @@ class Enrolment:
     ----------
     client_of : node -> partition id, of every node that owns one
     identity_conflicts : nodes that were left out, were refused or took over a partition id, and are not recorded yet
-    moments : sums over the training examples of all clients that sent them, float64 (1 + 2 C,); empty if nobody did
+    moments : sums over the training examples of all clients that sent them, float64 (1 + 2 C,); empty if none did
     """
 
     def __init__(self, total: int, config: EnrolmentConfig, admission: Admission = EVERYBODY) -> None:
