@@ -201,7 +201,8 @@ class UserClient:
         """Run a local round with the user's training."""
         name, received = users_arrays(self.message.content)
         arrays = self._arrays(received)
-        layout = ArrayLayout(arrays, [int(place) for place in instruction.statistics_positions.split(",") if place])
+        positions = [int(place) for place in instruction.statistics_positions.split(",") if place]
+        layout = ArrayLayout(arrays, positions, json.loads(instruction.tied) if instruction.tied else None)
         start, statistics = layout.flatten(arrays)
         local_round = LocalRound(
             client=int(self.context.node_config[PARTITION_ID]),
@@ -226,7 +227,9 @@ class UserClient:
             name, record = users_arrays(_content(reply), name)
             metrics = _scalars(reply.content, ConfigRecord, MetricRecord)
             measured |= self._reports_after(instruction, record)
-            parameters, moved = layout.flatten(self._arrays(record))
+            after = self._arrays(record)
+            parameters, moved = layout.flatten(after)
+            layout.refuse_untied(arrays, after)
             steps, lr = (0, 0.0) if control is None else reported_steps(metrics)
             curvature = None
             if functions.curvature is not None:

@@ -35,6 +35,8 @@ class AppTrainInstruction(TrainInstruction):
     """Settings of the compression, as JSON."""
     statistics_positions: str = ""
     """Positions of the running statistics among the arrays, separated by commas."""
+    tied: str = ""
+    """Groups of positions of tied arrays, as JSON; empty: whole updates, in which tied arrays stay equal."""
     loss_key: str = ""
     """Metric of the user's evaluation that is its loss; empty: the first of `EVALUATION_LOSSES`."""
     solver: str = "sgd"

@@ -7,7 +7,7 @@ vector and keep their values in the initial model: whole numbers or truth values
 and floats with an infinity (a causal mask).
 """
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -66,6 +66,8 @@ class ArrayLayout:
     statistics
         Positions or names of the running statistics. None: found by `named_statistics`; for a list, or if all names are
         numbers ("0", "1", ...), found by `batch_norm_statistics`.
+    tied
+        Groups of positions or names of tied arrays. None: tied arrays count as separate ones.
 
     Attributes
     ----------
@@ -73,6 +75,8 @@ class ArrayLayout:
         Names of the arrays, in their order; empty for a list.
     parameters, statistics : tuple of int
         Positions of the arrays of each kind.
+    tied : list of list of int, or None
+        Groups of positions of tied arrays.
     variances : bool (B,)
         True for the entries of the running variances, as far as names or the order of the arrays tell them.
     size : int
@@ -88,11 +92,16 @@ class ArrayLayout:
     Raises
     ------
     ConfigError
-        If an array holds anything but real numbers and truth values, if a position or a name has no float array, or if
-        no array is left to train.
+        If an array holds anything but real numbers and truth values, if a position or a name has no float array, if
+        tied arrays differ, or if no array is left to train.
     """
 
-    def __init__(self, arrays: Arrays, statistics: Collection[int] | Collection[str] | None = None) -> None:
+    def __init__(
+        self,
+        arrays: Arrays,
+        statistics: Collection[int] | Collection[str] | None = None,
+        tied: Collection[Collection[int] | Collection[str]] | None = None,
+    ) -> None:
         self.names = tuple(arrays) if isinstance(arrays, Mapping) else ()
         self._arrays = [np.array(array) for array in (arrays.values() if isinstance(arrays, Mapping) else arrays)]
         if odd := [at for at, array in enumerate(self._arrays) if array.dtype.kind not in "biuf" or array.itemsize > 8]:
@@ -108,6 +117,10 @@ class ArrayLayout:
         variances = np.array([place in self._variances() for place in chosen], np.bool_)
         self.variances = np.repeat(variances, [self._arrays[place].size for place in chosen])
         self.parameters = tuple(position for position in floats if position not in chosen)
+        self.tied = None if tied is None else [sorted(set(map(self._position, group))) for group in tied]
+        self._refuse_unlike()
+        self._copies = {copy: group[-1] for group in self.tied or () for copy in group[:-1]}
+        self.parameters = tuple(position for position in self.parameters if position not in self._copies)
         if not self.parameters:
             raise ConfigError(
                 "Give a model with arrays of floats: fedsel averages their updates. It cannot combine bytes, such as "
@@ -144,8 +157,39 @@ class ArrayLayout:
 
     def _position(self, place: int | str) -> int:
         if isinstance(place, str) and place not in self.names:
-            raise ConfigError(f"The running statistics must be arrays of the model; no array has the name {place!r}.")
+            raise ConfigError(f"The model has no array named {place!r}. Its arrays are {', '.join(self.names)}.")
         return self.names.index(place) if isinstance(place, str) else place
+
+    def _refuse_unlike(self) -> None:
+        """Raise ConfigError for tied arrays that are no parameters, are in two groups, or differ."""
+        seen: set[int] = set()
+        for group in self.tied or ():
+            known = seen.isdisjoint(group) and set(group) <= set(self.parameters)
+            if not known or twins(self._arrays, group) != [group]:
+                raise ConfigError(
+                    f"Give 'tied' groups of float arrays with equal values, each array in one group: {group} is none."
+                )
+            seen.update(group)
+
+    def refuse_untied(self, before: Arrays, after: Arrays) -> None:
+        """Raise ValueError if a training has moved tied arrays apart, or moved others alike, as if they were tied.
+
+        Without `tied` it does nothing.
+        """
+        if self.tied is None:
+            return
+        before, after = self._in_order(before), self._in_order(after)
+        places = sorted([*self.parameters, *self._copies])
+        alike = [part for group in twins(before, places) for part in twins(after, group)]
+        alike = [group for group in alike if not np.array_equal(before[group[0]], after[group[0]])]
+        equal = [group for group in self.tied if twins(after, group) == [group]]
+        if len(equal) < len(self.tied) or not all(group in equal for group in alike):
+            found = alike + [group for group in equal if not any(set(group) <= set(moved) for moved in alike)]
+            groups = [[self.names[place] if self.names else place for place in group] for group in sorted(found)]
+            raise ValueError(
+                f"Set 'tied' of strategy(...) to {groups}: one array of each tied group is sent, and these are the "
+                "groups whose arrays were equal before and after a training of this client."
+            )
 
     def _members(self) -> list[list[int]]:
         """Positions of each layer's arrays."""
@@ -201,6 +245,8 @@ class ArrayLayout:
                 like = self._arrays[position]
                 arrays[position] = values[start : start + like.size].reshape(like.shape).astype(like.dtype)
                 start += like.size
+        for copy, position in self._copies.items():
+            arrays[copy] = arrays[position].copy()
         return arrays
 
     @property
@@ -215,6 +261,20 @@ class ArrayLayout:
     def _joined(self, arrays: Sequence[NDArray[Any]], positions: Sequence[int]) -> Vector:
         parts = [np.asarray(arrays[position], self._dtype).ravel() for position in positions]
         return np.concatenate(parts) if parts else np.zeros(0, self._dtype)
+
+
+def twins(arrays: Sequence[NDArray[Any]], among: Iterable[int]) -> list[list[int]]:
+    """Groups of the positions `among` which arrays have the same type, shape and values, of two or more positions."""
+    found: dict[object, list[list[int]]] = {}
+    for place in among:
+        array = arrays[place]
+        groups = found.setdefault((array.dtype, array.shape, array.ravel()[:16].tobytes()), [])
+        same = next((group for group in groups if np.array_equal(arrays[group[0]], array)), None)
+        if same is not None:
+            same.append(place)
+        elif array.size:
+            groups.append([place])
+    return [group for groups in found.values() for group in groups if len(group) > 1]
 
 
 def _is_float(array: NDArray[Any]) -> bool:

@@ -134,6 +134,10 @@ class AppOptions:
     """Message API: function of the round that returns config for the evaluation."""
     statistics: Sequence[int] | Sequence[str] | None = None
     """Positions or names of BatchNorm's running statistics among the arrays; None: found by PyTorch's names."""
+    tied: Sequence[Sequence[int]] | Sequence[Sequence[str]] | None = None
+    """Groups of positions or names of arrays that are one tensor; None: found by their equal values, unless a group's
+    values are all the same number. A compressor sends, and noise is added to, one array of each group.
+    """
     arrayrecord_key: str = "arrays"
     """Message API: name of the record of arrays in a message."""
     configrecord_key: str = "config"
@@ -162,6 +166,8 @@ class AppOptions:
     def __post_init__(self) -> None:
         if not 0.0 <= self.fraction_evaluate <= 1.0:
             raise ConfigError(f"Set 'fraction_evaluate' to a number from 0 to 1. Got {self.fraction_evaluate!r}.")
+        if any(isinstance(group, str | int) for group in self.tied or ()):
+            raise ConfigError(f"Set 'tied' to a list of groups, such as {[self.tied]}. Got {self.tied}.")
 
     def evaluating(self, connected: Sequence[int], least: int, seed: int, server_round: int) -> list[int]:
         """The clients that evaluate after a round, ascending: drawn from the `connected`, at `least` so many."""

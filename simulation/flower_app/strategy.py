@@ -40,7 +40,7 @@ from fedsel_app.messages.answers import MOST_EXAMPLES
 from fedsel_app.messages.instructions import LocalTestInstruction
 from fedsel_app.messages.reported_values import one_line, refuse_endless
 from fedsel_app.messages.user_apps import users_keys
-from fedsel_app.models.array_layout import ArrayLayout
+from fedsel_app.models.array_layout import ArrayLayout, twins
 from fedsel_app.network.links import make_links
 from fedsel_app.network.reply_timeout import ReplyTimeout
 from fedsel_app.records.reading import check_client, read_rows
@@ -200,8 +200,14 @@ class AppStrategy(Strategy):
         self._clients = UserClients(config, layout, self._inner.run, nodes, examples)
 
     def _layout(self, arrays: NDArrays, names: Sequence[str]) -> ArrayLayout:
-        """Layout of a model with or without names."""
-        return ArrayLayout(dict(zip(names, arrays, strict=True)) if names else arrays, self._options.statistics)
+        """Layout of a model with or without names. Whole updates without noise need no tied arrays."""
+        given = dict(zip(names, arrays, strict=True)) if names else arrays
+        layout, tied = ArrayLayout(given, self._options.statistics), self._options.tied
+        if self._config.compression.lossless and not self._config.privacy.dp_clip_norm:
+            return layout
+        if tied is None:
+            tied = [group for group in twins(arrays, layout.parameters) if np.ptp(arrays[group[0]])]
+        return ArrayLayout(given, self._options.statistics, tied)
 
     # Message API ----------------------------------------------------------------------------------------------
 

@@ -260,6 +260,7 @@ class UserClients:
             seed=self._config.run.seed,
             compression=json.dumps(self._config.compression.values()),
             statistics_positions=",".join(map(str, self._layout.statistics)),
+            tied="" if self._layout.tied is None else json.dumps(self._layout.tied),
             solver=self._config.training.solver,
             loss_key=self.carrier.loss_key,
         )
@@ -294,13 +295,15 @@ class UserClients:
     def _update(self, message: Message, tensors: Sequence[bytes]) -> Sequence[bytes]:
         """The update, and the statistics if the round needs them, from a client's whole model."""
         client, instruction = message.client or 0, cast(TrainInstruction, message.instruction)
-        before, _ = self._layout.flatten(self.users_model(message.model).arrays)
+        sent, returned = self.users_model(message.model).arrays, self._arrays(tensors)
+        self._layout.refuse_untied(sent, returned)
+        before, _ = self._layout.flatten(sent)
         with np.errstate(over="ignore", invalid="ignore"):  # `encode` refuses an update that is not finite
-            after, statistics = self._layout.flatten(self._arrays(tensors))
+            after, statistics = self._layout.flatten(returned)
             update = Update(after.size, None, after - before)
         payload = np.frombuffer(encode(update, client=client, server_round=instruction.server_round), np.uint8)
-        sent: list[NDArray[Any]] = [payload, *([statistics] if instruction.statistics else [])]
-        return ndarrays_to_parameters(sent).tensors
+        answered: list[NDArray[Any]] = [payload, *([statistics] if instruction.statistics else [])]
+        return ndarrays_to_parameters(answered).tensors
 
     def _arrays(self, tensors: Sequence[bytes]) -> list[NDArray[Any]]:
         """A client's whole model. Raises ValueError before it reads more arrays than the model has."""

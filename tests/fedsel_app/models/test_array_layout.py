@@ -113,7 +113,7 @@ def test_named_arrays_may_have_any_order_and_are_restored_in_the_first():
 def test_statistics_may_be_given_by_name():
     arrays = {"weight": np.ones(2, np.float32), "moving": np.zeros(3, np.float32)}
     assert ArrayLayout(arrays, ["moving"]).statistics == ArrayLayout(arrays, [1]).statistics == (1,)
-    with pytest.raises(ConfigError, match="no array has the name 'moved'"):
+    with pytest.raises(ConfigError, match="no array named 'moved'"):
         ArrayLayout(arrays, ["moved"])
 
 
