@@ -1,10 +1,19 @@
 """Traces of real devices, converted once for the clock.
 
 FLASH (C. Yang et al., "Characterizing Impacts of Heterogeneity in Federated Learning upon Large-Scale Smartphone Data",
-WWW 2021) has a JSON file of devices with lines of times and states. A device is available while it is locked, charged
-and on Wi-Fi, as in FLASH's `Timer`; a stay that the trace does not end is left out. FedScale (F. Lai et al., ICML 2022)
-has two pickled dictionaries: `client_behave_trace` with the times at which devices become active and inactive, and
-`client_device_capacity` with their speeds.
+WWW 2021) has a JSON file of devices with lines of times and states. Its `Timer` (models/timer.py of
+github.com/PKU-Chengxu/FLASH) is followed: a device is available while it is locked, charged and on Wi-Fi, a stay that
+the trace does not end is left out, and so is a device with a line that cannot be read.
+
+FedScale (F. Lai et al., ICML 2022) has two pickled dictionaries: `client_behave_trace` with the times at which devices
+become active and inactive, and `client_device_capacity` with their speeds. Its `ClientMetadata`
+(fedscale/cloud/internal/client_metadata.py of github.com/SymbioticLab/FedScale) is followed: the i-th stay is from the
+i-th time in `active` to the i-th in `inactive`, and times beyond `finish_time` are never reached.
+
+Deviations
+----------
+- A kbit has 1,000 bits. FedScale's aggregator counts 1,024.
+- A time at which a stay ends is not part of it. Both papers' codes count it.
 """
 
 import csv
@@ -85,14 +94,17 @@ def read(content: bytes) -> Any:
 
 
 def flash_device(entry: Mapping[str, Any]) -> Device:
-    """Stays of a device of FLASH. Its trace repeats from its first to its last line."""
+    """Stays of a device of FLASH, none if a line has no time. Its trace repeats from its first to its last line."""
     messages = entry["messages"]
     text = messages if isinstance(messages, str) else "\n".join(messages)
     state, lines = dict.fromkeys(("locked", "charged", "wifi"), False), list[float]()
     stays, begun_s = list[tuple[float, float]](), None
     for line in filter(None, map(str.strip, text.splitlines())):
         when, _, said = line.partition("\t")
-        time_s = (datetime.strptime(when.strip(), "%Y-%m-%d %H:%M:%S") - REFERENCE).total_seconds()
+        try:
+            time_s = (datetime.strptime(when.strip(), "%Y-%m-%d %H:%M:%S") - REFERENCE).total_seconds()
+        except ValueError:
+            return Device([], 0.0)
         lines.append(time_s)
         if known := STATES.get(said.strip().lower()):
             state[known[0]] = known[1]
@@ -108,7 +120,8 @@ def flash_device(entry: Mapping[str, Any]) -> Device:
 def fedscale_device(entry: Mapping[str, Any]) -> Device:
     """Stays of a device of FedScale. Its trace repeats after `finish_time`."""
     period_s = float(entry["finish_time"])
-    stays = zip(map(float, entry["active"]), map(float, entry["inactive"]), strict=True)
+    times = zip(map(float, entry["active"]), map(float, entry["inactive"]), strict=False)
+    stays = ((begun_s, min(end_s, period_s)) for begun_s, end_s in times)
     return Device(list(wrapped(stays, period_s)), period_s)
 
 

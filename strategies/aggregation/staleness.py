@@ -5,7 +5,8 @@ J. Nguyen, K. Malik, H. Zhan, A. Yousefpour, M. Rabbat, M. Malek, D. Huba, "Fede
 Asynchronous Aggregation", AISTATS 2022, arXiv 2106.06639.
 
 FedAsync, Algorithm 1: x_t = (1 - alpha_t) x_{t-1} + alpha_t x_new, with alpha_t = alpha s(t - tau), where the client
-trained x_new from x_tau. Here alpha is `server-lr`. Sec. 5 of the paper has the functions s of `lag_weights`.
+trained x_new from x_tau. Here alpha is `server-lr`. Sec. 5 of the paper has the functions s of `lag_weights`. An update
+from the newest model x_{t-1} has t - tau = 1 there; APPFL and FLGo count 0 for it.
 
 FedBuff, Algorithm 1: w^{t+1} = w^t + eta_g / B sum over the buffer of s(tau_i) Delta_i, with tau_i = t minus the
 version from which Delta_i began, and s(tau) = 1 / sqrt(1 + tau). Here eta_g is `server-lr`, and 1 / B is the weight by
@@ -13,7 +14,11 @@ version from which Delta_i began, and s(tau) = 1 / sqrt(1 + tau). Here eta_g is 
 
 Deviations
 ----------
-- The other weights, of examples or scores, are multiplied by s, and are not normalised again, as in FedBuff.
+- The other weights, of examples or scores, are multiplied by s, and are not normalised again, as in FedBuff. The
+  authors' code (github.com/facebookresearch/FLSim) differs from their paper: it divides s by its value at the staleness
+  1, and sums the updates without 1 / B.
+- If all clients under way have failed or arrived, the server steps with fewer than B updates, and divides by their
+  number.
 - A client whose update waits in the buffer trains again only after the step, and free places are filled at the step.
   So between two steps up to B - 1 places are empty, where FedBuff fills each at once.
 - Both papers let the server clip or regularise; other settings of fedsel do that.

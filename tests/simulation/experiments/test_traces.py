@@ -37,9 +37,19 @@ FLASH = {
         ]
     },
 }
+# FLASH leaves out a device with a line that has no time.
+FLASH["broken"] = {"model": "phone", "messages": f"{FLASH['one']['messages']}\nat night\twifi"}
 FEDSCALE = {
     1: {"duration": 90, "active": [10, 50], "inactive": [20, 50], "finish_time": 100, "model": "a phone"},
-    7: {"duration": 90, "active": [0, 40, 80], "inactive": [40, 60, 130], "finish_time": 100, "model": "a phone"},
+    7: {"duration": 90, "active": [5, 40, 80], "inactive": [40, 60, 130], "finish_time": 100, "model": "a phone"},
+    # As in its trace: six days. The last stay has no end; its readers index both lists from the first entry.
+    3834: {
+        "duration": 211625,
+        "active": [12788, 100044, 441193, 518400, 518390],
+        "inactive": [65881, 133574, 475099, 518500],
+        "finish_time": 518400,
+        "model": "CPH1801",
+    },
 }
 
 
@@ -59,15 +69,15 @@ def test_flash_by_hand(tmp_path, capsys):
     found, periods = stays(converted(json.dumps(FLASH).encode(), tmp_path))
     assert found == [[[20, 50], [60, 90]], [[20, 30]]]
     assert periods == [100, 40]
-    assert "2 of 3 devices with 3 stays; they are available 50.0% of the time" in capsys.readouterr().out
+    assert "2 of 4 devices with 3 stays; they are available 50.0% of the time" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("protocol", range(pickle.HIGHEST_PROTOCOL + 1))
 def test_fedscale_by_hand(protocol, tmp_path):
     found, periods = stays(converted(pickle.dumps(FEDSCALE, protocol), tmp_path))
-    # Stays that touch are one, an empty one is none, and the one beyond the end goes on from the beginning.
-    assert found == [[[10, 20]], [[0, 60], [80, 100]]]
-    assert periods == [100, 100]
+    # Stays that touch are one, an empty one is none, and none goes beyond the end of the trace.
+    assert found == [[[10, 20]], [[5, 60], [80, 100]], [[12788, 65881], [100044, 133574], [441193, 475099]]]
+    assert periods == [100, 100, 518400]
 
 
 def test_fedscales_speeds_by_hand(tmp_path):
