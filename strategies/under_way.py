@@ -15,6 +15,7 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -50,6 +51,12 @@ class Sent:
     selection: Selection
     model: SentModel
     speeds: tuple[float, float, float]
+
+    @cached_property
+    def row(self) -> dict[str, Any]:
+        """All but the model, as JSON can hold it."""
+        instruction, selection = self.instruction.to_config(), as_row(self.selection)
+        return {"instruction": instruction, "selection": selection, "speeds": self.speeds}
 
 
 class UnderWay(ABC):
@@ -130,14 +137,7 @@ class UnderWay(ABC):
         models = list({id(sent.model): sent.model for sent in self.clients.values()}.values())
         places = {id(model): place for place, model in enumerate(models)}
         rows = [
-            {
-                "client": client,
-                "instruction": sent.instruction.to_config(),
-                "selection": as_row(sent.selection),
-                "model": places[id(sent.model)],
-                "speeds": sent.speeds,
-            }
-            for client, sent in self.clients.items()
+            sent.row | {"client": client, "model": places[id(sent.model)]} for client, sent in self.clients.items()
         ]
         arrays = {
             f"model {place}/{k}": array for place, model in enumerate(models) for k, array in enumerate(model.arrays)

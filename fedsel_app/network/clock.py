@@ -7,7 +7,7 @@ deadline, or for a few of the clients that train at the same time. It reads no f
 import heapq
 import math
 from collections.abc import Mapping
-from dataclasses import astuple, dataclass, field
+from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import Any, NamedTuple, Protocol
 
@@ -190,7 +190,7 @@ class Clock:
             "origin_s": self.origin_s,
             "sequence": self._sequence,
             "free_s": [self._down.free_s, self._up.free_s],
-            "trips": [[client, *astuple(trip)] for client, trip in self.trips.items()],
+            "trips": [[client, *vars(trip).values()] for client, trip in self.trips.items()],
             "events": [list(happening) for happening in self._heap],
         }
 
@@ -214,7 +214,7 @@ class Clock:
         for trip in self.trips.values():
             trip.begun_s -= seconds
             trip.leaves_s -= seconds
-        self._heap = [happening._replace(time_s=happening.time_s - seconds) for happening in self._heap]
+        self._heap = [Happening(each[0] - seconds, *each[1:]) for each in self._heap]
         heapq.heapify(self._heap)
 
     def _compute(self, client: int, compute_s: float) -> None:
