@@ -105,11 +105,16 @@ def record_client_tests(
 
 
 def record_evaluation(record: RoundRecord, evaluation: Evaluation, score: str) -> None:
-    """Record loss, score and metrics on the server's test set. An undefined score is left out."""
+    """Record loss, score and metrics on the server's test set, and on its validation set. An undefined score is left
+    out.
+    """
     record.loss = evaluation.loss
     record.score = None if score == ACCURACY else score
     record.accuracy = evaluation.score if math.isfinite(evaluation.score) else None
     record.metrics = dict(evaluation.metrics) or None
+    if (validation := evaluation.validation) is not None:
+        record.validation_loss = validation.loss
+        record.validation_accuracy = validation.score if math.isfinite(validation.score) else None
 
 
 def warn_of_zero_weights(clients: Ints, server_round: int, selection: Selection, weighting: str) -> None:

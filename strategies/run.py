@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from fedsel_app.config.run import lower_wins
 from fedsel_app.messages.instructions import LocalTestInstruction
 from fedsel_app.records.schema import RoundRecord, reaches
+from fedsel_app.records.summary import stalled
 from strategies.aggregation.calibration import next_buffers
 from strategies.aggregation.server_state import ServerState, Step
 from strategies.checkpoint import Arrays, BestModel, Stateful, gather, matching, scatter
@@ -178,7 +179,7 @@ class Run:
         """Evaluate the model, and write the record. Then end the run, or save a checkpoint.
 
         The model is evaluated every `eval-every` rounds and in the last, with `client-eval` also by all connected
-        clients. The run ends after its last round, or at the target.
+        clients. The run ends after its last round, at the target, or when its loss on the validation set has stalled.
 
         Raises
         ------
@@ -196,7 +197,8 @@ class Run:
         self.time_s += record.round_s
         self._unsaved_s += record.wall_s
         reached = record.accuracy is not None and reaches(record.accuracy, context.evaluation.target, context.score)
-        if (reached and context.evaluation.stop_at_target) or is_over(method, record.round):
+        stops = reached and context.evaluation.stop_at_target
+        if stops or stalled(context.recorder.rows, context.evaluation.patience) or is_over(method, record.round):
             self.end()
         elif self._saves(record.round):
             started_s = time.perf_counter()
@@ -221,10 +223,11 @@ class Run:
         return bool(every) and number % every == 0 and not (waits and self._unsaved_s < self._saving_s)
 
     def _evaluate(self, record: RoundRecord) -> None:
-        """Evaluate the global model on the server's test set."""
+        """Evaluate the global model on the server's test set, and on its validation set, which decides on the best."""
         if (result := self.context.evaluate(*self.model)) is not None:
             record_evaluation(record, result, self.context.score)
-            self.best.offer(-result.score if lower_wins(self.context.score) else result.score, *self.model)
+            value = -result.score if lower_wins(self.context.score) else result.score
+            self.best.offer(value if result.validation is None else -result.validation.loss, *self.model)
 
     def _test_on_clients(self, record: RoundRecord) -> None:
         """Let all connected clients test the model on their own test parts. The policy learns their loss."""

@@ -25,11 +25,15 @@ class Model(NamedTuple):
 
 @dataclass(frozen=True)
 class Evaluation:
-    """Loss, score and further metrics of a model on the server's test set; the score is NaN if it is undefined."""
+    """Loss, score and further metrics of a model on the server's test set; the score is NaN if it is undefined.
+
+    `validation` is the evaluation on the server's validation set, if it has one.
+    """
 
     loss: float
     score: float
     metrics: Mapping[str, float] = field(default_factory=dict)
+    validation: "Evaluation | None" = None
 
 
 @dataclass(frozen=True)

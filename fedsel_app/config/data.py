@@ -412,6 +412,13 @@ class PartitionConfig(Settings, scope="task"):
         low=0,
         private=True,
     )
+    validation_fraction: float = setting(
+        0.0,
+        "share of the training examples that the server keeps as its validation set, to tune and to stop early by"
+        " (patience); no client gets them",
+        low=0.0,
+        below=1.0,
+    )
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -4,7 +4,7 @@ import math
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from fedsel_app.config.settings import ConfigError, Settings, require, setting
+from fedsel_app.config.settings import ConfigError, Settings, require, setting, unless
 from fedsel_app.config.words import did_you_mean
 
 TRACKERS = ("tensorboard", "mlflow", "wandb")
@@ -149,6 +149,12 @@ class EvaluationConfig(Settings, scope="federation"):
         scope="task",
     )
     stop_at_target: bool = setting(False, "ends the run in the round that reaches the target", private=True)
+    patience: int = setting(
+        0,
+        "ends the run after this number of evaluations in a row without a smaller loss on the validation set; 0: never",
+        low=0,
+        read_by={"validation-fraction": unless(0.0)},
+    )
     probe_batches: int = setting(
         8, "number of mini-batches in a loss probe, for methods that probe", low=1, private=True
     )

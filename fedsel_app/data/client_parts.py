@@ -19,7 +19,7 @@ from fedsel_app.config import ConfigError, PartitionConfig
 from fedsel_app.config.data import SIZE_FUNCTION, UPSTREAM
 from fedsel_app.config.plugins import call, described, load_object, unknown_name
 from fedsel_app.data.dataset import Dataset
-from fedsel_app.data.partition import split, strata, surrogate
+from fedsel_app.data.partition import divide, split, strata
 from fedsel_app.seeds import Purpose, stream
 
 Ints = NDArray[np.int64]
@@ -34,21 +34,21 @@ def client_parts(config: PartitionConfig, dataset: Dataset, clients: int, seed: 
     Returns
     -------
     list of K int64 arrays
-        As `partition.split` returns them, without the server's examples (see `partition.surrogate`); the parts of a
+        As `partition.split` returns them, without the server's examples (see `partition.divide`); the parts of a
         partitioner of flwr-datasets are in its own order.
 
     Raises
     ------
     ConfigError
-        As in `partition.split` and `partition.surrogate`, or if a partitioner does not exist or raises for its
+        As in `partition.split` and `partition.divide`, or if a partitioner does not exist or raises for its
         arguments or the data.
     """
     if not len(dataset.y_train):
         raise ConfigError("The data have no training examples for the clients. Add some, such as x_train and y_train.")
-    if config.surrogate_examples:
-        left, _ = surrogate(config, dataset.y_train, seed)
-        parts = client_parts(replace(config, surrogate_examples=0), _rows(dataset, left), clients, seed)
-        return [left[part] for part in parts]
+    if config.surrogate_examples or config.validation_fraction:
+        left = divide(config, dataset.y_train, seed).clients
+        of_clients = replace(config, surrogate_examples=0, validation_fraction=0.0)
+        return [left[part] for part in client_parts(of_clients, _rows(dataset, left), clients, seed)]
     if not config.partitioner and not config.function:
         return split(config, dataset.y_train, clients, seed, dataset.owners)
     if config.function:

@@ -11,7 +11,7 @@ Decentralized Data", AISTATS 2017, Sec. 3.
 """
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -105,36 +105,43 @@ def _class_table(config: PartitionConfig, sizes: Ints, clients: int, rng: np.ran
     return table
 
 
-def surrogate(config: PartitionConfig, labels: NDArray[Any], seed: int) -> tuple[Ints, Ints]:
-    """Divide the examples between the clients and the server, which gets `surrogate-examples`, stratified by `strata`.
+class Divided(NamedTuple):
+    """Examples of the clients, and of both sets of the server: sorted and disjoint int64 arrays, together all n."""
+
+    clients: Ints
+    surrogate: Ints
+    validation: Ints
+
+
+def divide(config: PartitionConfig, labels: NDArray[Any], seed: int) -> Divided:
+    """Divide the examples between the clients and the sets of the server, which are stratified by `strata`.
 
     Parameters
     ----------
     config
-        Number of the server's examples.
+        Number of examples of the surrogate set, and share of the validation set.
     labels : int64 array of shape (n,), or float32 array of shape (n, L) or (n,)
         Targets of the training examples.
     seed
         Seed of the run.
 
-    Returns
-    -------
-    clients, server : int64 arrays
-        Sorted and disjoint; together they are all n examples.
-
     Raises
     ------
     ConfigError
-        If no example would be left for the clients.
+        If no example would be left for the clients, or none would be in the validation set.
     """
-    total = len(labels)
+    total, fraction = len(labels), config.validation_fraction
     wanted = config.surrogate_examples
     if wanted >= total:
         raise ConfigError(
             f"The 'surrogate-examples' parameter must be below the {total} training examples. Got {wanted}."
         )
     # Round 0 of this purpose draws the split, round 1 the clients' test parts.
-    return holdout(np.arange(total), labels, wanted / total, stream(seed, Purpose.PARTITION, 2))
+    left, kept = holdout(np.arange(total), labels, wanted / total, stream(seed, Purpose.PARTITION, 2))
+    clients, validation = holdout(left, labels, fraction, stream(seed, Purpose.PARTITION, 3))
+    if fraction and not validation.size:
+        raise ConfigError(f"Raise 'validation-fraction': {fraction:g} of {left.size} training examples is none.")
+    return Divided(clients, kept, validation)
 
 
 def _require_examples(held: Ints, config: PartitionConfig, advice: str) -> None:

@@ -107,6 +107,10 @@ class RoundRecord:
     accuracy: Annotated[float | None, "", "score on the server's test set, if it was evaluated"] = None
     loss: Annotated[float | None, "", "loss on the server's test set, if it was evaluated"] = None
     metrics: Annotated[dict[str, float] | None, "", "the other scores, by name"] = None
+    validation_accuracy: Annotated[float | None, "", "score on the server's validation set ('validation-fraction')"] = (
+        None
+    )
+    validation_loss: Annotated[float | None, "", "loss on the server's validation set"] = None
     client_accuracy: Annotated[float | None, "", "mean score over the clients' own test parts ('client-eval')"] = None
     client_metrics: Annotated[dict[str, float] | None, "", "means of the other scores over these, by name"] = None
     client_loss: Annotated[float | None, "", "mean loss over the clients' own test parts ('client-eval')"] = None
@@ -184,7 +188,9 @@ class Summary:
     client_updates_to_target: Annotated[
         float | None, "updates", "sum of client_updates to that round, searches included"
     ]
-    best_validation_round: Annotated[float | None, "", "first round with the smallest client_loss"]
+    best_validation_round: Annotated[
+        float | None, "", "first round with the smallest validation_loss or, without it, client_loss"
+    ]
     client_updates_to_best_validation: Annotated[float | None, "updates", "sum of client_updates up to that round"]
     best_validation_accuracy: Annotated[float | None, "", "score of that round on the server's test set"]
     best_validation_loss: Annotated[float | None, "", "loss of that round on the server's test set"]
@@ -206,6 +212,8 @@ class Summary:
     ]
     score: Annotated[str | None, "", "name of the score, if not the accuracy"] = None
     final_loss: Annotated[float | None, "", "last loss"] = None
+    final_validation_accuracy: Annotated[float | None, "", "last validation_accuracy"] = None
+    stable_validation_accuracy: Annotated[float | None, "", "mean of the last ten values of validation_accuracy"] = None
     final_client_accuracy: Annotated[float | None, "", "last client_accuracy"] = None
     final_client_loss: Annotated[float | None, "", "last client_loss"] = None
     final_epsilon: Annotated[float | None, "", "last epsilon"] = None

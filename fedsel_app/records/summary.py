@@ -38,6 +38,7 @@ def summarize(
         return next((row[name] for row in reversed(rows) if name in row), None)
 
     best = _best_validated(rows)
+    validated = [row[f"validation_{score}"] for row in rows if row.get(f"validation_{score}") is not None]
     peak = (min if lower_wins(score) else max)(values, default=math.nan)
     final = values[-1] if values else math.nan
     return Summary(
@@ -74,6 +75,8 @@ def summarize(
         versions={"python": platform.python_version(), **{name: _version(name) for name in PACKAGES}},
         score=None if score == ACCURACY else score,
         final_loss=last("loss"),
+        final_validation_accuracy=last(f"validation_{score}"),
+        stable_validation_accuracy=float(np.mean(validated[-STABLE_ROUNDS:])) if validated else None,
         final_client_accuracy=last(f"client_{score}"),
         final_client_loss=last("client_loss"),
         final_epsilon=last("epsilon"),
@@ -82,10 +85,20 @@ def summarize(
     )
 
 
+def stalled(rows: Sequence[Row], patience: int) -> bool:
+    """True if none of the last `patience` losses on the validation set is smaller than all before; False for 0."""
+    found = [row["validation_loss"] for row in rows if "validation_loss" in row]
+    losses = [math.inf if loss is None or math.isnan(loss) else loss for loss in found]
+    return 0 < patience < len(losses) and min(losses[-patience:]) >= min(losses[:-patience])
+
+
 def _best_validated(rows: Sequence[Row]) -> Row | None:
-    """First round with the smallest finite loss on the clients' own test parts."""
-    validated = [row for row in rows if row.get("client_loss") is not None and math.isfinite(row["client_loss"])]
-    return min(validated, key=itemgetter("client_loss"), default=None)
+    """First round with the smallest finite loss on the server's validation set or, without one, on the clients' own
+    test parts.
+    """
+    key = "validation_loss" if any("validation_loss" in row for row in rows) else "client_loss"
+    validated = [row for row in rows if row.get(key) is not None and math.isfinite(row[key])]
+    return min(validated, key=itemgetter(key), default=None)
 
 
 def _client_updates_until(reached: Row | None, rows: Sequence[Row]) -> int | None:

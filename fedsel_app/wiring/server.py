@@ -19,7 +19,7 @@ from fedsel_app.data.arrays import has_moments, moments_of_sums
 from fedsel_app.data.batches import DeviceData, device_data
 from fedsel_app.data.dataset import Dataset, load, load_surrogate, of_training_examples
 from fedsel_app.data.inputs import Inputs, mapped, trial_inputs
-from fedsel_app.data.partition import surrogate
+from fedsel_app.data.partition import divide
 from fedsel_app.models import building, flat_model
 from fedsel_app.models.device import choose_device, prepare, require_precision
 from fedsel_app.models.tasks import task_of
@@ -57,6 +57,9 @@ def make_run_context(config: AppConfig, recorder: Recorder) -> RunContext:
     threads = config.execution.eval_threads if divisible else 1
     prepare(device, threads)
     sets = {"test": test_set, "surrogate": make_surrogate_set(config, dataset, device)}
+    if config.partition.validation_fraction:
+        examples = divide(config.partition, dataset.y_train, run.seed).validation
+        sets["validation"] = DeviceData(of_training_examples(dataset, examples), preprocessing, device)
 
     score = find_score(config, model, dataset)
     further = flat_model.further_scores(config.evaluation.measured, dataset.task)
@@ -71,10 +74,12 @@ def make_run_context(config: AppConfig, recorder: Recorder) -> RunContext:
         model.load(parameters, buffers)
         return flat_model.evaluate(model, cast(DeviceData, sets[name]).test_batches(EVALUATION_BATCH), further)
 
-    def evaluate(parameters: NDArray[np.float32], buffers: NDArray[np.float32]) -> Evaluation:
-        result = test("test", parameters, buffers, further)
+    def evaluate(parameters: NDArray[np.float32], buffers: NDArray[np.float32], name: str = "test") -> Evaluation:
+        result = test(name, parameters, buffers, further)
         others = dict(result.scores)
-        return Evaluation(result.loss, others.pop(score, np.nan), others)
+        validated = name == "test" and "validation" in sets
+        validation = evaluate(parameters, buffers, "validation") if validated else None
+        return Evaluation(result.loss, others.pop(score, np.nan), others, validation)
 
     schema, asks = schema_of(dataset, config.data), needs_scaling(dataset, preprocessing)
     if not asks:
@@ -202,7 +207,7 @@ def make_surrogate_set(config: AppConfig, dataset: Dataset, device: torch.device
     if path := config.search_loss.surrogate_path:
         dataset = load_surrogate(Path(path), dataset)
     else:
-        _, examples = surrogate(config.partition, dataset.y_train, config.run.seed)
+        examples = divide(config.partition, dataset.y_train, config.run.seed).surrogate
         dataset = of_training_examples(dataset, examples)
     preprocessing = building.preprocessing_for(config.run.model, config.data, config.preprocessing, config.run.seed)
     return DeviceData(dataset, preprocessing, device)

@@ -145,6 +145,11 @@ def validate_participation(settings: SharedSettings, strategy: type[SelectionStr
     policy, isp, taken = settings.participation, settings.search_loss, settings.partition.surrogate_examples
     if taken and isp.surrogate_path:
         raise ConfigError("Set 'surrogate-path' or 'surrogate-examples', not both: each gives the surrogate set.")
+    if settings.partition.validation_fraction and settings.partition.partition == "own":
+        raise ConfigError(
+            "Set 'validation-fraction' to 0: with 'partition' own, no node has the whole training set. For a score on "
+            "other data than the test set, set 'client-eval' to true and 'holdout-fraction' above 0."
+        )
     if taken and settings.partition.partition == "own":
         raise ConfigError(
             "Set 'surrogate-examples' to 0, and 'surrogate-path' to a file: with 'partition' own, no node has the "

@@ -23,8 +23,12 @@ CELL = "settings"
 """Key of the grid for the two kinds of runs: with default and with tuned settings."""
 DEFAULT, TUNED = "default", "tuned"
 SCORE = EvaluatedMetric(ACCURACY, ACCURACY)
+VALIDATION = "validation_"
+"""Prefix of scores on the server's validation set."""
+VALIDATED = EvaluatedMetric(VALIDATION + ACCURACY, "validation accuracy")
 GOALS: dict[str, Measure] = {
-    measure.key: measure for measure in (SCORE.stable, SCORE.final, ROUNDS, SECONDS, UPLINK_MB, CLIENT_UPDATES)
+    measure.key: measure
+    for measure in (VALIDATED.stable, SCORE.stable, SCORE.final, ROUNDS, SECONDS, UPLINK_MB, CLIENT_UPDATES)
 }
 """Key in summary.json -> measure that can rank trials."""
 

@@ -17,6 +17,7 @@ class SettingKeywords(TypedDict, total=False):
     score: str
     metrics: str
     stop_at_target: bool
+    patience: int
     probe_batches: int
     probe_bits: int
     probe_batch: Literal["plain", "training"]
@@ -42,6 +43,7 @@ class SettingKeywords(TypedDict, total=False):
     holdout_fraction: float
     holdout_class_examples: int
     surrogate_examples: int
+    validation_fraction: float
     task: str
     class_weights: str
     focal_gamma: float

@@ -8,7 +8,16 @@ import numpy as np
 from simulation.comparison.measures import EvaluatedMetric, Measure, Numbers
 from simulation.comparison.results import Group, RecordedComparison
 from simulation.comparison.statistics import FEWEST_PAIRS, Paired, paired
-from simulation.comparison.tuning_file import CELL, DEFAULT, SCORE, TUNED, goal_of, read_tuning, settings_text
+from simulation.comparison.tuning_file import (
+    CELL,
+    DEFAULT,
+    SCORE,
+    TUNED,
+    VALIDATION,
+    goal_of,
+    read_tuning,
+    settings_text,
+)
 from simulation.report.findings import SCALES, interval, judged, pairs_text
 from simulation.report.tables import Column, Table, capital, number_text
 
@@ -33,14 +42,15 @@ def tuning_section(comparison: RecordedComparison, metric: EvaluatedMetric) -> t
     groups = _groups(comparison)
     if tuning is None or "best" not in tuning or not groups:
         return [], None
-    goal = goal_of(tuning["metric"])
+    shown = tuning["metric"].replace(VALIDATION, "")
+    goal = goal_of(shown)
     if goal.key == metric.stable.key or (metric.is_score and goal.key == SCORE.stable.key):
         goal = metric.stable
     numbers = {name: Numbers(group, metric) for name, group in groups.items()}
     results = judged({name: paired(*of.pairs(TUNED, DEFAULT, goal.key)) for name, of in numbers.items()})
     ranks = {cell: _ranks(numbers, cell, goal) for cell in (DEFAULT, TUNED)}
     best = {name: tuning["best"][name] for name in groups if name in tuning["best"]}
-    sentences = [_budget(tuning, goal)]
+    sentences = [_budget(tuning, goal if shown == tuning["metric"] else goal_of(tuning["metric"]))]
     sentences += [_changed(name, best, numbers[name], goal, results) for name in groups]
     sentences.append(_rank_sentence(ranks, goal))
     return sentences, _table(tuning, goal, best, numbers, results, ranks)

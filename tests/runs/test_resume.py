@@ -118,11 +118,35 @@ def test_the_target_ends_the_run(tmp_path):
     assert (summary["rounds"], summary["rounds_to_target"]) == (first, first)
 
 
-def test_the_best_model_is_kept_beside_the_last(tmp_path):
-    strategy, rows = run_config(tmp_path, resolve(BASE | {"rounds": 6}))
-    best = max(row["accuracy"] for row in rows)
+@pytest.mark.parametrize("validated", [False, True])
+def test_the_best_model_is_kept_beside_the_last(tmp_path, validated):
+    """It is the one with the best score or, if there is a validation set, with the smallest loss on it."""
+    settings = {"rounds": 6, "lr": 2.0, "validation-fraction": 0.2 * validated}
+    strategy, rows = run_config(tmp_path, resolve(BASE | settings))
+    best = min(rows, key=lambda row: row["validation_loss"] if validated else -row["accuracy"])
     with np.load(tmp_path / "best-model.npz", allow_pickle=False) as model:
-        assert strategy.context.evaluate(model["parameters"], model["buffers"]).score == best
+        assert strategy.context.evaluate(model["parameters"], model["buffers"]).score == best["accuracy"]
+
+
+def test_a_run_ends_when_its_validation_loss_has_stalled(tmp_path):
+    """So does one that was killed and continued. The test set has no part in it."""
+    settings = BASE | {"rounds": 12, "lr": 2.0, "validation-fraction": 0.2}
+    _, whole = run_config(tmp_path / "whole", resolve(settings))
+    losses = [row["validation_loss"] for row in whole]
+    least = [min(losses[:number]) for number in range(1, 13)]
+    first = next(number for number in range(3, 13) if least[number - 1] == least[number - 3])
+    assert first < 12, losses
+    stopping = settings | {"patience": 2}
+    _, rows = run_config(tmp_path / "stopped", resolve(stopping))
+    assert [row["validation_loss"] for row in rows] == losses[:first]
+    run_until(tmp_path / "killed", resolve(stopping), first - 1)
+    run_config(tmp_path / "killed", resolve(stopping | {"resume": True}))
+    assert end(tmp_path / "killed") == end(tmp_path / "stopped")
+    summary = json.loads((tmp_path / "stopped" / "summary.json").read_text(encoding="utf-8"))
+    assert summary["best_validation_round"] == first - 2
+    assert summary["best_validation_accuracy"] == whole[first - 3]["accuracy"]
+    validated = [row["validation_accuracy"] for row in rows]
+    assert summary["stable_validation_accuracy"] == pytest.approx(np.mean(validated[-10:]))
 
 
 def test_other_settings_are_refused_by_name(tmp_path):

@@ -36,7 +36,7 @@ def test_trials_and_the_comparison_are_done_once_and_more_can_be_added(capsys, o
     monkeypatch.setenv("STUB", json.dumps({"fail": ["oort-trial=2-s101"]}))
     code, said, error = tuned(capsys, out, "--trials", "2", "--jobs", "2")
     assert (code, error) == (0, "")
-    assert "random, trial 1 of 2 (lr=0.05): accuracy, mean of the last 10 evaluations 0.5" in said
+    assert "random, trial 1 of 2 (lr=0.05): validation accuracy, mean of the last 10 evaluations 0.5" in said
     assert "oort, trial 2 of 2 (lr=" in said
     assert "failed, The round failed. (exit code 1;" in said
     found = json.loads((out / "tuning.json").read_text())["best"]["oort"]
@@ -67,7 +67,7 @@ def test_trials_and_the_comparison_are_done_once_and_more_can_be_added(capsys, o
             "lr=-1..1",
             "random does not allow the whole range of 'lr', -1 to 1: The 'lr' parameter must be in (0, ∞).",
         ),
-        (("--metric", "f1"), "lr", "--metric takes one of stable_accuracy, final_accuracy, "),
+        (("--metric", "f1"), "lr", "--metric takes one of stable_validation_accuracy, stable_accuracy, "),
     ],
 )
 def test_what_cannot_be_tuned_is_refused_in_a_sentence(capsys, out, more, over, sentence):
@@ -80,6 +80,7 @@ def test_what_cannot_be_tuned_is_refused_in_a_sentence(capsys, out, more, over, 
 def test_the_plan_is_shown_and_a_missing_extra_is_named(capsys, out, monkeypatch):
     code, said, _ = tuned(capsys, out, "--dry-run", "--trials", "5")
     assert code == 0
+    assert "Set for the trials only: validation-fraction=0.1.\n" in said
     assert "Runs: 10 of trials, then 4 with default and tuned settings on the seeds 1." in said
     monkeypatch.setitem(sys.modules, "optuna", None)
     code, _, error = tuned(capsys, out)

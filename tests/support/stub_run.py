@@ -61,7 +61,13 @@ def main() -> None:
         if folder.name in stub.get("fail", ()):
             print("all is well\nfedsel: The round failed.\n", flush=True)
             sys.exit(1)
-    summary = {"final_accuracy": row["accuracy"], "stable_accuracy": 0.5, "rounds_to_target": None, "failure_count": 0}
+    summary = {
+        "final_accuracy": row["accuracy"],
+        "stable_accuracy": 0.5,
+        "stable_validation_accuracy": 0.5,
+        "rounds_to_target": None,
+        "failure_count": 0,
+    }
     summary |= {"time_to_target_s": None, "uplink_to_target_mb": None, "target_accuracy": 0.9}
     summary |= {"strategy": config["strategy"], "seed": config["seed"]}
     write_whole(folder / "summary.json", json.dumps(summary))

@@ -27,10 +27,10 @@ def register(commands: Subparsers) -> None:
     tuned.add_argument("--tuning-seeds", default="101,102", metavar="SEED,...", help="seeds of the trials (101,102)")
     tuned.add_argument(
         "--metric",
-        default="stable_accuracy",
+        default="stable_validation_accuracy",
         metavar="NAME",
-        help="number of summary.json whose mean over the tuning seeds ranks the trials (stable_accuracy, which is the "
-        "score of the runs)",
+        help="number of summary.json whose mean over the tuning seeds ranks the trials (stable_validation_accuracy, "
+        "the score of the runs on a validation set)",
     )
     tuned.set_defaults(call=tune)
 

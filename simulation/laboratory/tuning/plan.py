@@ -8,13 +8,24 @@ from typing import Any
 from fedsel_app.config import ConfigError, Value
 from fedsel_app.records.files import write_json
 from fedsel_app.wiring.configuration import resolve
-from simulation.comparison.measures import (
-    Measure,
-)
+from simulation.comparison.measures import Measure
 from simulation.comparison.plan import ComparisonPlan, PlannedRun
-from simulation.comparison.tuning_file import CELL, DEFAULT, NAME, TUNED, VERSION, BestTrial, goal_of, read_tuning
+from simulation.comparison.tuning_file import (
+    CELL,
+    DEFAULT,
+    NAME,
+    TUNED,
+    VALIDATION,
+    VERSION,
+    BestTrial,
+    goal_of,
+    read_tuning,
+)
 from simulation.laboratory.tuning.space import Range, parse_space
 from strategies import find_strategy
+
+VALIDATION_FRACTION = 0.1
+"""Share of the training examples on which trials are ranked, unless the comparison sets its own."""
 
 
 @dataclass(frozen=True)
@@ -51,9 +62,16 @@ class Tuning:
     def trial_runs(self, strategy: str, number: int, settings: Mapping[str, Value]) -> list[PlannedRun]:
         """Runs of the trial `number` >= 1, one per tuning seed. Raises ConfigError for invalid `settings`."""
         run, cell = first_run(self.base, strategy), {"trial": number}
+        settings = {**self.validated, **settings}
         return [
             changed_run(run, self.out / "trials", f"trial={number}", seed, settings, cell) for seed in self.tuning_seeds
         ]
+
+    @property
+    def validated(self) -> dict[str, Value]:
+        """Settings of trials that are ranked on a validation set, if the comparison has none."""
+        own = self.base.runs[0].config.partition.validation_fraction
+        return {} if own or VALIDATION not in self.goal.key else {"validation-fraction": VALIDATION_FRACTION}
 
     def trial_comparison(self, runs: Sequence[PlannedRun]) -> ComparisonPlan:
         """Comparison of the trials' `runs` so far, in its own folder."""
@@ -81,6 +99,7 @@ class Tuning:
             f"{self.trials} trials each of {', '.join(self.base.strategies)}, the first with the default settings.",
             *(f"{key}: {text}" for key, text in self.over.items()),
             f"Ranked by: {self.goal.name}, mean over the seeds {', '.join(map(str, self.tuning_seeds))}.",
+            *(f"Set for the trials only: {key}={value}." for key, value in self.validated.items()),
             f"Runs: {self.trials * count * tuning} of trials, then {2 * count * seeds} with default and tuned settings "
             f"on the seeds {', '.join(map(str, self.base.seeds))}.",
         ]

@@ -8,7 +8,7 @@ import pytest
 from fedsel_app.config import ConfigError, DataConfig, PartitionConfig
 from fedsel_app.data.client_parts import client_parts
 from fedsel_app.data.dataset import load
-from fedsel_app.data.partition import surrogate
+from fedsel_app.data.partition import divide
 
 datasets = pytest.importorskip("datasets", reason="the extra 'datasets' is not installed")
 upstream = pytest.importorskip("flwr_datasets.partitioner", reason="the extra 'datasets' is not installed")
@@ -149,7 +149,7 @@ def test_a_data_set_of_no_columns_has_its_labels_and_owners(tmp_path):
 def test_no_client_gets_the_servers_surrogate_set(saved):
     parts = parts_of(saved, "flwr:IidPartitioner", surrogate_examples=40)
     dataset = load(DataConfig(data="hf", data_path=str(saved), data_arguments="shuffle=false"), 7)
-    left, kept = surrogate(PartitionConfig(surrogate_examples=40), dataset.y_train, 7)
+    left, kept, _ = divide(PartitionConfig(surrogate_examples=40), dataset.y_train, 7)
     assert np.array_equal(np.concatenate(parts), left)  # IID partitions are runs of what is left
     assert kept.size == 40
 

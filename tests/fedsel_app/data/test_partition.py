@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from fedsel_app.config import ConfigError, PartitionConfig
 from fedsel_app.data.client_parts import client_parts
 from fedsel_app.data.dataset import from_arrays
-from fedsel_app.data.partition import holdout, label_counts, split, surrogate
+from fedsel_app.data.partition import divide, holdout, label_counts, split
 
 CONFIGS = {
     "iid": PartitionConfig(partition="iid"),
@@ -229,12 +229,16 @@ def test_a_class_with_fewer_than_four_examples_stays_in_the_training_part():
     assert [part.size for part in exactly_four] == [3, 1]
 
 
+SETS = [("surrogate", {"surrogate_examples": 40}), ("validation", {"validation_fraction": 0.1})]
+
+
+@pytest.mark.parametrize(("name", "setting"), SETS)
 @pytest.mark.parametrize("kind", ["iid", "dirichlet", "shards", "natural", "psi-lda"])
-def test_surrogate_examples_go_to_no_client(kind):
+def test_examples_of_the_server_go_to_no_client(kind, name, setting):
     labels = np.repeat(np.arange(5), [100, 100, 100, 60, 40])
     owners = np.tile(np.arange(4), 100)
-    config = PartitionConfig(partition=kind, surrogate_examples=40)
-    kept, server = surrogate(config, labels, 3)
+    config = PartitionConfig(partition=kind, **setting)
+    kept, server = divide(config, labels, 3).clients, getattr(divide(config, labels, 3), name)
     # A tenth of each class.
     assert np.bincount(labels[server]).tolist() == [10, 10, 10, 6, 4]
     assert sorted([*kept, *server]) == list(range(400))
@@ -248,9 +252,20 @@ def test_surrogate_examples_go_to_no_client(kind):
     if kind == "natural":
         assert [set(owners[part].tolist()) for part in parts] == [{0}, {1}, {2}, {3}]
     assert all((np.diff(part) > 0).all() for part in parts)
-    assert not np.array_equal(server, surrogate(config, labels, 4)[1])
-    with pytest.raises(ConfigError, match=r"'surrogate-examples' parameter must be below the 400 training examples"):
-        client_parts(PartitionConfig(partition=kind, surrogate_examples=400), dataset, 4, 3)
+    assert not np.array_equal(server, getattr(divide(config, labels, 4), name))
+
+
+def test_both_sets_of_the_server_are_disjoint():
+    labels = np.repeat(np.arange(2), 200)
+    divided = divide(PartitionConfig(surrogate_examples=40, validation_fraction=0.25), labels, 3)
+    assert sorted(np.concatenate(divided)) == list(range(400))
+    assert [part.size for part in divided] == [270, 40, 90]
+    for config, said in (
+        (PartitionConfig(surrogate_examples=400), "'surrogate-examples' parameter must be below the 400"),
+        (PartitionConfig(validation_fraction=0.001), "Raise 'validation-fraction': 0.001 of 400 training examples"),
+    ):
+        with pytest.raises(ConfigError, match=said):
+            divide(config, labels, 3)
 
 
 def test_label_counts():

@@ -69,6 +69,7 @@ REFUSED = [
     (SEARCHING | {"participation": "isp-ri", "surrogate-path": "x.npz"}, "'isp-loss'"),
     (SEARCHING | {"surrogate-path": "x.npz", "surrogate-examples": 9}, "not both"),
     ({"surrogate-examples": 9, "partition": "own", "clients": 1, "cohort": 1}, "no node has the whole training set"),
+    ({"validation-fraction": 0.1, "partition": "own", "clients": 1, "cohort": 1}, "Set 'validation-fraction' to 0"),
     (SEARCHING | {"over-selection": 0.3, "holdout-fraction": 0.2}, "Set 'over-selection' to 0"),
     ({"strategy": "fed-cbs", "share-label-counts": False}, "Set 'share-label-counts' to true"),
 ]

@@ -52,6 +52,16 @@ def test_the_section_says_what_tuning_changed(tuned):
     assert "random from 2 to 1, oort from 1 to 2. Ranks with tuned settings: 1 random, 2 oort." in ranks
 
 
+def test_trials_that_a_validation_set_ranked_are_judged_on_the_test_set(tuned):
+    path = tuned / "tuning.json"
+    tuning = json.loads(path.read_text(encoding="utf-8")) | {"metric": "stable_validation_accuracy"}
+    path.write_text(json.dumps(tuning), encoding="utf-8")
+    comparison = RecordedComparison.read(tuned)
+    (budget, random, *_), _ = tuning_section(comparison, metric_of(comparison.runs.values()))
+    assert "ranked by validation accuracy, mean of the last 10 evaluations on the seeds 101" in budget
+    assert random.startswith("random: accuracy 0.5200 with its defaults, 0.8233 tuned")
+
+
 def test_the_page_begins_with_it_and_names_what_each_section_shares(tuned, without_figures):
     write_report(tuned)
     text = (tuned / "report.md").read_text(encoding="utf-8")
@@ -80,6 +90,8 @@ def test_another_comparison_has_no_such_section(tuned):
     [
         ("stable_accuracy", "", ("stable_accuracy", True)),
         ("stable_accuracy", "mae", ("stable_mae", False)),
+        ("stable_validation_accuracy", "", ("stable_validation_accuracy", True)),
+        ("stable_validation_accuracy", "mae", ("stable_validation_mae", False)),
         ("final_f1_macro", "f1-macro", ("final_f1_macro", True)),
         ("stable_balanced_accuracy", "balanced-accuracy", ("stable_balanced_accuracy", True)),
         ("time_to_target_s", "mae", ("time_to_target_s", False)),
@@ -91,5 +103,7 @@ def test_trials_are_ranked_by_any_score(key, score, found):
 
 
 def test_trials_are_not_ranked_by_other_numbers():
-    with pytest.raises(ConfigError, match=r"--metric takes one of stable_accuracy, .*, or stable_NAME of a score"):
+    with pytest.raises(
+        ConfigError, match=r"--metric takes one of stable_validation_accuracy, .*, or stable_NAME of a score"
+    ):
         goal_of("wall_s")
