@@ -38,20 +38,21 @@ def run(arguments: argparse.Namespace) -> int:
 
     from simulation.laboratory.claims.claim import Claim
     from simulation.laboratory.claims.ranking import Ranking
-    from simulation.laboratory.claims.runs import run_claims
+    from simulation.laboratory.claims.runs import run_stages
     from simulation.laboratory.claims.study import Study
+    from simulation.laboratory.claims.tuned import Tuned
 
     if bool(arguments.names) == arguments.all:
         raise ConfigError("`fedsel claims run` takes names from the list of `fedsel claims`, or --all.")
     studies: list[Study]
     if arguments.all:
-        studies = [study for study in (*Claim.load(), *Ranking.load()) if not study.left_open]
+        studies = [study for study in (*Claim.load(), *Ranking.load(), *Tuned.load()) if not study.left_open]
     else:
-        rankings = [name for name in arguments.names if name in Ranking.files()]
-        claims = [name for name in arguments.names if name not in rankings]
-        studies = [*Claim.load(claims), *Ranking.load(rankings)]
+        others: list[type[Study]] = [Ranking, Tuned]
+        kinds = {name: next((kind for kind in others if name in kind.files()), Claim) for name in arguments.names}
+        studies = [study for name, kind in kinds.items() for study in kind.load([name])]
     place = dict(parse_setting(text) for text in arguments.set)
-    failures = run_claims(studies, arguments.runs, place, arguments.jobs or 0, arguments.budget, Console())
+    failures = run_stages(studies, arguments.runs, place, arguments.jobs or 0, arguments.budget, Console())
     for name, reason in failures.items():
         print(f"{name} failed: {reason}")
     print(f"Next: fedsel claims report --runs {arguments.runs} --out DIR")

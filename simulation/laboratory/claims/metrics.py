@@ -84,6 +84,7 @@ METRICS = {
         Metric("client_updates_to_best_validation", "client updates to the best validation round", ratio=True),
         Metric("time_s", "simulated seconds, whole run", ratio=True),
         Metric("stable_accuracy", "accuracy, mean of the last ten evaluations", higher_wins=True),
+        Metric("stable_validation_accuracy", "validation accuracy, mean of the last ten evaluations", higher_wins=True),
         Metric("final_accuracy", "accuracy at the end", higher_wins=True),
         Metric("peak_accuracy", "best accuracy", higher_wins=True),
         Metric("final_client_accuracy", "mean of the clients' accuracies at the end", higher_wins=True),

@@ -35,7 +35,9 @@ class Ranking(Study):
     title : the workload
     strategies : methods that are ranked
     budgets : metric "accuracy_at_..." -> how much of its cost each method may spend
-    seed_count : number of seeds, from 1 on
+    measures : further scores, names in `METRICS`
+    first_seed, seed_count : seeds
+    baseline : variant that the others are compared with
     note : note for the reader of the table
     variants : name -> settings of a further side, including its `strategy`
     """
@@ -46,6 +48,9 @@ class Ranking(Study):
     strategies: Sequence[str]
     budgets: Mapping[str, float]
     seed_count: int
+    first_seed: int = 1
+    measures: Sequence[str] = ()
+    baseline: str = BASELINE
     note: str = ""
     variants: Mapping[str, Mapping[str, Value]] = field(default_factory=dict)
 
@@ -61,16 +66,17 @@ class Ranking(Study):
     @property
     def seeds(self) -> range:
         """Seeds of the runs."""
-        return range(1, self.seed_count + 1)
+        return range(self.first_seed, self.first_seed + self.seed_count)
 
     @property
     def metrics(self) -> list[Metric]:
-        """Metrics of the budgets: accuracy at equal bytes, seconds or rounds."""
-        return [METRICS[key].within(budget) for key, budget in self.budgets.items()]
+        """Metrics of the budgets: accuracy at equal bytes, seconds or rounds. Then the further scores."""
+        budgeted = [METRICS[key].within(budget) for key, budget in self.budgets.items()]
+        return [*budgeted, *(METRICS[key] for key in self.measures)]
 
     def __post_init__(self) -> None:
-        if BASELINE not in self.variants:
-            raise ConfigError(f"'variants' lacks '{BASELINE}', with which the others are compared.")
+        if self.baseline not in self.variants:
+            raise ConfigError(f"'variants' lacks '{self.baseline}', with which the others are compared.")
         for key in self.budgets:
             if key not in METRICS or not METRICS[key].budgeted:
                 raise ConfigError(f"'{key}' is no metric with a budget.")
@@ -110,12 +116,14 @@ def places(ranking: Ranking, metric: Metric, measured: Measured) -> list[Place]:
     }
     shown = {name: values for name, values in every.items() if None not in values or name not in ranking.variants}
     common = pd.DataFrame(shown, dtype=np.float64).dropna()
-    if len(common) < 2 or BASELINE not in common:
+    if len(common) < 2 or ranking.baseline not in common:
         return []
-    leads = {name: paired(common[name], common[BASELINE]) for name in common if name != BASELINE}
+    leads = {name: paired(common[name], common[ranking.baseline]) for name in common if name != ranking.baseline}
     differs = dict(zip(leads, holm([lead.p for lead in leads.values()]), strict=True))
-    alike = dict(zip(leads, holm([p_within(common[name] - common[BASELINE], MARGIN) for name in leads]), strict=True))
-    words = {BASELINE: ""}
+    alike = dict(
+        zip(leads, holm([p_within(common[name] - common[ranking.baseline], MARGIN) for name in leads]), strict=True)
+    )
+    words = {ranking.baseline: ""}
     for name, lead in leads.items():
         if differs[name] < LEVEL:
             words[name] = AHEAD if lead.difference.mean > 0.0 else BEHIND

@@ -1,5 +1,6 @@
 """Runs of claims (`fedsel claims run`). Claims share runs: each runs once and is measured when it ends."""
 
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -8,7 +9,9 @@ from typing import Any
 from rich.console import Console
 
 from fedsel_app.config import DECLARED, ConfigError, Value, changes_numbers
+from fedsel_app.records.reading import check_failure, read_rows
 from fedsel_app.wiring.configuration import AppConfig
+from simulation.command_line.arguments import FAILURE
 from simulation.comparison.pipelines import Pipelines
 from simulation.comparison.placement import default_jobs, gpu_count
 from simulation.comparison.plan import ComparisonPlan, PlannedRun
@@ -24,6 +27,7 @@ from simulation.laboratory.claims.measured import (
 )
 from simulation.laboratory.claims.metrics import Metric, measured_values
 from simulation.laboratory.claims.study import Study
+from simulation.laboratory.claims.tuned import Search
 
 FILE = "measured.jsonl"
 
@@ -57,6 +61,22 @@ def missing_runs(studies: Sequence[Study], measured: Measured) -> list[AskedRun]
         for run in asked_runs(studies)
         if run.identity not in measured.rows or not has_all(measured.rows[run.identity], run.metrics)
     ]
+
+
+def run_stages(
+    studies: Sequence[Study], out: Path, place: Mapping[str, Value], jobs: int, budget_s: float, console: Console
+) -> dict[str, str]:
+    """Carry out `studies` as `run_claims` does, stage by stage: the runs of a search decide those that follow."""
+    began_s, known = time.monotonic(), 0
+    while True:
+        measured = read_measured(out / FILE)
+        stages = [stage for study in studies for stage in study.parts(measured)]
+        left_s = budget_s - (time.monotonic() - began_s)
+        if len(stages) == known or left_s <= 0.0:
+            return {}
+        if failures := run_claims(stages, out, place, jobs, left_s, console):
+            return failures
+        known = len(stages)
 
 
 def run_claims(
@@ -95,7 +115,12 @@ def run_claims(
         if run.finished:
             measure(run)
     jobs = jobs or default_jobs([run.config for run in planned], gpu_count())
-    return carry_out(comparison, jobs, console, finished=measure, budget_s=budget_s)
+    failures = carry_out(comparison, jobs, console, finished=measure, budget_s=budget_s)
+    searched = {run.identity for run in asked_runs([study for study in studies if isinstance(study, Search)])}
+    for row in read_rows(out / "failures.jsonl", check_failure):
+        if asked[row["name"]].identity in searched and row["exit_code"] == FAILURE:
+            keep_failed(out / FILE, asked[row["name"]], failures.pop(row["name"]))
+    return failures
 
 
 def keep(path: Path, asked: AskedRun, folder: Path) -> None:
@@ -112,6 +137,15 @@ def keep(path: Path, asked: AskedRun, folder: Path) -> None:
         "wall_s": round(float(sum(row["wall_s"] for row in run.rows)), 2),
         "values": before | {key: _short(value) for key, value in measured_values(run, list(asked.metrics)).items()},
     }
+    write_measured(path, rows)
+
+
+def keep_failed(path: Path, asked: AskedRun, reason: str) -> None:
+    """Add a run of a search that failed, without any value: its settings count as the worst."""
+    rows: dict[str, Mapping[str, Any]] = dict(read_measured(path).rows)
+    run, values = asked.config.run, {metric.column: None for metric in asked.metrics}
+    known = {"run": asked.identity, "strategy": run.strategy, "seed": run.seed, "wall_s": 0.0}
+    rows[asked.identity] = {**known, "values": values, "failed": reason}
     write_measured(path, rows)
 
 

@@ -6,12 +6,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import cache
 from pathlib import Path
-from typing import Any, ClassVar, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from fedsel_app.config import ConfigError, Value
 from fedsel_app.config.plugins import unknown_name
 from fedsel_app.wiring.configuration import AppConfig, resolve
 from simulation.laboratory.claims.metrics import Metric
+
+if TYPE_CHECKING:
+    from simulation.laboratory.claims.measured import Measured
 
 
 @dataclass(frozen=True)
@@ -67,10 +70,14 @@ class Study(ABC):
     def parsed(cls, table: dict[str, Any]) -> dict[str, Any]:
         """Fields of a study from the table of its file."""
 
+    def parts(self, measured: "Measured") -> "Sequence[Study]":
+        """Studies whose runs it needs, as far as `measured` runs decide them."""
+        return [self]
+
     @classmethod
     def files(cls) -> dict[str, Path]:
         """Name -> file, by folder and name."""
-        return _files(rankings=cls.kind == "ranking")
+        return _files(cls.kind)
 
     @classmethod
     def load(cls, names: Sequence[str] | None = None) -> list[Self]:
@@ -125,10 +132,15 @@ def _resolved(values: tuple[tuple[str, Value], ...]) -> AppConfig:
     return resolve(dict(values))
 
 
+FOLDERS = {"ranking": "rankings", "tuned ranking": "tuned"}
+"""Kind of studies -> its folder; claims have a folder for each paper."""
+
+
 @cache
-def _files(*, rankings: bool) -> dict[str, Path]:
+def _files(kind: str) -> dict[str, Path]:
+    kinds = {folder: of for of, folder in FOLDERS.items()}
     paths = sorted(Path(__file__).parent.glob("*/*.toml"))
-    return {path.stem: path for path in paths if (path.parent.name == "rankings") == rankings}
+    return {path.stem: path for path in paths if kinds.get(path.parent.name, "claim") == kind}
 
 
 def build(kind: Any, table: Mapping[str, Any]) -> Any:

@@ -1,0 +1,233 @@
+"""Tuned rankings: each side searches for its settings before it is compared on fresh seeds (one TOML file each).
+
+The search has seeds of its own, and ranks the settings by a score on a validation set, which is a share of the training
+examples. So neither the test set nor the seeds of the comparison have a part in it. The file states the grid, the seeds
+and the share before any run. With `around`, only that side searches the whole grid; the others search the neighbours of
+its best settings: half and twice its rate, and the other momenta. A run that fails counts as the worst.
+"""
+
+import itertools
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Any, ClassVar
+
+from fedsel_app.config import ConfigError, Value
+from fedsel_app.presets.preset import flatten
+from simulation.laboratory.claims.measured import Measured
+from simulation.laboratory.claims.metrics import METRICS, Metric
+from simulation.laboratory.claims.ranking import Ranking
+from simulation.laboratory.claims.study import Side, Study
+
+FRACTION = "validation-fraction"
+METRIC = METRICS["stable_validation_accuracy"]
+RATE, MOMENTUM = "lr", "momentum"
+FACTORS = 0.5, 2.0
+"""Rates of neighbours, as multiples of the best rate of `around`."""
+Cell = Mapping[str, Value]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Search(Study):
+    """Search of some sides, each over its cells of settings.
+
+    Attributes
+    ----------
+    arms : the sides
+    cells : settings that each of them tries
+    search_seeds : seeds of the search
+    """
+
+    kind: ClassVar = "search"
+
+    arms: tuple[Side, ...]
+    cells: tuple[Cell, ...]
+    search_seeds: tuple[int, ...]
+
+    @property
+    def sides(self) -> tuple[Side, ...]:
+        """Each arm with each cell."""
+        return tuple(self.tried(arm, cell) for arm in self.arms for cell in self.cells)
+
+    @property
+    def seeds(self) -> tuple[int, ...]:
+        """Seeds of the search."""
+        return self.search_seeds
+
+    @property
+    def metrics(self) -> list[Metric]:
+        """The score on the validation set."""
+        return [METRIC]
+
+    @classmethod
+    def parsed(cls, table: dict[str, Any]) -> dict[str, Any]:
+        """Not read from a file of its own: see `Tuned`."""
+        return table
+
+    def tried(self, arm: Side, cell: Cell) -> Side:
+        """`arm` with the settings of a cell."""
+        return replace(arm, settings={**arm.settings, **cell})
+
+    def best(self, arm: Side, measured: Measured) -> Cell | None:
+        """The cell with the best mean score, the first of equals; None until all runs of the arm are measured."""
+        means: list[float] = []
+        for cell in self.cells:
+            found = [measured.values(self, self.tried(arm, cell), seed) for seed in self.seeds]
+            if None in found:
+                return None
+            scores = [values[METRIC.column] for values in found if values is not None]
+            means.append(float("-inf") if None in scores else sum(map(float, filter(None, scores))) / len(scores))
+        return self.cells[means.index(max(means))]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Tuned(Study):
+    """Tuned ranking, as read from its file.
+
+    Attributes
+    ----------
+    title : the workload
+    baseline : side that the others are compared with
+    arms : sides, by name, with the settings that they do not search
+    grid : setting -> values that are searched
+    search_seeds : seeds of the search
+    fraction : share of the training examples in the validation set
+    around : side that searches the whole grid, while the others search its neighbours; empty: all search it
+    first_seed, seed_count : fresh seeds of the comparison
+    budgets : as in `Ranking`
+    measures : names in `METRICS` of further scores
+    cost : core hours that the runs are expected to take, and from which measurement
+    note : note for the reader of the table
+    """
+
+    kind: ClassVar = "tuned ranking"
+
+    title: str
+    baseline: str
+    arms: Mapping[str, Mapping[str, Value]]
+    grid: Mapping[str, Sequence[Value]]
+    search_seeds: tuple[int, ...]
+    fraction: float
+    first_seed: int
+    seed_count: int
+    cost: str
+    around: str = ""
+    budgets: Mapping[str, float] = field(default_factory=dict)
+    measures: Sequence[str] = ()
+    note: str = ""
+
+    def __post_init__(self) -> None:
+        for name in filter(None, (self.baseline, self.around)):
+            if name not in self.arms:
+                raise ConfigError(f"'{name}' is none of the sides {', '.join(self.arms)}.")
+        if set(self.search_seeds) & set(self.seeds):
+            raise ConfigError("The seeds of the search must not be those of the comparison.")
+        if self.around and not {RATE, MOMENTUM} <= self.grid.keys():
+            raise ConfigError(f"'around' needs '{RATE}' and '{MOMENTUM}' in the grid.")
+
+    @cached_property
+    def sides(self) -> tuple[Side, ...]:
+        """The sides before their search."""
+        return tuple(
+            Side(str(own["strategy"]), {key: value for key, value in own.items() if key != "strategy"}, name)
+            for name, own in self.arms.items()
+        )
+
+    @property
+    def seeds(self) -> range:
+        """Fresh seeds of the comparison."""
+        return range(self.first_seed, self.first_seed + self.seed_count)
+
+    @property
+    def metrics(self) -> list[Metric]:
+        """Metrics of the comparison."""
+        return self._ranking({name: {} for name in self.arms}).metrics
+
+    @property
+    def run_count(self) -> int:
+        """Number of runs of the search and of the comparison."""
+        near = len(self.arms) - 1 if self.around else 0
+        cells = (len(self.arms) - near) * len(self._cells_of_grid())
+        cells += near * (len(FACTORS) + len(self.grid.get(MOMENTUM, ())))
+        return len(self.search_seeds) * cells + self.seed_count * len(self.arms)
+
+    @classmethod
+    def parsed(cls, table: dict[str, Any]) -> dict[str, Any]:
+        """Fields of a tuned ranking. The table "search" of the file has the grid, the seeds and the share."""
+        search = dict(table.pop("search"))
+        arms = {name: flatten(own) for name, own in table["arms"].items()}
+        arms |= {name: {"strategy": name} for name in table.pop("strategies", ())}
+        return {
+            **table,
+            "settings": flatten(table.get("settings", {})),
+            "arms": arms,
+            "grid": search["grid"],
+            "search_seeds": tuple(search["seeds"]),
+            "fraction": search[FRACTION],
+            "around": search.get("around", ""),
+        }
+
+    def searches(self, measured: Measured) -> list[Search]:
+        """The searches that are known so far: that of `around` comes before those of its neighbours."""
+        first = [side for side in self.sides if not self.around or side.name == self.around]
+        found = [self._search("search", first, self._cells_of_grid())]
+        if self.around and (best := found[0].best(first[0], measured)):
+            others = [side for side in self.sides if side.name != self.around]
+            found.append(self._search("neighbours", others, self._neighbours(best)))
+        return found
+
+    def chosen(self, measured: Measured) -> dict[str, Cell] | None:
+        """Best settings of each side, by name; None until the search is over."""
+        searches = self.searches(measured)
+        best = {arm.name: search.best(arm, measured) for search in searches for arm in search.arms}
+        known = {name: cell for name, cell in best.items() if cell is not None}
+        return {name: known[name] for name in self.arms} if len(known) == len(self.arms) else None
+
+    def ranking(self, measured: Measured) -> Ranking | None:
+        """The comparison with the best settings; None until the search is over."""
+        chosen = self.chosen(measured)
+        return None if chosen is None else self._ranking(chosen)
+
+    def parts(self, measured: Measured) -> list[Study]:
+        """The searches, and the comparison when they are over."""
+        ranking = self.ranking(measured)
+        return [*self.searches(measured), *([] if ranking is None else [ranking])]
+
+    def on_edge(self, cell: Cell) -> list[str]:
+        """Settings of a cell whose value is the first or the last of several numbers in the grid."""
+        ends = {key: (values[0], values[-1]) for key, values in self.grid.items() if len(values) > 2}
+        return [key for key, value in cell.items() if value in ends.get(key, ())]
+
+    def _cells_of_grid(self) -> tuple[Cell, ...]:
+        return tuple(dict(zip(self.grid, values, strict=True)) for values in itertools.product(*self.grid.values()))
+
+    def _neighbours(self, best: Cell) -> tuple[Cell, ...]:
+        rates = [factor * float(best[RATE]) for factor in FACTORS]
+        momenta = [momentum for momentum in self.grid[MOMENTUM] if momentum != best[MOMENTUM]]
+        return (best, *({**best, RATE: rate} for rate in rates), *({**best, MOMENTUM: one} for one in momenta))
+
+    def _search(self, part: str, arms: Sequence[Side], cells: tuple[Cell, ...]) -> Search:
+        return Search(
+            name=f"{self.name}, {part}",
+            preset=self.preset,
+            settings={**self.settings, FRACTION: self.fraction},
+            arms=tuple(arms),
+            cells=cells,
+            search_seeds=self.search_seeds,
+        )
+
+    def _ranking(self, chosen: Mapping[str, Cell]) -> Ranking:
+        return Ranking(
+            name=self.name,
+            preset=self.preset,
+            settings=self.settings,
+            title=self.title,
+            strategies=(),
+            variants={name: {**own, **chosen[name]} for name, own in self.arms.items()},
+            budgets=self.budgets,
+            measures=self.measures,
+            first_seed=self.first_seed,
+            seed_count=self.seed_count,
+            baseline=self.baseline,
+            note=self.note,
+        )

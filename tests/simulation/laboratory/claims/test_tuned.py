@@ -1,0 +1,112 @@
+"""Tuned rankings: what a search chooses, which settings neighbours try, and its parts, with scores made by hand."""
+
+import re
+from dataclasses import dataclass, field, replace
+
+import pytest
+
+from fedsel_app.config import ConfigError
+from simulation.laboratory.claims.runs import asked_runs, missing_runs
+from simulation.laboratory.claims.tuned import METRIC, Tuned
+from tests.support.claims import shipped
+
+BASE = {"title": "T", "baseline": "a", "search_seeds": (7, 8), "fraction": 0.1, "first_seed": 11, "seed_count": 3}
+ARMS = {"a": {"strategy": "random", "weighting": "uniform"}, "b": {"strategy": "oort"}}
+
+
+@dataclass
+class Scores:
+    """Scores by the name of a side, its settings of `keys` and the seed, in place of measured runs."""
+
+    of: dict
+    keys: tuple = ("lr",)
+    rows: dict = field(default_factory=dict)
+
+    def values(self, study, side, seed):
+        found = self.of.get((side.name, *(side.settings[key] for key in self.keys), seed), "absent")
+        return None if found == "absent" else {METRIC.column: found}
+
+
+def tuned(**changes):
+    made = BASE | {"arms": ARMS, "grid": {"lr": [0.1, 0.2, 0.4]}, "measures": ("stable_accuracy",), "cost": "1 hour"}
+    return Tuned(name="t", settings={"rounds": 5}, **made | changes)
+
+
+def test_each_side_gets_the_settings_with_the_best_mean_on_the_seeds_of_the_search():
+    """0.5 and 0.7 beat 0.9 and 0.2; of equals the first counts; a run without a score counts as the worst."""
+    scores = {("a", 0.1): (0.9, 0.2), ("a", 0.2): (0.5, 0.7), ("a", 0.4): (0.6, 0.6)}
+    scores |= {("b", 0.1): (0.3, 0.3), ("b", 0.2): (0.9, None), ("b", 0.4): (0.2, 0.2)}
+    measured = Scores(
+        {(*key, seed): value for key, both in scores.items() for seed, value in zip((7, 8), both, strict=True)}
+    )
+    chosen = tuned().chosen(measured)
+    assert chosen == {"a": {"lr": 0.2}, "b": {"lr": 0.1}}
+    ranking = tuned().ranking(measured)
+    assert [(side.name, side.strategy, dict(side.settings)) for side in ranking.sides] == [
+        ("a", "random", {"weighting": "uniform", "lr": 0.2}),
+        ("b", "oort", {"lr": 0.1}),
+    ]
+    assert (list(ranking.seeds), ranking.baseline) == ([11, 12, 13], "a")
+    assert [metric.key for metric in ranking.metrics] == ["stable_accuracy"]
+    assert tuned().on_edge(chosen["b"]) == ["lr"]
+    assert tuned().on_edge(chosen["a"]) == []
+
+
+def test_the_comparison_begins_when_every_run_of_the_search_is_measured():
+    study = tuned()
+    assert [stage.name for stage in study.parts(Scores({}))] == ["t, search"]
+    [search] = study.parts(Scores({}))
+    config = search.configuration(search.sides[0], 7)
+    assert (config.partition.validation_fraction, config.training.lr, config.run.rounds) == (0.1, 0.1, 5)
+    every = {(side.name, side.settings["lr"], seed): 0.5 for side in search.sides for seed in (7, 8)}
+    assert len(every) == 12
+    assert [stage.name for stage in study.parts(Scores(every))] == ["t, search", "t"]
+    assert len(asked_runs(study.parts(Scores(every)))) == study.run_count == 18
+    [*_, last] = every
+    assert len(study.parts(Scores({key: value for key, value in every.items() if key != last}))) == 1
+
+
+def test_the_others_search_the_neighbours_of_one_sides_optimum():
+    """Of 2 x 2 cells a likes 0.2 with momentum 0 best. b tries it, half and twice the rate, and the other momentum."""
+    study = tuned(grid={"lr": [0.1, 0.2], "momentum": [0.0, 0.9]}, around="a", search_seeds=(7,))
+    scores = {("a", 0.1, 0.0, 7): 0.5, ("a", 0.1, 0.9, 7): 0.6, ("a", 0.2, 0.0, 7): 0.7, ("a", 0.2, 0.9, 7): 0.1}
+    measured = Scores(scores, ("lr", "momentum"))
+    first, near = study.parts(measured)
+    assert {side.name for side in first.sides} == {"a"}
+    tried = [(side.name, side.settings["lr"], side.settings["momentum"]) for side in near.sides]
+    assert tried == [("b", 0.2, 0.0), ("b", 0.1, 0.0), ("b", 0.4, 0.0), ("b", 0.2, 0.9)]
+    assert study.run_count == 4 + 4 + 2 * 3
+
+
+@pytest.mark.parametrize(
+    ("changes", "sentence"),
+    [
+        ({"baseline": "c"}, "'c' is none of the sides a, b"),
+        ({"first_seed": 6}, "seeds of the search must not be those of the comparison"),
+        ({"around": "a"}, "'around' needs 'lr' and 'momentum' in the grid"),
+    ],
+)
+def test_what_is_no_tuned_ranking_is_refused(changes, sentence):
+    with pytest.raises(ConfigError, match=sentence):
+        tuned(**changes)
+
+
+def test_the_files_state_how_many_runs_they_need_and_fit_40_core_hours():
+    hours = 0.0
+    for study in Tuned.load():
+        searched, compared = map(int, re.findall(r"(\d+) runs of the search and (\d+) of", study.cost)[0])
+        assert searched + compared == study.run_count, study.name
+        assert compared == len(study.arms) * study.seed_count
+        hours += float(study.cost.split(" ")[0]) if study.left_open else 0.0
+        for side in study.sides:
+            study.configuration(side, 1)
+        if not study.left_open:
+            assert not missing_runs(study.parts(shipped()), shipped()), study.name
+    assert 0.0 < hours <= 40.0
+
+
+def test_a_search_does_not_see_the_test_set():
+    for study in Tuned.load():
+        for search in study.searches(shipped()):
+            assert search.metrics == [METRIC]
+            assert replace(search).configuration(search.sides[0], 1).partition.validation_fraction > 0.0
