@@ -122,7 +122,10 @@ def test_a_client_of_no_interest_keeps_the_uniform_share():
     np.testing.assert_allclose(method.probabilities(make_roster(5))[4], 0.02)
 
 
-def test_everybody_where_few_are_available():
-    selection = select(build(), make_roster(5, available=[1, 4], examples=[1, 30, 1, 1, 10]), 1, 2)
-    assert selection.clients.tolist() == [1, 4]
-    np.testing.assert_allclose(selection.weights, [0.75, 0.25])
+@pytest.mark.parametrize("count", [2, 3])
+@pytest.mark.parametrize("draws", ["replacement", "distinct"])
+def test_everybody_where_few_are_available(draws, count):
+    roster = make_roster(5, available=[1, 4], examples=[1, 30, 1, 1, 10])
+    for selection in selections(build(draws=draws), roster, 1, count, 20):
+        assert selection.clients.tolist() == [1, 4]
+        np.testing.assert_allclose(selection.weights, [0.75, 0.25])

@@ -38,6 +38,16 @@ def test_the_reference_imbalances(members, expected):
     assert qcid(COUNTS[members].sum(axis=0)) == pytest.approx(expected, abs=1e-6)
 
 
+@pytest.mark.parametrize("labels", [1, 2, 5])
+def test_one_label_is_balanced_and_no_examples_are_as_far_as_they_can_be(labels):
+    """Shares 0 are 1/B from 1/B, B times: 1/B. A single label has its whole share."""
+    counts = np.zeros((2, labels))
+    counts[1] = 7
+    np.testing.assert_allclose(qcid(counts), [1 / labels, 1e-20])
+    joined = joined_qcid(np.zeros(labels), counts, counts.sum(axis=1), np.square(counts).sum(axis=1))
+    np.testing.assert_allclose(joined, [1 / labels, 1e-20])
+
+
 @given(arrays(np.int64, (4, 5), elements=st.integers(0, 50)))
 def test_the_degree_is_the_servers_form_over_inner_products(counts):
     """sum_ij q_i q_j <a_i, a_j> / (sum q)^2 - 1/B."""

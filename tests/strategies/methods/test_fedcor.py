@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy.optimize import check_grad
@@ -102,6 +103,17 @@ def test_fitting_finds_who_moves_together():
     assert correlation[0, 1] > 0.9
     assert correlation[2, 3] < -0.9
     assert abs(correlation[0, 2]) < 0.35
+
+
+def test_fitting_takes_the_steps_of_adam():
+    rng = np.random.default_rng(2)
+    changes, weights, start = rng.normal(size=(6, 5)), rng.uniform(0.2, 1, 6), rng.normal(size=(3, 5))
+    x = torch.tensor(start, requires_grad=True)
+    adam = torch.optim.Adam([x], lr=0.01)
+    for _ in range(4):
+        x.grad = torch.tensor(likelihood_gradient(x.detach().numpy(), by_pattern(changes, weights), 0.1))
+        adam.step()
+    np.testing.assert_allclose(fitted(start, changes, weights, 0.1, 4), x.detach().numpy(), rtol=1e-9)
 
 
 def test_discounted_mean_by_hand():
