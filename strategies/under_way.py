@@ -136,9 +136,7 @@ class UnderWay(ABC):
         """The clients under way, with the models from which they start."""
         models = list({id(sent.model): sent.model for sent in self.clients.values()}.values())
         places = {id(model): place for place, model in enumerate(models)}
-        rows = [
-            sent.row | {"client": client, "model": places[id(sent.model)]} for client, sent in self.clients.items()
-        ]
+        rows = [sent.row | {"client": client, "model": places[id(sent.model)]} for client, sent in self.clients.items()]
         arrays = {
             f"model {place}/{k}": array for place, model in enumerate(models) for k, array in enumerate(model.arrays)
         }

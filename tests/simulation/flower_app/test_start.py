@@ -94,7 +94,7 @@ def test_the_functions_of_the_round_give_the_clients_their_config():
         ({"initial_arrays": ArrayRecord([np.zeros(9, np.uint8)])}, "cannot combine bytes, such as the trees of XGBo"),
         ({"train_config_fn": dict}, "Give 'train_config_fn' to strategy"),
         ({"min_available_clients": 2}, "Give 'min_available_clients' to strategy"),
-        ({"patience": 2}, "Leave 'patience' out of start. Its arguments are grid, .*evaluate_fn, should_stop.$"),
+        ({"endurance": 2}, "Leave 'endurance' out of start. Its arguments are grid, .*evaluate_fn, should_stop.$"),
         ({"options": {"parameters": model()}}, "as start's 'initial_arrays'"),
         ({"options": {"evaluate_fn": max}}, "Give 'evaluate_fn' to start"),
         ({"options": {"fit_config": {"lr": 1.0}}}, "'train_config_fn' of strategy"),
