@@ -5,8 +5,11 @@ config in which fedsel's keys have a prefix (see `fedsel_app.messages.user_apps`
 part alone, as from Flower's own strategies.
 """
 
+import logging
 import math
-from collections.abc import Callable, Collection, Mapping, Sequence, Set
+import sys
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence, Set
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -36,8 +39,11 @@ from strategies.round.federation import Answer, Message, NodeError, Reply, Wait
 from strategies.round.flower_grid import FlowerGrid
 from strategies.round.flower_manager import FlowerManager
 
+FLOWER_LOGGER = logging.getLogger("flwr")
 NO_QUERY = "No query function registered"
 """Part of the error of an unchanged app of the Message API, to which fedsel's enrolment is unknown."""
+UNKNOWN = (NO_QUERY + " with name 'fedsel'", f"Invalid message type: {ENROL}")
+"""Part of the errors with which an unchanged app of either API answers its enrolment."""
 RAISED = (2, 6)
 """Codes of the errors of an app that raised, and of a mod of Flower's that refused a message."""
 
@@ -55,6 +61,23 @@ class UserReply(Reply):
     """
 
     content: RecordDict = field(default_factory=RecordDict)
+
+
+@contextmanager
+def without_errors_of_unchanged() -> Iterator[None]:
+    """Keep out of Flower's log that unchanged apps do not know their enrolment, as simulated nodes log with tracebacks.
+
+    Nothing else tells whether an app has fedsel's line: any message that an unchanged app knows calls the user's code.
+    """
+
+    def wanted(record: logging.LogRecord) -> bool:
+        return not any(words in str(sys.exception()) for words in UNKNOWN)
+
+    FLOWER_LOGGER.addFilter(wanted)
+    try:
+        yield
+    finally:
+        FLOWER_LOGGER.removeFilter(wanted)
 
 
 def in_order(nodes: Collection[str], grid: object) -> list[str]:

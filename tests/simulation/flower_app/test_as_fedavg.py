@@ -1,5 +1,7 @@
 """fedsel's strategy in place of Flower's own FedAvg, with unchanged clients: the same messages, model and metrics."""
 
+import logging
+
 import numpy as np
 import pytest
 from flwr.app import Array, ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
@@ -121,6 +123,27 @@ def test_an_unchanged_client_gets_what_fedavg_sends():
     ran(FedAvg(), app_of(seen=expected, turned=False), **configs)
     assert len(seen) == 4 * CLIENTS
     assert sorted(seen, key=str) == sorted(expected, key=str)
+
+
+def test_a_simulation_logs_the_errors_of_an_unchanged_app_but_not_that_it_does_not_know_its_enrolment():
+    app = ClientApp()
+
+    @app.train()
+    def train(message, context):
+        raise ValueError("out of data")
+
+    def logging_app(message, context):
+        """As Flower's simulation, which logs the errors of its clients."""
+        try:
+            return app(message, context)
+        except Exception:
+            logging.getLogger("flwr").exception("An exception was raised when processing a message")
+            raise
+
+    with logged("flwr") as log, pytest.raises(RuntimeError, match="out of data"):
+        ran(fedsel(fraction_evaluate=0.0), logging_app, rounds=1)
+    assert log().count("An exception was raised") == log().count("ValueError: out of data") == CLIENTS
+    assert "No query function" not in log()
 
 
 @pytest.mark.parametrize("mod", [fixedclipping_mod, adaptiveclipping_mod, message_size_mod])
