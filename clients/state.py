@@ -39,6 +39,10 @@ class StateError(RuntimeError):
     """The state of a client cannot be read or written. The message names the file and says what to do."""
 
 
+class UnwrittenState(StateError):
+    """The state of a client cannot be written, for instance because the disk is full."""
+
+
 @dataclass(frozen=True)
 class ClientHistory:
     """Client history: what the server knows of a client's earlier rounds; 0 is never."""
@@ -115,8 +119,8 @@ class StateStore:
 
         Raises
         ------
-        StateError
-            If the file cannot be written, for instance because the disk is full.
+        UnwrittenState
+            If the file cannot be written.
         """
         path = self._path(client, server_round)
         with self._writing(path):
@@ -129,7 +133,7 @@ class StateStore:
                     self._path(client, number).unlink(missing_ok=True)
 
     def keep_schema(self, client: int, schema: str) -> None:
-        """Keep what the server states of the client's own data. Raises StateError as `save` does."""
+        """Keep what the server states of the client's own data. Raises UnwrittenState as `save` does."""
         path = self._path(client, SCHEMA)
         with self._writing(path):
             _write(path, {"schema": np.frombuffer(schema.encode(), np.uint8)})
@@ -148,7 +152,7 @@ class StateStore:
 
     @contextmanager
     def _writing(self, path: Path) -> Iterator[None]:
-        """Make the folder of a file. An OSError in the block becomes a StateError."""
+        """Make the folder of a file. An OSError in the block becomes an UnwrittenState."""
         try:
             if self._fedsel_folder is not None:
                 make_fedsel_folder(self._fedsel_folder)
@@ -156,7 +160,7 @@ class StateStore:
             yield
         except OSError as error:
             client = path.parent.name.removeprefix("client-")
-            raise StateError(
+            raise UnwrittenState(
                 f"Client {client} cannot write its state to {path} ({error}). Free the disk, or set 'state-dir'."
             ) from error
 

@@ -10,8 +10,10 @@ from typing import Any
 from flwr.app import MessageType
 from flwr.common import ndarrays_to_parameters
 
+from clients.state import UnwrittenState
 from fedsel_app.messages.instructions import read_instruction
 from fedsel_app.models.flat_model import FlatModel
+from fedsel_app.records.files import RecordError
 from fedsel_app.wiring.client import own_client
 from fedsel_app.wiring.configuration import AppConfig
 from fedsel_app.wiring.server import run_folder, run_with
@@ -55,7 +57,13 @@ class Inline:
         return self._nodes
 
     def ask(self, messages: Sequence[Message], until: Until = ALL) -> Answers:
-        """Let the clients answer one after the other; a client's exception is its answer."""
+        """Let the clients answer one after the other; a client's exception is its answer.
+
+        Raises
+        ------
+        RecordError
+            If a client's state cannot be written: the disk is that of the run, which can be resumed without a failure.
+        """
         self._loaded = None
         return {message.node: self._answer(message) for message in messages}
 
@@ -68,5 +76,7 @@ class Inline:
                 self._loaded = self._loaded or client.load(arrays)
             numbers, sent = client.answer(read_instruction(message.instruction.to_config(), kind), arrays, self._loaded)
             return Reply.of(numbers, ndarrays_to_parameters(sent).tensors)
+        except UnwrittenState as error:
+            raise RecordError(f"{error} Then continue with: fedsel run --resume {self._config.records.out}") from error
         except Exception as error:  # noqa: BLE001 - any exception is a failure of this client alone
             return NodeError(message.node, str(error))

@@ -20,6 +20,7 @@ from fedsel_app.config import ConfigError, Value
 from fedsel_app.config.data import data_name
 from fedsel_app.wiring.configuration import resolve
 from simulation.comparison.labels import client_label_counts
+from simulation.report.drawing import Picture
 
 FORMATS = (".pdf", ".png", ".svg")
 DOTS_PER_INCH = 144
@@ -63,7 +64,7 @@ def class_distribution_figure(panels: Mapping[str, Ints]) -> Figure:
     """Figure with one panel per title: stacked bars of the examples of each client by class, `panels` int64 (K, L)."""
     columns = min(2, len(panels))
     rows = -(-len(panels) // columns)
-    figure = Figure(figsize=(6.5 * columns, 3.6 * rows), layout="constrained")
+    figure = Picture(figsize=(6.5 * columns, 3.6 * rows), layout="constrained")
     axes = list(figure.subplots(rows, columns, squeeze=False).flat)
     for spare in axes[len(panels) :]:
         spare.remove()

@@ -16,6 +16,7 @@ import matplotlib
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.text import Text
 from matplotlib.ticker import MaxNLocator
 
 from fedsel_app.config import ConfigError
@@ -43,7 +44,17 @@ FORMATS: dict[str, dict[str, Any]] = {
 
 
 class Picture(Figure):
-    """Figure that a notebook shows as the result of a cell, without pyplot and its backends."""
+    """Figure that a notebook shows as the result of a cell, without pyplot and its backends.
+
+    Its texts are names that somebody chose. So a dollar sign is one, and begins no formula.
+    """
+
+    def draw(self, renderer: Any) -> None:
+        """Draw all parts; ticks and legends get some of their texts here."""
+        for text in self.findobj(Text):
+            text.set_parse_math(False)  # type: ignore[attr-defined]
+        with matplotlib.rc_context({"text.parse_math": False}):
+            super().draw(renderer)
 
     def _repr_png_(self) -> bytes:
         """PNG of the figure, for IPython."""

@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 from pathlib import Path
 
-from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 from rich.console import Console
 from rich.markup import escape
@@ -17,6 +16,7 @@ from fedsel_app.records.files import whole_file
 from fedsel_app.records.run_folder import read_config, read_rounds, read_summary
 from fedsel_app.records.schema import ACCURACY, Row, schedule_round, score_name
 from fedsel_app.records.summary import averaged_text
+from simulation.report.drawing import Picture
 
 AXES = (
     ("round", 1.0, "round"),
@@ -28,7 +28,7 @@ AXES = (
 def draw_run(rows: Sequence[Row], score: str, target: float, title: str, path: Path) -> Path:
     """Draw the score against rounds, simulated time and MB sent into one PNG file at `path`, and return `path`."""
     evaluated = [row for row in rows if score in row]
-    figure = Figure(figsize=(12, 3.6), layout="constrained")
+    figure = Picture(figsize=(12, 3.6), layout="constrained")
     panels = figure.subplots(1, len(AXES), sharey=True)
     for panel, (key, unit, label) in zip(panels, AXES, strict=True):
         x = [schedule_round(row) if key == "round" else row[key] / unit for row in evaluated]

@@ -1,6 +1,7 @@
 """Differential privacy that counts wrong: killed and resumed runs, and settings for which it is not proven."""
 
 import os
+import re
 import signal
 import subprocess
 import time
@@ -10,14 +11,15 @@ from importlib.util import find_spec
 import numpy as np
 import pytest
 
-from fedsel_app.config import ConfigError, PrivacyConfig
-from fedsel_app.records.releases import ReleaseFile, Releases
+from fedsel_app.config import ConfigError
+from fedsel_app.records.releases import ReleaseFile
 from fedsel_app.records.run_folder import RunFolder, read_summary
 from fedsel_app.wiring.configuration import resolve
 from simulation.comparison.run_processes import FEDSEL
 from strategies import STRATEGIES, Selection, SelectionStrategy, run_round
-from strategies.aggregation.privacy import Privacy
 from strategies.methods.random_selection import RandomSelection
+from tests.bench import epsilon
+from tests.support.documentation import PAGES
 from tests.support.in_process import run_config
 from tests.support.rounds import written
 
@@ -78,7 +80,9 @@ def test_a_killed_and_resumed_run_tells_the_epsilon_of_what_was_released(phase, 
     models.add((tmp_path / "model.npz").read_bytes())
     assert len(models) - 1 == left, "all models that clients received but the initial one, and the final one"
     assert (tmp_path / "releases.jsonl").read_bytes().count(b"\n") == releases
-    assert read_summary(tmp_path)["final_epsilon"] == pytest.approx(opacus_epsilon(1.0, releases), rel=1e-9)
+    assert read_summary(tmp_path)["final_epsilon"] == pytest.approx(
+        epsilon.of_opacus(epsilon.Setting(1.0, releases, DELTA)), rel=1e-9
+    )
 
 
 def test_the_red_teams_run_tells_what_left(tmp_path, monkeypatch):
@@ -86,7 +90,7 @@ def test_the_red_teams_run_tells_what_left(tmp_path, monkeypatch):
     killed(monkeypatch, tmp_path, RunFolder, "round", 9, settings, after=True)
     _, rows = run_config(tmp_path, resolve(settings | {"resume": True}))
     assert rows[-1]["epsilon"] == pytest.approx(23.73, abs=0.005)
-    assert opacus_epsilon(1.0, 10) == pytest.approx(19.05, abs=0.005)
+    assert epsilon.of_opacus(epsilon.Setting(1.0, 10, DELTA)) == pytest.approx(19.05, abs=0.005)
 
 
 def test_a_round_without_updates_after_the_kill_hides_no_release(tmp_path, monkeypatch):
@@ -95,7 +99,9 @@ def test_a_round_without_updates_after_the_kill_hides_no_release(tmp_path, monke
         tmp_path, resolve(SMALL | {"resume": True}), lambda client, message, reply: replace(reply, tensors=[])
     )
     assert [row["aggregated"] for row in rows[4:]] == [[], []]
-    assert read_summary(tmp_path)["final_epsilon"] == pytest.approx(opacus_epsilon(1.0, 6), rel=1e-9)
+    assert read_summary(tmp_path)["final_epsilon"] == pytest.approx(
+        epsilon.of_opacus(epsilon.Setting(1.0, 6, DELTA)), rel=1e-9
+    )
 
 
 def test_a_line_that_was_cut_short_counts(tmp_path):
@@ -135,17 +141,9 @@ def test_a_process_that_is_killed_has_counted_what_it_released(tmp_path):
     with np.load(folder / "checkpoint.npz") as saved:
         redone = rounds - int(saved["round"])
     subprocess.run([*FEDSEL, "run", "--resume", str(folder)], check=True, capture_output=True)
-    assert read_summary(folder)["final_epsilon"] == pytest.approx(opacus_epsilon(1.0, counted + redone), rel=1e-9)
-
-
-def opacus_epsilon(noise, rounds, delta=DELTA):
-    """Epsilon of opacus' accountant, told of every release by itself."""
-    from opacus.accountants import RDPAccountant
-
-    accountant = RDPAccountant()
-    for _ in range(rounds):
-        accountant.step(noise_multiplier=noise, sample_rate=1.0)
-    return float(accountant.get_epsilon(delta))
+    assert read_summary(folder)["final_epsilon"] == pytest.approx(
+        epsilon.of_opacus(epsilon.Setting(1.0, counted + redone, DELTA)), rel=1e-9
+    )
 
 
 # Methods and settings for which nothing is proven ----------------------------------------------------------------
@@ -173,41 +171,30 @@ def test_only_random_and_full_run_with_differential_privacy(name):
 
 # Epsilon beside opacus' and Flower's --------------------------------------------------------------------------------
 
-TEN = [
-    *((0.5, 1, 1e-5), (0.7, 3, 1e-5), (1.0, 1, 1e-5), (1.0, 10, 1e-5), (1.0, 14, 1e-5)),
-    *((1.5, 50, 1e-6), (2.0, 40, 1e-5), (4.0, 100, 1e-5), (8.0, 500, 1e-7), (20.0, 1000, 1e-4)),
-]
+
+def on_page():
+    """(noise multiplier, releases, delta) -> epsilons on the page: fedsel's, opacus', Flower's, opacus' PRV."""
+    rows = re.findall(r"^\| ([\d.]+) \| (\d+) \| (\S+) \| (.+) \|$", PAGES["docs/security.md"], re.MULTILINE)
+    return {
+        epsilon.Setting(float(noise), int(releases), float(delta)): tuple(map(float, told.split(" | ")))
+        for noise, releases, delta, told in rows
+    }
 
 
-def told_epsilon(noise, rounds, delta):
-    """Epsilon of fedsel after this number of releases."""
-    releases = Releases()
-    releases.count = rounds
-    return Privacy(PrivacyConfig(dp_clip_norm=1.0, dp_noise_multiplier=noise, dp_delta=delta), releases).epsilon()
+def test_the_page_has_ten_settings_and_the_libraries_agree_there():
+    """Stored: opacus 1.6.0; Flower 1.36.0 with dp-accounting 0.6.0."""
+    assert list(on_page()) == epsilon.SETTINGS
+    for told, opacus, flower, numerical in on_page().values():
+        assert told == opacus == flower
+        assert numerical <= told <= 1.2 * numerical
 
 
 @pytest.mark.filterwarnings("ignore::Warning")
-@pytest.mark.parametrize(("noise", "rounds", "delta"), TEN)
-def test_epsilon_stands_beside_opacus(noise, rounds, delta):
-    from opacus.accountants import PRVAccountant
-
-    told = told_epsilon(noise, rounds, delta)
-    assert told == pytest.approx(opacus_epsilon(noise, rounds, delta), rel=1e-9)
-    numerical = PRVAccountant()
-    numerical.history = [(noise, 1.0, rounds)]
-    lowest = numerical.get_epsilon(delta, eps_error=0.01)
-    assert lowest - 0.02 <= told <= 1.2 * lowest + 0.02
-
-
-@pytest.mark.parametrize(("noise", "rounds", "delta"), TEN)
-def test_epsilon_stands_beside_flower(noise, rounds, delta):
-    pytest.importorskip("dp_accounting", reason="Flower's accountant needs it: flwr[dp]")
-    from flwr.serverapp import GaussianPrivacyEvent, NeighboringRelation, RdpAccountant, SamplingMethod
-    from flwr.serverapp import PrivacyConfig as FlowersConfig
-
-    told, clients = told_epsilon(noise, rounds, delta), 20
-    relation, sampling = NeighboringRelation.ADD_OR_REMOVE_ONE, SamplingMethod.NO_AMPLIFICATION
-    flowers = RdpAccountant(FlowersConfig(delta, clients, relation, sampling))
-    flowers.compose(GaussianPrivacyEvent(noise, clients, clients), rounds)
-    print(f"noise {noise:g}, {rounds} releases, delta {delta:g}: {told:.4f}, Flower {flowers.get_epsilon(delta):.4f}")
-    assert told == pytest.approx(flowers.get_epsilon(delta), rel=1e-3)
+@pytest.mark.parametrize("of", epsilon.SETTINGS)
+def test_epsilon_is_that_of_the_page(of):
+    stored = on_page()[of]
+    assert epsilon.of_fedsel(of) == pytest.approx(stored[0], abs=5.1e-5)
+    assert epsilon.of_opacus(of) == pytest.approx(epsilon.of_fedsel(of), rel=1e-9)
+    assert epsilon.of_prv(of) == pytest.approx(stored[3], abs=0.02)
+    if find_spec("dp_accounting"):  # Flower's accountant needs it
+        assert epsilon.of_flower(of) == pytest.approx(stored[2], rel=1e-3)

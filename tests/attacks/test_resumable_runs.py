@@ -1,6 +1,8 @@
 """Runs stay resumable (T5, T13): at whatever moment a run is killed, one command begins or continues it."""
 
+import errno
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -16,6 +18,7 @@ from simulation.cli import main
 from simulation.deployment import deployed_run, submission
 from simulation.deployment.flower_cli import DeploymentError, SubmittedRun
 from simulation.federation.folders import FederationFolders
+from tests.support.rounds import assert_same
 from tests.support.sources import ROOT
 from tests.support.users_files import tree
 
@@ -43,6 +46,24 @@ def test_t13_a_run_that_was_killed_before_its_configuration_is_started_again(tmp
     assert "config.json" not in left
     assert main(words) == 0
     assert (tmp_path / "run" / "summary.json").exists()
+
+
+def test_a_disk_that_fails_at_a_simulated_clients_state_ends_the_run_and_changes_no_bit(tmp_path, monkeypatch, capsys):
+    """The client counted as failed, and the run ended with other bits than without the error."""
+    real = os.replace
+
+    def fails_once(source, target, **options):
+        if "client-" in str(target):
+            monkeypatch.setattr(os, "replace", real)
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        return real(source, target, **options)
+
+    assert main([*RUN, "--out", str(tmp_path / "whole")]) == 0
+    monkeypatch.setattr(os, "replace", fails_once)
+    assert main([*RUN, "--out", str(tmp_path / "run")]) == 1
+    assert f"Then continue with: fedsel run --resume {tmp_path / 'run'}" in capsys.readouterr().err
+    assert main(["run", "--resume", str(tmp_path / "run")]) == 0
+    assert_same(tmp_path / "run", tmp_path / "whole")
 
 
 RECORDS = [

@@ -5,7 +5,9 @@ from matplotlib.figure import Figure
 from rich.console import Console
 
 from fedsel_app.records.schema import RoundRecord, as_row
+from simulation.cli import main
 from simulation.report.run_report import draw_run, report_run
+from tests.support.report_runs import write_plan, write_run
 
 SIGNATURE = b"\x89PNG\r\n\x1a\n"
 ROWS = [
@@ -57,3 +59,19 @@ def test_a_finished_run_is_printed_from_its_files(tmp_path):
     assert shown["Run"] == f"folder: {tmp_path}"
     assert shown["Picture:"] == str(tmp_path / "accuracy.png")
     assert (tmp_path / "accuracy.png").read_bytes().startswith(SIGNATURE)
+
+
+def test_names_with_dollar_signs_are_no_formulas(tmp_path):
+    """matplotlib reads `$...$` as a formula: a strange name of a method ended the report with a traceback."""
+    formula = r"$\frac{$"
+    paths = write_plan(tmp_path, [("random", 1, {}), ("oort", 1, {})])
+    for path in paths:
+        write_run(path, "random", 1, [0.5, 0.6], row={"components": {formula: [0.1, 0.2]}})
+        config = json.loads((path / "config.json").read_text(encoding="utf-8"))
+        (path / "config.json").write_text(json.dumps(config | {"strategy": formula}), encoding="utf-8")
+        assert main(["report", str(path), "--figures", "svg,pdf"]) == 0
+    plan = json.loads((tmp_path / "comparison.json").read_text(encoding="utf-8"))
+    plan["runs"][0]["strategy"] = formula
+    (tmp_path / "comparison.json").write_text(json.dumps(plan), encoding="utf-8")
+    assert main(["report", str(tmp_path), "--figures", "svg"]) == 0
+    draw_run(ROWS, "accuracy", 0.7, formula, tmp_path / "accuracy.png")
