@@ -77,10 +77,11 @@ def test_a_client_larger_than_a_row_has_rows_of_its_own():
     np.testing.assert_allclose(rows[2], [0.3, 0.4, 0.3], atol=1e-12)
 
 
-def test_draws_follow_their_rows():
+@pytest.mark.parametrize("total", [0.2, 1.0, 5.0])
+def test_draws_follow_their_rows(total):
     rows = np.array([[0, 0.25, 0.75, 0], [1, 0, 0, 0], [0, 0, 0, 1]])
     rng = np.random.default_rng(0)
-    drawn = np.array([draw(rows, rng) for _ in range(4000)])
+    drawn = np.array([draw(total * rows, rng) for _ in range(4000)])
     assert (drawn[:, 1] == 0).all()
     assert (drawn[:, 2] == 3).all()
     np.testing.assert_allclose(np.bincount(drawn[:, 0], minlength=4) / 4000, rows[0], atol=0.03)
