@@ -45,7 +45,7 @@ class Adam:
         Decoupled weight decay of AdamW: before each step w <- (1 - lr decay) w; 0 for Adam.
     """
 
-    def __init__(self, weights: Tensor, beta1: float, decay: float = 0.0) -> None:
+    def __init__(self, weights: Tensor, beta1: float, decay: float) -> None:
         self._beta1 = beta1
         self._decay = decay
         self._steps = 0

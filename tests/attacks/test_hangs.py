@@ -16,7 +16,7 @@ from fedsel_app.wiring.configuration import resolve
 from fedsel_app.wiring.node_configuration import node_config_text
 from simulation import starter
 from simulation.comparison import run_processes
-from simulation.comparison.run_processes import FEDSEL, RoundWatch
+from simulation.comparison.run_processes import FEDSEL
 from simulation.deployment import flower_cli
 from simulation.deployment.app_folder import app_folder
 from simulation.deployment.deployed_run import app_values
@@ -170,33 +170,6 @@ def test_a_silent_log_is_followed_by_a_question(monkeypatch):
 
 
 # Comparisons
-
-
-def watched(folder, **settings):
-    return RoundWatch(SimpleNamespace(folder=folder, config=resolve(settings)), now_s=0.0)
-
-
-@pytest.mark.parametrize(
-    ("settings", "limits_s"),
-    [
-        ({"reply-timeout-s": 600}, [1200.0, 240.0, 1000.0]),
-        ({"reply-timeout-s": 600, "participation": "isp", "holdout-fraction": 0.2}, [1200.0, 1200.0, 1200.0]),
-        ({"reply-timeout-s": 0}, [float("inf")] * 3),
-    ],
-)
-def test_a_run_is_overdue_after_twenty_of_its_slowest_rounds(tmp_path, settings, limits_s):
-    """Rounds after 1 s, and then after 50 s; a search makes rounds differ, so that it has the first limit."""
-    watch, now_s = watched(tmp_path, **settings), 0.0
-    for limit_s, next_s in zip(limits_s, (1.0, 50.0, 0.0), strict=True):
-        if limit_s < float("inf"):
-            assert watch.overdue_s(now_s + limit_s) == 0.0
-            assert watch.overdue_s(now_s + limit_s + 0.1) == limit_s
-        else:
-            assert watch.overdue_s(1e9) == 0.0
-        now_s += next_s
-        with (tmp_path / "rounds.jsonl").open("a") as file:
-            file.write("{}\n")
-        assert watch.overdue_s(now_s) == 0.0
 
 
 @pytest.mark.slow

@@ -32,7 +32,6 @@ from simulation.guard.transport import free_ports
 from strategies.methods.random_selection import RandomSelection
 from strategies.round import clients as connected
 from strategies.round.federation import ALL
-from strategies.round.replies.enrolment import assign
 from tests.support.contexts import context_of
 from tests.support.in_process_grid import grid_of
 from tests.support.logs import logged
@@ -220,22 +219,6 @@ def test_a_deployment_with_a_node_too_few_is_refused(tmp_path):
     config = resolve(values)
     with pytest.raises(ConfigError, match="Only 2 of 3 clients connected within 1 s"):
         carry_out(federation_of(grid_of(config, nodes=2), config), config, lambda row: None)
-
-
-@pytest.mark.parametrize(
-    ("owners", "claimed", "keys", "now", "refused"),
-    [
-        ({}, {"a": 0, "b": 1}, False, {0: "a", 1: "b"}, set()),
-        ({0: "a"}, {"a": 0, "b": 0}, False, {0: "a"}, {"b"}),
-        ({0: "a"}, {"b": 0}, False, {0: "b"}, set()),
-        ({0: "a"}, {"b": 0}, True, {0: "a"}, {"b"}),
-        ({0: "a"}, {"b": 0, "c": 0}, False, {0: "a"}, {"b", "c"}),
-        ({}, {"b": 0, "c": 0, "a": 1}, True, {1: "a"}, {"b", "c"}),
-    ],
-)
-def test_partition_ids_are_assigned(owners, claimed, keys, now, refused):
-    found, reasons = assign(owners, claimed, keys=keys)
-    assert (found, set(reasons)) == (now, refused)
 
 
 def test_a_clients_text_is_cut_to_a_line():

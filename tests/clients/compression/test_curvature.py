@@ -26,10 +26,10 @@ class Signs:
         return given
 
 
-def tiny():
+def tiny(hidden=2):
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(1)
-        module = nn.Sequential(nn.Linear(2, 2), nn.Tanh(), nn.Linear(2, 2))
+        module = nn.Sequential(nn.Linear(2, hidden), nn.Tanh(), nn.Linear(hidden, 2))
         return module, torch.randn(5, 2), torch.tensor([0, 1, 0, 1, 1])
 
 
@@ -49,8 +49,9 @@ def exact_hessian(module, x, y, mu=0.0):
 
 @pytest.mark.parametrize("mu", [0.0, 0.1])
 @pytest.mark.parametrize("number", [0, 1])
-def test_the_mean_over_all_signs_is_the_exact_diagonal(number, mu):
-    module, x, y = tiny()
+@pytest.mark.parametrize("hidden", [1, 2])
+def test_the_mean_over_all_signs_is_the_exact_diagonal(hidden, number, mu):
+    module, x, y = tiny(hidden)
     hessian = exact_hessian(module, x, y, mu)
     model = FlatModel(module, CPU)
     span = model.layers[number]

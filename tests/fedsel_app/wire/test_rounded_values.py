@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fedsel_app.wire.codec import Update, WireError, bits_of_values, decode, index_bits
-from fedsel_app.wire.rounded_values import Rounded, bits_an_entry
+from fedsel_app.wire.rounded_values import Rounded, bits_an_entry, round_values
 from tests.support.payloads import BITMAP, DENSE, every_change_is_noticed, forged_payload, payload_of, sealed
 
 CODING = {16: 2, 8: 4, 4: 5}
@@ -75,6 +75,36 @@ def test_a_block_of_256_has_its_own_norm():
     assert update.values.tolist() == [1.0] * 256 + [10.0]
     # 4 bits, and 32 of the norm over 256.
     assert [bits_an_entry(bits) for bits in (32, 16, 8, 4)] == [32, 16.125, 8.125, 4.125]
+
+
+@pytest.mark.parametrize(
+    ("bits", "values", "levels"),
+    [
+        (4, [14.0, -3.1, 2.9, -0.9], [7, -2, 1, 0]),
+        (8, [12.7, -6.34, 0.06, 0.0], [127, -63, 1, 0]),
+        (16, [8.0, -4.0, 1.0, 8 / 3], [1.0, -0.5, 0.125, np.float16(1 / 3)]),
+    ],
+)
+def test_values_are_rounded_to_the_nearest_level_of_their_block(bits, values, levels):
+    """Steps of 14/7 = 2 and 12.7/127 = 0.1; a float16 of the share. The second block has a norm of its own, or none."""
+    found = round_values(np.array([*values, *[0.0] * 252, values[0] / 2], np.float32), bits)
+    np.testing.assert_allclose(found.norms, [values[0], values[0] / 2])
+    assert found.levels[:4].tolist() == levels
+    assert found.levels[-1] == TOP[bits]
+    assert round_values(np.zeros(3, np.float32), bits).levels.tolist() == [0] * 3
+
+
+@pytest.mark.parametrize(("bits", "step"), [(4, 2.0), (8, 0.1)])
+def test_rounding_at_random_takes_a_neighbour_and_is_right_on_average(bits, step):
+    """0.3 of the way from one level to the next, both ways; the largest value stays."""
+    values = np.array([TOP[bits] * step, *[1.3 * step, -1.3 * step] * 100], np.float32)
+    rng = np.random.default_rng(0)
+    drawn = np.stack([round_values(values, bits, rng).levels for _ in range(20)])
+    assert (drawn[:, 0] == TOP[bits]).all()
+    assert set(drawn[:, 1::2].ravel().tolist()) == {1, 2}
+    assert set(drawn[:, 2::2].ravel().tolist()) == {-2, -1}
+    assert drawn[:, 1::2].mean() == pytest.approx(1.3, abs=0.04)
+    assert drawn[:, 2::2].mean() == pytest.approx(-1.3, abs=0.04)
 
 
 ONE = struct.pack("<f", 1.0)

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from fedsel_app.wire.codec import Update, WireError, bits_of_values, decode, encode, index_bits
 from fedsel_app.wire.indices import seeded_indices
 from fedsel_app.wire.values import Quantised
-from tests.support.payloads import BITMAP, DENSE, every_change_is_noticed, forged_payload, payload_of, sealed
+from tests.support.payloads import BITMAP, DENSE, RICE, every_change_is_noticed, forged_payload, payload_of, sealed
 
 
 def quantised(norms, levels, bucket, s, *, size=None, indices=None):
@@ -94,6 +94,16 @@ def test_sixteen_levels_of_a_gaussian_vector_take_few_bits():
     rows = np.rint(rng.normal(size=(400, 128)) * 16 / math.sqrt(128)).astype(int)
     update = quantised(np.ones(400), rows.ravel().tolist(), 128, 16)
     assert 8 * len(payload_of(update)) < 6 * update.size
+
+
+def test_an_update_without_entries_has_no_norm():
+    grid = Quantised(np.zeros(0, np.float32), np.zeros(0, np.int16), 1, 4)
+    update = Update(9, np.zeros(0, np.uint32), np.zeros(0, np.float32), grid)
+    payload = payload_of(update)
+    assert len(payload) == 28 + 16
+    assert decode(payload, size=9).update == update
+    with pytest.raises(WireError, match=r"buckets of 1 to 1 of their 0 entries\. Got 2"):
+        decode(forged(section(b"", norms=[], bucket=2, nonzero=0), coding=RICE, count=0), size=8)
 
 
 good = section(b"\x07", nonzero=1)  # run + 1 = 1, magnitude 1, negative: 1 1 1

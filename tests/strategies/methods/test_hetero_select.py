@@ -179,6 +179,16 @@ def test_probes_of_a_few_by_hand():
     assert everybody(again, again.roster, RoundInfo(4, 10)).components["loss"].tolist() == [0.0, 0.2, 0.4, 1.0]
 
 
+def test_if_all_are_probed_a_failed_probe_is_an_average_loss():
+    selector = method()
+    selector.roster.available[:] = True
+    for number, losses in ((1, [2.0, 4.0, 9.0, 2.0]), (2, [2.0, 4.0, np.nan, 2.0])):
+        selector.roster.losses[:] = losses
+        shown = everybody(selector, selector.roster, RoundInfo(number, 10)).components["loss"]
+        selector.update(outcome(RoundInfo(number, 10), [0], [dense([1.0, 0, 0, 0])]))
+    np.testing.assert_allclose(shown, [0, 1, 1 / 3, 0])
+
+
 # Equation 3: diversity, its running average, and the sketch of an update ----------------------------------------------
 
 

@@ -1,5 +1,6 @@
 """`fedsel compare` with a stub in place of `fedsel run`, and once with the real one."""
 
+import io
 import json
 import multiprocessing
 import os
@@ -13,7 +14,6 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from fedsel_app.wiring.configuration import resolve
 from simulation.cli import main
 from simulation.comparison import compare as comparing
 from simulation.comparison import placement, run_processes
@@ -119,15 +119,6 @@ def test_side_by_side_through_ray_every_run_has_its_part_of_the_cores(capsys, mo
     assert compared(capsys, out, "--jobs", "2", "--seeds", "1", "--engine", "ray")[0] == 0
     configs = [json.loads(path.read_text()) for path in out.glob("runs/*/config.json")]
     assert [(config["workers"], config["engine"]) for config in configs] == [(3, "ray")] * 2
-
-
-@pytest.mark.parametrize(
-    ("settings", "jobs", "workers"),
-    [({}, 1, 0), ({}, 3, 2), ({}, 20, 1), ({"workers": 5}, 3, 5), ({"client-gpus": 0.5}, 3, 1)],
-)
-def test_workers_of_a_run_beside_others(monkeypatch, settings, jobs, workers):
-    monkeypatch.setattr(placement, "usable_cores", lambda: 8)
-    assert placement.workers_each(resolve(settings), jobs) == workers
 
 
 @pytest.fixture(scope="module")
@@ -262,34 +253,45 @@ def test_a_terminal_shows_the_table(out):
 
 
 @pytest.mark.parametrize(
-    ("settings", "gpus", "jobs"),
+    ("numbers", "runs", "text"),
     [
-        ({}, 2, 8),
-        ({"workers": 3}, 0, 2),
-        ({"workers": 99}, 0, 1),
-        ({"ray-address": "auto"}, 0, 1),
-        ({"client-gpus": 0.5}, 1, 2),
-        ({"client-gpus": 0.1}, 1, 8),
-        ({"client-gpus": 0.25, "workers": 2}, 2, 4),
-        ({"client-gpus": 1.0, "workers": 2}, 1, 1),
-        ({"client-gpus": 0.5}, 0, 8),
+        ([], 2, "–"),
+        ([1.0], 1, "1.00"),
+        ([1.0], 3, "1.00 (1 of 3)"),
+        ([1.0, 3.0], 2, "2.00 ± 1.41"),
+        ([1.0, 3.0], 4, "2.00 ± 1.41 (2 of 4)"),
     ],
 )
-def test_as_many_jobs_as_cores_and_gpus_have_room_for(monkeypatch, settings, gpus, jobs):
-    monkeypatch.setattr(placement, "usable_cores", lambda: 8)
-    assert placement.default_jobs([resolve(settings)], gpus) == jobs
+def test_mean_and_deviation_of_those_with_the_number(numbers, runs, text):
+    assert comparing.mean_and_deviation(numbers, runs, ".2f") == text
 
 
-def test_side_by_side_every_run_sees_its_own_gpus(monkeypatch):
-    def seen(settings, gpus):
-        return [placement.visible_gpus(slot, resolve(settings), gpus).get("CUDA_VISIBLE_DEVICES") for slot in range(3)]
+def text_of(table):
+    console = Console(file=io.StringIO(), width=400)
+    console.print(table)
+    return " ".join(console.file.getvalue().split())
 
-    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
-    assert seen({"client-gpus": 0.5}, 1) == [None, None, None]
-    assert seen({"client-gpus": 0.5}, 2) == ["0", "1", "0"]
-    assert seen({"client-gpus": 1.0, "workers": 2}, 4) == ["0,1", "2,3", "0,1"]
-    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "4,7")
-    assert seen({}, 2) == ["4", "7", "4"]
+
+def test_the_tables_before_and_after_the_runs(tmp_path):
+    """Seed 2 misses the target; 4 rounds, tested in every third, are two evaluations."""
+    made = plan(tmp_path, ["random", "oort"], [1, 2], SETTINGS | {"rounds": 4, "eval-every": 3}, {"lr": [0.1]})
+    for run, final, seconds in zip(made.runs, (0.5, 0.25, 0.7, 0.75), (30.0, None, None, 31.5), strict=True):
+        if run.name != "oort-lr=0.1-s2":
+            run.folder.mkdir(parents=True)
+            summary = {"strategy": run.strategy, "seed": run.seed, "target_accuracy": 0.8, "final_accuracy": final}
+            summary |= {"time_to_target_s": seconds, "failure_count": 2 * run.seed}
+            (run.folder / "summary.json").write_text(json.dumps(summary))
+    before = text_of(comparing.plan_table(made, 9))
+    assert "│ run │ strategy │ seed │ engine │ rounds │ done │ what is left │" in before.replace("┃", "│")
+    assert "│ random-lr=0.1-s1 │ random │ 1 │ inline │ 4 │ 0 │ nothing │" in before
+    assert "│ oort-lr=0.1-s2 │ oort │ 2 │ inline │ 4 │ 0 │ everything │" in before
+    assert before.endswith(f"In {tmp_path}, side by side: 9")
+    after = text_of(comparing.results_table(made)).replace("┃", "│")
+    assert after.startswith("Mean ± standard deviation over the seeds 1, 2 ")
+    assert "│ strategy │ runs │ final accuracy │ s to target │ client failures │" in after
+    assert "│ random lr=0.1 │ 2/2 │ 0.6000 ± 0.1414 │ 30.0 (1 of 2) │ 6 │" in after
+    assert "│ oort lr=0.1 │ 1/2 │ 0.2500 │ – │ 2 │" in after
+    assert after.endswith("Stable accuracy: mean of all 2 evaluations.")
 
 
 @pytest.mark.slow

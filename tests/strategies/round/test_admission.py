@@ -58,3 +58,28 @@ def test_in_a_deployment_the_client_is_left_out_and_the_others_train():
     refused = [conflict.outcome for conflict in clients.enrolment.identity_conflicts]
     assert sorted("training examples" in outcome for outcome in refused) == [False, True]
     assert stubs[0].told("query") == [EnrolInstruction(constants=True)]
+
+
+def test_moments_are_added_over_the_clients_with_data_of_their_own_and_sent_back_as_the_schema():
+    """One channel: examples, sum and sum of squares. Client 1 has a part of the server's data, and is left out then."""
+    summed = []
+
+    def scale(moments):
+        summed.append(moments.tolist())
+        return "scaled"
+
+    own = {0: marks(5.0, 2.0, 3.0), 2: marks(7.0, -4.0, 6.0)}
+    stubs = [
+        StubClient(
+            client, properties=EnrolAnswer(client, 5, own_data=client in own, moments=own.get(client, b"")).to_config()
+        )
+        for client in range(3)
+    ]
+    admission = Admission(schema="plain", scale=scale, channels=1)
+    clients = ConnectedClients(3, EnrolmentConfig(connect_timeout_s=1), admission=admission)
+    assert [answer.client for answer in clients.enrol(StubFederation(stubs), wait=True)] == [0, 2]
+    assert summed == [[12.0, -2.0, 9.0]]
+    assert [[asked.schema for asked in stub.told("query")] for stub in stubs] == [
+        ["plain", "scaled"], ["plain"], ["plain", "scaled"],
+    ]  # fmt: skip
+    assert [conflict.client for conflict in clients.enrolment.identity_conflicts] == [None]
