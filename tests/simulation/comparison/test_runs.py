@@ -3,13 +3,14 @@
 from dataclasses import replace
 
 import numpy as np
+import pandas as pd
 import pytest
 
 from fedsel_app.config import ConfigError
 from simulation.comparison.labels import label_coverage
-from simulation.comparison.measures import Numbers, metric_of
+from simulation.comparison.measures import EvaluatedMetric, Numbers, client_metric, metric_of
 from simulation.comparison.results import RecordedComparison
-from simulation.comparison.runs import RecordedRun, read_recorded_run
+from simulation.comparison.runs import RecordedRun, joined, read_recorded_run
 from tests.support.report_runs import write_comparison, write_run
 
 
@@ -123,3 +124,46 @@ def test_a_rounds_own_field_goes_before_a_metric_of_the_same_name(tmp_path):
     assert run.rounds["accuracy"].tolist() == [0.5, 0.1, 0.7]
     assert metric_of([run]).values(run).to_dict() == {0: 0.5, 1: 0.1, 2: 0.7}
     assert metric_of([run], "f1").values(run).tolist() == [0.2, 0.2, 0.2]
+
+
+@pytest.mark.parametrize(
+    ("evaluations", "text"),
+    [([1], "the one evaluation"), ([0, 3], "mean of all 3 evaluations"), ([2, 12],
+     "mean of all 2 evaluations or mean of the last 10 evaluations"), ([0], "mean of the last 10 evaluations")],
+)  # fmt: skip
+def test_the_name_of_a_stable_score_says_what_it_averages(tmp_path, evaluations, text):
+    for seed, count in enumerate(evaluations, start=1):
+        write_run(tmp_path / str(seed), "random", seed, [0.5] * count + [None])
+    metric = metric_of([read(tmp_path / str(seed)) for seed in range(1, len(evaluations) + 1)])
+    assert metric.stable.name == f"accuracy, {text}"
+
+
+@pytest.mark.parametrize(
+    ("key", "higher_wins", "scale", "worst"),
+    [("accuracy", True, "share", 0.0), ("loss", False, "cost", 1.0), ("r2", True, "at most 1", 0.0)],
+)
+def test_the_direction_and_the_scale_of_a_metric(key, higher_wins, scale, worst):
+    metric = EvaluatedMetric(key, key, is_score=key != "loss")
+    assert (metric.higher_wins, metric.scale) == (higher_wins, scale)
+    assert {(level.higher_wins, level.scale, level.digits) for level in metric.levels} == {(higher_wins, scale, 4)}
+    assert metric.at_best_validation[-1].higher_wins == higher_wins
+    assert [measure.higher_wins for measure in metric.at_best_validation[:-1]] == [False, False]
+    assert metric.worst_tenth(np.linspace(0.0, 1.0, 10)) == worst
+
+
+def test_client_scores_stand_for_the_metric_if_they_were_measured(tmp_path):
+    test = {"client": 0, "round": 1, "accuracy": 0.25, "metrics": {"f1": 0.5}}
+    write_run(tmp_path / "run", "random", 1, [0.1], client_rows=[test], row={"metrics": {"f1": 0.2, "auc": 0.3}})
+    runs = [read(tmp_path / "run")]
+    assert [client_metric(runs, metric_of(runs, key)).key for key in ("f1", "auc", "accuracy")] == [
+        "f1", "accuracy", "accuracy",
+    ]  # fmt: skip
+
+
+def test_frames_are_joined_below_each_other_and_a_columns_own_values_stay():
+    first, second = pd.DataFrame({"round": [1, 2], "seed": [7, 8]}), pd.DataFrame({"round": [3], "loss": [0.5]})
+    found = joined([({"run": "a", "seed": 1}, first), ({"run": "b", "seed": 2}, second)])
+    assert list(found.columns) == ["run", "seed", "round", "loss"]
+    assert found["run"].tolist() == ["a", "a", "b"]
+    assert found["seed"].tolist() == [7, 8, 2]
+    assert found["loss"].fillna(-1).tolist() == [-1, -1, 0.5]
