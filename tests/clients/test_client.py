@@ -12,6 +12,7 @@ from fedsel_app.config import ConfigError
 from fedsel_app.data.dataset import load
 from fedsel_app.messages.answers import EnrolAnswer
 from fedsel_app.messages.instructions import CalibrateInstruction, ProbeInstruction
+from fedsel_app.messages.scalars import Report
 from fedsel_app.models import device
 from fedsel_app.models.building import build
 from tests.support.client_messages import (
@@ -55,6 +56,16 @@ def test_the_steps_of_epochs_are_those_that_it_takes(context):
 
 
 # Training
+
+
+@pytest.mark.parametrize(
+    ("reports", "passes"),
+    [((), 0), ((Report.RMS_LOSS,), 1 / 3), ((Report.GRADIENT_DEVIATION,), 1), (tuple(Report), 4 / 3)],
+)
+def test_requested_numbers_cost_passes_over_the_examples(context, reports, passes):
+    """4 steps; a pass has ceil(examples / 16) mini-batches, and without gradients each costs a third of a step."""
+    answer = train(context, reports=reports)[2]
+    assert answer.work_steps == pytest.approx(4 + passes * np.ceil(len(client_examples(context)) / 16))
 
 
 def test_bf16_is_a_bit_class_of_its_own_with_the_same_bits_from_the_same_seed(context, monkeypatch, tmp_path_factory):
