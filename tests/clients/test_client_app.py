@@ -16,7 +16,7 @@ from fedsel_app.messages.answers import EnrolAnswer, TrainAnswer
 from fedsel_app.messages.instructions import EnrolInstruction, LocalTestInstruction, ProbeInstruction
 from fedsel_app.messages.records import fedsel_config, read_arrays
 from fedsel_app.messages.scalars import Report
-from fedsel_app.messages.user_apps import embed, embedded
+from fedsel_app.messages.user_apps import ENROL, embed, embedded
 from fedsel_app.wire.codec import decode
 from tests.support.flower_state import task_identity
 from tests.support.own_app import (
@@ -382,6 +382,24 @@ def test_a_client_fn_has_the_mod(tmp_path):
     [payload] = parameters_to_ndarrays(result.parameters)
     assert payload.dtype == np.uint8
     assert embedded(result.metrics)
+
+
+def others_mod(message, context, call_next):
+    return call_next(message, context)
+
+
+@pytest.mark.parametrize(
+    ("mods", "told"),
+    [
+        ([selecting], None),
+        ([selecting, others_mod], None),
+        ([others_mod, selecting()], "mods=[selecting, ...]). The mod others_mod stands before it"),
+    ],
+)
+def test_the_mod_must_be_the_first(mods, told):
+    reply = legacy_app(*mods)(Message(named_question(EnrolInstruction()).content, 90, ENROL), node(1))
+    assert (told or "") in fedsel_config(reply.content).get("error", "")
+    assert ("error" in fedsel_config(reply.content)) == (told is not None)
 
 
 @pytest.mark.parametrize("named", [True, False])
