@@ -3,7 +3,10 @@
 import numpy as np
 import pytest
 
+from fedsel_app.config import ConfigError
+from fedsel_app.messages.answers import EnrolAnswer
 from fedsel_app.messages.instructions import ProbeInstruction
+from strategies.methods.fed_cbs import FedCBS, FedCBSConfig
 from strategies.methods.hetero_select import HeteroSelect, HeteroSelectConfig
 from strategies.methods.power_of_choice import PowerOfChoice, PowerOfChoiceConfig
 from tests.support.contexts import context_of
@@ -50,3 +53,19 @@ def test_a_model_that_is_not_finite_is_sent_as_it_is_for_the_clients_to_refuse()
         [message] = stub.messages("evaluate")
         assert message.model.arrays[0].tolist() == strategy.run.model.parameters.tolist()
     assert [failure["reason"] for failure in row["failures"]] == 3 * ["loss probe: the global model diverged"]
+
+
+@pytest.mark.parametrize("sent", [(), (1,), (0, 1, 2)])
+def test_a_start_needs_the_label_counts_of_at_least_one_client(sent):
+    counts = np.array([4, 6], "<i8").tobytes()
+    answers = [EnrolAnswer(k, 10, counts if k in sent else b"") for k in range(3)]
+    stubs = [StubClient(answer.client, properties=answer.to_config()) for answer in answers]
+    strategy = FedCBS(context_of(FedCBSConfig(), classes=2))
+    if not sent:
+        with pytest.raises(ConfigError, match="Client 0 did not send the examples of each of 2 classes"):
+            run_round(strategy, stubs)
+        return
+    [row], _ = run_round(strategy, stubs)
+    assert row["selected"] == [0, 1, 2]
+    assert strategy.roster.label_counts.tolist() == [[4, 6] if k in sent else [0, 0] for k in range(3)]
+    assert row["probe_bytes"] == 3 * 2 * 8
