@@ -18,13 +18,12 @@ as in the code of FedDyn's authors. FedNova normalises on the server instead of 
 reported with the update. The sum is the same, and the update keeps the units of its residual.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+import math
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-
-from fedsel_app.wire.codec import Update
 
 Vector = NDArray[np.float32]
 Floats = NDArray[np.float64]
@@ -53,16 +52,27 @@ class Received(NamedTuple):
 
     Attributes
     ----------
-    updates : the clients' updates, as they were combined
-    controls : changes of their control variates; empty without them
+    total : sum of the clients' vectors that the solver's `summed` names, float64 (N,)
     clients : number of all clients of the run, K
     pull : proximal coefficient
     """
 
-    updates: Sequence[Update]
-    controls: Sequence[Update]
+    total: Floats
     clients: int
     pull: float
+
+
+class Weights(NamedTuple):
+    """Weights of r updates in their sum: those of each client's own, divided by a number that all have in common.
+
+    Attributes
+    ----------
+    own : float64 (r,)
+    divisor : positive
+    """
+
+    own: Floats
+    divisor: float
 
 
 Kept = tuple[dict[str, NDArray[Any]], Vector | None]
@@ -79,7 +89,7 @@ def no_state(state: State, control: Vector, steps: Steps) -> Kept:
     return {}, None
 
 
-def given_weights(weights: Floats, reports: Mapping[str, Floats]) -> Floats:
+def given_weights(weights: Weights, reports: Mapping[str, Floats]) -> Weights:
     """The weights as they are."""
     return weights
 
@@ -97,14 +107,17 @@ class Equations(NamedTuple):
     term : (what `state` returned when the client last trained, control variate of the server (N,)) -> constant term of
         the local gradient, float32 (N,); None for none
     state : (as above, as above, the local steps) -> what the client keeps and sends
-    weights : (weights of the updates (r,), name -> numbers that the clients reported (r,)) -> weights (r,)
+    weights : (weights of r updates, name -> numbers that the clients reported (r,)) -> weights
+    summed : the vectors of clients of which `step` needs the plain sum: 0 the updates, 1 the changes of control
+        variates; None for none
     step : (mean that the server keeps, float64 (N,), which changes; aggregate of the updates, float64 (N,); what the
         server received) -> the update to apply, float64 (N,)
     """
 
     term: Callable[[State, Vector], Vector | None] = no_term
     state: Callable[[State, Vector, Steps], Kept] = no_state
-    weights: Callable[[Floats, Mapping[str, Floats]], Floats] = given_weights
+    weights: Callable[[Weights, Mapping[str, Floats]], Weights] = given_weights
+    summed: int | None = None
     step: Callable[[Floats, Floats, Received], Floats] = plain_step
 
 
@@ -121,8 +134,7 @@ def scaffold_state(state: State, control: Vector, steps: Steps) -> Kept:
 
 def scaffold_step(mean: Floats, aggregate: Floats, received: Received) -> Floats:
     """SCAFFOLD's c <- c + (1/K) sum of the changes; the step is the aggregate."""
-    for change in received.controls:
-        change.add_to(mean, 1.0 / received.clients)
+    mean += received.total / received.clients
     return aggregate
 
 
@@ -139,30 +151,29 @@ def feddyn_state(state: State, control: Vector, steps: Steps) -> Kept:
 
 def feddyn_step(mean: Floats, aggregate: Floats, received: Received) -> Floats:
     """FedDyn's H <- H - (alpha/K) sum of the updates, and x <- mean y - H / alpha, as the aggregate less H / alpha."""
-    for update in received.updates:
-        update.add_to(mean, -received.pull / received.clients)
+    mean -= received.total * (received.pull / received.clients)
     return aggregate - mean / received.pull
 
 
-def nova_weights(weights: Floats, effective_steps: Floats) -> Floats:
+def nova_weights(weights: Weights, effective_steps: Floats) -> Weights:
     """FedNova's weights of the plain updates: w_i tau_eff / ||a_i||_1 with tau_eff = sum_i w_i ||a_i||_1 / sum_i w_i.
 
     The paper's weights sum to 1; those of an unbiased selection do so only on average. If all clients take equally many
     steps, the weights stay as they are. A reported number below one step counts as one step.
     """
     steps = np.maximum(effective_steps, 1.0)
-    total = float(weights.sum())
+    total = math.fsum(weights.own)
     if total == 0:
         return weights
-    effective = float((weights * steps).sum()) / total
-    return weights * effective / steps
+    effective = math.fsum(weights.own * steps) / total
+    return Weights(weights.own / steps, weights.divisor / effective)
 
 
 EQUATIONS = {
     "fedprox": Equations(),
     "sgd": Equations(),
-    "scaffold": Equations(term=scaffold_term, state=scaffold_state, step=scaffold_step),
-    "feddyn": Equations(term=feddyn_term, state=feddyn_state, step=feddyn_step),
+    "scaffold": Equations(term=scaffold_term, state=scaffold_state, summed=1, step=scaffold_step),
+    "feddyn": Equations(term=feddyn_term, state=feddyn_state, summed=0, step=feddyn_step),
     "fednova": Equations(weights=lambda weights, reports: nova_weights(weights, reports["effective_steps"])),
 }
 """Equations of each choice of `fedsel_app.config.training.SOLVERS`."""

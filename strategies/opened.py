@@ -9,7 +9,6 @@ import numpy as np
 
 from fedsel_app.messages.instructions import LocalTestInstruction, TrainInstruction
 from fedsel_app.records.schema import RoundRecord
-from strategies.aggregation.calibration import average_statistics
 from strategies.aggregation.server_state import ServerState
 from strategies.method import SelectionMethod
 from strategies.roster import Floats, Ints, Roster, RoundInfo, Selection
@@ -142,6 +141,8 @@ class OpenRound:
         """
         chosen, buffers = replies.only(selection.clients), self.model.buffers
         if chosen.statistics:
+            from strategies.aggregation.calibration import average_statistics
+
             robust = self.context.aggregation.traits.robust
             average = average_statistics(chosen.statistics, chosen.examples.tolist(), robust=robust)
             buffers = average.astype(buffers.dtype)

@@ -12,7 +12,6 @@ from fedsel_app.config.run import lower_wins
 from fedsel_app.messages.instructions import LocalTestInstruction
 from fedsel_app.records.schema import RoundRecord, reaches
 from fedsel_app.records.summary import stalled
-from strategies.aggregation.calibration import next_buffers
 from strategies.aggregation.server_state import ServerState, Step
 from strategies.checkpoint import Arrays, BestModel, Stateful, gather, matching, scatter
 from strategies.method import ConfigT, SelectionMethod, evaluates, is_over, round_info
@@ -156,10 +155,13 @@ class Run:
             failed=replies.broken,
             staleness=replies.staleness if replies.staleness.size else 0,
         )
-        stepped = Model(step.parameters, self.model.buffers)
-        buffers, calibration_bytes = next_buffers(self.clients, replies, stepped, number, self.context)
-        self.model = Model(step.parameters, buffers)
-        opened.record.calibration_bytes += calibration_bytes
+        self.model = Model(step.parameters, self.model.buffers)
+        if self.model.buffers.size:
+            from strategies.aggregation.calibration import next_buffers
+
+            buffers, calibration_bytes = next_buffers(self.clients, replies, self.model, number, self.context)
+            self.model = Model(step.parameters, buffers)
+            opened.record.calibration_bytes += calibration_bytes
         opened.method.learn(
             Outcome(
                 opened.info,

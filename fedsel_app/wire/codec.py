@@ -23,7 +23,6 @@ indices. For other indices, unless they are seeded, `encode` chooses the shortes
 
 import struct
 import zlib
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -48,8 +47,6 @@ _FLOAT_CODING = {dtype.itemsize: coding for coding, dtype in _FLOATS.items()}
 _ROUNDED = {2: 16, 4: 8, 5: 4}
 _ROUNDED_CODING = {bits: coding for coding, bits in _ROUNDED.items()}
 _LARGEST_U32 = 2**32 - 1
-_PART = 2**15
-"""Number of entries in each part of the model that `add_weighted` sums at a time: 256 KiB of float64."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -92,15 +89,15 @@ class Update:
         full[self._places] = self.values
         return full
 
-    def add_to(self, total: NDArray[np.float64], weight: float) -> None:
-        """Add ``weight * update`` to `total` in place. Raises ValueError if `total` is not float64 (size,)."""
-        add_weighted(total, (self,), (weight,))
-
     def dot(self, vector: NDArray[np.floating]) -> float:
         """Inner product with `vector`, in float64. Raises ValueError if `vector` is not of shape (size,)."""
         self._require_shape(vector.shape)
         # Not BLAS: its sum depends on the number of threads, which differs between server and clients.
         return float(np.multiply(self.values, vector[self._places], dtype=np.float64).sum())
+
+    def largest(self) -> float:
+        """Largest absolute value of an entry; 0 without entries."""
+        return float(max(self.values.max(initial=0.0), -self.values.min(initial=0.0)))
 
     def norm(self) -> float:
         """Euclidean norm, in float64."""
@@ -120,32 +117,6 @@ class Update:
     def _require_shape(self, shape: tuple[int, ...]) -> None:
         if shape != (self.size,):
             raise ValueError(f"The update has {self.size} entries. Got an array of shape {shape}.")
-
-
-def add_weighted(total: NDArray[np.float64], updates: Sequence[Update], weights: Sequence[float]) -> None:
-    """Add ``weights[0] * updates[0]``, then ``weights[1] * updates[1]`` and so on, to `total` in place.
-
-    It sums one part of the model after the other, because a part fits into the processor's cache. This does not change
-    a bit of the sums.
-
-    Raises ValueError if `total` is not float64 (size,) for each of `updates`.
-    """
-    if total.dtype != np.float64:
-        raise ValueError(f"An update is summed in float64. Got a total of {total.dtype}.")
-    edges = np.append(np.arange(0, total.size, _PART, dtype=np.uint32), np.uint32(total.size))
-    cuts = []
-    for update in updates:
-        update._require_shape(total.shape)
-        cuts.append((edges if update.indices is None else np.searchsorted(update.indices, edges)).tolist())
-    for part in range(len(edges) - 1):
-        for update, weight, cut in zip(updates, weights, cuts, strict=True):
-            span = slice(cut[part], cut[part + 1])
-            terms = weight * update.values[span].astype(np.float64)
-            if update.indices is None:
-                total[span] += terms
-            else:
-                # No index occurs twice: `np.add.at` is only faster than indexing, and only with indices of this type.
-                np.add.at(total, update.indices[span].astype(np.intp), terms)
 
 
 @dataclass(frozen=True)

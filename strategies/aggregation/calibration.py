@@ -4,13 +4,16 @@ Calibration is from HeteRo-Select (Alg. 1, line 13). The average by examples equ
 ISP's candidates always use it. Buffers that are no statistics but change in training are always averaged.
 """
 
+import math
 from collections.abc import Sequence
 from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
 
+from fedsel_app.exact_sums import weighted_sum
 from fedsel_app.messages.instructions import CalibrateInstruction
+from fedsel_app.wire.codec import Update
 from strategies.roster import Floats
 from strategies.round.clients import ConnectedClients
 from strategies.round.federation import sent_model
@@ -76,10 +79,7 @@ def average_statistics(statistics: Sequence[Floats], examples: Sequence[int], *,
     """Average of the statistics of one or more clients by `examples`, float64 (B,); with `robust`, the median."""
     if robust:
         return np.median(statistics, axis=0).astype(np.float64)
-    total = np.zeros(statistics[0].size)
-    for values, number in zip(statistics, examples, strict=True):
-        total += number * values
-    return total / sum(examples)
+    return weighted_sum([Update(values.size, None, values) for values in statistics], examples) / math.fsum(examples)
 
 
 def _statistics(

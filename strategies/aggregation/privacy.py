@@ -33,9 +33,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedsel_app.config import ConfigError, PrivacyConfig
+from fedsel_app.exact_sums import weighted_sum
 from fedsel_app.records.releases import RELEASES, Releases
 from fedsel_app.seeds import Purpose, stream
-from fedsel_app.wire.codec import Update, add_weighted
+from fedsel_app.wire.codec import Update
 from strategies.roster import Floats
 
 
@@ -69,10 +70,10 @@ class Privacy:
         """
         self._releases.add()
         clip, count = self._config.dp_clip_norm, len(updates)
-        weights: Floats = 1.0 / count * np.array([clip / max(update.norm(), clip) for update in updates])
+        shares = np.array([clip / max(update.norm(), clip) for update in updates])
         aggregate = self._rng.normal(0.0, self._config.dp_noise_multiplier * clip / count, updates[0].size)
-        add_weighted(aggregate, updates, weights.tolist())
-        return aggregate, weights
+        aggregate += weighted_sum(updates, shares.tolist(), precise=True) / count
+        return aggregate, shares / count
 
     def epsilon(self) -> float:
         """Privacy loss epsilon of the releases so far, at `dp-delta`; at least 0."""

@@ -37,8 +37,9 @@ from functools import partial
 import numpy as np
 
 from fedsel_app.config import AggregationConfig
+from fedsel_app.exact_sums import weighted_sum
 from fedsel_app.messages.reported_values import lower_median
-from fedsel_app.wire.codec import Update, add_weighted
+from fedsel_app.wire.codec import Update
 from strategies.roster import Floats, Ints
 
 BLOCK = 2**14
@@ -145,13 +146,17 @@ class Combined:
 
 
 def combine(
-    updates: tuple[Update, ...], weights: Floats, config: AggregationConfig, bound: Bound | None = None
+    updates: tuple[Update, ...],
+    weights: Floats,
+    config: AggregationConfig,
+    bound: Bound | None = None,
+    divisor: float = 1.0,
 ) -> Combined:
-    """Combine r >= 1 updates; the mean uses these `weights`, float64 (r,).
+    """Combine r >= 1 updates; the mean is their sum with these `weights`, float64 (r,), divided by `divisor`.
 
     A robust rule gets the result of `bound` for the clipped updates: see `strategies.aggregation.entry_bounds`.
     """
-    count, rule, total = len(updates), config.aggregation, float(weights.sum())
+    count, rule, total = len(updates), config.aggregation, math.fsum(weights) / divisor
     taken = np.ones(count)
     if config.traits.robust:
         updates, taken = clipped(updates, config.update_clip)
@@ -165,10 +170,9 @@ def combine(
         chosen = order[: CHOSEN[rule](count, config)]
         choice = np.zeros(count)
         choice[chosen] = 1.0
-        weights, taken = choice * (total / chosen.size), choice * taken
-    aggregate = np.zeros(updates[0].size)
-    add_weighted(aggregate, updates, weights.tolist())
-    return Combined(updates, aggregate, weights, taken)
+        mean = weighted_sum([updates[place] for place in chosen], [1.0] * chosen.size) / chosen.size
+        return Combined(updates, total * mean, choice * (total / chosen.size), choice * taken)
+    return Combined(updates, weighted_sum(updates, weights.tolist()) / divisor, weights / divisor, taken)
 
 
 def _blocks(updates: Sequence[Update], *, absent: float) -> Iterator[tuple[int, Floats]]:

@@ -6,12 +6,14 @@ S. Kumar, H. B. McMahan, "Adaptive Federated Optimization", ICLR 2021, arXiv 200
 with V_0 = tau^2, the smallest value that the paper allows.
 """
 
+import math
 from collections.abc import Callable, Mapping
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fedsel_app.config import ServerOptimizerConfig
+from fedsel_app.solvers import Weights
 from strategies.checkpoint import Saved
 from strategies.roster import Floats
 
@@ -55,15 +57,15 @@ class ServerOptimizer(Saved):
 
 def aggregation_weights(
     weighting: str, scores: Floats, examples: Floats, own: Floats | None, *, normalise: bool
-) -> Floats:
-    """Aggregation weights (r,) that sum to 1; if all would be 0, they are equal.
+) -> Weights:
+    """Aggregation weights of r updates that sum to 1; if all would be 0, they are equal.
 
     `own` are the method's own weights for `weighting` = method; None there means by examples. Without `normalise`
     (unbiased methods) they are returned unchanged.
     """
     if weighting == "method" and own is not None and not normalise:
-        return own
+        return Weights(own, 1.0)
     chosen = {"score": scores, "examples": examples, "uniform": np.ones(scores.shape)}
     weights = chosen.get(weighting, examples if own is None else own)
-    total = weights.sum()
-    return weights / total if total > 0 else np.full(scores.shape, 1.0 / max(scores.size, 1))
+    total = math.fsum(weights)
+    return Weights(weights, total) if total > 0 else Weights(np.ones(scores.shape), float(max(scores.size, 1)))

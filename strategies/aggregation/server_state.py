@@ -10,8 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedsel_app.config import TrainingConfig
+from fedsel_app.exact_sums import weighted_sum
 from fedsel_app.messages.scalars import Report
-from fedsel_app.solvers import EQUATIONS, Received
+from fedsel_app.solvers import EQUATIONS, Received, Weights
 from fedsel_app.wire.codec import Update
 from strategies.aggregation.robust import Combined, combine
 from strategies.aggregation.server_optimizer import ServerOptimizer, aggregation_weights
@@ -71,13 +72,17 @@ class ServerSolver(Saved):
             return model
         return SentModel((*model.arrays, self._mean.astype(np.float32)))
 
-    def weights(self, weights: Floats, reports: Mapping[str, Floats]) -> Floats:
-        """The weights (r,) of the updates, given the numbers that the clients reported with them."""
+    def weights(self, weights: Weights, reports: Mapping[str, Floats]) -> Weights:
+        """The weights of the updates, given the numbers that the clients reported with them."""
         return self._equations.weights(weights, reports)
 
     def step(self, aggregate: Floats, updates: Sequence[Update], controls: Sequence[Update]) -> Floats:
         """The update to apply, float64 (N,), from the combined `updates`; the kept mean is updated."""
-        return self._equations.step(self._mean, aggregate, Received(updates, controls, self._clients, self._pull))
+        if (place := self._equations.summed) is None:
+            return aggregate
+        summed = (updates, controls)[place]
+        total = weighted_sum(summed, [1.0] * len(summed))
+        return self._equations.step(self._mean, aggregate, Received(total, self._clients, self._pull))
 
 
 def _estimates(context: RunContext) -> "Estimates | None":
@@ -133,14 +138,15 @@ class ServerState:
         if self._waits:
             from strategies.aggregation.staleness import mixed, staleness_weights
 
-            weights = weights * staleness_weights(replies.staleness, self._context.waiting)
+            late = staleness_weights(replies.staleness, self._context.waiting)
+            weights = weights._replace(own=weights.own * late)
         if not clients.size:
-            return Step(parameters, updates, weights, np.zeros(0), None)
+            return Step(parameters, updates, weights.own, np.zeros(0), None)
         if self.privacy is not None:
             combined = Combined(updates, *self.privacy.protect(updates), np.ones(clients.size))
         else:
             bound = None if self.entry_bounds is None else partial(self.entry_bounds.bound, clients)
-            combined = combine(updates, weights, self._context.aggregation, bound)
+            combined = combine(updates, weights.own, self._context.aggregation, bound, weights.divisor)
         step = self.solver.step(combined.aggregate, combined.updates, replies.controls)
         if self._context.waiting.waiting == "asynchronous":
             step = mixed(step, combined.weights, replies.staleness, replies.starts, parameters)

@@ -30,6 +30,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedsel_app.config import WaitingConfig
+from fedsel_app.exact_sums import weighted_sum
+from fedsel_app.wire.codec import Update
 from strategies.roster import Floats, Ints
 
 
@@ -63,8 +65,11 @@ def mixed(
 
     `aggregate` is that of the updates Delta, `starts` are the models x_tau, and `parameters` is x_{t-1}.
     """
-    step = aggregate
-    for weight, late, start in zip(weights.tolist(), staleness.tolist(), starts, strict=True):
-        if late:
-            step = step + weight * (start.astype(np.float64) - parameters)
-    return step
+    late = [
+        (weight, Update(start.size, None, start.astype(np.float64) - parameters))
+        for weight, steps, start in zip(weights.tolist(), staleness.tolist(), starts, strict=True)
+        if steps
+    ]
+    if not late:
+        return aggregate
+    return aggregate + weighted_sum([change for _, change in late], [weight for weight, _ in late])

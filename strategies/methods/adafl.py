@@ -39,9 +39,7 @@ class AdaFLConfig(Settings):
 
 def distance(update: Update, aggregate: Floats) -> float:
     """||aggregate - update||, float64 (N,) each: how far the client's model is from the averaged one."""
-    difference = aggregate.copy()
-    update.add_to(difference, -1.0)
-    return float(np.sqrt(np.square(difference).sum()))
+    return float(np.sqrt(np.square(aggregate - update.dense()).sum()))
 
 
 def refreshed(attention: Floats, distances: Floats, decay: float) -> Floats:

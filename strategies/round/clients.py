@@ -4,12 +4,12 @@ import logging
 import time
 from collections.abc import Mapping, Sequence, Set
 
-import numpy as np
-
 from fedsel_app.config import ConfigError, EnrolmentConfig
+from fedsel_app.exact_sums import weighted_sum
 from fedsel_app.messages.answers import EnrolAnswer
 from fedsel_app.messages.instructions import EnrolInstruction, Instruction
 from fedsel_app.messages.reported_values import one_line
+from fedsel_app.wire.codec import Update
 from strategies.round.federation import Answer, Federation, Mailbox, Message, NodeError, Reply, SentModel, Until
 from strategies.round.replies.enrolment import SHARED, Enrolment
 from strategies.run_context import EVERYBODY, Admission
@@ -112,7 +112,7 @@ class ConnectedClients:
         return sorted(enrolled, key=lambda enrolment: enrolment.client)
 
     def _scaled(self, enrolled: list[EnrolAnswer], server_round: int) -> list[EnrolAnswer]:
-        """Complete the schema by the moments of the `enrolled`, added in the order of their ids, and send it to them.
+        """Complete the schema by the sum of the moments of the `enrolled`, and send it to them.
 
         Clients with a part of the server's data are left out then. Returns the answers of the others; without any
         moments, of all. Raises ConfigError if there are none.
@@ -121,7 +121,8 @@ class ConnectedClients:
         sent = {answer.client: answer.sums(admission.channels) for answer in answers if answer.moments}
         if admission.scale is None or not sent:
             return enrolled
-        self.enrolment.moments = np.sum(list(sent.values()), axis=0)
+        sums = [Update(sums.size, None, sums) for sums in sent.values()]
+        self.enrolment.moments = weighted_sum(sums, [1.0] * len(sums))
         self._schema = admission.scale(self.enrolment.moments)
         complete = EnrolInstruction(schema=self._schema)
         messages = [Message(node, complete, client=client) for client, node in self.nodes.items() if client in sent]

@@ -13,8 +13,9 @@ from rich.console import Console
 from rich.table import Table
 
 from fedsel_app.config import Settings
+from fedsel_app.exact_sums import weighted_sum
 from fedsel_app.messages.answers import TrainAnswer
-from fedsel_app.wire.codec import Update, add_weighted
+from fedsel_app.wire.codec import Update
 from simulation.laboratory.bench.codec import SIZE, drawn, fastest
 from strategies.aggregation.server_state import ServerState
 from strategies.roster import Selection
@@ -36,18 +37,12 @@ def measure(size: int, density: float, repeats: int) -> dict[str, Any]:
     """Measure one row: milliseconds of the sum, of the server's whole step, and of the copy, and their ratios."""
     updates = tuple(drawn(size, density, client) for client in range(COHORT))
     weights = [1.0 / COHORT] * COHORT
-
-    def total() -> np.ndarray[Any, np.dtype[np.float64]]:
-        summed = np.zeros(size)
-        add_weighted(summed, updates, weights)
-        return summed
-
     ids, ones = np.arange(COHORT), np.ones(COHORT)
     server = ServerState(make_context(Settings(), clients=COHORT, cohort=COHORT, size=size))
     answer = TrainAnswer(1.0, 1.0)
     replies = Replies(ids, tuple(Decoded(answer, (update,), 0, None) for update in updates), ids + 1, (), [])
     parameters, selection = np.zeros(size, np.float32), Selection(ids, ones)
-    sum_s, _ = fastest(repeats, total)
+    sum_s, _ = fastest(repeats, lambda: weighted_sum(updates, weights))
     step_s, _ = fastest(repeats, lambda: server.step(parameters, selection, replies))
     # A copy reads one half of the bytes and writes the other.
     source = np.zeros(touched_bytes(size, updates) // 2, np.uint8)
