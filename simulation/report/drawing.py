@@ -52,7 +52,7 @@ class Picture(Figure):
     def draw(self, renderer: Any) -> None:
         """Draw all parts; ticks and legends get some of their texts here."""
         for text in self.findobj(Text):
-            text.set_parse_math(False)  # type: ignore[attr-defined]
+            text.set_parse_math(False)
         with matplotlib.rc_context({"text.parse_math": False}):
             super().draw(renderer)
 
