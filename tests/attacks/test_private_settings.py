@@ -37,6 +37,7 @@ SAMPLES = {
     "cohort": [1, 5],
     "local-steps": [1, 5],
     "holdout-fraction": [0.3],
+    "validation-fraction": [0.2],
     "probe-bits": [8],
     "step-min-s": [0.0, 0.5],
     "step-max-s": [0.1, 9.0],
@@ -58,6 +59,7 @@ SAMPLES = {
 WITH = {
     "local-epochs": {"local-steps": 0},
     "client-eval": {"holdout-fraction": 0.2},
+    "patience": {"validation-fraction": 0.2},
     "holdout-class-examples": {"holdout-fraction": 0.2},
     "lr-step-factor": {"lr-step-rounds": 1},
     "kept-warmup-full": {"kept-warmup-rounds": 1},
