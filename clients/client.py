@@ -8,7 +8,7 @@ import time
 from collections.abc import Iterable, Iterator
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
-from typing import cast
+from typing import TYPE_CHECKING, cast
 
 import numpy as np
 import torch
@@ -48,6 +48,9 @@ from fedsel_app.models.device import seeded
 from fedsel_app.models.flat_model import FlatModel, batch_losses, evaluate, further_scores
 from fedsel_app.models.tasks import task_of
 from fedsel_app.seeds import Purpose, stream
+
+if TYPE_CHECKING:
+    from fedsel_app.exact_sums import CohortSum
 
 Vector = NDArray[np.float32]
 Ints = NDArray[np.int64]
@@ -94,11 +97,16 @@ class SelectionClient(NumPyClient):
         return cast(float, numbers.pop("loss")), cast(int, numbers.pop("examples")), numbers
 
     def answer(
-        self, instruction: Instruction, arrays: NDArrays, loaded: FlatModel | None = None
+        self,
+        instruction: Instruction,
+        arrays: NDArrays,
+        loaded: FlatModel | None = None,
+        sums: "CohortSum | None" = None,
     ) -> tuple[Config, NDArrays]:
         """Carry out an instruction with the model in `arrays`.
 
-        An evaluation takes the model that is already `loaded` from these arrays, if it is given.
+        An evaluation takes the model that is already `loaded` from these arrays, if it is given. A training adds its
+        payloads to the `sums`, if they are given, instead of returning them.
 
         Returns
         -------
@@ -124,7 +132,7 @@ class SelectionClient(NumPyClient):
             case EnrolInstruction():
                 numbers = self._enrol(instruction).to_config()
             case TrainInstruction():
-                sent, trained = self._train(arrays, instruction)
+                sent, trained = self._train(arrays, instruction, sums)
                 numbers = trained.to_config()
             case CalibrateInstruction():
                 sent, numbers = [self._calibrate(arrays, instruction)], {}
@@ -176,7 +184,9 @@ class SelectionClient(NumPyClient):
     def _take_schema(self, schema: str) -> None:
         self._context = replace(self._context, data=OwnDataConfig.of(self._context.data, schema))
 
-    def _train(self, arrays: NDArrays, instruction: TrainInstruction) -> tuple[NDArrays, TrainAnswer]:
+    def _train(
+        self, arrays: NDArrays, instruction: TrainInstruction, sums: "CohortSum | None"
+    ) -> tuple[NDArrays, TrainAnswer]:
         context = self._context
         with_control = context.training.traits.control_variates
         model = received_model(context, arrays, with_control=with_control)
@@ -189,7 +199,9 @@ class SelectionClient(NumPyClient):
             store=context.store,
         )
         control = arrays[-1] if with_control else None
-        return local_round.answer(instruction, arrays[0], control, lambda term: self._trained(model, term, instruction))
+        return local_round.answer(
+            instruction, arrays[0], control, lambda term: self._trained(model, term, instruction), sums
+        )
 
     def _trained(self, model: FlatModel, correction: Vector | None, instruction: TrainInstruction) -> Trained:
         """Train the loaded model, and measure the numbers that the instruction requests."""

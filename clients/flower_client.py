@@ -6,11 +6,11 @@ arrays.
 
 from collections.abc import Callable
 
-from flwr.app import Message, MessageType, RecordDict
+from flwr.app import Array, ArrayRecord, Message, MessageType, RecordDict
 
 from clients.client import SelectionClient
-from fedsel_app.messages.instructions import Instruction, read_instruction
-from fedsel_app.messages.records import ERROR, clients_named, fedsel_config, put_answer, read_arrays
+from fedsel_app.messages.instructions import Instruction, TrainInstruction, read_instruction
+from fedsel_app.messages.records import ERROR, SUMS, clients_named, fedsel_config, put_answer, read_arrays
 
 ClientOf = Callable[[int | None], SelectionClient]
 """Client of a partition id; for None, the client that received the message."""
@@ -25,14 +25,15 @@ def answer_content(message_type: str, content: RecordDict, client_of: ClientOf) 
     """Answer a question to one client, or to several clients one after the other.
 
     The exception of a single client is raised. With several clients, an exception is the answer of its client. Each
-    answer equals the client's answer to a message of its own, but a model to evaluate is loaded only once.
+    answer equals the client's answer to a message of its own, but a model to evaluate is loaded only once, and vectors
+    are added up where the instructions have weights.
 
     Raises
     ------
     ValueError
         If the content is not a question of fedsel's.
     """
-    arrays, loaded = read_arrays(content), None
+    arrays, loaded, sums = read_arrays(content), None, None
     clients = clients_named(content)
     reply = RecordDict()
     if not clients:
@@ -42,9 +43,16 @@ def answer_content(message_type: str, content: RecordDict, client_of: ClientOf) 
             asked, instruction = client_of(client), _instruction(message_type, content, client)
             if message_type == MessageType.EVALUATE:
                 loaded = loaded or asked.load(arrays)
-            put_answer(reply, *asked.answer(instruction, arrays, loaded), client)
+            added = isinstance(instruction, TrainInstruction) and instruction.weight > 0.0
+            if added and sums is None:
+                from fedsel_app.exact_sums import CohortSum
+
+                sums = CohortSum()
+            put_answer(reply, *asked.answer(instruction, arrays, loaded, sums if added else None), client)
         except Exception as error:  # noqa: BLE001 - any exception here is a failure of this client only
             put_answer(reply, {ERROR: str(error)}, (), client)
+    if sums is not None:
+        reply[SUMS] = ArrayRecord({name: Array(multiples) for name, multiples in sums.arrays().items()})
     return reply
 
 

@@ -5,8 +5,8 @@ itself is a function; see `Train`.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,7 +20,10 @@ from fedsel_app.messages.instructions import TrainInstruction
 from fedsel_app.messages.scalars import Report
 from fedsel_app.models.array_layout import LayerSlice
 from fedsel_app.solvers import EQUATIONS, Steps
-from fedsel_app.wire.codec import Update, encode
+from fedsel_app.wire.codec import Update, bits_of_values, encode, refuse_unsendable, whole_bytes
+
+if TYPE_CHECKING:
+    from fedsel_app.exact_sums import CohortSum
 
 Vector = NDArray[np.float32]
 
@@ -68,12 +71,18 @@ class LocalRound:
     store: StateStore
 
     def answer(
-        self, instruction: TrainInstruction, start: Vector, control: Vector | None, train: Train
+        self,
+        instruction: TrainInstruction,
+        start: Vector,
+        control: Vector | None,
+        train: Train,
+        sums: "CohortSum | None" = None,
     ) -> tuple[list[NDArray[Any]], TrainAnswer]:
         """Run the round. Returns the arrays and the numbers to send.
 
         The arrays are the payload as uint8; with a control variate of the server (float32 (N,)), a second payload with
-        the change of the client's; and the BatchNorm statistics, if there are any.
+        the change of the client's; and the BatchNorm statistics, if there are any. If `sums` are given, the update and
+        the change are added to them, and only their numbers are sent.
 
         Raises
         ------
@@ -96,18 +105,36 @@ class LocalRound:
         update, kept = upload(
             delta, state, self.layers, self.compression, instruction, curvature, seed=self.seed, client=self.client
         )
-        payloads = [self._encoded(update, instruction, seeded=self.compression.traits.seeded)]
+        vectors = [update] if change is None else [update, Update(delta.size, None, change)]
+        wanted = sums is None or self.compression.remembers_unsent
+        payloads = [self._payload(vector, instruction, wanted=wanted) for vector in vectors]
         if remembers and instruction.keep_state:
             if self.compression.remembers_unsent:
                 kept |= as_sent(payloads[0], delta.size, instruction.residual_decay)
             store.save(self.client, instruction.server_round, solver_state | kept, history)
-        if change is not None:
-            payloads.append(self._encoded(Update(delta.size, None, change), instruction))
-        sent: list[NDArray[Any]] = [np.frombuffer(payload, np.uint8) for payload in payloads]
+        times = last_upload()
+        answer = TrainAnswer(trained.loss, trained.work_steps, trained.compute_s, *times, reports=trained.reports)
+        sent: list[NDArray[Any]] = []
+        if sums is None:
+            sent += [np.frombuffer(payload, np.uint8) for payload in payloads]
+        else:
+            sums.add(solver.terms(vectors, instruction.weight))
+            sizes = (len(payload) or whole_bytes(vector) for payload, vector in zip(payloads, vectors, strict=True))
+            answer = replace(
+                answer,
+                payload_bytes=sum(sizes),
+                value_bits=sum(map(bits_of_values, vectors)),
+                norm=vectors[0].norm(),
+                control_norm=None if change is None else vectors[1].norm(),
+            )
         if trained.statistics is not None:
             sent.append(trained.statistics)
-        times = last_upload()
-        return sent, TrainAnswer(trained.loss, trained.work_steps, trained.compute_s, *times, reports=trained.reports)
+        return sent, answer
 
-    def _encoded(self, update: Update, instruction: TrainInstruction, *, seeded: bool = False) -> bytes:
-        return encode(update, client=self.client, server_round=instruction.server_round, seeded=seeded)
+    def _payload(self, vector: Update, instruction: TrainInstruction, *, wanted: bool) -> bytes:
+        """The payload of a vector; empty for a whole one whose payload is not `wanted`."""
+        identity: Any = {"client": self.client, "server_round": instruction.server_round}
+        if not wanted and vector.indices is None and vector.quantised is None:
+            refuse_unsendable(vector, **identity)
+            return b""
+        return encode(vector, **identity, seeded=self.compression.traits.seeded and vector.indices is not None)

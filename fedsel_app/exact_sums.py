@@ -20,7 +20,7 @@ same addition: J. Demmel, H. D. Nguyen, "Parallel Reproducible Summation", IEEE 
 """
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -36,8 +36,8 @@ MOST = (1 << (63 - BITS)) - 1
 """Largest number of terms of a sum: 64 bits hold the sum of so many multiples of at most 2^BITS."""
 LOWEST, HIGHEST = -800, 1000
 """Bounds of the exponent e. A term with an entry of 2^HIGHEST is refused."""
-PART = 2**15
-"""Number of entries in each part of the model that is summed at a time: 256 KiB of float64."""
+PART = 2**16
+"""Number of entries in each part of the model that is summed at a time: 512 KiB of float64."""
 
 
 class ExactSum:
@@ -76,7 +76,10 @@ class ExactSum:
         """Add the terms of another sum. Raises ValueError as `add`."""
         self._counted(other.count, [other.size])
         for exponent, multiples in other.multiples.items():
-            self._grid(exponent)[:] += multiples
+            if exponent in self.multiples:
+                self.multiples[exponent] += multiples
+            else:
+                self.multiples[exponent] = multiples.copy()
 
     def total(self) -> Floats:
         """The sum, float64 (size,). It is rounded once for each grid."""
@@ -87,8 +90,8 @@ class ExactSum:
         return total
 
     def _add(self, updates: Sequence[Update], weights: Sequence[float], count: int) -> None:
-        self._counted(count, [update.size for update in updates])
         grids = [self._exponents(update, weight) for update, weight in zip(updates, weights, strict=True)]
+        self._counted(count, [update.size for update in updates])
         edges = np.append(np.arange(0, self.size, PART, dtype=np.uint32), np.uint32(self.size))
         cuts = [
             (edges if update.indices is None else np.searchsorted(update.indices, edges)).tolist() for update in updates
@@ -130,6 +133,66 @@ class ExactSum:
         exponent = max(-(-math.frexp(largest)[1] // STEP) * STEP, LOWEST)
         precise = self._precise or update.values.itemsize > 4
         return (exponent, exponent - BITS - 1) if precise else (exponent,)
+
+
+class CohortSum:
+    """Exact sums over clients, each of which adds one term to each sum.
+
+    Attributes
+    ----------
+    sums : the sums; none before the first client
+    count : number of clients
+    """
+
+    def __init__(self) -> None:
+        self.sums: list[ExactSum] = []
+        self.count = 0
+
+    def add(self, terms: Sequence[tuple[Update, float]]) -> None:
+        """Add a client's terms, updates with their weights."""
+        self._begin([update.size for update, _ in terms])
+        for each, (update, weight) in zip(self.sums, terms, strict=True):
+            each.add([update], [weight])
+        self.count += 1
+
+    def subtract(self, terms: Sequence[tuple[Update, float]]) -> None:
+        """Subtract the terms of a client that was added."""
+        for each, (update, weight) in zip(self.sums, terms, strict=True):
+            each.subtract(update, weight)
+        self.count -= 1
+
+    def merge(self, other: "CohortSum") -> None:
+        """Add the clients of another sum."""
+        self._begin([each.size for each in other.sums])
+        for mine, theirs in zip(self.sums, other.sums, strict=True):
+            mine.merge(theirs)
+        self.count += other.count
+
+    def arrays(self) -> dict[str, NDArray[np.int64]]:
+        """The integers of the sums, by the place of the sum, its size and the exponent, for `of_arrays`."""
+        return {
+            f"{place} {each.size} {exponent}": multiples
+            for place, each in enumerate(self.sums)
+            for exponent, multiples in {LOWEST: np.zeros(0, np.int64), **each.multiples}.items()
+        }
+
+    @classmethod
+    def of_arrays(cls, arrays: Mapping[str, NDArray[np.int64]], count: int) -> "CohortSum":
+        """The sums over `count` clients with these `arrays`."""
+        found = cls()
+        found.count = count
+        for name, multiples in arrays.items():
+            place, size, exponent = map(int, name.split())
+            if place == len(found.sums):
+                found.sums.append(ExactSum(size))
+                found.sums[place].count = count
+            if multiples.size:
+                found.sums[place].multiples[exponent] = multiples
+        return found
+
+    def _begin(self, sizes: Sequence[int]) -> None:
+        if not self.sums:
+            self.sums = [ExactSum(size) for size in sizes]
 
 
 def weighted_sum(updates: Sequence[Update], weights: Sequence[float], *, precise: bool = False) -> Floats:

@@ -11,7 +11,7 @@ from fedsel_app.network.reply_timeout import ReplyTimeout
 from fedsel_app.records.files import RunFailed
 from fedsel_app.records.run_folder import describe
 from fedsel_app.wiring.configuration import AppConfig, resolve_run_config
-from fedsel_app.wiring.reply_event import reply_event
+from fedsel_app.wiring.reply_event import arrivals
 from fedsel_app.wiring.server import run_with
 from fedsel_app.wiring.validation import validate_simulation
 from strategies.round.flower_grid import FlowerGrid
@@ -62,7 +62,7 @@ def federation_of(grid: Grid, config: AppConfig) -> FlowerGrid:
     ConfigError
         If the run is simulated and cannot be carried out.
     """
-    arrived = reply_event(grid)
+    arrived = arrivals(grid)
     if arrived is None:
         return FlowerGrid(grid, ReplyTimeout(config.replies.reply_timeout_s))
     from strategies.round.simulated_grid import SimulatedGrid

@@ -19,11 +19,13 @@ reported with the update. The sum is the same, and the update keeps the units of
 """
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+
+from fedsel_app.wire.codec import Update
 
 Vector = NDArray[np.float32]
 Floats = NDArray[np.float64]
@@ -119,6 +121,10 @@ class Equations(NamedTuple):
     weights: Callable[[Weights, Mapping[str, Floats]], Weights] = given_weights
     summed: int | None = None
     step: Callable[[Floats, Floats, Received], Floats] = plain_step
+
+    def terms(self, vectors: Sequence[Update], weight: float) -> list[tuple[Update, float]]:
+        """A client's terms in the sums that the server needs: its update with its weight, and what `summed` names."""
+        return [(vectors[0], weight)] + ([] if self.summed is None else [(vectors[self.summed], 1.0)])
 
 
 def scaffold_term(state: State, control: Vector) -> Vector:

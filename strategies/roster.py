@@ -52,6 +52,9 @@ class Needs:
     """An output layer that ends with one bias per output, whatever the outputs are."""
     updates: bool = False
     """Each client's last update, in the method's `last_updates`. The server keeps it and saves it with the run."""
+    round_updates: bool = True
+    """A method that learns reads the single updates of a round, `Outcome.updates`. False lets simulated workers add
+    them up, so that there are none."""
     pairs: bool = False
     """Values for every pair of clients, which the server computes: float64 tables of K x K."""
     links: bool = False
@@ -173,7 +176,7 @@ class Outcome:
     selection : what `select` returned for it
     parameters : float32 (N,), the global model from which the clients started
     clients : int64 (r,), the clients whose update was aggregated
-    updates : their decoded updates
+    updates : their decoded updates; none if the method's `needs` let workers add them up
     aggregate : float64 (N,), the weighted mean update, before the server optimiser; None if there was no update
     losses : float64 (r,), their mean training losses
     reports : name -> float64 (r,), the further numbers that the method's `needs` ask for

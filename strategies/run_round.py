@@ -63,7 +63,14 @@ def configure(run: Run, opened: OpenRound) -> Dispatch | None:
             opened.roster.losses[:] = np.nan
             return None
     selection = select(opened, count)
-    return instruct(selection, opened) if selection.clients.size else None
+    if not selection.clients.size:
+        return None
+    dispatch = instruct(selection, opened)
+    if opened.clients.federation.simulated:
+        from strategies.worker_sums import with_weights
+
+        dispatch = with_weights(dispatch, run.policy)
+    return dispatch
 
 
 def aggregate(run: Run, dispatch: Dispatch, answers: Mapping[int, Answer]) -> None:
@@ -71,6 +78,10 @@ def aggregate(run: Run, dispatch: Dispatch, answers: Mapping[int, Answer]) -> No
     opened = dispatch.opened
     sent_bytes, begun_s = opened.sent_to_train.nbytes, opened.begun_s
     replies = run.reader.read(answers, dispatch.instructions, dispatch.wanted, sent_bytes, begun_s)
+    if any(reply.sums is not None for reply in replies.decoded):
+        from strategies.worker_sums import with_total
+
+        replies = with_total(dispatch, answers, replies)
     run.policy.learn(opened, replies)
     learn(run, opened, dispatch.selection, replies)
     record_seconds(opened, replies)

@@ -119,6 +119,14 @@ class TrainAnswer(Scalars):
     """Bytes of its last timed upload; 0: none."""
     upload_s: float = bounded(0.0, LARGEST, default=0.0)
     """Seconds of that upload; 0: none."""
+    payload_bytes: int | None = lenient(None)
+    """Bytes of the payloads of a client whose vectors a simulated worker has added to a sum; None: they were sent."""
+    value_bits: int | None = lenient(None)
+    """Bits of the values of these payloads."""
+    norm: float | None = lenient(None)
+    """Norm of the update."""
+    control_norm: float | None = lenient(None)
+    """Norm of the change of the control variate, if there is one."""
     reports: Mapping[Report, float] = field(default_factory=dict, metadata={"apart": True})
     """Numbers that the instruction requested, each under its own key."""
 

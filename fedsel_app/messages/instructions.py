@@ -89,6 +89,9 @@ class TrainInstruction(Instruction):
     """The client sends the buffers after its training, float32 (B,), as its last array."""
     local_epochs: int = 0
     """Passes over the client's data instead of its usual local work; 0: the usual local work."""
+    weight: float = 0.0
+    """Weight with which a simulated worker may add the update to an exact sum over its clients, which it then sends in
+    place of the updates; 0: it must send the update."""
 
 
 @dataclass(frozen=True)

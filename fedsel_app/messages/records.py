@@ -29,6 +29,8 @@ ARRAYS = "arrays"
 CONTROL = "fedsel.control"
 ERROR = "error"
 """Key of the text of an exception, which replaces the numbers of one of several clients."""
+SUMS = "fedsel.sums"
+"""Record of the sums over several clients of a message, whose own arrays are then missing."""
 
 
 def named(record: str, client: int | None = None) -> str:

@@ -133,6 +133,11 @@ def bits_of_values(update: Update) -> int:
     return 8 * update.values.nbytes if update.quantised is None else update.quantised.bits_of_values()
 
 
+def whole_bytes(update: Update) -> int:
+    """Bytes of the payload of an update that has all entries as they are."""
+    return _OVERHEAD_BYTES + update.values.nbytes
+
+
 def index_bits(payload: bytes) -> int:
     """Bits spent on indices in a payload that `encode` made or `decode` accepted."""
     header = _HEADER.unpack_from(payload)
@@ -148,7 +153,7 @@ def encode(update: Update, *, client: int, server_round: int, seeded: bool = Fal
     Raises WireError if `update` violates the description of its class, a value is not finite, or a number does not fit
     32 bits.
     """
-    _refuse_unsendable(update, client, server_round)
+    refuse_unsendable(update, client, server_round)
     coding, rice_bits, places = index_codec.encode_indices(update.indices, update.size, seeded=seeded)
     quantised = update.quantised
     sections: list[bytes | memoryview]
@@ -231,7 +236,8 @@ def _index_bytes(body: memoryview, value_coding: int, count: int) -> int:
     return found
 
 
-def _refuse_unsendable(update: Update, client: int, server_round: int) -> None:
+def refuse_unsendable(update: Update, client: int, server_round: int) -> None:
+    """Raise WireError if the update violates the description of its class, or has a value that is not finite."""
     if not 1 <= update.size <= _LARGEST_U32:
         raise WireError(f"An update's size must be in [1, {_LARGEST_U32}]. Got {update.size}.")
     for name, number in (("client", client), ("round", server_round)):

@@ -11,7 +11,8 @@ from flwr.app import MessageType
 from flwr.common import ndarrays_to_parameters
 
 from clients.state import UnwrittenState
-from fedsel_app.messages.instructions import read_instruction
+from fedsel_app.exact_sums import CohortSum
+from fedsel_app.messages.instructions import TrainInstruction, read_instruction
 from fedsel_app.models.flat_model import FlatModel
 from fedsel_app.records.files import RecordError
 from fedsel_app.wiring.client import own_client
@@ -64,18 +65,23 @@ class Inline:
         RecordError
             If a client's state cannot be written: the disk is that of the run, which can be resumed without a failure.
         """
-        self._loaded = None
-        return {message.node: self._answer(message) for message in messages}
+        self._loaded, sums = None, CohortSum()
+        return {message.node: self._answer(message, sums) for message in messages}
 
-    def _answer(self, message: Message) -> Answer:
-        """A client's answer, or its exception. A model to evaluate is loaded once for all clients."""
+    def _answer(self, message: Message, sums: CohortSum) -> Answer:
+        """A client's answer, or its exception. A model to evaluate is loaded once for all clients.
+
+        The vectors of clients with a weight are added to the `sums`.
+        """
         kind, arrays = message.instruction.message_type, list(message.model.arrays)
         try:
             client = own_client(self._config, int(message.node))
             if kind == MessageType.EVALUATE:
                 self._loaded = self._loaded or client.load(arrays)
-            numbers, sent = client.answer(read_instruction(message.instruction.to_config(), kind), arrays, self._loaded)
-            return Reply.of(numbers, ndarrays_to_parameters(sent).tensors)
+            instruction = read_instruction(message.instruction.to_config(), kind)
+            own = sums if isinstance(instruction, TrainInstruction) and instruction.weight > 0.0 else None
+            numbers, sent = client.answer(instruction, arrays, self._loaded, own)
+            return replace(Reply.of(numbers, ndarrays_to_parameters(sent).tensors), sums=own)
         except UnwrittenState as error:
             raise RecordError(f"{error} Then continue with: fedsel run --resume {self._config.records.out}") from error
         except Exception as error:  # noqa: BLE001 - any exception is a failure of this client alone

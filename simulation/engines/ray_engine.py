@@ -47,7 +47,7 @@ def simulate(config: AppConfig, on_round: Callable[[dict[str, Any]], None], *, v
         protect_ports()
     from flwr.simulation import run_simulation
 
-    from fedsel_app.wiring.reply_event import reply_event
+    from fedsel_app.wiring.reply_event import arrivals
     from simulation.engines.flower_engine import RESTARTS, WorkerWatch, watched_engine
     from simulation.engines.ray_cluster import join
 
@@ -73,7 +73,7 @@ def simulate(config: AppConfig, on_round: Callable[[dict[str, Any]], None], *, v
     def main(grid: Grid, context: Context) -> None:
         pools_training = config.network.links != "measured"
         pool = MESSAGES_PER_WORKER * workers
-        arrived = reply_event(grid)
+        arrived = arrivals(grid)
         run_with(FlowerGrid(grid, pool=pool, pools_training=pools_training, arrived=arrived), config, on_round)
 
     try:

@@ -239,7 +239,7 @@ class UserGrid(FlowerGrid):
             users.get(self._options.weighted_by_key, own.get("examples", 0)),
             loss,
             arrived_s,
-            others,
+            content=others,
         )
 
     def _tensors(self, content: RecordDict, message: Message) -> list[bytes]:

@@ -17,7 +17,7 @@ from fedsel_app.wire.codec import Update
 from strategies.aggregation.robust import Combined, combine
 from strategies.aggregation.server_optimizer import ServerOptimizer, aggregation_weights
 from strategies.checkpoint import Saved, Stateful, gather, scatter
-from strategies.roster import Floats, Selection
+from strategies.roster import Floats, Ints, Selection
 from strategies.round.federation import SentModel
 from strategies.round.replies.training import Replies
 from strategies.run_context import RunContext
@@ -81,8 +81,17 @@ class ServerSolver(Saved):
         if (place := self._equations.summed) is None:
             return aggregate
         summed = (updates, controls)[place]
-        total = weighted_sum(summed, [1.0] * len(summed))
+        return self.step_of_sum(aggregate, weighted_sum(summed, [1.0] * len(summed)))
+
+    def step_of_sum(self, aggregate: Floats, total: Floats | None = None) -> Floats:
+        """As `step`, from the plain sum of the vectors that the solver's `summed` names, if it names any."""
+        if total is None:
+            return aggregate
         return self._equations.step(self._mean, aggregate, Received(total, self._clients, self._pull))
+
+    def terms(self, vectors: Sequence[Update], weight: float) -> list[tuple[Update, float]]:
+        """A client's terms in the sums that `step_of_sum` and the aggregate need, from its update and the others."""
+        return self._equations.terms(vectors, weight)
 
 
 def _estimates(context: RunContext) -> "Estimates | None":
@@ -126,15 +135,7 @@ class ServerState:
         clients, updates = replies.clients, replies.updates
         if self.estimates is not None:
             updates = self.estimates.update(clients, updates, replies.failed)
-        place = np.searchsorted(selection.clients, clients)
-        weights = aggregation_weights(
-            self._context.aggregation.weighting,
-            selection.scores[place],
-            replies.examples.astype(np.float64),
-            None if selection.weights is None else selection.weights[place],
-            normalise=selection.normalise,
-        )
-        weights = self.solver.weights(weights, replies.reports)
+        weights = self.weights(selection, clients, replies.examples, replies.reports)
         if self._waits:
             from strategies.aggregation.staleness import mixed, staleness_weights
 
@@ -142,6 +143,11 @@ class ServerState:
             weights = weights._replace(own=weights.own * late)
         if not clients.size:
             return Step(parameters, updates, weights.own, np.zeros(0), None)
+        if replies.total is not None:
+            aggregate, *plain = (each.total() for each in replies.total.sums)
+            aggregate /= weights.divisor
+            moved = self.optimizer.step(parameters, self.solver.step_of_sum(aggregate, *plain))
+            return Step(moved, (), weights.own / weights.divisor, np.ones(clients.size), aggregate)
         if self.privacy is not None:
             combined = Combined(updates, *self.privacy.protect(updates), np.ones(clients.size))
         else:
@@ -152,6 +158,21 @@ class ServerState:
             step = mixed(step, combined.weights, replies.staleness, replies.starts, parameters)
         moved = self.optimizer.step(parameters, step)
         return Step(moved, combined.updates, combined.weights, combined.taken, combined.aggregate)
+
+    def weights(self, selection: Selection, clients: Ints, examples: Ints, reports: Mapping[str, Floats]) -> Weights:
+        """The weights of the updates of some `clients` of the selection, given their examples and reports (r,).
+
+        Those of `Weights.own` depend on no other client, unless all are 0.
+        """
+        place = np.searchsorted(selection.clients, clients)
+        weights = aggregation_weights(
+            self._context.aggregation.weighting,
+            selection.scores[place],
+            examples.astype(np.float64),
+            None if selection.weights is None else selection.weights[place],
+            normalise=selection.normalise,
+        )
+        return self.solver.weights(weights, reports)
 
     @property
     def epsilon(self) -> float | None:

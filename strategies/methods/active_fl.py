@@ -108,9 +108,10 @@ class ActiveFL(SelectionStrategy[ActiveFLConfig]):
     def needs(cls, config: ActiveFLConfig) -> Needs:
         """Participants' loss of the received model, and a probe of all clients or of those without a valuation."""
         if config.valuation == "current":
-            return Needs(loss_probe=True, probe_batches=0)
+            return Needs(loss_probe=True, probe_batches=0, round_updates=False)
         probes = config.cold_start == "probe"
-        return Needs(loss_probe=probes, probe_batches=0, reports=frozenset({Report.INITIAL_LOSS}))
+        reports = frozenset({Report.INITIAL_LOSS})
+        return Needs(loss_probe=probes, probe_batches=0, reports=reports, round_updates=False)
 
     def candidates(self, roster: Roster, round_info: RoundInfo, count: int, rng: np.random.Generator) -> Ints:
         """Clients without a valuation; all clients if `valuation` is current."""

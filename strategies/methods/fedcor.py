@@ -170,7 +170,7 @@ class FedCor(SelectionStrategy[FedCorConfig]):
     @classmethod
     def needs(cls, config: FedCorConfig) -> Needs:
         """Loss of every client over its training data, in the rounds that `candidates` chooses."""
-        return Needs(loss_probe=True, probe_batches=0)
+        return Needs(loss_probe=True, probe_batches=0, round_updates=False)
 
     @classmethod
     def uniform_rounds(cls, config: FedCorConfig, run: RunConfig) -> int:

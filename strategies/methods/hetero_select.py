@@ -199,6 +199,7 @@ class HeteroSelect(SelectionStrategy[HeteroSelectConfig]):
         return Needs(
             loss_probe=weights["loss"] > 0 and config.loss_source == "probe",
             updates=weights["diversity"] > 0,
+            round_updates=False,
         )
 
     @classmethod

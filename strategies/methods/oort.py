@@ -225,7 +225,7 @@ class Oort(SelectionStrategy[OortConfig]):
     @classmethod
     def needs(cls, config: OortConfig) -> Needs:
         """The participants' root mean square loss, and every client's link."""
-        return Needs(reports=frozenset({Report.RMS_LOSS}), links=True)
+        return Needs(reports=frozenset({Report.RMS_LOSS}), links=True, round_updates=False)
 
     def durations(self, roster: Roster, round_info: RoundInfo) -> tuple[Floats, float]:
         """Each available client's seconds for a round, float64 (n,), and the preferred seconds T."""

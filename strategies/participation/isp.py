@@ -111,7 +111,7 @@ class ISP(Participation):
         super().__init__(context)
         self._config, self._loss_config = context.isp, context.search_loss
         self.cohort = self._config.isp_first or context.run.cohort
-        self._aggregates = self._config.isp_intermediate == "aggregate"
+        self._aggregates = self.needs_single_updates = self._config.isp_intermediate == "aggregate"
         self._found_before = False
         self._losses: dict[int, float] = {}
         """Round -> loss of the global model at its start."""

@@ -59,7 +59,13 @@ class Participation:
     """Participation policy of a run: how many clients train in a round, by a schedule.
 
     A policy that searches overrides the first three functions.
+
+    Attributes
+    ----------
+    needs_single_updates : `learn` reads the updates of the clients
     """
+
+    needs_single_updates = False
 
     def __init__(self, context: RunContext) -> None:
         self._context = context

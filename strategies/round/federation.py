@@ -15,6 +15,7 @@ import numpy as np
 from flwr.common import ndarrays_to_parameters
 from numpy.typing import NDArray
 
+from fedsel_app.exact_sums import CohortSum
 from fedsel_app.messages.instructions import Instruction
 from fedsel_app.messages.scalars import Scalar
 from fedsel_app.network.reply_timeout import ReplyTimeout
@@ -90,6 +91,8 @@ class Reply:
     tensors : its arrays, each as `numpy.save` writes it
     examples, loss : Flower's own fields of a reply to a train or an evaluate message
     arrived_s : seconds from the question to this reply
+    sums : exact sums over clients of a simulation, this one included, in place of its own payloads; their replies share
+        the object
     """
 
     metrics: Mapping[str, Scalar] = field(default_factory=dict)
@@ -97,6 +100,7 @@ class Reply:
     examples: int = 0
     loss: float = math.nan
     arrived_s: float = 0.0
+    sums: CohortSum | None = None
 
     @classmethod
     def of(cls, numbers: Mapping[str, Scalar], tensors: Sequence[bytes], arrived_s: float = 0.0) -> Self:

@@ -5,18 +5,24 @@ and carries the model. One client then answers for the others (see `clients.flow
 """
 
 import logging
-import threading
+import sys
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
+from contextlib import suppress
+from dataclasses import replace
+from queue import Empty, SimpleQueue
 from typing import cast
 
 from flwr.app import Array, ArrayRecord, RecordDict
 from flwr.app import Message as FlowerMessage
 from flwr.serverapp import Grid
 
-from fedsel_app.messages.records import ARRAYS, ERROR, fedsel_config, named, question
+from fedsel_app.exact_sums import CohortSum
+from fedsel_app.messages.instructions import Instruction, TrainInstruction
+from fedsel_app.messages.records import ARRAYS, ERROR, SUMS, fedsel_config, named, question
 from fedsel_app.messages.reported_values import one_line
 from fedsel_app.network.reply_timeout import ReplyTimeout
+from fedsel_app.wire.npy import read_array
 from strategies.round.federation import ALL, Answer, Answers, Message, NodeError, Reply, SentModel, Until, Wait
 
 LOGGER = logging.getLogger("fedsel")
@@ -24,6 +30,31 @@ SHORTEST_PAUSE_S, LONGEST_PAUSE_S, PAUSE_SHARE = 0.02, 1.0, 0.1
 """Bounds of the pause between two polls, and the pause as a share of the time since the last reply."""
 MOST_BYTES = 1 << 26
 """Upper bound on the bytes of the replies to one message: the model's bytes for each of its clients."""
+
+
+LEAST_SUMMED = 3.0
+"""Number of uncompressed updates from which a worker's sum is smaller than the updates: it has 8 bytes for each entry
+and grid, and they have 4."""
+
+
+class Arrivals:
+    """Arrivals in the grid of a simulation: the messages that have been answered."""
+
+    def __init__(self) -> None:
+        self._names: SimpleQueue[str] = SimpleQueue()
+
+    def put(self, name: str) -> None:
+        """Note that the message with this id of Flower's has been answered."""
+        self._names.put(name)
+
+    def take(self, timeout_s: float) -> set[str]:
+        """The messages that have been answered since the last call; it waits for one. Empty after the timeout."""
+        names = set[str]()
+        with suppress(Empty):
+            names.add(self._names.get(timeout=timeout_s))
+            while True:
+                names.add(self._names.get_nowait())
+        return names
 
 
 class FlowerGrid:
@@ -34,7 +65,7 @@ class FlowerGrid:
     timeouts : timeouts of the clients' answers; None: no timeout
     pool : in a simulation, number of messages for a question to all clients; 0: one message to each client
     pools_training : True if messages to train are pooled too
-    arrived : event that is set when a reply is stored; None: the grid is polled
+    arrived : arrivals of replies; None: the grid is polled
     names : names of the model's arrays; by default their places
     """
 
@@ -45,7 +76,7 @@ class FlowerGrid:
         *,
         pool: int = 0,
         pools_training: bool = True,
-        arrived: threading.Event | None = None,
+        arrived: Arrivals | None = None,
         names: Sequence[str] = (),
     ) -> None:
         self._names = names
@@ -75,10 +106,8 @@ class FlowerGrid:
         unanswered = self._push(self._parts(messages, kind), wait)
         news_s = wait.elapsed_s
         while wait.left_s:
-            if self._arrived is not None:
-                self._arrived.clear()
             failed: list[Message] = []
-            found = self._pull(unanswered, wait)
+            found = self._pull(self._answered_of(unanswered, wait), wait)
             for reply in found:
                 part = unanswered.pop(self._answered(reply, unanswered), [])  # a second reply is ignored
                 if reply.has_error() and len(part) > 1:
@@ -86,13 +115,16 @@ class FlowerGrid:
                     continue
                 if reply.has_error() and self.simulated:
                     self._alone |= {message.node for message in part}
-                for message in part:
-                    wait.add(message.node, self._answer(message, reply, self._by_name(part), wait.elapsed_s))
+                answers = [self._answer(message, reply, self._by_name(part), wait.elapsed_s) for message in part]
+                if self.simulated:  # a deployed client answers for itself alone
+                    answers = added_up(reply, answers)
+                for message, answer in zip(part, answers, strict=True):
+                    wait.add(message.node, answer)
             unanswered |= self._push([[message] for message in failed], wait)
             if found:
                 news_s = wait.elapsed_s
-            else:
-                self._pause(wait, news_s)
+            elif self._arrived is None:
+                _pause(wait, news_s)
         return wait.result()
 
     def send(self, messages: Sequence[Message]) -> None:
@@ -106,10 +138,8 @@ class FlowerGrid:
         """The answers to messages of `send` that have come; it waits for one. Empty if no message is unanswered."""
         answers, begun = dict[str, Answer](), Wait([message for message, _ in self._open.values()], ALL)
         while self._open and not answers:
-            if self._arrived is not None:
-                self._arrived.clear()
             unanswered = {name: [message] for name, (message, wait) in self._open.items() if wait.missing}
-            for reply in self._pull(unanswered, begun) if unanswered else []:
+            for reply in self._pull(unanswered, begun):
                 message, wait = self._open[reply.metadata.reply_to_message_id]
                 if wait.missing:  # a second reply is ignored
                     wait.add(message.node, self._answer(message, reply, False, wait.elapsed_s))
@@ -119,7 +149,7 @@ class FlowerGrid:
                     answers = wait.result() | answers
                     del self._open[name]
             if not answers:
-                self._pause(begun, 0.0)
+                _pause(begun, 0.0)
         return answers
 
     def _push(self, parts: list[list[Message]], wait: Wait) -> dict[str, list[Message]]:
@@ -138,8 +168,21 @@ class FlowerGrid:
                 wait.add(gone.node, NodeError(gone.node, "Error: Node Unavailable"))
         return unanswered
 
+    def _answered_of(self, unanswered: dict[str, list[Message]], wait: Wait) -> dict[str, list[Message]]:
+        """The parts whose messages have been answered, which may be all of them.
+
+        A pull compares each message with all that are stored. In a simulation it takes only what has arrived, and all
+        after a pause, in which Flower may have found that a node is gone.
+        """
+        if self._arrived is None:
+            return unanswered
+        names = self._arrived.take(min(wait.left_s, LONGEST_PAUSE_S))
+        return {name: unanswered[name] for name in names & unanswered.keys()} if names else unanswered
+
     def _pull(self, unanswered: dict[str, list[Message]], wait: Wait) -> list[FlowerMessage]:
         """The replies that have arrived. If Flower cannot read a reply, its clients have failed."""
+        if not unanswered:
+            return []
         try:
             return list(self._grid.pull_messages(list(unanswered)))
         except Exception as error:
@@ -162,14 +205,6 @@ class FlowerGrid:
             return told.reply_to_message_id
         nodes = (told.src_node_id, told.dst_node_id)
         return next((name for name, part in unanswered.items() if self._receiver(part) in nodes), "")
-
-    def _pause(self, wait: Wait, news_s: float) -> None:
-        """Wait for a reply, or, if the grid is polled, for a tenth of the time since the last one."""
-        if self._arrived is not None:
-            self._arrived.wait(min(wait.left_s, LONGEST_PAUSE_S))
-            return
-        pause_s = min(max(PAUSE_SHARE * (wait.elapsed_s - news_s), SHORTEST_PAUSE_S), LONGEST_PAUSE_S)
-        time.sleep(min(pause_s, wait.left_s))
 
     def _parts(self, messages: Sequence[Message], kind: str) -> list[list[Message]]:
         """Messages grouped into parts with one model each; one message of Flower's carries each part."""
@@ -207,7 +242,15 @@ class FlowerGrid:
         arrays = self._arrays(part[0].model) if part[0].model.arrays else None
         if not self._by_name(part):
             return question(part[0].instruction, arrays)
-        return question({cast(int, message.client): message.instruction for message in part}, arrays)
+        instructions: dict[int, Instruction] = {cast(int, message.client): message.instruction for message in part}
+        trained = [asked for asked in instructions.values() if isinstance(asked, TrainInstruction)]
+        if sum(asked.kept_fraction for asked in trained) < LEAST_SUMMED:
+            instructions |= {
+                client: replace(asked, weight=0.0)
+                for client, asked in instructions.items()
+                if isinstance(asked, TrainInstruction)
+            }
+        return question(instructions, arrays)
 
     def _arrays(self, model: SentModel) -> ArrayRecord:
         """The model as a record, which all messages with this model share."""
@@ -245,6 +288,26 @@ class FlowerGrid:
         return Reply.of(numbers, [array.data for array in arrays.values()], arrived_s)
 
 
+def _pause(wait: Wait, news_s: float) -> None:
+    """Wait for a tenth of the time since the last reply."""
+    pause_s = min(max(PAUSE_SHARE * (wait.elapsed_s - news_s), SHORTEST_PAUSE_S), LONGEST_PAUSE_S)
+    time.sleep(min(pause_s, wait.left_s))
+
+
+def added_up(reply: FlowerMessage, answers: list[Answer]) -> list[Answer]:
+    """The answers in a message, with its sums over some of the clients if it has any."""
+    record = None if reply.has_error() else reply.content.get(SUMS)
+    if not isinstance(record, ArrayRecord):
+        return answers
+    inside = [isinstance(answer, Reply) and "payload_bytes" in answer.metrics for answer in answers]
+    arrays = {name: read_array(array.data) for name, array in record.items()}
+    sums = CohortSum.of_arrays(arrays, sum(inside))
+    return [
+        replace(answer, sums=sums) if added and isinstance(answer, Reply) else answer
+        for answer, added in zip(answers, inside, strict=True)
+    ]
+
+
 def own_words(reason: str) -> str:
     """The text of a client's exception in Flower's words about it, or the name of its class if it has no text.
 
@@ -257,17 +320,20 @@ def own_words(reason: str) -> str:
 
 
 def divided(messages: Sequence[Message], pool: int) -> Iterator[list[Message]]:
-    """Divide messages to train: each part has 1/`pool` of the remaining ones, and at most `MOST_BYTES`.
+    """Divide messages to train: each part has 1/`pool` of the remaining ones, and at most `MOST_BYTES` of updates.
 
     The small parts at the end let the workers finish at about the same time, for any local work of the clients.
     """
     left = list(messages)
     while left:
-        size = min(-(-len(left) // pool), most_replies(left[0].model))
+        size = min(-(-len(left) // pool), most_replies(left[0]))
         yield left[:size]
         left = left[size:]
 
 
-def most_replies(model: SentModel) -> int:
-    """Upper bound on the clients that one message may ask to train this model."""
-    return max(MOST_BYTES // max(model.nbytes, 1), 1)
+def most_replies(message: Message) -> int:
+    """Upper bound on the clients that one message may ask to train as this one does; a worker's sum needs none."""
+    asked = message.instruction
+    if isinstance(asked, TrainInstruction) and asked.weight:
+        return sys.maxsize
+    return max(MOST_BYTES // max(message.model.nbytes, 1), 1)

@@ -9,7 +9,6 @@ Only the server decides that nodes carry clients. It must do so only for a grid 
 connections: a deployed client answers for itself alone.
 """
 
-import threading
 from collections.abc import Iterable, Sequence, Set
 from dataclasses import replace
 
@@ -19,7 +18,7 @@ from fedsel_app.config import ConfigError
 from fedsel_app.messages.answers import PlaceAnswer
 from fedsel_app.messages.instructions import PlaceInstruction
 from strategies.round.federation import ALL, Answers, Message, NodeError, Until
-from strategies.round.flower_grid import FlowerGrid, most_replies
+from strategies.round.flower_grid import Arrivals, FlowerGrid, most_replies
 
 
 class SimulatedGrid(FlowerGrid):
@@ -29,11 +28,11 @@ class SimulatedGrid(FlowerGrid):
     ----------
     clients : clients of the run, K
     pools_training : True if one message may ask several clients to train
-    arrived : event that is set when a reply is stored; None: the grid is polled
+    arrived : arrivals of replies; None: the grid is polled
     """
 
     def __init__(
-        self, grid: Grid, clients: int, *, pools_training: bool = True, arrived: threading.Event | None = None
+        self, grid: Grid, clients: int, *, pools_training: bool = True, arrived: Arrivals | None = None
     ) -> None:
         super().__init__(grid, pools_training=pools_training, arrived=arrived)
         self.simulated = True
@@ -75,7 +74,7 @@ class SimulatedGrid(FlowerGrid):
         for message in messages:
             carried.setdefault(self._receiver([message]), []).append(message)
         for together in carried.values():
-            most = most_replies(together[0].model) if kind == "train" else len(together)
+            most = most_replies(together[0]) if kind == "train" else len(together)
             yield from (together[start : start + most] for start in range(0, len(together), most))
 
     def _receiver(self, part: Sequence[Message]) -> int:

@@ -61,7 +61,13 @@ def test_a_client_that_fails_fails_alone(tmp_path, monkeypatch):
     assert not {2, 5} & {client for row in pooled for client in json.loads(row)["selected"]}
 
 
+ALL: dict[str, object] = {"compressor": "none", "cohort": 7}
 TRAINED = {
+    "sums": ALL,
+    "sums with control variates": ALL | {"solver": "scaffold"},
+    "sums and means": ALL | {"solver": "feddyn", "server-optimizer": "mean"},
+    "sums and running statistics": ALL | {"model": NORMED, "calibration-form": "training"},
+    "sums without refused updates": ALL | {"max-update-norm": 1.0},
     "error feedback": {"strategy": "hetero-select"},
     "uncompressed": {"compressor": "none"},
     "control variates": {"solver": "scaffold"},

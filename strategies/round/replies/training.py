@@ -2,7 +2,7 @@
 
 import logging
 import math
-from collections.abc import Container, Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from operator import itemgetter
@@ -11,6 +11,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from fedsel_app.exact_sums import CohortSum
 from fedsel_app.messages.answers import FORWARD_STEPS, TrainAnswer
 from fedsel_app.messages.instructions import TrainInstruction
 from fedsel_app.messages.reported_values import lower_median, one_line
@@ -23,7 +24,7 @@ from strategies.roster import Floats, Ints, Roster
 from strategies.round.clients import SCALAR_BYTES
 from strategies.round.federation import Answer, NodeError, Reply
 from strategies.round.replies.deadline import DROPPED, accept, left, simulated_dropouts
-from strategies.round.replies.values import LOSS, LastReported, decode_payload, unpack_buffers
+from strategies.round.replies.values import LOSS, LastReported, decode_payload, refuse_large, unpack_buffers
 from strategies.run_context import RunContext
 
 LOGGER = logging.getLogger("fedsel")
@@ -40,14 +41,29 @@ class Decoded(NamedTuple):
     ----------
     answer : the numbers beside the update
     payloads : the update and, if the solver sends one, the change of a control variate
-    sent_bytes : bytes of the payloads as received
+    sent_bytes : bytes of the payloads
     statistics : buffers after training, float64 (B,), if the client was asked for them
+    sums : sums over clients, this one included, that a simulated worker sent in place of the payloads
     """
 
     answer: TrainAnswer
     payloads: tuple[codec.Update, ...]
     sent_bytes: int
     statistics: Floats | None
+    sums: CohortSum | None = None
+
+    @property
+    def norms(self) -> tuple[float, ...]:
+        """Norm of each payload."""
+        if self.sums is None:
+            return tuple(payload.norm() for payload in self.payloads)
+        told = self.answer.norm, self.answer.control_norm
+        return tuple(norm for norm in told if norm is not None)
+
+    @property
+    def value_bits(self) -> int:
+        """Bits of the payloads' values, as papers count them."""
+        return sum(map(codec.bits_of_values, self.payloads)) if self.sums is None else self.answer.value_bits or 0
 
 
 Found = Decoded | codec.WireError
@@ -71,6 +87,7 @@ class Replies:
     finish_s : float64 (r,), seconds until each reply arrived; empty if the clock has not been asked
     waited_s : minimal duration of the round in seconds, because the server waited for a client that did not reply
     wasted_s : seconds that clients trained, or sent, before they left
+    total : exact sums over these r clients, if workers have added some of their payloads
     """
 
     clients: Ints
@@ -84,11 +101,12 @@ class Replies:
     finish_s: Floats = field(default_factory=lambda: np.zeros(0))
     waited_s: float = 0.0
     wasted_s: float = 0.0
+    total: CohortSum | None = None
 
     @property
     def updates(self) -> tuple[codec.Update, ...]:
-        """The r updates."""
-        return tuple(reply.payloads[0] for reply in self.decoded)
+        """The r updates; none if there is a `total`."""
+        return tuple(reply.payloads[0] for reply in self.decoded) if self.total is None else ()
 
     @property
     def controls(self) -> tuple[codec.Update, ...]:
@@ -108,8 +126,7 @@ class Replies:
     @property
     def uplink_value_bytes(self) -> Ints:
         """Bytes of each upload at 4 bytes a value, int64 (r,)."""
-        bits = [sum(codec.bits_of_values(payload) for payload in reply.payloads) for reply in self.decoded]
-        return np.array(bits, np.int64) // 8
+        return np.array([reply.value_bits for reply in self.decoded], np.int64) // 8
 
     @property
     def losses(self) -> Floats:
@@ -306,7 +323,7 @@ class ReplyReader:
                 failures.append({"client": client, "reason": one_line(decoded)})
         multiple = 0.0 if context.privacy.dp_clip_norm else context.aggregation.max_update_norm
         for place in range(self._payloads if multiple else 0):
-            norms = {client: decoded.payloads[place].norm() for client, decoded in usable.items()}
+            norms = {client: decoded.norms[place] for client, decoded in usable.items()}
             median = lower_median(np.array(list(norms.values())))
             self.typical_norms[place] = typical = float(np.fmax(self.typical_norms[place], median))
             for client in [client for client, norm in norms.items() if norm > multiple * typical > 0.0]:
@@ -323,26 +340,41 @@ class ReplyReader:
 
     def _decoded(self, client: int, instruction: TrainInstruction, reply: Answer | None) -> Found:
         """The reply of a client, or the error in it."""
-        context, count = self._context, self._payloads + instruction.statistics
+        context = self._context
         try:
             if not isinstance(reply, Reply):
                 raise codec.WireError("it sent no reply" if reply is None else str(reply))
+            payloads = 0 if reply.sums is not None else self._payloads
+            count = payloads + instruction.statistics
             if (came := len(reply.tensors)) != count:
                 raise codec.WireError(
                     f"it sent {came} instead of {count} arrays: server and client must run the same app"
                 )
             answer = TrainAnswer.from_metrics(reply.metrics, self._reports, loss_optional=context.losses_optional)
-            asked = client, instruction.server_round, context.initial.size
-            seeds = context.run.seed, None  # only an update has indices that are drawn from the seed
-            payloads = zip(reply.tensors[: self._payloads], seeds, strict=False)
-            sent = [decode_payload(tensor, *asked, seed, context.initial.itemsize) for tensor, seed in payloads]
+            sent = self.payloads(client, instruction, reply.tensors[:payloads])
             statistics = None
             if instruction.statistics:
                 dtype = context.buffers.dtype.type
                 statistics = unpack_buffers(reply.tensors[-1:], context.buffers.size, context.variances, dtype)
-            return Decoded(answer, tuple(update for update, _ in sent), sum(size for _, size in sent), statistics)
+            size = sum(size for _, size in sent) if reply.sums is None else answer.payload_bytes or 0
+            decoded = Decoded(answer, tuple(update for update, _ in sent), size, statistics, reply.sums)
+            for norm in decoded.norms:
+                refuse_large(norm)
+            return decoded
         except codec.WireError as error:
             return error
+
+    def payloads(
+        self, client: int, instruction: TrainInstruction, tensors: Sequence[bytes]
+    ) -> list[tuple[codec.Update, int]]:
+        """Decode the payloads in a client's reply; return each update and its number of bytes.
+
+        Raises WireError if one is malformed, or of another client or round.
+        """
+        context, asked = self._context, (client, instruction.server_round, self._context.initial.size)
+        seeds = context.run.seed, None  # only an update has indices that are drawn from the seed
+        numbered = zip(tensors, seeds, strict=False)
+        return [decode_payload(tensor, *asked, seed, context.initial.itemsize) for tensor, seed in numbered]
 
 
 def most_work_steps(steps: int, passes: int, reports: Container[str]) -> float:

@@ -191,9 +191,13 @@ def decode_payload(
     update = packet.update
     if update.values.itemsize > value_bytes:
         raise WireError(f"its update has entries of {update.values.itemsize} bytes, and the model's have {value_bytes}")
-    if update.norm() > LARGEST:
+    return update, len(payload)
+
+
+def refuse_large(norm: float) -> None:
+    """Raise WireError for the norm of an update that is too large to be squared."""
+    if norm > LARGEST:
         raise WireError(
-            f"its update has norm {update.norm():.3g}, and the largest valid norm is {LARGEST:.3g}: "
+            f"its update has norm {norm:.3g}, and the largest valid norm is {LARGEST:.3g}: "
             "lower 'lr' if training diverges"
         )
-    return update, len(payload)

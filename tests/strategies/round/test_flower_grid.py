@@ -5,15 +5,17 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from flwr.app import ConfigRecord, Error, Message, RecordDict
+from flwr.app import Array, ArrayRecord, ConfigRecord, Error, Message, RecordDict
 
-from fedsel_app.messages.instructions import CalibrateInstruction, EnrolInstruction, ProbeInstruction
+from fedsel_app.exact_sums import CohortSum
+from fedsel_app.messages.instructions import CalibrateInstruction, EnrolInstruction, ProbeInstruction, TrainInstruction
 from fedsel_app.messages.records import clients_named
 from fedsel_app.network.reply_timeout import ReplyTimeout
 from strategies.round import flower_grid
 from strategies.round.federation import ALL, NodeError, Reply, Until, sent_model
 from strategies.round.federation import Message as Asked
-from strategies.round.flower_grid import FlowerGrid, divided
+from strategies.round.flower_grid import Arrivals, FlowerGrid, divided
+from strategies.testing.fakes import dense
 
 TRAIN = CalibrateInstruction(1, 1)
 MODEL = sent_model(np.zeros(4, np.float32), np.zeros(0, np.float32))
@@ -200,3 +202,64 @@ def test_the_messages_of_one_question_share_the_model():
     FlowerGrid(grid).ask(asked([1, 3, 5]))
     assert len({id(message.content["arrays"]) for message in grid.sent}) == 1
     assert isinstance(grid.sent[0], Message)
+
+
+@pytest.mark.parametrize(("pool", "added"), [(1, 2), (0, 0)])
+def test_only_a_simulated_client_answers_with_a_sum_over_others(pool, added):
+    """Two of three simulated clients are in the sum. A deployed client that sends the same has sent no sum."""
+    sums = CohortSum()
+    for value in (1.0, 2.0):
+        sums.add([(dense([value, -value]), 3.0)])
+
+    def answer(message):
+        whole = reply(message)
+        whole.content["fedsel.sums"] = ArrayRecord({name: Array(array) for name, array in sums.arrays().items()})
+        for record in whole.content.config_records.values():
+            record["payload_bytes"] = 28
+        if pool:
+            whole.content["fedsel.3"] = ConfigRecord({"error": "out of order"})
+        return 0.0, [whole]
+
+    found = [
+        answer.sums
+        for answer in FlowerGrid(ScriptedGrid(answer), pool=pool).ask(asked([1, 2, 3])).values()
+        if isinstance(answer, Reply) and answer.sums is not None
+    ]
+    assert len(found) == added
+    if found:
+        assert found[0] is found[1]
+        assert (found[0].count, found[0].sums[0].total().tolist()) == (2, [9.0, -9.0])
+
+
+def test_a_worker_gets_weights_if_its_sum_is_smaller_than_the_updates():
+    def weights(fractions):
+        messages = [
+            Asked(str(client), TrainInstruction(1, "run", 0.1, fraction, 1.0, False, weight=5.0), MODEL, client)
+            for client, fraction in enumerate(fractions)
+        ]
+        content = FlowerGrid(ScriptedGrid(at_once), pool=2).content(messages)
+        return [record["weight"] for record in content.config_records.values()]
+
+    assert weights([1.0] * 3) == [5.0] * 3
+    assert weights([0.25] * 12) == [5.0] * 12
+    assert weights([1.0, 1.0]) == [0.0] * 2
+    assert weights([0.25] * 11) == [0.0] * 11
+
+
+def test_parts_whose_worker_sends_a_sum_may_have_any_number_of_clients(monkeypatch):
+    monkeypatch.setattr(flower_grid, "MOST_BYTES", 2 * MODEL.nbytes)
+    summed = TrainInstruction(1, "run", 0.1, 1.0, 1.0, False, weight=1.0)
+    assert [len(part) for part in divided(asked(range(5), summed), 1)] == [5]
+
+
+def test_only_answered_messages_are_pulled_and_all_after_a_pause(monkeypatch):
+    """Flower compares each message of a pull with all that it has stored."""
+    monkeypatch.setattr(flower_grid, "LONGEST_PAUSE_S", 0.01)
+    grid, arrived, pulled = ScriptedGrid(at_once), Arrivals(), []
+    pull = grid.pull_messages
+    grid.pull_messages = lambda names: pulled.append(sorted(names)) or pull(names)
+    for name in ("message 2", "message 0", "of an earlier question"):
+        arrived.put(name)
+    answers = FlowerGrid(grid, arrived=arrived).ask(asked([1, 2, 3]))
+    assert examples(answers) == {"101": 1, "102": 2, "103": 3}
+    assert pulled == [["message 0", "message 2"], ["message 1"]]
