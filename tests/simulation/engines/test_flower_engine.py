@@ -2,8 +2,10 @@ from queue import Empty, Queue
 from threading import Event, Thread
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
 import ray
+from flwr.app import ArrayRecord
 from flwr.server.superlink.fleet.vce import vce_api
 from flwr.server.superlink.fleet.vce.backend.raybackend import RayBackend
 from flwr.simulation.ray_transport.ray_actor import BasicActorPool
@@ -11,6 +13,7 @@ from ray.exceptions import ActorDiedError, ActorUnavailableError
 
 from fedsel_app.network.reply_timeout import ReplyTimeout
 from simulation.engines import flower_engine as engine
+from simulation.engines import stored_model
 from simulation.engines.flower_engine import WorkerWatch, deliver_when_stored, describe_death, watched_engine
 from tests.support.client_messages import train_message
 
@@ -133,3 +136,38 @@ def test_the_engine_is_replaced_for_as_long_as_the_block_runs():
         assert vce_api.add_messages_to_queue is deliver_when_stored
         assert not set(flowers) & set(functions())
     assert functions() == flowers
+
+
+@pytest.mark.parametrize(("size", "stored"), [(100, 0), (100_000, 1)])
+def test_a_large_model_is_stored_once_for_all_messages(monkeypatch, size, stored):
+    """A worker answers three messages with one model, which it reads from the store once, and then one with another."""
+    store, asked = {}, []
+
+    def put(record):
+        store[f"record {len(store)}"] = record
+        return f"record {len(store) - 1}"
+
+    def read(reference):
+        asked.append(reference)
+        return store[reference]
+
+    def run(app_fn, message, client, context):
+        assert ("arrays" in message.content) == (not stored)
+        return "answer", app_fn()(message=message, context=context), context
+
+    ray = SimpleNamespace(wait=lambda answers, timeout: (answers, []), get=lambda answer: answer, put=put)
+    monkeypatch.setattr(engine, "ray", ray)
+    monkeypatch.setattr(stored_model, "ray", SimpleNamespace(get=read))
+    backend, context = RayBackend.__new__(RayBackend), SimpleNamespace(node_config={"partition-id": 0})
+    worker = Worker()
+    worker.run = SimpleNamespace(remote=run)
+    backend.pool = SimpleNamespace(pool=[worker])
+    backend.app_fn = lambda: lambda message, context: message.content["arrays"]
+    models = [ArrayRecord([np.full(size, number, np.float32)]) for number in range(2)]
+    with watched_engine(WorkerWatch(ReplyTimeout(60.0), lambda reason: None)):
+        for model in (models[0], models[0], models[0], models[1]):
+            message = train_message()
+            message.content["arrays"] = model
+            assert backend.process_message(message, context)[0] is model
+            assert message.content["arrays"] is model
+    assert len(store) == len(asked) == 2 * stored
