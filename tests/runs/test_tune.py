@@ -56,6 +56,18 @@ def test_trials_and_the_comparison_are_done_once_and_more_can_be_added(capsys, o
     assert error.startswith(f"fedsel: The folder {out} has a tuning with 'over' = ")
 
 
+def test_a_trial_whose_disk_fails_is_done_again(capsys, out, monkeypatch):
+    """It counted as failed, so that another trial was the best one; with that, a full disk chose the settings."""
+    failing = {"fail": ["oort-trial=2-s101"], "reason": "x/rounds.jsonl cannot be written: No space left on device."}
+    monkeypatch.setenv("STUB", json.dumps(failing))
+    code, said, error = tuned(capsys, out, "--trials", "2")
+    assert (code, "trial 2" in said) == (1, False)
+    assert "No trial is to blame: free the disk, then repeat the command." in error
+    monkeypatch.setenv("STUB", "{}")
+    assert tuned(capsys, out, "--trials", "2")[0] == 0
+    assert not json.loads((out / "tuning.json").read_text())["best"]["oort"]["failures"]
+
+
 @pytest.mark.parametrize(
     ("more", "over", "sentence"),
     [

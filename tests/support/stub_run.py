@@ -4,7 +4,7 @@ STUB, a JSON object in the environment, may contain:
 
 - "sleep_s": seconds per round;
 - "hang": runs that do not get beyond round 1;
-- "fail": runs that end with an error after round 1;
+- "fail": runs that end with an error after round 1, for this "reason";
 - "kill": a run that is killed after its first round; "always": also after it is resumed; "signal": with another signal
   than SIGKILL; "victim" is "server": its parent is killed;
 - "checkpoint": whether to write checkpoints in all rounds but the last;
@@ -59,7 +59,7 @@ def main() -> None:
             os.kill(victim, signal.Signals[stub.get("signal", "SIGKILL")])
             time.sleep(30)
         if folder.name in stub.get("fail", ()):
-            print("all is well\nfedsel: The round failed.\n", flush=True)
+            print(f"all is well\nfedsel: {stub.get('reason', 'The round failed.')}\n", flush=True)
             sys.exit(1)
     summary = {
         "final_accuracy": row["accuracy"],

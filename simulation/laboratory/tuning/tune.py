@@ -5,7 +5,9 @@ Runs are carried out as in `fedsel compare`, and Optuna's storage keeps all tria
 tuning that was killed.
 """
 
+import errno
 import math
+import os
 import statistics
 from collections.abc import Sequence
 from pathlib import Path
@@ -16,7 +18,7 @@ from rich.console import Console
 
 from fedsel_app.config import ConfigError, Value
 from fedsel_app.records.fedsel_folder import make_private_folder
-from fedsel_app.records.files import write_text
+from fedsel_app.records.files import RecordError, write_text
 from fedsel_app.records.run_folder import read_summary
 from fedsel_app.records.schema import ACCURACY, score_name
 from simulation import processes
@@ -28,6 +30,8 @@ from simulation.laboratory.tuning.plan import Tuning
 from simulation.laboratory.tuning.studies import FAILURE, MethodStudy
 
 PRESET = "tuned.toml"
+DISK = tuple(map(os.strerror, (errno.EIO, errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS)))
+"""Errors for which no settings are to blame: a trial that ends with one is carried out again, and is no failed one."""
 
 
 class Trial(NamedTuple):
@@ -50,6 +54,8 @@ def tune(tuning: Tuning, jobs: int, console: Console) -> dict[str, str]:
     ------
     ConfigError
         If another process carries out the same tuning, or all trials of a method failed.
+    RecordError
+        If the disk of a trial failed.
     """
     make_private_folder(tuning.out)
     make_private_folder(tuning.out / "trials")
@@ -78,6 +84,8 @@ def best_of_trials(tuning: Tuning, jobs: int, console: Console) -> dict[str, Bes
             lay_out(tuning.trial_comparison(known))
             new = {name: trial for name, trial in trials.items() if number > len(studies[name].trials)}
             failures = run_processes.work([run for trial in new.values() for run in trial.runs])
+            if of_the_disk := [reason for reason in failures.values() if any(error in reason for error in DISK)]:
+                raise RecordError(f"{of_the_disk[0]}. No trial is to blame: free the disk, then repeat the command.")
             for name, trial in new.items():
                 failed = trial.refused or "; ".join(failures[run.name] for run in trial.runs if run.name in failures)
                 value = None if failed else mean_value(trial.runs, goal.key, higher_wins=goal.higher_wins)
