@@ -83,7 +83,9 @@ def _named(settings: Mapping[str, str]) -> list[tuple[str, str]]:
     named = [(key, settings.get(key, "")) for key, entry in DECLARED.items() if entry.code]
     chosen = PartitionConfig(f"{UPSTREAM}NAME", partition_arguments=settings.get("partition-arguments", ""))
     named.append(("partition-arguments", str(chosen.arguments.get(SIZE_FUNCTION, ""))))
-    return [(key, name) for key, name in named if ":" in name and not name.startswith(UPSTREAM)]
+    return [
+        (key, name) for key, name in named if ":" in name and not (key == "partition" and name.startswith(UPSTREAM))
+    ]
 
 
 def _kind(name: str) -> str:

@@ -50,6 +50,10 @@ KINDS = (
     "client_device_capacity"
 )
 
+UNREADABLE = (ValueError, LookupError, TypeError, AttributeError, EOFError, ArithmeticError, pickle.UnpicklingError)
+UNREADABLE += (MemoryError, RecursionError)
+"""Errors of `json` and `pickle` for damaged files, and of what is no trace."""
+
 
 class Device(NamedTuple):
     """Stays of a device: pairs of begin and end in seconds, ascending, and the period after which they repeat."""
@@ -84,7 +88,7 @@ def convert(path: Path, out: Path, batch_size: int) -> str:
         flash = all("messages" in entry for entry in entries.values())
         devices = [(flash_device if flash else fedscale_device)(entry) for entry in entries.values()]
         return _write_stays(out, devices)
-    except (ValueError, KeyError, TypeError, pickle.UnpicklingError, EOFError, IndexError, AttributeError) as error:
+    except UNREADABLE as error:
         raise ConfigError(f"Give {KINDS}. {path} cannot be read ({error!r}).") from error
 
 

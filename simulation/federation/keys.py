@@ -133,7 +133,7 @@ def read_request(path: Path) -> bytes:
         If the file cannot be read, or is no public key of a client.
     """
     try:
-        with path.open("rb") as file:
+        with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK), "rb") as file:  # of a pipe nothing comes, at once
             key = load_ssh_public_key(file.read(LONGEST_REQUEST))
         if not isinstance(key, ec.EllipticCurvePublicKey) or not isinstance(key.curve, ec.SECP384R1):
             raise ValueError("another kind of key")

@@ -70,6 +70,8 @@ CHOICES = {
     "a state folder": ({"state-dir": "/home/user"}, "add state-dir='...' to its --node-config"),
     "a loader": ({"data": LOADER}, "code that this client does not allow"),
     "a model": ({"model": "os:system"}, "'model' to 'os:system', code that"),
+    "a task": ({"task": "os:system"}, "'task' to 'os:system', code that"),
+    "code of Flower's": ({"model": "flwr:main"}, "'model' to 'flwr:main', code that"),
     "a strategy": ({"strategy": "os:system"}, "'strategy' to 'os:system', code that"),
     "a data set of the Hub": ({"data": "hf:someone/people"}, "'hf:someone/people', a data set of the Hub that"),
     "a partition": ({"partition": "os:system"}, "'partition' to 'os:system', code that"),

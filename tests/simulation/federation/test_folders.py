@@ -1,6 +1,7 @@
 """Folders of a federation: keys checked by Python's TLS and by OpenSSH, and the files in each folder."""
 
 import hashlib
+import os
 import shutil
 import socket
 import ssl
@@ -146,13 +147,16 @@ def test_a_client_that_makes_its_key_itself_keeps_it(tmp_path):
         (b"ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIG9Qtqz8aPTV1Cq1mTBRGzBXAZxf3ZCIs4dW4hH8Pj9o", "another kind of key"),
         (b"ecdsa-sha2-nistp384 " + b"A" * 100_000, "is no request of a client"),
         (None, "No such file"),
+        (None, "pipe"),
     ],
 )
 def test_a_damaged_request_is_refused(tmp_path, content, said):
     path = tmp_path / "request.pub"
-    if content is not None:
+    if said == "pipe":
+        os.mkfifo(path)
+    elif content is not None:
         path.write_bytes(content)
-    with pytest.raises(ConfigError, match=said):
+    with pytest.raises(ConfigError, match="is no request of a client" if said == "pipe" else said):
         provision(tmp_path / "federation", ["server.example"], 0, 9092, requests=[path])
     assert not (tmp_path / "federation").exists()
 
