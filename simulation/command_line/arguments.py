@@ -52,7 +52,7 @@ def overrides(arguments: argparse.Namespace) -> dict[str, Value]:
     """Settings of the command line, by key. A setting's own option takes precedence over --set."""
     values = dict(parse_setting(text) for text in arguments.set)
     for key in ("preset", *RunConfig.keys(), "out", "engine"):
-        given = getattr(arguments, key, None)
+        given = getattr(arguments, key.replace("-", "_"), None)
         if given is not None:
             values[key] = given
     return values

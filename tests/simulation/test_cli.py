@@ -11,11 +11,11 @@ import pytest
 
 import simulation.deployment.deployed_run
 import simulation.engines.inline_engine
-from fedsel_app.config import ConfigError
+from fedsel_app.config import ConfigError, RunConfig
 from fedsel_app.presets.preset import flatten, preset_files
 from fedsel_app.wiring.configuration import known_defaults, resolve
-from simulation.cli import main
-from simulation.command_line.arguments import parse_setting
+from simulation.cli import main, parser
+from simulation.command_line.arguments import overrides, parse_setting
 from strategies import STRATEGIES
 
 SMALL = ["--clients", "4", "--cohort", "2", "--rounds", "1"]
@@ -120,6 +120,15 @@ def test_the_plan_charges_the_probes(capsys):
     assert "0.010 MB for probes" in out
     _, out, _ = called(capsys, "run", "--dry-run", *SMALL, "--set", "hetero-select.without=loss")
     assert "0.000 MB for probes" in out
+
+
+@pytest.mark.parametrize("command", ["run", "deploy", "submit x", "compare --out x"])
+def test_each_flag_of_a_setting_sets_it(command):
+    """--initial-model was read into a name with an underscore, and had no effect."""
+    name, *others = command.split()
+    keys = [entry.key for entry in RunConfig.entries() if not (entry.own and name == "compare")]
+    given = overrides(parser().parse_args([name, *others, *(word for key in keys for word in (f"--{key}", "7"))]))
+    assert {key: str(given[key]) for key in keys} == dict.fromkeys(keys, "7")
 
 
 def test_own_flags_win_over_set_and_set_over_the_preset(capsys):
