@@ -94,6 +94,8 @@ def read_state(path: Path) -> NamedTensors:
             f"Install torch {'.'.join(map(str, SAFE_TORCH))} or newer, or save {path} as .safetensors or .npz: this "
             "torch may execute code of the file."
         )
+    if path.exists() and not path.is_file():
+        raise ConfigError(f"The 'initial-model' parameter must name a file. {path} is none.")
     try:
         state = _read(path)
     except FileNotFoundError as error:

@@ -218,6 +218,7 @@ def main() -> int:
     parser.add_argument("--programs", default=",".join(PROGRAMS), metavar="NAME,...")
     parser.add_argument("--faults", type=int, default=30, metavar="N", help="of each program")
     parser.add_argument("--kills", type=int, default=10, metavar="N", help="programs of each kind that are killed")
+    parser.add_argument("--kinds", default="", metavar="KIND,...", help="kinds of faults (all of each program)")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--keep", type=Path, help="folder for what the programs leave")
     arguments = parser.parse_args()
@@ -229,7 +230,7 @@ def main() -> int:
     root.mkdir(exist_ok=True)
     for name in arguments.programs.split(","):
         laboratory = Laboratory(name, root / name)
-        kinds = laboratory.program.kinds
+        kinds = [kind for kind in laboratory.program.kinds if not arguments.kinds or kind in arguments.kinds.split(",")]
         chosen = Counter(kinds[number % len(kinds)] for number in range(arguments.faults))
         for kind, count in chosen.items():
             places = laboratory.places(kind)
