@@ -68,7 +68,7 @@ class Program:
 
 COMPARED = ("--strategies", "random,oort", "--seeds", "1", "--jobs", "1", *INLINE)
 TUNED = ("--over", "lr", "--trials", "2", "--tuning-seeds", "101", "--strategies", "random", "--seeds", "1", *INLINE)
-DEPLOYED = ("--insecure", *SMALL, "--set", "links=simulated", "--set", "reply-timeout-s=20")
+DEPLOYED = ("--insecure", *SMALL, "--clients", "3", "--set", "links=simulated", "--set", "reply-timeout-s=120")
 PROGRAMS = {
     "run": Program(("run", *INLINE, "--set", "holdout-fraction=0.2", "--set", "client-eval=true")),
     "buffered": Program(("run", "--strategy", "random", *INLINE, "--set", "waiting=buffered")),
@@ -91,6 +91,7 @@ class Laboratory:
     def __init__(self, name: str, root: Path) -> None:
         self.name, self.program, self._root = name, PROGRAMS[name], root
         self._reference, self._tries = root / "undisturbed", 0
+        self._places: dict[tuple[str, ...], int] = {}
         root.mkdir()
         begun = time.monotonic()
         code, log = self._once(self._reference, None)
@@ -99,12 +100,16 @@ class Laboratory:
 
     def places(self, kind: str) -> int:
         """Number of places of this kind of fault in an undisturbed program."""
+        family = next((kinds for kinds in (DISK, MESSAGES) if kind in kinds), (kind,))
+        if family in self._places:
+            return self._places[family]
         out = self._root / f"counted-{kind}"
         plan = self._plan(out, 0, kind)
         self._once(out, plan)
         shutil.rmtree(out)
         counter = Path(str(plan["counter"]))
-        return counter.stat().st_size if counter.exists() else 0
+        self._places[family] = counter.stat().st_size if counter.exists() else 0
+        return self._places[family]
 
     def fault(self, kind: str, place: int) -> str:
         """Carry out the program with a fault, and again until it is done; what is wrong then, or nothing."""
