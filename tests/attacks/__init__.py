@@ -18,7 +18,8 @@ T11  test_folders.py: test_t4_t11_*, test_t11_*
 T12  runs/test_stopped_run.py: test_a_copy_is_told_at_once_and_a_stopped_run_is_resumed
 T13  test_resumable_runs.py: test_t13_*
 T14  test_words.py: test_t14_*; names that are formulas, simulation/report/test_run_report.py
-T15  test_hostile_replies.py; simulation/flower_app/test_client_metrics.py: test_what_is_not_finite_is_left_out_and_told,
+T15  test_hostile_replies.py
+     simulation/flower_app/test_client_metrics.py: test_what_is_not_finite_is_left_out_and_told,
      test_metrics_of_a_refused_reply_do_not_count, test_a_metric_counts_by_examples_within_their_bound
 T16  test_folders.py: test_t16_*
 """

@@ -80,7 +80,7 @@ def test_one_client_of_a_users_app_moves_the_sum_by_at_most_two_clip_norms(lie, 
 
 
 def test_an_app_with_statistics_or_the_defaults_of_its_door_is_refused():
-    with pytest.raises(ConfigError, match="'example-clip' to 10.0"):
+    with pytest.raises(ConfigError, match=r"'example-clip' to 10\.0"):
         fedsel_app.strategy("full", clients=CLIENTS, cohort=CLIENTS, dp_clip_norm=CLIP)
     built = fedsel_app.strategy("full", clients=CLIENTS, cohort=CLIENTS, **PRIVATE)
     grid = InProcessGrid(app_of("honest", False), {90 + client: node(client) for client in range(CLIENTS)})

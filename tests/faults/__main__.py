@@ -34,7 +34,6 @@ MOST_STARTS = 8
 STALLED_S = 300.0
 DISK = ("EIO", "ENOSPC", "torn", "kill-before", "kill-after")
 MESSAGES = ("lost-request", "lost-reply")
-STATES = "fedsel-state"
 
 
 @dataclass(frozen=True)
@@ -78,9 +77,9 @@ PROGRAMS = {
     "compare": Program(("compare", *COMPARED), resumed=False, warm=False),
     # A trial that ends with an exception counts as failed, whichever the exception is.
     "tune": Program(("tune", *TUNED), resumed=False, warm=False, kinds=DISK),
-    # A client whose own disk fails, or whose process ends, is a failed client, in whose place the round goes on.
+    # Faults concern the server's records: a client whose own disk fails is a failed one, and the round goes on.
     "deploy": Program(
-        ("deploy", *DEPLOYED), warm=False, kinds=(*DISK, *MESSAGES), without=(STATES, "/superexec", "/flwr")
+        ("deploy", *DEPLOYED), warm=False, kinds=(*DISK, *MESSAGES), without=("fedsel-state", "/processes")
     ),
 }
 
@@ -217,7 +216,7 @@ class Laboratory:
         return code
 
 
-def main() -> int:
+def main(words: Sequence[str] | None = None) -> int:
     """Carry out all programs; 1 if one ended otherwise."""
     parser = argparse.ArgumentParser(prog="python -m tests.faults", description=__doc__)
     parser.add_argument("--programs", default=",".join(PROGRAMS), metavar="NAME,...")
@@ -226,7 +225,7 @@ def main() -> int:
     parser.add_argument("--kinds", default="", metavar="KIND,...", help="kinds of faults (all of each program)")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--keep", type=Path, help="folder for what the programs leave")
-    arguments = parser.parse_args()
+    arguments = parser.parse_args(words)
     import simulation.cli
     import simulation.preparation  # noqa: F401
 
