@@ -1,0 +1,65 @@
+"""Train instructions: what each selected client is told."""
+
+import hashlib
+
+import numpy as np
+import pytest
+
+from fedsel_app.config import Settings
+from fedsel_app.messages.scalars import Report
+from strategies.roster import RoundInfo, Selection
+from strategies.round.instructions import InstructionBuilder
+from strategies.testing.fakes import make_context, make_roster
+
+CLIENTS = np.array([1, 4])
+
+
+def told(selection=None, number=3, roster=None, change=lambda builder: None, *, reports=(), estimated=(), **settings):
+    context = make_context(Settings(), **{"compressor": "top-k", "lr": 0.5, "lr_decay": 0.0} | settings)
+    builder = InstructionBuilder(context, roster or make_roster(), frozenset(reports), estimated)
+    change(builder)
+    instructions, fraction = builder.instruct(selection or Selection(CLIENTS), RoundInfo(number, 10))
+    assert list(instructions) == CLIENTS.tolist()
+    return builder, list(instructions.values()), fraction
+
+
+def test_a_client_is_told_of_its_own_history_and_key():
+    roster = make_roster()
+    roster.last_selected[CLIENTS], roster.last_returned[CLIENTS], roster.taken[CLIENTS] = (2, 1), (1, 0), (0.5, 1.0)
+
+    def change(builder):
+        builder.last_checkpoint, builder.earlier = 2, {4: 1, 1: 9}
+
+    reports = (Report.RMS_LOSS, Report.EFFECTIVE_STEPS)
+    builder, found, _ = told(roster=roster, change=change, reports=reports, estimated={4})
+    assert [(each.last_instructed, each.last_aggregated, each.taken) for each in found] == [(2, 1, 0.5), (1, 0, 1.0)]
+    assert [each.last_checkpoint for each in found] == [2, 1]
+    assert [each.estimated for each in found] == [False, True]
+    keys = [hashlib.sha256(f"{builder.key} {client}".encode()).hexdigest()[:32] for client in (1, 4)]
+    assert [each.run_key for each in found] == keys
+    assert {each.reports for each in found} == {tuple(sorted(reports))}
+    assert {each.server_round for each in found} == {3}
+
+
+@pytest.mark.parametrize(("rates", "expected"), [(None, [0.5, 0.5]), (np.array([0.1, 0.2]), [0.1, 0.2])])
+def test_the_learning_rate_is_the_rounds_or_the_methods(rates, expected):
+    assert [each.learning_rate for each in told(Selection(CLIENTS, learning_rates=rates))[1]] == expected
+
+
+@pytest.mark.parametrize(("number", "curvature"), [(2, False), (3, True)])
+def test_curvature_counts_after_the_warm_up(number, curvature):
+    found = told(number=number, kept_warmup_rounds=2)[1]
+    assert [each.curvature for each in found] == [curvature] * 2
+
+
+def test_kept_fractions_are_one_without_a_sparse_compressor_or_else_the_methods_or_by_scores():
+    own = Selection(CLIENTS, np.array([1.0, 3.0]), kept_fractions=np.array([0.3, 0.7]))
+    _, found, fraction = told(own, compressor="qsgd")
+    assert (fraction, [each.kept_fraction for each in found]) == (1.0, [1.0, 1.0])
+    steady = {"kept_fraction": 0.2, "kept_min": 0.01, "kept_warmup_rounds": 0}
+    assert [each.kept_fraction for each in told(own, **steady)[1]] == [0.3, 0.7]
+    scored = Selection(CLIENTS, np.array([1.0, 3.0]))
+    low, high = (each.kept_fraction for each in told(scored, **steady)[1])
+    assert high > low
+    low, high = (each.kept_fraction for each in told(scored, loss_clip=3.0, **steady)[1])
+    assert low == high
