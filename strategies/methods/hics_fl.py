@@ -74,7 +74,7 @@ def client_distances(vectors: Floats, entropy: Floats, weight: float) -> Floats:
     """arccos(cos) + lambda |H_u - H_k| between the rows of (n, F), float64 (n, n)."""
     products = vectors @ vectors.T
     distances = angles(products, out=products)
-    for rows in blocks(len(distances)):
+    for rows in blocks(*distances.shape):
         distances[rows] += weight * np.abs(entropy[rows, None] - entropy)
     return distances
 

@@ -37,10 +37,7 @@ def gumbel_top(logits: Floats, count: int, rng: np.random.Generator) -> Ints:
     The `count` largest of logits + Gumbel noise are exactly a sequence of softmax draws, each renormalised over the
     remaining entries (Kool, van Hoof and Welling, ICML 2019). The positions are ascending.
     """
-    noisy = logits + rng.gumbel(size=logits.size)
-    if count >= logits.size:
-        return np.arange(logits.size)
-    return np.sort(np.argpartition(-noisy, count - 1)[:count])
+    return np.sort(largest(logits + rng.gumbel(size=logits.size), count))
 
 
 def shares(examples: Ints) -> Floats:
@@ -75,10 +72,9 @@ def weighted_draws(weights: Floats, count: int, rng: np.random.Generator) -> Int
 
 def largest(values: Floats, count: int) -> Ints:
     """Positions of the `count` largest of `values` (n,), in descending order; ties to the earlier, NaN last. O(n)."""
-    descending = -values
-    if not 0 < count < values.size:
-        return np.argsort(descending, kind="stable")[:count]
-    last = np.partition(descending, count - 1)[count - 1]
-    # If the `count`-th largest is NaN, every entry may be among the largest.
-    reached = np.arange(values.size) if np.isnan(last) else np.flatnonzero(descending <= last)
+    descending, reached = -values, np.arange(values.size)
+    if count < values.size:
+        last = np.partition(descending, count - 1)[count - 1]
+        # If the `count`-th largest is NaN, every entry may be among the largest.
+        reached = reached if np.isnan(last) else np.flatnonzero(descending <= last)
     return np.asarray(reached[np.argsort(descending[reached], kind="stable")[:count]])

@@ -51,14 +51,13 @@ def _alike(updates: Sequence[Update]) -> Iterator[list[int]]:
     for place, update in enumerate(updates):
         kinds.setdefault((update.indices is None, update.count), []).append(place)
     for (_, count), places in kinds.items():
-        rows = max(BLOCK_ENTRIES // max(count, 1), 1)
-        yield from (places[start : start + rows] for start in range(0, len(places), rows))
+        yield from (places[rows] for rows in blocks(len(places), count))
 
 
-def blocks(size: int) -> Iterator[slice]:
-    """Slices that cover the rows of an array (`size`, `size`), of at most `BLOCK_ENTRIES` entries (or one row)."""
-    rows = max(BLOCK_ENTRIES // max(size, 1), 1)
-    return (slice(start, start + rows) for start in range(0, size, rows))
+def blocks(rows: int, width: int, entries: int | None = None) -> Iterator[slice]:
+    """Slices that cover `rows` rows of a `width`, of at most `entries` entries (`BLOCK_ENTRIES`), or of one row."""
+    step = max((entries or BLOCK_ENTRIES) // max(width, 1), 1)
+    return (slice(start, start + step) for start in range(0, rows, step))
 
 
 def among(square: Floats, ids: Ints) -> Floats:
@@ -74,11 +73,11 @@ def refreshed_gram(gram: Floats, updates: Mapping[int, Update], changed: Iterabl
     fresh = gram.copy()
     others, clients = np.array(list(updates), np.int64), list(changed)
     held = list(updates.values())
-    at_once = max(VECTOR_ENTRIES // held[0].size, 1) if held else 1
-    for start in range(0, len(clients), at_once):
-        some = clients[start : start + at_once]
-        products = inner_products(held, [updates[client].dense() for client in some])
-        for client, row in zip(some, products, strict=True):
+    if not clients:
+        return fresh
+    for rows in blocks(len(clients), held[0].size, VECTOR_ENTRIES):
+        products = inner_products(held, [updates[client].dense() for client in clients[rows]])
+        for client, row in zip(clients[rows], products, strict=True):
             fresh[client, others] = fresh[others, client] = row
     return fresh
 
@@ -90,7 +89,7 @@ def angles(gram: Floats, out: Floats | None = None) -> Floats:
     """
     lengths = np.sqrt(np.diagonal(gram))
     angle = np.empty_like(gram) if out is None else out
-    for rows in blocks(len(gram)):
+    for rows in blocks(*gram.shape):
         scale = np.outer(lengths[rows], lengths)
         cosines = np.divide(gram[rows], scale, out=np.ones_like(scale), where=scale > 0)
         np.arccos(np.clip(cosines, -1.0, 1.0), out=angle[rows])
@@ -102,7 +101,7 @@ def euclidean(gram: Floats) -> Floats:
     """Distances ||g_i - g_j|| from inner products (n, n)."""
     squares = np.diagonal(gram)
     distances = np.empty_like(gram)
-    for rows in blocks(len(gram)):
+    for rows in blocks(*gram.shape):
         scale = squares[rows, None] + squares
         squared = scale - 2.0 * gram[rows]
         np.sqrt(np.where(squared > SAME * scale, squared, 0.0), out=distances[rows])
