@@ -46,7 +46,7 @@ class EntryBounds(Saved):
         own = senders == client
         size = np.maximum(np.abs(update.values), np.where(own, sizes, 0.0).max(axis=0))
         sizes = np.concatenate([np.where(own, 0.0, sizes), size[None]])
-        senders = np.concatenate([np.where(own, -1, senders), np.full((1, size.size), client, np.int32)])
+        senders = np.concatenate([senders, np.full((1, size.size), client, np.int32)])
         order = np.argsort(-sizes, axis=0, kind="stable")[:-1]
         self._sizes[:, places] = np.take_along_axis(sizes, order, axis=0)
         self._senders[:, places] = np.take_along_axis(senders, order, axis=0)

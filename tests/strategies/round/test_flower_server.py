@@ -27,7 +27,7 @@ from fedsel_app.records.files import RunFailed
 from strategies.methods.hetero_select import HeteroSelect, HeteroSelectConfig
 from strategies.methods.random_selection import RandomSelection
 from strategies.round.federation import Message, SentModel
-from strategies.round.flower_manager import FlowerManager
+from strategies.round.flower_manager import FlowerManager, replies_of
 from strategies.run_round import run_rounds
 from strategies.testing.fakes import dense
 from tests.support.contexts import SIZE, context_of
@@ -238,3 +238,9 @@ def test_a_bad_status_is_an_answer_that_failed(kind, no_waiting):
     [(node, reason)] = claims or failures
     assert (node, "not here" in reason, len(reason) < 500) == ("1", True, True)
     assert len(log()) < 3000
+
+
+def test_a_result_through_another_proxy_counts_as_arrived_at_once():
+    result = FitRes(OK, Parameters([], "numpy.ndarray"), 7, {"loss": 0.5})
+    [(node, reply)] = replies_of([(StubProxy(StubClient(3)), result)])
+    assert (node, reply.examples, reply.metrics, reply.arrived_s) == ("3", 7, {"loss": 0.5}, 0.0)
