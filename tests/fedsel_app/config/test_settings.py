@@ -70,6 +70,17 @@ def test_wrong_values_are_refused_in_one_sentence(values, sentence):
     assert str(error.value) == sentence
 
 
+@pytest.mark.parametrize("bits", [3, 4, 5, 8, 9, 16, 17, 31, 32, 33])
+@pytest.mark.parametrize("key", ["probe-bits", "value-bits"])
+def test_values_have_32_16_8_or_4_bits(key, bits):
+    values = {key: bits, "compressor": "top-k"}
+    if bits in (4, 8, 16, 32):
+        assert bits in (read_groups(values)["evaluation"].probe_bits, read_groups(values)["compression"].value_bits)
+    else:
+        with pytest.raises(ConfigError, match=rf"The '{key}' parameter must be .*\. Got {bits}\."):
+            read_groups(values)
+
+
 def test_a_whole_number_is_accepted_as_a_number():
     made = Example.from_values({"share": 0, "free": -7})
     assert (type(made.share), made.share) == (float, 0.0)

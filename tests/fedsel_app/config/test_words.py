@@ -3,7 +3,7 @@
 import pytest
 
 from fedsel_app.config import ConfigError
-from fedsel_app.config.words import ALIASES, MEANT, SHARES
+from fedsel_app.config.words import ALIASES, MEANT, SHARES, did_you_mean, nearest_setting
 from fedsel_app.wiring.configuration import known_defaults, resolve
 from simulation.cli import main
 from simulation.comparison.plan import plan
@@ -14,6 +14,36 @@ def test_every_other_word_means_a_setting_and_is_no_setting_itself():
     assert ALIASES.keys() <= known.keys()
     assert not {*MEANT, *SHARES} & known.keys()
     assert sum(len(words.split()) for words in ALIASES.values()) == len(MEANT)
+
+
+@pytest.mark.parametrize(
+    ("word", "known", "meant"),
+    [
+        ("Top_K", ["rand-k", "top-k"], "top-k"),
+        ("fedavg", ["median", "mean"], "mean"),
+        ("momentun", ["rounds", "momentum"], "momentum"),
+        ("ham", ["flexcom", "graham-rule"], "graham-rule"),
+        ("ra", ["graham-rule", "xx"], None),
+        ("a", ["a-b", "ab"], None),
+        ("--", ["..", "rounds"], None),
+        ("zzz", ["mean"], None),
+    ],
+)
+def test_the_nearest_word_is_the_same_letters_another_name_a_misspelling_or_a_part(word, known, meant):
+    assert did_you_mean(word, known) == ("" if meant is None else f" Did you mean '{meant}'?")
+
+
+@pytest.mark.parametrize(
+    ("key", "said"),
+    [
+        ("--cohort_size", "Did you mean 'cohort'?"),
+        ("fraction-fit", "Did you mean 'cohort'? It is the number of clients in a round, not their share."),
+        ("Rounds", "Did you mean 'rounds'?"),
+        ("zzzzz", ""),
+    ],
+)
+def test_the_nearest_setting(key, said):
+    assert nearest_setting(key, known_defaults()) == said
 
 
 def test_a_grid_of_partitions_may_set_what_only_some_of_them_read(tmp_path):
