@@ -72,6 +72,25 @@ def test_a_bad_reply_is_a_failure_with_a_reason_and_the_others_count(reply, reas
     np.testing.assert_array_equal(replies.failed, [1])
 
 
+@pytest.mark.parametrize(
+    ("settings", "left_out"),
+    [
+        ({"max_update_norm": 1.0}, [2]),
+        ({"max_update_norm": 3.0}, [2]),
+        ({"max_update_norm": 3.5}, []),
+        ({"max_update_norm": 0.0}, []),
+        ({"max_update_norm": 1.0, "dp_clip_norm": 1.0}, []),
+    ],
+)
+def test_an_update_is_left_out_whose_norm_is_above_a_multiple_of_the_median(settings, left_out):
+    """Norms 1, 2 and 6.5, whose median is 2."""
+    sent = {client: sound(client, dense([norm, 0, 0, 0, 0, 0])) for client, norm in enumerate((1.0, 2.0, 6.5))}
+    replies = decoded(sent, np.arange(3), ROUND, SIZE, [SIGMA], **settings)
+    assert [failure["client"] for failure in replies.failures] == left_out
+    assert replies.clients.tolist() == [client for client in range(3) if client not in left_out]
+    assert all("see 'max-update-norm'" in failure["reason"] for failure in replies.failures)
+
+
 def test_silence_is_a_failure():
     replies = decoded({}, np.array([3, 5]), ROUND, SIZE, set())
     assert replies.failures == [{"client": client, "reason": "it sent no reply"} for client in (3, 5)]

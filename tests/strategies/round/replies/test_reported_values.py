@@ -1,7 +1,14 @@
 import numpy as np
 import pytest
 
-from strategies.round.replies.values import LastReported
+from fedsel_app.config import Settings
+from fedsel_app.messages.answers import EvaluateAnswer
+from fedsel_app.wire.bits import WireError
+from strategies.round.federation import Reply
+from strategies.round.replies.values import LastReported, read_losses, read_tests, unpack_buffers
+from strategies.round.replies.values import tested_loss as loss_of_tests
+from strategies.testing.fakes import make_context
+from tests.support.stubs import as_sent
 
 EVERYBODY, NAN = np.arange(4), float("nan")
 
@@ -29,3 +36,80 @@ def test_without_a_bound_nothing_is_kept():
     values = LastReported(4, ["loss"], 0.0)
     assert values.bounded("loss", EVERYBODY, np.array([1.0, 2.0, 3.0, 1e30])).tolist() == [1.0, 2.0, 3.0, 1e30]
     assert values.state() == {}
+
+
+BUFFERS = [-5.0, 0.5, -3.0]
+"""A mean, a variance, and a buffer that is no statistic."""
+
+
+@pytest.mark.parametrize(
+    ("values", "refusal"),
+    [
+        (BUFFERS, None),
+        ([0.0, 0.0, 0.0], None),
+        ([0.0, -0.1, 0.0], "negative variance"),
+        (BUFFERS[:2], "did not send 3 finite"),
+        ([*BUFFERS, 1.0], "at most 3 float32"),
+        ([2e19, 0.5, 0.0], "did not send 3 finite"),
+        ([NAN, 0.5, 0.0], "did not send 3 finite"),
+    ],
+)
+def test_buffers_are_finite_and_variances_are_not_negative(values, refusal):
+    [tensor] = as_sent(np.array(values, np.float32))
+    variances = np.array([False, True])
+    if refusal is None:
+        assert unpack_buffers([tensor], 3, variances).tolist() == values
+        return
+    with pytest.raises(WireError, match=refusal):
+        unpack_buffers([tensor], 3, variances)
+
+
+@pytest.mark.parametrize("count", [0, 2])
+def test_buffers_come_in_one_array(count):
+    tensors = as_sent(*[np.array(BUFFERS, np.float32)] * count)
+    with pytest.raises(WireError, match=f"it sent {count} arrays instead of one"):
+        unpack_buffers(tensors, 3, np.array([False, True]))
+
+
+def test_the_tested_loss_is_over_the_examples_of_those_who_tested():
+    """(10 x 1 + 30 x 2) / 40; a client without examples is left out, and an unknown loss makes the mean infinite."""
+    answers = {1: EvaluateAnswer(1.0, 10), 4: EvaluateAnswer(2.0, 30), 6: EvaluateAnswer(9.0, 0)}
+    loss, clients = loss_of_tests(answers)
+    assert (loss, clients.tolist()) == (1.75, [1, 4])
+    assert loss_of_tests(answers | {7: EvaluateAnswer(NAN, 1)})[0] == float("inf")
+    assert loss_of_tests({6: EvaluateAnswer(9.0, 0)}) == (float("inf"), pytest.approx([]))
+
+
+@pytest.mark.parametrize(
+    ("reply", "loss"),
+    [
+        (Reply(loss=0.5, examples=1), 0.5),
+        (Reply(loss=0.0, examples=10**9), 0.0),
+        (Reply(loss=0.5, examples=0), None),
+        (Reply(loss=0.5, examples=10**9 + 1), None),
+        (Reply(loss=-0.5, examples=1), None),
+        (Reply(loss=NAN, examples=1), None),
+    ],
+)
+def test_a_probed_loss_is_over_at_least_one_example(reply, loss):
+    losses, failures = read_losses({3: reply}, 1)
+    assert losses == ({} if loss is None else {3: loss})
+    assert [failure["client"] for failure in failures] == ([] if losses else [3])
+
+
+@pytest.mark.parametrize(
+    ("settings", "expected"),
+    [
+        ({}, {1: (4.0, 10), 3: (NAN, 20), 5: (1.0, 900), 8: (2.0, 0)}),
+        ({"example_clip": 2.0}, {1: (4.0, 10), 3: (NAN, 20), 5: (1.0, 40), 8: (2.0, 0)}),
+        ({"loss_clip": 1.5}, {1: (3.0, 10), 3: (3.0, 20), 5: (1.0, 900), 8: (2.0, 0)}),
+    ],
+)
+def test_tests_of_clients_are_bounded_by_multiples_of_the_medians(settings, expected):
+    """The examples 10, 20 and 900 have the median 20, and the losses 4, 1 and 2 the median 2."""
+    told = {5: (1.0, 900), 1: (4.0, 10), 3: (NAN, 20), 8: (2.0, 0)}
+    answers = {client: Reply(loss=loss, examples=examples) for client, (loss, examples) in told.items()}
+    found = read_tests(answers, 1, make_context(Settings(), **{"example_clip": 0.0, "loss_clip": 0.0} | settings))
+    assert list(found) == [1, 3, 5, 8]
+    for client, (loss, examples) in expected.items():
+        np.testing.assert_array_equal([found[client].loss, found[client].examples], [loss, examples])
