@@ -1,5 +1,6 @@
 """Settings: types, bounds, choices, sentences of refusal, and the groups that all methods share."""
 
+import re
 from dataclasses import dataclass, fields
 
 import numpy as np
@@ -68,6 +69,61 @@ def test_wrong_values_are_refused_in_one_sentence(values, sentence):
     with pytest.raises(ConfigError) as error:
         Example.from_values(values)
     assert str(error.value) == sentence
+
+
+@pytest.mark.parametrize(
+    ("values", "said"),
+    [
+        ({"example-clip": 0.0}, None),
+        ({"example-clip": 0.99}, "'example-clip' parameter must be 0 or at least 1. Got 0.99"),
+        ({"loss-clip": 1.0}, None),
+        ({"loss-clip": 0.01}, "'loss-clip' parameter must be 0 or at least 1. Got 0.01"),
+        ({"ray-address": "auto"}, None),
+        ({"ray-address": "auto", "workers": 1}, "leave it at 0. Got 1"),
+        ({"engine": "ray", "workers": 1}, None),
+        ({"engine": "inline"}, None),
+        ({"engine": "inline", "workers": 1}, "The 'engine' inline has no workers"),
+        ({"engine": "inline", "ray-address": "auto"}, "The 'engine' inline has no workers"),
+        ({"metrics": "f1-macro, auroc"}, None),
+        ({"metrics": "f1-macro, aurok"}, "Got 'aurok'. Did you mean 'auroc'?"),
+        ({"track": "mlflow,wandb"}, None),
+        ({"track": "mlflow,paper"}, "'track' parameter must be some of"),
+        ({"clients": 5, "cohort": 5}, None),
+        ({"clients": 5, "cohort": 6}, "'cohort' parameter must be at most 'clients' (5). Got 6"),
+        ({"availability": "trace", "availability-trace": "a.csv"}, None),
+        ({"availability": "trace"}, "Set 'availability-trace' to a file"),
+        ({"uplink-min-bits-per-s": 5.0, "uplink-max-bits-per-s": 5.0}, None),
+        ({"uplink-min-bits-per-s": 5.1, "uplink-max-bits-per-s": 5.0}, "must be at most 'uplink-max-bits-per-s'"),
+        ({"spread": "log-normal", "step-min-s": 0.1, "step-max-s": 0.1}, None),
+        ({"spread": "log-normal", "step-min-s": 0.0}, "Set 'step-min-s' above 0"),
+        ({"spread": "table", "spread-table": "a.csv"}, None),
+        ({"spread": "table"}, "Set 'spread-table' to a CSV file"),
+        ({"alphas": "0.1, 2"}, None),
+        ({"alphas": "0.1,0"}, "'alphas' parameter must be numbers above 0"),
+        ({"alphas": "0.1,inf"}, "'alphas' parameter must be numbers above 0"),
+        ({"alphas": "0.1,x"}, "'alphas' parameter must be numbers above 0"),
+        ({"class-weights": "1,9"}, None),
+        ({"class-weights": "1,0"}, "'class-weights' parameter must be balanced, or a number above 0"),
+        ({"task": "a.b:C"}, None),
+        ({"task": "a.b:"}, "'task' parameter must be package.module:Class"),
+        ({"task": ":C"}, "'task' parameter must be package.module:Class"),
+        ({"partition": "flwr:IidPartitioner", "partition-arguments": "a=1"}, None),
+        ({"partition": "iid", "partition-arguments": "a=1"}, "Got the partition iid"),
+        ({"partition": "iiid"}, "iid"),
+        ({"data": "hf:owner/name", "data-path": ""}, None),
+        ({"data": "hf:a/b/c"}, "hf:NAME or hf:OWNER/NAME"),
+        ({"data": "hf"}, "needs the path of a folder"),
+        ({"data": "csv"}, "needs the file's path"),
+        ({"data": "mnist", "data-path": "x.csv"}, "does not read x.csv: set data=csv"),
+        ({"data": "x.npz"}, "set data=npz and data-path=x.npz"),
+    ],
+)
+def test_settings_of_a_group_that_do_not_fit_together(values, said):
+    if said is None:
+        read_groups(values)
+        return
+    with pytest.raises(ConfigError, match=re.escape(said)):
+        read_groups(values)
 
 
 @pytest.mark.parametrize("bits", [3, 4, 5, 8, 9, 16, 17, 31, 32, 33])
