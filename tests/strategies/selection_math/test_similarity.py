@@ -63,6 +63,9 @@ def test_cosines_beyond_one_by_rounding_are_no_trouble():
     found = angles(vectors @ vectors.T)
     np.testing.assert_allclose(found[:3, :3], 0, atol=1e-7)
     np.testing.assert_allclose(found[3, :3], np.pi, atol=1e-7)
+    beyond = 1 + 1e-15
+    gram = np.array([[1, beyond, -beyond], [beyond, 1, -beyond], [-beyond, -beyond, 1]])
+    np.testing.assert_array_equal(angles(gram), np.pi * np.array([[0, 0, 1], [0, 0, 1], [1, 1, 0]]))
 
 
 def test_distances_are_euclidean_and_zero_between_equal_vectors():
