@@ -1,0 +1,48 @@
+"""Samples as tensors, and the two inputs on which a model is tried."""
+
+import numpy as np
+import pytest
+import torch
+
+from fedsel_app.data.inputs import mapped, tensors, trial_inputs
+
+NAMED = np.zeros(3, np.dtype([("text", np.int64, (2,)), ("age", np.float32)]))
+NAMED["text"], NAMED["age"] = [[1, 2], [3, 4], [5, 6]], [0.5, 1.5, 2.5]
+
+
+def test_a_single_array_shares_its_memory_and_named_ones_are_tensors_by_name():
+    samples = np.arange(6, dtype=np.float32).reshape(3, 2)
+    tensors(samples)[1, 1] = 9.0
+    assert samples[1, 1] == 9.0
+    samples.setflags(write=False)
+    tensors(samples)[1, 1] = 7.0
+    assert samples[1, 1] == 9.0
+    found = mapped(lambda tensor: tensor + 1, tensors(NAMED))
+    assert {name: tensor.tolist() for name, tensor in found.items()} == {
+        "text": [[2, 3], [4, 5], [6, 7]], "age": [1.5, 2.5, 3.5],
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("samples", "kept"),
+    [
+        (np.array([[5, -1], [7, 2], [9, 9]], np.int64), True),
+        (np.array([[5.0, 0.0], [7.0, 2.0], [0.5, 0.5]], np.float32), True),
+        (np.array([[5.0, 0.0], [7.0, 2.5], [9.0, 9.0]], np.float32), False),
+        (np.array([[5.0, 0.0], [7.0, -2.0], [9.0, 9.0]], np.float32), False),
+        (np.array([[5.0, 3.0]], np.float32), True),
+    ],
+)
+def test_whole_numbers_may_be_tokens_and_others_are_replaced(samples, kept):
+    expected = torch.from_numpy(samples[[0, 1 if len(samples) > 1 else 0]])
+    found = trial_inputs(samples)
+    assert found.shape == (2, 2)
+    assert torch.equal(found, expected) == kept
+    assert torch.equal(found, trial_inputs(samples))
+
+
+def test_each_of_several_inputs_is_tried_by_its_kind():
+    found = trial_inputs(NAMED)
+    assert found["text"].tolist() == [[1, 2], [3, 4]]
+    assert found["age"].shape == (2,)
+    assert found["age"].tolist() != [0.5, 1.5]
