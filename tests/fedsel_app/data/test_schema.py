@@ -1,6 +1,7 @@
 """What a server states of the data, and what a client does with a claim of that kind."""
 
 import json
+import re
 
 import numpy as np
 import pytest
@@ -10,7 +11,7 @@ from fedsel_app.config import ConfigError, DataConfig
 from fedsel_app.config.data import OwnDataConfig
 from fedsel_app.data.arrays import moments, moments_of_sums, sums
 from fedsel_app.data.dataset import load
-from fedsel_app.data.mapping import schema_of
+from fedsel_app.data.mapping import renumbered, schema_of
 from fedsel_app.messages.answers import EnrolAnswer
 from fedsel_app.messages.schema import MOST_CHARACTERS, read_schema
 
@@ -202,3 +203,16 @@ def test_moments_that_cannot_be_are_refused(claimed):
         answer.sums(1)
     sound = np.array([5, 2, 4], "<f8")
     assert EnrolAnswer(3, 5, moments=sound.tobytes()).sums(1).tolist() == sound.tolist()
+
+
+@pytest.mark.parametrize(("names", "listed"), [("bcdef", "b, c, d, e, f. "), ("bcdefg", "b, c, d, e, f, .... ")])
+def test_a_class_that_is_not_stated_is_told_with_the_first_that_are(tmp_path, names, listed):
+    data = load(csv(tmp_path, "x,label\n1,a\n2,b\n3,a\n4,b\n5,a\n6,b\n"), 1)
+    with pytest.raises(
+        ConfigError, match=re.escape(f"have the class 'a' (3 examples), which is none of the stated classes {listed}")
+    ):
+        renumbered(data, names, "The data")
+    found = renumbered(data, "xba", "The data")
+    assert (found.classes, found.names) == (3, ("x", "b", "a"))
+    assert set(found.y_train) | set(found.y_test) == {1, 2}
+    assert [found.names[label] for label in found.y_train] == [data.names[label] for label in data.y_train]

@@ -1,4 +1,5 @@
 import json
+import re
 
 import pytest
 
@@ -90,4 +91,16 @@ def test_what_cannot_be_reported_is_refused(tmp_path):
         RecordedComparison.read(tmp_path)
     (tmp_path / "comparison.json").write_text('{"version": 1')
     with pytest.raises(ConfigError, match="cannot be read"):
+        RecordedComparison.read(tmp_path)
+
+
+@pytest.mark.parametrize(("count", "more"), [(1, ""), (5, ""), (6, ", ...")])
+def test_a_folder_of_runs_is_no_run_and_at_most_five_of_them_are_named(tmp_path, count, more):
+    for number in range(count):
+        write_run(tmp_path / f"run-{number}", "random", 1, [0.5])
+    named = ", ".join(f"run-{number}" for number in range(min(count, 5)))
+    with pytest.raises(
+        ConfigError,
+        match=re.escape(f"but a folder with {named}{more}. For one of them, use fedsel report {tmp_path / 'run-0'}. "),
+    ):
         RecordedComparison.read(tmp_path)
