@@ -62,6 +62,12 @@ def test_trials_that_a_validation_set_ranked_are_judged_on_the_test_set(tuned):
     assert random.startswith("random: accuracy 0.5200 with its defaults, 0.8233 tuned")
 
 
+def test_a_report_of_another_metric_still_compares_what_the_trials_were_ranked_by(tuned):
+    comparison = RecordedComparison.read(tuned)
+    sentences, _ = tuning_section(comparison, metric_of(comparison.runs.values(), "loss"))
+    assert "accuracy 0.5200 with its defaults, 0.8233 tuned" in sentences[1].replace("stable ", "")
+
+
 def test_the_page_begins_with_it_and_names_what_each_section_shares(tuned, without_figures):
     write_report(tuned)
     text = (tuned / "report.md").read_text(encoding="utf-8")
