@@ -41,7 +41,14 @@ def test_an_interval_needs_two_values():
         ([1.0, 2.0, 3.0], "cost", 0.577570, 6.925563),
         # 1 - 0.8 = 0.2, half 0.248414: 1 - 0.2 exp(+-1.242069)
         ([0.7, 0.8, 0.9], "at most 1", 0.307444, 0.942243),
+        ([0.1, 0.2, 0.3], "cost", 0.057757, 0.692556),
         ([-1.0, 0.0, 1.0], "free", -2.484138, 2.484138),
+        # A mean at the end of its range: no transformation.
+        ([-1.0, 0.0, 1.0], "cost", -2.484138, 2.484138),
+        ([-0.1, 0.0, 0.1], "share", -0.248414, 0.248414),
+        ([0.9, 1.0, 1.1], "share", 0.751586, 1.248414),
+        ([0.9, 1.0, 1.1], "at most 1", 0.751586, 1.248414),
+        ([-2.0, -1.0, 0.0], "at most 1", -5.925575, 0.422424),
         ([1.0, 1.0, 1.0], "share", 1.0, 1.0),
         ([0.0, 0.0, 0.0], "cost", 0.0, 0.0),
     ],
@@ -122,3 +129,36 @@ def test_coverage_counts_labels_that_exist():
 @pytest.mark.parametrize(("count", "expected"), [(3, 0.0), (10, 0.0), (11, 0.5), (20, 0.5), (21, 1.0)])
 def test_the_worst_tenth_is_rounded_up(count, expected):
     assert statistics.worst_tenth(np.arange(count)[::-1]) == expected
+
+
+@pytest.mark.parametrize(
+    ("values", "threshold", "ranks", "p"),
+    [
+        # t = 2 sqrt(3) with 2 degrees of freedom: (1 - t / sqrt(t^2 + 2)) / 2; and t = sqrt(3) above 1.
+        ([1.0, 2.0, 3.0], 0.0, False, 0.037090),
+        ([1.0, 2.0, 3.0], 1.0, False, 0.112702),
+        ([0.5, 0.5], 0.5, False, 1.0),
+        ([0.5, 0.5], 0.4, False, 0.0),
+        # All n signs are positive once in 2^n; a difference of 0 is left out.
+        ([1.0, 2.0, 3.0], 0.0, True, 1 / 8),
+        ([1.0, 2.0, np.inf], 1.0, True, 1 / 4),
+        ([1.0, 1.0], 1.0, True, 1.0),
+    ],
+)
+def test_the_one_sided_test(values, threshold, ranks, p):
+    assert statistics.p_above(values, threshold, ranks=ranks) == pytest.approx(p, abs=1e-6)
+
+
+@pytest.mark.parametrize(("values", "p"), [([-1.0, 0.0, 1.0], 0.017549), ([0.0, 1.0, 2.0], 0.037090)])
+def test_values_are_within_a_limit_if_both_sides_are(values, p):
+    """t = 3 sqrt(3) and 2 sqrt(3) to the nearer limit of 3."""
+    assert statistics.p_within(values, 3.0) == pytest.approx(p, abs=1e-6)
+    assert statistics.p_within(np.negative(values), 3.0) == pytest.approx(p, abs=1e-6)
+
+
+def test_tails_are_heavy_if_a_few_of_at_least_twenty_values_lie_far_out():
+    plain = np.linspace(-1.0, 1.0, 30)
+    far = np.append(plain[1:-1], [9.0, -9.0])
+    assert [statistics.heavy_tails(values) for values in (plain, far, far[-20:], far[-19:], np.ones(30))] == [
+        False, True, True, False, False,
+    ]  # fmt: skip
