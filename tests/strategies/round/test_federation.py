@@ -71,3 +71,13 @@ def test_a_model_is_sent_with_its_statistics_if_it_has_any_and_in_few_bits():
     assert rounded.nbytes == 7 + 8
     parameters[2] = np.nan
     assert rounded_model(model, 8) is model
+
+
+@pytest.mark.parametrize(
+    ("numbers", "examples", "loss"), [({"examples": 3, "loss": 0.5}, 3, 0.5), ({"other": 1}, 0, np.nan)]
+)
+def test_a_reply_has_flowers_own_fields_from_its_numbers(numbers, examples, loss):
+    reply = Reply.of(numbers, [b"x"])
+    assert (reply.metrics, reply.tensors, reply.examples, reply.arrived_s) == (numbers, [b"x"], examples, 0.0)
+    np.testing.assert_equal(reply.loss, loss)
+    assert Reply.of(numbers, [], 2.5).arrived_s == 2.5

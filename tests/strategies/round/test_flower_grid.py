@@ -1,5 +1,6 @@
 """Flower's grid as a federation: pooled messages, one wait, and replies that fail, come twice or cannot be read."""
 
+import threading
 import time
 from types import SimpleNamespace
 
@@ -263,3 +264,32 @@ def test_only_answered_messages_are_pulled_and_all_after_a_pause(monkeypatch):
     answers = FlowerGrid(grid, arrived=arrived).ask(asked([1, 2, 3]))
     assert examples(answers) == {"101": 1, "102": 2, "103": 3}
     assert pulled == [["message 0", "message 2"], ["message 1"]]
+
+
+@pytest.mark.parametrize("arrived", [None, threading.Event()])
+def test_answers_to_messages_that_were_sent_without_waiting_come_one_after_the_other(arrived):
+    """Client 3 answers at once, client 1 a tenth of a second later, and client 5 is gone."""
+
+    def answer(message):
+        return time.monotonic() + (0.1 if message.metadata.dst_node_id == 101 else 0.0), [reply(message)]
+
+    if arrived is not None:
+        arrived.set()
+    federation = FlowerGrid(ScriptedGrid(answer, gone=[105]), ReplyTimeout(30.0), arrived=arrived)
+    assert federation.receive() == {}
+    federation.send(asked([1, 3, 5]))
+    first = federation.receive()
+    assert examples(first) == {"103": 3}
+    assert [node for node, each in first.items() if isinstance(each, NodeError)] == ["105"]
+    second = federation.receive()
+    assert examples(second) == {"101": 1}
+    assert second["101"].arrived_s >= 0.1
+    assert federation.receive() == {}
+
+
+def test_a_message_that_is_not_answered_in_time_has_failed():
+    federation = FlowerGrid(ScriptedGrid(lambda message: (float("inf"), [])), ReplyTimeout(0.1))
+    federation.send(asked([1]))
+    [(node, error)] = federation.receive().items()
+    assert node == "101"
+    assert "did not answer within 0 s" in str(error)

@@ -3,12 +3,15 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from fedsel_app.config import Settings
+from fedsel_app.messages.instructions import TrainInstruction
 from fedsel_app.messages.scalars import Report
 from fedsel_app.wire.codec import Update, encode
 from strategies.roster import Selection
 from strategies.round.federation import NodeError
+from strategies.round.replies.training import ReplyReader, most_work_steps
 from strategies.round_record import warn_of_zero_weights
-from strategies.testing.fakes import dense
+from strategies.testing.fakes import dense, make_context, make_roster
 from tests.support.logs import logged
 from tests.support.stubs import as_sent, decoded, update_reply, with_payload
 
@@ -89,6 +92,28 @@ def test_an_update_is_left_out_whose_norm_is_above_a_multiple_of_the_median(sett
     assert [failure["client"] for failure in replies.failures] == left_out
     assert replies.clients.tolist() == [client for client in range(3) if client not in left_out]
     assert all("see 'max-update-norm'" in failure["reason"] for failure in replies.failures)
+
+
+@pytest.mark.parametrize(("said", "counted", "told"), [(6.9, 6.9, False), (7.0, 7.0, False), (7.1, 7.0, True)])
+def test_more_work_than_the_settings_allow_is_told_and_does_not_count(said, counted, told):
+    """4 steps, and 3 more for the deviation: a pass over 10 examples in batches of 4."""
+    context = make_context(Settings(), size=SIZE, local_steps=4, batch_size=4)
+    roster = make_roster(examples=[10] * 6)
+    instruction = TrainInstruction(ROUND, "run", 0.1, 1.0, 1.0, False)
+    with logged() as log:
+        replies = ReplyReader(context, roster, [SIGMA], 1).collect({2: sound(2, work_steps=said)}, {2: instruction})
+    assert replies.work_steps.tolist() == [counted]
+    assert ("reports 7.1 computed steps; 7 count" in log()) == told
+    assert bool(log()) == told
+
+
+@pytest.mark.parametrize(
+    ("reports", "steps"),
+    [((), 4.0), ((Report.EFFECTIVE_STEPS,), 4.0), ((Report.RMS_LOSS,), 6.0), ((Report.INITIAL_LOSS,), 6.0),
+     ((Report.GRADIENT_DEVIATION,), 10.0), (tuple(Report), 12.0)],
+)  # fmt: skip
+def test_each_report_is_a_pass_over_the_examples_and_a_loss_a_third_of_one(reports, steps):
+    assert most_work_steps(4, 6, reports) == steps
 
 
 def test_silence_is_a_failure():

@@ -113,3 +113,10 @@ def test_tests_of_clients_are_bounded_by_multiples_of_the_medians(settings, expe
     assert list(found) == [1, 3, 5, 8]
     for client, (loss, examples) in expected.items():
         np.testing.assert_array_equal([found[client].loss, found[client].examples], [loss, examples])
+
+
+def test_a_single_example_counts_for_the_median():
+    """The lower median of 1 and 900 is 1."""
+    answers = {client: Reply(loss=1.0, examples=examples) for client, examples in ((1, 1), (5, 900), (8, 0))}
+    found = read_tests(answers, 1, make_context(Settings(), example_clip=2.0))
+    assert [answer.examples for answer in found.values()] == [1, 2, 0]
