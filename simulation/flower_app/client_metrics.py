@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from flwr.app import MetricRecord, RecordDict
 
+from fedsel_app.messages.answers import MOST_EXAMPLES
 from fedsel_app.messages.reported_values import one_line, winsorised
 
 LOGGER = logging.getLogger("fedsel")
@@ -46,6 +47,14 @@ def finite_metrics(metrics: Mapping[str, Any], client: int, server_round: int) -
             *(server_round, client, one_line(", ".join(odd))),
         )
     return {name: value for name, value in metrics.items() if name not in odd}
+
+
+def note_left_out(client: int, number: int, key: str, told: object) -> None:
+    """Log a client whose evaluation has no usable number of examples."""
+    LOGGER.warning(
+        "Round %d: the evaluation of client %d is left out: its metric %s must be above 0 and at most %d. It is %s.",
+        *(number, client, one_line(key), MOST_EXAMPLES, one_line(told)),
+    )
 
 
 def _is_finite(value: Any) -> bool:
