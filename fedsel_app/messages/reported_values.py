@@ -10,8 +10,8 @@ from fedsel_app.wire.codec import WireError
 Floats = NDArray[np.float64]
 LONGEST = 300
 """Largest number of characters that are kept of a client's text."""
-MOST_METRICS, MOST_METRIC_BYTES = 1000, 1 << 20
-"""Upper bounds of the metrics in a reply: their number, and the bytes of their names and values."""
+MOST_RECORDS, MOST_METRICS, MOST_METRIC_BYTES = 100, 1000, 1 << 20
+"""Upper bounds of the records in a reply, of its metrics, and of the bytes of their names and values."""
 
 
 def lower_median(values: Floats) -> float:

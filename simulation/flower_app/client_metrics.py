@@ -86,7 +86,7 @@ def aggregated_records(
             found = finite_metrics(record, client, server_round)
             if key in found and found[key] != weight:
                 found[key] = weight
-            content.metric_records[name] = MetricRecord(found)
+            content[name] = MetricRecord(found)
             metrics |= found
         metrics.pop(key, None)
         records.append(content)

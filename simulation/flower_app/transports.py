@@ -29,6 +29,7 @@ from fedsel_app.messages.records import (
     users_arrays,
     users_records,
 )
+from fedsel_app.messages.reported_values import MOST_RECORDS, refuse_endless
 from fedsel_app.messages.scalars import Config
 from fedsel_app.messages.user_apps import ENROL, EVALUATION_LOSSES, embed, no_loss
 from fedsel_app.network.reply_timeout import ReplyTimeout
@@ -219,11 +220,15 @@ class UserGrid(FlowerGrid):
 
         A loss probe that returns no loss has failed.
         """
+        if len(content) > MOST_RECORDS:
+            return NodeError(message.node, f"a reply may have at most {MOST_RECORDS} records, and {len(content)} came")
         users: dict[str, Any] = {}
         for record in content.metric_records.values():
             users |= dict(record)
         own: dict[str, Any] = dict(content.config_records.get(FEDSEL, {}))
         try:
+            for record in (*content.metric_records.values(), *content.config_records.values()):
+                refuse_endless(record)
             tensors = self._tensors(content, message) if message.instruction.message_type == "train" else []
         except WireError as error:
             return NodeError(message.node, str(error))

@@ -1,4 +1,4 @@
-"""Hostile replies to a train message: bad arrays, bad records and bad metrics, for both of Flower's APIs.
+"""Hostile replies to each type of message: bad arrays, records, metrics and enrolments, for both of Flower's APIs.
 
 ``python -m tests.support.hostile_replies API LINE FOLDER`` carries out a run with all of them within a bound on memory.
 """
@@ -9,21 +9,21 @@ import pickle
 import resource
 import sys
 import zipfile
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
-from flwr.app import Array, ArrayRecord, Context, Message, MetricRecord, RecordDict
+from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message, MetricRecord, RecordDict
 from flwr.clientapp import ClientApp
 from flwr.clientapp.typing import ClientAppCallable
 
 import fedsel_app
 from clients.selecting import selecting
-from simulation.flower_app.strategy import AppStrategy
 from tests.support.flower_state import become_task
 from tests.support.in_process_grid import InProcessGrid
-from tests.support.own_app import CLIENTS, NAMES, by_name, model, node, register, run_app
+from tests.support.own_app import CLIENTS, NAMES, by_name, model, node, register, served
 
 GIB = 2**30
 HEAD = 10
@@ -161,11 +161,18 @@ FOREIGN: dict[str, Callable[[bytes], bytes]] = {
 
 FIT = {"arrays": "fitres.parameters", "metrics": "fitres.metrics", "num-examples": "fitres.num_examples"}
 """Names of the records in a reply of the legacy API, by their names in the Message API."""
+TEST = {"metrics": "evaluateres.metrics", "num-examples": "evaluateres.num_examples", "loss": "evaluateres.loss"}
+"""The same for a reply to an evaluation."""
 
 
 def is_legacy(reply: Message) -> bool:
     """True for a reply of the legacy API."""
-    return FIT["arrays"] in reply.content
+    return FIT["arrays"] in reply.content or TEST["loss"] in reply.content
+
+
+def names_of(reply: Message) -> dict[str, str]:
+    """Names of the records of a reply of the legacy API."""
+    return FIT if FIT["arrays"] in reply.content else TEST
 
 
 def arrays_of(reply: Message) -> ArrayRecord:
@@ -204,7 +211,7 @@ def with_examples(value) -> Callable[[Message], Message]:
 
     def change(reply: Message) -> Message:
         if is_legacy(reply):
-            reply.content[FIT["num-examples"]] = MetricRecord({"num_examples": value})
+            reply.content[names_of(reply)["num-examples"]] = MetricRecord({"num_examples": value})
         else:
             reply.content["metrics"]["num-examples"] = value
         return reply
@@ -216,7 +223,7 @@ def with_metrics(metrics) -> Callable[[Message], Message]:
     """The reply with these metrics too."""
 
     def change(reply: Message) -> Message:
-        reply.content[FIT["metrics"] if is_legacy(reply) else "metrics"].update(metrics())
+        reply.content[names_of(reply)["metrics"] if is_legacy(reply) else "metrics"].update(metrics())
         return reply
 
     return change
@@ -226,7 +233,7 @@ def without(record: str) -> Callable[[Message], Message]:
     """The reply without one of its records."""
 
     def change(reply: Message) -> Message:
-        del reply.content[FIT[record] if is_legacy(reply) else record]
+        del reply.content[names_of(reply)[record] if is_legacy(reply) else record]
         return reply
 
     return change
@@ -272,36 +279,146 @@ HOSTILE_REPLIES: dict[str, Callable[[Message], Message]] = {
 """Name -> what it makes of an honest reply. Each must be refused."""
 
 
-def hostile_run(api: str, line: bool, replies: Iterable[Callable[[Message], Message]], folder: Path) -> AppStrategy:
+def with_loss(value) -> Callable[[Message], Message]:
+    """The reply to an evaluation with another loss."""
+
+    def change(reply: Message) -> Message:
+        if is_legacy(reply):
+            reply.content[TEST["loss"]] = MetricRecord({"loss": value})
+        else:
+            reply.content["metrics"]["eval_loss"] = value
+        return reply
+
+    return change
+
+
+def with_records(records: Callable[[], dict[str, Any]]) -> Callable[[Message], Message]:
+    """The reply with these records too."""
+
+    def change(reply: Message) -> Message:
+        reply.content.update(records())
+        return reply
+
+    return change
+
+
+HOSTILE_TESTS: dict[str, Callable[[Message], Message]] = {
+    "no records": with_content(RecordDict()),
+    "no record of metrics": without("metrics"),
+    "a record of arrays in place of metrics": with_content(
+        RecordDict({"metrics": ArrayRecord(), TEST["metrics"]: ArrayRecord(), TEST["loss"]: ArrayRecord()})
+    ),
+    "an error of 3 MB": failing,
+    "no examples": with_examples(0),
+    "minus one examples": with_examples(-1),
+    "2^62 examples": with_examples(2**62),
+    "NaN examples": with_examples(float("nan")),
+    "infinite examples": with_examples(float("inf")),
+    "a list of examples": with_examples([1, 2, 3]),
+    "a loss of NaN": with_loss(float("nan")),
+    "a loss of infinity": with_loss(float("inf")),
+    "a list of losses": with_loss([1.0] * 1000),
+    "an empty list of losses": with_loss([]),
+    "100,000 metrics": with_metrics(lambda: {f"m{number}": 1.0 for number in range(100_000)}),
+    "a list of 200,000 metrics": with_metrics(lambda: {"m": [1.0] * 200_000}),
+    "a name of 2 MB": with_metrics(lambda: {"m" * 2_000_000: 1.0}),
+    "names with line breaks and escapes": with_metrics(
+        lambda: {"a\nRound 9: client 1 is left out\x1b[2J": float("nan")}
+    ),
+    "NaN metrics": with_metrics(lambda: {"eval_acc": float("nan"), "accuracy": float("-inf")}),
+    "a list with NaN": with_metrics(lambda: {"parts": [1.0, float("nan")]}),
+    "20,000 records": with_records(lambda: {f"r{number}": MetricRecord({"m": 1.0}) for number in range(20_000)}),
+    "fedsel's record with 3 MB": with_records(lambda: {"fedsel": ConfigRecord({"loss": "9" * 3_000_000})}),
+    "fedsel's record with a list": with_records(lambda: {"fedsel": ConfigRecord({"loss": [1.0], "examples": [2]})}),
+    "fedsel's record with an error": with_records(lambda: {"fedsel": ConfigRecord({"error": 7})}),
+    "fedsel's record as metrics": with_records(lambda: {"fedsel": MetricRecord({"loss": 1.0})}),
+    "an array of 3.6 TiB": with_records(
+        lambda: {"fedsel.control": ArrayRecord({"0": Array("float32", (10**12,), "numpy.ndarray", b"\x93NUMPY")})}
+    ),
+}
+"""Name -> what it makes of an honest reply to an evaluation. None may end the run, or move the others' metrics."""
+
+
+def enrolled(**numbers) -> Callable[[Message], Message]:
+    """The reply to an enrolment with fedsel's record of these numbers."""
+    return with_content(RecordDict({"fedsel": ConfigRecord(numbers)}))
+
+
+HOSTILE_ENROLMENTS: dict[str, Callable[[Message], Message]] = {
+    "no records": with_content(RecordDict()),
+    "an empty record": enrolled(),
+    "metrics": with_content(RecordDict({"fedsel": MetricRecord({"client": 0})})),
+    "arrays": with_content(
+        RecordDict({"fedsel": ArrayRecord({"0": Array("|O", (1,), "numpy.ndarray", b"\x93NUMPY")})})
+    ),
+    "an error of 3 MB": failing,
+    "an error of lists": enrolled(error=[1, 2]),
+    "no client": enrolled(examples=10),
+    "client -1": enrolled(client=-1, examples=10),
+    "client 2^62": enrolled(client=2**62, examples=10),
+    "client 4 of 4": enrolled(client=CLIENTS, examples=10),
+    "a client of text": enrolled(client="0" * 3_000_000, examples=10),
+    "a list of clients": enrolled(client=[0, 1], examples=10),
+    "a client of NaN": enrolled(client=float("nan"), examples=10),
+    "minus one examples": enrolled(client=0, examples=-1),
+    "2^62 examples": enrolled(client=0, examples=2**62),
+    "examples of text": enrolled(client=0, examples="ten"),
+    "label counts of 8 MB": enrolled(client=0, examples=10, label_counts=b"\xff" * 8_000_000),
+    "label counts of a list": enrolled(client=0, examples=10, label_counts=[1] * 10_000),
+    "abilities of text": enrolled(client=0, examples=10, abilities="losses"),
+    "unknown abilities": enrolled(client=0, examples=10, abilities=["fly"] * 10_000),
+    "abilities of bytes": enrolled(client=0, examples=10, abilities=[b"losses"]),
+    "constants of 8 MB": enrolled(client=0, examples=10, constants=b"\xff" * 8_000_000, moments=b"\xff" * 8_000_000),
+}
+"""Name -> what it makes of an honest answer to an enrolment. None may keep the others from training."""
+
+
+def hostile_run(
+    api: str,
+    line: bool,
+    replies: Iterable[Callable[[Message], Message]],
+    folder: Path,
+    kind: str = "train",
+    method: str = "random",
+    **options,
+) -> Mapping[int, Mapping[str, Any]]:
     """Carry out a run in which client 0 sends one of these `replies` in each round, and the other clients are honest.
 
     Parameters
     ----------
     api : "message" or "legacy"
     line : True if the clients have fedsel's line
+    kind : type of the messages that get these replies
+    method, options : selection method, and further options of the strategy
+
+    Returns
+    -------
+    round -> means of the clients' metrics of their evaluations; in the legacy API, their loss
     """
     replies = list(replies)
     left = iter(replies)
 
     def hostile(message: Message, context: Context, call_next: ClientAppCallable) -> Message:
         """The clients' app, with other replies."""
-        training = message.metadata.message_type.startswith("train")
-        reply = call_next(message, context)
-        return next(left)(reply) if training and context.node_config["partition-id"] == 0 else reply
+        if context.node_config["partition-id"] != 0 or not message.metadata.message_type.startswith(kind):
+            return call_next(message, context)
+        if kind == "query":
+            return next(left)(Message(RecordDict(), reply_to=message))
+        return next(left)(call_next(message, context))
 
     settings = {"clients": CLIENTS, "cohort": CLIENTS, "out": folder / "run", "links": "simulated"}
-    settings |= {"rounds": len(replies), "compressor": "top-k" if line else "none"}
+    settings |= {"rounds": len(replies), "compressor": "top-k" if line else "none"} | options
     state = folder / "state"
     if api == "legacy":
-        built = fedsel_app.strategy("random", parameters=model(), **settings)
-        run_app(built, len(replies), mods=[selecting] if line else [], around=hostile, state_dir=state)
-        return built
+        built = fedsel_app.strategy(method, parameters=model(), **settings)
+        rounds, mods = settings["rounds"], [selecting] if line else []
+        _, history = served(built, rounds, mods=mods, around=hostile, state_dir=state)
+        return {number: {"loss": loss} for number, loss in history.losses_distributed}
     app = register(fedsel_app.client_app() if line else ClientApp(), [])
-    built = fedsel_app.strategy("random", **settings)
+    built = fedsel_app.strategy(method, **settings)
     contexts = {90 + client: node(client, state) for client in range(CLIENTS)}
     grid = InProcessGrid(lambda message, context: hostile(message, context, app), contexts)
-    built.start(grid=grid, initial_arrays=by_name(model()))
-    return built
+    return built.start(grid=grid, initial_arrays=by_name(model())).evaluate_metrics_clientapp
 
 
 def memory(name: str) -> int:
@@ -322,6 +439,7 @@ def main() -> None:
         rest, bound = memory("VmRSS"), memory("VmSize") + MOST_ADDRESSES
         resource.setrlimit(resource.RLIMIT_AS, (bound, bound))
         hostile_run(api, line, HOSTILE_REPLIES.values(), folder / "hostile")
+        hostile_run(api, line, HOSTILE_TESTS.values(), folder / "tests", "evaluate")
     print(memory("VmHWM") - rest)
 
 
