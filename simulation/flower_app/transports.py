@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-from flwr.app import ArrayRecord, ConfigRecord, RecordDict
+from flwr.app import ArrayRecord, ConfigRecord, MetricRecord, RecordDict
 from flwr.app import Message as FlowerMessage
 from flwr.server.client_manager import ClientManager
 from flwr.server.client_proxy import ClientProxy
@@ -227,8 +227,9 @@ class UserGrid(FlowerGrid):
             users |= dict(record)
         own: dict[str, Any] = dict(content.config_records.get(FEDSEL, {}))
         try:
-            for record in (*content.metric_records.values(), *content.config_records.values()):
-                refuse_endless(record)
+            for values in content.values():
+                if isinstance(values, MetricRecord | ConfigRecord):
+                    refuse_endless(values)
             tensors = self._tensors(content, message) if message.instruction.message_type == "train" else []
         except WireError as error:
             return NodeError(message.node, str(error))
