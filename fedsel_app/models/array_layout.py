@@ -214,10 +214,16 @@ class ArrayLayout:
         """
         arrays = self._in_order(arrays)
         shapes, expected = [array.shape for array in arrays], [array.shape for array in self._arrays]
-        if shapes != expected:
+        if len(shapes) != len(expected):
             raise ValueError(
-                f"The model has {len(expected)} arrays of the shapes {expected}, and {len(shapes)} of the shapes "
-                f"{shapes} came: a client's fit returns all arrays that it got, in their order."
+                "A client's training must return all arrays that it received, in their order: the model has "
+                f"{len(expected)}, and {len(shapes)} came."
+            )
+        if odd := [place for place, shape in enumerate(shapes) if shape != expected[place]]:
+            name = self.names[odd[0]] if self.names else f"number {odd[0]}"
+            raise ValueError(
+                f"A client's training must return all arrays in the shapes that it received: of {len(odd)} arrays with "
+                f"others, the first, {name}, has {shapes[odd[0]]} in place of {expected[odd[0]]}."
             )
         return self._joined(arrays, self.parameters), self._joined(arrays, self.statistics)
 

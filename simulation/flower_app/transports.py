@@ -97,7 +97,7 @@ class UserManager(FlowerManager):
     unchanged : nodes whose app has no line of fedsel's
     """
 
-    loss_key = ""  # an evaluation has a loss of its own
+    loss_key, examples_key = "", "num_examples"  # of Flower's own results
 
     def __init__(self, manager: ClientManager, timeouts: ReplyTimeout, options: AppOptions) -> None:
         super().__init__(manager, timeouts)
@@ -159,6 +159,7 @@ class UserGrid(FlowerGrid):
 
     Attributes
     ----------
+    examples_key : metric with a client's number of examples
     unchanged : nodes whose app has no line of fedsel's
     """
 
@@ -172,6 +173,7 @@ class UserGrid(FlowerGrid):
     ) -> None:
         super().__init__(grid, timeouts, names=names)
         self._configs, self._options = configs, options
+        self.examples_key = options.weighted_by_key
         self.unchanged: Set[str] = frozenset()
         self._losses = EVALUATION_LOSSES if options.loss_key is None else (options.loss_key,)
 

@@ -20,14 +20,14 @@ from fedsel_app.messages.answers import MOST_EXAMPLES, Ability, EnrolAnswer, Tra
 from fedsel_app.messages.instructions import LocalTestInstruction, ProbeInstruction, TrainInstruction
 from fedsel_app.messages.reported_values import lower_median, one_line, refuse_endless, winsorised
 from fedsel_app.messages.scalars import Report
-from fedsel_app.messages.user_apps import AppTrainInstruction, embedded, reported_loss
+from fedsel_app.messages.user_apps import AppTrainInstruction, embedded, reported_loss, users_keys
 from fedsel_app.models.array_layout import ArrayLayout
 from fedsel_app.records.schema import EnrolmentRecord
 from fedsel_app.wire.codec import Update, WireError, encode
 from fedsel_app.wire.npy import read_array
 from fedsel_app.wiring.configuration import AppConfig
 from simulation.flower_app.requirements import unmet
-from simulation.flower_app.transports import UserGrid, UserManager, without_errors_of_unchanged
+from simulation.flower_app.transports import UserGrid, UserManager, UserReply, without_errors_of_unchanged
 from strategies.round.federation import (
     ALL,
     Answers,
@@ -276,9 +276,12 @@ class UserClients:
         """
         client, instruction = message.client or 0, cast(TrainInstruction, message.instruction)
         if not counts(reply.examples):
+            key, told = self.carrier.examples_key, one_line(reply.examples)
+            if isinstance(reply, UserReply) and key not in reply.metrics:
+                told = f"only {', '.join(sorted(users_keys(reply.metrics))) or 'no metrics'}"
             raise ValueError(
-                f"A client's training must report its number of examples, above 0 and at most {MOST_EXAMPLES}. Client "
-                f"{client} reports {one_line(reply.examples)}."
+                f"A client's training must report its number of examples as {key}, above 0 and at most {MOST_EXAMPLES}."
+                f" Client {client} reports {told}."
             )
         steps, tensors = float(self._config.training.steps(math.ceil(reply.examples))), reply.tensors
         if self.enrolments[message.node].abilities is not None:

@@ -182,6 +182,13 @@ def test_arrays_of_other_names_are_refused(tmp_path, monkeypatch, line, rename, 
         ran(fedsel(), app_of(rename=rename, line=line), rounds=1)
 
 
+@pytest.mark.parametrize("line", [False, True], ids=["unchanged", "line"])
+def test_a_reply_without_the_number_of_examples_is_refused_with_the_names_that_came(tmp_path, monkeypatch, line):
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    with pytest.raises(RuntimeError, match=r"examples as n, above 0 .* Client 0 reports only loss, num-examples\."):
+        ran(fedsel(weighted_by_key="n"), app_of(line=line), rounds=1)
+
+
 def test_lists_and_own_functions_aggregate_what_flower_aggregates():
     def largest(records, key):
         found = [next(iter(content.metric_records.values())) for content in records]
