@@ -10,12 +10,15 @@ from numpy.typing import NDArray
 
 from fedsel_app.config import ConfigError
 from fedsel_app.config.data import MOST_CLASSES
+from fedsel_app.config.plugins import described
 from fedsel_app.npz import NpzError, read_arrays
 
 BLOCK_ENTRIES = 2**20
 """Entries that are processed in float64 at a time."""
 RESOLUTION = float(np.finfo(np.float32).eps)
 """A deviation of float32 values below this relative size is a rounding error."""
+LEVELS = 10
+"""Number of values that a feature of more different ones must have in float32."""
 SampleShape = tuple[int, ...] | dict[str, tuple[int, ...]]
 """Shape of one sample, or of each of its arrays by name."""
 IGNORED = -100
@@ -39,6 +42,38 @@ def hidden(path: Path) -> bool:
     return any(part.startswith(".") or part == "__MACOSX" for part in path.parts)
 
 
+def as_array(given: Any, key: str, source: str) -> NDArray[Any]:
+    """The values as an array. Raises ConfigError if they are none, or some are masked."""
+    try:
+        array = np.asarray(given)
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise ConfigError(f"{source} has {key} of which NumPy makes no array: {described(error)}.") from error
+    if np.ma.is_masked(given):
+        raise ConfigError(f"{source} has masked values in {key}. Fill or remove them.")
+    return array
+
+
+def as_floats(values: NDArray[Any], what: str, source: str) -> NDArray[np.float32]:
+    """Numbers (n, ...) as float32.
+
+    Raises ConfigError unless they are finite, and those of a feature differ in float32 as they do here.
+    """
+    with np.errstate(over="ignore"):
+        made = values.astype(np.float32, copy=False)
+    # If any value is not finite, an extreme is not finite. The extremes need no array of their own.
+    if not (np.isfinite(made.min(initial=0.0)) and np.isfinite(made.max(initial=0.0))):
+        raise ConfigError(f"{source} has values in {what} that are not finite as float32. Remove or replace them.")
+    if values.dtype.kind != "b" and made.dtype != values.dtype and len(values) >= LEVELS:
+        least, most = values.min(axis=0), values.max(axis=0)
+        levels = np.float64(most - least) / np.spacing(np.abs(made).max(axis=0))
+        if ((levels > 0) & (levels < LEVELS)).any():
+            raise ConfigError(
+                f"{source} has numbers in {what}, such as {values.flat[0]}, that are nearly the same in float32, which "
+                "has seven digits. Subtract a constant from them, or leave them out."
+            )
+    return made
+
+
 def check_samples(x: NDArray[Any], key: str, source: str) -> NDArray[Any]:
     """Check samples and convert them to one layout.
 
@@ -56,10 +91,7 @@ def check_samples(x: NDArray[Any], key: str, source: str) -> NDArray[Any]:
     if x.dtype == np.uint8 and x.ndim == 4:
         return np.ascontiguousarray(np.moveaxis(x, -1, 1)) if x.shape[-1] < x.shape[1] else x
     if np.issubdtype(x.dtype, np.floating) and x.ndim >= 2:
-        # If any value is not finite, an extreme is not finite. The extremes need no array of their own.
-        if not (np.isfinite(x.min(initial=0.0)) and np.isfinite(x.max(initial=0.0))):
-            raise ConfigError(f"{source} has values in {key} that are not finite. Remove or replace them.")
-        return x.astype(np.float32, copy=False)
+        return as_floats(x, key, source)
     if np.issubdtype(x.dtype, np.integer) and x.dtype not in (np.uint8, np.uint64) and x.ndim >= 2:
         return x.astype(np.int64, copy=False)
     raise ConfigError(
@@ -80,15 +112,15 @@ def check_named_samples(arrays: Mapping[str, Any], key: str, source: str) -> NDA
         If they are of another kind; the message begins with `source` and names `key`.
     """
     checked = {}
-    for name, given in arrays.items():
-        array, title = np.asarray(given), f"{key}[{name!r}]"
-        if not array.ndim or array.dtype.kind not in "biuf":
+    for name, given in sorted(arrays.items()):
+        title = f"{key}[{name!r}]"
+        array = as_array(given, title, source)
+        if not array.ndim or array.dtype.kind not in "biuf" or array.dtype == np.uint64:
             raise ConfigError(
-                f"{source} has {title} of type {array.dtype} and shape {array.shape}. It must be numbers."
+                f"{source} has {title} of type {array.dtype} and shape {array.shape}. It must be numbers, not uint64."
             )
-        if not np.isfinite(array).all():
-            raise ConfigError(f"{source} has values in {title} that are not finite. Remove or replace them.")
-        checked[str(name)] = array.astype(np.float32 if array.dtype.kind == "f" else np.int64, copy=False)
+        floats = array.dtype.kind == "f"
+        checked[str(name)] = as_floats(array, title, source) if floats else array.astype(np.int64, copy=False)
     rows = {len(array) for array in checked.values()}
     if len(rows) != 1:
         counts = ", ".join(map(str, sorted(rows))) or "no"
@@ -112,17 +144,14 @@ def check_targets(y: NDArray[Any], key: str, source: str, task: str) -> NDArray[
         return check_labels(y, key, source)
     if task == "next-token":
         return _check_tokens(y, key, source)
-    numeric = np.issubdtype(y.dtype, np.number) or y.dtype == np.bool_
-    if not numeric or y.ndim != (2 if task == "multi-label" else 1):
+    if y.dtype.kind not in "biuf" or y.ndim != (2 if task == "multi-label" else 1):
         form = "zeros and ones of shape (n, labels)" if task == "multi-label" else "numbers of shape (n,)"
         raise ConfigError(f"{source} has {key} of type {y.dtype} and shape {y.shape}. For {task} it must be {form}.")
     if task == "multi-label" and not np.isin(y, (0, 1)).all():
         raise ConfigError(
             f"{source} has values in {key} other than 0 and 1. For multi-label, 1 means that the sample has the label."
         )
-    if not np.isfinite(y).all():
-        raise ConfigError(f"{source} has values in {key} that are not finite. Remove or replace them.")
-    return y.astype(np.float32, copy=False)
+    return as_floats(y, key, source)
 
 
 def _check_tokens(y: NDArray[Any], key: str, source: str) -> NDArray[np.int64]:
@@ -166,7 +195,7 @@ def check_owners(owners: NDArray[Any], source: str) -> tuple[NDArray[np.int64], 
     """
     if owners.dtype.kind == "f" and (owners % 1 == 0).all():
         owners = owners.astype(np.int64)
-    texts = owners.dtype.kind in "US" or (owners.dtype == np.object_ and all(type(each) is str for each in owners))
+    texts = owners.dtype.kind in "US" or (owners.dtype == np.object_ and all(isinstance(each, str) for each in owners))
     if owners.ndim != 1 or not (texts or owners.dtype.kind in "biu"):
         raise ConfigError(
             f"{source} has owners of type {owners.dtype} and shape {owners.shape}. They must be texts or whole numbers "

@@ -5,7 +5,8 @@ images, one column of arrays, or the other columns, which are a table (`fedsel_a
 """
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import takewhile
 from typing import Any
 
 import numpy as np
@@ -13,13 +14,27 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from fedsel_app.config import ConfigError
-from fedsel_app.config.data import KINDS
-from fedsel_app.data.tables import known_columns, parsed, refuse, refuse_duplicates, required, texts
+from fedsel_app.config.data import KINDS, MOST_CLASSES
+from fedsel_app.data.tables import NUMERIC, known_columns, parsed, refuse, refuse_duplicates, required, texts
 
 LABEL = "label"
 """Name of the column of labels, unless `data-arguments` name another."""
-INDEX = re.compile(r"__index_level_\d+__")
-"""Name that pandas gives a column with the index of a table."""
+INDEX = re.compile(r"(Unnamed: \d+(\.\d+)*)?")
+"""Names of first columns with the index of a table that pandas wrote."""
+NUMBERING = ("index", "level_0")
+"""Names that pandas gives an index which becomes a column."""
+
+
+def index_columns(names: Sequence[str], values: Callable[[str], Any]) -> list[str]:
+    """The first columns if they have an index of pandas: by their names, or as they count the rows from 0."""
+
+    def is_index(name: str) -> bool:
+        if name not in NUMBERING:
+            return INDEX.fullmatch(name) is not None
+        column = np.asarray(values(name))
+        return np.array_equal(column, np.arange(len(column)))
+
+    return list(takewhile(is_index, names))
 
 
 class Roles:
@@ -41,7 +56,8 @@ class Roles:
     Raises
     ------
     ConfigError
-        If a named column is absent, two have one name, no column has the labels, or none is left for the inputs.
+        If a named column is absent, two have one name, no column has the labels, an input has them or is named twice,
+        or none is left for the inputs.
     """
 
     def __init__(
@@ -64,6 +80,11 @@ class Roles:
                 "Name it: --set 'data-arguments=label=\"NAME\"'."
             )
         self.label = named or LABEL
+        if wrong := [name for name in inputs if name == self.label or inputs.count(name) > 1]:
+            raise ConfigError(
+                f"Name each column once in the 'input' of 'data-arguments', and not the labels: {source} is to have "
+                f"'{wrong[0]}' as an input."
+            )
         others = {self.label, self.owner, *index}
         self.inputs = inputs or [name for name in columns if name not in others]
         if not self.inputs:
@@ -76,32 +97,37 @@ class Roles:
         return np.asarray(found if found.dtype.kind in "iuf" else texts(found))
 
 
-def labels(parts: Mapping[str, pd.Series], task: str, source: str) -> tuple[dict[str, NDArray[Any]], tuple[str, ...]]:
+def labels(
+    parts: Mapping[str, pd.Series], task: str, source: str, *, named: bool = False
+) -> tuple[dict[str, NDArray[Any]], tuple[str, ...]]:
     """Labels of each part, (n,), as numbers, and the names of the classes if they are texts.
 
-    Texts are numbered in alphabetical order. Unless the `task` is regression, truth values and whole numbers become
-    int64.
+    Texts are numbered in alphabetical order; numbers are texts if the classes are `named`. Unless the `task` is
+    regression, truth values and whole numbers become int64.
 
     Raises
     ------
     ConfigError
-        If a row has no label, or one that is not a number although the task or most labels are.
+        If a row has no label, one that is no number of a class, or one that is not a number although the task or most
+        labels are.
     """
     found = {part: required(column, "label", source) for part, column in parts.items()}
     if task == "regression":
         return {part: _numbers(column, source) for part, column in found.items()}, ()
-    if all(column.dtype.kind in "biuf" for column in found.values()):
-        values = {part: column.to_numpy() for part, column in found.items()}
-        whole = all((array == np.round(array)).all() for array in values.values() if array.dtype.kind == "f")
-        kinds = "bf" if whole else "b"
-        return {part: a.astype(np.int64) if a.dtype.kind in kinds else a for part, a in values.items()}, ()
-    named = {part: texts(column) for part, column in found.items()}
-    names = sorted(set().union(*named.values()))
+    if not named and all(column.dtype.kind in NUMERIC for column in found.values()):
+        for column in found.values():
+            numbers = column.astype(np.float64)
+            wrong = ~numbers.between(0, MOST_CLASSES - 1) | (numbers % 1 != 0)
+            ways = ['classes=["-1", "1"], with the names of all classes,', 'task="regression"']
+            refuse(column, wrong, f"number of a class, from 0 to {MOST_CLASSES - 1:,}", source, ways)
+        return {part: column.to_numpy().astype(np.int64) for part, column in found.items()}, ()
+    words = {part: texts(column) for part, column in found.items()}
+    names = sorted(set().union(*words.values()))
     numeric = pd.to_numeric(pd.Series(names, dtype=object), errors="coerce").notna()
     if 2 * int(numeric.sum()) > len(names) and not numeric.all():
-        for column in named.values():
+        for column in words.values():
             _numbers(column, source)
-    return {part: pd.Index(names).get_indexer(column) for part, column in named.items()}, tuple(names)
+    return {part: pd.Index(names).get_indexer(column) for part, column in words.items()}, tuple(names)
 
 
 def _numbers(column: pd.Series, source: str) -> NDArray[np.float64]:

@@ -17,6 +17,7 @@ from fedsel_app.config import ConfigError, DataConfig, plugins
 from fedsel_app.config.data import DATA_FOLDERS, MOST_CLASSES, TASKS, OwnDataConfig
 from fedsel_app.data.arrays import (
     SampleShape,
+    as_array,
     check_named_samples,
     check_owners,
     check_samples,
@@ -239,7 +240,7 @@ def from_arrays(arrays: Mapping[str, Any], source: str, classes: int | None = No
     if task not in TASKS:
         raise ConfigError(f"{source} has the task {task!r}. It must be one of {', '.join(TASKS)}.")
     x = {part: _samples(arrays[f"x_{part}"], f"x_{part}", source) for part in given}
-    y = {part: check_targets(np.asarray(arrays[f"y_{part}"]), f"y_{part}", source, task) for part in given}
+    y = {part: _targets(arrays[f"y_{part}"], f"y_{part}", source, task) for part in given}
     for part in given:
         if len(x[part]) != len(y[part]) or not any(map(len, x.values())):
             raise ConfigError(
@@ -311,7 +312,11 @@ def of_training_examples(dataset: Dataset, examples: NDArray[np.int64]) -> Datas
 def _samples(given: Any, key: str, source: str) -> NDArray[Any]:
     if isinstance(given, Mapping):
         return check_named_samples(given, key, source)
-    return check_samples(np.asarray(given), key, source)
+    return check_samples(as_array(given, key, source), key, source)
+
+
+def _targets(given: Any, key: str, source: str, task: str) -> NDArray[Any]:
+    return check_targets(as_array(given, key, source), key, source, task)
 
 
 def _count(given: Any, source: str) -> int:
@@ -356,7 +361,7 @@ def _hugging_face(config: DataConfig, seed: int) -> Dataset:
     from fedsel_app.data.sources import hugging_face
 
     arrays, names, columns = hugging_face.read(config, _arguments(config), seed)
-    return _divided(arrays, config, seed, f"The data set of 'data' {config.data}", names, columns)
+    return _divided(arrays, config, seed, hugging_face.title(config), names, columns)
 
 
 def _divided(
@@ -390,7 +395,7 @@ def _divided(
 
         parts = {key: arrays[key] for key in ("x_train", "x_test") if key in arrays}
         table = tables.fit(arrays["columns"], arguments, source, *parts.values())
-        arrays |= {key: table.encode(part) for key, part in parts.items()} | table.scaling(arguments, source)
+        arrays |= {key: table.encode(part, source) for key, part in parts.items()} | table.scaling(arguments, source)
     made = replace(from_arrays(arrays, source, len(names) or None), columns=columns, names=names, table=table)
     if "classes" in arguments and made.task == "classification":
         from fedsel_app.data.mapping import renumbered

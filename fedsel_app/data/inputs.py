@@ -1,6 +1,6 @@
 """Inputs of a model: the samples of a data set as tensors."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import numpy as np
@@ -24,17 +24,29 @@ def mapped(function: Callable[[Tensor], Tensor], inputs: Inputs) -> Inputs:
     return {name: function(tensor) for name, tensor in inputs.items()} if isinstance(inputs, dict) else function(inputs)
 
 
-def trial_inputs(samples: NDArray[Any]) -> Inputs:
+def trial_inputs(*parts: NDArray[Any]) -> Inputs:
     """Two inputs on which a model is tried: whole numbers of the samples, otherwise normal numbers, always the same.
 
-    Whole numbers may be tokens, also as floats.
+    Whole numbers may be tokens, also as floats. They are samples with the smallest and with the largest of them, which
+    a vocabulary must have. `parts` are those of a data set; some may be empty.
     """
     generator = torch.Generator().manual_seed(0)
 
-    def tried(column: Tensor) -> Tensor:
-        whole = column.dtype == torch.float32 and bool(((column >= 0) & (column % 1 == 0)).all())
-        if column.dtype == torch.int64 or whole:
-            return column
-        return torch.randn(column.shape, generator=generator)
+    def tried(*columns: NDArray[Any]) -> Tensor:
+        first = next(column for column in columns if len(column))[:2]
+        if first.dtype == np.int64 or (first.dtype == np.float32 and ((first >= 0) & (first % 1 == 0)).all()):
+            return torch.from_numpy(_extremes(columns))
+        return torch.randn((2, *first.shape[1:]), generator=generator)
 
-    return mapped(tried, tensors(samples[[0, min(1, len(samples) - 1)]]))
+    names = parts[0].dtype.names
+    return {name: tried(*(part[name] for part in parts)) for name in names} if names else tried(*parts)
+
+
+def _extremes(parts: Iterable[NDArray[Any]]) -> NDArray[Any]:
+    """The sample with the smallest entry, and the one with the largest."""
+    held = [part for part in parts if len(part)]
+    for _ in range(2):  # of each part, and then of these
+        flat = [part.reshape(len(part), -1) for part in held]
+        rows = [[each.min(axis=1).argmin(), each.max(axis=1).argmax()] for each in flat]
+        held = [np.concatenate([part[places] for part, places in zip(held, rows, strict=True)])]
+    return held[0]

@@ -26,6 +26,8 @@ def schema_of(data: Dataset, config: DataConfig) -> Schema:
 def arguments_in(schema: Schema, own: Mapping[str, Any]) -> dict[str, Any]:
     """The `own` `data-arguments` of a client, and what the schema says in their place."""
     arguments = ({"label": schema.label} if schema.label else {}) | dict(own) | {"task": schema.task}
+    if schema.names:
+        arguments["classes"] = list(schema.names)
     if schema.columns:
         from fedsel_app.data.tables import Column
 

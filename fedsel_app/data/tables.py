@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from fedsel_app.config import ConfigError
 from fedsel_app.config.data import KINDS
+from fedsel_app.data.arrays import as_floats
 
 MOST_CATEGORIES = 100
 """More different texts are hardly categories, unless `data-arguments` say so."""
@@ -26,6 +27,8 @@ DATE = re.compile(r"\d{4}-\d\d-\d\d([T ]\d\d:\d\d\S*)?")
 Vector = NDArray[np.float32]
 NUMERIC = "biuf"
 """Kinds of dtype of numbers."""
+DURATION = "m"
+"""Kind of dtype of times between two moments: no number, unless the user makes it one."""
 
 
 @dataclass(frozen=True)
@@ -138,10 +141,10 @@ class Encoding:
         pairs = np.concatenate([[given.get(column.name, (0, 1))] * column.width for column in self.columns])
         return {"mean": pairs[:, 0], "std": pairs[:, 1]}
 
-    def encode(self, table: pd.DataFrame) -> NDArray[np.float32]:
+    def encode(self, table: pd.DataFrame, source: str) -> NDArray[np.float32]:
         """Features of each row of plain values, float32 (n, features)."""
-        parts = [column.features(table[column.name]) for column in self.columns]
-        return np.concatenate(parts, axis=1).astype(np.float32)
+        columns = [(column.features(table[column.name]), f"column '{column.name}'") for column in self.columns]
+        return np.concatenate([as_floats(features, what, source) for features, what in columns], axis=1)
 
 
 def fit(columns: Sequence[Column], arguments: Mapping[str, Any], source: str, *parts: pd.DataFrame) -> Encoding:
@@ -208,11 +211,12 @@ def kind_of(found: pd.Series) -> str:
     """Kind of a column by its type and, if it has texts, by these."""
     if isinstance(found.dtype, pd.CategoricalDtype):
         return "category"
-    if found.dtype.kind in NUMERIC:
+    found = found.dropna().infer_objects()
+    if found.dtype.kind in NUMERIC + DURATION:
         return "number"
     if found.dtype.kind == "M":
         return "date"
-    different = [str(text) for text in found.dropna().unique()]
+    different = [str(text) for text in found.unique()]
     if different and all(map(DATE.fullmatch, different)):
         return "date"
     return "number" if 2 * sum(map(bool, map(NUMBER_LIKE.fullmatch, different))) > len(different) else "category"
@@ -248,7 +252,7 @@ def _plain(found: pd.Series, column: Column, source: str, *, fixed: bool) -> pd.
         return texts(found)
     if column.kind == "date":
         days = pd.to_datetime(texts(found), errors="coerce", utc=True, format=column.form or "ISO8601")
-        values = (days - pd.Timestamp(0, tz="UTC")) / pd.Timedelta(days=1)
+        values = (days - pd.Timestamp("1970-01-01", tz="UTC")) / pd.Timedelta(days=1)
         ways = ['a date-format such as "%d.%m.%Y"']
     else:
         values, ways = parsed(found), []

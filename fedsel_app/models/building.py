@@ -19,7 +19,7 @@ from fedsel_app.data.inputs import Inputs, mapped, trial_inputs
 from fedsel_app.models.device import seeded
 from fedsel_app.models.flat_model import FlatModel, refuse_types
 from fedsel_app.models.module_calls import call
-from fedsel_app.models.module_state import modes_kept
+from fedsel_app.models.module_state import in_float32, modes_kept
 from fedsel_app.models.tasks import Task
 from fedsel_app.seeds import Purpose, torch_seed
 
@@ -35,7 +35,7 @@ def build_flat(
     averages: bool = True,
 ) -> FlatModel:
     """Build the model `name` for a data set, and try it on two inputs; see `build` and `FlatModel`."""
-    inputs = trial_inputs(dataset.samples)
+    inputs = trial_inputs(dataset.x_train, dataset.x_test)
     module = build(name, dataset.sample_shape, dataset.classes, seed, inputs, dataset.output_shape)
     return FlatModel(module, device, task, precision, trial=inputs, averages=averages)
 
@@ -110,6 +110,7 @@ def _user_model(
     if not isinstance(model, nn.Module):
         raise ConfigError(f"The function '{name}' must return a torch.nn.Module. Got {type(model).__name__}.")
     refuse_types(model)
+    in_float32(model)
     if inputs is None:
         shapes = sample_shape if isinstance(sample_shape, dict) else {"": sample_shape}
         named = {key: torch.zeros(2, *shape) for key, shape in shapes.items()}
@@ -130,7 +131,7 @@ def _refuse_misfit(
     except Exception as error:
         raise ConfigError(
             f"The model '{name}' does not accept this data set's samples, which have shape {sample_shape}: "
-            f"{plugins.described(error)}."
+            f"{plugins.described(error)}. Numbers and weights are float32, and tokens are int64."
         ) from error
     shape = tuple(outputs.shape)
     if shape != (2, *output_shape) and (shape, output_shape) != ((2,), (1,)):

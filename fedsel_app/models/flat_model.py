@@ -159,8 +159,8 @@ class FlatModel:
                     torch.autograd.grad(total, self._tensors, materialize_grads=True)
         except RuntimeError as error:
             raise ConfigError(
-                "Set 'curvature-layers' to 0: the model has an operation without a second derivative, so that no "
-                f"curvature can be computed ({described(error)})."
+                "Set 'curvature-layers' to 0: in eval mode, the model has an operation without a second derivative, or "
+                f"does not use its trained weights, so that no curvature can be computed ({described(error)})."
             ) from error
 
     def losses(self, x: Inputs, y: Tensor) -> Tensor:
@@ -295,7 +295,18 @@ def _as_numpy(vector: Tensor) -> NDArray[np.float32]:
 
 
 def refuse_types(module: nn.Module) -> None:
-    """Raise ConfigError if the module has parameters of half precision or trainable ones that are complex."""
+    """Raise ConfigError if the module has parameters of half precision or trainable ones that are complex.
+
+    Also if it is a script, or has buffers that are sparse.
+    """
+    if any(isinstance(each, torch.jit.ScriptModule) for each in module.modules()):
+        raise ConfigError("Let the function of the model return the module without torch.jit: fedsel adds hooks to it.")
+    for name, buffer in module.named_buffers():
+        if buffer.layout != torch.strided:
+            raise ConfigError(
+                f"Let the function of the model make the buffer '{name}' dense (to_dense()): it is {buffer.layout}, "
+                "which cannot be compared or sent."
+            )
     for name, parameter in module.named_parameters():
         if parameter.dtype in (torch.float16, torch.bfloat16):
             raise ConfigError(

@@ -1,6 +1,6 @@
 """Calls of a module: inputs as a tensor or by name, outputs as a tensor or as `logits`; and what a trial shows."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
@@ -11,7 +11,10 @@ from fedsel_app.config import ConfigError
 from fedsel_app.config.plugins import described
 from fedsel_app.data.inputs import Inputs, mapped
 from fedsel_app.models.device import seeded
-from fedsel_app.models.module_state import Place, buffer_places, modes_kept
+from fedsel_app.models.module_state import Place, buffer_places, frozen_places, modes_kept
+
+SHIFT = 1e-3
+"""What is added to the weights between two steps of a trial, so that a moving average of them moves."""
 
 
 @dataclass(frozen=True)
@@ -23,7 +26,7 @@ class Trial:
     least_batch: int = 1
     """Number of examples that a mini-batch must have in training: 2 with BatchNorm over single values."""
     changing: tuple[Place, ...] = ()
-    """Buffers that training changes."""
+    """Buffers and frozen parameters that training changes."""
 
 
 def call(module: nn.Module, x: Inputs) -> Tensor:
@@ -58,12 +61,15 @@ def tried(module: nn.Module, train: Callable[[], None], x: Inputs) -> Trial:
     ConfigError
         If it cannot train with two examples.
     """
-    before = {place: place.copy() for place in buffer_places(module)}
-    weights = [(parameter, parameter.detach().clone()) for parameter in module.parameters()]
+    before = {place: place.copy() for place in buffer_places(module) | frozen_places(module)}
+    weights = [(each, each.detach().clone()) for each in module.parameters() if each.requires_grad]
     with modes_kept(module), seeded(0, _device(x)), torch.no_grad():
         train()
         try:
-            outputs, writes_input = _called(module, x)
+            outputs, writes_input = _stepped(module, x)
+            for weight, _ in weights:
+                weight.add_(SHIFT)
+            _stepped(module, x)
         except ConfigError:
             raise
         except Exception as error:
@@ -72,6 +78,7 @@ def tried(module: nn.Module, train: Callable[[], None], x: Inputs) -> Trial:
                 "forward."
             ) from error
         changing = tuple(place for place, value in before.items() if not _same(place.tensor, value))
+        _restore(weights)
         least_batch, single = 2, None
         with suppress(Exception):
             single, _ = _called(module, mapped(lambda each: each[:1], x))
@@ -81,10 +88,31 @@ def tried(module: nn.Module, train: Callable[[], None], x: Inputs) -> Trial:
         writes_input |= _called(module, x)[1]
         for place, value in before.items():
             place.put(value)
-        for parameter, weight in weights:  # some modules initialise them from the first mini-batch
-            if not torch.equal(parameter, weight):
-                parameter.copy_(weight)
+        _restore(weights)
     return Trial(writes_input, least_batch, changing)
+
+
+def _restore(weights: Sequence[tuple[Tensor, Tensor]]) -> None:
+    for weight, value in weights:  # some modules initialise them from the first mini-batch
+        if not torch.equal(weight, value):
+            weight.copy_(value)
+
+
+def _stepped(module: nn.Module, x: Inputs) -> tuple[Tensor, bool]:
+    """What `_called` returns, after the gradient of the outputs was computed.
+
+    Raises ConfigError if the outputs do not depend on the trainable parameters.
+    """
+    weights = [each for each in module.parameters() if each.requires_grad]
+    with torch.enable_grad():
+        outputs, writes_input = _called(module, x)
+        if not outputs.requires_grad:
+            raise ConfigError(
+                "The model does not train: its outputs have no gradient for its parameters. Compute them in its "
+                "forward without detach() and torch.no_grad()."
+            )
+        torch.autograd.grad(outputs.float().square().sum(), weights, materialize_grads=True)
+    return outputs.detach(), writes_input
 
 
 def _called(module: nn.Module, x: Inputs) -> tuple[Tensor, bool]:

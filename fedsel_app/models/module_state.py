@@ -6,8 +6,10 @@ tensors                 which they are                                  in a run
 trainable parameters    those with ``requires_grad``                    trained, compressed, averaged by the method
 statistics              running means and variances of BatchNorm and    calibrated, or averaged after training
                         InstanceNorm layers that training updates       (`calibration-form`)
-changing buffers        other buffers that a training step changes      averaged after training, or they stay with the
-                        (spectral norm, codebooks, moving averages)     client (`changing-buffers`)
+changing buffers        other buffers, and frozen parameters, that a    averaged after training, or they stay with the
+                        training step changes (spectral norm,           client (`changing-buffers`)
+                        codebooks, moving averages of inputs or of
+                        weights)
 counters                ``num_batches_tracked`` of those layers         set for each message
 constants               everything else, and frozen parameters          never sent; compared when a client enrols
 ======================  ==============================================  ================================================
@@ -33,7 +35,7 @@ COUNTER = "num_batches_tracked"
 
 
 class Place(NamedTuple):
-    """Place of a buffer: the module that owns it, and its name there."""
+    """Place of a buffer or of a frozen parameter: the module that owns it, and its name there."""
 
     owner: nn.Module
     name: str
@@ -41,7 +43,8 @@ class Place(NamedTuple):
     @property
     def tensor(self) -> Tensor | None:
         """The buffer as it is now; training may replace it by another tensor."""
-        return self.owner._buffers[self.name]
+        buffers = self.owner._buffers
+        return buffers[self.name] if self.name in buffers else self.owner._parameters[self.name]
 
     def copy(self) -> Tensor | None:
         """A copy of the buffer."""
@@ -65,6 +68,12 @@ def buffer_places(module: nn.Module) -> dict[Place, str]:
                 places[Place(owner, name)] = f"{path}.{name}".lstrip(".")
                 seen.add(id(buffer))
     return places
+
+
+def frozen_places(module: nn.Module) -> dict[Place, str]:
+    """Place of each parameter that is not trained -> its name in the module, once for each parameter."""
+    frozen = [name for name, parameter in module.named_parameters() if not parameter.requires_grad]
+    return {Place(module.get_submodule(name.rpartition(".")[0]), name.rpartition(".")[2]): name for name in frozen}
 
 
 def in_float32(module: nn.Module) -> nn.Module:
@@ -97,7 +106,7 @@ class ModuleState:
     module
         The module. If it is in train mode, its parts in eval mode stay in eval mode.
     changing
-        Places of the buffers that training changes, except statistics and counters (see `module_calls.tried`).
+        Places of the buffers and frozen parameters that training changes (see `module_calls.tried`).
     averages
         True if these buffers are averaged, unless they are complex.
 
@@ -123,11 +132,12 @@ class ModuleState:
         self._size = sum(_tensor(place).numel() for place in self._travelling)
         sizes = [_tensor(place).numel() for place in statistics]
         self.variances = np.repeat(np.array([place.name == "running_var" for place in statistics], np.bool_), sizes)
-        self._resting = {place: place.copy() for place in places if place not in {*self._travelling, *counters}}
+        moving = {*self._travelling, *counters}
+        self._resting = {place: place.copy() for place in {**places, **dict.fromkeys(changing)} if place not in moving}
         self._counters = [place for place in counters if place.owner in layers and place.tensor is not None]
-        self._constants = {
-            name: parameter for name, parameter in module.named_parameters() if not parameter.requires_grad
-        } | {places[place]: value for place, value in self._resting.items() if value is not None}
+        frozen = {name: place.tensor for place, name in frozen_places(module).items() if place not in moving}
+        resting = {places[place]: value for place, value in self._resting.items() if place in places}
+        self._constants = {name: value for name, value in (frozen | resting).items() if value is not None}
 
     def train(self) -> None:
         """Set train mode, except for the parts that stay in eval mode."""

@@ -47,7 +47,7 @@ def make_run_context(config: AppConfig, recorder: Recorder) -> RunContext:
     device = choose_device(config.execution.device)
     require_precision(config.execution.precision, device)
     model = make_model(config, device)
-    inputs = trial_inputs(dataset.samples)
+    inputs = trial_inputs(dataset.x_train, dataset.x_test)
     preprocessing = building.preprocessing_for(run.model, config.data, config.preprocessing, run.seed)
     test_set = device_data(config.data, preprocessing, run.seed, device)
     from fedsel_app.data.mapping import schema_of
@@ -119,8 +119,12 @@ def make_run_context(config: AppConfig, recorder: Recorder) -> RunContext:
 
 
 def evaluated(config: AppConfig) -> Dataset:
-    """The data set with which the server evaluates. Raises ConfigError if it has no test examples."""
+    """The data set with which the server evaluates. Raises ConfigError if it has no test examples, or one class."""
     dataset = load(config.data, config.run.seed)
+    if dataset.task == "classification" and dataset.classes == 1:
+        raise ConfigError(
+            "Give the data a second class: all their examples have the same one, so that any model is right."
+        )
     if not len(dataset.y_test):
         raise ConfigError("The server's data have no test examples. Add some, such as x_test and y_test.")
     return dataset
@@ -164,7 +168,7 @@ def trial_batch(dataset: Dataset, device: torch.device) -> tuple[Inputs, Tensor]
     """Two inputs for a trial (see `trial_inputs`) with their targets, on `device`."""
     targets = dataset.y_train if len(dataset.y_train) else dataset.y_test
     y = torch.from_numpy(targets[[0, min(1, len(targets) - 1)]])
-    return mapped(lambda x: x.to(device), trial_inputs(dataset.samples)), y.to(device)
+    return mapped(lambda x: x.to(device), trial_inputs(dataset.x_train, dataset.x_test)), y.to(device)
 
 
 def make_model(config: AppConfig, device: torch.device) -> flat_model.FlatModel:
@@ -185,6 +189,8 @@ def make_model(config: AppConfig, device: torch.device) -> flat_model.FlatModel:
         from fedsel_app.models.state_files import load_initial
 
         load_initial(model, Path(run.initial_model).expanduser())
+    if not np.isfinite(model.export()).all():
+        raise ConfigError(f"Give the 'model' {run.model} finite weights: some are infinite or NaN at the start.")
     if config.task.task:
         from fedsel_app.models.own_task import try_task
 
@@ -196,7 +202,7 @@ def make_model(config: AppConfig, device: torch.device) -> flat_model.FlatModel:
         )
     scores_entries = compression.traits.sparse and not compression.traits.seeded
     if ":" in run.model and scores_entries and compression.curvature_layers:
-        model.refuse_curvature(mapped(lambda x: x.to(device), trial_inputs(dataset.samples)))
+        model.refuse_curvature(mapped(lambda x: x.to(device), trial_inputs(dataset.x_train, dataset.x_test)))
     return model
 
 

@@ -74,7 +74,7 @@ def print_plan(config: AppConfig, console: Console) -> None:
     outputs: tuple[int, ...] = ()
     try:
         dataset = load(config.data, config.run.seed)
-        inputs, outputs = trial_inputs(dataset.samples), dataset.output_shape
+        inputs, outputs = trial_inputs(dataset.x_train, dataset.x_test), dataset.output_shape
         shape, classes, data = dataset.sample_shape, dataset.classes, dataset.description
     except ConfigError as absent:
         if expected is None:

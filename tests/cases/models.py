@@ -2,7 +2,9 @@
 their name or the data say otherwise.
 """
 
+import copy
 import math
+import warnings
 
 import numpy as np
 import torch
@@ -272,6 +274,60 @@ class Averaged(nn.Module):
         return self.out(x - self.average)
 
 
+def small(classes):
+    return nn.Sequential(nn.Flatten(), nn.Linear(64, 16), nn.ReLU(), nn.Linear(16, classes))
+
+
+def small_model(shape, classes):
+    return small(classes)
+
+
+class Shadow(nn.Module):
+    """A moving average of the weights in frozen parameters, which eval mode uses."""
+
+    def __init__(self, shape, classes):
+        super().__init__()
+        self.net = small(classes)
+        self.shadow = copy.deepcopy(self.net).requires_grad_(False)
+
+    def follow(self):
+        with torch.no_grad():
+            for average, weight in zip(self.shadow.parameters(), self.net.parameters(), strict=True):
+                average.lerp_(weight, 0.5)
+
+    def forward(self, x):
+        if self.training:
+            self.follow()
+        return (self.net if self.training else self.shadow)(x)
+
+
+class HookedShadow(Shadow):
+    """The same average, which moves in the backward pass."""
+
+    def __init__(self, shape, classes):
+        super().__init__(shape, classes)
+        self.net[1].weight.register_hook(lambda gradient: self.follow())
+
+    def forward(self, x):
+        return (self.net if self.training else self.shadow)(x)
+
+
+class BufferedShadow(Shadow):
+    """The same average in buffers."""
+
+    def __init__(self, shape, classes):
+        super().__init__(shape, classes)
+        for each in self.shadow:
+            for name, parameter in list(each.named_parameters()):
+                delattr(each, name)
+                each.register_buffer(name, parameter.detach())
+
+    def follow(self):
+        with torch.no_grad():
+            for average, weight in zip(self.shadow.buffers(), self.net.parameters(), strict=True):
+                average.lerp_(weight, 0.5)
+
+
 class Codebook(nn.Module):
     """The nearest of 8 codes, which follow the inputs, beside the inputs."""
 
@@ -449,6 +505,28 @@ class Tied(nn.Module):
 
 def half(shape, classes):
     return nn.Sequential(nn.Flatten(), nn.Linear(64, classes)).half()
+
+
+def double(shape, classes):
+    return small(classes).double()
+
+
+def scripted(shape, classes):
+    with warnings.catch_warnings(action="ignore"):  # newer releases of torch deprecate it
+        return torch.jit.script(small(classes))
+
+
+def sparse_buffer(shape, classes):
+    model = small(classes)
+    model.register_buffer("edges", torch.eye(4).to_sparse())
+    return model
+
+
+def endless(shape, classes):
+    model = small(classes)
+    with torch.no_grad():
+        model[1].weight[0, 0] = math.nan
+    return model
 
 
 def brain_half(shape, classes):

@@ -20,6 +20,7 @@ from simulation.deployment.flower_cli import submit_to_flower
 from simulation.deployment.local_deployment import Deployment
 from simulation.engines import inline_engine
 from simulation.guard.command_lines import CONNECTION
+from tests.cases.data import tokens
 from tests.support.engines import engine, inline, ray
 from tests.support.rounds import rounds
 from tests.support.sources import ROOT
@@ -136,20 +137,21 @@ def test_frozen_weights_that_differ_are_refused_when_a_client_enrols(tmp_path):
 
 # Buffers that training changes --------------------------------------------------------------------------------
 
-CHANGING = {"spectral": 80, "old_spectral": 80, "Averaged": 65, "Codebook": 32, "FirstBatch": 1}
-"""Model -> entries of its buffers that training changes."""
+SHADOWS = dict.fromkeys(("Shadow", "HookedShadow", "BufferedShadow"), 64 * 16 + 16 + 16 * 10 + 10)
+CHANGING = {"spectral": 80, "old_spectral": 80, "Averaged": 65, "Codebook": 32, "FirstBatch": 1} | SHADOWS
+"""Model -> entries of its buffers and frozen parameters that training changes."""
 
 
 @pytest.mark.parametrize("model", CHANGING)
 def test_buffers_that_change_are_averaged(tmp_path, model):
-    rows = trained(tmp_path, model)
+    rows = trained(tmp_path, model, curvature_layers=0)
     assert [row["calibration_bytes"] for row in rows] == [3 * 4 * CHANGING[model]] * 3
     assert np.load(tmp_path / model / "model.npz")["buffers"].shape == (CHANGING[model],)
 
 
 @pytest.mark.parametrize("model", CHANGING)
 def test_or_they_stay_with_the_client(tmp_path, model):
-    rows = trained(tmp_path, model, changing_buffers="local")
+    rows = trained(tmp_path, model, changing_buffers="local", curvature_layers=0)
     assert not any(row["calibration_bytes"] for row in rows)
     assert not np.load(tmp_path / model / "model.npz")["buffers"].size
 
@@ -160,6 +162,28 @@ def test_a_moving_average_and_its_steps_are_those_of_the_clients(tmp_path):
     module = load_run(tmp_path / "Averaged").model
     assert module.steps == 10
     assert module.average.abs().sum() > 0
+
+
+@pytest.mark.parametrize("model", SHADOWS)
+def test_a_moving_average_of_the_weights_is_that_of_the_clients(tmp_path, model):
+    """One client with a step a round: the average moves half way to the weights that the step begins with."""
+    alone = {
+        "clients": 1,
+        "cohort": 1,
+        "local_steps": 1,
+        "server_optimizer": "mean",
+        "compressor": "none",
+        "lr_decay": 0,
+    }
+    after = []
+    for count in (1, 2):
+        trained(tmp_path / str(count), model, rounds=count, **alone)
+        with np.load(tmp_path / str(count) / model / "model.npz") as arrays:
+            after.append((arrays["parameters"], arrays["buffers"]))
+    (first, start), (_, average) = after
+    np.testing.assert_allclose(average, (start + first) / 2, atol=1e-7)
+    assert not np.array_equal(start, first)
+    assert scored(tmp_path / "2" / model)
 
 
 # Inputs and outputs -------------------------------------------------------------------------------------------
@@ -202,11 +226,35 @@ def test_inputs_may_be_a_dict_and_outputs_have_logits(tmp_path):
         ("half", r"return model\.float\(\): its parameter '1\.weight' is torch\.float16"),
         ("brain_half", r"return model\.float\(\): its parameter '1\.weight' is torch\.bfloat16"),
         ("complex_weights", "'phases' is complex"),
+        ("scripted", r"without torch\.jit"),
+        ("sparse_buffer", r"make the buffer 'edges' dense \(to_dense\(\)\): it is torch.sparse_coo"),
+        ("endless", "finite weights: some are infinite or NaN"),
     ],
 )
-def test_weights_that_are_not_trained_in_float32_are_refused(tmp_path, model, said):
+def test_a_model_that_cannot_be_trained_is_refused(tmp_path, model, said):
     with pytest.raises(ConfigError, match=said):
         trained(tmp_path, model)
+
+
+def test_weights_of_float64_are_trained_in_float32(tmp_path):
+    assert results(trained(tmp_path, "double")) == results(trained(tmp_path, "small_model"))
+
+
+@pytest.mark.parametrize("part", ["x_train", "x_test"])
+@pytest.mark.parametrize("token", [50, -1])
+def test_tokens_out_of_the_vocabulary_are_refused_before_the_first_round(tmp_path, part, token):
+    data = tokens(None)
+    data[part][7, 3] = token
+    np.savez(tmp_path / "tokens.npz", **data)
+    with pytest.raises(ConfigError, match=r"does not accept this data set's samples.*index out of range"):
+        trained(tmp_path, "Bag", data="npz", data_path=str(tmp_path / "tokens.npz"))
+
+
+def test_data_of_one_class_are_refused(tmp_path):
+    data = {name: array * (name[0] == "x") for name, array in tokens(None).items()}
+    np.savez(tmp_path / "one.npz", **data)
+    with pytest.raises(ConfigError, match="Give the data a second class"):
+        trained(tmp_path, "Bag", data="npz", data_path=str(tmp_path / "one.npz"))
 
 
 # The same everywhere ------------------------------------------------------------------------------------------
@@ -216,6 +264,7 @@ KINDS = {
     "masked_positional": {},
     "spectral": {},
     "Averaged": {},
+    "Shadow": {"curvature-layers": 0},
     "Tied": {},
     "cumulative": {},
     "sparse_bag": TOKENS,

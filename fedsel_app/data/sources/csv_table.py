@@ -8,12 +8,10 @@ from typing import Any
 import pandas as pd
 
 from fedsel_app.config import ConfigError
-from fedsel_app.data.columns import Roles, labels
+from fedsel_app.data.columns import Roles, index_columns, labels
 from fedsel_app.data.tables import read_columns, refuse_duplicates
 
 SEPARATORS = ",;\t|"
-INDEX = ("", "Unnamed: 0")
-"""Names of a first column with the index that pandas wrote."""
 
 
 def read(path: Path, arguments: Mapping[str, Any], source: str) -> tuple[dict[str, Any], tuple[str, ...]]:
@@ -35,7 +33,7 @@ def read(path: Path, arguments: Mapping[str, Any], source: str) -> tuple[dict[st
     table = _table(path, arguments, source)
     roles = Roles(list(table.columns), arguments, source)
     task = arguments.get("task", "classification")
-    targets, names = labels({"y_train": table[roles.label]}, task, source)
+    targets, names = labels({"y_train": table[roles.label]}, task, source, named="classes" in arguments)
     columns, [samples] = read_columns([table[roles.inputs]], arguments, source)
     arrays = {"x_train": samples, "columns": columns, "task": task, **targets}
     if roles.owner:
@@ -53,29 +51,28 @@ def _table(path: Path, arguments: Mapping[str, Any], source: str) -> pd.DataFram
             separator = max(SEPARATORS, key=first.count)
             file.seek(0)
             names, lines = _lines(csv.reader(file, delimiter=separator, skipinitialspace=True), source)
-        categories = {*arguments.get("category", []), *arguments.get("categories", {})}
-        categories |= {column.name for column in arguments.get("columns", ()) if column.kind == "category"}
-        table = pd.read_csv(
-            path,
-            sep=separator,
-            names=names,
-            header=0,
-            index_col=False,
-            dtype=dict.fromkeys(categories & set(names), str),
-            decimal=arguments.get("decimal", "."),
-            na_values=arguments.get("na"),
-            keep_default_na="na" not in arguments,
-            skipinitialspace=True,
-            float_precision="round_trip",
-            low_memory=False,
-            encoding="utf-8-sig",
-        )
+            categories = {*arguments.get("category", []), *arguments.get("categories", {})}
+            categories |= {column.name for column in arguments.get("columns", ()) if column.kind == "category"}
+            file.seek(0)
+            table = pd.read_csv(
+                file,
+                sep=separator,
+                names=names,
+                header=0,
+                index_col=False,
+                dtype=dict.fromkeys(categories & set(names), str),
+                decimal=arguments.get("decimal", "."),
+                na_values=arguments.get("na"),
+                keep_default_na="na" not in arguments,
+                skipinitialspace=True,
+                low_memory=False,
+            )
     except UnicodeDecodeError as error:
         raise ConfigError(f"{source} is not text in UTF-8: save it with this encoding ({error}).") from error
     except (csv.Error, pd.errors.ParserError) as error:
         raise ConfigError(f"{source} cannot be read as CSV: {error}.") from error
     table.index = pd.Index(lines, name="line")
-    return table.drop(columns=[name for name in names[:1] if name in INDEX])
+    return table.drop(columns=index_columns(names, table.__getitem__))
 
 
 def _lines(rows: Any, source: str) -> tuple[list[str], list[int]]:

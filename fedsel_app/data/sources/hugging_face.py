@@ -17,14 +17,13 @@ from numpy.typing import NDArray
 from fedsel_app.config import ConfigError, DataConfig
 from fedsel_app.config.plugins import described
 from fedsel_app.data.arrays import hidden
-from fedsel_app.data.columns import INDEX, Roles, labels
+from fedsel_app.data.columns import Roles, index_columns, labels
 from fedsel_app.data.pictures import common_mode, pixels
-from fedsel_app.data.tables import known_columns, read_columns
+from fedsel_app.data.tables import NUMERIC, known_columns, read_columns, refuse_duplicates
 
 SPLITS = ("train", "test", "validation")
-UNWRITTEN: Mapping[str, Any] = {"index_columns": [], "columns": []}
-"""What pandas says of a table: the columns of its index, and the types of its columns. This is of one that it did not
-write."""
+LEVEL = re.compile(r"__index_level_\d+__")
+"""Name that pandas gives a column with the index of a table in Parquet."""
 
 
 def read(
@@ -48,8 +47,8 @@ def read(
     ConfigError
         If the package or the data set is absent, or if its columns cannot be read as samples and labels.
     """
-    source = _source(config)
-    splits, written = (_hub(config), UNWRITTEN) if config.hub_name else _local(config, arguments, source)
+    source = title(config)
+    splits, marked = (_hub(config), Marked()) if config.hub_name else _local(config, arguments, source)
     test = arguments.get("test", "test" if "test" in splits else "")
     train = arguments.get("train", "train" if "train" in splits or not test else "")
     for name in filter(None, (train, test)):
@@ -58,7 +57,7 @@ def read(
                 f"{source} has no split '{name}'. It has {', '.join(splits)}. Name the splits in 'data-arguments', as "
                 f'in {"train" if name == train else "test"}="{next(iter(splits))}".'
             )
-    columns = Columns(splits[train or test], arguments, source, written)
+    columns = Columns(splits[train or test], arguments, source, marked)
     order = arguments.get("seed", seed) if arguments.get("shuffle", True) else None
     named = {part: name for part, name in (("train", train), ("test", test)) if name}
     parts = {part: columns.part(splits[name], order) for part, name in named.items()}
@@ -86,6 +85,13 @@ class Part(NamedTuple):
     table: pd.DataFrame
 
 
+class Marked(NamedTuple):
+    """Columns of Parquet that pandas marked: those of pandas' index, and categories, whatever their type is."""
+
+    of_index: frozenset[str] = frozenset()
+    categories: frozenset[str] = frozenset()
+
+
 class Columns:
     """Columns of a data set of `datasets` with the samples and the labels.
 
@@ -98,8 +104,8 @@ class Columns:
         an `input` the samples are the only column of images, or the only one of arrays, or else a table of all others.
     source
         Beginning of error messages.
-    written
-        What pandas says of a table that it wrote: see `UNWRITTEN`.
+    marked
+        Columns that Parquet marks.
 
     Raises
     ------
@@ -107,16 +113,19 @@ class Columns:
         If a named column is absent, or if it is not clear which columns have the labels or the samples.
     """
 
-    def __init__(self, rows: Any, arguments: Mapping[str, Any], source: str, written: Mapping[str, Any]) -> None:
+    def __init__(self, rows: Any, arguments: Mapping[str, Any], source: str, marked: Marked) -> None:
         self._features, self._source = rows.features, source
         self._types = {name: type(kind).__name__ for name, kind in rows.features.items()}
         self._single = [name for name, kind in self._types.items() if kind in ("Value", "ClassLabel")]
         classes = [name for name, kind in self._types.items() if kind == "ClassLabel"]
-        index = [name for name in self._single if INDEX.fullmatch(name) or name in written["index_columns"]]
-        self._categories = [each["name"] for each in written["columns"] if each["pandas_type"] == "categorical"]
+        index = {name for name in self._single if LEVEL.fullmatch(name) or name in marked.of_index}
+        index |= {
+            *index_columns(list(rows.features), lambda name: rows.select_columns([name]).with_format("numpy")[:][name])
+        }
+        self._categories = marked.categories
         label = classes[0] if len(classes) == 1 else ""
         self.roles = Roles(list(rows.features), arguments, source, index=index, label=label)
-        self._task = arguments.get("task", "classification")
+        self._task, self._named = arguments.get("task", "classification"), "classes" in arguments
         self._inputs = self.roles.inputs if arguments.get("input") else self._found()
 
     def _found(self) -> list[str]:
@@ -176,8 +185,10 @@ class Columns:
         name = self.roles.label
         if name not in self._single:
             return {f"y_{key}": self._arrays(part, name) for key, part in parts.items()}, ()
-        found, names = labels({f"y_{key}": part.table[name] for key, part in parts.items()}, self._task, self._source)
-        return found, tuple(self._features[name].names) if self._types[name] == "ClassLabel" else names
+        numbered = self._types[name] == "ClassLabel"
+        columns = {f"y_{key}": part.table[name] for key, part in parts.items()}
+        found, names = labels(columns, self._task, self._source, named=self._named and not numbered)
+        return found, tuple(self._features[name].names) if numbered else names
 
     def _arrays(self, part: Part, name: str) -> NDArray[Any]:
         try:
@@ -186,7 +197,11 @@ class Columns:
             )
         except ValueError as error:
             raise ConfigError(f"{self._source} has arrays of several shapes in '{name}'. Use one shape.") from error
-        return found if found.dtype == np.uint8 and found.ndim > 2 else found.astype(np.float32)
+        if found.dtype.kind not in NUMERIC:
+            raise ConfigError(f"{self._source} has in '{name}' neither numbers nor images. Name others in 'input'.")
+        images = found.dtype == np.uint8 and found.ndim > 2
+        tokens = found.dtype.kind in "iu" and found.dtype != np.uint8
+        return found if images or tokens else found.astype(np.float32)
 
     def _images(self, part: Part, name: str, size: int) -> NDArray[Any]:
         found: list[NDArray[Any]] = []
@@ -222,7 +237,8 @@ def _named(codes: pd.Series, names: list[str]) -> pd.Series:
     return pd.Series(pd.Categorical.from_codes(codes.fillna(-1).astype(int), names), codes.index, name=codes.name)
 
 
-def _source(config: DataConfig) -> str:
+def title(config: DataConfig) -> str:
+    """Beginning of error messages about a data set."""
     return f"The data set '{config.data}'" if config.hub_name else f"The path '{Path(config.data_path).resolve()}'"
 
 
@@ -252,8 +268,8 @@ def _hub(config: DataConfig) -> dict[str, Any]:
         ) from error
 
 
-def _local(config: DataConfig, arguments: Mapping[str, Any], source: str) -> tuple[dict[str, Any], Mapping[str, Any]]:
-    """The splits of a folder or file, and what pandas says of the table; see `UNWRITTEN`."""
+def _local(config: DataConfig, arguments: Mapping[str, Any], source: str) -> tuple[dict[str, Any], Marked]:
+    """The splits of a folder or file, and the columns that Parquet marks."""
     path = Path(config.data_path)
     train, test = arguments.get("train", "train"), arguments.get("test", "test")
     if not path.exists():
@@ -261,24 +277,30 @@ def _local(config: DataConfig, arguments: Mapping[str, Any], source: str) -> tup
     datasets = _datasets(config)
     try:
         if (path / "dataset_dict.json").is_file():
-            return dict(datasets.load_from_disk(str(path))), UNWRITTEN
+            return dict(datasets.load_from_disk(str(path))), Marked()
         if (path / "state.json").is_file():
-            return {train or test: datasets.load_from_disk(str(path))}, UNWRITTEN
-        splits = _parquet(path, [name for name in (train, test, *SPLITS) if name])
+            return {train or test: datasets.load_from_disk(str(path))}, Marked()
+        splits = _parquet(path, [name for name in (train, test, *SPLITS) if name], source)
         joined = {
             name: datasets.concatenate_datasets(list(map(datasets.Dataset, files))) for name, files in splits.items()
         }
-        return joined, next(iter(splits.values()))[0].schema.pandas_metadata or UNWRITTEN
+        written = next(iter(splits.values()))[0].schema.pandas_metadata or {"index_columns": [], "columns": []}
+        categories = [column["name"] for column in written["columns"] if column["pandas_type"] == "categorical"]
+        index = [name for name in written["index_columns"] if isinstance(name, str)]
+        return joined, Marked(frozenset(index), frozenset(categories))
+    except ConfigError:
+        raise
     except Exception as error:
         raise ConfigError(
             f"{source} is neither a folder that `datasets` saved nor Parquet that can be read: {described(error)}."
         ) from error
 
 
-def _parquet(path: Path, names: Sequence[str]) -> dict[str, list[Any]]:
+def _parquet(path: Path, names: Sequence[str], source: str) -> dict[str, list[Any]]:
     """Split -> tables of a Parquet file, or of the Parquet files in a folder.
 
-    The split of a file is the first of `names` that is a word in its path, or else the first of `names`.
+    The split of a file is the first of `names` that is a word in its path, or else the first of `names`. Raises
+    ConfigError if two columns of a file have one name.
     """
     from pyarrow import parquet
 
@@ -287,6 +309,7 @@ def _parquet(path: Path, names: Sequence[str]) -> dict[str, list[Any]]:
     for file in [path] if path.is_file() else sorted(files):
         words = re.split(r"[\W_]+", str(file.relative_to(path)))
         split = next((name for name in names if name in words), names[0])
+        refuse_duplicates(parquet.read_schema(file).names, source)
         found.setdefault(split, []).append(parquet.read_table(file))
     if not found:
         raise FileNotFoundError("there is no .parquet file in it")

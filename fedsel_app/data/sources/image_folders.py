@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 Labelled = list[tuple[Path, int]]
 
 TINY_SIDE = 64
+PARTS = ("train", "test", "val", "valid", "validation")
+"""Names of folders that are no classes."""
 MOST_PIXELS = 2**24
 """Most pixels of one image (4,096 x 4,096). A larger image is hardly a training example and would use too much
 memory."""
@@ -112,6 +114,11 @@ def _visible(root: Path) -> tuple[list[str], Labelled]:
         return path.lower().endswith(IMG_EXTENSIONS) and not hidden(Path(path).relative_to(root))
 
     names = [name for name in find_classes(root)[0] if not hidden(Path(name))]
+    if parts := [name for name in names if name.lower() in PARTS]:
+        raise ConfigError(
+            f"Call the folder '{root / parts[0]}' train or test if it is a part of the images, and else anything but "
+            f"{', '.join(PARTS)}: its name would be that of a class."
+        )
     if not names:
         raise FileNotFoundError(f"Couldn't find any class folder in {root}.")
     found = make_dataset(root, {name: label for label, name in enumerate(names)}, is_valid_file=is_image)

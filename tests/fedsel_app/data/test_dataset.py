@@ -4,6 +4,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 from sklearn.datasets import load_digits
 
 from fedsel_app.caches import forget
@@ -104,6 +105,9 @@ def test_moments_of_a_table_are_those_of_each_feature():
         ({"y_test": np.array([0.0, 1.0, 2.0])}, "y_test of type float64.*whole numbers"),
         ({"y_test": np.zeros((3, 1), int)}, r"y_test.*shape \(3, 1\)"),
         ({"x_train": np.full((6, 2), np.nan)}, "x_train that are not finite"),
+        ({"x_train": np.full((6, 2), 1e300)}, "x_train that are not finite as float32"),
+        ({"task": "regression", "y_train": np.full(6, 1e300), "y_test": np.ones(3)}, "y_train that are not finite"),
+        ({"task": "regression", "y_train": np.full(6, 1j), "y_test": np.ones(3)}, "y_train of type complex128"),
         ({"x_train": np.zeros((6, 2), np.uint64)}, "x_train of type uint64.*must be uint8 images"),
         ({"x_train": np.zeros((6, 20), np.uint8)}, r"x_train of type uint8 and shape \(6, 20\)"),
         ({"x_test": np.zeros((3, 5, 5), np.uint8)}, r"shape \(1, 4, 5\).*\(1, 5, 5\)"),
@@ -115,6 +119,36 @@ def test_npz_files_that_are_no_data_set_are_refused_by_name(tmp_path, changed, s
     with pytest.raises(ConfigError, match=said) as refusal:
         load(config, 0)
     assert str(tmp_path / "set.npz") in str(refusal.value)
+
+
+@pytest.mark.parametrize(
+    ("samples", "said"),
+    [
+        ([[1.0], [1.0, 2.0]], "x_train of which NumPy makes no array: ValueError"),
+        (torch.ones(2, 1, dtype=torch.bfloat16), "x_train of which NumPy makes no array: TypeError"),
+        (torch.ones(2, 1, requires_grad=True), "x_train of which NumPy makes no array: RuntimeError"),
+        (np.ma.masked_array([[1.0], [2.0]], [[True], [False]]), "masked values in x_train"),
+        ({"a": np.full((2, 1), 2**63, np.uint64)}, r"x_train\['a'\] of type uint64"),
+        ({"a": np.full((2, 1), 1e300)}, r"x_train\['a'\] that are not finite as float32"),
+    ],
+)
+def test_what_a_function_returns_is_refused_by_name(samples, said):
+    with pytest.raises(ConfigError, match=said):
+        from_arrays({"x_train": samples, "y_train": [0, 1]}, "x")
+
+
+def test_arrays_by_name_may_stand_in_any_order():
+    first, second = np.zeros((2, 3)), np.ones((2, 4))
+    made = from_arrays(
+        {
+            "x_train": {"a": first, "b": second},
+            "y_train": [0, 1],
+            "x_test": {"b": second, "a": first},
+            "y_test": [0, 1],
+        },
+        "x",
+    )
+    assert made.sample_shape == {"a": (3,), "b": (4,)}
 
 
 def test_npz_files_that_are_no_npz_files_are_refused_by_name(tmp_path):

@@ -123,7 +123,12 @@ def test_labels_of_each_kind(tmp_path):
         ({"x": [1.0], "label": [1]}, 'train="all", test="none"', "has no split 'none'. It has all. .* test=\"all\""),
         ({"x": [1.0, None], "label": [1, 2]}, "", "no value in column 'x', row 2 .*missing=\"median\""),
         ({"x": [1.0, 2.0], "label": ["a", None]}, "", "no label in column 'label', row 2"),
-        ({"x": [1.0, 2.0], "label": [0.5, 1.5]}, "", "y_train of type float64 .* whole numbers"),
+        (
+            {"x": [1.0, 2.0], "label": [0.5, 1.5]},
+            "",
+            "has '0.5' in column 'label', row 1, which is not a number of a class",
+        ),
+        ({"x": [{"a": 1}], "label": [1]}, "", "has in 'x' neither numbers nor images"),
         ({"x": [[1.0], [1.0, 2.0]], "label": [1, 1]}, "", "arrays of several shapes in 'x'"),
     ],
 )

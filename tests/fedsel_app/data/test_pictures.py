@@ -97,6 +97,13 @@ def test_a_folder_with_only_hidden_folders_has_no_classes(tmp_path):
         read(tmp_path)
 
 
+def test_folders_of_parts_are_no_classes(tmp_path):
+    for part in ("Train", "Test"):
+        written(tmp_path / part, "grey8", "png")
+    with pytest.raises(ConfigError, match=r"Call the folder '.*Test' train or test"):
+        load(DataConfig(data="image-folder", data_path=str(tmp_path)), 1)
+
+
 def test_a_picture_that_cannot_be_used_is_named(tmp_path):
     folder = written(tmp_path, "floats")
     Image.fromarray(np.full((12, 12), np.nan, np.float32)).save(folder / "plums" / "7.tiff")

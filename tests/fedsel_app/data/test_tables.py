@@ -4,8 +4,10 @@ import re
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
 import pytest
 import torch
+from pyarrow import parquet
 from sklearn.compose import ColumnTransformer
 from sklearn.impute import SimpleImputer
 from sklearn.pipeline import make_pipeline
@@ -53,6 +55,8 @@ PLAIN = [[0.5, 1, 0], [1.5, 2, 1], [2.5, 3, 0], [3.5, 4, 1], [4.5, 5, 0], [5.5, 
         ("a,b,label\n\n" + ROWS.replace("no", "no ") + "\n", ""),
         (",a,b,label\n" + "".join(f"{i},{row}\n" for i, row in enumerate(ROWS.split())), ""),  # pandas' index
         ("Unnamed: 0,a,b,label\n" + "".join(f"{i},{row}\n" for i, row in enumerate(ROWS.split())), ""),
+        ("Unnamed: 0.1,Unnamed: 0,a,b,label\n" + "".join(f"{i},{i},{row}\n" for i, row in enumerate(ROWS.split())), ""),
+        ("index,a,b,label\n" + "".join(f"{i},{row}\n" for i, row in enumerate(ROWS.split())), ""),
     ],
 )
 def test_the_same_table_in_many_forms(tmp_path, text, arguments):
@@ -89,6 +93,14 @@ def test_the_first_column_may_be_the_label_after_a_mark(tmp_path):
          "date."),
         ("a,b,label\n" + "".join(f"n{i}x,1,0\n" for i in range(200)), "", "different texts in column 'a'. In"),
         ("a,b,owner,label\n1,2,,0\n", 'owner="owner"', "has no owner in column 'owner', line 2"),
+        ("a,label\n1,0\n2,-1\n", "", "has '-1' in column 'label', line 3, which is not a number of a class, from 0 to "
+         "99,999. Correct it, or set in 'data-arguments' classes="),
+        ("a,label\n1,0\n2,0.5\n", "", "has '0.5' in column 'label', line 3, which is not a number of a class"),
+        ("a,label\n1,0\n2,1e20\n", "", "has '1e+20' in column 'label', line 3, which is not a number of a class"),
+        ("a,b,label\n" + ROWS, 'input=["a", "a"]', "is to have 'a' as an input"),
+        ("a,b,label\n" + ROWS, 'input=["a", "label"]', "is to have 'label' as an input"),
+        ("a,label\n" + "".join(f"{10**9 + i / 8},{i % 2}\n" for i in range(20)), "", "has numbers in column 'a'"),
+        ("a,label\n1e300,0\n2,1\n", "", "has values in column 'a' that are not finite as float32"),
     ],
 )  # fmt: skip
 def test_what_cannot_be_read_is_refused_with_its_column_and_place(tmp_path, text, arguments, said):
@@ -188,12 +200,26 @@ def test_leading_zeros_of_a_category_and_other_dates_are_kept(tmp_path):
     assert sorted(np.concatenate([data.x_train, data.x_test])[:, 3].tolist()) == list(range(19754, 19766))
 
 
+def test_truth_values_with_gaps_are_numbers_and_dates_of_any_year_are_days(tmp_path):
+    text = "b,d,label\n" + "True,0001-01-01,x\n,2024-01-01,y\nFalse,9999-12-31,x\nTrue,2024-01-02,y\n" * 5
+    data = read(tmp_path, text, 'missing="most-frequent", test=""')
+    assert [column.kind for column in data.table.columns] == ["number", "date"]
+    assert data.x_train[:4].tolist() == [[1, -719162], [1, 19723], [0, 2932896], [1, 19724]]
+
+
+def test_classes_with_names_may_be_any_numbers(tmp_path):
+    data = read(tmp_path, "a,label\n" + "5,-1\n6,1\n" * 5, 'classes=["1", "-1"], test=""')
+    assert data.names == ("1", "-1")
+    assert data.y_train.tolist() == [1, 0] * 5
+
+
 def test_the_index_of_pandas_is_no_feature(tmp_path):
     datasets = pytest.importorskip("datasets", reason="the extra 'datasets' is not installed")
     table = pd.DataFrame({"a": [0.5, 1.5, 2.5, 3.5, 4.5, 5.5], "label": [0, 1] * 3})
     moved = table.set_axis(pd.Index([5, 4, 3, 2, 1, 0]))
     named = table.set_axis(pd.Index([3, 1, 2, 9, 8, 7], name="patient"))
-    for number, each in enumerate((table, moved, named)):
+    numbered = table.assign(**{"Unnamed: 0": range(6)})[["Unnamed: 0", "a", "label"]]
+    for number, each in enumerate((table, moved, named, numbered, table.reset_index())):
         each.to_parquet(tmp_path / f"{number}.parquet")
         assert load(DataConfig(data="hf", data_path=str(tmp_path / f"{number}.parquet")), 1).sample_shape == (1,)
     datasets.Dataset.from_pandas(moved).save_to_disk(str(tmp_path / "saved"))
@@ -209,6 +235,24 @@ def test_types_tell_categories_of_parquet(tmp_path):
     table.to_parquet(tmp_path / "t.parquet")
     data = load(DataConfig(data="hf", data_path=str(tmp_path / "t.parquet")), 1)
     assert [column.kind for column in data.table.columns] == ["category", "number", "date"]
+
+
+def test_two_columns_of_parquet_with_one_name_are_refused_and_times_between_moments_are_no_categories(tmp_path):
+    column = pa.array([1.0, 2.0])
+    parquet.write_table(pa.table([column, column, pa.array([0, 1])], ["a", "a", "label"]), tmp_path / "t.parquet")
+    with pytest.raises(ConfigError, match="has two columns 'a'"):
+        load(DataConfig(data="hf", data_path=str(tmp_path / "t.parquet")), 1)
+    lasted = pd.DataFrame({"t": pd.to_timedelta([1, 2], unit="h"), "label": [0, 1]})
+    lasted.to_parquet(tmp_path / "t.parquet")
+    with pytest.raises(ConfigError, match="in column 't', row 1, which is not a number"):
+        load(DataConfig(data="hf", data_path=str(tmp_path / "t.parquet")), 1)
+
+
+def test_a_column_of_lists_of_whole_numbers_has_tokens(tmp_path):
+    pd.DataFrame({"words": [[1, 2], [3, 4]] * 5, "label": [0, 1] * 5}).to_parquet(tmp_path / "t.parquet")
+    data = load(DataConfig(data="hf", data_path=str(tmp_path / "t.parquet")), 1)
+    assert data.x_train.dtype == np.int64
+    assert data.sample_shape == (2,)
 
 
 def test_a_class_label_among_the_inputs_is_a_category(tmp_path):

@@ -214,6 +214,7 @@ def test_outputs_may_be_an_object_or_a_dict_with_logits():
         (lambda y, training: (y, y) if training else y, "an object or a dict with 'logits'. It returned a tuple"),
         (lambda y, training: {"out": y} if training else y, "It returned a dict"),
         (lambda y, training: y.view(7) if training else y, "on two examples in train mode it raises RuntimeError"),
+        (lambda y, training: y.detach(), "its outputs have no gradient for its parameters"),
     ],
 )
 def test_a_model_that_does_not_train_is_refused(given, said):
