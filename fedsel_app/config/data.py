@@ -484,7 +484,7 @@ class TaskConfig(Settings, scope="task"):
         "all",
         "weight of a positive label in the multi-label loss: negatives / positives, counted over a set of examples",
         choices={
-            "all": "all training examples",
+            "all": "all training examples of the machine, or its test set if it has none",
             "client": "all training examples in evaluation, and the client's own in local training",
         },
         private=True,

@@ -50,6 +50,17 @@ ACRONYMS = ("f1", "auroc", "mcc", "mae", "mse", "rmse")
 """Words in the names of scores that readers know in capitals."""
 
 
+def of_each(score: str) -> str:
+    """Name in `METRICS` of the metric that has the score for each class or label, such as f1-each for f1-0 and f1-died.
+
+    Empty for all other scores.
+    """
+    dashed = score.replace("_", "-")
+    name = dashed if dashed.rpartition("-")[2].isdecimal() else score
+    families = (each for each in METRICS if each.endswith(EACH) and name.startswith(each.removesuffix(EACH)))
+    return "" if dashed in METRICS else next(families, "")
+
+
 def lower_wins(score: str) -> bool:
     """True if a lower value of the score of this name is better."""
     return any(word in LOWER_WINS for word in score.split("_"))
@@ -69,8 +80,7 @@ def score_bounds(score: str) -> tuple[float, float]:
         return 0.0, math.inf
     if score in AT_MOST_1:
         return -math.inf, 1.0
-    family, _, place = score.replace("_", "-").rpartition("-")
-    known = (f"{family}-{EACH}" if place.isdecimal() else score.replace("_", "-")) in METRICS
+    known = score.replace("_", "-") in METRICS or of_each(score)
     return (0.0, 1.0) if known or score in SHARES else (-math.inf, math.inf)
 
 
@@ -139,7 +149,8 @@ class EvaluationConfig(Settings, scope="federation"):
     )
     score: str = setting(
         "",
-        "metric by which models are compared, such as f1-macro: the target, the best model and all reports use it."
+        "metric by which models are compared, such as f1-macro, or f1-died for a class died: the target, the best model"
+        " and all reports use it."
         " Empty: accuracy (multi-label data: g-mean; regression: r2)",
         scope="task",
     )
@@ -185,17 +196,17 @@ class EvaluationConfig(Settings, scope="federation"):
                     f"{did_you_mean(metric.strip(), METRICS)}"
                 )
 
-    @property
-    def score_key(self) -> str:
-        """Name of `score` in records; empty if the task decides."""
-        return self.score.replace("-", "_")
+    def score_key(self, classes: tuple[str, ...]) -> str:
+        """Name of `score` in records; empty if the task decides. A class has its number in `classes`, their names."""
+        family = of_each(self.score).removesuffix(EACH)
+        name = self.score[len(family) :]
+        number = str(classes.index(name)) if family and name in classes and not name.isdecimal() else name
+        return (family + number).replace("-", "_")
 
     @property
     def measured(self) -> tuple[str, ...]:
         """Names of `METRICS` in `metrics`, and the one that has the score."""
-        score = self.score.replace("_", "-")
-        family, _, place = score.rpartition("-")
-        named = [*map(str.strip, self.metrics.split(",")), f"{family}-{EACH}" if place.isdecimal() else score]
+        named = [*map(str.strip, self.metrics.split(",")), of_each(self.score) or self.score.replace("_", "-")]
         return tuple(dict.fromkeys(name for name in named if name in METRICS))
 
     def measured_keys(self, outputs: int) -> list[str]:

@@ -212,7 +212,8 @@ def task_of(
     """The task of a data set; its loss is computed on `device`.
 
     The labels at the training positions `examples` are counted for the weights of classes and of positives; without
-    them, the test labels for the classes, and all training labels for the positives.
+    them, the test labels for the classes, and for the positives all training labels, or the test labels if there are
+    none.
 
     Raises
     ------
@@ -234,7 +235,7 @@ def task_of(
         return Regression()
     if dataset.task == "next-token":
         return NextToken()
-    y = dataset.y_train if examples is None else dataset.y_train[examples]
+    y = (dataset.y_train if len(dataset.y_train) else dataset.y_test) if examples is None else dataset.y_train[examples]
     positives = y.sum(axis=0, dtype=np.float64)
     negatives = len(y) - positives
     both = (positives > 0) & (negatives > 0)

@@ -146,7 +146,7 @@ def find_score(config: AppConfig, model: flat_model.FlatModel, dataset: Dataset)
     """Name of the score of the run. Raises ConfigError if the data set's task has no such score or metric."""
     evaluation, task = config.evaluation, model.task
     validate_metrics(evaluation, dataset.task)
-    score = evaluation.score_key or task.score
+    score = evaluation.score_key(dataset.names) or task.score
     if score != ACCURACY and score in {item.name for item in fields(RoundRecord)}:
         raise ConfigError(f"Give the score another name than {score!r}, which the records have for something else.")
     if not lower_wins(score) and evaluation.target > score_bounds(score)[1]:

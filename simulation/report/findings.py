@@ -95,7 +95,7 @@ def interval(numbers: Numbers, variant: str, measure: Measure) -> Estimate:
     return scaled_interval(numbers.reached(variant, measure.key), measure.scale)
 
 
-def accuracy_table(group: Group, numbers: Numbers) -> Table:
+def score_table(group: Group, numbers: Numbers) -> Table:
     """Table of the metric and of whole-run costs, one line per variant."""
     columns = [Column("variant"), Column("runs")]
     columns += [Column(measure.name, measure.digits, estimates=True) for measure in numbers.metric.levels]
@@ -120,7 +120,7 @@ def accuracy_table(group: Group, numbers: Numbers) -> Table:
         "bytes; all traffic is uplink, downlink, probes and calibration. Wall time is the duration of the computation, "
         "not simulated time."
     )
-    return Table("accuracy", f"{capital(numbers.metric.name)} and cost of whole runs", caption, columns, rows)
+    return Table("score", f"{capital(numbers.metric.name)} and cost of whole runs", caption, columns, rows)
 
 
 def intervals(
@@ -224,7 +224,7 @@ def percent(result: Paired) -> float:
 
 def finding_tables(group: Group, numbers: Numbers) -> list[Table]:
     """Tables of this module. The comparing tables need at least two variants."""
-    tables = [target_table(group, numbers), accuracy_table(group, numbers)]
+    tables = [target_table(group, numbers), score_table(group, numbers)]
     if any(numbers.reached(variant, BEST_CLIENT_UPDATES.key).size for variant in group.runs):
         tables.insert(1, validation_table(group, numbers))
     if len(group.runs) > 1:

@@ -54,7 +54,7 @@ def number_text(number: float, digits: int) -> str:
 NAMES = (
     "ranking",
     "pipelines",
-    "accuracy",
+    "score",
     "target",
     "validation",
     "differences",

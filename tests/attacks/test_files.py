@@ -204,7 +204,7 @@ def test_fall_19_texts_of_a_run_are_text_in_csv_and_markdown(tmp_path, without_f
 def test_fall_19_numbers_stay_numbers_in_csv(tmp_path, without_figures):
     write_run(tmp_path / "run", "random", 1, [-0.5, -0.25])
     write_report(tmp_path / "run")
-    [row] = csv.DictReader((tmp_path / "run" / "report-accuracy.csv").read_text().splitlines())
+    [row] = csv.DictReader((tmp_path / "run" / "report-score.csv").read_text().splitlines())
     assert row["final accuracy"] == "-0.25"
 
 

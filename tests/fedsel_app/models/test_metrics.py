@@ -102,11 +102,27 @@ def test_scores_of_one_class_alone_are_undefined():
         ({"metrics": "mcc", "score": "mcc"}, ("mcc",)),
         ({"score": "f1_macro"}, ("f1-macro",)),
         ({"score": "average-precision-1"}, ("average-precision-each",)),
+        ({"score": "f1-not_ill"}, ("f1-each",)),
         ({"score": "g-mean"}, ()),
     ],
 )
 def test_the_metric_of_the_score_is_measured_too(settings, expected):
     assert EvaluationConfig(**settings).measured == expected
+
+
+@pytest.mark.parametrize(
+    ("score", "key"),
+    [
+        ("", ""),
+        ("f1-died", "f1_0"),
+        ("average-precision-not ill", "average_precision_1"),
+        ("f1-2", "f1_2"),
+        ("f1-macro", "f1_macro"),
+        ("f1-unknown", "f1_unknown"),
+    ],
+)
+def test_a_score_may_name_its_class(score, key):
+    assert EvaluationConfig(score=score).score_key(("died", "not ill", "2", "1")) == key
 
 
 @pytest.mark.parametrize(

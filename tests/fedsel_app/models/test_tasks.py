@@ -42,6 +42,8 @@ def test_the_weight_of_positives_is_negatives_by_positives():
     """One positive to three negatives, three to one, and labels that are always or never there."""
     y = np.array([[1, 1, 1, 0], [0, 1, 1, 0], [0, 1, 1, 0], [0, 0, 1, 0]], np.float32)
     assert task_of(Labels("multi-label", y), CPU).positive_weights.tolist() == pytest.approx([3.0, 1 / 3, 1.0, 1.0])
+    tested = Labels("multi-label", y[:0], y)
+    assert task_of(tested, CPU).positive_weights.tolist() == pytest.approx([3.0, 1 / 3, 1.0, 1.0])
 
 
 def test_the_positives_of_one_client_weigh_by_its_own_examples():

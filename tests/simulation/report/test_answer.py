@@ -79,7 +79,7 @@ def test_two_seeds_have_no_interval_and_too_few_for_a_test(printed, tmp_path):
     assert "too few seeds" in out
     assert "interval" not in out
     assert "accuracy, mean of all 8" in " ".join(out.split())
-    for name in ("accuracy", "target"):
+    for name in ("score", "target"):
         with (tmp_path / f"report-{name}.csv").open() as file:
             rows = list(csv.DictReader(file))
         assert {row[key] for row in rows for key in row if key.endswith("(low)")} == {""}

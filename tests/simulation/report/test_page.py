@@ -133,7 +133,7 @@ def test_a_report_of_cells_says_which(tmp_path, without_figures):
     write_runs(tmp_path, runs, [0.9])
     (tmp_path / "report-failures.csv").write_text("left from an earlier report")
     write_report(tmp_path)
-    assert [(row["cell"], row["variant"]) for row in rows(tmp_path, "accuracy")] == [
+    assert [(row["cell"], row["variant"]) for row in rows(tmp_path, "score")] == [
         (cell, name) for cell in ("alpha=0.1", "alpha=1.0") for name in ("random", "oort")
     ]
     assert not (tmp_path / "report-failures.csv").exists()
