@@ -157,7 +157,9 @@ class SelectionClient(NumPyClient):
                 raise ValueError(f"Client {context.client} sends no label counts: its 'share-label-counts' is false.")
             counts = label_counts_as_bytes(examples, load(context.data, context.run.seed))
         if instruction.moments and context.stated is not None:
-            moments = sums(load(context.data, context.run.seed).x_train[examples]).astype("<f8").tobytes()
+            data = load(context.data, context.run.seed)
+            stand_ins = () if data.table is None else data.table.stand_ins
+            moments = np.append(sums(data.x_train[examples]), stand_ins).astype("<f8").tobytes()
         own_data = context.stated is not None
         return EnrolAnswer(
             context.client, len(examples), counts, constants=constants, own_data=own_data, moments=moments
@@ -176,8 +178,9 @@ class SelectionClient(NumPyClient):
         if schema and not instruction.moments and not read_schema(schema).mean:
             raise ConfigError(
                 "State the mean and the standard deviation of the samples on the server ('scaling' in 'data-arguments' "
-                "of a table, mean and std in an .npz file), or set 'normalize' to false. The clients' own are not "
-                "summed under differential privacy, with a robust 'aggregation', or after the run's first round."
+                "of a table, mean and std in an .npz file), or set 'normalize' to false; and if 'missing' is set, what "
+                "takes the place of a gap in each column ('fill'). The clients' own are not summed under differential "
+                "privacy, with a robust 'aggregation', or after the run's first round."
             )
         stated.keep_schema(self._context.client, schema)
 

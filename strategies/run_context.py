@@ -53,6 +53,8 @@ class Admission:
     asked for moments."""
     channels: int = 0
     """Number of channels or features that have moments."""
+    stand_ins: int = 0
+    """Number of numbers from which stand-ins of missing values are computed, beside the moments."""
 
     def check(self, answer: EnrolAnswer) -> None:
         """Raise ConfigError for a client that cannot train, or whose constants differ from the server's."""
@@ -69,7 +71,7 @@ class Admission:
                 f"{one_line(', '.join(others))}."
             )
         if answer.moments:
-            answer.sums(self.channels)
+            answer.sums(self.channels, self.stand_ins)
 
 
 EVERYBODY = Admission()

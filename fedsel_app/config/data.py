@@ -72,6 +72,7 @@ COLUMN_ARGUMENTS: dict[str, type] = {
     "scaling": dict,
     "date-format": str,
     "missing": str,
+    "fill": dict,
     "coding": str,
     "na": list,
     "decimal": str,
@@ -222,7 +223,7 @@ class DataConfig(Settings, scope="task"):
                     bool: "true or false",
                     int: "a whole number",
                     list: 'a list of names, such as ["age", "income"]',
-                    dict: "a list for each column, such as {age=[45, 12]}",
+                    dict: "values by column, such as {age=[45, 12]}",
                 }[COLUMN_ARGUMENTS[name]]
                 raise ConfigError(f"The argument '{name}' of 'data-arguments' must be {kind}. Got {value!r}.")
             if value not in (choices := ARGUMENT_CHOICES.get(name, (value,))):

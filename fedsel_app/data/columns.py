@@ -72,7 +72,7 @@ class Roles:
         refuse_duplicates(columns, source)
         named, self.owner = arguments.get("label") or label, arguments.get("owner", "")
         inputs = arguments.get("input", [])
-        of_kinds = [name for kind in (*KINDS, "categories") for name in arguments.get(kind, [])]
+        of_kinds = [name for kind in (*KINDS, "categories", "fill") for name in arguments.get(kind, [])]
         known_columns([*filter(None, [named, self.owner]), *inputs, *of_kinds], columns, source)
         if not named and LABEL not in columns:
             raise ConfigError(

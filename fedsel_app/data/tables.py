@@ -7,7 +7,7 @@ file of lines, or "row", counted from 1.
 
 import json
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Self
 
@@ -63,8 +63,9 @@ class Column:
         several = self.kind == "category" and not self.ordinal
         return (len(self.categories) if several else 1) + self.indicator
 
-    def fitted(self, values: pd.Series, missing: str, source: str) -> Self:
+    def fitted(self, values: pd.Series, arguments: Mapping[str, Any], source: str) -> Self:
         """The column with what it learns from the plain values of a training part; see `fit`."""
+        missing, fills = arguments.get("missing", ""), arguments.get("fill", {})
         present = values.dropna()
         if present.empty:
             raise ConfigError(
@@ -80,8 +81,42 @@ class Column:
                 f'date=["{self.name}"] with a date-format.'
             )
         common = present.mode()[0] if category or missing == "most-frequent" else float(present.median())
-        indicator = missing == "indicator" and len(present) < len(values)
-        return replace(self, categories=categories, fill=common if missing else None, indicator=indicator)
+        fill = self.read_fill(fills[self.name], source) if self.name in fills else common if missing else None
+        # A file without a training part is that of a federation, whose gaps are elsewhere.
+        indicator = missing == "indicator" and (len(present) < len(values) or arguments.get("train") == "")
+        return replace(self, categories=categories, fill=fill, indicator=indicator)
+
+    def read_fill(self, stated: Any, source: str) -> float | str:
+        """The plain value of what `data-arguments` state in place of a missing value."""
+        values = pd.Series([stated], pd.Index([1], name="fill"), object, self.name)
+        found = _plain(values, self, source, fixed=True).iloc[0]
+        return str(found) if self.kind == "category" else float(found)
+
+    def stand_ins(self, values: pd.Series) -> list[float]:
+        """Numbers of a client whose sums over the clients give a federation's stand-in, see `stood_in`; [] without one.
+
+        Of a category, the counts of each category; else the number of values, and this times their median.
+        """
+        present = values.dropna()
+        if self.fill is None:
+            return []
+        if self.kind == "category":
+            counts: list[float] = (
+                np.bincount(self._codes(present), minlength=len(self.categories)).astype(float).tolist()
+            )
+            return counts
+        return [float(len(present)), float(len(present) * present.median()) if len(present) else 0.0]
+
+    def stood_in(self, sums: NDArray[np.float64]) -> Self:
+        """The column with the stand-in of a federation, from the sums of the clients' `stand_ins`.
+
+        It is the most frequent category, or the mean of the clients' medians, weighted by their numbers of values.
+        Without any value it stays.
+        """
+        if not sums.any():
+            return self
+        fill = self.categories[int(sums.argmax())] if self.kind == "category" else float(sums[1] / sums[0])
+        return replace(self, fill=fill)
 
     def features(self, values: pd.Series) -> NDArray[Any]:
         """Features of plain values, (n, width)."""
@@ -112,11 +147,54 @@ class Encoding:
     Attributes
     ----------
     missing, unknown : of each column, the values that are missing, and those that are no known category
+    gaps : of each column, the rows of the last part whose values are missing
+    stand_ins : of the first part, those of each column one after another (see `Column.stand_ins`)
     """
 
     columns: tuple[Column, ...]
     missing: tuple[int, ...]
     unknown: tuple[int, ...]
+    gaps: tuple[NDArray[np.int64], ...] = ()
+    stand_ins: tuple[float, ...] = ()
+
+    def of_federation(
+        self, moments: NDArray[np.float64], stand_ins: NDArray[np.float64], stated: Iterable[str]
+    ) -> tuple["Encoding", NDArray[np.float64]]:
+        """The encoding with the stand-ins of a federation, except in the columns whose own are `stated`.
+
+        Parameters
+        ----------
+        moments : `fedsel_app.data.arrays.sums` of the clients' features with the stand-ins of this encoding
+        stand_ins : sums of the clients' `stand_ins`
+
+        Returns
+        -------
+        encoding
+            With the federation's stand-ins.
+        moments
+            Those of the features with these.
+        """
+        columns, moments, place = [], moments.copy(), 0
+        totals, squares = np.split(moments[1:], 2)
+        for column in self.columns:
+            taken, stand_ins = np.split(stand_ins, [len(column.stand_ins(pd.Series(dtype=object)))])
+            columns.append(column.stood_in(taken) if column.name not in stated else column)
+            if column.kind != "category" and taken.size:
+                old, new = (float(np.float32(each.fill or 0.0)) for each in (column, columns[-1]))
+                totals[place] += (moments[0] - taken[0]) * (new - old)
+                squares[place] += (moments[0] - taken[0]) * (new**2 - old**2)
+            place += column.width
+        return replace(self, columns=tuple(columns)), moments
+
+    def refilled(self, x: NDArray[np.float32]) -> NDArray[np.float32]:
+        """The features of the last part with the stand-ins of this encoding, (n, features)."""
+        x, place = x.copy(), 0
+        for column, rows in zip(self.columns, self.gaps, strict=True):
+            if len(rows):
+                gap = pd.Series([np.nan], dtype=object if column.kind == "category" else float)
+                x[rows, place : place + column.width] = column.features(gap)
+            place += column.width
+        return x
 
     def of_measures(self, mean: Vector, std: Vector) -> tuple[Vector, Vector]:
         """Mean and standard deviation of each feature, (features,): categories and indicators are never normalised."""
@@ -155,15 +233,18 @@ def fit(columns: Sequence[Column], arguments: Mapping[str, Any], source: str, *p
     ConfigError
         If a column has no value in the first part, too many texts for categories, or, in a schema, an unknown one.
     """
-    missing, first, whole = arguments.get("missing", ""), parts[0], pd.concat(parts)
+    first, last, whole = parts[0], parts[-1], pd.concat(parts)
     if "columns" in arguments:
         fitted = tuple(columns)
         for column in columns:
             column.refuse_unknown(first[column.name], source)
     else:
-        fitted = tuple(column.fitted(first[column.name], missing, source) for column in columns)
-    gaps = tuple(int(whole[column.name].isna().sum()) for column in fitted)
-    return Encoding(fitted, gaps, tuple(column.unknown(whole[column.name]) for column in fitted))
+        fitted = tuple(column.fitted(first[column.name], arguments, source) for column in columns)
+    missing = tuple(int(whole[column.name].isna().sum()) for column in fitted)
+    unknown = tuple(column.unknown(whole[column.name]) for column in fitted)
+    gaps = tuple(np.flatnonzero(last[column.name].isna()) for column in fitted)
+    stand_ins = tuple(number for column in fitted for number in column.stand_ins(first[column.name]))
+    return Encoding(fitted, missing, unknown, gaps, stand_ins)
 
 
 def read_columns(
@@ -193,7 +274,8 @@ def read_columns(
             f"{source} has the column '{foreign[0]}', which the server's schema does not have. Leave it out: "
             f"'data-arguments' with input={json.dumps(known)}."
         )
-    gaps = all(column.fill is not None for column in stated) if stated else "missing" in arguments
+    gaps = {column.name for column in columns if column.fill is not None or column.name in arguments.get("fill", {})}
+    gaps |= set(known) if "missing" in arguments and not stated else set()
     return columns, [plain(part, columns, source, gaps=gaps, fixed=bool(stated)) for part in parts]
 
 
@@ -223,21 +305,21 @@ def kind_of(found: pd.Series) -> str:
 
 
 def plain(
-    table: pd.DataFrame, columns: Sequence[Column], source: str, *, gaps: bool, fixed: bool = False
+    table: pd.DataFrame, columns: Sequence[Column], source: str, *, gaps: Collection[str], fixed: bool = False
 ) -> pd.DataFrame:
     """The `columns` of a table in plain values: numbers and days are float64, categories texts; gaps are missing.
 
-    The kinds of the columns are `fixed` if another machine states them.
+    The columns `gaps` may have gaps. The kinds of the columns are `fixed` if another machine states them.
 
     Raises
     ------
     ConfigError
-        If a value is of another kind than its column, or, unless `gaps` are allowed, missing. The message names the
-        column and the place.
+        If a value is of another kind than its column, or missing where it may not be. The message names the column and
+        the place.
     """
     values = {column.name: _plain(table[column.name], column, source, fixed=fixed) for column in columns}
     for name, found in values.items():
-        if not gaps and (absent := found.isna()).any():
+        if name not in gaps and (absent := found.isna()).any():
             raise ConfigError(
                 f"{source} has no value in column '{name}', {place(absent)} ({int(absent.sum())} in all). Say what "
                 f"takes its place in 'data-arguments'{' of the server' if fixed else ''}: missing="

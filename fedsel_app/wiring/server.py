@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
 from torch import Tensor
 
-from fedsel_app.config import ConfigError, PreprocessingConfig
+from fedsel_app.config import ConfigError, DataConfig, PreprocessingConfig
 from fedsel_app.config.run import lower_wins, score_bounds, score_title
 from fedsel_app.data.arrays import has_moments, moments_of_sums
 from fedsel_app.data.batches import DeviceData, device_data
@@ -81,19 +81,27 @@ def make_run_context(config: AppConfig, recorder: Recorder) -> RunContext:
         validation = evaluate(parameters, buffers, "validation") if validated else None
         return Evaluation(result.loss, others.pop(score, np.nan), others, validation)
 
-    schema, asks = schema_of(dataset, config.data), needs_scaling(dataset, preprocessing)
+    schema, unscaled = schema_of(dataset, config.data), needs_scaling(dataset, preprocessing)
+    neutral = np.zeros_like(dataset.mean), np.ones_like(dataset.std)
+    known = (dataset.mean, dataset.std) if computed(preprocessing) else neutral
+    asks = unscaled or needs_stand_ins(dataset, config.data)
     if not asks:
-        neutral = np.zeros_like(dataset.mean), np.ones_like(dataset.std)
-        schema = schema.scaled(*((dataset.mean, dataset.std) if computed(preprocessing) else neutral))
+        schema = schema.scaled(*known)
 
     def scale(sums: NDArray[np.float64]) -> str:
-        mean, std = moments_of_sums(sums, images=dataset.samples.dtype == np.uint8)
+        moments, stand_ins = np.split(sums, [1 + 2 * dataset.mean.size])
+        data = dataset
         if dataset.table is not None:
-            mean, std = dataset.table.of_measures(mean, std)
-        data = replace(dataset, mean=mean, std=std)
+            stated = config.data.arguments.get("fill", {})
+            table, moments = dataset.table.of_federation(moments, stand_ins, stated)
+            data = replace(dataset, table=table, x_test=table.refilled(dataset.x_test))
+        mean, std = moments_of_sums(moments, images=dataset.samples.dtype == np.uint8) if unscaled else known
+        if data.table is not None:
+            mean, std = data.table.of_measures(mean, std)
+        data = replace(data, mean=mean, std=std)
         sets["test"] = DeviceData(data, preprocessing, device)
         sets["surrogate"] = make_surrogate_set(config, data, device)
-        return schema.scaled(mean, std).text
+        return schema_of(data, config.data).scaled(mean, std).text
 
     protected = config.privacy.dp_clip_norm or config.aggregation.traits.robust
     return RunContext(
@@ -107,6 +115,7 @@ def make_run_context(config: AppConfig, recorder: Recorder) -> RunContext:
             schema=schema.text,
             scale=scale if asks and not protected else None,
             channels=dataset.mean.size,
+            stand_ins=0 if dataset.table is None else len(dataset.table.stand_ins),
         ),
         layers=model.layers,
         classes=dataset.classes,
@@ -135,6 +144,13 @@ def needs_scaling(dataset: Dataset, preprocessing: PreprocessingConfig) -> bool:
     samples = dataset.samples
     by_channel = has_moments(samples.dtype) and dataset.mean.shape == samples.shape[1:2]
     return computed(preprocessing) and by_channel and not dataset.stated
+
+
+def needs_stand_ins(dataset: Dataset, config: DataConfig) -> bool:
+    """True if a table may have gaps, and only clients with data of their own know what takes their place."""
+    columns = () if dataset.table is None else dataset.table.columns
+    stated = config.arguments.get("fill", {}) if columns else {}
+    return any(column.fill is not None and column.name not in stated for column in columns)
 
 
 def computed(preprocessing: PreprocessingConfig) -> bool:

@@ -118,7 +118,9 @@ class ConnectedClients:
         moments, of all. Raises ConfigError if there are none.
         """
         admission, answers = self._admission, sorted(enrolled, key=lambda answer: answer.client)
-        sent = {answer.client: answer.sums(admission.channels) for answer in answers if answer.moments}
+        sent = {
+            answer.client: answer.sums(admission.channels, admission.stand_ins) for answer in answers if answer.moments
+        }
         if admission.scale is None or not sent:
             return enrolled
         sums = [Update(sums.size, None, sums) for sums in sent.values()]

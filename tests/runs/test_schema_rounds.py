@@ -92,6 +92,45 @@ def test_columns_classes_and_scaling_are_the_federations(tmp_path, machines, row
     assert row["accuracy"] == pytest.approx(((x @ weights.T + bias).argmax(axis=1) == y).mean())
 
 
+@pytest.mark.parametrize("stated", [False, True])
+def test_what_takes_the_place_of_a_gap_is_the_federations(tmp_path, machines, stated):
+    """The mean of the clients' medians, by their numbers of values, and their most frequent city; or what is stated.
+
+    The rows in the server's file have other medians, and other cities are frequent there.
+    """
+    server, _ = machines
+    mine = [pd.read_csv(tmp_path / f"client-{client}.csv", parse_dates=["day"]) for client in CLIENTS]
+    rng = np.random.default_rng(3)
+    for table in (server := server.reset_index(drop=True), *mine):
+        table.loc[rng.random(len(table)) < 0.3, "age"] = np.nan
+        table.loc[rng.random(len(table)) < 0.3, "city"] = np.nan
+    for client, table in enumerate(mine):
+        table.to_csv(tmp_path / f"client-{client}.csv", index=False)
+    (tmp_path / "server").mkdir()
+    server.to_parquet(tmp_path / "server" / "test.parquet")
+    server.assign(age=1000.0, city=["Bonn", "Kiel", "Ulm"] + 27 * ["Kiel"]).to_parquet(
+        tmp_path / "server" / "train.parquet"
+    )
+    counts = np.array([table["age"].count() for table in mine])
+    fills = {
+        "age": 40.0 if stated else float(counts @ [table["age"].median() for table in mine] / counts.sum()),
+        "city": "Ulm" if stated else pd.concat(mine)["city"].value_counts().idxmax(),
+    }
+    assert stated or fills["city"] != "Kiel"
+    arguments = SERVER.replace('train="", ', "") + (', fill={age=40, city="Ulm"}' if stated else "")
+    own = nodes(tmp_path, *(tmp_path / f"client-{client}.csv" for client in CLIENTS), data="csv")
+    strategy, [row], _ = run(tmp_path, own, data="hf", data_path=str(tmp_path / "server"), data_arguments=arguments)
+    assert row["aggregated"] == CLIENTS, refusals(tmp_path)
+    pooled, server = pd.concat(mine).fillna(fills), server.fillna(fills)
+    weights, bias = stepped(strategy, *encoded(pooled, pooled))
+    np.testing.assert_allclose(strategy.run.model.parameters, np.append(weights, bias), atol=2e-6)
+    x, y = encoded(server, pooled)
+    assert row["accuracy"] == pytest.approx(((x @ weights.T + bias).argmax(axis=1) == y).mean())
+    scores = x @ weights.T + bias
+    losses = np.log(np.exp(scores).sum(axis=1)) - scores[np.arange(len(y)), y]
+    assert row["loss"] == pytest.approx(losses.mean(), rel=1e-4)
+
+
 MISFITS = {
     "missing column": (lambda t: t.drop(columns="age"), "has no column 'age' of the server's schema"),
     "foreign column": (lambda t: t.assign(extra=1), "has the column 'extra', which the server's schema does not have"),
@@ -216,8 +255,12 @@ def test_a_client_that_has_lost_the_schema_fails_with_that_reason(tmp_path, mach
 
 @pytest.mark.parametrize(
     ("scaling", "aggregated"),
-    [("", None), (", scaling={age=[50, 9], day=[19800, 80]}", CLIENTS)],
-    ids=["sums", "stated"],
+    [
+        ("", None),
+        (", scaling={age=[50, 9], day=[19800, 80]}", None),
+        (', scaling={age=[50, 9], day=[19800, 80]}, fill={age=50, city="Ulm", day="2024-05-01"}', CLIENTS),
+    ],
+    ids=["sums", "scaling", "stated"],
 )
 @pytest.mark.parametrize(
     "protected",
