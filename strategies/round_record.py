@@ -48,6 +48,8 @@ def record_selection(opened: OpenRound, selection: Selection, instructions: Mapp
     record.components = {name: values.tolist() for name, values in selection.components.items()}
     record.probe_losses = roster.losses[selection.clients].tolist()
     record.downlink_bytes += opened.sent_to_train.nbytes * selection.clients.size
+    measured = opened.context.links.measured
+    record.begun_s = time.perf_counter() - opened.started_s if measured else opened.delay_s
     record.probe_bytes += probe.bytes
 
 
@@ -72,6 +74,7 @@ def record_seconds(opened: OpenRound, replies: Replies) -> None:
     """Add the seconds of a round in which the server waited for its cohort."""
     record, links, probe = opened.record, opened.context.links, opened.probe(NOBODY)
     wall_s = time.perf_counter() - opened.started_s
+    record.arrived_s = (replies.finish_s + (record.begun_s or 0.0)).tolist()
     record.round_s += links.round_seconds(replies.finish_s, probe.duration_s, wall_s, replies.waited_s)
     record.wasted_s = None if links.presence is None else replies.wasted_s
 

@@ -82,7 +82,8 @@ class UnderWay(ABC):
         record.cohort = min(wanted, len(self.clients) + record.cohort)
         if dispatch is not None:
             self._send(opened, dispatch)
-        found = dict(sorted(self._await(opened, wanted).items()))
+        come, arrived_s = self._await(opened, wanted)
+        found = dict(sorted(come.items()))
         sent = {client: self.clients.pop(client) for client in found}
         if found:
             instructions = {client: one.instruction for client, one in sent.items()}
@@ -91,12 +92,16 @@ class UnderWay(ABC):
             selection = united([one.selection for one in sent.values()])
             learn(opened, selection, replies)
             record.staleness = replies.staleness.tolist()
+            record.arrived_s = [arrived_s[client] for client in replies.clients.tolist()]
         record.under_way = len(self.clients)
         self._end(opened)
 
     @abstractmethod
-    def _await(self, opened: OpenRound, wanted: int) -> dict[int, Found]:
-        """Wait for `wanted` replies, or until no client is under way. Return the replies and the failures."""
+    def _await(self, opened: OpenRound, wanted: int) -> tuple[dict[int, Found], dict[int, float]]:
+        """Wait for `wanted` replies, or until no client is under way.
+
+        Returns the replies and the failures, and the seconds from the begin of the round until each reply arrived.
+        """
 
     @abstractmethod
     def _end(self, opened: OpenRound) -> None:
@@ -182,9 +187,9 @@ class Simulated(UnderWay):
         for client, download, compute_s, _ in self._links.transfers(work):
             self._clock.send(client, opened.delay_s, download, compute_s)
 
-    def _await(self, opened: OpenRound, wanted: int) -> dict[int, Found]:
+    def _await(self, opened: OpenRound, wanted: int) -> tuple[dict[int, Found], dict[int, float]]:
         """Go on with the clock until `wanted` replies have arrived, or no client is under way."""
-        arrived, self._wasted_s = dict[int, Found](), 0.0
+        arrived, arrived_s, self._wasted_s = dict[int, Found](), dict[int, float](), 0.0
         failed = self._train(opened, self._timed - self._found.keys())
         while self._clock.trips and len(arrived) < wanted:
             if self._clock.next.event is Event.COMPUTED and self._clock.next.client not in self._timed:
@@ -197,14 +202,14 @@ class Simulated(UnderWay):
                 failed[client] = WireError(left(client, seconds)["reason"])
                 self._wasted_s += seconds
             elif happening.event is Event.ARRIVED:
-                arrived[client] = self._found[client]
+                arrived[client], arrived_s[client] = self._found[client], happening.time_s
             else:
                 self._clock.upload(client, self._uploads[client])
         for client in arrived | failed:
             self._found.pop(client, None)
             self._uploads.pop(client, None)
             self._timed.discard(client)
-        return arrived | failed
+        return arrived | failed, arrived_s
 
     def _end(self, opened: OpenRound) -> None:
         record = opened.record
@@ -261,8 +266,10 @@ class Deployed(UnderWay):
         super().__init__(context)
         self._asked = set[int]()
         """Clients that this process has asked. After a restart all are asked again."""
+        self._come_s: dict[int, float] = {}
+        """When the reply of each client came, by this process's clock."""
 
-    def _await(self, opened: OpenRound, wanted: int) -> dict[int, Found]:
+    def _await(self, opened: OpenRound, wanted: int) -> tuple[dict[int, Found], dict[int, float]]:
         """Ask the clients that have not been asked, and wait for `wanted` replies, or until no client is under way."""
         new = self.clients.keys() - self._asked
         messages = self._messages(opened, sorted(new))
@@ -270,11 +277,12 @@ class Deployed(UnderWay):
         self._asked |= {message.client for message in messages if message.client is not None}
         failed: dict[int, Found] = {client: WireError("it is not connected") for client in sorted(new - self._asked)}
         while len(self._found) < wanted and (come := dict(opened.clients.arrivals())):
+            self._come_s |= dict.fromkeys(come, time.perf_counter())
             for client, one in self._decoded(opened, come, come).items():
                 (self._found if isinstance(one, Decoded) else failed)[client] = one
         arrived = {client: self._found.pop(client) for client in list(self._found)[:wanted]}
         self._asked -= (arrived | failed).keys()
-        return arrived | failed
+        return arrived | failed, {client: self._come_s[client] - opened.started_s for client in arrived}
 
     def _end(self, opened: OpenRound) -> None:
         opened.record.round_s += time.perf_counter() - opened.started_s

@@ -80,6 +80,12 @@ class RoundRecord:
         list[int] | None, "steps", "steps of the server since each aggregated client was sent its model ('waiting')"
     ] = None
     under_way: Annotated[int | None, "clients", "clients that train on as the round ends ('waiting')"] = None
+    begun_s: Annotated[
+        float | None, "s", "from the begin of the round until the selected clients are sent the model"
+    ] = None
+    arrived_s: Annotated[
+        list[float] | None, "s", "from the begin of the round until the reply of each aggregated client has arrived"
+    ] = None
     fit_losses: Annotated[list[float], "", "mean training loss of each aggregated client; null if unknown"] = field(
         default_factory=list
     )

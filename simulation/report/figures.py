@@ -19,6 +19,7 @@ from simulation.comparison.statistics import Floats
 from simulation.report.client_figures import client_plot, component_plot, participation_plot, selection_plot
 from simulation.report.drawing import COLOURS, Plot, Style
 from simulation.report.tables import capital
+from simulation.report.timeline import busy_plot, timeline_plot
 
 UPDATES = "client updates received"
 
@@ -90,8 +91,8 @@ def plots(group: Group, style: Style, numbers: Numbers, covered: Mapping[str, Se
     """All figures of a group for which it has records."""
     drawn = [accuracy_plot(group, style, numbers.metric), target_plot(group, style, numbers)]
     drawn += [participation_plot(group, style, covered), selection_plot(group, style)]
-    drawn += [plot for plot in (component_plot(group, style), client_plot(group, style, numbers.metric)) if plot]
-    return drawn
+    further = [timeline_plot(group, style), busy_plot(group, style), component_plot(group, style)]
+    return drawn + [plot for plot in (*further, client_plot(group, style, numbers.metric)) if plot]
 
 
 def _curve(run: RecordedRun, metric: EvaluatedMetric, keys: Sequence[str], unit: float) -> tuple[Floats, Floats]:

@@ -32,6 +32,7 @@ from simulation.report.findings import finding_tables
 from simulation.report.html import html
 from simulation.report.sweep import sweep_plots
 from simulation.report.tables import NAMES, Table, capital, csv_text, latex_tables, markdown_text
+from simulation.report.timeline import clock_table, equal_table
 from simulation.report.tuning import tuned_kind, tuning_section
 
 PAGE_BYTES = 5_000_000
@@ -166,7 +167,8 @@ def _section(group: Group, kind: str, metric: EvaluatedMetric, styles: Sequence[
     if clients is None:
         notes.append("The scores of the clients are not shown: the runs did not measure them ('client-eval' was off).")
     findings = [replace(table, caption=f"{kind} {table.caption}".lstrip()) for table in finding_tables(group, numbers)]
-    tables = [*findings, participation_table(group, covered), *([clients] if clients else [])]
+    tables = [*findings, equal_table(group, numbers), participation_table(group, covered)]
+    tables += [table for table in (clock_table(group), clients) if table]
     drawn = _drawn(plots(group, style, numbers, covered) for style in styles)
     return Section(group.name, variants_table(group, numbers), verdict(group, numbers), notes, tables, clients, drawn)
 

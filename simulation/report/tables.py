@@ -62,6 +62,8 @@ NAMES = (
     "wins-bytes",
     "wins-seconds",
     "participation",
+    "clock",
+    "equal",
     "clients",
     "runs",
     "failures",
