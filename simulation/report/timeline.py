@@ -65,11 +65,12 @@ def _end(trip: Trip) -> tuple[float, int]:
 
 def durations(trips: Sequence[Trip], clients: int) -> Floats:
     """Mean duration of each client's trips, float64 (K,); NaN without one."""
-    count, total = np.zeros(clients), np.zeros(clients)
+    count, total, mean = np.zeros(clients), np.zeros(clients), np.full(clients, np.nan)
     for trip in trips:
         count[trip.client] += 1.0
         total[trip.client] += trip.seconds
-    return np.divide(total, count, out=np.full(clients, np.nan), where=count > 0.0)
+    np.divide(total, count, out=mean, where=count > 0.0)
+    return mean
 
 
 def under_way(trips: Sequence[Trip]) -> tuple[Floats, Floats]:
@@ -132,7 +133,8 @@ def equal_table(group: Group, numbers: Numbers) -> Table:
         ("MB of all traffic", lambda run: run.cumulative(*TRAFFIC) / 1e6),
         ("seconds", lambda run: run.cumulative("round_s")),
     )
-    metric, columns, cells = numbers.metric, [Column("variant")], [[name] for name in group.runs]
+    metric, columns = numbers.metric, [Column("variant")]
+    cells: list[list[str | float]] = [[name] for name in group.runs]
     for label, spent in costs:
         budget = min(float(spent(run)[-1]) for run in group.all_runs)
         columns.append(Column(f"{metric.name} at {budget:.4g} {label}", 4))

@@ -74,6 +74,10 @@ def test_fedbuff_by_hand():
     assert [row["time_s"] for row in rows] == pytest.approx([2, 4, 5, 7, 8, 9])
     assert [row["under_way"] for row in rows] == [1] * 6
     assert [row["cohort"] for row in rows] == [2] * 6
+    assert [row["arrived_s"] for row in rows] == [
+        pytest.approx(s) for s in ([1, 2], [1, 2], [1, 0], [1, 2], [1, 1], [1, 1])
+    ]
+    assert [row["downlink_bytes"] for row in rows] == [4 * SIZE * len(row["selected"]) for row in rows]
     # Weights 1/2 / sqrt(1 + staleness): client 0 six times fresh, 1 twice fresh and twice with 1, 2 with 1 and with 2.
     late = 0.5 / math.sqrt(2)
     np.testing.assert_allclose(model, [3.0, 1.0 + 2 * late, late + 0.5 / math.sqrt(3), 0.0], rtol=1e-6)
