@@ -110,3 +110,19 @@ def test_inline_and_another_way_give_the_same_bits(way, method, tmp_path, engine
         result = submit_to_flower(app_folder(), CONNECTION, app_values(config), home, None, lines.append)
         assert result.status == "finished:completed", "".join(lines)
     assert_same(folder, whole)
+
+
+LATE = {"strategy": "hetero-select", "clients": 9, "cohort": 5, "rounds": 8, "waiting": "buffered", "clock": "full"}
+LATE |= {"spread": "log-normal", "step-min-s": 0.01, "step-max-s": 5.0}
+
+
+@pytest.mark.slow
+@pytest.mark.e2e
+def test_events_have_the_same_order_with_any_number_of_workers(tmp_path, engine):
+    settings = SMALL | LATE
+    engine.submit(inline, settings | {"out": str(tmp_path / "inline")}).result()
+    assert max(late for row in rounds(tmp_path / "inline") for late in row["staleness"]) > 1
+    for workers in (1, 2, 4):
+        folder = tmp_path / str(workers)
+        engine.submit(ray, settings | {"out": str(folder), "engine": "ray", "workers": workers}).result()
+        assert_same(folder, tmp_path / "inline")
