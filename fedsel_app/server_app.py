@@ -67,6 +67,6 @@ def federation_of(grid: Grid, config: AppConfig) -> FlowerGrid:
         return FlowerGrid(grid, ReplyTimeout(config.replies.reply_timeout_s))
     from strategies.round.simulated_grid import SimulatedGrid
 
-    validate_simulation(config.execution, config.enrolment)
+    validate_simulation(config, config.execution, config.enrolment)
     measured = config.network.links == "measured"
     return SimulatedGrid(grid, config.run.clients, pools_training=not measured, arrived=arrived)

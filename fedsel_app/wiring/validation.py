@@ -248,8 +248,18 @@ def validate_method(settings: SharedSettings, strategy: type[SelectionStrategy],
         )
 
 
-def validate_simulation(execution: ExecutionConfig, enrolment: EnrolmentConfig) -> None:
+def validate_simulated_links(settings: SharedSettings) -> None:
+    """Refuse measured links in a simulation whose server does not wait: it would measure the turns of its workers."""
+    if settings.network.links == "measured" and settings.waiting.waiting != "synchronous":
+        raise ConfigError(
+            "Set 'links' to simulated, or 'waiting' to synchronous: simulated clients have no replies on the way, so "
+            "a server that does not wait needs the simulated clock."
+        )
+
+
+def validate_simulation(settings: SharedSettings, execution: ExecutionConfig, enrolment: EnrolmentConfig) -> None:
     """Refuse settings that a simulation of `flwr run` cannot have."""
+    validate_simulated_links(settings)
     chosen = {
         "engine": execution.engine == "inline",
         "workers": execution.workers,

@@ -140,7 +140,7 @@ def run_submitted(config: AppConfig, superlink: str, federation_config: str | No
         config = replace(config, records=replace(config.records, state_dir=""))
     config = with_absolute_paths(config, local=superlink == "local")
     if superlink == "local":
-        validate_simulation(config.execution, config.enrolment)
+        validate_simulation(config, config.execution, config.enrolment)
     if superlink == "local" and federation_config is None:
         federation_config = f"num-supernodes={config.run.clients} client-resources-num-cpus=1"
     summary = Path(config.records.out) / "summary.json"

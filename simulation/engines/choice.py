@@ -14,6 +14,7 @@ import torch
 from fedsel_app.config import ConfigError
 from fedsel_app.models.device import choose_device
 from fedsel_app.wiring.configuration import AppConfig
+from fedsel_app.wiring.validation import validate_simulated_links
 
 MANY_UPDATES = 500
 """Number of client updates from which a run probably saves more than the dozen seconds that Ray needs to start."""
@@ -56,8 +57,9 @@ def choose(config: AppConfig, cores: int | None = None) -> Choice:
     Raises
     ------
     ConfigError
-        If the setting is the inline engine, but the links are to be measured.
+        If the links are to be measured, and the setting is the inline engine or the server does not wait.
     """
+    validate_simulated_links(config)
     execution, measured = config.execution, config.network.links == "measured"
     if execution.engine == "inline" and measured:
         raise ConfigError(

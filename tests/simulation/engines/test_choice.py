@@ -49,3 +49,9 @@ def test_settings_decide_first_and_then_the_size_of_the_work(tmp_path, monkeypat
 def test_what_the_inline_engine_cannot_do_is_refused(settings, advice):
     with pytest.raises(ConfigError, match=advice):
         choose(resolve({"engine": "inline"} | settings))
+
+
+def test_a_simulation_whose_server_does_not_wait_has_no_measured_links():
+    settings = {"strategy": "random", "waiting": "buffered", "links": "measured"}
+    with pytest.raises(ConfigError, match="Set 'links' to simulated, or 'waiting' to synchronous"):
+        choose(resolve(settings))
