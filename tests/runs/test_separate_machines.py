@@ -238,3 +238,35 @@ def test_a_server_that_is_restarted_resumes_to_the_bits_of_an_uninterrupted_run(
     subprocess.run(alone, check=True, stdout=subprocess.DEVNULL)
     run_folder = federation.folders["server"] / "runs" / "bits"
     assert (run_folder / "model.npz").read_bytes() == (whole / "model.npz").read_bytes()
+
+
+LATE: dict[str, Value] = {"strategy": "random", "waiting": "buffered", "buffer-size": 1, "compressor": "none"}
+LATE |= {"cohort": 3, "seed": 7, "local-steps": 5, "model": "mlp", "rounds": 30}
+
+
+def given(rounds: list[dict[str, Any]]) -> list[tuple[int, float]]:
+    """Updates of each client, the slowest link first, and the mean seconds between two of them."""
+    rates = rounds[0]["uplink_bits_per_s"]
+    order = np.argsort(rates, kind="stable").tolist() if len(set(rates)) > 1 else [0, 1, 2]
+    times = [[row["time_s"] for row in rounds if client in row["aggregated"]] for client in order]
+    return [(len(each), each[-1] / len(each)) for each in times]
+
+
+def test_a_server_that_does_not_wait_takes_more_from_faster_links_and_starves_none(federation: Federated) -> None:
+    """The prediction is that of the full clock with the same three links."""
+    done = federation.submit("--out", "late", *typed(LATE))
+    said, _ = done.communicate(timeout=400)
+    assert done.returncode == 0, said
+    found = given(federation.records("late", "rounds.jsonl"))
+    table = federation.folder / "links.csv"
+    rows = [f"{rate},{rate},{STEP_S}" for rate in RATES.values()]
+    table.write_text("\n".join(["uplink_bits_per_s,downlink_bits_per_s,step_s", *rows]) + "\n", encoding="utf-8")
+    clock: dict[str, Value] = {"clock": "full", "spread": "table", "spread-table": str(table), "engine": "inline"}
+    out = federation.folder / "late"
+    assert main(["run", "--clients", "3", "--out", str(out), *typed(LATE | clock)]) == 0
+    predicted = given(read_rows(out))
+    for rate, measured, expected in zip(RATES.values(), found, predicted, strict=True):
+        print(f"{rate / 1e6:g} Mbit/s: {measured[0]} updates, one in {measured[1]:.2f} s", end="; ")
+        print(f"the clock: {expected[0]}, one in {expected[1]:.2f} s")
+    updates = [count for count, _ in found]
+    assert 1 <= updates[0] < updates[1] < updates[2]
