@@ -47,6 +47,7 @@ SMALL = {
     "rounds": 1,
     "clients": 5,
     "cohort": 2,
+    "buffer-size": 2,
     "local-steps": 1,
     "local-epochs": 0,
     "probe-batches": 1,

@@ -75,3 +75,23 @@ def probe_rows():
 
 def test_the_table_of_probes_is_that_of_the_rankings():
     assert "\n".join(probe_rows()) in RESULTS
+
+
+def buffered_rows():
+    """Mean seconds of the buffered server and of both synchronous ones, and the advantages in percent."""
+    rows = []
+    for method in ("random", "oort", "power-of-choice", "hetero-select", "fed-cbs"):
+        some, whole = (
+            verdicts()[f"fedbuff-{method}-{other}"].verdicts[0] for other in ("over-selection", "synchronous")
+        )
+        seconds = [some.pairs.claimed.mean(), some.pairs.other.mean(), whole.pairs.other.mean()]
+        shares = [
+            f"{100 * found.mean:.0f}% [{100 * found.low:.0f}, {100 * found.high:.0f}]"
+            for found in (some.advantage, whole.advantage)
+        ]
+        rows.append(f"| {' | '.join([f'`{method}`', *(f'{value:.1f}' for value in seconds), *shares])} |")
+    return rows
+
+
+def test_the_table_of_buffered_servers_is_that_of_the_claims():
+    assert "\n".join(buffered_rows()) in PAGES["docs/clock.md"]
