@@ -1,7 +1,7 @@
 """Results of a comparison or one run, read from its folder, with notes on unfinished and missing runs."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any, ClassVar, Self
@@ -9,11 +9,13 @@ from typing import Any, ClassVar, Self
 import pandas as pd
 
 from fedsel_app.config import ConfigError, Value
-from fedsel_app.records.reading import check_failure, read_rows
+from fedsel_app.records.reading import check_failure, read_object, read_rows
+from fedsel_app.records.run_folder import DATA, read_config
 from fedsel_app.records.schema import schedule_round
 from simulation.comparison.pipelines import Pipelines, comparison_kind, differing_settings
+from simulation.comparison.plan import run_name
 from simulation.comparison.plan_file import read_plan
-from simulation.comparison.runs import RecordedRun, joined, read_recorded_run
+from simulation.comparison.runs import SHOWN, RecordedRun, joined, read_recorded_run
 
 REPORTED = ("comparison.json", "rounds.jsonl")
 """A folder for `fedsel report` has one of these files."""
@@ -39,6 +41,11 @@ class Group:
     baseline: str
 
     @property
+    def methods(self) -> dict[str, str]:
+        """Variant -> its method."""
+        return {name: runs[0].strategy for name, runs in self.runs.items()}
+
+    @property
     def all_runs(self) -> list[RecordedRun]:
         """The runs of all variants."""
         return [run for runs in self.runs.values() for run in runs]
@@ -53,11 +60,13 @@ class RecordedComparison:
 
     Attributes
     ----------
+    folder : its folder, or that for the report of runs from several folders
     settings : settings that were set for all runs
     pipelines : settings that the preset has for single methods
     groups : the counted runs: the finished ones or, if none is finished, all with a finished round
     runs : every run with a finished round, by name, including those that are not counted
     notes : sentences on missing and unfinished runs
+    labels : method or variant -> the name under which it is shown
     """
 
     folder: Path
@@ -66,19 +75,32 @@ class RecordedComparison:
     groups: tuple[Group, ...]
     runs: Mapping[str, RecordedRun]
     notes: tuple[str, ...]
+    labels: Mapping[str, str] = field(default_factory=dict)
 
     run_kind: ClassVar[type[RecordedRun]] = RecordedRun
 
     @classmethod
-    def read(cls, folder: Path, baseline: str | None = None) -> Self:
+    def read(
+        cls,
+        folder: Path,
+        baseline: str | None = None,
+        sources: Sequence[Path] = (),
+        labels: Mapping[str, str] | None = None,
+    ) -> Self:
         """Read the folder of `fedsel compare` or of one run; `baseline` replaces the baseline of the folder.
+
+        Parameters
+        ----------
+        sources : folders of runs and comparisons to compare with each other, in place of `folder`
+        labels : method or variant -> the name under which it is shown
 
         Raises
         ------
         ConfigError
-            If there are no runs with a finished round, a file cannot be read, or no variant is called `baseline`.
+            If there are no runs with a finished round, a file cannot be read, no variant is called `baseline`, or
+            `sources` have two runs of a variant on one seed.
         """
-        plan = _plan(folder)
+        plan = plan_of(sources) if sources else _plan(folder)
         runs: dict[str, RecordedRun] = {}
         notes: list[str] = []
         for planned in plan["runs"]:
@@ -90,6 +112,7 @@ class RecordedComparison:
                 runs[name] = run
         failures = read_rows(folder / "failures.jsonl", check_failure)
         notes += [f"{row['name']} failed: {row['message']}" for row in failures]
+        notes += plan.get("notes", [])
         if not runs:
             raise ConfigError(f"{folder} has no run with a finished round: there is nothing to report yet.")
         finished = [run for run in runs.values() if run.finished]
@@ -99,9 +122,9 @@ class RecordedComparison:
                 notes.append(so_far + (" It is left out of figures and statistics." if finished else ""))
         if not finished:
             notes.append("No run is finished, so everything below is provisional and counts the rounds so far.")
-        groups = _groups(finished or list(runs.values()), baseline, str(plan.get("baseline", "")))
+        groups = _groups(finished or list(runs.values()), baseline, str(plan.get("baseline", "")), labels or {})
         pipelines = Pipelines(**plan.get("pipelines", {}))
-        return cls(folder, plan.get("settings", {}), pipelines, groups, runs, tuple(notes))
+        return cls(folder, plan.get("settings", {}), pipelines, groups, runs, tuple(notes), labels or {})
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({str(self.folder)!r})"
@@ -125,6 +148,10 @@ class RecordedComparison:
     def summary(self) -> pd.DataFrame:
         """Summary of all runs, one row each: see `RecordedRun.summary`."""
         return self._joined("summary")
+
+    def shown(self, method: str) -> str:
+        """Name under which a method is shown."""
+        return self.labels.get(method, method)
 
     def _joined(self, name: str) -> pd.DataFrame:
         return joined(
@@ -159,7 +186,7 @@ def _plan(folder: Path) -> dict[str, Any]:
         listed = ", ".join(path.name for path in below[:MOST_NAMED]) + ", ..." * (len(below) > MOST_NAMED)
         raise ConfigError(
             f"{folder} is not a run, but a folder with {listed}. For one of them, use fedsel report {below[0]}. To "
-            "compare methods, use `fedsel compare`: a report does not compare runs of `fedsel run`."
+            f"compare them, name them all: fedsel report {below[0]} {below[-1]} --out DIR."
         )
     raise ConfigError(
         f"{folder} has no runs: it has neither comparison.json (of `fedsel compare`) nor rounds.jsonl (of a run)."
@@ -171,7 +198,48 @@ def _differing(runs: Sequence[RecordedRun]) -> dict[str, dict[str, Value]]:
     return differing_settings({run.strategy: run.config for run in runs}, {key for run in runs for key in run.cell})
 
 
-def _groups(runs: Sequence[RecordedRun], wanted: str | None, planned: str) -> tuple[Group, ...]:
+def plan_of(sources: Sequence[Path]) -> dict[str, Any]:
+    """The content of comparison.json for the runs in several folders, each of a run or a comparison.
+
+    A shared setting whose values differ between runs of one method is swept. One that differs only between methods is
+    part of their pipelines.
+
+    Raises
+    ------
+    ConfigError
+        If a folder has no run, or two runs have the same method, seed and swept settings.
+    """
+    folders = [
+        source / run["folder"] for source in map(Path.absolute, sources) for run in _plan(source)["runs"]
+    ]  # fmt: skip
+    configs = {folder: read_config(folder, SHOWN) for folder in folders}
+    methods: dict[Value, list[Mapping[str, Value]]] = {}
+    for config in configs.values():
+        methods.setdefault(config["strategy"], []).append(config)
+    swept: dict[str, None] = {}
+    for values in methods.values():
+        of_one = {str(position): config for position, config in enumerate(values)}
+        swept |= dict.fromkeys(key for found in differing_settings(of_one, ()).values() for key in found)
+        own = [key for key in values[0] if key.startswith(f"{values[0]['strategy']}.")]
+        swept |= dict.fromkeys(key for key in own if len({repr(config.get(key)) for config in values}) > 1)
+    runs: dict[str, dict[str, Any]] = {}
+    for folder, config in configs.items():
+        cell = {key: config[key] for key in swept if key in config}
+        name = run_name(str(config["strategy"]), cell, int(config["seed"]))
+        if name in runs:
+            raise ConfigError(
+                f"Leave out {folder} or {runs[name]['folder']}: both are a run of {config['strategy']} with the seed "
+                f"{config['seed']} and the same settings."
+            )
+        runs[name] = {"name": name, "folder": str(folder), "cell": cell}
+    digests = {str((read_object(folder / DATA) or {}).get("digest")) for folder in folders}
+    notes = ["The runs have different data, so that not only methods differ."] if len(digests) > 1 else []
+    return {"runs": list(runs.values()), "notes": notes}
+
+
+def _groups(
+    runs: Sequence[RecordedRun], wanted: str | None, planned: str, labels: Mapping[str, str]
+) -> tuple[Group, ...]:
     """Group runs by the swept keys that all runs have; the other keys of the cell belong to the variant."""
     several = len({run.strategy for run in runs}) > 1
     shared = [key for key in runs[0].cell if several and all(key in run.cell for run in runs)]
@@ -187,14 +255,37 @@ def _groups(runs: Sequence[RecordedRun], wanted: str | None, planned: str) -> tu
     if wanted is not None and wanted not in [*variants, *(run.strategy for run in runs)]:
         raise ConfigError(f"The baseline must be one of {'; '.join(variants)}. Got {wanted!r}.")
     named = wanted or planned
+    shown = _labelled({variant(run): run.strategy for run in runs}, labels)
     groups: dict[str, dict[str, list[RecordedRun]]] = {cell(run, outer=True): {} for run in runs}
     for run in sorted(runs, key=lambda run: (variants.index(variant(run)), run.seed)):
-        groups[cell(run, outer=True)].setdefault(variant(run), []).append(run)
+        groups[cell(run, outer=True)].setdefault(shown[variant(run)], []).append(run)
     return tuple(
         Group(
             name,
             {key: tuple(of) for key, of in by_variant.items()},
-            next((key for key, of in by_variant.items() if named in (key, of[0].strategy)), next(iter(by_variant))),
+            next(
+                (key for key, of in by_variant.items() if named in (key, variant(of[0]), of[0].strategy)),
+                next(iter(by_variant)),
+            ),
         )
         for name, by_variant in groups.items()
     )
+
+
+def _labelled(methods: Mapping[str, str], labels: Mapping[str, str]) -> dict[str, str]:
+    """The name under which each variant is shown: its own label, or that of its method in place of the method.
+
+    `methods` are the methods of the variants. Raises ConfigError for the label of another name, or the same name twice.
+    """
+    for name in labels:
+        if name not in (*methods, *methods.values()):
+            raise ConfigError(f"A --label is NAME=TEXT for one of {'; '.join(methods)}. Got {name!r}.")
+    shown = {
+        variant: labels.get(variant, labels.get(method, method) + variant.removeprefix(method))
+        if variant.startswith(method)
+        else labels.get(variant, variant)
+        for variant, method in methods.items()
+    }
+    if len(set(shown.values())) < len(shown):
+        raise ConfigError(f"Give each --label another text. Got {', '.join(shown.values())}.")
+    return shown

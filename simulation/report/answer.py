@@ -21,7 +21,7 @@ from simulation.comparison.measures import (
 )
 from simulation.comparison.results import Group
 from simulation.comparison.statistics import Paired
-from simulation.report.findings import NOT_SIGNIFICANT, SIGNIFICANT, TOO_FEW, against, pairs_text, percent
+from simulation.report.findings import NOT_SIGNIFICANT, SIGNIFICANT, TOO_FEW, against, p_text, pairs_text, percent
 from simulation.report.tables import ABSENT, Column, Table, capital, number_text
 from simulation.terminal import whole_table
 
@@ -55,16 +55,22 @@ def variants_table(group: Group, numbers: Numbers) -> Table:
     rows = []
     for rank, variant in enumerate(order, start=1):
         reached = f"{numbers.reached(variant, ROUNDS.key).size} of {len(group.runs[variant])}"
-        place = PLACES[results[variant][2]] if variant in results else "first" if len(order) > 1 else ABSENT
+        place = _place(results[variant]) if variant in results else "first" if len(order) > 1 else ABSENT
         costs = [numbers.mean(variant, measure.key) for measure in (UPLINK_MB, SECONDS, ROUNDS)]
         rows.append(
             [rank, variant, numbers.mean(variant, score.key), numbers.mean(variant, final.key), reached, *costs, place]
         )
     caption = (
         f"Ranked by {score.name}, averaged over the seeds. Costs are means over the runs that reached the target. "
-        "Tied: the difference from the first is not significant (paired t test over the seeds, Holm over the methods)."
+        "Tied: the difference from the first is not significant (paired t test over the seeds; p after Holm over the "
+        "methods)."
     )
     return Table("ranking", "Ranking", caption, columns, rows)
+
+
+def _place(result: tuple[Paired, float, str]) -> str:
+    _, p, verdict = result
+    return PLACES[verdict] if verdict == TOO_FEW else f"{PLACES[verdict]}, {p_text(p)}"
 
 
 def print_table(console: Console, name: str, table: Table) -> None:
@@ -175,7 +181,7 @@ def _best(group: Group, numbers: Numbers, ranked: list[str], measure: Measure, t
 
 
 def _compared(role: str, other: str, results: Mapping[str, tuple[Paired, float, str]], scale: Unit) -> str:
-    paired, _, verdict = results[other]
+    paired, p, verdict = results[other]
     difference = paired.difference
     if difference.n == 0:
         return f"Against {role}, {other}: no seed on which both have a value."
@@ -186,5 +192,5 @@ def _compared(role: str, other: str, results: Mapping[str, tuple[Paired, float, 
         if np.isfinite(difference.low)
         else ""
     )
-    amount, pairs = scale.amount(abs(difference.mean)), pairs_text(paired, verdict, len(results))
+    amount, pairs = scale.amount(abs(difference.mean)), pairs_text(paired, p, verdict, len(results))
     return f"Against {role}, {other}: {amount}{share} {direction}{interval}, {pairs}"

@@ -1,18 +1,18 @@
 """Audit tables of a report: the methods' pipelines, participation, accuracies of clients, the runs, and failures."""
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import get_type_hints
 
 import numpy as np
 
 from fedsel_app.config import ConfigError
 from fedsel_app.config.run import score_title
-from fedsel_app.records.schema import ACCURACY, RoundRecord
+from fedsel_app.records.schema import ACCURACY, RoundRecord, Row
 from simulation.comparison.labels import label_coverage
 from simulation.comparison.measures import EvaluatedMetric, client_metric
 from simulation.comparison.results import Group, RecordedComparison
-from simulation.comparison.runs import RecordedRun
+from simulation.comparison.runs import RecordedRun, found_size
 from simulation.comparison.statistics import Floats, gini, jain, longest_gaps
 from simulation.report.tables import FREE, Column, Table, capital
 
@@ -74,6 +74,36 @@ def participation_table(group: Group, covered: dict[str, list[Floats]]) -> Table
     if covered:
         caption += " Label coverage: share of all labels for which a round's cohort has training examples."
     return Table("participation", "Who took part", caption, columns, rows)
+
+
+def search_table(group: Group) -> Table | None:
+    """Table of the rounds with a search for the cohort, and of the others; None if no run searched.
+
+    ISP's paper has these times in its Tables 10, 11, 16 and 19.
+    """
+    columns = [Column("variant"), Column("searches", 1), Column("clients that a search found", 2)]
+    for kind in ("with a search", "without"):
+        columns += [Column(f"client updates a round, {kind}", 2), Column(f"seconds a round, {kind}", 2)]
+        columns += [Column(f"computing seconds a round, {kind}", 3)]
+    rows: list[list[object]] = []
+    for name, runs in group.runs.items():
+        every = [row for run in runs for row in run.rows]
+        searched = [row for row in every if row.get("search")]
+        if searched:
+            found = [size for row in searched if (size := found_size(row)) is not None]
+            others = [row for row in every if not row.get("search")]
+            numbers = [_mean(of, key) for of in (searched, others) for key in ("client_updates", "round_s", "wall_s")]
+            rows.append([name, len(searched) / len(runs), float(np.mean(found)) if found else None, *numbers])
+    caption = (
+        "Means over the rounds of all runs of a variant. A round with a search includes its intermediate round. "
+        "Seconds are those of the run's clock. Computing seconds are those of the machine, whatever else it did."
+    )
+    return Table("searches", "Rounds with a search for the number of clients", caption, columns, rows) if rows else None
+
+
+def _mean(rows: Sequence[Row], key: str) -> float | None:
+    """Mean of a field over rows; None without rows."""
+    return float(np.mean([row.get(key, 0) for row in rows])) if rows else None
 
 
 def client_table(group: Group, metric: EvaluatedMetric) -> Table | None:

@@ -13,14 +13,13 @@ from matplotlib.axes import Axes
 from matplotlib.cm import ScalarMappable
 from matplotlib.colors import BoundaryNorm, Colormap
 from matplotlib.figure import Figure
-from matplotlib.ticker import MaxNLocator
 from numpy.typing import NDArray
 
 from fedsel_app.config import ConfigError, Value
 from fedsel_app.config.data import data_name
 from fedsel_app.wiring.configuration import resolve
 from simulation.comparison.labels import client_label_counts
-from simulation.report.drawing import Picture
+from simulation.report.drawing import Picture, label_x
 
 FORMATS = (".pdf", ".png", ".svg")
 DOTS_PER_INCH = 144
@@ -89,9 +88,8 @@ def _stack(axis: Axes, counts: Ints, colours: Colormap) -> None:
         axis.stairs(tops[label + 1], edges, baseline=tops[label], fill=True, color=colours(label))
     axis.set_xlim(-0.6, clients - 0.4)
     axis.set_ylim(bottom=0)
-    axis.set_xlabel("client")
+    label_x(axis, "client", whole=True)
     axis.set_ylabel("training examples")
-    axis.xaxis.set_major_locator(MaxNLocator(integer=True))
 
 
 def _sentence(title: str, counts: Ints) -> str:

@@ -6,30 +6,34 @@ import numpy as np
 from matplotlib.colors import ListedColormap
 from matplotlib.ticker import MaxNLocator
 
+from fedsel_app.records.schema import schedule_round
 from simulation.comparison.measures import EvaluatedMetric, client_metric
 from simulation.comparison.results import Group
+from simulation.comparison.runs import found_size
 from simulation.comparison.statistics import Floats
-from simulation.report.drawing import Plot, Style, label_rounds
+from simulation.report.drawing import Plot, Style, label_rounds, label_x, look, places
 from simulation.report.tables import capital
 
 SELECTED, FAILED = "#0072B2", "#D55E00"
+SCALES = 20.0
+"""Ratio of components from which they have different axes."""
 
 
 def participation_plot(group: Group, style: Style, covered: Mapping[str, Sequence[Floats]]) -> Plot:
     """Figure of the sorted selection counts, and of the cohorts' label coverage by round."""
     figure, panels = style.panels(1, 2 if covered else 1, 4.0)
-    for position, (name, runs) in enumerate(group.runs.items()):
+    positions = places(group.methods)
+    for name, runs in group.runs.items():
         counts = [np.sort(run.selection_counts / len(run.rows))[::-1] for run in runs]
         x = np.arange(1, counts[0].size + 1)
         same = [one for one in counts if one.size == x.size]
-        style.band(panels[0], [(x, one) for one in same], position, name, steps=False)
+        style.band(panels[0], [(x, one) for one in same], positions[name], name, steps=False)
         if covered:
             rounds = [np.arange(1, one.size + 1) for one in covered[name]]
-            style.band(panels[1], list(zip(rounds, covered[name], strict=True)), position, name)
-    panels[0].set_xlabel("clients, the most selected first")
+            style.band(panels[1], list(zip(rounds, covered[name], strict=True)), positions[name], name)
+    label_x(panels[0], "clients, the most selected first", whole=True)
     panels[0].set_ylabel("share of rounds with the client")
     panels[0].set_ylim(bottom=0)
-    panels[0].xaxis.set_major_locator(MaxNLocator(integer=True))
     if covered:
         panels[1].set_ylim(0, 1.05)
         label_rounds(panels[1])
@@ -42,6 +46,39 @@ def participation_plot(group: Group, style: Style, covered: Mapping[str, Sequenc
     if covered:
         caption += " Second panel: the share of all labels for which the round's cohort has training examples."
     return Plot("participation", "How evenly clients took part", caption, figure)
+
+
+def cohort_plot(group: Group, style: Style) -> Plot | None:
+    """Figure of the clients that trained in each round, with the searches; None if all rounds have equally many.
+
+    It is Figs. 2 to 12 of ISP's paper.
+    """
+    sizes = {
+        name: [np.array([row.get("client_updates", 0) for row in run.rows], np.float64) for run in runs]
+        for name, runs in group.runs.items()
+    }
+    if len({size for runs in sizes.values() for one in runs for size in one}) < 2:
+        return None
+    figure, [panel] = style.panels(1, 1, 4.0)
+    positions, searched = places(group.methods), False
+    for name, runs in group.runs.items():
+        curves = [(run.schedule, one) for run, one in zip(runs, sizes[name], strict=True)]
+        style.band(panel, curves, positions[name], name)
+        found = [(schedule_round(row), size) for row in runs[0].rows if (size := found_size(row)) is not None]
+        if found:
+            searched = True
+            panel.plot(*zip(*found, strict=True), "x", color=look(positions[name])["color"], markersize=8)
+    label_rounds(panel)
+    panel.set_ylabel("client updates in the round")
+    panel.set_ylim(bottom=0)
+    style.legend(figure, panel, list(group.runs))
+    caption = f"Client updates that the server received in each round, those of searches included: {style.seeds}."
+    if searched:
+        caption += (
+            " A cross is the number of clients that a search of the first seed found; the rounds after it train so "
+            "many, with the setting 'isp-momentum' also by the number before."
+        )
+    return Plot("cohort", "Clients that trained in each round", caption, figure)
 
 
 def selection_plot(group: Group, style: Style) -> Plot:
@@ -79,20 +116,39 @@ def component_plot(group: Group, style: Style) -> Plot | None:
     parts = {name: runs for name, runs in parts.items() if any(runs)}
     if not parts:
         return None
-    figure, panels = style.grid(len(parts), 3.0)
-    for panel, (name, runs) in zip(panels, parts.items(), strict=False):
-        for position, component in enumerate(dict.fromkeys(key for run in runs for key in run)):
+    scaled = [(name, runs, alike) for name, runs in parts.items() for alike in _alike(runs)]
+    figure, panels = style.grid(len(scaled), 3.0)
+    for panel, (name, runs, components) in zip(panels, scaled, strict=False):
+        for position, component in enumerate(components):
             curves = [run[component] for run in runs if component in run]
             style.band(panel, curves, position, component)
         panel.set_title(name, fontsize=10)
         label_rounds(panel)
         panel.set_ylabel("mean over the selected")
-        panel.legend(fontsize=8)
+        lines = {str(line.get_label()): line for line in panel.get_lines()}
+        panel.legend(
+            [lines[name] for name in components], components, fontsize=8, loc="center left", bbox_to_anchor=(1.0, 0.5)
+        )
     caption = (
         f"Components of the selected clients' scores, averaged over each round's cohort: {style.seeds}. Methods "
         "without score components are not shown."
     )
     return Plot("components", "Score components", caption, figure)
+
+
+def _alike(runs: Sequence[Mapping[str, tuple[Floats, Floats]]]) -> list[list[str]]:
+    """Components in groups whose largest values differ by a factor of at most `SCALES`, for one axis each."""
+    sizes: dict[str, float] = {}
+    for run in runs:
+        for name, (_, values) in run.items():
+            sizes[name] = max(sizes.get(name, 0.0), float(np.abs(values).max()))
+    groups: list[list[str]] = []
+    for name in sorted(sizes, key=lambda name: -sizes[name]):
+        if groups and (not sizes[name] or SCALES * sizes[name] >= sizes[groups[-1][0]]):
+            groups[-1].append(name)
+        else:
+            groups.append([name])
+    return groups
 
 
 def client_plot(group: Group, style: Style, metric: EvaluatedMetric) -> Plot | None:
@@ -104,7 +160,7 @@ def client_plot(group: Group, style: Style, metric: EvaluatedMetric) -> Plot | N
     measured = {name: runs for name, runs in measured.items() if runs}
     if not measured:
         return None
-    names = list(group.runs)
+    positions = places(group.methods)
     figure, (spread, worst) = style.panels(1, 2, 4.2)
     spread.boxplot(
         [np.concatenate([run[max(run)] for run in runs]) for runs in measured.values()],
@@ -117,10 +173,10 @@ def client_plot(group: Group, style: Style, metric: EvaluatedMetric) -> Plot | N
     spread.set_xlabel(f"{metric.name} on a client's own test part, after the last evaluation")
     for name, runs in measured.items():
         curves = [(np.array(list(run)), np.array([metric.worst_tenth(one) for one in run.values()])) for run in runs]
-        style.band(worst, curves, names.index(name), name)
+        style.band(worst, curves, positions[name], name)
     label_rounds(worst)
     worst.set_ylabel("worst tenth of the clients")
-    worst.legend(fontsize=8)
+    style.legend(figure, worst, list(measured))
     caption = (
         "First panel: the clients of all seeds after the last evaluation; the box contains the middle half, its line "
         "is the median, and the whiskers reach the worst and the best client. Second panel: mean over the worst tenth "

@@ -3,14 +3,16 @@
 import argparse
 from pathlib import Path
 
-from simulation.command_line.arguments import FAILURE, Subparsers
+from fedsel_app.config import ConfigError
+from simulation.command_line.arguments import FAILURE, Subparsers, add_allowed_code
 from simulation.terminal import whole_table, wide_console
 
 
 def register(commands: Subparsers) -> None:
     """Add `report`, `methods` and `check` to the commands of `fedsel`."""
     page = commands.add_parser("report", help="write the report of a comparison or a run into its folder")
-    page.add_argument("folder", type=Path, metavar="DIR", help="comparison or run folder")
+    page.add_argument("folders", nargs="+", type=Path, metavar="DIR", help="comparison and run folders")
+    page.add_argument("--out", type=Path, metavar="DIR", help="folder for the report of several folders")
     page.add_argument("--baseline", metavar="NAME", help="method to compare the others with (as in `fedsel compare`)")
     page.add_argument(
         "--metric",
@@ -18,10 +20,14 @@ def register(commands: Subparsers) -> None:
         metavar="NAME",
         help="metric in figures and tables: a score of the runs, loss, client_NAME or client_loss (the runs' score)",
     )
+    page.add_argument(
+        "--label", action="append", default=[], metavar="NAME=TEXT", help="show a method or variant under another name"
+    )
     page.add_argument("--per-seed", action="store_true", help="draw a line for each seed")
     page.add_argument(
         "--figures", default="", metavar="svg,pdf,png", help="write the figures as files too, into report-figures/"
     )
+    add_allowed_code(page)
     page.set_defaults(call=report)
 
     table = commands.add_parser("methods", help="list the selection methods and their costs")
@@ -36,15 +42,28 @@ def register(commands: Subparsers) -> None:
     checked.set_defaults(call=check)
 
 
+def parse_label(text: str) -> tuple[str, str]:
+    """Name and label of the form NAME=TEXT; the last = divides them. Raises ConfigError for anything else."""
+    name, equals, label = text.rpartition("=")
+    if not (equals and name and label.strip()):
+        raise ConfigError(f"A --label is NAME=TEXT. Got {text!r}.")
+    return name, label.strip()
+
+
 def report(arguments: argparse.Namespace) -> int:
     """`fedsel report`: write the page, tables and figures of a comparison or a run."""
     from simulation.report.drawing import FOLDER, parse_formats
     from simulation.report.page import write_report
 
     formats = parse_formats(arguments.figures)
+    several = arguments.out is not None or len(arguments.folders) > 1
+    if several and arguments.out is None:
+        raise ConfigError("Give the report of several folders a folder of its own: --out DIR.")
     page = write_report(
-        arguments.folder,
+        arguments.out if several else arguments.folders[0],
         arguments.baseline,
+        sources=arguments.folders if several else (),
+        labels=dict(parse_label(text) for text in arguments.label),
         metric=arguments.metric,
         per_seed=arguments.per_seed,
         formats=formats,

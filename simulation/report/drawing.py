@@ -1,12 +1,12 @@
 """Drawing of a report's figures: panels, curves with bands, colours, and files of the figures for publications.
 
-Colour-blind readers can distinguish the colours, which are those of Okabe and Ito. Variants also differ in line style
-and marker, so the figures work in grey.
+A method looks the same in every figure. Colour-blind readers can distinguish the colours, which are those of Okabe and
+Ito. Methods also differ in line style and marker, so the figures work in grey.
 """
 
 import io
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -15,6 +15,7 @@ from typing import Any
 import matplotlib
 import numpy as np
 from matplotlib.axes import Axes
+from matplotlib.backend_bases import RendererBase
 from matplotlib.figure import Figure
 from matplotlib.text import Text
 from matplotlib.ticker import MaxNLocator
@@ -27,6 +28,14 @@ from simulation.comparison.statistics import step_values
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#000000", "#E69F00", "#56B4E9")
 LINES = ("-", "--", "-.", ":")
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*", "<")
+ORDER = (
+    *("hetero-select", "power-of-choice", "oort", "fedcg", "random", "fed-cbs", "fedcor"),
+    *("terraform", "divfl", "delta", "hetero-select-stable", "random-weighted", "active-fl", "flexcom"),
+    *("fedcvr-bolt", "adasample", "optrate", "hics-fl", "full", "clustered-sampling", "adafl"),
+)
+"""Methods in the order of their looks. Those of one line have different colours, and are often compared."""
+TICKS = 6
+"""Largest number of intervals between the ticks of a panel."""
 GRID_POINTS = 400
 NOTEBOOK_DOTS = 100
 """Resolution in a notebook, in dots per inch."""
@@ -46,14 +55,14 @@ FORMATS: dict[str, dict[str, Any]] = {
 class Picture(Figure):
     """Figure that a notebook shows as the result of a cell, without pyplot and its backends.
 
-    Its texts are names that somebody chose. So a dollar sign is one, and begins no formula.
+    Its texts are shown as they are: a dollar in the name of a method begins no formula.
     """
 
-    def draw(self, renderer: Any) -> None:
-        """Draw all parts; ticks and legends get some of their texts here."""
-        for text in self.findobj(Text):
-            text.set_parse_math(False)
+    def draw(self, renderer: RendererBase) -> None:
+        """Draw the figure."""
         with matplotlib.rc_context({"text.parse_math": False}):
+            for text in self.findobj(Text):
+                text.set_parse_math(False)
             super().draw(renderer)
 
     def _repr_png_(self) -> bytes:
@@ -117,7 +126,7 @@ class Style:
     def legend(self, figure: Figure, panel: Axes, names: Sequence[str]) -> None:
         """Add a legend above the panels: the variants `names` that have a labelled line in `panel`."""
         if len(names) > 1:
-            lines = dict(zip(panel.get_legend_handles_labels()[1], panel.get_legend_handles_labels()[0], strict=True))
+            lines = {str(line.get_label()): line for line in panel.get_lines()}
             shown = [name for name in names if name in lines]
             columns = min(len(shown), 2 if self.narrow else 5)
             figure.legend([lines[name] for name in shown], shown, loc="outside upper center", ncols=columns)
@@ -153,10 +162,32 @@ class Style:
             band(points, low, high, color=looks["color"], alpha=0.15, linewidth=0)
 
 
+def label_x(panel: Axes, label: str, *, whole: bool = False) -> None:
+    """Label the x axis of a panel, with so few ticks that their numbers do not overlap; `whole`: only integers."""
+    panel.set_xlabel(label)
+    panel.xaxis.set_major_locator(MaxNLocator(TICKS, integer=whole))
+
+
 def label_rounds(panel: Axes) -> None:
     """Label the x axis of a panel over the rounds, with whole ticks."""
-    panel.set_xlabel("round")
-    panel.xaxis.set_major_locator(MaxNLocator(integer=True))
+    label_x(panel, "round", whole=True)
+
+
+def places(methods: Mapping[str, str]) -> dict[str, int]:
+    """Position of each variant for `look`: of its method in `ORDER`, for the first variant of a known method.
+
+    All others get the first positions whose colours are free or, if there are none, the first free positions.
+    `methods` are the methods of the variants.
+    """
+    found: dict[str, int] = {}
+    for name, method in methods.items():
+        if method in ORDER and ORDER.index(method) not in found.values():
+            found[name] = ORDER.index(method)
+    for name in (name for name in methods if name not in found):
+        taken = {position % len(COLOURS) for position in found.values()}
+        free = [position for position in range(len(methods) + len(ORDER)) if position not in found.values()]
+        found[name] = next((position for position in free if position % len(COLOURS) not in taken), free[0])
+    return {name: found[name] for name in methods}
 
 
 def look(position: int) -> dict[str, Any]:

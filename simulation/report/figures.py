@@ -3,7 +3,6 @@
 from collections.abc import Mapping, Sequence
 
 import numpy as np
-from matplotlib.ticker import MaxNLocator
 
 from simulation.comparison.measures import (
     ROUNDS,
@@ -16,8 +15,14 @@ from simulation.comparison.measures import (
 from simulation.comparison.results import Group
 from simulation.comparison.runs import RecordedRun
 from simulation.comparison.statistics import Floats
-from simulation.report.client_figures import client_plot, component_plot, participation_plot, selection_plot
-from simulation.report.drawing import COLOURS, Plot, Style
+from simulation.report.client_figures import (
+    client_plot,
+    cohort_plot,
+    component_plot,
+    participation_plot,
+    selection_plot,
+)
+from simulation.report.drawing import Plot, Style, label_x, look, places
 from simulation.report.tables import capital
 from simulation.report.timeline import busy_plot, timeline_plot
 
@@ -34,17 +39,17 @@ def accuracy_plot(group: Group, style: Style, metric: EvaluatedMetric) -> Plot:
         (UPDATES, ("client_updates",)),
     )
     figure, panels = style.panels(2, 2, 7.2)
+    positions = places(group.methods)
     for panel, (label, keys) in zip(panels, axes, strict=True):
         unit = 1e6 if label.endswith("MB") else 1.0
-        for position, (name, runs) in enumerate(group.runs.items()):
+        for name, runs in group.runs.items():
             curves = [_curve(run, metric, keys, unit) for run in runs if metric.values(run).size]
             if curves:
-                style.band(panel, curves, position, name)
+                style.band(panel, curves, positions[name], name)
         if metric.is_score:
             for target in {float(run.config["target"]) for run in group.all_runs}:
                 panel.axhline(target, color="#555555", linestyle=(0, (1, 1)), linewidth=1)
-        panel.set_xlabel(label)
-        panel.xaxis.set_major_locator(MaxNLocator(integer=label in ("round", UPDATES)))
+        label_x(panel, label, whole=label in ("round", UPDATES))
         panel.set_xlim(left=0)
     for panel in panels if style.narrow else panels[::2]:
         panel.set_ylabel(metric.axis)
@@ -58,24 +63,25 @@ def accuracy_plot(group: Group, style: Style, metric: EvaluatedMetric) -> Plot:
     return Plot(metric.key, f"{capital(metric.name)} against its costs", caption, figure)
 
 
-def target_plot(group: Group, style: Style, numbers: Numbers) -> Plot:
-    """Figure of rounds, seconds and bytes to target: a mark for every run, and the mean."""
-    names = list(group.runs)
+def target_plot(group: Group, style: Style, numbers: Numbers) -> Plot | None:
+    """Figure of rounds, seconds and bytes to target: a mark for every run, and the mean; None if no run reached it."""
+    names, positions = list(group.runs), places(group.methods)
+    if not any(numbers.reached(name, ROUNDS.key).size for name in names):
+        return None
     figure, panels = style.panels(1, 3, 1.3 + 0.5 * len(names), sharey=True)
     series = (((ROUNDS, "o", 0.0),), ((SECONDS, "o", 0.0),), ((UPLINK_MB, "o", -0.15), (UPLINK_VALUE_MB, "D", 0.15)))
     for panel, marks in zip(panels, series, strict=True):
         for measure, marker, offset in marks:
-            for position, name in enumerate(names):
-                values, y = numbers.reached(name, measure.key), position + offset
-                colour = COLOURS[position % len(COLOURS)]
+            for row, name in enumerate(names):
+                values, y = numbers.reached(name, measure.key), row + offset
+                colour = look(positions[name])["color"]
                 face = colour if marker == "o" else "none"
                 panel.plot(values, np.full(values.size, y), marker, mfc=face, mec=colour, alpha=0.6, markersize=6)
                 if values.size:
                     panel.plot([values.mean()], [y], "|", color=colour, markersize=16, markeredgewidth=2.5)
         panel.margins(x=0.08)
         panel.set_xlim(left=0)
-        panel.xaxis.set_major_locator(MaxNLocator(5))
-        panel.set_xlabel(marks[0][0].name if len(marks) == 1 else "MB to target")
+        label_x(panel, marks[0][0].name if len(marks) == 1 else "MB to target")
     reached = [f"{name}\n{numbers.reached(name, ROUNDS.key).size} of {len(group.runs[name])}" for name in names]
     panels[0].set_yticks(range(len(names)), reached)
     panels[0].set_ylim(len(names) - 0.5, -0.5)
@@ -90,9 +96,10 @@ def target_plot(group: Group, style: Style, numbers: Numbers) -> Plot:
 def plots(group: Group, style: Style, numbers: Numbers, covered: Mapping[str, Sequence[Floats]]) -> list[Plot]:
     """All figures of a group for which it has records."""
     drawn = [accuracy_plot(group, style, numbers.metric), target_plot(group, style, numbers)]
-    drawn += [participation_plot(group, style, covered), selection_plot(group, style)]
-    further = [timeline_plot(group, style), busy_plot(group, style), component_plot(group, style)]
-    return drawn + [plot for plot in (*further, client_plot(group, style, numbers.metric)) if plot]
+    drawn += [participation_plot(group, style, covered), cohort_plot(group, style), selection_plot(group, style)]
+    drawn += [timeline_plot(group, style), busy_plot(group, style), component_plot(group, style)]
+    drawn += [client_plot(group, style, numbers.metric)]
+    return [plot for plot in drawn if plot is not None]
 
 
 def _curve(run: RecordedRun, metric: EvaluatedMetric, keys: Sequence[str], unit: float) -> tuple[Floats, Floats]:

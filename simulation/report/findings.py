@@ -83,11 +83,16 @@ def seeds_text(result: Paired, comparisons: int) -> str:
     return f"with this mean and spread, {needed} pairs are needed"
 
 
-def pairs_text(result: Paired, verdict: str, comparisons: int) -> str:
-    """Text on the pairs of a comparison and its verdict; with too few seeds, also on the number that is needed."""
+def p_text(p: float) -> str:
+    """Text of a p-value after Holm's adjustment."""
+    return "p < 0.001" if p < 0.001 else f"p = {p:.3f}"
+
+
+def pairs_text(result: Paired, p: float, verdict: str, comparisons: int) -> str:
+    """Text on the pairs of a comparison, its verdict and p; with too few seeds, on the number that is needed."""
     pairs = "one pair" if result.difference.n == 1 else f"{result.difference.n} pairs"
-    too_few = f"; {seeds_text(result, comparisons)}" if verdict == TOO_FEW else ""
-    return f"{pairs}: {verdict}{too_few}."
+    more = f"; {seeds_text(result, comparisons)}" if verdict == TOO_FEW else f", {p_text(p)}"
+    return f"{pairs}: {verdict}{more}."
 
 
 def interval(numbers: Numbers, variant: str, measure: Measure) -> Estimate:

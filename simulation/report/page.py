@@ -2,7 +2,7 @@
 
 import base64
 import io
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -25,6 +25,7 @@ from simulation.report.audit import (
     pipeline_table,
     round_table,
     run_table,
+    search_table,
 )
 from simulation.report.drawing import Plot, Style, write_figures
 from simulation.report.figures import plots
@@ -86,6 +87,8 @@ def write_report(
     folder: Path,
     baseline: str | None = None,
     *,
+    sources: Sequence[Path] = (),
+    labels: Mapping[str, str] | None = None,
     metric: str = "",
     per_seed: bool = False,
     formats: Sequence[str] = (),
@@ -96,6 +99,8 @@ def write_report(
     Parameters
     ----------
     baseline : variant to compare the others with; by default the baseline of the comparison
+    sources : folders of runs and comparisons that the report compares; by default what `folder` has
+    labels : method or variant -> the name under which it is shown
     metric : metric of the rounds in figures, tables and sentences; empty: the score, to which targets always refer
     per_seed : draw a line for each seed
     formats : further formats of the figures, from `drawing.FORMATS`
@@ -111,7 +116,8 @@ def write_report(
     ConfigError
         If the folder has no run with a finished round, no variant is called `baseline`, or no run measured `metric`.
     """
-    comparison = RecordedComparison.read(folder, baseline)
+    comparison = RecordedComparison.read(folder, baseline, sources, labels)
+    folder.mkdir(parents=True, exist_ok=True)
     report = _report(comparison, metric_of(comparison.runs.values(), metric), per_seed=per_seed)
     if console:
         _print(console, report)
@@ -167,8 +173,8 @@ def _section(group: Group, kind: str, metric: EvaluatedMetric, styles: Sequence[
     if clients is None:
         notes.append("The scores of the clients are not shown: the runs did not measure them ('client-eval' was off).")
     findings = [replace(table, caption=f"{kind} {table.caption}".lstrip()) for table in finding_tables(group, numbers)]
-    tables = [*findings, equal_table(group, numbers), participation_table(group, covered)]
-    tables += [table for table in (clock_table(group), clients) if table]
+    more = [participation_table(group, covered), search_table(group), clock_table(group), clients]
+    tables = [*findings, equal_table(group, numbers), *(table for table in more if table is not None)]
     drawn = _drawn(plots(group, style, numbers, covered) for style in styles)
     return Section(group.name, variants_table(group, numbers), verdict(group, numbers), notes, tables, clients, drawn)
 
@@ -196,7 +202,7 @@ def _write_tables(folder: Path, report: Report) -> None:
 def headline(comparison: RecordedComparison) -> str:
     """Headline of the page: strategies, data set and seeds."""
     runs = comparison.counted
-    strategies = list(dict.fromkeys(run.strategy for run in runs))
+    strategies = list(dict.fromkeys(comparison.shown(run.strategy) for run in runs))
     seeds = sorted({run.seed for run in runs})
     named = f"seed{'s' * (len(seeds) > 1)} {', '.join(map(str, seeds))}"
     return f"{', '.join(strategies)} on {data_name(runs[0].config)}, {named}"
@@ -218,7 +224,7 @@ def setting_line(comparison: RecordedComparison) -> str:
 def _pipelines(comparison: RecordedComparison) -> str:
     """Sentences on compressor, solver and server optimizer: one for all methods or, if they differ, one for each."""
     runs = comparison.counted
-    texts = {run.strategy: pipeline_text({**known_defaults(), **run.config}) for run in runs}
+    texts = {comparison.shown(run.strategy): pipeline_text({**known_defaults(), **run.config}) for run in runs}
     if len({*texts.values()}) == 1:
         return capital(f"{texts.popitem()[1]}.")
     return " ".join(f"{name}: {text}." for name, text in texts.items())

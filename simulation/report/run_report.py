@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 from pathlib import Path
 
-from matplotlib.ticker import MaxNLocator
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
@@ -16,7 +15,7 @@ from fedsel_app.records.files import whole_file
 from fedsel_app.records.run_folder import read_config, read_rounds, read_summary
 from fedsel_app.records.schema import ACCURACY, Row, schedule_round, score_name
 from fedsel_app.records.summary import averaged_text
-from simulation.report.drawing import Picture
+from simulation.report.drawing import Picture, label_x
 
 AXES = (
     ("round", 1.0, "round"),
@@ -34,8 +33,7 @@ def draw_run(rows: Sequence[Row], score: str, target: float, title: str, path: P
         x = [schedule_round(row) if key == "round" else row[key] / unit for row in evaluated]
         panel.plot(x, [row[score] for row in evaluated], color="#0072B2")
         panel.axhline(target, color="#D55E00", linestyle="--", linewidth=1, label=f"target {target:g}")
-        panel.set_xlabel(label)
-        panel.xaxis.set_major_locator(MaxNLocator(integer=key == "round"))
+        label_x(panel, label, whole=key == "round")
         panel.grid(alpha=0.3)
     panels[0].set_ylabel(f"test {score_title(score)}")
     panels[0].legend(loc="lower right")

@@ -11,7 +11,7 @@ from simulation.comparison.measures import SECONDS, TRAFFIC_MB, EvaluatedMetric,
 from simulation.comparison.results import RecordedComparison
 from simulation.comparison.runs import RecordedRun
 from simulation.comparison.statistics import Floats
-from simulation.report.drawing import Plot, Style, look
+from simulation.report.drawing import Plot, Style, look, places
 
 LOG_RATIO = 10.0
 """Least ratio of the largest value to the smallest for a logarithmic axis."""
@@ -22,7 +22,7 @@ def sweep_plots(comparison: RecordedComparison, metric: EvaluatedMetric, style: 
     runs = comparison.counted
     swept = {key: list(dict.fromkeys(run.cell[key] for run in runs if key in run.cell)) for key in _keys(runs)}
     numbers = {run.name: run.measures | metric.of(run) for run in runs} if swept else {}
-    return [_plot(key, values, runs, numbers, metric, style) for key, values in swept.items() if len(values) > 1]
+    return [_plot(key, values, comparison, numbers, metric, style) for key, values in swept.items() if len(values) > 1]
 
 
 def _keys(runs: Sequence[RecordedRun]) -> list[str]:
@@ -32,7 +32,7 @@ def _keys(runs: Sequence[RecordedRun]) -> list[str]:
 def _plot(
     key: str,
     values: Sequence[Value],
-    runs: Sequence[RecordedRun],
+    comparison: RecordedComparison,
     numbers: Mapping[str, Mapping[str, float]],
     metric: EvaluatedMetric,
     style: Style,
@@ -40,16 +40,22 @@ def _plot(
     scale = _is_scale(values)
     ordered = sorted(values, key=float) if scale else list(values)
     lines: dict[str, dict[Value, list[Mapping[str, float]]]] = {}
-    for run in (run for run in runs if key in run.cell):
-        label = ", ".join([run.strategy, *(f"{name}={run.cell[name]}" for name in run.cell if name != key)])
+    methods: dict[str, str] = {}
+    for run in (run for run in comparison.counted if key in run.cell):
+        label = ", ".join(
+            [comparison.shown(run.strategy), *(f"{name}={run.cell[name]}" for name in run.cell if name != key)]
+        )
+        methods[label] = run.strategy
         lines.setdefault(label, {}).setdefault(run.cell[key], []).append(numbers[run.name])
-    figure, panels = style.panels(1, 3, 3.8)
     score = replace(metric.stable, name=metric.name)
-    for panel, measure in zip(panels, (score, SECONDS, TRAFFIC_MB), strict=True):
-        for position, (label, cells) in enumerate(lines.items()):
-            places = [float(value) if scale else ordered.index(value) for value in ordered if value in cells]
+    positions = places(methods)
+    measures = [measure for measure in (score, SECONDS, TRAFFIC_MB) if _measured(lines, measure)]
+    figure, panels = style.panels(1, len(measures), 3.8)
+    for panel, measure in zip(panels, measures, strict=True):
+        for label, cells in lines.items():
+            spots = [float(value) if scale else ordered.index(value) for value in ordered if value in cells]
             found = [np.array([of[measure.key] for of in cells[value]]) for value in ordered if value in cells]
-            _line(panel, places, found, position, label, style)
+            _line(panel, spots, found, positions[label], label, style)
         _label(panel, key, ordered, measure, scale=scale)
     style.legend(figure, panels[0], list(lines))
     seeds = "each dot is a seed" if style.per_seed else "bars reach from the lowest to the highest seed"
@@ -60,12 +66,17 @@ def _plot(
     return Plot(f"sweep-{key}", f"Over the values of '{key}'", caption, figure)
 
 
+def _measured(lines: Mapping[str, Mapping[Value, Sequence[Mapping[str, float]]]], measure: Measure) -> bool:
+    """True if a run has a value of the measure."""
+    return any(np.isfinite(of[measure.key]) for cells in lines.values() for runs in cells.values() for of in runs)
+
+
 def _line(
-    panel: Axes, places: Sequence[float], found: Sequence[Floats], position: int, label: str, style: Style
+    panel: Axes, spots: Sequence[float], found: Sequence[Floats], position: int, label: str, style: Style
 ) -> None:
     """Draw a line through the means of the finite values in `found`, one array over the seeds for each place."""
     looks = look(position)
-    known = [(x, y[np.isfinite(y)], np.isfinite(y).all()) for x, y in zip(places, found, strict=True)]
+    known = [(x, y[np.isfinite(y)], np.isfinite(y).all()) for x, y in zip(spots, found, strict=True)]
     points = [(x, float(y.mean())) for x, y, _ in known if y.size]
     panel.plot(*zip(*points, strict=True) if points else ([], []), color=looks["color"], linestyle=looks["linestyle"])
     panel.plot([], [], **looks, label=label)

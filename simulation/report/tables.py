@@ -64,6 +64,7 @@ NAMES = (
     "participation",
     "clock",
     "equal",
+    "searches",
     "clients",
     "runs",
     "failures",

@@ -98,7 +98,7 @@ def _changed(
     goal: Measure,
     results: Mapping[str, tuple[Paired, float, str]],
 ) -> str:
-    result, _, verdict = results[name]
+    result, p, verdict = results[name]
     default, tuned = (numbers.reached(cell, goal.key) for cell in (DEFAULT, TUNED))
     means = [number_text(float(values.mean()), goal.digits) if values.size else "none" for values in (default, tuned)]
     trial = best[name]["trial"]
@@ -110,7 +110,7 @@ def _changed(
         return sentence
     low, high = (number_text(end, goal.digits) for end in (result.difference.low, result.difference.high))
     interval = f"95% interval of the paired difference {low} to {high}, " if np.isfinite(result.difference.low) else ""
-    return f"{sentence[:-1]}; {interval}{pairs_text(result, verdict, len(results))}"
+    return f"{sentence[:-1]}; {interval}{pairs_text(result, p, verdict, len(results))}"
 
 
 def _rank_sentence(ranks: Mapping[str, Mapping[str, int]], goal: Measure) -> str:
