@@ -81,7 +81,7 @@ def target_plot(group: Group, style: Style, numbers: Numbers) -> Plot | None:
                     panel.plot([values.mean()], [y], "|", color=colour, markersize=16, markeredgewidth=2.5)
         panel.margins(x=0.08)
         panel.set_xlim(left=0)
-        label_x(panel, marks[0][0].name if len(marks) == 1 else "MB to target")
+        label_x(panel, marks[0][0].name if len(marks) == 1 else "MB to target", whole=marks[0][0] is ROUNDS)
     reached = [f"{name}\n{numbers.reached(name, ROUNDS.key).size} of {len(group.runs[name])}" for name in names]
     panels[0].set_yticks(range(len(names)), reached)
     panels[0].set_ylim(len(names) - 0.5, -0.5)

@@ -104,3 +104,41 @@ def test_a_folder_of_runs_is_no_run_and_at_most_five_of_them_are_named(tmp_path,
         match=re.escape(f"but a folder with {named}{more}. For one of them, use fedsel report {tmp_path / 'run-0'}. "),
     ):
         RecordedComparison.read(tmp_path)
+
+
+def test_runs_of_several_folders_are_one_comparison(tmp_path):
+    """`lr` differs within a method and divides the runs into cells; `mu` differs only between methods."""
+    for strategy, mu in (("random", 0.0), ("oort", 0.5)):
+        for lr, seed in ((0.1, 1), (0.1, 2), (0.2, 1)):
+            write_run(tmp_path / f"{strategy}-{lr}-{seed}", strategy, seed, [0.5], lr=lr, mu=mu)
+    sources = sorted(path for path in tmp_path.iterdir())
+    found = RecordedComparison.read(tmp_path / "out", sources=sources, labels={"random": "FedAvg"})
+    assert [group.name for group in found.groups] == ["lr=0.1", "lr=0.2"]
+    seeds = {name: [run.seed for run in runs] for name, runs in found.groups[0].runs.items()}
+    assert seeds == {"oort": [1, 2], "FedAvg": [1, 2]}
+    assert found.differing == {"oort": {"mu": 0.5}, "random": {"mu": 0.0}}
+    assert found.groups[0].methods == {"oort": "oort", "FedAvg": "random"}
+
+
+@pytest.mark.parametrize(
+    ("names", "labels", "sentence"),
+    [
+        (("a", "c"), {}, r"Leave out .*c or .*a: both are a run of random with the seed 1 and the same settings\."),
+        (("a", "b"), {"fedcg": "x"}, "A --label is NAME=TEXT for one of random; oort. Got 'fedcg'."),
+        (("a", "b"), {"oort": "random"}, "Give each --label another text. Got random, random."),
+    ],
+)
+def test_runs_and_labels_that_make_no_comparison_are_refused(tmp_path, names, labels, sentence):
+    write_run(tmp_path / "a", "random", 1, [0.5])
+    write_run(tmp_path / "b", "oort", 1, [0.5])
+    write_run(tmp_path / "c", "random", 1, [0.6])
+    with pytest.raises(ConfigError, match=sentence):
+        RecordedComparison.read(tmp_path, sources=[tmp_path / name for name in names], labels=labels)
+
+
+def test_runs_with_different_data_have_a_note(tmp_path):
+    for strategy in ("random", "oort"):
+        write_run(tmp_path / strategy, strategy, 1, [0.5])
+        (tmp_path / strategy / "data.json").write_text(f'{{"digest": "{strategy}"}}', encoding="utf-8")
+    found = RecordedComparison.read(tmp_path, sources=[tmp_path / "random", tmp_path / "oort"])
+    assert found.notes == ("The runs have different data, so that not only methods differ.",)

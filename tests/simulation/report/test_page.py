@@ -178,3 +178,36 @@ def test_a_table_three_ways():
 )
 def test_small_numbers_stay_visible(number, digits, text):
     assert number_text(number, digits) == text
+
+
+def test_the_command_takes_several_folders_and_labels(tmp_path, capsys, without_figures):
+    for name in ("random", "oort"):
+        write_run(tmp_path / name, name, 1, [0.5, 0.9])
+    folders = [str(tmp_path / name) for name in ("random", "oort")]
+    assert main(["report", *folders]) == 2
+    assert "--out DIR" in capsys.readouterr().err
+    assert main(["report", *folders, "--out", str(tmp_path / "both"), "--label", "random=FedAvg (C = 0.1)"]) == 2
+    assert main(["report", *folders, "--out", str(tmp_path / "both"), "--label", "random=FedAvg"]) == 0
+    assert "FedAvg, oort on digits, seed 1" in capsys.readouterr().out
+    assert set(by_variant(tmp_path / "both", "accuracy")) == {"FedAvg", "oort"}
+
+
+OWN_DATA = """
+import numpy as np
+
+def load(config):
+    x, y = np.zeros((40, 4), np.float32), np.arange(40) % 2
+    return {"x_train": x, "y_train": y, "x_test": x, "y_test": y}
+"""
+
+
+def test_the_code_of_a_run_is_run_only_if_the_command_allows_it(tmp_path, monkeypatch, without_figures):
+    (tmp_path / "owndatafortest.py").write_text(OWN_DATA, encoding="utf-8")
+    monkeypatch.chdir(tmp_path)
+    name = "owndatafortest:load"
+    write_run(tmp_path / "run", "random", 1, [0.5], data=name)
+    text = tmp_path / "run" / "report.md"
+    assert main(["report", "run"]) == 0
+    assert f"add --allow-code {name} to the command" in text.read_text(encoding="utf-8")
+    assert main(["report", "run", "--allow-code", name]) == 0
+    assert "Label coverage" in text.read_text(encoding="utf-8")
