@@ -40,7 +40,7 @@ EXAMPLES: dict[str, dict[str, str]] = {
     "report": {
         "fedsel report runs/two": "write the report of a comparison",
         "fedsel report runs/first": "write the report of one run",
-        "fedsel report runs/two --figures svg,pdf": "write the figures as files too",
+        "fedsel report runs/first runs/second --out runs/both": "compare runs that exist",
     },
     "tune": {
         "fedsel tune --strategies oort,random --over lr --out runs/tuned": "tune a setting for each method",
@@ -79,6 +79,11 @@ EXAMPLES: dict[str, dict[str, str]] = {
         "fedsel presets": "list the presets",
         "fedsel presets paper-mnist": "show what a preset sets, and where it differs from its paper",
         "fedsel presets fedavg": "show FedAvg as published",
+    },
+    "export": {
+        "fedsel export runs/two": "describe a comparison: hashes of its files, versions and commands",
+        "fedsel export runs/first --license CC-BY-4.0": "with a license",
+        "fedsel export runs/first": "describe one run",
     },
     "trace": {
         "fedsel trace normalized_guid2data.json --out phones.npz": "convert FLASH's trace of phones",
@@ -121,7 +126,7 @@ EXAMPLES: dict[str, dict[str, str]] = {
     "claims": {
         "fedsel claims": "list the claims of the papers with their verdicts",
         "fedsel claims run divfl-random --out runs/claims": "run what is needed to decide a claim",
-        "fedsel claims report --runs runs/claims --out runs/ledger": "write the ledger",
+        "fedsel claims verify divfl-random --out runs/again": "run five of its seeds again, and compare the verdicts",
     },
 }
 """Command -> its main command lines, at most three, with what each does; "fedsel" has those of the whole program."""

@@ -1,4 +1,4 @@
-"""Commands on claims: `fedsel claims` lists them, `fedsel claims run` decides them, `... report` writes the ledger."""
+"""Commands on claims: `fedsel claims` lists, `run` decides and `verify` repeats them, `report` writes the ledger."""
 
 import argparse
 import re
@@ -12,6 +12,8 @@ from simulation.command_line.arguments import FAILURE, Subparsers, folder, parse
 if TYPE_CHECKING:
     from simulation.laboratory.claims.measured import Measured
 
+FEWEST_SEEDS = 5
+"""Seeds of a claim that `fedsel claims verify` runs."""
 SECONDS = {"": 1.0, "s": 1.0, "m": 60.0, "h": 3600.0}
 
 
@@ -59,6 +61,25 @@ def run(arguments: argparse.Namespace) -> int:
     return FAILURE if failures else 0
 
 
+def verify(arguments: argparse.Namespace) -> int:
+    """`fedsel claims verify`: run seeds of the named claims anew, and say whether their verdicts came again."""
+    from rich.console import Console
+
+    from simulation.laboratory.claims.claim import Claim
+    from simulation.laboratory.claims.verify import verified_table, verify
+    from simulation.terminal import wide_console
+
+    claims, place = Claim.load(arguments.names), dict(parse_setting(text) for text in arguments.set)
+    most = None if arguments.all_seeds else FEWEST_SEEDS
+    found, failures = verify(claims, arguments.runs, place, most, arguments.jobs or 0, Console())
+    wide_console().print(verified_table(found))
+    for name, reason in failures.items():
+        print(f"{name} failed: {reason}")
+    others = [one.claim.name for one in found if not one.again]
+    print(f"Verdicts that did not come again: {', '.join(others)}." if others else "Every verdict came again.")
+    return FAILURE if failures or others else 0
+
+
 def report(arguments: argparse.Namespace) -> int:
     """`fedsel claims report`: write the ledger as Markdown, and its picture."""
     from simulation.laboratory.claims.claim import Claim
@@ -68,6 +89,14 @@ def report(arguments: argparse.Namespace) -> int:
     markdown, picture = write_ledger(arguments.out, Claim.load(), Ranking.load(), _measured(arguments))
     print(f"Ledger: {markdown}\nPicture: {picture}")
     return 0
+
+
+def add_places(command: argparse.ArgumentParser) -> None:
+    """Add the arguments that say where runs are carried out."""
+    command.add_argument("--jobs", type=positive, metavar="N", help="runs at the same time (what cores and GPUs allow)")
+    command.add_argument(
+        "--set", action="append", default=[], metavar="KEY=VALUE", help="set where the data are, such as data-path=data"
+    )
 
 
 def _measured(arguments: argparse.Namespace) -> "Measured":
@@ -100,11 +129,15 @@ def register(commands: Subparsers) -> None:
     carried.add_argument(
         "--budget", type=seconds, default=inf, metavar="TIME", help="stop after this time, such as 30m"
     )
-    carried.add_argument("--jobs", type=positive, metavar="N", help="runs at the same time (what cores and GPUs allow)")
-    carried.add_argument(
-        "--set", action="append", default=[], metavar="KEY=VALUE", help="set where the data are, such as data-path=data"
-    )
+    add_places(carried)
     carried.set_defaults(call=run)
+
+    anew = below.add_parser("verify", help="run seeds of claims anew, and say whether their verdicts came again")
+    anew.add_argument("names", nargs="+", metavar="NAME", help="claims to verify")
+    anew.add_argument("--all-seeds", action="store_true", help=f"all seeds of a claim, not only {FEWEST_SEEDS}")
+    anew.add_argument("--out", dest="runs", required=True, type=folder, metavar="DIR", help="folder of the new runs")
+    add_places(anew)
+    anew.set_defaults(call=verify)
 
     written = below.add_parser("report", help="write the ledger as Markdown and a picture")
     written.add_argument("--runs", **where)

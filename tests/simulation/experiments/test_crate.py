@@ -1,0 +1,67 @@
+"""Export of records: the crate of a comparison has the hash of every file, and commands that repeat its runs."""
+
+import hashlib
+import json
+import shlex
+
+import pytest
+
+from fedsel_app.wiring.configuration import resolve
+from simulation.cli import main, parser
+from simulation.command_line.arguments import overrides
+from simulation.experiments.crate import NAME
+from tests.support.in_process import run_config
+
+SETTINGS = {"strategy": "oort", "seed": 3, "rounds": 2, "clients": 6, "cohort": 2, "lr": 0.1, "error-feedback": False}
+SETTINGS |= {"oort.penalty": 1.5, "data-arguments": ""}
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("crate") / "a run"
+    run_config(folder, resolve(SETTINGS))
+    return folder
+
+
+def test_the_crate_has_hashes_versions_and_commands(run, capsys):
+    assert main(["export", str(run), "--license", "CC-BY-4.0"]) == 0
+    assert str(run / NAME) in capsys.readouterr().out
+    first = (run / NAME).read_bytes()
+    content = json.loads(first)
+    entities = {entity["@id"]: entity for entity in content["@graph"]}
+    assert entities[NAME]["conformsTo"] == {"@id": content["@context"].removesuffix("/context")}
+    root = entities["./"]
+    assert (root["@type"], root["license"]) == ("Dataset", "CC-BY-4.0")
+    files = {part["@id"] for part in root["hasPart"]}
+    assert files == {path.name for path in run.iterdir() if path.is_file()} - {NAME}
+    assert (run / "state").is_dir()
+    for name in files:
+        assert entities[name]["sha256"] == hashlib.sha256((run / name).read_bytes()).hexdigest()
+        assert entities[name]["contentSize"] == str((run / name).stat().st_size)
+    [action] = [entity for entity in entities.values() if entity["@type"] == "CreateAction"]
+    assert {part["@id"] for part in action["result"]} == files
+    summary = json.loads((run / "summary.json").read_text(encoding="utf-8"))
+    used = {entities[part["@id"]]["name"]: entities[part["@id"]]["version"] for part in action["instrument"]}
+    assert used == {name: version for name, version in summary["versions"].items() if version}
+    digest = json.loads((run / "data.json").read_text(encoding="utf-8"))["digest"]
+    assert [part["@id"] for part in action["object"]] == [f"#data-{digest}"]
+    references = json.dumps([part for entity in content["@graph"] for part in entity.get("hasPart", [])])
+    assert all(json.dumps(part["@id"]) in references for part in root["hasPart"])
+    assert main(["export", str(run), "--license", "CC-BY-4.0"]) == 0
+    assert (run / NAME).read_bytes() == first
+
+
+def test_the_command_of_a_run_gives_its_settings_again(run):
+    main(["export", str(run)])
+    graph = json.loads((run / NAME).read_text(encoding="utf-8"))["@graph"]
+    [command] = [entity["description"] for entity in graph if entity["@type"] == "CreateAction"]
+    _, *words = shlex.split(command)
+    given = resolve(overrides(parser().parse_args(words)))
+    assert given == resolve(SETTINGS)
+
+
+def test_an_unfinished_run_is_not_exported(run, tmp_path, capsys):
+    for name in ("config.json", "rounds.jsonl"):
+        (tmp_path / name).write_bytes((run / name).read_bytes())
+    assert main(["export", str(tmp_path)]) == 2
+    assert capsys.readouterr().err.startswith("fedsel: Finish the run ")
