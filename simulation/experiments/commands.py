@@ -1,4 +1,4 @@
-"""Commands `fedsel settings` and `fedsel presets`, which print lists, `fedsel export` and `fedsel trace`."""
+"""Commands `fedsel settings` and `fedsel presets`, which print lists, and `fedsel trace`, which converts traces."""
 
 import argparse
 import textwrap
@@ -30,10 +30,6 @@ def register(commands: Subparsers) -> None:
         "name", nargs="?", default="", metavar="NAME", help="preset to show, with its protocol and departures"
     )
     named.set_defaults(call=presets)
-    exported = commands.add_parser("export", help="describe the records of a folder for archives, as an RO-Crate")
-    exported.add_argument("folder", type=Path, metavar="DIR", help="comparison or run folder")
-    exported.add_argument("--license", default="", metavar="TEXT", help="license of the records, or its address")
-    exported.set_defaults(call=export)
     converted = commands.add_parser("trace", help="convert a trace of real devices for the clock of simulations")
     converted.add_argument("trace", type=Path, metavar="FILE", help="file of FLASH or FedScale")
     converted.add_argument("--out", required=True, type=folder, metavar="FILE", help="a new .npz or .csv file")
@@ -52,14 +48,6 @@ def settings(arguments: argparse.Namespace) -> int:
     if rest := sum(map(len, every.values())) - sum(map(len, found.values())):
         more = f"{rest} more: `fedsel settings --all` lists them, `fedsel settings WORD` those that have a word."
         print("", *textwrap.wrap(more, width, break_on_hyphens=False), sep="\n")
-    return 0
-
-
-def export(arguments: argparse.Namespace) -> int:
-    """`fedsel export`: write the hashes, versions and commands of a run or a comparison into its folder."""
-    from simulation.experiments.crate import write_crate
-
-    print(f"RO-Crate: {write_crate(arguments.folder, arguments.license)}")
     return 0
 
 

@@ -9,7 +9,7 @@ import pytest
 from fedsel_app.wiring.configuration import resolve
 from simulation.cli import main, parser
 from simulation.command_line.arguments import overrides
-from simulation.experiments.crate import NAME
+from simulation.report.crate import NAME
 from tests.support.in_process import run_config
 
 SETTINGS = {"strategy": "oort", "seed": 3, "rounds": 2, "clients": 6, "cohort": 2, "lr": 0.1, "error-feedback": False}
