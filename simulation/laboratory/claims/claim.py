@@ -163,6 +163,8 @@ class Claim(Study):
     superseded : why the claim is no longer valid
     superseded_by : name of the claim that replaces it
     favoured : what had favoured the claim in this set-up before the set-up was chosen; such a claim is marked
+    at_best : tuned rankings and sides that compare the claimed side at its best rate, each as STUDY/SIDE; such a claim
+        says that it is untuned
     not_again : what it means that the repetition had another verdict in one of the metrics
     not_before : round before which no run of a pilot reached its target; needed if a method selects uniformly at
         first and a run may end at its target
@@ -188,6 +190,7 @@ class Claim(Study):
     superseded: str = ""
     superseded_by: str = ""
     favoured: str = ""
+    at_best: tuple[str, ...] = ()
     not_again: str = ""
     not_before: int = 0
 
@@ -234,6 +237,7 @@ class Claim(Study):
         stages |= {name: {"first_seed": FRESH, **table[name]} for name in ("second_stage", "again") if name in table}
         return {
             **table,
+            "at_best": tuple(table.get("at_best", ())),
             **{name: Side(side.pop("strategy"), flatten(side)) for name, side in sides.items()},
             "rule": build(Rule, rule),
             **{name: build(Stage, stage) for name, stage in stages.items()},

@@ -85,8 +85,10 @@ def report(arguments: argparse.Namespace) -> int:
     from simulation.laboratory.claims.claim import Claim
     from simulation.laboratory.claims.ledger import write_ledger
     from simulation.laboratory.claims.ranking import Ranking
+    from simulation.laboratory.claims.tuned import Tuned
 
-    markdown, picture = write_ledger(arguments.out, Claim.load(), Ranking.load(), _measured(arguments))
+    studies = Claim.load(), Ranking.load()
+    markdown, picture = write_ledger(arguments.out, *studies, _measured(arguments), Tuned.load())
     print(f"Ledger: {markdown}\nPicture: {picture}")
     return 0
 

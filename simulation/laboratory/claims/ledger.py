@@ -18,6 +18,7 @@ from simulation.comparison.statistics import LEVEL, p_above
 from simulation.laboratory.claims.claim import Claim, Stage
 from simulation.laboratory.claims.measured import Measured
 from simulation.laboratory.claims.ranking import AHEAD, BASELINE, BEHIND, OPEN, WITHIN, Place, Ranking, places
+from simulation.laboratory.claims.tuned import Tuned, at_best, tuned_table
 from simulation.laboratory.claims.verdict import (
     AGAIN,
     DECIDED,
@@ -54,7 +55,9 @@ HOW = (
 )
 
 
-def write_ledger(out: Path, claims: Sequence[Claim], rankings: Sequence[Ranking], measured: Measured) -> list[Path]:
+def write_ledger(
+    out: Path, claims: Sequence[Claim], rankings: Sequence[Ranking], measured: Measured, tuned: Sequence[Tuned] = ()
+) -> list[Path]:
     """Write ledger.md and ledger.svg into the folder `out`. Returns their paths."""
     verdicts = decide(claims, measured)
     lines = ["# Ledger", "", opening(claims, rankings, verdicts, measured)]
@@ -62,9 +65,12 @@ def write_ledger(out: Path, claims: Sequence[Claim], rankings: Sequence[Ranking]
     lines += ["## How the claims were decided", "", "```bash", "fedsel claims run --all --out runs/claims"]
     lines += ["fedsel claims report --runs runs/claims --out docs", "```", ""]
     lines += [_wrapped(HOW), "", _wrapped(_stages(claims, verdicts)), ""]
-    tables = [paper_table(paper, claims, verdicts) for paper in _papers(claims)]
-    for table in [*tables, *(ranking_table(ranking, measured) for ranking in rankings)]:
-        lines += [f"## {table.title}", "", replace(table, caption="").markdown().rstrip(), ""]
+    best = {claim.name: at_best(claim, measured) for claim in claims}
+    tables = [paper_table(paper, claims, verdicts, best) for paper in _papers(claims)]
+    tables += [ranking_table(ranking, measured) for ranking in rankings]
+    for table in [*tables, *(tuned_table(one, measured) for one in tuned)]:
+        lines += [f"## {table.title}", ""]
+        lines += [replace(table, caption="").markdown().rstrip(), ""] if table.rows else []
         lines += [_wrapped(table.caption), ""] if table.caption else []
     lines += ["## Rules", "", *(_item(f"**{claim.name}**: {note(claim, verdicts[claim.name])}") for claim in claims)]
     out.mkdir(parents=True, exist_ok=True)
@@ -232,8 +238,11 @@ def _stages(claims: Sequence[Claim], verdicts: dict[str, Standing]) -> str:
     return " ".join(sentences)
 
 
-def paper_table(paper: str, claims: Sequence[Claim], verdicts: dict[str, Standing]) -> Table:
-    """Table of a paper's claims: published and measured values, one row per metric; superseded claims come last."""
+def paper_table(paper: str, claims: Sequence[Claim], verdicts: dict[str, Standing], best: Mapping[str, str]) -> Table:
+    """Table of a paper's claims: published and measured values, one row per metric; superseded claims come last.
+
+    `best` says what is known of claims at their best rates.
+    """
     columns = ["claim", "published", "data, model, seeds", "metric", "claimed side", "other side", "advantage",
                "ahead on", "verdict", "p: t, ranks", "p in the paper", "p in the ledger", "again"]  # fmt: skip
     rows: list[list[object]] = []
@@ -252,7 +261,8 @@ def paper_table(paper: str, claims: Sequence[Claim], verdicts: dict[str, Standin
             judged = verdict.word != NOT_RUN and index < standing.deciding
             chances = [f"{p:.2g}" if judged else ABSENT for p in (verdict.p, verdict.ledger_p)]
             ahead = f"{(pairs.advantages > 0.0).sum()} of {pairs.advantages.size}"
-            judgement = verdict_text(claim, verdict), _plain_p(pairs), *chances, again_text(standing, index)
+            said = "; ".join(filter(None, (verdict_text(claim, verdict), best[claim.name])))
+            judgement = said, _plain_p(pairs), *chances, again_text(standing, index)
             rows.append([*lead, pairs.metric.name, *means, advantage_text(verdict), ahead, *judgement])
     return Table("claims", paper, "", [Column(name) for name in columns], rows)
 

@@ -16,8 +16,9 @@ from simulation.laboratory.claims.claim import Claim
 from simulation.laboratory.claims.ledger import advantage_text
 from simulation.laboratory.claims.measured import Measured
 from simulation.laboratory.claims.ranking import Ranking
-from simulation.laboratory.claims.runs import missing_runs
+from simulation.laboratory.claims.runs import asked_runs, missing_runs
 from simulation.laboratory.claims.study import Study
+from simulation.laboratory.claims.tuned import Tuned
 from simulation.laboratory.claims.verdict import DECIDED, decide
 from simulation.terminal import whole_table
 
@@ -49,6 +50,8 @@ def claims_table(measured: Measured) -> Table:
             table.add_row("" if index else claim.name, *shown, *of_claim)
     for ranking in rankings:
         table.add_row(ranking.name, "ranking", ranking.title, "", "", "", *_costs(ranking, measured))
+    for tuned in Tuned.load():
+        table.add_row(tuned.name, "tuned ranking", tuned.title, "", "", "", *_costs_of_tuned(tuned, measured))
     return table
 
 
@@ -63,6 +66,13 @@ def _costs(study: Study, measured: Measured) -> tuple[str, str]:
             return missing, "unknown"
         seconds += one * len(study.seeds)
     return missing, f"{seconds / 60:,.1f}"
+
+
+def _costs_of_tuned(tuned: Tuned, measured: Measured) -> tuple[str, str]:
+    """Number of missing runs of the search and the comparison, and core minutes of all: the stated core hours."""
+    known = asked_runs(tuned.parts(measured))
+    missing = tuned.run_count - len(known) + len(missing_runs(tuned.parts(measured), measured))
+    return str(missing), f"{60 * tuned.core_hours:,.1f}"
 
 
 def expected_s(config: AppConfig) -> float:

@@ -14,10 +14,13 @@ from typing import Any, ClassVar
 
 from fedsel_app.config import ConfigError, Value
 from fedsel_app.presets.preset import flatten
-from simulation.laboratory.claims.measured import Measured
+from simulation.comparison.tuning_file import settings_text
+from simulation.laboratory.claims.claim import Claim
+from simulation.laboratory.claims.measured import Measured, run_of
 from simulation.laboratory.claims.metrics import METRICS, Metric
-from simulation.laboratory.claims.ranking import Ranking
+from simulation.laboratory.claims.ranking import Ranking, places
 from simulation.laboratory.claims.study import Side, Study
+from simulation.report.tables import ABSENT, Column, Table, capital
 
 FRACTION = "validation-fraction"
 METRIC = METRICS["stable_validation_accuracy"]
@@ -96,7 +99,8 @@ class Tuned(Study):
     first_seed, seed_count : fresh seeds of the comparison
     budgets : as in `Ranking`
     measures : names in `METRICS` of further scores
-    cost : core hours that the runs are expected to take, and from which measurement
+    core_hours : core hours that the runs are expected to take
+    cost : the runs and the seconds of each behind this number, and where it was measured
     note : note for the reader of the table
     """
 
@@ -110,6 +114,7 @@ class Tuned(Study):
     fraction: float
     first_seed: int
     seed_count: int
+    core_hours: float
     cost: str
     around: str = ""
     budgets: Mapping[str, float] = field(default_factory=dict)
@@ -231,3 +236,61 @@ class Tuned(Study):
             baseline=self.baseline,
             note=self.note,
         )
+
+
+def tuned_table(tuned: Tuned, measured: Measured) -> Table:
+    """Table of a tuned ranking: the settings that each side chose, its score, and its lead over the baseline."""
+    chosen, ranking = tuned.chosen(measured), tuned.ranking(measured)
+    metrics = tuned.metrics if ranking is None else ranking.metrics
+    orders = [] if ranking is None else [places(ranking, metric, measured) for metric in metrics]
+    columns = [Column("side"), Column("chosen settings")]
+    for metric in metrics:
+        columns += [Column(metric.name, 4, estimates=True), Column("lead, points"), Column("")]
+    rows: list[list[object]] = []
+    for place in orders[0] if chosen and all(orders) else ():
+        row: list[object] = [place.name, settings_text(chosen[place.name] if chosen else {})]
+        for order in orders:
+            own = next(other for other in order if other.name == place.name)
+            low, mean, high = (100 * value for value in (own.lead.low, own.lead.mean, own.lead.high))
+            row += [own.accuracy, f"{mean:+.2f} [{low:.2f}, {high:.2f}]" if own.word else ABSENT, own.word]
+        rows.append(row)
+    title = f"Tuned: {tuned.title.removeprefix('Tuned: ')}"
+    return Table("tuned", title, _caption(tuned, chosen, measured, compared=bool(rows)), columns, rows)
+
+
+def _caption(tuned: Tuned, chosen: Mapping[str, Cell] | None, measured: Measured, *, compared: bool) -> str:
+    grid = "; ".join(f"{key} {', '.join(map(str, values))}" for key, values in tuned.grid.items())
+    who = "Each side" if not tuned.around else f"{tuned.around} (the others its neighbours)"
+    text = (
+        f"Search: {who} over {grid}, on the seeds {', '.join(map(str, tuned.search_seeds))}, by the accuracy on "
+        f"{tuned.fraction:.0%} of the training examples, which no client had. Comparison: seeds {tuned.seeds[0]} to "
+        f"{tuned.seeds[-1]}, means and 95% intervals; the lead over {tuned.baseline} is paired. Stated beforehand: "
+        f"{tuned.core_hours:g} core hours, {tuned.cost}."
+    )
+    edges = [f"{name} ({', '.join(keys)})" for name, cell in (chosen or {}).items() if (keys := tuned.on_edge(cell))]
+    text += f" The best value is at an end of the grid for {', '.join(edges)}." if edges else ""
+    rows = (measured.rows.get(run_of(one, side, seed), {}) for one in tuned.searches(measured)
+            for side in one.sides for seed in one.seeds)  # fmt: skip
+    failed = sum("failed" in row for row in rows)
+    text += f" {failed} runs of the search failed, and count as the worst." if failed else ""
+    text += f" {tuned.note}" if tuned.note else ""
+    return text if compared else f"{text} {capital(tuned.left_open or 'not run')}."
+
+
+def at_best(claim: Claim, measured: Measured) -> str:
+    """Text that a claim is untuned, and what came out at the best rates; empty for a claim that names no tuned side."""
+    if not claim.at_best:
+        return ""
+    values = claim.configuration(claim.claimed, 1).values()
+    found = []
+    for named in claim.at_best:
+        study, _, side = named.partition("/")
+        [tuned] = Tuned.load([study])
+        ranking = tuned.ranking(measured)
+        order = places(ranking, tuned.metrics[0], measured) if ranking else []
+        lead = next((f"{100 * place.lead.mean:+.2f} points, {place.word}" for place in order if place.name == side), "")
+        found.append(f"with momentum {tuned.settings[MOMENTUM]} {lead or 'not run yet'}")
+    return (
+        f"untuned (rate {values[RATE]:g}, momentum {values[MOMENTUM]:g} for both); both at their best rates: "
+        f"{', '.join(found)}"
+    )

@@ -61,7 +61,7 @@ def test_every_preset_is_listed_by_paper(width):
     lines = preset_lines(width)
     assert max(map(len, lines)) <= width
     assert [line for line in lines if line and not line.startswith(" ")] == [
-        *("general", "fedavg", "fedbuff", "fedcvr_bolt", "hetero_select", "hetero_select_stable"),
+        *("general", "fedavg", "fedbuff", "fedcvr_bolt", "fedxplore", "hetero_select", "hetero_select_stable"),
         *("isp", "niid_bench", "terraform"),
     ]
     text = " ".join(" ".join(lines).split())

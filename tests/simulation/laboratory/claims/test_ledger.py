@@ -20,6 +20,7 @@ from simulation.laboratory.claims.ledger import (
 )
 from simulation.laboratory.claims.measured import identity
 from simulation.laboratory.claims.ranking import AHEAD, BASELINE, BEHIND, OPEN, WITHIN, Ranking, places
+from simulation.laboratory.claims.tuned import Tuned
 from simulation.laboratory.claims.verdict import DECIDED, DOES_NOT, HOLDS, NOT_RUN
 from tests.support.claims import CHEAT, HONEST, Runs, claim, claims, rankings, shipped, verdicts
 from tests.support.sources import ROOT
@@ -33,7 +34,7 @@ def decided_once(monkeypatch):
 
 
 def test_the_committed_ledger_is_what_its_runs_give(tmp_path, decided_once):
-    markdown, _ = write_ledger(tmp_path, claims(), rankings(), shipped())
+    markdown, _ = write_ledger(tmp_path, claims(), rankings(), shipped(), Tuned.load())
     assert markdown.read_text(encoding="utf-8") == (ROOT / "docs" / "ledger.md").read_text(encoding="utf-8")
 
 
@@ -97,9 +98,10 @@ def test_the_page_discusses_every_verdict_that_did_not_come_again():
 
 
 def test_every_measured_run_belongs_to_a_study():
+    parts = [part for tuned in Tuned.load() for part in tuned.parts(shipped())]
     asked = {
         identity(study.configuration(side, seed))
-        for study in (*claims(), *rankings())
+        for study in (*claims(), *rankings(), *parts)
         for side in study.sides
         for seed in study.seeds
     }

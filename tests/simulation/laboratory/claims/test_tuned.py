@@ -6,11 +6,14 @@ from dataclasses import dataclass, field, replace
 import pytest
 
 from fedsel_app.config import ConfigError
+from simulation.laboratory.claims.claim import Claim
 from simulation.laboratory.claims.runs import asked_runs, missing_runs
-from simulation.laboratory.claims.tuned import METRIC, Tuned
+from simulation.laboratory.claims.tuned import METRIC, Tuned, at_best, tuned_table
 from tests.support.claims import shipped
 
 BASE = {"title": "T", "baseline": "a", "search_seeds": (7, 8), "fraction": 0.1, "first_seed": 11, "seed_count": 3}
+PAPERS = [f"{name} ({method})" for name, method in (("Li et al. 2020", "FedProx"), ("Wang et al. 2020", "FedNova"))]
+PAPERS += ["Karimireddy et al. 2020 (SCAFFOLD)", "Acar et al. 2021 (FedDyn)"]
 ARMS = {"a": {"strategy": "random", "weighting": "uniform"}, "b": {"strategy": "oort"}}
 
 
@@ -27,8 +30,26 @@ class Scores:
         return None if found == "absent" else {METRIC.column: found}
 
 
+@dataclass
+class Both:
+    """The same scores as those of the validation set and of the comparison."""
+
+    scores: Scores
+    rows: dict = field(default_factory=dict)
+
+    def values(self, study, side, seed):
+        found = self.scores.values(study, side, seed)
+        return found and {study.metrics[0].column: found[METRIC.column]}
+
+
 def tuned(**changes):
-    made = BASE | {"arms": ARMS, "grid": {"lr": [0.1, 0.2, 0.4]}, "measures": ("stable_accuracy",), "cost": "1 hour"}
+    made = BASE | {
+        "arms": ARMS,
+        "grid": {"lr": [0.1, 0.2, 0.4]},
+        "measures": ("stable_accuracy",),
+        "core_hours": 1.0,
+        "cost": "",
+    }
     return Tuned(name="t", settings={"rounds": 5}, **made | changes)
 
 
@@ -97,12 +118,41 @@ def test_the_files_state_how_many_runs_they_need_and_fit_40_core_hours():
         searched, compared = map(int, re.findall(r"(\d+) runs of the search and (\d+) of", study.cost)[0])
         assert searched + compared == study.run_count, study.name
         assert compared == len(study.arms) * study.seed_count
-        hours += float(study.cost.split(" ")[0]) if study.left_open else 0.0
+        seconds = float(re.findall(r"at ([\d.]+) s", study.cost)[0])
+        assert study.core_hours == pytest.approx(study.run_count * seconds / 3600, rel=0.05, abs=0.01)
+        hours += study.core_hours
         for side in study.sides:
             study.configuration(side, 1)
         if not study.left_open:
             assert not missing_runs(study.parts(shipped()), shipped()), study.name
     assert 0.0 < hours <= 40.0
+
+
+def test_the_table_has_the_settings_and_the_paired_lead_of_each_side(tmp_path):
+    """b is 1, 2 and 3 points ahead on the three fresh seeds; its best rate is the first of the grid."""
+    cells = [(name, rate) for name in ("a", "b") for rate in (0.1, 0.2, 0.4)]
+    best = {("a", 0.2), ("b", 0.1)}
+    measured = Scores({(*cell, seed): 0.5 + 0.2 * (cell in best) for cell in cells for seed in (7, 8)})
+    for number, seed in enumerate((11, 12, 13), start=1):
+        measured.of |= {("a", 0.2, seed): 0.6, ("b", 0.1, seed): 0.6 + 0.01 * number}
+    table = tuned_table(tuned(), Both(measured))
+    first, second = table.rows
+    assert [first[0], first[1], first[3][:5], second[:2]] == ["b", "lr=0.1", "+2.00", ["a", "lr=0.2"]]
+    assert first[2].mean == pytest.approx(0.62)
+    assert "on the seeds 7, 8" in table.caption
+    assert "at an end of the grid for b (lr)." in table.caption
+    assert tuned_table(tuned(left_open="not run yet"), Both(Scores({}))).caption.endswith("Not run yet.")
+
+
+def test_a_claim_about_a_solver_says_that_it_is_untuned_and_what_came_out_at_the_best_rates():
+    for claim in Claim.load():
+        named = [study.partition("/") for study in claim.at_best]
+        solvers = {claim.configuration(side, 1).training.solver for side in claim.sides}
+        assert bool(named) == (claim.paper in PAPERS and len(solvers) == 2), claim.name
+        for study, _, side in named:
+            [tuned_study] = Tuned.load([study])
+            assert tuned_study.arms[side]["solver"] == claim.configuration(claim.claimed, 1).training.solver
+            assert "untuned (rate" in at_best(claim, shipped())
 
 
 def test_a_search_does_not_see_the_test_set():
