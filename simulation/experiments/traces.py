@@ -50,8 +50,10 @@ KINDS = (
     "client_device_capacity"
 )
 
-UNREADABLE = (ValueError, LookupError, TypeError, AttributeError, EOFError, ArithmeticError, pickle.UnpicklingError)
-UNREADABLE += (MemoryError, RecursionError)
+UNREADABLE = (
+    *(ValueError, LookupError, TypeError, AttributeError, EOFError, ArithmeticError, pickle.UnpicklingError),
+    *(MemoryError, RecursionError),
+)
 """Errors of `json` and `pickle` for damaged files, and of what is no trace."""
 
 
