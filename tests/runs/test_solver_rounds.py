@@ -8,7 +8,7 @@ import pytest
 
 from fedsel_app.config import TrainingConfig
 from fedsel_app.messages.scalars import Report
-from fedsel_app.solvers import EQUATIONS, Steps
+from fedsel_app.solvers import EQUATIONS, Steps, Weights
 from fedsel_app.wire.codec import Update
 from strategies.aggregation.server_state import ServerSolver
 from tests.support.in_process import run_in_process
@@ -42,7 +42,9 @@ def rounds_on_quadratics(solver, rounds, steps, momentum=0.0, alpha=1.0, present
             updates.append(Update(2, None, delta))
             controls += [] if change is None else [Update(2, None, change)]
             effective.append(training.effective_steps(steps[client]))
-        shares = server.weights(np.full(len(here), 1 / len(here)), {Report.EFFECTIVE_STEPS: np.array(effective)})
+        equal = Weights(np.ones(len(here)), float(len(here)))
+        own, divisor = server.weights(equal, {Report.EFFECTIVE_STEPS: np.array(effective)})
+        shares = own / divisor
         aggregate = sum(share * update.values for share, update in zip(shares, updates, strict=True))
         weights = weights + server.step(aggregate, updates, controls)
         if solver == "scaffold":

@@ -23,11 +23,14 @@ ReplyHook = Callable[[int, Asked, Reply], Reply]
 
 
 class Hooked(Inline):
-    """Inline federation with other node ids and with a hook that gets every reply to a train message."""
+    """Inline federation with other node ids and with a hook that gets every reply to a train message.
+
+    With a hook, the clients send single updates, as deployed ones do.
+    """
 
     def __init__(self, config: AppConfig, on_fit: ReplyHook | None = None, cid_of: Callable[[int], str] = str) -> None:
         super().__init__(config)
-        self._on_fit = on_fit
+        self._on_fit, self.simulated = on_fit, on_fit is None
         self._client_of = {cid_of(client): client for client in range(config.run.clients)}
 
     def nodes(self):
