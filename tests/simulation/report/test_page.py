@@ -189,7 +189,7 @@ def test_the_command_takes_several_folders_and_labels(tmp_path, capsys, without_
     assert main(["report", *folders, "--out", str(tmp_path / "both"), "--label", "random=FedAvg (C = 0.1)"]) == 2
     assert main(["report", *folders, "--out", str(tmp_path / "both"), "--label", "random=FedAvg"]) == 0
     assert "FedAvg, oort on digits, seed 1" in capsys.readouterr().out
-    assert set(by_variant(tmp_path / "both", "accuracy")) == {"FedAvg", "oort"}
+    assert set(by_variant(tmp_path / "both", "score")) == {"FedAvg", "oort"}
 
 
 OWN_DATA = """
