@@ -42,6 +42,7 @@ NAMES = (
     "fedsel bench",
     "fedsel check",
     "fedsel claims run",
+    "fedsel claims run NAME",
     "fedsel claims verify",
     "fedsel compare",
     "fedsel deploy",
