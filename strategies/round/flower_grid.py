@@ -284,8 +284,10 @@ class FlowerGrid:
             return NodeError(message.node, "its reply is not from fedsel: server and clients must run the same app")
         if ERROR in numbers:
             return NodeError(message.node, str(numbers[ERROR]))
-        arrays = content.array_records.get(named(ARRAYS, client), ArrayRecord())
-        return Reply.of(numbers, [array.data for array in arrays.values()], arrived_s)
+        # Not `array_records`, which goes through the records of all clients each time.
+        arrays = content.get(named(ARRAYS, client))
+        tensors = [array.data for array in arrays.values()] if isinstance(arrays, ArrayRecord) else []
+        return Reply.of(numbers, tensors, arrived_s)
 
 
 def _pause(wait: Wait, news_s: float) -> None:
