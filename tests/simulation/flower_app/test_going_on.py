@@ -11,6 +11,8 @@ import numpy as np
 import pytest
 from flwr.app import MetricRecord
 from flwr.clientapp import ClientApp
+from flwr.serverapp import ServerApp
+from flwr.simulation import run_simulation
 
 import fedsel_app
 from fedsel_app.config import ConfigError
@@ -30,7 +32,17 @@ class Killed(BaseException):
     """The end of the process."""
 
 
-def program(folder, state_dir, app=fedsel_app.client_app, *, options=None, killed_at=None, seen=None, should_stop=None):
+def program(
+    folder,
+    state_dir,
+    app=fedsel_app.client_app,
+    *,
+    options=None,
+    killed_at=None,
+    seen=None,
+    should_stop=None,
+    grid=None,
+):
     """One program of a user: the same at every start. It may be killed when it tests a round."""
 
     def evaluate(number, arrays):
@@ -43,9 +55,8 @@ def program(folder, state_dir, app=fedsel_app.client_app, *, options=None, kille
 
     options = {"clients": CLIENTS, "cohort": 2, "links": "simulated", "resume": "auto"} | (options or {})
     built = fedsel_app.strategy("oort" if app is fedsel_app.client_app else "power-of-choice", out=folder, **options)
-    grid = InProcessGrid(
-        register(app(), [] if seen is None else seen), {90 + n: node(n, state_dir) for n in range(CLIENTS)}
-    )
+    clients = register(app(), [] if seen is None else seen)
+    grid = grid or InProcessGrid(clients, {90 + n: node(n, state_dir) for n in range(CLIENTS)})
     arrays = {"initial_arrays": by_name(model()), "num_rounds": ROUNDS}
     return built.start(grid=grid, evaluate_fn=evaluate, should_stop=should_stop, **arrays)
 
@@ -71,20 +82,39 @@ def test_killed_in_any_round_the_same_program_ends_with_the_same_model_and_resul
     assert without_wall(read_rows(tmp_path / "parts")) == without_wall(read_rows(tmp_path / "whole"))
 
 
-PROGRAM = "from tests.simulation.flower_app.test_going_on import killed_program; killed_program({}, '{}')"
+PROGRAM = "from tests.simulation.flower_app import test_going_on; test_going_on.{}({}, '{}')"
+
+
+def killing(number):
+    """End the process by SIGKILL after a round."""
+    return lambda finished, result: finished == number and os.kill(os.getpid(), signal.SIGKILL)
 
 
 def killed_program(number, folder):
-    """The program, whose process ends by SIGKILL after the round."""
-    program(f"{folder}/parts", f"{folder}/b", should_stop=lambda n, result: n == number and os.kill(0, signal.SIGKILL))
+    """The program, whose process is killed after the round."""
+    program(f"{folder}/parts", f"{folder}/b", should_stop=killing(number))
+
+
+def killed_simulation(number, folder):
+    """The program with its clients in Ray's workers; its process is killed after the round."""
+    server = ServerApp()
+
+    @server.main()
+    def main(grid, context):
+        program(f"{folder}/parts", "", should_stop=killing(number), grid=grid)
+
+    resources = {"client_resources": {"num_cpus": 1}}
+    run_simulation(server, register(fedsel_app.client_app(), []), CLIENTS, backend_config=resources)
 
 
 @pytest.mark.slow
-def test_a_process_that_is_killed_after_every_round_ends_with_the_same_model(tmp_path):
+@pytest.mark.parametrize("kind", [killed_program, pytest.param(killed_simulation, marks=pytest.mark.e2e)])
+def test_a_process_that_is_killed_after_every_round_ends_with_the_same_model(tmp_path, kind):
     whole = program(tmp_path / "whole", tmp_path / "a")
+    environment = os.environ | {"XDG_STATE_HOME": str(tmp_path / "b")}
     for number in range(1, ROUNDS + 1):
-        command = [sys.executable, "-c", PROGRAM.format(number, tmp_path)]
-        done = subprocess.run(command, cwd=ROOT, timeout=200, check=False, start_new_session=True)
+        command = [sys.executable, "-c", PROGRAM.format(kind.__name__, number, tmp_path)]
+        done = subprocess.run(command, cwd=ROOT, env=environment, timeout=300, check=False, start_new_session=True)
         assert done.returncode == -signal.SIGKILL
         assert len(read_rows(tmp_path / "parts")) == number
     assert told(program(tmp_path / "parts", tmp_path / "b")) == told(whole)
