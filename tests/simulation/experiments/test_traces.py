@@ -115,7 +115,10 @@ def test_a_pickle_that_would_run_code_is_refused_and_runs_none(tmp_path, capsys)
             b'{"a": {"active": [1], "inactive": [], "finish_time": 9}}',
             b'{"a": {"computation": 0, "communication": 1}}',
         ],
+        *[b'{"a":' * 10**5, b'{"a": {"active": [], "inactive": [], "finish_time": %d}}' % 10**400],
+        b"\x80\x05\x8e" + (1 << 62).to_bytes(8, "little") + b".",
     ],
+    ids=lambda content: str(content[:40]),
 )
 def test_other_files_are_refused(content, tmp_path, capsys):
     (tmp_path / "in").write_bytes(content)
