@@ -1,6 +1,7 @@
 """Beginning from a checkpoint: what a file of weights may hold, the same bits by every engine, a run's own model."""
 
 import json
+import os
 import re
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
@@ -146,6 +147,13 @@ def test_a_file_that_cannot_be_read_is_refused(tmp_path, name, content, said):
     if content is not None:
         (tmp_path / name).write_bytes(content)
     with pytest.raises(ConfigError, match=said):
+        begun(tmp_path / name)
+
+
+@pytest.mark.parametrize("name", ["pipe.npz", "pipe.pt"])
+def test_a_pipe_is_refused(tmp_path, name):
+    os.mkfifo(tmp_path / name)
+    with pytest.raises(ConfigError, match="must name a file"):
         begun(tmp_path / name)
 
 
