@@ -146,15 +146,14 @@ def load(config: DataConfig, seed: int) -> Dataset:
     """
     if not isinstance(config, OwnDataConfig) or not config.schema:
         return _read(config, seed)
-    from fedsel_app.data.mapping import mapped
+    from fedsel_app.data.mapping import mapped, scaled
     from fedsel_app.messages.schema import read_schema
 
-    schema = read_schema(config.schema)
+    schema, source = read_schema(config.schema), f"The data in '{Path(config.data_path).resolve()}'"
     unscaled = replace(schema, mean=(), std=())
     if schema == unscaled:
-        return mapped(_read(config, seed), schema, f"The data in '{Path(config.data_path).resolve()}'")
-    made = load(OwnDataConfig.of(config, unscaled.text), seed)
-    return replace(made, mean=np.array(schema.mean, np.float32), std=np.array(schema.std, np.float32))
+        return mapped(_read(config, seed), schema, source)
+    return scaled(load(OwnDataConfig.of(config, unscaled.text), seed), schema, source)
 
 
 def _read(config: DataConfig, seed: int) -> Dataset:

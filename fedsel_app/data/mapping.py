@@ -14,6 +14,11 @@ from fedsel_app.config import ConfigError, DataConfig
 from fedsel_app.data.dataset import MOST_LISTED, Dataset
 from fedsel_app.messages.schema import Schema
 
+FAR = 10.0
+"""Standard deviations from the federation's mean at which a client's mean is that of another unit."""
+FEW = 10
+"""Examples of which a few odd ones may have any mean."""
+
 
 def schema_of(data: Dataset, config: DataConfig) -> Schema:
     """Schema of the server's data, without mean and standard deviation."""
@@ -58,6 +63,25 @@ def mapped(data: Dataset, schema: Schema, source: str) -> Dataset:
     if data.classes != schema.classes:
         raise ConfigError(f"{source} have {data.classes} labels, but the server's schema has {schema.classes}.")
     return data
+
+
+def scaled(data: Dataset, schema: Schema, source: str) -> Dataset:
+    """A client's data with the mean and the standard deviation of the schema.
+
+    Raises ConfigError, with the column of a table, if its mean is so far from the schema's that it must have another
+    unit, or be another quantity.
+    """
+    mean, std = np.array(schema.mean, np.float32), np.array(schema.std, np.float32)
+    if data.table is not None and len(data.x_train) >= FEW:
+        names = [column.name for column in data.table.columns for _ in range(column.width)]
+        own = data.x_train.mean(axis=0, dtype=np.float64)
+        for name, found, stated, deviation in zip(names, own, mean, std, strict=True):
+            if stated and abs(found - stated) > FAR * deviation:
+                raise ConfigError(
+                    f"{source} have a mean of {found:.6g} in column '{name}', but the federation's is {stated:.6g}, "
+                    f"with a standard deviation of {deviation:.6g}. Convert the column to the federation's unit."
+                )
+    return replace(data, mean=mean, std=std)
 
 
 def renumbered(data: Dataset, names: Sequence[Any], source: str) -> Dataset:
