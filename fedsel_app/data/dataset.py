@@ -407,12 +407,15 @@ def _divided(
 
 
 def _arguments(config: DataConfig) -> dict[str, Any]:
-    """`data-arguments`; for a client's own data without a test part, and with what the federation's schema says."""
+    """`data-arguments`; for a client's own data without a test part, and with what the federation's schema says.
+
+    Before a client knows the schema, its gaps are no mistake: the server says what takes their place.
+    """
     if not isinstance(config, OwnDataConfig):
         return config.arguments
     own = {name: value for name, value in config.arguments.items() if (name, value) != ("train", "")} | {"test": ""}
     if not config.schema:
-        return own
+        return {"missing": "median"} | own
     from fedsel_app.data.mapping import arguments_in
     from fedsel_app.messages.schema import read_schema
 

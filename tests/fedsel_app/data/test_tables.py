@@ -14,6 +14,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import OneHotEncoder, OrdinalEncoder
 
 from fedsel_app.config import ConfigError, DataConfig, PreprocessingConfig
+from fedsel_app.config.data import OwnDataConfig
 from fedsel_app.data.batches import DeviceData
 from fedsel_app.data.dataset import load
 
@@ -205,6 +206,11 @@ def test_truth_values_with_gaps_are_numbers_and_dates_of_any_year_are_days(tmp_p
     data = read(tmp_path, text, 'missing="most-frequent", test=""')
     assert [column.kind for column in data.table.columns] == ["number", "date"]
     assert data.x_train[:4].tolist() == [[1, -719162], [1, 19723], [0, 2932896], [1, 19724]]
+
+
+def test_gaps_of_a_client_are_no_mistake_before_it_knows_the_schema(tmp_path):
+    (tmp_path / "table.csv").write_text("a,label\n1,x\n,y\n")
+    assert load(OwnDataConfig(data="csv", data_path=str(tmp_path / "table.csv")), 1).table.missing == (1,)
 
 
 def test_classes_with_names_may_be_any_numbers(tmp_path):
