@@ -154,3 +154,14 @@ def test_equal_zero_and_huge_updates(rule, bias):
         assert select(method, seen_roster(6), 2, 3, seed).clients.size == 3
     assert select(method, seen_roster(6, available=[2, 5]), 2, 1).clients.size == 1
     assert select(method, seen_roster(6, available=[2, 5]), 2, 4).clients.tolist() == [2, 5]
+
+
+@pytest.mark.parametrize("count", [3, 4])
+def test_where_few_are_available_all_take_part_with_equal_weights(count):
+    """Entropies 0 and ln 2, for which the official rule would draw from rows, some client twice."""
+    method = build("official", temperature=0.001)
+    weights = [(0, 0, 0, 0)] * 3 + [(1, 1, -1, -1)] * 3
+    method.update(outcome(RoundInfo(1, 10), range(6), [update((0.1, 0.1), weight) for weight in weights]))
+    for drawn in selections(method, seen_roster(6, available=[1, 2, 5]), 2, count, 20):
+        assert drawn.clients.tolist() == [1, 2, 5]
+        assert drawn.weights.tolist() == [1, 1, 1]

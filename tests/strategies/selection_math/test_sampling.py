@@ -110,6 +110,7 @@ def test_shares_of_examples():
     np.testing.assert_allclose(shares(np.array([30, 10, 60])), [0.3, 0.1, 0.6])
     np.testing.assert_allclose(shares(np.array([0, 1])), [0, 1])
     np.testing.assert_allclose(shares(np.zeros(4, np.int64)), 0.25)
+    assert shares(np.zeros(1, np.int64)).tolist() == [1.0]
     assert shares(np.zeros(0, np.int64)).size == 0
 
 
