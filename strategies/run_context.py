@@ -49,8 +49,8 @@ class Admission:
     schema: str = ""
     """What the server states of the data (see `fedsel_app.messages.schema`)."""
     scale: Callable[[NDArray[np.float64]], str] | None = None
-    """Scales the server's test set by the clients' summed moments, and returns the schema with these; None: nobody is
-    asked for moments."""
+    """Scales the server's test set by the clients' summed moments, and returns the schema with these. None: the server
+    asks no client for moments."""
     channels: int = 0
     """Number of channels or features that have moments."""
     stand_ins: int = 0

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any, get_type_hints
 
 from fedsel_app.config.compression import BudgetConfig, CompressionConfig, ResidualConfig
-from fedsel_app.config.data import DataConfig, PartitionConfig, PreprocessingConfig, TaskConfig
+from fedsel_app.config.data import DataConfig, PartitionConfig, PreprocessingConfig
 from fedsel_app.config.execution import ExecutionConfig
 from fedsel_app.config.network import AvailabilityConfig, EnrolmentConfig, NetworkConfig, ReplyConfig
 from fedsel_app.config.participation import ISPConfig, ParticipationConfig, SearchLossConfig
@@ -24,7 +24,7 @@ from fedsel_app.config.server import (
     WaitingConfig,
 )
 from fedsel_app.config.settings import ConfigError, Entry, Settings, Value, refuse_unknown, require, setting, unless
-from fedsel_app.config.training import TrainingConfig
+from fedsel_app.config.training import TaskConfig, TrainingConfig
 
 __all__ = [
     "DECLARED",

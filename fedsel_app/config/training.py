@@ -1,8 +1,9 @@
-"""Settings of local training: steps, optimizer and solver, with the traits of each solver."""
+"""Settings of local training: the loss, steps, optimizer and solver, with the traits of each solver."""
 
+import math
 from dataclasses import dataclass
 
-from fedsel_app.config.settings import ConfigError, Settings, having, meanings, setting, unless
+from fedsel_app.config.settings import ConfigError, Settings, having, meanings, require, setting, unless
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -235,3 +236,59 @@ class TrainingConfig(Settings, scope="training"):
         """Learning rate of round t of T: eta_0 (1 - decay min(t/T, 1)), times factor^floor((t - 1) / step-rounds)."""
         steps = max(server_round - 1, 0) // self.lr_step_rounds if self.lr_step_rounds else 0
         return self.lr * (1.0 - self.lr_decay * min(server_round / rounds, 1.0)) * self.lr_step_factor**steps
+
+
+@dataclass(frozen=True)
+class TaskConfig(Settings, scope="task"):
+    """Task: the loss, and the weights of its classes and labels."""
+
+    task: str = setting(
+        "",
+        "package.module:Class with a loss and scores of yours; empty: those of the data's own task",
+        code=True,
+    )
+    class_weights: str = setting(
+        "",
+        "classification: weight of each class in the loss, as numbers in the order of the classes, such as 1,9; or"
+        " balanced, which is examples / (present classes * examples of the class), counted over a client's own training"
+        " examples, and over the test set for the server's test; empty: 1",
+        read_by={"task": ("",)},
+    )
+    focal_gamma: float = setting(
+        0.0,
+        "classification: exponent of focal loss, which multiplies the loss of an example by (1 - p)^focal-gamma, where"
+        " p is the predicted probability of its class",
+        low=0.0,
+        read_by={"task": ("",)},
+    )
+    positive_weights: str = setting(
+        "all",
+        "weight of a positive label in the multi-label loss: negatives / positives, counted over a set of examples",
+        choices={
+            "all": "all training examples of the machine, or its test set if it has none",
+            "client": "all training examples in evaluation, and the client's own in local training",
+        },
+        private=True,
+    )
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.task:
+            module, _, name = self.task.partition(":")
+            require(bool(module and name), "task", "package.module:Class, a class of yours", self.task)
+        try:
+            valid = all(0.0 < weight < math.inf for weight in self.listed_weights)
+        except ValueError:
+            valid = False
+        require(valid, "class-weights", "balanced, or a number above 0 for each class, such as 1,9", self.class_weights)
+
+    @property
+    def balanced(self) -> bool:
+        """True if the weights of the classes are counted."""
+        return self.class_weights == "balanced"
+
+    @property
+    def listed_weights(self) -> list[float]:
+        """Weights in `class-weights`; empty if they are counted, or all are 1."""
+        listed = "" if self.balanced else self.class_weights
+        return [float(weight) for weight in listed.split(",")] if listed else []

@@ -220,7 +220,7 @@ def from_arrays(arrays: Mapping[str, Any], source: str, classes: int | None = No
     Images are uint8 of shape (n, H, W), (n, H, W, C) or (n, C, H, W) (the channel axis is the shorter of the two),
     features are floats of shape (n, ...), tokens are other whole numbers of shape (n, ...). A mapping of arrays is one
     sample in several arrays. Labels are integers from 0, one per sample. One of the two parts may be missing. The
-    optional "owners" are the names or numbers of whom each training sample belongs to. The optional "classes" is the
+    optional "owners" are the names or numbers of the owners of the training samples. The optional "classes" is the
     number of classes, for a part of a data set that may lack some, or of tokens of the vocabulary; without it, the
     labels and tokens determine the number. The optional "mean" and "std" of each channel (images scaled to [0, 1]) take
     the place of those of the training samples. The "task" "multi-label" needs targets of zeros and ones, (n, labels),
