@@ -16,7 +16,7 @@ from fedsel_app.config import ConfigError
 from fedsel_app.config.plugins import described
 from fedsel_app.data.inputs import Inputs, mapped
 from fedsel_app.models.array_layout import LayerSlice
-from fedsel_app.models.module_calls import Trial, call, tried
+from fedsel_app.models.module_calls import ModuleTrial, call, tried
 from fedsel_app.models.module_state import ModuleState, in_float32, modes_kept
 from fedsel_app.models.tasks import CLASSIFICATION, Task
 
@@ -104,7 +104,7 @@ class FlatModel:
         for each in self.module.modules():
             if isinstance(each, nn.Embedding | nn.EmbeddingBag):
                 each.sparse = False
-        found = Trial()
+        found = ModuleTrial()
         if trial is not None:
             found = tried(self.module, ModuleState(self.module).train, mapped(lambda x: x.to(device), trial))
         self._copies_inputs, self.least_batch = found.writes_input, found.least_batch

@@ -18,7 +18,7 @@ SHIFT = 1e-3
 
 
 @dataclass(frozen=True)
-class Trial:
+class ModuleTrial:
     """What a trial shows of a module. The defaults are those of a module that was not tried."""
 
     writes_input: bool = False
@@ -51,7 +51,7 @@ def call(module: nn.Module, x: Inputs) -> Tensor:
     return logits
 
 
-def tried(module: nn.Module, train: Callable[[], None], x: Inputs) -> Trial:
+def tried(module: nn.Module, train: Callable[[], None], x: Inputs) -> ModuleTrial:
     """Try a module on the two inputs `x`; its state, its modes and the random generators are as before.
 
     `train` sets the module's mode of training.
@@ -89,7 +89,7 @@ def tried(module: nn.Module, train: Callable[[], None], x: Inputs) -> Trial:
         for place, value in before.items():
             place.put(value)
         _restore(weights)
-    return Trial(writes_input, least_batch, changing)
+    return ModuleTrial(writes_input, least_batch, changing)
 
 
 def _restore(weights: Sequence[tuple[Tensor, Tensor]]) -> None:

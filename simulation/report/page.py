@@ -63,7 +63,7 @@ class Section:
 
 
 @dataclass(frozen=True)
-class Report:
+class ReportContent:
     """Report on a comparison or a run, as the page and the Markdown show it.
 
     Attributes
@@ -137,7 +137,7 @@ def write_report(
     return page
 
 
-def _print(console: Console, report: Report) -> None:
+def _print(console: Console, report: ReportContent) -> None:
     """Print the answer of the report: the ranking and the verdict of each section."""
     print_lines(console, [report.title, report.settings, *report.notes, *report.tuned])
     for section in report.sections:
@@ -147,11 +147,11 @@ def _print(console: Console, report: Report) -> None:
             print_table(console, section.name, section.clients)
 
 
-def _report(comparison: RecordedComparison, metric: EvaluatedMetric, *, per_seed: bool) -> Report:
+def _report(comparison: RecordedComparison, metric: EvaluatedMetric, *, per_seed: bool) -> ReportContent:
     styles = Style(per_seed=per_seed), Style(narrow=True, per_seed=per_seed)
     tuned, tuned_table = tuning_section(comparison, metric)
     tables = [tuned_table, run_table(comparison), pipeline_table(comparison), failure_table(comparison.runs.values())]
-    return Report(
+    return ReportContent(
         title=headline(comparison),
         settings=setting_line(comparison),
         notes=comparison.notes,
@@ -184,7 +184,7 @@ def _drawn(by_style: Iterable[Sequence[Plot]]) -> list[Drawn]:
     return [Drawn(*both) for both in zip(*by_style, strict=True)]
 
 
-def _write_tables(folder: Path, report: Report) -> None:
+def _write_tables(folder: Path, report: ReportContent) -> None:
     """Write all tables of the same name into one CSV and one LaTeX file. Remove the files of an earlier report."""
     for name in NAMES:
         for ending in ("csv", "tex"):
@@ -239,7 +239,7 @@ def _png(plot: Plot, dots: int) -> str:
     return base64.b64encode(output.getvalue()).decode()
 
 
-def _markdown(report: Report) -> str:
+def _markdown(report: ReportContent) -> str:
     parts = [f"# {markdown_text(report.title)}", markdown_text(report.settings)]
     parts += [f"Note: {markdown_text(note)}" for note in report.notes]
     parts += [_items(report.tuned)] if report.tuned else []

@@ -27,7 +27,7 @@ CLASSES = ("fast", "middle", "slow")
 
 
 @dataclass(frozen=True)
-class Trip:
+class DrawnTrip:
     """Trip of a client: its begin and end on the run's clock in seconds, and its outcome, a key of `OUTCOMES`."""
 
     client: int
@@ -41,9 +41,9 @@ class Trip:
         return self.ended_s - self.begun_s
 
 
-def trips_of(run: RecordedRun) -> list[Trip]:
+def trips_of(run: RecordedRun) -> list[DrawnTrip]:
     """Trips of a run, in the order of their ends; empty if its records have no times of arrival."""
-    begun, trips, end_s = dict[int, float](), list[Trip](), 0.0
+    begun, trips, end_s = dict[int, float](), list[DrawnTrip](), 0.0
     for row in run.rows:
         start_s, end_s = end_s, row["time_s"]
         begun |= dict.fromkeys(row["selected"], start_s + row.get("begun_s", 0.0))
@@ -54,16 +54,16 @@ def trips_of(run: RecordedRun) -> list[Trip]:
         for client in begun.keys() & set(lost):
             away_s = begun[client] + row.get("wasted_s", 0.0) / len(left) if client in left else end_s
             ended[client] = min(away_s, end_s), WASTED
-        trips += sorted((Trip(client, begun.pop(client), *how) for client, how in ended.items()), key=_end)
-    trips += [Trip(client, begun_s, end_s, UNDER_WAY) for client, begun_s in begun.items()]
+        trips += sorted((DrawnTrip(client, begun.pop(client), *how) for client, how in ended.items()), key=_end)
+    trips += [DrawnTrip(client, begun_s, end_s, UNDER_WAY) for client, begun_s in begun.items()]
     return trips if any("arrived_s" in row for row in run.rows) else []
 
 
-def _end(trip: Trip) -> tuple[float, int]:
+def _end(trip: DrawnTrip) -> tuple[float, int]:
     return trip.ended_s, trip.client
 
 
-def durations(trips: Sequence[Trip], clients: int) -> Floats:
+def durations(trips: Sequence[DrawnTrip], clients: int) -> Floats:
     """Mean duration of each client's trips, float64 (K,); NaN without one."""
     count, total, mean = np.zeros(clients), np.zeros(clients), np.full(clients, np.nan)
     for trip in trips:
@@ -73,7 +73,7 @@ def durations(trips: Sequence[Trip], clients: int) -> Floats:
     return mean
 
 
-def under_way(trips: Sequence[Trip]) -> tuple[Floats, Floats]:
+def under_way(trips: Sequence[DrawnTrip]) -> tuple[Floats, Floats]:
     """Times at which the number of training clients changes, and the number from then on."""
     times = np.concatenate([[trip.begun_s for trip in trips], [trip.ended_s for trip in trips]])
     steps = np.repeat([1.0, -1.0], len(trips))

@@ -17,7 +17,16 @@ from fedsel_app.wiring.configuration import AppConfig
 from simulation.comparison.statistics import LEVEL, p_above
 from simulation.laboratory.claims.claim import Claim, Stage
 from simulation.laboratory.claims.measured import Measured
-from simulation.laboratory.claims.ranking import AHEAD, BASELINE, BEHIND, OPEN, WITHIN, Place, Ranking, places
+from simulation.laboratory.claims.ranking import (
+    AHEAD,
+    BASELINE,
+    BEHIND,
+    OPEN,
+    WITHIN,
+    RankedMethod,
+    Ranking,
+    ranked_methods,
+)
 from simulation.laboratory.claims.tuned import Tuned, at_best, tuned_table
 from simulation.laboratory.claims.verdict import (
     AGAIN,
@@ -41,7 +50,7 @@ CURRENCIES = {"accuracy_at_traffic_mb": "bytes", "accuracy_at_time_s": "seconds"
 """Metric of a ranking -> what every method may spend the same amount of."""
 NAMES = {"random": "random (weighted by examples)"}
 """Names of methods that could be taken for the baseline."""
-Orders = Mapping[str, Mapping[str, Sequence[Place]]]
+Orders = Mapping[str, Mapping[str, Sequence[RankedMethod]]]
 """Metric of `CURRENCIES` -> ranking -> places."""
 STAGE_TITLES = {"first_stage": "Stage 1", "second_stage": "Stage 2", AGAIN: "Again"}
 PIPELINE = (
@@ -180,13 +189,13 @@ def ordered(rankings: Sequence[Ranking], measured: Measured) -> Orders:
             ranking.name: [place for place in order if place.name in ranking.strategies]
             for ranking in rankings
             for metric in ranking.metrics
-            if metric.key == key and (order := places(ranking, metric, measured))
+            if metric.key == key and (order := ranked_methods(ranking, metric, measured))
         }
         for key in CURRENCIES
     }
 
 
-def _gains(found: Sequence[tuple[Place, str]], workloads: int) -> str:
+def _gains(found: Sequence[tuple[RankedMethod, str]], workloads: int) -> str:
     texts = []
     for name in dict.fromkeys(place.name for place, _ in found):
         gains = sorted(100 * place.lead.mean for place, _ in found if place.name == name)
@@ -195,7 +204,7 @@ def _gains(found: Sequence[tuple[Place, str]], workloads: int) -> str:
     return "; ".join(texts) or "none"
 
 
-def _by_workload(found: Sequence[tuple[Place, str]]) -> str:
+def _by_workload(found: Sequence[tuple[RankedMethod, str]]) -> str:
     texts = []
     for workload in dict.fromkeys(workload for _, workload in found):
         names = sorted(NAMES.get(place.name, place.name) for place, other in found if other == workload)
@@ -390,7 +399,7 @@ def _stage_text(stage: Stage) -> str:
 
 def ranking_table(ranking: Ranking, measured: Measured) -> Table:
     """Table of a ranking: each method's accuracy in every currency, and how it compares with the baseline."""
-    orders = {metric.name: places(ranking, metric, measured) for metric in ranking.metrics}
+    orders = {metric.name: ranked_methods(ranking, metric, measured) for metric in ranking.metrics}
     columns = [Column("method")]
     for name in orders:
         columns += [Column(name, 4, estimates=True), Column("lead, points"), Column("")]
@@ -423,7 +432,7 @@ def _warm_ups(ranking: Ranking) -> str:
     return sentences
 
 
-def _not_run(ranking: Ranking, shown: Sequence[Place]) -> str:
+def _not_run(ranking: Ranking, shown: Sequence[RankedMethod]) -> str:
     """Sentence on the variants that were not run; empty if all were. Semicolons separate names with commas."""
     absent = set(ranking.variants) - {place.name for place in shown}
     return f" Not run yet: {'; '.join(sorted(absent))}." if absent else ""

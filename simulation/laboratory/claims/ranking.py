@@ -16,7 +16,7 @@ from fedsel_app.config import ConfigError, Value
 from fedsel_app.presets.preset import flatten
 from simulation.comparison.statistics import LEVEL, Estimate, holm, p_within, paired, t_interval
 from simulation.laboratory.claims.measured import Measured
-from simulation.laboratory.claims.metrics import METRICS, Metric
+from simulation.laboratory.claims.metrics import MEASURES, Measure
 from simulation.laboratory.claims.study import Side, Study
 
 BASELINE = "random (equal weights)"
@@ -35,7 +35,7 @@ class Ranking(Study):
     title : the workload
     strategies : methods that are ranked
     budgets : metric "accuracy_at_..." -> how much of its cost each method may spend
-    measures : further scores, names in `METRICS`
+    measures : further scores, names in `MEASURES`
     first_seed, seed_count : seeds
     baseline : variant that the others are compared with
     note : note for the reader of the table
@@ -69,16 +69,16 @@ class Ranking(Study):
         return range(self.first_seed, self.first_seed + self.seed_count)
 
     @property
-    def metrics(self) -> list[Metric]:
+    def metrics(self) -> list[Measure]:
         """Metrics of the budgets: accuracy at equal bytes, seconds or rounds. Then the further scores."""
-        budgeted = [METRICS[key].within(budget) for key, budget in self.budgets.items()]
-        return [*budgeted, *(METRICS[key] for key in self.measures)]
+        budgeted = [MEASURES[key].within(budget) for key, budget in self.budgets.items()]
+        return [*budgeted, *(MEASURES[key] for key in self.measures)]
 
     def __post_init__(self) -> None:
         if self.baseline not in self.variants:
             raise ConfigError(f"'variants' lacks '{self.baseline}', with which the others are compared.")
         for key in self.budgets:
-            if key not in METRICS or not METRICS[key].budgeted:
+            if key not in MEASURES or not MEASURES[key].budgeted:
                 raise ConfigError(f"'{key}' is no metric with a budget.")
 
     @classmethod
@@ -89,7 +89,7 @@ class Ranking(Study):
 
 
 @dataclass(frozen=True)
-class Place:
+class RankedMethod:
     """Method in a ranking, in one metric.
 
     Attributes
@@ -105,7 +105,7 @@ class Place:
     word: str
 
 
-def places(ranking: Ranking, metric: Metric, measured: Measured) -> list[Place]:
+def ranked_methods(ranking: Ranking, metric: Measure, measured: Measured) -> list[RankedMethod]:
     """Methods from the best mean to the worst, over the seeds that all have; empty with fewer than two seeds.
 
     A variant that was not run on all seeds is left out.
@@ -131,6 +131,8 @@ def places(ranking: Ranking, metric: Metric, measured: Measured) -> list[Place]:
             words[name] = WITHIN if alike[name] < LEVEL else OPEN
     order = sorted(common, key=lambda name: (-common[name].mean(), name))
     return [
-        Place(name, t_interval(common[name]), leads[name].difference if name in leads else t_interval([]), words[name])
+        RankedMethod(
+            name, t_interval(common[name]), leads[name].difference if name in leads else t_interval([]), words[name]
+        )
         for name in order
     ]

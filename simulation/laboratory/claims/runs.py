@@ -25,7 +25,7 @@ from simulation.laboratory.claims.measured import (
     run_of,
     write_measured,
 )
-from simulation.laboratory.claims.metrics import Metric, measured_values
+from simulation.laboratory.claims.metrics import Measure, measured_values
 from simulation.laboratory.claims.study import Study
 from simulation.laboratory.claims.tuned import Search
 
@@ -38,7 +38,7 @@ class AskedRun:
 
     identity: str
     config: AppConfig
-    metrics: tuple[Metric, ...]
+    metrics: tuple[Measure, ...]
 
 
 def asked_runs(studies: Sequence[Study]) -> list[AskedRun]:

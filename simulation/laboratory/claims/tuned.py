@@ -17,13 +17,13 @@ from fedsel_app.presets.preset import flatten
 from simulation.comparison.tuning_file import settings_text
 from simulation.laboratory.claims.claim import Claim
 from simulation.laboratory.claims.measured import Measured, run_of
-from simulation.laboratory.claims.metrics import METRICS, Metric
-from simulation.laboratory.claims.ranking import Ranking, places
+from simulation.laboratory.claims.metrics import MEASURES, Measure
+from simulation.laboratory.claims.ranking import Ranking, ranked_methods
 from simulation.laboratory.claims.study import Side, Study
 from simulation.report.tables import ABSENT, Column, Table, capital
 
 FRACTION = "validation-fraction"
-METRIC = METRICS["stable_validation_accuracy"]
+METRIC = MEASURES["stable_validation_accuracy"]
 RATE, MOMENTUM = "lr", "momentum"
 FACTORS = 0.5, 2.0
 """Rates of neighbours, as multiples of the best rate of `around`."""
@@ -58,7 +58,7 @@ class Search(Study):
         return self.search_seeds
 
     @property
-    def metrics(self) -> list[Metric]:
+    def metrics(self) -> list[Measure]:
         """The score on the validation set."""
         return [METRIC]
 
@@ -98,7 +98,7 @@ class Tuned(Study):
     around : side that searches the whole grid, while the others search its neighbours; empty: all search it
     first_seed, seed_count : fresh seeds of the comparison
     budgets : as in `Ranking`
-    measures : names in `METRICS` of further scores
+    measures : names in `MEASURES` of further scores
     core_hours : core hours that the runs are expected to take
     cost : the runs and the seconds of each behind this number, and where it was measured
     note : note for the reader of the table
@@ -144,7 +144,7 @@ class Tuned(Study):
         return range(self.first_seed, self.first_seed + self.seed_count)
 
     @property
-    def metrics(self) -> list[Metric]:
+    def metrics(self) -> list[Measure]:
         """Metrics of the comparison."""
         return self._ranking({name: {} for name in self.arms}).metrics
 
@@ -242,7 +242,7 @@ def tuned_table(tuned: Tuned, measured: Measured) -> Table:
     """Table of a tuned ranking: the settings that each side chose, its score, and its lead over the baseline."""
     chosen, ranking = tuned.chosen(measured), tuned.ranking(measured)
     metrics = tuned.metrics if ranking is None else ranking.metrics
-    orders = [] if ranking is None else [places(ranking, metric, measured) for metric in metrics]
+    orders = [] if ranking is None else [ranked_methods(ranking, metric, measured) for metric in metrics]
     columns = [Column("side"), Column("chosen settings")]
     for metric in metrics:
         columns += [Column(metric.name, 4, estimates=True), Column("lead, points"), Column("")]
@@ -287,7 +287,7 @@ def at_best(claim: Claim, measured: Measured) -> str:
         study, _, side = named.partition("/")
         [tuned] = Tuned.load([study])
         ranking = tuned.ranking(measured)
-        order = places(ranking, tuned.metrics[0], measured) if ranking else []
+        order = ranked_methods(ranking, tuned.metrics[0], measured) if ranking else []
         lead = next((f"{100 * place.lead.mean:+.2f} points, {place.word}" for place in order if place.name == side), "")
         found.append(f"with momentum {tuned.settings[MOMENTUM]} {lead or 'not run yet'}")
     return (

@@ -19,7 +19,7 @@ from simulation.laboratory.claims.ledger import (
     write_ledger,
 )
 from simulation.laboratory.claims.measured import identity
-from simulation.laboratory.claims.ranking import AHEAD, BASELINE, BEHIND, OPEN, WITHIN, Ranking, places
+from simulation.laboratory.claims.ranking import AHEAD, BASELINE, BEHIND, OPEN, WITHIN, Ranking, ranked_methods
 from simulation.laboratory.claims.tuned import Tuned
 from simulation.laboratory.claims.verdict import DECIDED, DOES_NOT, HOLDS, NOT_RUN
 from tests.support.claims import CHEAT, HONEST, Runs, claim, claims, rankings, shipped, verdicts
@@ -63,7 +63,7 @@ def test_fed_cbs_of_the_preset_recommended_is_near_the_first_at_equal_bytes():
     chosen = resolve({"preset": "recommended"}).run.strategy
     for ranking in rankings():
         (metric,) = (metric for metric in ranking.metrics if metric.key == "accuracy_at_traffic_mb")
-        order = places(ranking, metric, shipped())
+        order = ranked_methods(ranking, metric, shipped())
         own = next(place for place in order if place.name == chosen)
         assert order[0].accuracy.mean - own.accuracy.mean <= 0.014, ranking.name
         assert AHEAD not in {place.word for place in order}
@@ -74,7 +74,7 @@ def test_the_preset_recommended_has_the_variant_of_hetero_select_that_is_best_at
     for ranking in rankings():
         (metric,) = (metric for metric in ranking.metrics if metric.key == "accuracy_at_traffic_mb")
         sides = {side.name: side for side in ranking.sides}
-        order = [sides[place.name] for place in places(ranking, metric, shipped())]
+        order = [sides[place.name] for place in ranked_methods(ranking, metric, shipped())]
         best = next(side for side in order if side.strategy == "hetero-select")
         assert ranking.configuration(best, 1).method.loss_source == chosen.loss_source == "last-fit", ranking.name
 
@@ -167,13 +167,13 @@ SCORES = {
 
 def test_a_method_of_a_ranking_is_compared_with_the_baseline():
     (metric,) = ranking().metrics
-    found = places(ranking(), metric, Named(SCORES))
+    found = ranked_methods(ranking(), metric, Named(SCORES))
     expected = [("delta", AHEAD), ("divfl", WITHIN), (BASELINE, ""), ("oort", OPEN), ("random", BEHIND)]
     assert [(place.name, place.word) for place in found] == expected
     assert found[0].lead.mean == pytest.approx(0.1)
     fewer = SCORES | {"divfl": {seed: score for seed, score in SCORES["divfl"].items() if seed != 3}}
-    assert [place.accuracy.n for place in places(ranking(), metric, Named(fewer))] == [4] * 5
-    assert places(ranking(), metric, Named({})) == []
+    assert [place.accuracy.n for place in ranked_methods(ranking(), metric, Named(fewer))] == [4] * 5
+    assert ranked_methods(ranking(), metric, Named({})) == []
 
 
 def test_the_overview_counts_methods_over_workloads():
@@ -204,8 +204,8 @@ def test_a_ranking_says_who_selects_uniformly_at_first():
 def test_a_variant_is_told_by_its_name_once_it_was_run():
     more = ranking(variants={"random (more steps)": {"strategy": "random", "local-steps": 100}})
     (metric,) = more.metrics
-    assert len(places(more, metric, Named(SCORES | {"random (more steps)": SCORES["oort"]}))) == 6
-    assert len(places(more, metric, Named(SCORES))) == 5
+    assert len(ranked_methods(more, metric, Named(SCORES | {"random (more steps)": SCORES["oort"]}))) == 6
+    assert len(ranked_methods(more, metric, Named(SCORES))) == 5
     assert " Not run yet: random (more steps)." in ranking_table(more, Named(SCORES)).caption
 
 

@@ -3,7 +3,7 @@
 import numpy as np
 
 from simulation.comparison.runs import RecordedRun, read_recorded_run
-from simulation.laboratory.claims.metrics import METRICS, measured_values
+from simulation.laboratory.claims.metrics import MEASURES, measured_values
 from tests.support.in_process import run_in_process
 
 
@@ -13,7 +13,7 @@ def test_client_updates_to_the_best_validation_round(tmp_path):
     settings |= {"holdout_fraction": 0.2, "client_eval": True, "compressor": "none"}
     _, rows = run_in_process(tmp_path / "run", rounds=6, **settings)
     best = int(np.argmin([row["client_loss"] for row in rows]))
-    metric = METRICS["client_updates_to_best_validation"]
+    metric = MEASURES["client_updates_to_best_validation"]
     found = measured_values(read_recorded_run(tmp_path / "run", "run", {}, RecordedRun), [metric])
     assert found == {metric.column: 2.0 * (best + 1)}
     assert 0 < best < 5, "the best round is neither the first nor the last"

@@ -5,7 +5,7 @@ import re
 import pytest
 
 from simulation.laboratory.claims.ledger import advantage_text
-from simulation.laboratory.claims.ranking import OPEN, WITHIN, places
+from simulation.laboratory.claims.ranking import OPEN, WITHIN, ranked_methods
 from simulation.laboratory.claims.verdict import DECIDED, NOT_RUN, UNDECIDED
 from tests.support.claims import claims, rankings, shipped, verdicts
 from tests.support.documentation import PAGES
@@ -66,7 +66,7 @@ def probe_rows():
         cells = []
         for name in workloads.values():
             (metric,) = (metric for metric in by_name[name].metrics if metric.key == "accuracy_at_traffic_mb")
-            found = {place.name: place for place in places(by_name[name], metric, shipped())}
+            found = {place.name: place for place in ranked_methods(by_name[name], metric, shipped())}
             place = found[variant if variant in found else variant.replace("20 candidates", "10 candidates")]
             cells.append(f"{100 * place.lead.mean:.1f} {({OPEN: '?', WITHIN: 'within'}).get(place.word, place.word)}")
         rows.append([shown, *cells])
