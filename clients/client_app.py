@@ -27,10 +27,7 @@ def client_app(client_fn: ClientFnExt | None = None, mods: list[Mod] | None = No
 
     The functions are those of `clients.user_client.Functions`. They compute what only the user can compute.
 
-    Raises
-    ------
-    TypeError
-        For a function of another name.
+    Raises TypeError for a function of another name.
     """
     if client_fn is not None:
         return ClientApp(client_fn, [selecting(**functions), *(mods or [])])

@@ -28,10 +28,7 @@ def answer_content(message_type: str, content: RecordDict, client_of: ClientOf) 
     answer equals the client's answer to a message of its own, but a model to evaluate is loaded only once, and vectors
     are added up where the instructions have weights.
 
-    Raises
-    ------
-    ValueError
-        If the content is not a question of fedsel's.
+    Raises ValueError if the content is not a question of fedsel's.
     """
     arrays, loaded, sums = read_arrays(content), None, None
     clients = clients_named(content)

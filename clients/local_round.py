@@ -84,10 +84,7 @@ class LocalRound:
         the change of the client's; and the BatchNorm statistics, if there are any. If `sums` are given, the update and
         the change are added to them, and only their numbers are sent.
 
-        Raises
-        ------
-        StateError
-            If the client's state cannot be used.
+        Raises StateError if the client's state cannot be used.
         """
         store, training, solver = self.store.of_run(instruction.run_key), self.training, EQUATIONS[self.training.solver]
         control = np.zeros(start.size, np.float32) if control is None else control

@@ -24,10 +24,7 @@ def received_model(
 
     With `with_control` the last array is a control variate. With `probed` the parameters may be rounded (`probe-bits`).
 
-    Raises
-    ------
-    ValueError
-        If the arrays do not fit the model; see `check_arrays` and `_restored`.
+    Raises ValueError if the arrays do not fit the model; see `check_arrays` and `_restored`.
     """
     run, model = settings.run, built_model(settings)
     if probed and arrays and arrays[0].dtype == np.uint8:

@@ -86,10 +86,7 @@ class StateStore:
 
         Each is empty if it does not exist.
 
-        Raises
-        ------
-        StateError
-            If a file cannot be read or belongs to another user, or if the needed state is missing.
+        Raises StateError if a file cannot be read or belongs to another user, or if the needed state is missing.
         """
         if self._fedsel_folder is not None and is_anothers(self._fedsel_folder):
             raise StateError(
@@ -117,10 +114,7 @@ class StateStore:
         It keeps the states that `recall` may need later: those of rounds since the server's checkpoint, and the last
         one that is not later than the checkpoint and the last aggregated reply.
 
-        Raises
-        ------
-        UnwrittenState
-            If the file cannot be written.
+        Raises UnwrittenState if the file cannot be written.
         """
         path = self._path(client, server_round)
         with self._writing(path):
@@ -218,10 +212,7 @@ def user_state_folder() -> Path:
 
     $XDG_STATE_HOME/fedsel, or ~/.local/state/fedsel.
 
-    Raises
-    ------
-    ConfigError
-        If the user has no home folder.
+    Raises ConfigError if the user has no home folder.
     """
     named = os.environ.get("XDG_STATE_HOME", "")
     try:

@@ -61,10 +61,7 @@ class ExactSum:
 
         It adds one part of the model after the other, because a part fits into the processor's cache.
 
-        Raises
-        ------
-        ValueError
-            If an update has another size, a term is too large, or there are more than `MOST` terms.
+        Raises ValueError if an update has another size, a term is too large, or there are more than `MOST` terms.
         """
         self._add(updates, weights, len(updates))
 

@@ -57,10 +57,7 @@ def federation_of(grid: Grid, config: AppConfig) -> FlowerGrid:
     to be simulated. In deployment every node is one client, which has failed if it does not answer in time; in a
     simulation it may wait for a worker.
 
-    Raises
-    ------
-    ConfigError
-        If the run is simulated and cannot be carried out.
+    Raises ConfigError if the run is simulated and cannot be carried out.
     """
     arrived = arrivals(grid)
     if arrived is None:

@@ -60,10 +60,7 @@ STRATEGIES: dict[str, type[SelectionStrategy]] = {
 def find_strategy(name: str) -> type[SelectionStrategy]:
     """Class of a `strategy` setting: a method's name, or package.module:Class.
 
-    Raises
-    ------
-    ConfigError
-        If there is no such method, or the class is not a SelectionStrategy or cannot be run.
+    Raises ConfigError if there is no such method, or the class is not a SelectionStrategy or cannot be run.
     """
     if name in STRATEGIES:
         return STRATEGIES[name]

@@ -39,10 +39,7 @@ class SelectionStrategy(RunningMethod[ConfigT], Strategy):
 
         Flower aggregates nothing if no client is instructed, so the round ends here then.
 
-        Raises
-        ------
-        ConfigError
-            If the server is not to wait for its cohort.
+        Raises ConfigError if the server is not to wait for its cohort.
         """
         run, federation = self.run, self.federation(client_manager)
         if run.under_way is not None:

@@ -32,13 +32,7 @@ def gather(parts: Mapping[str, Stateful]) -> Arrays:
 
 
 def scatter(arrays: Mapping[str, NDArray[Any]], parts: Mapping[str, Stateful]) -> None:
-    """Load the states that `gather` returned.
-
-    Raises
-    ------
-    ConfigError
-        If the arrays do not fit these parts.
-    """
+    """Load the states that `gather` returned. Raises ConfigError if the arrays do not fit these parts."""
     for part, owner in parts.items():
         own = {name.removeprefix(f"{part}/"): array for name, array in arrays.items() if name.startswith(f"{part}/")}
         try:
@@ -71,10 +65,7 @@ def save_fields(owner: object, fields: Iterable[str]) -> Arrays:
 def load_fields(owner: object, fields: Iterable[str], arrays: Arrays, *, growing: bool = False) -> None:
     """Restore what `save_fields` copied. With `growing`, an array that is empty in a new `owner` may have any length.
 
-    Raises
-    ------
-    ConfigError
-        If an array is missing, or its kind or shape differs from that of `owner`.
+    Raises ConfigError if an array is missing, or its kind or shape differs from that of `owner`.
     """
     for name in fields:
         key, current = name.lstrip("_"), getattr(owner, name)

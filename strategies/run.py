@@ -183,10 +183,7 @@ class Run:
         The model is evaluated every `eval-every` rounds and in the last, with `client-eval` also by all connected
         clients. The run ends after its last round, at the target, or when its loss on the validation set has stalled.
 
-        Raises
-        ------
-        RunFailed
-            If `FRUITLESS_ROUNDS` rounds in a row, or all rounds, had no usable update.
+        Raises RunFailed if `FRUITLESS_ROUNDS` rounds in a row, or all rounds, had no usable update.
         """
         method, record, context = opened.method, opened.record, self.context
         if evaluates(method, record.round):

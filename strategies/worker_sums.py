@@ -67,10 +67,7 @@ def needs_single_updates(opened: OpenRound, policy: Participation) -> bool:
 def with_total(dispatch: Dispatch, answers: Mapping[int, Answer], replies: Replies) -> Replies:
     """The replies with the exact sums over their clients.
 
-    Raises
-    ------
-    RunFailed
-        If a client was left out whose update is in a worker's sum, and it does not send this update.
+    Raises RunFailed if a client was left out whose update is in a worker's sum, and it does not send this update.
     """
     opened, instructions = dispatch.opened, dispatch.instructions
     server, total = opened.server, CohortSum()

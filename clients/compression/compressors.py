@@ -27,10 +27,7 @@ def kept_count(fraction: float, size: int, rounding: str) -> int:
 
     The product is rounded to six decimals first, so that 0.07 of 100 is 7 and not 8.
 
-    Raises
-    ------
-    ValueError
-        If `fraction` is not in (0, 1].
+    Raises ValueError if `fraction` is not in (0, 1].
     """
     if not 0.0 < fraction <= 1.0:
         raise ValueError(f"The kept fraction must be in (0, 1]. Got {fraction!r}.")
@@ -41,10 +38,7 @@ def kept_count(fraction: float, size: int, rounding: str) -> int:
 def top_indices(scores: Vector, count: int) -> NDArray[np.uint32]:
     """Positions, in increasing order, of the `count` largest of `scores` (N,); ties go to the lowest positions.
 
-    Raises
-    ------
-    ValueError
-        If a score is NaN.
+    Raises ValueError if a score is NaN.
     """
     threshold = np.partition(scores, scores.size - count)[scores.size - count]
     chosen = np.flatnonzero(scores >= threshold)

@@ -207,10 +207,7 @@ class ArrayLayout:
     def flatten(self, arrays: Arrays) -> tuple[Vector, Vector]:
         """The parameters (N,), and the running statistics (B,), in float32 or float64. Named arrays may have any order.
 
-        Raises
-        ------
-        ValueError
-            If the number, the shapes or the names of the arrays differ from those of the initial model.
+        Raises ValueError if the number, the shapes or the names of the arrays differ from those of the initial model.
         """
         arrays = self._in_order(arrays)
         shapes, expected = [array.shape for array in arrays], [array.shape for array in self._arrays]

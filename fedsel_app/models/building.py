@@ -101,10 +101,7 @@ def _user_model(
 ) -> nn.Module:
     """Model that the function `name` ("package.module:function") builds for these samples and outputs.
 
-    Raises
-    ------
-    ConfigError
-        If the function raises or does not return a module, or if the module does not fit the data.
+    Raises ConfigError if the function raises or does not return a module, or if the module does not fit the data.
     """
     model = plugins.call(name, "model", sample_shape, classes)
     if not isinstance(model, nn.Module):

@@ -24,10 +24,7 @@ its largest value: size of an allocation that gets pages of its own, which the p
 def choose_device(name: str) -> torch.device:
     """Choose the device of the 'device' setting; "auto" takes cuda, else mps, else cpu.
 
-    Raises
-    ------
-    ConfigError
-        If this machine lacks the device asked for.
+    Raises ConfigError if this machine lacks the device asked for.
     """
     present = {"cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available(), "cpu": True}
     if name == "auto":
@@ -40,10 +37,7 @@ def choose_device(name: str) -> torch.device:
 def require_precision(precision: str, device: torch.device) -> None:
     """Require a device with units for the 'precision' setting. Without them bf16 is emulated and slower than fp32.
 
-    Raises
-    ------
-    ConfigError
-        If `precision` is bf16 and the device has no units for it.
+    Raises ConfigError if `precision` is bf16 and the device has no units for it.
     """
     if precision == "bf16" and not has_bf16(device):
         missing = f"the processor has none of the flags {', '.join(sorted(BF16_FLAGS))}"

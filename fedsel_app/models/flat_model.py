@@ -238,10 +238,7 @@ def evaluate(model: FlatModel, batches: Iterable[tuple[Inputs, Tensor]], further
 
     All outputs are kept if `further` scores need them.
 
-    Raises
-    ------
-    ValueError
-        If `batches` is empty.
+    Raises ValueError if `batches` is empty.
     """
     loss = 0.0
     tally = np.zeros(1)

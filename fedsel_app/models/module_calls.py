@@ -34,10 +34,7 @@ def call(module: nn.Module, x: Inputs) -> Tensor:
 
     Inputs by name are keyword arguments.
 
-    Raises
-    ------
-    ConfigError
-        If it returns neither.
+    Raises ConfigError if it returns neither.
     """
     given = module(**x) if isinstance(x, dict) else module(x)
     if isinstance(given, Tensor):
@@ -56,10 +53,7 @@ def tried(module: nn.Module, train: Callable[[], None], x: Inputs) -> ModuleTria
 
     `train` sets the module's mode of training.
 
-    Raises
-    ------
-    ConfigError
-        If it cannot train with two examples.
+    Raises ConfigError if it cannot train with two examples.
     """
     before = {place: place.copy() for place in buffer_places(module) | frozen_places(module)}
     weights = [(each, each.detach().clone()) for each in module.parameters() if each.requires_grad]

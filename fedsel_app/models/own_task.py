@@ -18,10 +18,7 @@ FUNCTIONS = ("loss", "losses", "tally", "scores")
 def own_task(path: str, outputs: int) -> Task:
     """Build the task `path` ("package.module:Class"), for a model with this number of outputs.
 
-    Raises
-    ------
-    ConfigError
-        If the class cannot be imported or built, or lacks a function or the name of its score.
+    Raises ConfigError if the class cannot be imported or built, or lacks a function or the name of its score.
     """
     task = plugins.call(path, "task", outputs)
     if missing := [name for name in FUNCTIONS if not callable(getattr(task, name, None))]:
@@ -34,10 +31,7 @@ def own_task(path: str, outputs: int) -> Task:
 def try_task(path: str, model: FlatModel, x: Inputs, y: Tensor) -> None:
     """Try the model's own task `path` on two examples.
 
-    Raises
-    ------
-    ConfigError
-        If one of its functions raises, or returns something else than `Task` says.
+    Raises ConfigError if one of its functions raises, or returns something else than `Task` says.
     """
     task = model.task
     with evaluating(model):

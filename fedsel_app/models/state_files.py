@@ -39,11 +39,8 @@ def load_initial(model: FlatModel, path: Path) -> None:
     Counters are ignored. Of tied arrays one is enough. If each name begins with "module." and the rest is the model's
     name, the prefix is left out.
 
-    Raises
-    ------
-    ConfigError
-        If the file cannot be read; if arrays are missing, foreign, of another shape or not finite; or if it changes
-        arrays that are never sent (see `module_state`), because the clients would keep their own.
+    Raises ConfigError if the file cannot be read; if arrays are missing, foreign, of another shape or not finite; or if
+    it changes arrays that are never sent (see `module_state`), because the clients would keep their own.
     """
     own = _state(model.module)
     found = {name: tensor for name, tensor in _unwrapped(read_state(path), own).items() if not _is_counter(name)}

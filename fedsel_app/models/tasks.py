@@ -215,10 +215,7 @@ def task_of(
     them, the test labels for the classes, and for the positives all training labels, or the test labels if there are
     none.
 
-    Raises
-    ------
-    ConfigError
-        If the settings do not fit the data set, or name a class of a user that cannot be built.
+    Raises ConfigError if the settings do not fit the data set, or name a class of a user that cannot be built.
     """
     if settings.task:
         from fedsel_app.models.own_task import own_task

@@ -144,10 +144,7 @@ class Diurnal(Stays):
 class Trace(Stays):
     """Availability of recorded devices. The seed gives each client a device, and the trace of a device repeats.
 
-    Raises
-    ------
-    ConfigError
-        If the file cannot be read, or is not what `fedsel trace` writes.
+    Raises ConfigError if the file cannot be read, or is not what `fedsel trace` writes.
     """
 
     def __init__(self, config: AvailabilityConfig, clients: int, seed: int) -> None:
@@ -174,10 +171,7 @@ class Trace(Stays):
 def read_trace(path: Path) -> tuple[Floats, NDArray[np.int64], Floats]:
     """The stays of all devices, float64 (n, 2), the bounds of each device's stays, (D + 1,), and its period, (D,).
 
-    Raises
-    ------
-    ConfigError
-        If the file cannot be read, or is not what `fedsel trace` writes.
+    Raises ConfigError if the file cannot be read, or is not what `fedsel trace` writes.
     """
     try:
         with path.open("rb") as file:

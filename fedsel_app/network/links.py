@@ -263,10 +263,7 @@ def table_speeds(path: Path, clients: int, seed: int) -> tuple[Floats, Floats, F
 
     The clients get its rows in an order that the seed draws. If there are more clients than rows, rows repeat.
 
-    Raises
-    ------
-    ConfigError
-        If the file cannot be read, or a column is absent or has another value than a number above 0.
+    Raises ConfigError if the file cannot be read, or a column is absent or has another value than a number above 0.
     """
     try:
         with path.open(newline="", encoding="utf-8") as file:

@@ -123,10 +123,7 @@ def load_preset(name: str, above: tuple[Path, ...] = ()) -> Preset:
     A preset may start from another one, which ``base`` names. If that is a file, its path is relative to the preset's
     folder. `above` are the presets whose bases led to this one.
 
-    Raises
-    ------
-    ConfigError
-        If the preset does not exist, cannot be read, is not TOML, or starts from itself.
+    Raises ConfigError if the preset does not exist, cannot be read, is not TOML, or starts from itself.
     """
     path = Path(name) if name.endswith(".toml") else preset_files().get(name)
     if path is None:
@@ -176,13 +173,7 @@ def _methods(tables: object, path: Path) -> dict[str, Preset]:
 
 
 def read_toml(path: Path) -> dict[str, object]:
-    """Table of a TOML file.
-
-    Raises
-    ------
-    ConfigError
-        If it cannot be read or is not TOML.
-    """
+    """Table of a TOML file. Raises ConfigError if it cannot be read or is not TOML."""
     try:
         return tomllib.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError) as error:
@@ -206,10 +197,7 @@ def _departures(listed: object, path: Path) -> dict[str, Departure]:
 def flatten(table: Mapping[str, object], prefix: str = "") -> dict[str, Value]:
     """Flatten nested TOML tables: join the keys with dots, as Flower does.
 
-    Raises
-    ------
-    ConfigError
-        For a value that is neither a boolean, a number nor text.
+    Raises ConfigError for a value that is neither a boolean, a number nor text.
     """
     flat: dict[str, Value] = {}
     for key, value in table.items():

@@ -27,10 +27,7 @@ def read_array(tensor: bytes) -> NDArray[Any]:
 
     Only numbers in another byte order are copied, into this machine's order.
 
-    Raises
-    ------
-    WireError
-        If it is not in NumPy's format, has another dtype, or has more or fewer bytes than its shape needs.
+    Raises WireError if it is not in NumPy's format, has another dtype, or has more or fewer bytes than its shape needs.
     """
     start = len(START) + 2
     stop = start + int.from_bytes(tensor[len(START) : start], "little")

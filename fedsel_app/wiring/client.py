@@ -25,11 +25,8 @@ def client_of(settings: SharedSettings, context: Context, *, pooled: bool = Fals
 
     A client's state is stored in `state-dir`, or in the user's own folder if that is empty; see `clients.state`.
 
-    Raises
-    ------
-    ConfigError
-        If the node configuration lacks the partition id. The builder raises it if it is not `pooled` and is asked for
-        another client.
+    Raises ConfigError if the node configuration lacks the partition id. The builder raises it if it is not `pooled` and
+    is asked for another client.
     """
     if "partition-id" not in context.node_config:
         raise ConfigError(

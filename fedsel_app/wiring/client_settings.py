@@ -24,11 +24,9 @@ def settings_of_client(
 
     `trusted`: the user of this machine has made the run configuration, as in a simulation.
 
-    Raises
-    ------
-    ConfigError
-        For an unknown key, a value out of range, a key of `node_config` that is not a setting of a single client, and
-        unless `trusted`, for a path or for code that the server chooses and the client's owner does not allow.
+    Raises ConfigError for an unknown key, a value out of range, a key of `node_config` that is not a setting of a
+    single client, and unless `trusted`, for a path or for code that the server chooses and the client's owner does not
+    allow.
     """
     own = {key: value for key, value in node_config.items() if key not in IDENTITY}
     return _resolved(tuple(sorted(run_config.items())), tuple(sorted(own.items())), trusted)

@@ -33,10 +33,7 @@ class AppConfig(SharedSettings):
     def from_values(cls, values: Mapping[str, Value]) -> Self:
         """Build from flat `values`; absent keys keep their defaults.
 
-        Raises
-        ------
-        ConfigError
-            For an unknown key or method, a value out of range, or incompatible settings.
+        Raises ConfigError for an unknown key or method, a value out of range, or incompatible settings.
         """
         values = with_variant(values, setting_entries())
         strategy = find_strategy(str(values.get("strategy", RunConfig.strategy)))
@@ -90,10 +87,8 @@ def known_defaults() -> dict[str, Value]:
 def resolve(overrides: Mapping[str, Value]) -> AppConfig:
     """Configuration from the defaults, the preset in `overrides` with its settings for the strategy, and `overrides`.
 
-    Raises
-    ------
-    ConfigError
-        As in `AppConfig.from_values` and `load_preset`, and if a preset has an invalid setting for a method.
+    Raises ConfigError as in `AppConfig.from_values` and `load_preset`, and if a preset has an invalid setting for a
+    method.
     """
     if name := str(overrides.get("preset", "")):
         validate_methods(load_preset(name), name)

@@ -25,10 +25,7 @@ def settings_of_owner(node_config: Mapping[str, Value]) -> dict[str, Value]:
 
     A server's `data-arguments` and `partition-arguments` are not used with the client's own `data` and `partition`.
 
-    Raises
-    ------
-    ConfigError
-        For a key that is not a setting of a single client.
+    Raises ConfigError for a key that is not a setting of a single client.
     """
     own = {key: value for key, value in node_config.items() if key not in (*IDENTITY, ALLOWED)}
     if foreign := own.keys() - set(CLIENT_SETTINGS):

@@ -65,11 +65,8 @@ class ConnectedClients:
         not answer yet, and then as gone until it is back; such a node is asked again. A node that is not a client of
         this run, or that reports the partition id of another, is left out.
 
-        Raises
-        ------
-        ConfigError
-            With `wait`, if too few clients connect in time or none can be enrolled; in a simulation, if any client
-            cannot be enrolled.
+        Raises ConfigError with `wait`, if too few clients connect in time or none can be enrolled; in a simulation, if
+        any client cannot be enrolled.
         """
         self.federation = federation
         connected = federation.nodes()
@@ -193,13 +190,7 @@ class ConnectedClients:
         return dict(sorted((client_of[node], answer) for node, answer in answers.items()))
 
     def dispatch(self, messages: Sequence[Message]) -> None:
-        """Send these messages, and do not wait.
-
-        Raises
-        ------
-        ConfigError
-            If the federation always waits.
-        """
+        """Send these messages, and do not wait. Raises ConfigError if the federation always waits."""
         self._mailbox().send(messages)
         self._sent_to |= {message.node: message.client for message in messages if message.client is not None}
 

@@ -32,10 +32,7 @@ def check_class(method: type[SelectionMethod[Any]], known: Mapping[str, type[Sel
 def build(method: type[MethodT], context: RunContext) -> MethodT:
     """New instance of `method`, checked.
 
-    Raises
-    ------
-    ConfigError
-        With one sentence, if the constructor raises, omits an attribute or refuses the settings.
+    Raises ConfigError with one sentence, if the constructor raises, omits an attribute or refuses the settings.
     """
     with user_code(method.__module__, f"`__init__` of the method {method.name}"):
         built = method(context)
@@ -140,10 +137,7 @@ def select(
 ) -> Selection:
     """Selection of `count` clients by `method`, checked.
 
-    Raises
-    ------
-    ConfigError
-        With one sentence, if the selection is invalid or a user's own method raises.
+    Raises ConfigError with one sentence, if the selection is invalid or a user's own method raises.
     """
     with user_code(type(method).__module__, f"`select` of the method {method.name}"):
         selection = method.select(roster, round_info, count, rng)

@@ -60,10 +60,8 @@ class ClientProber:
     def enrol(self, federation: Federation, number: int, *, wait: bool) -> int:
         """Enrol the connected clients in round `number`; with `wait`, all K. Returns the bytes of new label counts.
 
-        Raises
-        ------
-        ConfigError
-            With `wait`, if label counts are needed and no client sends them; also as `ConnectedClients.enrol`.
+        Raises ConfigError with `wait`, if label counts are needed and no client sends them; also as
+        `ConnectedClients.enrol`.
         """
         roster, needs, context = self._roster, self._needs, self._context
         answers = self._clients.enrol(federation, number, needs.label_counts, wait=wait)

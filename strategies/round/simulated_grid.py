@@ -47,10 +47,7 @@ class SimulatedGrid(FlowerGrid):
     def ask(self, messages: Sequence[Message], until: Until = ALL) -> Answers:
         """Send the messages, one for all clients of a node, and wait; see `FlowerGrid.ask`.
 
-        Raises
-        ------
-        ConfigError
-            If a node does not report its partition id.
+        Raises ConfigError if a node does not report its partition id.
         """
         if not self._carriers:
             self._carriers = self._places()

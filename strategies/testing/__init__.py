@@ -58,10 +58,7 @@ def check_results(method: type[SelectionStrategy], **settings: Value) -> Iterato
 def check_method(method: type[SelectionStrategy], **settings: Value) -> None:
     """Run every check on a method, with `settings` or, without them, with each of its `variants`.
 
-    Raises
-    ------
-    ContractError
-        With the name of the method and of the first check that it fails.
+    Raises ContractError with the name of the method and of the first check that it fails.
     """
     for result in check_results(method, **settings):
         if result.failure is not None:
