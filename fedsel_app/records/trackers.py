@@ -11,13 +11,10 @@ A tracker is opened with the run folder and its own id of the run, which is None
 import os
 import sys
 import time
-from collections.abc import Callable, Collection, Iterable
-from contextlib import suppress
+from collections.abc import Callable, Iterable
 from functools import cache, partial
-from importlib import import_module
 from typing import Any, TypeVar
 
-from fedsel_app.config import ConfigError
 from fedsel_app.config.plugins import described
 from fedsel_app.records.files import write_json
 from fedsel_app.records.reading import read_object
@@ -175,8 +172,6 @@ KINDS: dict[str, Callable[[RunFolder, str | None], Tracker]] = {
     "mlflow": MLflowRun,
     "wandb": WandbRun,
 }
-MODULES = {"tensorboard": "torch.utils.tensorboard", "mlflow": "mlflow", "wandb": "wandb"}
-"""Tracker -> module that it needs."""
 
 
 class Guard:
@@ -216,22 +211,3 @@ def _open(name: str, folder: RunFolder) -> Tracker:
     if ids.get(name) != tracker.run_id:
         write_json(folder.path / RUN_IDS, {**ids, name: tracker.run_id})
     return tracker
-
-
-def prepare_trackers(names: Collection[str]) -> None:
-    """Create what parallel runs share at these trackers. If this fails, each run reports the reason."""
-    if "mlflow" in names:
-        with suppress(Exception):
-            prepare_mlflow()
-
-
-def refuse_absent(names: Iterable[str]) -> None:
-    """Raise ConfigError if the package of one of these trackers is not installed."""
-    for name in names:
-        try:
-            import_module(MODULES[name])
-        except ImportError as error:
-            raise ConfigError(
-                f"The 'track' parameter {name} needs the package {name}; install it with "
-                f"`pip install 'fedsel[{name}]'`, or leave it out."
-            ) from error

@@ -19,7 +19,6 @@ from fedsel_app.presets.preset import load_preset
 from fedsel_app.records.files import write_text
 from fedsel_app.records.reading import read_object
 from fedsel_app.wiring.configuration import AppConfig, resolve
-from fedsel_app.wiring.idle_settings import refuse_idle
 from simulation.comparison.pipelines import (
     Pipelines,
     comparison_kind,
@@ -28,6 +27,7 @@ from simulation.comparison.pipelines import (
 )
 from simulation.comparison.plan_file import PLAN_VERSION, read_plan
 from simulation.engines.choice import choose
+from simulation.experiments.idle_settings import refuse_idle
 from simulation.experiments.preflight import refuse_unrunnable
 from strategies import STRATEGIES, find_strategy
 from strategies.base import SelectionStrategy

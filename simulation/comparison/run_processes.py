@@ -17,7 +17,7 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import tomli_w
@@ -29,7 +29,7 @@ from fedsel_app.config.plugins import code_arguments
 from fedsel_app.config.run import score_title
 from fedsel_app.network.reply_timeout import ReplyTimeout
 from fedsel_app.records.fedsel_folder import discard_empty, make_private_folder
-from fedsel_app.records.trackers import prepare_trackers
+from fedsel_app.records.trackers import prepare_mlflow
 from simulation import processes
 from simulation.comparison.placement import cores_each, gpu_count, visible_gpus, workers_each
 from simulation.comparison.plan import ComparisonPlan, PlannedRun
@@ -99,7 +99,9 @@ def carry_out(
     make_private_folder(comparison.out)
     with locked_comparison(comparison.out), processes.exit_on_signals():
         lay_out(comparison)
-        prepare_trackers({name for run in comparison.runs for name in run.config.records.trackers})
+        if any("mlflow" in run.config.records.trackers for run in comparison.runs):
+            with suppress(Exception):  # each run then reports the reason
+                prepare_mlflow()  # the runs share its experiment
         with RunProcesses(comparison.out, jobs, console, finished, budget_s) as run_processes:
             return run_processes.work(comparison.runs)
 

@@ -1,6 +1,8 @@
 """Preflight checks of a run: folders, device, data and partition, before any process starts."""
 
 import os
+from collections.abc import Iterable
+from importlib import import_module
 
 from fedsel_app.config import ConfigError
 from fedsel_app.data.client_parts import client_parts
@@ -9,13 +11,14 @@ from fedsel_app.models.device import choose_device, require_precision
 from fedsel_app.records.fedsel_folder import refuse_used
 from fedsel_app.records.releases import Releases
 from fedsel_app.records.run_folder import refuse_damaged
-from fedsel_app.records.trackers import refuse_absent
 from fedsel_app.wiring.configuration import AppConfig
 from fedsel_app.wiring.server import make_model, run_folder
 from simulation.experiments.run_folders import refuse_foreign_states
 from strategies.aggregation.privacy import Privacy
 from strategies.round.replies.deadline import over_selected_count
 
+TRACKER_MODULES = {"tensorboard": "torch.utils.tensorboard", "mlflow": "mlflow", "wandb": "wandb"}
+"""Tracker -> module that it needs."""
 PAIR_TABLES = 4
 """Number of K x K float64 tables in memory at the peak of a method that compares all pairs of clients (measured)."""
 
@@ -36,11 +39,23 @@ def refuse_unrunnable(config: AppConfig) -> None:
     refuse_foreign_states(run_folder(config), resume=config.records.resume)
     device = choose_device(config.execution.device)
     require_precision(config.execution.precision, device)
-    refuse_absent(config.records.trackers)
+    _refuse_absent(config.records.trackers)
     _refuse_large(config)
     dataset = load(config.data, run.seed)
     _refuse_many_estimates(config, make_model(config, device).size)
     client_parts(config.partition, dataset, run.clients, run.seed)
+
+
+def _refuse_absent(names: Iterable[str]) -> None:
+    """Raise ConfigError if the package of one of these trackers is not installed."""
+    for name in names:
+        try:
+            import_module(TRACKER_MODULES[name])
+        except ImportError as error:
+            raise ConfigError(
+                f"The 'track' parameter {name} needs the package {name}; install it with "
+                f"`pip install 'fedsel[{name}]'`, or leave it out."
+            ) from error
 
 
 def _refuse_large(config: AppConfig) -> None:

@@ -19,7 +19,7 @@ from fedsel_app.config.training import SOLVERS
 from fedsel_app.messages.scalars import Config
 from fedsel_app.seeds import Purpose, stream
 from fedsel_app.wiring.configuration import AppConfig
-from fedsel_app.wiring.idle_settings import refuse_idle
+from simulation.experiments.idle_settings import refuse_idle
 from simulation.flower_app.client_metrics import PairFunction, RecordFunction
 from strategies import find_strategy
 

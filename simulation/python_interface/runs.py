@@ -22,12 +22,12 @@ from fedsel_app.npz import NpzError, read_arrays
 from fedsel_app.records.run_folder import completed_rounds, read_rounds
 from fedsel_app.records.schema import Row
 from fedsel_app.wiring.configuration import AppConfig, resolve
-from fedsel_app.wiring.idle_settings import refuse_idle
 from fedsel_app.wiring.server import run_folder
 from simulation.comparison.measures import metric_of
 from simulation.comparison.results import Group
 from simulation.comparison.runs import RecordedRun, read_recorded_run
 from simulation.engines.choice import choose
+from simulation.experiments.idle_settings import refuse_idle
 from simulation.experiments.run_folders import resolve_resumed
 from simulation.flower_app.settings import OWN_APP
 from simulation.python_interface.keywords import listed, setting_values
