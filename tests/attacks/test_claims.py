@@ -45,7 +45,7 @@ def run(folder, lie=None, liar=LIAR, **settings):
 
 @pytest.mark.parametrize("clip", [10.0, 2.0, 0.0])
 def test_examples_count_for_a_multiple_of_the_median_at_most(clip):
-    """Fall 4: one client that said 10^9 had all the weight."""
+    """One client that said 10^9 had all the weight."""
     honest = [StubClient(client, examples=100) for client in range(3)]
     liar = StubClient(3, examples=10**9)
     strategy = RandomSelection(context_of(clients=4, cohort=4, example_clip=clip))
@@ -78,7 +78,7 @@ def read_label_counts(examples, counts):
 
 
 def test_delta_takes_no_memory_by_the_length_that_a_client_claims():
-    """Fall 6: 10^9 steps were an array of as many numbers."""
+    """10^9 steps were an array of as many numbers."""
     epochs = TrainingConfig(local_steps=0, local_epochs=10, batch_size=1)
     method = Delta(make_context(DeltaConfig(), clients=3, size=2, training=epochs))
     method.roster.local_steps[:] = [10**10, 10, 10]
@@ -97,7 +97,7 @@ FAST = TrainAnswer(1.0, 10.0, compute_s=1e-9, upload_bytes=10**15, upload_s=1e-9
 
 
 def test_a_fake_bandwidth_starves_nobody():
-    """Fall 8: the mean of all links followed the fastest, and the others' kept fractions fell to the least."""
+    """The mean of all links followed the fastest, and the others' kept fractions fell to the least."""
     fractions = {}
     for liars in (0, 1):
         links = MeasuredLinks(NetworkConfig(links="measured"), 10)
@@ -114,7 +114,7 @@ def test_a_fake_bandwidth_starves_nobody():
 
 
 def test_a_fake_bandwidth_is_not_chosen_in_every_round(tmp_path):
-    """Fall 8: adasample chose the liar in 40 of 40 rounds."""
+    """The method adasample chose the liar in 40 of 40 rounds."""
 
     def fit(client, message, reply):
         answer = TrainAnswer.from_metrics(reply.metrics)
@@ -131,7 +131,7 @@ def test_a_fake_bandwidth_is_not_chosen_in_every_round(tmp_path):
 
 @pytest.mark.parametrize("lie", [1e19, 1.0, 0.0, -5.0])
 def test_effective_steps_are_the_servers_own(tmp_path, lie):
-    """Fall 9: they weigh the updates, and 1e19 moved the model by 2e15."""
+    """They weigh the updates, and 1e19 moved the model by 2e15."""
     honest, _ = run(tmp_path / "honest", solver="fednova")
     said = {Report.EFFECTIVE_STEPS: lie}
 
@@ -143,7 +143,7 @@ def test_effective_steps_are_the_servers_own(tmp_path, lie):
 
 
 def test_work_steps_are_bounded_by_the_settings(tmp_path):
-    """Fall 16: 10^9 of them were 4.7e8 seconds of the run's clock."""
+    """10^9 of them were 4.7e8 seconds of the run's clock."""
     _, honest = run(tmp_path / "honest")
     with logged() as log:
         _, lied = run(tmp_path / "lied", lambda reply: with_numbers(reply, work_steps=1e9))
@@ -173,7 +173,7 @@ def answer_of(loss=0.5, examples=10, accuracy=0.5):
 
 @pytest.mark.parametrize("accuracy", [1e299, 1.1, -1e10, True, float("nan"), "0.5", b"1"])
 def test_an_accuracy_that_cannot_be_is_left_out(accuracy):
-    """Fall 16: 1e299 was averaged into `client_accuracy`."""
+    """1e299 was averaged into `client_accuracy`."""
     answers = read_tests({0: answer_of(), 1: answer_of(accuracy=accuracy)}, 1, context_of(), ["accuracy"])
     assert [answers[client].scores for client in (0, 1)] == [{"accuracy": 0.5}, {}]
 
@@ -192,7 +192,7 @@ def test_tested_examples_are_bounded(examples):
 
 
 def test_endless_texts_are_cut():
-    """Fall 16: an error of 3 MB stood in every row, and a failed reply of 5 MB in the log."""
+    """An error of 3 MB stood in every row, and a failed reply of 5 MB in the log."""
 
     def fit(client, message):
         return RuntimeError("x\n" * 1_500_000)
@@ -208,7 +208,7 @@ def test_endless_texts_are_cut():
 
 
 def test_a_lie_about_deviation_does_not_make_delta_the_liars(tmp_path, monkeypatch):
-    """Fall 22: four liars of twenty took all the probability that they held together with others."""
+    """Four liars of twenty took all the probability that they held together with others."""
     liars, honest = liars_chosen(tmp_path, monkeypatch, "delta", clip=3.0)
     assert honest > 7
     assert liars < 2 * honest

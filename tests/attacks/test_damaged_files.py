@@ -1,4 +1,4 @@
-"""Damaged files (fall 17): every command that reads one ends with one sentence about it, and not with 0."""
+"""Damaged files: every command that reads one ends with one sentence about it, and not with 0."""
 
 import io
 import json

@@ -52,7 +52,7 @@ def give_away(monkeypatch, *paths):
         monkeypatch.setattr(os, "geteuid", lambda: os.getuid() + 1)
 
 
-def test_fall_1_a_run_into_a_checkout_leaves_its_packages(tmp_path, capsys):
+def test_a_run_into_a_checkout_leaves_its_packages(tmp_path, capsys):
     checkout(tmp_path)
     written(tmp_path / "clients" / "client-0" / "round-1.npz")
     before = tree(tmp_path)
@@ -61,7 +61,7 @@ def test_fall_1_a_run_into_a_checkout_leaves_its_packages(tmp_path, capsys):
     assert {name: content for name, content in tree(tmp_path).items() if name in before} == before
 
 
-def test_fall_2_a_refused_resume_leaves_the_states_of_the_live_run(tmp_path, capsys):
+def test_a_refused_resume_leaves_the_states_of_the_live_run(tmp_path, capsys):
     config = resolve({"out": str(tmp_path / "run"), "clients": 2, "cohort": 1})
     live = RunFolder(tmp_path / "run", config.values())
     StateStore(tmp_path / "run" / STATE_FOLDER).of_run("a1").save(0, 1, {"residual": np.ones(2)}, ClientHistory())
@@ -72,7 +72,7 @@ def test_fall_2_a_refused_resume_leaves_the_states_of_the_live_run(tmp_path, cap
     assert tree(tmp_path) == before
 
 
-def test_fall_13_what_a_superlink_keeps_is_its_users_alone(tmp_path, open_umask):
+def test_what_a_superlink_keeps_is_its_users_alone(tmp_path, open_umask):
     path = tmp_path / "superlink.db"
     path.touch(mode=0o644)
     in_memory_factories(str(path), NoOpFederationManager())
@@ -94,7 +94,7 @@ def test_new_folders_of_runs_and_states_are_private(tmp_path, open_umask):
     assert mode(tmp_path / "mine") == "0o755"
 
 
-def test_fall_15_states_lie_in_the_users_own_folder(tmp_path, monkeypatch):
+def test_states_lie_in_the_users_own_folder(tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
     assert user_state_folder() == tmp_path / "fedsel"
     stores = []
@@ -108,7 +108,7 @@ def test_fall_15_states_lie_in_the_users_own_folder(tmp_path, monkeypatch):
     assert user_state_folder() == tmp_path / "home/.local/state/fedsel"
 
 
-def test_fall_15_another_users_state_is_not_read(tmp_path, monkeypatch):
+def test_another_users_state_is_not_read(tmp_path, monkeypatch):
     folder = tmp_path / STATE_FOLDER
     store = StateStore(folder).of_run("a1")
     store.save(0, 1, {"residual": np.ones(2)}, ClientHistory())
@@ -122,7 +122,7 @@ def test_fall_15_another_users_state_is_not_read(tmp_path, monkeypatch):
         store.save(0, 2, {"residual": np.ones(2)}, KNOWN)
 
 
-def test_fall_15_another_users_folder_is_not_fedsels_own(tmp_path, monkeypatch):
+def test_another_users_folder_is_not_fedsels_own(tmp_path, monkeypatch):
     make_fedsel_folder(tmp_path / "theirs")
     give_away(monkeypatch, tmp_path / "theirs")
     assert not is_fedsel_folder(tmp_path / "theirs")
@@ -130,7 +130,7 @@ def test_fall_15_another_users_folder_is_not_fedsels_own(tmp_path, monkeypatch):
         make_fedsel_folder(tmp_path / "theirs")
 
 
-def test_fall_15_a_state_behind_a_symlink_is_not_read(tmp_path):
+def test_a_state_behind_a_symlink_is_not_read(tmp_path):
     store = StateStore(tmp_path / STATE_FOLDER).of_run("a1")
     store.save(0, 1, {"residual": np.ones(2)}, ClientHistory())
     path = tmp_path / STATE_FOLDER / "a1" / "client-0" / "round-1.npz"
@@ -150,7 +150,7 @@ def test_files_of_other_names_are_no_states(tmp_path, name):
 
 
 @pytest.mark.parametrize("name", ["rounds.jsonl", "clients.jsonl", "checkpoint.npz", "config.json"])
-def test_fall_18_a_run_with_a_symlinked_record_is_not_resumed(tmp_path, capsys, name):
+def test_a_run_with_a_symlinked_record_is_not_resumed(tmp_path, capsys, name):
     run_in_process(tmp_path / "run", **SMALL)
     (tmp_path / "run" / "summary.json").unlink()
     path = tmp_path / "run" / name
@@ -167,7 +167,7 @@ def test_fall_18_a_run_with_a_symlinked_record_is_not_resumed(tmp_path, capsys, 
 @pytest.mark.parametrize(
     "name", ["compare.lock", "failures.jsonl", "runs", "runs/random-s1", "runs/random-s1.log", "runs/random-s1.toml"]
 )
-def test_fall_18_a_comparison_writes_through_no_symlink(tmp_path, name):
+def test_a_comparison_writes_through_no_symlink(tmp_path, name):
     write_plan(tmp_path / "out", [("random", 1, {})])
     written(tmp_path / "precious")
     (tmp_path / "out" / name).parent.mkdir(parents=True, exist_ok=True)
@@ -178,7 +178,7 @@ def test_fall_18_a_comparison_writes_through_no_symlink(tmp_path, name):
     assert tree(tmp_path) == before
 
 
-def test_fall_18_a_report_writes_through_no_symlink(tmp_path, without_figures):
+def test_a_report_writes_through_no_symlink(tmp_path, without_figures):
     write_run(tmp_path / "run", "random", 1, [0.5])
     written(tmp_path / "precious")
     for name in ("report.html", "report.md", "report-runs.csv", "report.md.part"):
@@ -187,7 +187,7 @@ def test_fall_18_a_report_writes_through_no_symlink(tmp_path, without_figures):
     assert (tmp_path / "precious").read_text() == "the user's own"
 
 
-def test_fall_19_texts_of_a_run_are_text_in_csv_and_markdown(tmp_path, without_figures):
+def test_texts_of_a_run_are_text_in_csv_and_markdown(tmp_path, without_figures):
     reasons = ["=HYPERLINK(1)", "+1+1", "-2+3", "@SUM(A1)", "\tx", "-0.5", "<script>a|b</script>", "[a](javascript:b)"]
     failures = [{"client": client % 4, "reason": reason} for client, reason in enumerate(reasons)]
     [path] = write_plan(tmp_path, [("random", 1, {"lr": "=cmd()"})])
@@ -201,14 +201,14 @@ def test_fall_19_texts_of_a_run_are_text_in_csv_and_markdown(tmp_path, without_f
     assert "](" not in text
 
 
-def test_fall_19_numbers_stay_numbers_in_csv(tmp_path, without_figures):
+def test_numbers_stay_numbers_in_csv(tmp_path, without_figures):
     write_run(tmp_path / "run", "random", 1, [-0.5, -0.25])
     write_report(tmp_path / "run")
     [row] = csv.DictReader((tmp_path / "run" / "report-score.csv").read_text().splitlines())
     assert row["final accuracy"] == "-0.25"
 
 
-def test_fall_20_git_offers_no_keys(tmp_path):
+def test_git_offers_no_keys(tmp_path):
     subprocess.run(["git", "init", "-q", str(tmp_path)], check=True)
     provision(tmp_path / "federation", ["localhost"], 1, 9092)
     offered = subprocess.run(
@@ -217,7 +217,7 @@ def test_fall_20_git_offers_no_keys(tmp_path):
     assert offered.stdout == ""
 
 
-def test_fall_20_a_deployment_keeps_no_key_of_the_authority(tmp_path, monkeypatch):
+def test_a_deployment_keeps_no_key_of_the_authority(tmp_path, monkeypatch):
     class Made(Exception):
         pass
 

@@ -1,4 +1,4 @@
-"""Folders of a federation (T3, T4, T6, T8, T11, T16): what is wrong with one is one sentence, and nothing starts."""
+"""Folders of a federation: what is wrong with one is one sentence, and nothing starts."""
 
 import os
 import shutil
@@ -54,7 +54,7 @@ def public_key() -> str:
 
 @pytest.mark.parametrize("content", [None, b"", b"{}", b"null", b"a list: [", b"- a", b"\xff", b"signer: no key"])
 @pytest.mark.parametrize("printed", [[], ["--systemd"], ["--compose"]])
-def test_t3_a_client_without_a_trusted_signer_does_not_start(made, capsys, content, printed):
+def test_a_client_without_a_trusted_signer_does_not_start(made, capsys, content, printed):
     trusted = made.client(0) / TRUSTED
     trusted.unlink()
     if content is not None:
@@ -64,12 +64,12 @@ def test_t3_a_client_without_a_trusted_signer_does_not_start(made, capsys, conte
     assert "Traceback" not in said
 
 
-def test_t3_a_signer_with_a_key_that_flower_does_not_accept_is_none(made, capsys):
+def test_a_signer_with_a_key_that_flower_does_not_accept_is_none(made, capsys):
     (made.client(0) / TRUSTED).write_text(f"me: {public_key()}\n")
     assert "the key of me is not an Ed25519 key" in sentence(capsys, "start", made.client(0))
 
 
-def test_t3_an_owner_who_wants_unsigned_apps_says_so_at_each_start(made, capsys):
+def test_an_owner_who_wants_unsigned_apps_says_so_at_each_start(made, capsys):
     (made.client(0) / TRUSTED).unlink()
     assert main(["start", str(made.client(0)), "--systemd", "--unsigned-apps"]) == 0
     [command] = [line for line in capsys.readouterr().out.splitlines() if line.startswith("ExecStart=")]
@@ -98,7 +98,7 @@ WRONG = {
 
 
 @pytest.mark.parametrize(("key", "value"), [(key, value) for key, values in WRONG.items() for value in values])
-def test_t4_t11_a_wrong_value_in_machine_toml_is_named_and_goes_nowhere(made, capsys, key, value):
+def test_a_wrong_value_in_machine_toml_is_named_and_goes_nowhere(made, capsys, key, value):
     folder = made.client(0)
     values = MACHINE | {"client": "0"} | {key: value}
     (folder / "machine.toml").write_text("".join(f"{name} = {text}\n" for name, text in values.items()))
@@ -108,7 +108,7 @@ def test_t4_t11_a_wrong_value_in_machine_toml_is_named_and_goes_nowhere(made, ca
         assert key in said or key == "settings"
 
 
-def test_t4_a_folder_of_any_name_stays_one_word_in_a_unit(made, capsys, tmp_path):
+def test_a_folder_of_any_name_stays_one_word_in_a_unit(made, capsys, tmp_path):
     folder = tmp_path / """it's "a\\b" $HOME ${X} %n ; #"""
     made.client(0).rename(folder)
     assert main(["start", str(folder), "--systemd"]) == 0
@@ -135,7 +135,7 @@ def unquoted(text: str) -> list[str]:
 
 @pytest.mark.parametrize("name", ["a\nExecStartPre=+sh", "a\u2028b", "a\x1b[2J", "a\x85privileged: true"])
 @pytest.mark.parametrize("form", ["--systemd", "--compose"])
-def test_t4_a_path_that_cannot_be_printed_is_in_no_service_file(made, capsys, tmp_path, name, form):
+def test_a_path_that_cannot_be_printed_is_in_no_service_file(made, capsys, tmp_path, name, form):
     folder = tmp_path / name
     made.client(0).rename(folder)
     assert "to a path of printable characters" in sentence(capsys, "start", folder, form)
@@ -149,7 +149,7 @@ def test_t4_a_path_that_cannot_be_printed_is_in_no_service_file(made, capsys, tm
 @pytest.mark.parametrize(
     "host", ["", "a b", "http://x", "../../etc", "a\nb", "-x", "fe80::1%lo", "x" * 254, "1.2.3.4.5", "сервер"]
 )
-def test_t11_a_server_that_is_no_host_is_refused(tmp_path, capsys, host):
+def test_a_server_that_is_no_host_is_refused(tmp_path, capsys, host):
     for hosts in ((host,), ("server.example", host)):
         words = [f"--server={one}" for one in hosts]
         said = sentence(capsys, "provision", *words, "--clients", 1, "--out", tmp_path / "federation")
@@ -158,7 +158,7 @@ def test_t11_a_server_that_is_no_host_is_refused(tmp_path, capsys, host):
 
 
 @pytest.mark.parametrize("port", [65535, 65536, 10**10])
-def test_t11_a_port_that_is_none_is_refused(tmp_path, capsys, port):
+def test_a_port_that_is_none_is_refused(tmp_path, capsys, port):
     words = ["--server", "server.example", "--clients", 1, "--port", port]
     assert "'port' parameter" in sentence(capsys, "provision", *words, "--out", tmp_path / "federation")
     assert not list(tmp_path.iterdir())
@@ -181,7 +181,7 @@ DAMAGED = {
 
 @pytest.mark.parametrize(("machine", "file"), [(name, file) for name, files in DAMAGED.items() for file in files])
 @pytest.mark.parametrize("damage", ["missing", "empty", "garbage", "folder", "pipe"])
-def test_t11_a_damaged_part_is_one_sentence_that_names_it(made, capsys, machine, file, damage):
+def test_a_damaged_part_is_one_sentence_that_names_it(made, capsys, machine, file, damage):
     path = made.folder / machine / file
     path.unlink()
     if damage in ("empty", "garbage"):
@@ -197,7 +197,7 @@ def test_t11_a_damaged_part_is_one_sentence_that_names_it(made, capsys, machine,
         assert said.startswith(f"fedsel: Copy {path} again from where it was")
 
 
-def test_t11_a_server_with_the_key_of_another_is_told(made, provisioned, capsys, tmp_path):
+def test_a_server_with_the_key_of_another_is_told(made, provisioned, capsys, tmp_path):
     other = tmp_path / "other"
     assert main(["provision", "--server", "server.example", "--clients", "1", "--out", str(other)]) == 0
     (made.server / "server.key").write_bytes((other / "server" / "server.key").read_bytes())
@@ -220,14 +220,14 @@ def test_t11_a_server_with_the_key_of_another_is_told(made, provisioned, capsys,
         ("client-1/key", "deploy --clients 2 --cohort 1 --federation ."),
     ],
 )
-def test_t11_a_key_that_others_can_open_is_refused(made, capsys, monkeypatch, file, command, mode):
+def test_a_key_that_others_can_open_is_refused(made, capsys, monkeypatch, file, command, mode):
     monkeypatch.chdir(made.folder)
     (made.folder / file).chmod(mode)
     words = [*command.split(), *(["--out", "../run"] if command.startswith("deploy") else [])]
     assert f"Run `chmod 600 {made.folder / file}`" in sentence(capsys, *words)
 
 
-def test_t6_a_folder_that_somebody_makes_meanwhile_gets_no_key(tmp_path):
+def test_a_folder_that_somebody_makes_meanwhile_gets_no_key(tmp_path):
     """Another thread puts its folder there as soon as `provision` has looked for one."""
     shared, theirs, raced = tmp_path / "shared", tmp_path / "theirs", threading.Event()
     out = shared / "federation"
@@ -254,7 +254,7 @@ def test_t6_a_folder_that_somebody_makes_meanwhile_gets_no_key(tmp_path):
     assert [path.name for path in shared.iterdir()] == ["federation"]
 
 
-def test_t6_a_folder_that_somebody_makes_while_keys_are_drawn_gets_none(tmp_path, monkeypatch, capsys):
+def test_a_folder_that_somebody_makes_while_keys_are_drawn_gets_none(tmp_path, monkeypatch, capsys):
     out = tmp_path / "federation"
 
     class Raced(Authority):
@@ -268,7 +268,7 @@ def test_t6_a_folder_that_somebody_makes_while_keys_are_drawn_gets_none(tmp_path
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a folder away")
-def test_t6_in_a_shared_folder_another_user_never_owns_a_key(tmp_path, capsys):
+def test_in_a_shared_folder_another_user_never_owns_a_key(tmp_path, capsys):
     tmp_path.chmod(0o1777)
     out = tmp_path / "federation"
     out.mkdir()
@@ -280,7 +280,7 @@ def test_t6_in_a_shared_folder_another_user_never_owns_a_key(tmp_path, capsys):
     assert "exists already" in sentence(capsys, "provision", "--server", "x", "--clients", 1, "--out", out)
 
 
-def test_t6_a_federation_is_made_completely_or_not_at_all(tmp_path, monkeypatch):
+def test_a_federation_is_made_completely_or_not_at_all(tmp_path, monkeypatch):
     """A disk error at any file leaves nothing."""
     real, files = os.open, iter(())
 
@@ -301,7 +301,7 @@ def test_t6_a_federation_is_made_completely_or_not_at_all(tmp_path, monkeypatch)
 
 
 @pytest.mark.parametrize("name", ["..", ".", "/", "runs/..", ".hidden", "a b", "a\nb", "-x", "x" * 101])
-def test_t8_a_run_lies_below_the_servers_runs(made, capsys, name):
+def test_a_run_lies_below_the_servers_runs(made, capsys, name):
     """The name is refused before the server is asked, which does not exist."""
     before = tree(made.admin)
     said = sentence(capsys, "submit", made.admin, "--cohort", 1, "--set", f"out={name}")
@@ -310,7 +310,7 @@ def test_t8_a_run_lies_below_the_servers_runs(made, capsys, name):
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a folder away")
-def test_t16_another_users_folder_signs_nothing(made, capsys, tmp_path):
+def test_another_users_folder_signs_nothing(made, capsys, tmp_path):
     signing = tmp_path / "theirs"
     shutil.copytree(made.admin / "signing", signing)
     os.chown(signing, ANOTHER, ANOTHER)
@@ -321,7 +321,7 @@ def test_t16_another_users_folder_signs_nothing(made, capsys, tmp_path):
 
 
 @pytest.mark.parametrize("shape", [(8, 0), (8, 0, 3), (8, 4, 0)])
-def test_t16_samples_without_values_are_refused(tmp_path, capsys, shape):
+def test_samples_without_values_are_refused(tmp_path, capsys, shape):
     data = tmp_path / "mine.npz"
     samples, labels = np.zeros(shape, np.float32), np.arange(8) % 2
     np.savez(data, x_train=samples, y_train=labels, x_test=samples, y_test=labels)

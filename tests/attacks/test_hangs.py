@@ -1,4 +1,4 @@
-"""Fall 14: nothing waits for ever. Frozen, hanging and killed processes are noticed, and replaced or left out."""
+"""Nothing waits for ever. Frozen, hanging and killed processes are noticed, and replaced or left out."""
 
 import os
 import signal

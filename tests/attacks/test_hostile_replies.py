@@ -1,4 +1,4 @@
-"""Hostile replies of one client in a user's own app (T1): the run goes on, and the honest clients' updates count."""
+"""Hostile replies of one client in a user's own app: the run goes on, and the honest clients' updates count."""
 
 import subprocess
 import sys

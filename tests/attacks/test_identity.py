@@ -63,7 +63,7 @@ def claims(strategy):
 
 
 def test_an_impostor_gets_no_message_of_the_client_that_it_claims_to_be():
-    """Fall 3: of two nodes with one partition id the later one was meant."""
+    """Of two nodes with one partition id the later one was meant."""
     impostor = StubClient(0, node="impostor", examples=10**9)
     with logged() as log:
         strategy, rows, honest = run_with(impostor)
@@ -138,7 +138,7 @@ def test_a_node_that_says_nonsense_is_left_out_by_its_name_and_the_others_go_on(
 
 
 def test_of_two_nodes_with_one_partition_id_at_the_start_neither_is_believed(no_waiting):
-    """Fall 21: such a start ended, and did not say which nodes they were."""
+    """Such a start ended, and did not say which nodes they were."""
     strategy, rows, honest = run_with(StubClient(0, node="twin"), 1, leaving=3, connect_timeout_s=1)
     assert [row["aggregated"] for row in rows] == [[1, 2]] * 2 + [[0, 1, 2]] * 2
     assert honest[0].kinds == ["query"]
@@ -155,7 +155,7 @@ class Limits(StubFederation):
 
 
 def test_a_late_node_that_never_answers_is_waited_for_once(monkeypatch):
-    """Fall 7: it was asked without a limit, and one that answered with an error was asked in every round."""
+    """It was asked without a limit, and one that answered with an error was asked in every round."""
     now_s = [1000.0]
     monkeypatch.setattr(connected.time, "monotonic", lambda: now_s[0])
     clients = connected.ConnectedClients(3, EnrolmentConfig(enrol_timeout_s=7.0))
@@ -230,7 +230,7 @@ def test_a_clients_text_is_cut_to_a_line():
 @pytest.mark.e2e
 @pytest.mark.timeout(900)
 def test_an_impostor_with_a_valid_key_in_a_tls_deployment(tmp_path: Path) -> None:
-    """Fall 3, with real processes: every message for client 0 still goes to the honest node."""
+    """With real processes: every message for client 0 still goes to the honest node."""
     rounds, out = 60, tmp_path / "run"
     federation = provision(tmp_path / "federation", ["localhost"], 4, 9092)
     values = {"strategy": "random", "clients": 3, "cohort": 3, "rounds": rounds, "local-steps": 3000, "seed": 5}

@@ -85,7 +85,7 @@ def test_a_killed_and_resumed_run_tells_the_epsilon_of_what_was_released(phase, 
     )
 
 
-def test_the_red_teams_run_tells_what_left(tmp_path, monkeypatch):
+def test_a_run_that_was_killed_after_its_release_tells_what_left(tmp_path, monkeypatch):
     settings = SMALL | {"rounds": 10, "checkpoint-every": 5}
     killed(monkeypatch, tmp_path, RunFolder, "round", 9, settings, after=True)
     _, rows = run_config(tmp_path, resolve(settings | {"resume": True}))

@@ -162,7 +162,7 @@ def test_accepted_values_together_move_the_sum_by_one_clip_norm(tmp_path):
     ],
 )
 def test_the_measurement_finds_what_is_refused(values, holds, tmp_path):
-    """T2 of the third round: 1.78 to 1.80 clip norms with over-selection or min-returned, where 1 was accounted."""
+    """It was 1.78 to 1.80 clip norms with over-selection or min-returned, where 1 was accounted."""
     unchecked = replace(resolve(BASE | values), privacy=PrivacyConfig(dp_clip_norm=CLIP))
     assert (largest_move(unchecked, tmp_path) <= MOST) == holds
     assert (accepted(values) is not None) == holds

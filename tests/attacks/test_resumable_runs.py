@@ -1,4 +1,4 @@
-"""Runs stay resumable (T5, T13): at whatever moment a run is killed, one command begins or continues it."""
+"""Runs stay resumable: at whatever moment a run is killed, one command begins or continues it."""
 
 import errno
 import json
@@ -37,7 +37,7 @@ sys.exit(main(sys.argv[1:]))
 """`fedsel`, killed before config.json has its name."""
 
 
-def test_t13_a_run_that_was_killed_before_its_configuration_is_started_again(tmp_path):
+def test_a_run_that_was_killed_before_its_configuration_is_started_again(tmp_path):
     words = [*RUN, "--out", str(tmp_path / "run")]
     killed = subprocess.run([sys.executable, "-c", KILLED, *words], cwd=ROOT, capture_output=True, check=False)
     assert killed.returncode == -signal.SIGKILL, killed.stderr
@@ -78,7 +78,7 @@ RECORDS = [
 
 
 @pytest.mark.parametrize("name", RECORDS)
-def test_t13_records_of_an_unknown_run_are_not_overwritten(tmp_path, capsys, name):
+def test_records_of_an_unknown_run_are_not_overwritten(tmp_path, capsys, name):
     (tmp_path / "run").mkdir()
     (tmp_path / "run" / name).write_text('{"round": 1}\n')
     before = tree(tmp_path)
@@ -88,7 +88,7 @@ def test_t13_records_of_an_unknown_run_are_not_overwritten(tmp_path, capsys, nam
     assert tree(tmp_path) == before
 
 
-def test_t13_two_starts_into_one_folder_are_one_run(tmp_path):
+def test_two_starts_into_one_folder_are_one_run(tmp_path):
     config = resolve({"out": str(tmp_path / "run"), "clients": 2, "cohort": 1}).values()
     first = RunFolder(tmp_path / "run", config)
     (tmp_path / "run" / "config.json").unlink()  # as if the first had not got so far yet
@@ -97,7 +97,7 @@ def test_t13_two_starts_into_one_folder_are_one_run(tmp_path):
     first.close()
 
 
-def test_t13_a_deployment_that_ended_before_its_configuration_is_started_again(tmp_path, monkeypatch, capsys):
+def test_a_deployment_that_ended_before_its_configuration_is_started_again(tmp_path, monkeypatch, capsys):
     class Ended(Exception):
         pass
 
@@ -114,7 +114,7 @@ def test_t13_a_deployment_that_ended_before_its_configuration_is_started_again(t
     assert "contains 'processes'" in capsys.readouterr().err
 
 
-def test_t13_a_picture_that_cannot_be_drawn_fails_no_finished_run(tmp_path, capsys):
+def test_a_picture_that_cannot_be_drawn_fails_no_finished_run(tmp_path, capsys):
     """A folder in place of the picture's first file stands for a disk error there."""
     (tmp_path / "run" / "accuracy.png.part").mkdir(parents=True)
     assert main([*RUN, "--out", str(tmp_path / "run")]) == 0
@@ -154,7 +154,7 @@ class Server:
         return SubmittedRun(1, self.status, "N/A")
 
 
-def test_t5_a_refused_run_of_the_same_name_leaves_what_resume_needs(admin, monkeypatch, capsys):
+def test_a_refused_run_of_the_same_name_leaves_what_resume_needs(admin, monkeypatch, capsys):
     server = Server(monkeypatch)
     command = ["submit", str(admin), "--cohort", "1", "--out", "mine"]
     server.lines = ["round 1 of 7: accuracy 0.5", "lost"]

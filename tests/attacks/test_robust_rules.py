@@ -100,7 +100,7 @@ def one_round(lie=None, liars=(), rounds=1, **settings):
 @pytest.mark.parametrize("rule", RULES)
 @pytest.mark.parametrize("bound", [{}, {"max_update_norm": 0.0}])
 def test_two_colluders_move_a_robust_rule_no_further_than_honest_clients_do(rule, bound):
-    """Fall 10: by 335 and 453 where honest clients moved it by 0.37 and 0.34."""
+    """They moved it by 335 and 453, and honest clients by 0.37 and 0.34."""
     settings = {"aggregation": rule, "krum_malicious": 2} | bound
     _, honest, _, _ = one_round(**settings)
     for lie in LIES.values():
@@ -109,7 +109,7 @@ def test_two_colluders_move_a_robust_rule_no_further_than_honest_clients_do(rule
 
 
 def test_the_default_bound_of_a_norm_is_relative():
-    """Fall 11: one client x 9e5 moved the mean by 43,000, honest ones by 0.13."""
+    """One client x 9e5 moved the mean by 43,000, honest ones by 0.13."""
     _, honest, _, _ = one_round()
     row, lied, log, _ = one_round(scaled(9e5), {4})
     assert lied < 1.5 * honest

@@ -1,6 +1,6 @@
 """Attacks by the server, or by who poses as it: neither chooses paths or code on a client.
 
-Fall 12: a stranger on the server's machine posted a run to the Control API, and his code ran on all clients.
+A stranger on the server's machine posted a run to the Control API, and his code ran on all clients.
 """
 
 import json
@@ -52,7 +52,7 @@ def enrolled(run=None, **node):
 
 
 def test_a_server_that_has_another_clients_key_neither_reads_nor_deletes_a_state(tmp_path):
-    """T7: every client of a run knew one key, with which a second server got the residual of any of them."""
+    """Every client of a run knew one key, with which a second server got the residual of any of them."""
     keys = [client_run_key("secret of the first server", client) for client in (0, 1)]
     store, residual = StateStore(tmp_path), {"residual": np.arange(3.0)}
     store.of_run(keys[0]).save(0, 1, residual, ClientHistory())
@@ -148,7 +148,7 @@ def test_a_deployment_of_one_user_gives_its_clients_what_they_need(tmp_path):
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("insecure", [False, True], ids=["TLS", "insecure"])
 def test_a_stranger_on_the_machine_gets_nothing_from_a_running_deployment(tmp_path, insecure):
-    """Fall 12: another user posts a run to the Control API, over gRPC and HTTP, and seeks tasks and their tokens."""
+    """Another user posts a run to the Control API, over gRPC and HTTP, and seeks tasks and their tokens."""
     out = tmp_path / "run"
     values = {"strategy": "random", "clients": 1, "cohort": 1, "rounds": 3, "local-steps": 3000, "out": str(out)}
     config = resolve(values)
@@ -191,7 +191,7 @@ def stranger(folder, arguments):
 @looks_in_proc
 @pytest.mark.timeout(900)
 def test_a_client_imports_no_app_that_nobody_has_signed_whom_it_trusts(tmp_path):
-    """Fall 12: also who may submit a run, as a server of its own will, executes no code of his on a client."""
+    """Also who may submit a run, as a server of its own will, executes no code of his on a client."""
     changed, touched = tmp_path / "app", tmp_path / "touched"
     changed.mkdir()
     for name in ("pyproject.toml", "README.md", "LICENSE", "fedsel_app", "strategies", "clients", "simulation"):

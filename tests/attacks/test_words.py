@@ -1,4 +1,4 @@
-"""Words for what happens (T9, T14): costs are said beforehand, and a stranger's texts command no terminal."""
+"""Words for what happens: costs are said beforehand, and a stranger's texts command no terminal."""
 
 import json
 import os
@@ -31,14 +31,14 @@ def hostile(folder):
 
 
 @pytest.mark.parametrize("command", ["report", "watch"])
-def test_t14_a_strangers_run_folder_sends_nothing_to_the_terminal(tmp_path, capsys, command):
+def test_a_strangers_run_folder_sends_nothing_to_the_terminal(tmp_path, capsys, command):
     hostile(tmp_path / "run")
     assert main([command, str(tmp_path / "run")]) == 0
     assert_inert(capsys, tmp_path)
 
 
 @pytest.mark.parametrize("command", ["report", "watch"])
-def test_t14_a_strangers_comparison_sends_nothing_to_the_terminal(tmp_path, capsys, command):
+def test_a_strangers_comparison_sends_nothing_to_the_terminal(tmp_path, capsys, command):
     [path] = write_plan(tmp_path, [("random", 1, {})])
     hostile(path)
     plan = json.loads((tmp_path / "comparison.json").read_text())
@@ -61,7 +61,7 @@ def assert_inert(capsys, folder):
 
 
 @pytest.mark.parametrize("name", ["config.json", "rounds.jsonl"])
-def test_t14_the_sentence_about_a_damaged_file_is_inert_too(tmp_path, capsys, name):
+def test_the_sentence_about_a_damaged_file_is_inert_too(tmp_path, capsys, name):
     hostile(tmp_path / "run")
     damaged = {"rounds": HOSTILE, "round": HOSTILE, "strategy": [HOSTILE], "accuracy": HOSTILE}
     (tmp_path / "run" / name).write_text(json.dumps(damaged) + "\n")
@@ -69,7 +69,7 @@ def test_t14_the_sentence_about_a_damaged_file_is_inert_too(tmp_path, capsys, na
     assert_inert(capsys, tmp_path)
 
 
-def test_t14_a_strangers_preset_sends_nothing_to_the_terminal(tmp_path, capsys):
+def test_a_strangers_preset_sends_nothing_to_the_terminal(tmp_path, capsys):
     preset = tmp_path / "mine.toml"
     preset.write_text(tomli_w.dumps({"description": OBEYED[:-2], "departures": [{"why": HOSTILE[:13], "rounds": 3}]}))
     for words in (["presets", str(preset)], ["run", "--preset", str(preset), "--set", f"data={OBEYED[:-2]}"]):
@@ -77,14 +77,14 @@ def test_t14_a_strangers_preset_sends_nothing_to_the_terminal(tmp_path, capsys):
         assert_inert(capsys, tmp_path)
 
 
-def test_t14_texts_keep_their_lines_and_their_letters():
+def test_texts_keep_their_lines_and_their_letters():
     text = "äöü 漢字 🙂 [x] \\x1b\n\tnext"
     assert legible({text: [text, 3, None, 0.5, True]}) == {text: [text, 3, None, 0.5, True]}
     assert legible("a\x1b[2Jb\x9bc\ud800") == "a\\x1b[2Jb\\x9bc\\ud800"
 
 
 @pytest.mark.parametrize("terminal", [True, False])
-def test_t14_a_servers_log_colours_lines_and_does_nothing_else(monkeypatch, capsys, terminal):
+def test_a_servers_log_colours_lines_and_does_nothing_else(monkeypatch, capsys, terminal):
     monkeypatch.setattr(sys.stdout, "isatty", lambda: terminal)
     show_line(f"\x1b[92mround 1\x1b[0m of 2{OBEYED}\x1b[31;1mend\x1b[0m")
     said = capsys.readouterr().out
@@ -101,7 +101,7 @@ def ef21(tmp_path, *words):
     return main([*command, "--set", "local-steps=1", "--out", str(tmp_path / "run"), *words])
 
 
-def test_t9_estimates_that_memory_cannot_hold_are_refused_beforehand(tmp_path, capsys, monkeypatch):
+def test_estimates_that_memory_cannot_hold_are_refused_beforehand(tmp_path, capsys, monkeypatch):
     """650 parameters (64 x 10 + 10) of 4 bytes for each client that the server can have seen."""
     real = os.sysconf
     pages = {"SC_PHYS_PAGES": 2, "SC_PAGE_SIZE": 4 * 650 * 6 // 2}
@@ -117,5 +117,5 @@ def test_t9_estimates_that_memory_cannot_hold_are_refused_beforehand(tmp_path, c
     assert ef21(tmp_path, *few, "--cohort", "2", "--rounds", "3") == 0, "it sees 6 clients at most"
 
 
-def test_t9_without_ef21_there_are_no_estimates():
+def test_without_ef21_there_are_no_estimates():
     assert not resolve({"clients": 20, "cohort": 2}).compression.ef21
