@@ -1,7 +1,7 @@
 """Attacks by claims: what a client says of itself is bounded by what the server knows.
 
-Falls 4 (10^9 examples weighed 1.0), 6 (10^9 steps made delta take 7 GiB), 8 (a fake bandwidth starved the others), 9
-(effective steps of 1e19 moved a model by 2e15), 16 (lies and endless texts in records and logs) and 22 (lying losses).
+10^9 examples weighed 1.0, 10^9 steps made delta take 7 GiB, a fake bandwidth starved the others, effective steps of
+1e19 moved a model by 2e15, and lies and endless texts stood in records and logs.
 """
 
 import time

@@ -47,7 +47,7 @@ def test_a_hostile_evaluation_ends_nothing_and_the_others_count(tmp_path, api, l
 
 @pytest.mark.parametrize(("api", "line"), DOORS)
 @pytest.mark.parametrize("name", HOSTILE_ENROLMENTS)
-def test_a_hostile_enrolment_keeps_nobody_else_from_training(tmp_path, api, line, name):
+def test_a_hostile_enrolment_keeps_nobody_else_from_training(tmp_path, no_waiting, api, line, name):
     options = {"rounds": 1, "min_available_clients": len(HONEST), "connect_timeout_s": 5, "enrol_timeout_s": 5.0}
     hostile_run(api, line == "line", [HOSTILE_ENROLMENTS[name]] * 9, tmp_path, "query", **options)
     [row] = read_rows(tmp_path / "run")

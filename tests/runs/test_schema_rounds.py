@@ -13,7 +13,7 @@ from tests.support.flower_state import task_identity
 from tests.support.own_files import deployed, nodes, plain, refusals, run
 
 __all__ = ["task_identity"]
-pytestmark = pytest.mark.usefixtures("task_identity")
+pytestmark = pytest.mark.usefixtures("task_identity", "no_waiting")
 
 SERVER = 'train="", classes=["ant", "bee", "cat"], missing="median"'
 CITIES = ["Bonn", "Kiel", "Ulm"]

@@ -97,7 +97,7 @@ def played(folder: Path, settings, federation=Workers, workers=1):
 def test_workers_add_up_to_the_same_bits(name, tmp_path):
     *single, none = played(tmp_path / "single", SUMMED[name], workers=0)
     assert none == 0
-    for workers in (1, 2, 3, 4):
+    for workers in (1, 3):
         *found, added = played(tmp_path / str(workers), SUMMED[name], workers=workers)
         assert found == single
         assert added == sum(len(row["selected"]) for row in single[0])

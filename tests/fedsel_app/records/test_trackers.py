@@ -11,9 +11,9 @@ import pytest
 from fedsel_app.config import ConfigError
 from fedsel_app.config.run import TRACKERS
 from fedsel_app.records.run_folder import read_rounds
-from fedsel_app.records.trackers import KINDS, MODULES, EventFiles, numbers
+from fedsel_app.records.trackers import KINDS, EventFiles, numbers
 from fedsel_app.wiring.configuration import resolve
-from simulation.experiments.preflight import refuse_unrunnable
+from simulation.experiments.preflight import TRACKER_MODULES, refuse_unrunnable
 from tests.support.in_process import run_in_process
 
 SMALL = {"rounds": 3, "clients": 4, "cohort": 2, "local_steps": 1, "strategy": "random"}
@@ -92,7 +92,7 @@ def made_up(monkeypatch):
     """A made-up tracker that replaces MLflow."""
     made = type("MadeUpTracker", (MadeUpTracker,), {})
     monkeypatch.setitem(KINDS, "mlflow", made)
-    monkeypatch.setitem(MODULES, "mlflow", "json")
+    monkeypatch.setitem(TRACKER_MODULES, "mlflow", "json")
     return made
 
 
@@ -119,7 +119,7 @@ def test_a_failing_tracker_causes_one_warning_and_changes_no_bit(made_up, tmp_pa
 
 @pytest.mark.parametrize("name", TRACKERS)
 def test_without_the_package_the_run_is_refused_before_it_starts(tmp_path, monkeypatch, name):
-    monkeypatch.setitem(sys.modules, MODULES[name], None)
+    monkeypatch.setitem(sys.modules, TRACKER_MODULES[name], None)
     with pytest.raises(ConfigError, match=rf"'track' parameter {name} needs .*pip install 'fedsel\[{name}\]'"):
         refuse_unrunnable(resolve({"track": name, "out": str(tmp_path / "run")}))
 

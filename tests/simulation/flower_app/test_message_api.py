@@ -13,6 +13,7 @@ from flwr.superlink.grid import InMemoryGrid
 import fedsel_app
 from clients.selecting import selecting
 from fedsel_app.config import ConfigError
+from simulation.flower_app import user_clients
 from simulation.flower_app.requirements import requirements
 from simulation.flower_app.settings import app_config
 from simulation.flower_app.transports import in_order
@@ -270,8 +271,9 @@ def test_in_a_simulation_unchanged_clients_have_their_partition_ids(tmp_path):
     assert told == {client: len(data(client)[1]) for client in range(CLIENTS)}
 
 
-def test_a_simulation_that_still_adds_its_nodes_is_awaited():
+def test_a_simulation_that_still_adds_its_nodes_is_awaited(monkeypatch):
     """Flower starts the server while it adds the nodes."""
+    monkeypatch.setattr(user_clients, "REGISTRATION_S", 0.01)
 
     class Starting(Simulated):
         state, calls = SimpleNamespace(get_node_info=list), 0
@@ -310,7 +312,8 @@ def test_a_simulation_of_unchanged_clients_goes_on_to_the_same_model(tmp_path):
 
 
 @pytest.mark.parametrize("legacy", [False, True])
-def test_a_simulation_with_too_few_nodes_is_refused_at_once(legacy):
+def test_a_simulation_with_too_few_nodes_is_refused_at_once(legacy, monkeypatch):
+    monkeypatch.setattr(user_clients, "REGISTRATION_S", 0.01)
     grid = Simulated(ClientApp(), {90 + client: node(client) for client in range(CLIENTS - 1)})
     settings = {"clients": CLIENTS, "cohort": 2, "compressor": "none", "connect_timeout_s": 3600}
     built = fedsel_app.strategy("random", parameters=model() if legacy else None, **settings)

@@ -180,9 +180,9 @@ def test_numpys_numbers_lists_and_paths_are_taken(folder):
     assert done.settings["clients"] == 4
     with pytest.raises(ConfigError, match=r"'lr' parameter must be a number\. Got array"):
         run("random", lr=np.array([0.1, 0.2]))
-    compared = compare(np.array(["random"]), seeds=np.arange(1, 3), grid={"local_steps": np.arange(5, 7)}, rounds=1,
+    compared = compare(np.array(["random"]), seeds=np.arange(1, 3), grid={"local_steps": np.arange(5, 6)}, rounds=1,
                        out=folder / "b", **small)  # fmt: skip
-    assert len(compared.summary) == 4
+    assert len(compared.summary) == 2
 
 
 def test_plain_values():

@@ -11,6 +11,7 @@ from simulation.comparison.results import RecordedComparison
 from simulation.comparison.watch import progress_table, read_progress
 from simulation.report.audit import client_table, round_table
 from simulation.report.page import write_report
+from tests.support.pictures import draw_blank_pictures
 from tests.support.report_runs import write_plan, write_run
 
 VALUES = [3.0, 1.0, 2.0]
@@ -66,7 +67,8 @@ def test_the_worst_tenth_of_the_clients_is_that_of_the_metric(folder, metric, ti
     assert [table.rows[0][place] for place in places] == pytest.approx(expected)
 
 
-def test_no_page_and_no_table_calls_it_accuracy(folder):
+def test_no_page_and_no_table_calls_it_accuracy(folder, monkeypatch):
+    draw_blank_pictures(monkeypatch)
     written = write_report(folder).with_name("report.md").read_text(encoding="utf-8")
     assert "RMSE, mean of all 3 evaluations" in written
     assert "accuracy" not in written.lower()
