@@ -14,8 +14,8 @@ if resource.getrlimit(resource.RLIMIT_FSIZE)[0] != resource.RLIM_INFINITY:
 from fedsel_app.imports import prefer_own_packages, refuse_namesakes, set_defaults
 
 if TYPE_CHECKING:
-    from clients.client_app import client_app as client_app
-    from clients.selecting import selecting as selecting
+    from simulation.client_app.client_app import client_app as client_app
+    from simulation.client_app.selecting import selecting as selecting
     from simulation.flower_app.strategy import strategy as strategy
     from simulation.python_interface.comparisons import ComparisonResult as ComparisonResult
     from simulation.python_interface.comparisons import compare as compare
@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     from simulation.python_interface.runs import run as run
 
 OWN_APP = {
-    "client_app": "clients.client_app",
-    "selecting": "clients.selecting",
+    "client_app": "simulation.client_app.client_app",
+    "selecting": "simulation.client_app.selecting",
     "strategy": "simulation.flower_app.strategy",
 }
 """Names for users' own Flower apps, and their modules."""

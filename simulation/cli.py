@@ -42,7 +42,7 @@ set_defaults()
 def configuration(arguments: argparse.Namespace, **defaults: Value) -> "AppConfig":
     """Configuration of a new run or, with --resume, of the run in that folder."""
     from fedsel_app.wiring.configuration import resolve
-    from simulation.experiments.idle_settings import refuse_idle
+    from simulation.idle_settings import refuse_idle
 
     values = overrides(arguments)
     if not arguments.resume:

@@ -23,6 +23,7 @@ FLOWER_INTERNALS = tuple(
 ENTRY_POINTS = {*(f"fedsel_app/{name}.py" for name in ("__init__", "server_app", "flower_client")), "simulation/cli.py"}
 WIRING = {name for name in NAMES if name.startswith("fedsel_app/wiring/")}
 OF_CLIENTS = {"fedsel_app/flower_client.py", *(f"fedsel_app/wiring/client{end}.py" for end in ("", "_settings"))}
+OF_CLIENTS |= {name for name in NAMES if name.startswith("simulation/client_app/")}
 GUARD_KNOWS = {
     "clients.upload_time.UPLOAD_FILE",
     "fedsel_app.config.ConfigError",

@@ -7,10 +7,9 @@ record                  kind          content
 ``arrays``              ArrayRecord   of fedsel's own client: flat vectors of the question, payloads of the answer
 ``fedsel.<client>``     ConfigRecord  the same for one of several simulated clients of a message
 ``arrays.<client>``     ArrayRecord   arrays of that client's answer; all of them share the question's ``arrays``
-``fedsel.control``      ArrayRecord   question to a user's client: the control variate, float32 (N,), of SCAFFOLD
 ======================  ============  ==========================================================================
 
-In addition, a user's client has an ArrayRecord, a ConfigRecord and a MetricRecord of its own, with any other names.
+A user's client has further records: see `simulation.client_app.messages`.
 """
 
 from collections.abc import Mapping, Sequence
@@ -26,7 +25,6 @@ from fedsel_app.wire.npy import read_array
 
 FEDSEL = "fedsel"
 ARRAYS = "arrays"
-CONTROL = "fedsel.control"
 ERROR = "error"
 """Key of the text of an exception, which replaces the numbers of one of several clients."""
 SUMS = "fedsel.sums"
@@ -84,26 +82,6 @@ def read_arrays(content: RecordDict, name: str = ARRAYS) -> list[NDArray[Any]]:
     """The arrays of a record, in its order; empty if there is no such record. Raises WireError as `named_arrays`."""
     record = content.get(name)
     return list(named_arrays(record).values()) if isinstance(record, ArrayRecord) else []
-
-
-def users_arrays(content: RecordDict, name: str = "") -> tuple[str, ArrayRecord]:
-    """Name and record of the user's arrays: the record `name` if it exists, otherwise the user's only record of arrays.
-
-    Raises WireError if the user has none, or several.
-    """
-    found = {key: record for key, record in users_records(content).items() if isinstance(record, ArrayRecord)}
-    if name in found:
-        return name, found[name]
-    if len(found) != 1:
-        raise WireError(
-            f"a message must have one record of arrays beside fedsel's; this one has {sorted(found) or 'none'}"
-        )
-    return next(iter(found.items()))
-
-
-def users_records(content: RecordDict) -> RecordDict:
-    """The user's own records of a message, not copied."""
-    return RecordDict({name: record for name, record in content.items() if name.split(".")[0] != FEDSEL})
 
 
 def _read(name: str, array: Array) -> NDArray[Any]:

@@ -27,8 +27,8 @@ from simulation.comparison.pipelines import (
 )
 from simulation.comparison.plan_file import PLAN_VERSION, read_plan
 from simulation.engines.choice import choose
-from simulation.experiments.idle_settings import refuse_idle
 from simulation.experiments.preflight import refuse_unrunnable
+from simulation.idle_settings import refuse_idle
 from strategies import STRATEGIES, find_strategy
 from strategies.base import SelectionStrategy
 

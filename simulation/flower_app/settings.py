@@ -19,8 +19,8 @@ from fedsel_app.config.training import SOLVERS
 from fedsel_app.messages.scalars import Config
 from fedsel_app.seeds import Purpose, stream
 from fedsel_app.wiring.configuration import AppConfig
-from simulation.experiments.idle_settings import refuse_idle
 from simulation.flower_app.client_metrics import PairFunction, RecordFunction
+from simulation.idle_settings import refuse_idle
 from strategies import find_strategy
 
 FEDAVG = "fedavg"

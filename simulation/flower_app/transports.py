@@ -1,7 +1,7 @@
 """Transports of a user's Flower app: its clients are reached through Flower's grid or its legacy client manager.
 
 A message to a client with fedsel's line has the user's part and fedsel's part: two records of the Message API, or one
-config in which fedsel's keys have a prefix (see `fedsel_app.messages.user_apps`). An unchanged client gets the user's
+config in which fedsel's keys have a prefix (see `simulation.client_app.messages`). An unchanged client gets the user's
 part alone, as from Flower's own strategies.
 """
 
@@ -20,21 +20,21 @@ from flwr.server.client_proxy import ClientProxy
 from flwr.serverapp import Grid
 
 from fedsel_app.messages.instructions import ProbeInstruction
-from fedsel_app.messages.records import (
-    CONTROL,
-    ERROR,
-    FEDSEL,
-    config_record,
-    fedsel_config,
-    users_arrays,
-    users_records,
-)
+from fedsel_app.messages.records import ERROR, FEDSEL, config_record, fedsel_config
 from fedsel_app.messages.reported_values import MOST_RECORDS, refuse_endless
 from fedsel_app.messages.scalars import Config
-from fedsel_app.messages.user_apps import ENROL, EVALUATION_LOSSES, embed, no_loss
 from fedsel_app.network.reply_timeout import ReplyTimeout
 from fedsel_app.wire.codec import WireError
 from fedsel_app.wiring.reply_event import is_simulated
+from simulation.client_app.messages import (
+    CONTROL,
+    ENROL,
+    EVALUATION_LOSSES,
+    embed,
+    no_loss,
+    users_arrays,
+    users_records,
+)
 from simulation.flower_app.settings import AppOptions
 from strategies.round.federation import Answer, Message, NodeError, Reply, Wait
 from strategies.round.flower_grid import FlowerGrid

@@ -27,9 +27,9 @@ from simulation.comparison.measures import metric_of
 from simulation.comparison.results import Group
 from simulation.comparison.runs import RecordedRun, read_recorded_run
 from simulation.engines.choice import choose
-from simulation.experiments.idle_settings import refuse_idle
 from simulation.experiments.run_folders import resolve_resumed
 from simulation.flower_app.settings import OWN_APP
+from simulation.idle_settings import refuse_idle
 from simulation.python_interface.keywords import listed, setting_values
 from simulation.python_interface.places import simulate_apart, simulate_inline
 from simulation.report.drawing import Style

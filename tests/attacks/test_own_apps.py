@@ -7,8 +7,8 @@ from flwr.client import ClientApp
 from flwr.server import Server, SimpleClientManager
 from flwr.server.compat.grid_client_proxy import GridClientProxy
 
-from clients.selecting import selecting
 from fedsel_app.wire.npy import read_array
+from simulation.client_app.selecting import selecting
 from simulation.flower_app import user_clients
 from simulation.flower_app.strategy import strategy
 from strategies.methods.random_weighted import RandomWeighted

@@ -23,9 +23,9 @@ import pytest
 import torch
 from threadpoolctl import threadpool_info
 
-from clients.selecting import selecting
 from fedsel_app.records.schema import ACCURACY, score_name
 from fedsel_app.wiring.configuration import resolve
+from simulation.client_app.selecting import selecting
 from simulation.engines import inline_engine
 from simulation.flower_app.strategy import strategy
 from tests.bits.cases import BASE, CASES, OWN_APPS, Settings

@@ -5,7 +5,7 @@ import pytest
 from fedsel_app.config import GROUPS, ConfigError
 from fedsel_app.wiring.configuration import resolve
 from simulation.engines import inline_engine
-from simulation.experiments.idle_settings import refuse_idle
+from simulation.idle_settings import refuse_idle
 from strategies import STRATEGIES
 from tests.bits.cases import BASE, MLP
 from tests.bits.table import folder_bits, reproducible

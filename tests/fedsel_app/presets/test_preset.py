@@ -11,7 +11,7 @@ from fedsel_app.config import ConfigError
 from fedsel_app.presets.preset import FOLDER, PROTOCOL_FILE, load_preset, preset_files
 from fedsel_app.wiring.configuration import known_defaults, resolve
 from simulation.command_line.arguments import parse_grid, parse_setting
-from simulation.experiments.idle_settings import refuse_idle
+from simulation.idle_settings import refuse_idle
 from tests.support.in_process import run_config
 from tests.support.sources import ROOT
 

@@ -7,8 +7,8 @@ from flwr.client import NumPyClient
 from flwr.clientapp import ClientApp
 
 import fedsel_app
-from clients.selecting import selecting
 from fedsel_app.config import ConfigError
+from simulation.client_app.selecting import selecting
 from tests.support.in_process_grid import InProcessGrid
 from tests.support.own_app import CLIENTS, node, run_app
 

@@ -11,8 +11,8 @@ from flwr.server.compat.grid_client_proxy import GridClientProxy
 from flwr.superlink.grid import InMemoryGrid
 
 import fedsel_app
-from clients.selecting import selecting
 from fedsel_app.config import ConfigError
+from simulation.client_app.selecting import selecting
 from simulation.flower_app import user_clients
 from simulation.flower_app.requirements import requirements
 from simulation.flower_app.settings import app_config

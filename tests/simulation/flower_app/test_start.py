@@ -13,8 +13,8 @@ from flwr.server.strategy import DifferentialPrivacyClientSideFixedClipping
 from flwr.serverapp import strategy as strategies
 
 import fedsel_app
-from clients.selecting import selecting
 from fedsel_app.config import ConfigError
+from simulation.client_app.selecting import selecting
 from simulation.flower_app.strategy import AppStrategy
 from tests.support.in_process_grid import InProcessGrid
 from tests.support.logs import logged

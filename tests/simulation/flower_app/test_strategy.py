@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 from flwr.clientapp.mod import message_size_mod
 
-from clients.selecting import selecting
 from clients.state import ClientHistory, StateStore
 from fedsel_app.config import ConfigError
+from simulation.client_app.selecting import selecting
 from simulation.flower_app.strategy import strategy
 from tests.support.own_app import (
     CLIENTS,

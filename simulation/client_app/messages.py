@@ -1,20 +1,27 @@
-"""Messages to clients of a user's own Flower app: fedsel's keys have a prefix and are sent with the user's keys.
+"""Messages to clients of a user's own Flower app: fedsel's records and keys are sent with the user's.
 
+In the Message API, fedsel's record has the layout of `fedsel_app.messages.records`. Beside it, a message has an
+ArrayRecord, a ConfigRecord and a MetricRecord of the user's, with any other names, and a question may have the record
+``fedsel.control`` with the control variate, float32 (N,), of SCAFFOLD. In the legacy API, fedsel's keys have a prefix.
 The user's client gets the user's own keys, and fedsel's mod gets those with the prefix. A client without the mod gets
-none of these. See `clients.selecting` and `simulation.flower_app`.
+none of these. See `simulation.client_app.selecting` and `simulation.flower_app`.
 """
 
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
+from flwr.app import ArrayRecord, RecordDict
+
 from fedsel_app.config.training import SOLVERS
 from fedsel_app.messages.answers import LARGEST, MOST_EXAMPLES
 from fedsel_app.messages.instructions import TrainInstruction
+from fedsel_app.messages.records import FEDSEL
 from fedsel_app.messages.reported_values import one_line
 from fedsel_app.messages.scalars import Config, Scalar, read
 from fedsel_app.wire.codec import WireError
 
+CONTROL = "fedsel.control"
 PREFIX = "fedsel."
 ENROL = "query.fedsel"
 """Type of the message that enrols a client. An app without fedsel's line has no function for it."""
@@ -84,3 +91,23 @@ def reported_steps(metrics: Mapping[str, Scalar]) -> tuple[int, float]:
     """Local steps and their learning rate among a user's metrics. Raises WireError if one is missing."""
     lr = read(metrics.get("lr"), float, "With control variates, a training's metric 'lr'", math.ulp(0.0), LARGEST)
     return read(metrics.get("steps"), int, "With control variates, a training's metric 'steps'", 1, MOST_EXAMPLES), lr
+
+
+def users_arrays(content: RecordDict, name: str = "") -> tuple[str, ArrayRecord]:
+    """Name and record of the user's arrays: the record `name` if it exists, otherwise the user's only record of arrays.
+
+    Raises WireError if the user has none, or several.
+    """
+    found = {key: record for key, record in users_records(content).items() if isinstance(record, ArrayRecord)}
+    if name in found:
+        return name, found[name]
+    if len(found) != 1:
+        raise WireError(
+            f"a message must have one record of arrays beside fedsel's; this one has {sorted(found) or 'none'}"
+        )
+    return next(iter(found.items()))
+
+
+def users_records(content: RecordDict) -> RecordDict:
+    """The user's own records of a message, not copied."""
+    return RecordDict({name: record for name, record in content.items() if name.split(".")[0] != FEDSEL})

@@ -12,10 +12,10 @@ from flwr.client import ClientFnExt
 from flwr.clientapp import ClientApp
 from flwr.clientapp.typing import ClientAppCallable, Mod
 
-from clients.selecting import selecting
-from clients.user_client import Functions, UserClient
 from fedsel_app.messages.records import fedsel_config
-from fedsel_app.messages.user_apps import ENROL
+from simulation.client_app.messages import ENROL
+from simulation.client_app.selecting import selecting
+from simulation.client_app.user_client import Functions, UserClient
 
 Decorator = Callable[[ClientAppCallable], ClientAppCallable]
 DEFAULT = "default"
@@ -25,7 +25,7 @@ DEFAULT = "default"
 def client_app(client_fn: ClientFnExt | None = None, mods: list[Mod] | None = None, **functions: Any) -> ClientApp:
     """Build a ClientApp for `@app.train()` and `@app.evaluate()`, or for a `client_fn`, like Flower's own.
 
-    The functions are those of `clients.user_client.Functions`. They compute what only the user can compute.
+    The functions are those of `user_client.Functions`. They compute what only the user can compute.
 
     Raises TypeError for a function of another name.
     """

@@ -5,7 +5,7 @@ import pytest
 from fedsel_app.config import GROUPS, ConfigError
 from fedsel_app.wiring.configuration import resolve
 from simulation.comparison.plan import plan
-from simulation.experiments.idle_settings import refuse_idle
+from simulation.idle_settings import refuse_idle
 from strategies import STRATEGIES
 
 ENTRIES = {entry.key: entry for group in GROUPS.values() for entry in group.entries()} | {

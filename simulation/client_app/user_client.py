@@ -26,26 +26,21 @@ from fedsel_app.config import CompressionConfig, TrainingConfig
 from fedsel_app.config.words import did_you_mean
 from fedsel_app.messages.answers import Ability, EnrolAnswer, EvaluateAnswer
 from fedsel_app.messages.instructions import EnrolInstruction, ProbeInstruction, read_instruction
-from fedsel_app.messages.records import (
-    CONTROL,
-    fedsel_config,
-    named_arrays,
-    put_answer,
-    read_arrays,
-    users_arrays,
-    users_records,
-)
+from fedsel_app.messages.records import fedsel_config, named_arrays, put_answer, read_arrays
 from fedsel_app.messages.scalars import Config, Report
-from fedsel_app.messages.user_apps import (
+from fedsel_app.models.array_layout import ArrayLayout, Arrays
+from fedsel_app.seeds import Purpose, stream
+from simulation.client_app.messages import (
+    CONTROL,
     EVALUATION_LOSSES,
     PARTITION_ID,
     AppTrainInstruction,
     no_loss,
     reported_loss,
     reported_steps,
+    users_arrays,
+    users_records,
 )
-from fedsel_app.models.array_layout import ArrayLayout, Arrays
-from fedsel_app.seeds import Purpose, stream
 
 Vector = NDArray[np.float32]
 Losses = Callable[[Context, Any], NDArray[Any]]

@@ -2,7 +2,7 @@
 
 A client app needs only `ClientApp(client_fn, mods=[selecting])`. The user's `fit` and `evaluate` get their own arrays
 and their own config; the mod reads what fedsel's server sends in addition. Without fedsel's server the mod does
-nothing. An app with `@app.train()` uses `clients.client_app` instead.
+nothing. An app with `@app.train()` uses `simulation.client_app.client_app` instead.
 """
 
 from functools import partial
@@ -11,8 +11,8 @@ from typing import Any, overload
 from flwr.app import Context, Message
 from flwr.clientapp.typing import ClientAppCallable, Mod
 
-from clients.flower_messages import answer_legacy
-from clients.user_client import Functions
+from simulation.client_app.legacy_messages import answer_legacy
+from simulation.client_app.user_client import Functions
 
 
 @overload
@@ -32,7 +32,7 @@ def selecting(
 ) -> Message | Mod:
     """Mod of a Flower ClientApp: `mods=[selecting]`, or `mods=[selecting(losses=...)]` with the user's functions.
 
-    The functions are those of `clients.user_client.Functions`; their arrays are lists. Raises TypeError for any other.
+    The functions are those of `user_client.Functions`; their arrays are lists. Raises TypeError for any other.
     """
     if message is None or context is None or call_next is None:
         return partial(answer_legacy, functions=Functions.named(functions))

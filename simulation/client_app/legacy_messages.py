@@ -1,7 +1,7 @@
 """Legacy messages to a user's `client_fn`, converted to the layout of `fedsel_app.messages.records` and back.
 
 Flower's `FitIns`, `FitRes` and so on are records with the names below. Their configs and metrics contain fedsel's keys
-with a prefix (see `fedsel_app.messages.user_apps`). A control variate follows the model's arrays.
+with a prefix (see `simulation.client_app.messages`). A control variate follows the model's arrays.
 """
 
 import sys
@@ -14,10 +14,18 @@ from flwr.clientapp import ClientApp
 from flwr.clientapp.typing import ClientAppCallable
 from flwr.common import Code
 
-from clients.user_client import Functions, Unanswered, UserClient
-from fedsel_app.messages.records import CONTROL, ERROR, FEDSEL, config_record, fedsel_config, users_arrays
+from fedsel_app.messages.records import ERROR, FEDSEL, config_record, fedsel_config
 from fedsel_app.messages.scalars import Config, Scalar
-from fedsel_app.messages.user_apps import ENROL, AppTrainInstruction, embed, embedded, users_keys
+from simulation.client_app.messages import (
+    CONTROL,
+    ENROL,
+    AppTrainInstruction,
+    embed,
+    embedded,
+    users_arrays,
+    users_keys,
+)
+from simulation.client_app.user_client import Functions, Unanswered, UserClient
 
 TRAIN, EVALUATE = "train", "evaluate"
 NAMES = {TRAIN: "fit", EVALUATE: "evaluate"}

@@ -10,14 +10,14 @@ from flwr.common import FitIns, ndarrays_to_parameters, parameters_to_ndarrays
 from flwr.compat.common.recorddict_compat import fitins_to_recorddict, recorddict_to_fitres
 
 import fedsel_app
-from clients.client_app import client_app
-from clients.selecting import selecting
 from fedsel_app.messages.answers import EnrolAnswer, TrainAnswer
 from fedsel_app.messages.instructions import EnrolInstruction, LocalTestInstruction, ProbeInstruction
 from fedsel_app.messages.records import fedsel_config, read_arrays
 from fedsel_app.messages.scalars import Report
-from fedsel_app.messages.user_apps import ENROL, embed, embedded
 from fedsel_app.wire.codec import decode
+from simulation.client_app.client_app import client_app
+from simulation.client_app.messages import ENROL, embed, embedded
+from simulation.client_app.selecting import selecting
 from tests.support.flower_state import task_identity
 from tests.support.own_app import (
     NAMES,
