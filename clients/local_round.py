@@ -18,7 +18,7 @@ from fedsel_app.config import CompressionConfig, TrainingConfig
 from fedsel_app.messages.answers import TrainAnswer
 from fedsel_app.messages.instructions import TrainInstruction
 from fedsel_app.messages.scalars import Report
-from fedsel_app.models.array_layout import LayerSlice
+from fedsel_app.models.layer_slice import LayerSlice
 from fedsel_app.solvers import EQUATIONS, Steps
 from fedsel_app.wire.codec import Update, bits_of_values, encode, refuse_unsendable, whole_bytes
 

@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 from fedsel_app.config import ConfigError, Settings, SharedSettings
 from fedsel_app.messages.answers import EnrolAnswer
 from fedsel_app.messages.reported_values import one_line
-from fedsel_app.models.array_layout import LayerSlice
 from fedsel_app.models.constant_marks import Marks, differing
+from fedsel_app.models.layer_slice import LayerSlice
 from fedsel_app.network.links import Links
 from fedsel_app.records.run_folder import Recorder
 

@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from fedsel_app.models.array_layout import LayerSlice
+from fedsel_app.models.layer_slice import LayerSlice
 from fedsel_app.wire.codec import Update
 from fedsel_app.wire.rounded_values import round_values
 from fedsel_app.wire.values import Quantised

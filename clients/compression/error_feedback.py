@@ -26,7 +26,7 @@ from clients.compression.compressors import coordinate_scores, kept_count, layer
 from clients.state import StateError
 from fedsel_app.config import CompressionConfig
 from fedsel_app.messages.instructions import TrainInstruction
-from fedsel_app.models.array_layout import LayerSlice
+from fedsel_app.models.layer_slice import LayerSlice
 from fedsel_app.seeds import Purpose, stream
 from fedsel_app.wire.codec import Update, decode
 from fedsel_app.wire.indices import seeded_indices

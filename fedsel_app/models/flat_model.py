@@ -15,7 +15,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from fedsel_app.config import ConfigError
 from fedsel_app.config.plugins import described
 from fedsel_app.data.inputs import Inputs, mapped
-from fedsel_app.models.array_layout import LayerSlice
+from fedsel_app.models.layer_slice import LayerSlice
 from fedsel_app.models.module_calls import ModuleTrial, call, tried
 from fedsel_app.models.module_state import ModuleState, in_float32, modes_kept
 from fedsel_app.models.tasks import CLASSIFICATION, Task

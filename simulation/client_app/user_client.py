@@ -28,8 +28,8 @@ from fedsel_app.messages.answers import Ability, EnrolAnswer, EvaluateAnswer
 from fedsel_app.messages.instructions import EnrolInstruction, ProbeInstruction, read_instruction
 from fedsel_app.messages.records import fedsel_config, named_arrays, put_answer, read_arrays
 from fedsel_app.messages.scalars import Config, Report
-from fedsel_app.models.array_layout import ArrayLayout, Arrays
 from fedsel_app.seeds import Purpose, stream
+from simulation.client_app.array_layout import ArrayLayout, Arrays
 from simulation.client_app.messages import (
     CONTROL,
     EVALUATION_LOSSES,

@@ -12,13 +12,13 @@ from numpy.typing import NDArray
 from threadpoolctl import ThreadpoolController
 
 from fedsel_app.config import ConfigError, Value
-from fedsel_app.models.array_layout import ArrayLayout, twins
 from fedsel_app.network.links import make_links
 from fedsel_app.network.reply_timeout import ReplyTimeout
 from fedsel_app.records.reading import check_client, read_rows
 from fedsel_app.records.run_folder import RunFolder, UnkeptRecords, describe
 from fedsel_app.records.schema import Row
 from fedsel_app.records.trackers import add_trackers
+from simulation.client_app.array_layout import ArrayLayout, twins
 from simulation.flower_app.client_metrics import numbers
 from simulation.flower_app.settings import AppOptions, EvaluateFn, app_config, recorded
 from simulation.flower_app.transports import score_of

@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedsel_app.config import NetworkConfig, Settings, Value, read_groups
-from fedsel_app.models.array_layout import LayerSlice
+from fedsel_app.models.layer_slice import LayerSlice
 from fedsel_app.network.links import SimulatedLinks
 from fedsel_app.records.run_folder import UnkeptRecords
 from fedsel_app.wire.codec import Update

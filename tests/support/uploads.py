@@ -6,7 +6,7 @@ import numpy as np
 
 from clients.compression import error_feedback
 from fedsel_app.messages.instructions import TrainInstruction
-from fedsel_app.models.array_layout import LayerSlice
+from fedsel_app.models.layer_slice import LayerSlice
 
 LAYERS = (LayerSlice("a", 0, 2), LayerSlice("b", 2, 6), LayerSlice("c", 6, 10))
 PLAIN = {"curvature_layers": 0}

@@ -8,9 +8,9 @@ from torch.nn import functional
 
 from fedsel_app.config import ConfigError
 from fedsel_app.models.architectures import ARCHITECTURES, HalvingMax
-from fedsel_app.models.array_layout import LayerSlice
 from fedsel_app.models.building import build
 from fedsel_app.models.flat_model import FlatModel, batch_losses, evaluate
+from fedsel_app.models.layer_slice import LayerSlice
 from tests.support.training import CPU, TorchOptimizer
 
 

@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from fedsel_app.config import ConfigError
-from fedsel_app.models.array_layout import ArrayLayout, batch_norm_statistics
+from simulation.client_app.array_layout import ArrayLayout, batch_norm_statistics
 
 
 def state_dict():

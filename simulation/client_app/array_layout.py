@@ -8,26 +8,19 @@ and floats with an infinity (a causal mask).
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fedsel_app.config import ConfigError
+from fedsel_app.models.layer_slice import LayerSlice
 
 Vector = NDArray[np.float32]
 Arrays = Sequence[NDArray[Any]] | Mapping[str, NDArray[Any]]
 """A model's arrays, as a list or by name."""
 MEAN, VARIANCE = "running_mean", "running_var"
 """Names of BatchNorm's running statistics in PyTorch's state_dict, after the last dot."""
-
-
-class LayerSlice(NamedTuple):
-    """The entries [start, stop) of the flat vector that one module owns, weight and bias together."""
-
-    name: str
-    start: int
-    stop: int
 
 
 def batch_norm_statistics(arrays: Sequence[NDArray[Any]]) -> list[int]:
