@@ -1,13 +1,10 @@
-"""Imports: fedsel's own packages take precedence over packages of the same name, Flower and torch get their default
-environment variables, and the garbage collector skips what a process imports."""
+"""Imports: fedsel's own packages take precedence over packages of the same name, and Flower and torch get their default
+environment variables."""
 
-import gc
 import os
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cache
 from importlib.machinery import ModuleSpec, PathFinder
 from pathlib import Path
 from typing import Any
@@ -29,26 +26,6 @@ def set_defaults() -> None:
     """Set the variables of `ENVIRONMENT` that are not set yet. Flower and torch read them when they are imported."""
     for name, value in ENVIRONMENT.items():
         os.environ.setdefault(name, value)
-
-
-@contextmanager
-def uncollected_imports() -> Iterator[None]:
-    """Import in the block without garbage collection. All objects that exist afterwards stay until the process ends.
-
-    Otherwise the collector would scan a million objects again and again, and free them at the end. Together this takes
-    a second of a small run. In a process that has imported so before, later objects are collected as ever.
-    """
-    gc.disable()
-    try:
-        yield
-    finally:
-        _freeze_once()
-        gc.enable()
-
-
-@cache
-def _freeze_once() -> None:
-    gc.freeze()
 
 
 class FedselPackages:

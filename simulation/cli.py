@@ -11,7 +11,7 @@ from rich.console import Console
 
 from fedsel_app.config import ConfigError, RunConfig, Value
 from fedsel_app.config.plugins import named_by
-from fedsel_app.imports import set_defaults, uncollected_imports
+from fedsel_app.imports import set_defaults
 from fedsel_app.records.files import RunFailed
 from fedsel_app.records.reading import legible
 from simulation.command_line.arguments import (
@@ -30,6 +30,7 @@ from simulation.deployment import commands as deployment
 from simulation.deployment.flower_cli import DeploymentError
 from simulation.experiments import commands as experiments
 from simulation.report import commands as report_commands
+from simulation.uncollected import uncollected_imports
 
 if TYPE_CHECKING:
     from fedsel_app.wiring.configuration import AppConfig

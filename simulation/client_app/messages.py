@@ -32,6 +32,10 @@ PARTITION_ID = "partition-id"
 """Flower's name for the partition id in the node configuration."""
 
 
+MOST_RECORDS, MOST_METRICS, MOST_METRIC_BYTES = 100, 1000, 1 << 20
+"""Upper bounds of the records in a reply, of its metrics, and of the bytes of their names and values."""
+
+
 @dataclass(frozen=True)
 class AppTrainInstruction(TrainInstruction):
     """Local training by a user's own client. The mod compresses the update by the settings in the message."""
@@ -111,3 +115,19 @@ def users_arrays(content: RecordDict, name: str = "") -> tuple[str, ArrayRecord]
 def users_records(content: RecordDict) -> RecordDict:
     """The user's own records of a message, not copied."""
     return RecordDict({name: record for name, record in content.items() if name.split(".")[0] != FEDSEL})
+
+
+def refuse_endless(metrics: Mapping[str, object]) -> None:
+    """Raise WireError if the metrics of a reply are too many, or their names and values too long."""
+    if len(metrics) > MOST_METRICS:
+        raise WireError(f"a reply may have at most {MOST_METRICS} metrics, and {len(metrics)} came")
+    length = sum(len(name) + _bytes(value) for name, value in metrics.items())
+    if length > MOST_METRIC_BYTES:
+        raise WireError(f"the metrics of a reply may have at most {MOST_METRIC_BYTES} bytes, and {length} came")
+
+
+def _bytes(value: object) -> int:
+    """Bytes of a scalar or of a list of scalars; a character counts as one."""
+    if isinstance(value, list):
+        return sum(map(_bytes, value))
+    return len(value) if isinstance(value, str | bytes) else 8

@@ -19,7 +19,6 @@ from clients.state import STATE_FOLDER, StateStore, read_schema_file
 from fedsel_app.config import ConfigError, DataConfig, RunConfig, Value
 from fedsel_app.config.data import OwnDataConfig
 from fedsel_app.data.dataset import load
-from fedsel_app.imports import uncollected_imports
 from fedsel_app.records.fedsel_folder import make_fedsel_folder, temporary_folder, working_in
 from fedsel_app.records.reading import legible
 from fedsel_app.wiring.node_configuration import node_config_text
@@ -33,6 +32,7 @@ from simulation.federation.sound_folder import check_folder
 from simulation.guard.app_signature import TRUSTED, refuse_no_signer
 from simulation.guard.command_lines import superlink_arguments, supernode_arguments
 from simulation.guard.transport import ANYWHERE, HERE, free_ports
+from simulation.uncollected import uncollected_imports
 
 HOME, STATE, DATABASE = "flwr", "state", "superlink.db"
 """In a machine's folder: FLWR_HOME, a client's residuals, and the server's list of SuperNodes."""

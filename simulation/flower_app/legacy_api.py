@@ -10,9 +10,9 @@ from flwr.server.client_proxy import ClientProxy
 from flwr.server.strategy import Strategy
 
 from fedsel_app.config import ConfigError
-from fedsel_app.messages.reported_values import one_line, refuse_endless
+from fedsel_app.messages.reported_values import one_line
 from fedsel_app.wire.codec import WireError
-from simulation.client_app.messages import users_keys
+from simulation.client_app.messages import refuse_endless, users_keys
 from simulation.flower_app.app_run import AppRun
 from simulation.flower_app.client_metrics import aggregated_pairs, bounded, finite_metrics, mean_metrics, note_left_out
 from simulation.flower_app.flowers_words import ALONE, EVALUATE_CONFIG, TRAIN_CONFIG

@@ -21,7 +21,6 @@ from flwr.serverapp import Grid
 
 from fedsel_app.messages.instructions import ProbeInstruction
 from fedsel_app.messages.records import ERROR, FEDSEL, config_record, fedsel_config
-from fedsel_app.messages.reported_values import MOST_RECORDS, refuse_endless
 from fedsel_app.messages.scalars import Config
 from fedsel_app.network.reply_timeout import ReplyTimeout
 from fedsel_app.wire.codec import WireError
@@ -30,8 +29,10 @@ from simulation.client_app.messages import (
     CONTROL,
     ENROL,
     EVALUATION_LOSSES,
+    MOST_RECORDS,
     embed,
     no_loss,
+    refuse_endless,
     users_arrays,
     users_records,
 )

@@ -18,14 +18,14 @@ from numpy.typing import NDArray
 from fedsel_app.config import ConfigError
 from fedsel_app.messages.answers import MOST_EXAMPLES, Ability, EnrolAnswer, TrainAnswer
 from fedsel_app.messages.instructions import LocalTestInstruction, ProbeInstruction, TrainInstruction
-from fedsel_app.messages.reported_values import lower_median, one_line, refuse_endless, winsorised
+from fedsel_app.messages.reported_values import lower_median, one_line, winsorised
 from fedsel_app.messages.scalars import Report
 from fedsel_app.records.schema import EnrolmentRecord
 from fedsel_app.wire.codec import Update, WireError, encode
 from fedsel_app.wire.npy import read_array
 from fedsel_app.wiring.configuration import AppConfig
 from simulation.client_app.array_layout import ArrayLayout
-from simulation.client_app.messages import AppTrainInstruction, embedded, reported_loss, users_keys
+from simulation.client_app.messages import AppTrainInstruction, embedded, refuse_endless, reported_loss, users_keys
 from simulation.flower_app.requirements import unmet
 from simulation.flower_app.transports import UserGrid, UserManager, UserReply, without_errors_of_unchanged
 from strategies.round.federation import (

@@ -32,7 +32,7 @@ class Stages:
 
 def carry_out(folder: Path, values: list[str], stages: Stages) -> None:
     """Carry out the run with the settings `values`, each KEY=VALUE, in `folder`."""
-    from fedsel_app.imports import uncollected_imports
+    from simulation.uncollected import uncollected_imports
 
     with uncollected_imports():
         import numpy  # noqa: F401

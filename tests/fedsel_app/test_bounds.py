@@ -1,8 +1,9 @@
 import numpy as np
 import pytest
 
-from fedsel_app.messages.reported_values import lower_median, refuse_endless, winsorised
+from fedsel_app.messages.reported_values import lower_median, winsorised
 from fedsel_app.wire.codec import WireError
+from simulation.client_app.messages import refuse_endless
 
 NAN, INF = float("nan"), float("inf")
 
