@@ -37,7 +37,7 @@ class OpenRound:
     method : the method that selects; its roster has the clients that are connected
     model : the global model at the start of the round
     sent : this model as it is sent for probes
-    sent_to_train : this model as it is sent for training, with scaffold's control variate
+    sent_to_train : this model as it is sent for training, with the control variate of a solver that has one
     record : record of the round
     opened_s : start of the round by the run's clock
     started_s : start of the round by this process's clock
