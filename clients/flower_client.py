@@ -6,11 +6,11 @@ arrays.
 
 from collections.abc import Callable
 
-from flwr.app import Array, ArrayRecord, Message, MessageType, RecordDict
+from flwr.app import Message, MessageType, RecordDict
 
 from clients.client import SelectionClient
 from fedsel_app.messages.instructions import Instruction, TrainInstruction, read_instruction
-from fedsel_app.messages.records import ERROR, SUMS, clients_named, fedsel_config, put_answer, read_arrays
+from fedsel_app.messages.records import ERROR, clients_named, fedsel_config, put_answer, put_sums, read_arrays
 
 ClientOf = Callable[[int | None], SelectionClient]
 """Client of a partition id; for None, the client that received the message."""
@@ -49,7 +49,7 @@ def answer_content(message_type: str, content: RecordDict, client_of: ClientOf) 
         except Exception as error:  # noqa: BLE001 - any exception here is a failure of this client only
             put_answer(reply, {ERROR: str(error)}, (), client)
     if sums is not None:
-        reply[SUMS] = ArrayRecord({name: Array(multiples) for name, multiples in sums.arrays().items()})
+        put_sums(reply, sums.arrays())
     return reply
 
 

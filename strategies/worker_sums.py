@@ -13,7 +13,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from fedsel_app.exact_sums import MOST, CohortSum
+from fedsel_app.exact_sums import MOST
 from fedsel_app.messages.scalars import Report
 from fedsel_app.records.files import RunFailed
 from fedsel_app.wire.codec import WireError
@@ -70,9 +70,10 @@ def with_total(dispatch: Dispatch, answers: Mapping[int, Answer], replies: Repli
     Raises RunFailed if a client was left out whose update is in a worker's sum, and it does not send this update.
     """
     opened, instructions = dispatch.opened, dispatch.instructions
-    server, total = opened.server, CohortSum()
+    server = opened.server
     parts = {id(answer.sums): answer.sums for answer in answers.values() if isinstance(answer, Reply) and answer.sums}
-    for part in parts.values():
+    total, *others = parts.values()
+    for part in others:
         total.merge(part)
     for client, decoded in zip(replies.clients.tolist(), replies.decoded, strict=True):
         if decoded.sums is None:

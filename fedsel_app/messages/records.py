@@ -15,6 +15,7 @@ A user's client has further records: see `simulation.client_app.messages`.
 from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
+import numpy as np
 from flwr.app import Array, ArrayRecord, ConfigRecord, RecordDict
 from numpy.typing import NDArray
 
@@ -71,6 +72,24 @@ def put_answer(
     content[named(FEDSEL, client)] = config_record(numbers)
     if arrays:
         content[named(ARRAYS, client)] = ArrayRecord(list(arrays))
+
+
+def put_sums(content: RecordDict, arrays: Mapping[str, NDArray[Any]]) -> None:
+    """Add sums over several clients to a reply, as arrays and not as their bytes: they do not leave this machine.
+
+    Ray copies an array once and shares it with the reader. It would copy bytes three times.
+    """
+    record = ArrayRecord()
+    for name, values in arrays.items():
+        record[name] = Array(str(values.dtype), values.shape, "numpy.ndarray", b"")
+        record[name].data = cast(bytes, values)
+    content[SUMS] = record
+
+
+def read_sums(content: RecordDict) -> dict[str, NDArray[Any]]:
+    """What `put_sums` added, perhaps read-only; empty without it."""
+    record = content.get(SUMS)
+    return {name: np.asarray(array.data) for name, array in record.items()} if isinstance(record, ArrayRecord) else {}
 
 
 def named_arrays(record: ArrayRecord) -> dict[str, NDArray[Any]]:

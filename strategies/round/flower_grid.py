@@ -19,10 +19,9 @@ from flwr.serverapp import Grid
 
 from fedsel_app.exact_sums import CohortSum
 from fedsel_app.messages.instructions import Instruction, TrainInstruction
-from fedsel_app.messages.records import ARRAYS, ERROR, SUMS, fedsel_config, named, question
+from fedsel_app.messages.records import ARRAYS, ERROR, fedsel_config, named, question, read_sums
 from fedsel_app.messages.reported_values import one_line
 from fedsel_app.network.reply_timeout import ReplyTimeout
-from fedsel_app.wire.npy import read_array
 from strategies.round.federation import ALL, Answer, Answers, Message, NodeError, Reply, SentModel, Until, Wait
 
 LOGGER = logging.getLogger("fedsel")
@@ -32,9 +31,9 @@ MOST_BYTES = 1 << 26
 """Upper bound on the bytes of the replies to one message: the model's bytes for each of its clients."""
 
 
-LEAST_SUMMED = 3.0
-"""Number of uncompressed updates from which a worker's sum is smaller than the updates: it has 8 bytes for each entry
-and grid, and they have 4."""
+LEAST_SUMMED = 0.4
+"""Kept fractions of a message's clients, added up, from which a worker's sum takes less processor time than the
+updates: encoding, Ray, decoding and adding included."""
 
 
 class Arrivals:
@@ -103,13 +102,15 @@ class FlowerGrid:
             return {}
         kind = messages[0].instruction.message_type
         wait = Wait(messages, until, self._timeouts)
-        unanswered = self._push(self._parts(messages, kind), wait)
+        unanswered, sums = self._push(self._parts(messages, kind), wait), CohortSum()
         news_s = wait.elapsed_s
         while wait.left_s:
             failed: list[Message] = []
             found = self._pull(self._answered_of(unanswered, wait), wait)
             for reply in found:
-                part = unanswered.pop(self._answered(reply, unanswered), [])  # a second reply is ignored
+                part = unanswered.pop(self._answered(reply, unanswered), [])
+                if not part:  # a second reply
+                    continue
                 if reply.has_error() and len(part) > 1:
                     failed += part
                     continue
@@ -117,7 +118,7 @@ class FlowerGrid:
                     self._alone |= {message.node for message in part}
                 answers = [self._answer(message, reply, self._by_name(part), wait.elapsed_s) for message in part]
                 if self.simulated:  # a deployed client answers for itself alone
-                    answers = added_up(reply, answers)
+                    answers = added_up(reply, answers, sums)
                 for message, answer in zip(part, answers, strict=True):
                     wait.add(message.node, answer)
             unanswered |= self._push([[message] for message in failed], wait)
@@ -296,14 +297,13 @@ def _pause(wait: Wait, news_s: float) -> None:
     time.sleep(min(pause_s, wait.left_s))
 
 
-def added_up(reply: FlowerMessage, answers: list[Answer]) -> list[Answer]:
-    """The answers in a message, with its sums over some of the clients if it has any."""
-    record = None if reply.has_error() else reply.content.get(SUMS)
-    if not isinstance(record, ArrayRecord):
+def added_up(reply: FlowerMessage, answers: list[Answer], sums: CohortSum) -> list[Answer]:
+    """The answers in a message. Its sums over some of its clients are added to `sums`, which the answers then share."""
+    arrays = {} if reply.has_error() else read_sums(reply.content)
+    if not arrays:
         return answers
     inside = [isinstance(answer, Reply) and "payload_bytes" in answer.metrics for answer in answers]
-    arrays = {name: read_array(array.data) for name, array in record.items()}
-    sums = CohortSum.of_arrays(arrays, sum(inside))
+    sums.merge(CohortSum.of_arrays(arrays, sum(inside)))
     return [
         replace(answer, sums=sums) if added and isinstance(answer, Reply) else answer
         for answer, added in zip(answers, inside, strict=True)

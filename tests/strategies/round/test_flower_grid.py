@@ -6,11 +6,11 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from flwr.app import Array, ArrayRecord, ConfigRecord, Error, Message, RecordDict
+from flwr.app import ConfigRecord, Error, Message, RecordDict
 
 from fedsel_app.exact_sums import CohortSum
 from fedsel_app.messages.instructions import CalibrateInstruction, EnrolInstruction, ProbeInstruction, TrainInstruction
-from fedsel_app.messages.records import clients_named
+from fedsel_app.messages.records import clients_named, put_sums
 from fedsel_app.network.reply_timeout import ReplyTimeout
 from strategies.round import flower_grid
 from strategies.round.federation import ALL, NodeError, Reply, Until, sent_model
@@ -207,19 +207,22 @@ def test_the_messages_of_one_question_share_the_model():
 
 @pytest.mark.parametrize(("pool", "added"), [(1, 2), (0, 0)])
 def test_only_a_simulated_client_answers_with_a_sum_over_others(pool, added):
-    """Two of three simulated clients are in the sum. A deployed client that sends the same has sent no sum."""
+    """Two of three simulated clients are in the sum, once although the reply comes twice.
+
+    A deployed client that sends the same has sent no sum.
+    """
     sums = CohortSum()
     for value in (1.0, 2.0):
         sums.add([(dense([value, -value]), 3.0)])
 
     def answer(message):
         whole = reply(message)
-        whole.content["fedsel.sums"] = ArrayRecord({name: Array(array) for name, array in sums.arrays().items()})
+        put_sums(whole.content, sums.arrays())
         for record in whole.content.config_records.values():
             record["payload_bytes"] = 28
         if pool:
             whole.content["fedsel.3"] = ConfigRecord({"error": "out of order"})
-        return 0.0, [whole]
+        return 0.0, [whole, whole]
 
     found = [
         answer.sums
@@ -232,7 +235,7 @@ def test_only_a_simulated_client_answers_with_a_sum_over_others(pool, added):
         assert (found[0].count, found[0].sums[0].total().tolist()) == (2, [9.0, -9.0])
 
 
-def test_a_worker_gets_weights_if_its_sum_is_smaller_than_the_updates():
+def test_a_worker_gets_weights_if_its_sum_takes_less_time_than_the_updates():
     def weights(fractions):
         messages = [
             Asked(str(client), TrainInstruction(1, "run", 0.1, fraction, 1.0, False, weight=5.0), MODEL, client)
@@ -241,10 +244,10 @@ def test_a_worker_gets_weights_if_its_sum_is_smaller_than_the_updates():
         content = FlowerGrid(ScriptedGrid(at_once), pool=2).content(messages)
         return [record["weight"] for record in content.config_records.values()]
 
-    assert weights([1.0] * 3) == [5.0] * 3
-    assert weights([0.25] * 12) == [5.0] * 12
-    assert weights([1.0, 1.0]) == [0.0] * 2
-    assert weights([0.25] * 11) == [0.0] * 11
+    assert weights([1.0] * 2) == [5.0] * 2
+    assert weights([0.2] * 2) == [5.0] * 2
+    assert weights([0.125] * 3) == [0.0] * 3
+    assert weights([0.01] * 39) == [0.0] * 39
 
 
 def test_parts_whose_worker_sends_a_sum_may_have_any_number_of_clients(monkeypatch):
