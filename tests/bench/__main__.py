@@ -2,10 +2,19 @@
 
 import argparse
 import sys
+from typing import Any
 
 from fedsel_app.config import ConfigError
 from simulation.laboratory.bench.commands import COUNT, NUMBERS, REPEATS, Bench, add_benches
 
+DEVICE: dict[str, Any] = {"choices": ("cpu", "cuda", "mps")}
+PEERS: dict[str, dict[str, Any]] = {
+    "--tasks": {"default": "50-of-1000,100-of-100", "metavar": "NAME,...", "help": "tasks, by cohort (both)"},
+    "--rounds": COUNT | {"default": 5, "help": "rounds to measure (5)"},
+    "--workers": NUMBERS | {"default": "1,2", "help": "numbers of processes to try (1,2)"},
+    "--data-path": {"default": "", "metavar": "FILE", "help": "npz file of CIFAR-10 (generated images)"},
+    "--device": DEVICE | {"default": "cpu", "help": "without untouched Flower on others than the cpu (cpu)"},
+}
 BENCHES = {
     "aggregate": Bench("tests.bench.aggregate", "ms of summing the updates of a cohort", REPEATS),
     "clients": Bench(
@@ -20,15 +29,24 @@ BENCHES = {
             "--engine": {"default": "auto", "choices": ("auto", "inline", "ray"), "help": "(auto)"},
         },
     ),
+    "gpu": Bench(
+        "tests.bench.gpu",
+        "ms of a cohort as one batch and of top-k on a GPU, and fedsel beside pfl-research on it",
+        PEERS
+        | {
+            "--device": DEVICE | {"default": "cuda", "help": "(cuda)"},
+            "--workers": NUMBERS | {"default": "1,2,4", "help": "numbers of processes on the card to try (1,2,4)"},
+            "--tasks": {"default": "50-of-1000", "metavar": "NAME,...", "help": "tasks of peers (50-of-1000)"},
+            "--clients": COUNT | {"default": 50, "help": "clients of a cohort that is one batch (50)"},
+            "--steps": COUNT | {"default": 10, "help": "their local steps (10)"},
+            "--size": COUNT | {"default": 11_000_000, "help": "entries of the update of top-k (11000000)"},
+            "--repeats": COUNT | {"default": 5, "help": "measure N times, take the fastest (5)"},
+        },
+    ),
     "peers": Bench(
         "tests.bench.peers",
         "seconds a round of fedsel, pfl-research and untouched Flower, on the same model, partition and steps",
-        {
-            "--tasks": {"default": "50-of-1000,100-of-100", "metavar": "NAME,...", "help": "tasks, by cohort (both)"},
-            "--rounds": COUNT | {"default": 5, "help": "rounds to measure (5)"},
-            "--workers": NUMBERS | {"default": "1,2", "help": "numbers of processes to try (1,2)"},
-            "--data-path": {"default": "", "metavar": "FILE", "help": "npz file of CIFAR-10 (generated images)"},
-        },
+        PEERS,
     ),
     "select": Bench(
         "tests.bench.selection",

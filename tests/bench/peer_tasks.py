@@ -117,6 +117,7 @@ class PeerRun:
     task : what is trained
     data_path : npz file with CIFAR-10's arrays; empty for generated images
     rounds, threads, workers : rounds to train; torch threads of each of the worker processes
+    device : device on which all workers train
     """
 
     task: PeerTask
@@ -124,6 +125,7 @@ class PeerRun:
     rounds: int
     threads: int
     workers: int
+    device: str = "cpu"
 
     @property
     def data(self) -> DataConfig:

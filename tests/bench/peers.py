@@ -80,7 +80,8 @@ def fedsel_result(run: PeerRun, folder: Path) -> PeerResult:
         *("local-steps=0", f"local-epochs={task.epochs}", f"batch-size={task.batch}", f"lr={task.lr}", "lr-decay=0"),
         *("partition=iid", "solver=sgd", "momentum=0", "clip-norm=0", "compressor=none", "server-optimizer=mean"),
         *("engine=inline" if run.workers == 1 else "engine=ray", f"workers={0 if run.workers == 1 else run.workers}"),
-        *("device=cpu", f"threads={run.threads}", f"eval-threads={run.threads * run.workers}", "checkpoint-every=0"),
+        *(f"device={run.device}", f"client-gpus={1 / run.workers if run.device == 'cuda' and run.workers > 1 else 0}"),
+        *(f"threads={run.threads}", f"eval-threads={run.threads * run.workers}", "checkpoint-every=0"),
         *(f"eval-every={run.rounds}", f"rounds={run.rounds}", f"clients={task.clients}", f"cohort={task.cohort}"),
         *("strategy=random", f"seed={SEED}"),
     ]
@@ -103,6 +104,7 @@ def peer_result(module: str, run: PeerRun, folder: Path, processes: int) -> Peer
     started = []
     for rank in range(processes):
         ranks = {"PFL_WORKER_ADDRESSES": addresses, "PFL_WORKER_RANK": str(rank)} if processes > 1 else {}
+        ranks["PFL_PYTORCH_DEVICE"] = run.device
         files = str(folder / "run.json"), str(folder / f"result-{rank}.npz")
         command = ["-c", f"import sys; from {module} import main; main(*sys.argv[1:])", *files]
         started.append(_started(command, run, folder / f"errors-{rank}", ranks))
@@ -206,7 +208,8 @@ def run(arguments: argparse.Namespace, console: Console) -> list[dict[str, Any]]
     path = str(Path(arguments.data_path).absolute()) if arguments.data_path else ""
     if not path:
         console.print("Generated images of CIFAR-10's shape: --data-path takes an npz file of the real ones.")
-    present = [name for name in (FEDSEL, PFL, FLOWER) if name not in PACKAGES or _is_installed(PACKAGES[name])]
+    flowers = [FLOWER] if arguments.device == "cpu" else []
+    present = [name for name in (FEDSEL, PFL, *flowers) if name not in PACKAGES or _is_installed(PACKAGES[name])]
     if PFL not in present:
         console.print("pfl-research is not installed and left out: pip install 'fedsel[peers]' adds it.", markup=False)
     rows: list[PeerTime] = []
@@ -215,7 +218,8 @@ def run(arguments: argparse.Namespace, console: Console) -> list[dict[str, Any]]
         table = Table("contender", title=title)
         for heading in ("workers", "median s", "fastest s", "of fedsel", "start s", "examples a round", "loss"):
             table.add_column(heading, justify="right")
-        runs = [_peer_run(PEER_TASKS[name], path, WARM_UP + arguments.rounds, number) for number in arguments.workers]
+        rounds, device = WARM_UP + arguments.rounds, arguments.device
+        runs = [_peer_run(PEER_TASKS[name], path, rounds, number, device) for number in arguments.workers]
         difference = compare_models(present, PEER_TASKS[name], runs[0].data)
         console.print(
             f"{name}: after {EQUAL_ROUNDS} rounds in which nothing is drawn, models differ by {difference:.1e}."
@@ -235,8 +239,9 @@ def run(arguments: argparse.Namespace, console: Console) -> list[dict[str, Any]]
     return [asdict(one) for one in rows]
 
 
-def _peer_run(task: PeerTask, path: str, rounds: int, workers: int) -> PeerRun:
-    return PeerRun(task, path, rounds, threads=max(1, (os.cpu_count() or 1) // workers), workers=workers)
+def _peer_run(task: PeerTask, path: str, rounds: int, workers: int, device: str) -> PeerRun:
+    threads = max(1, (os.cpu_count() or 1) // workers)
+    return PeerRun(task, path, rounds, threads=threads, workers=workers, device=device)
 
 
 def _is_installed(package: str) -> bool:

@@ -8,6 +8,7 @@ import subprocess
 import sys
 
 import pytest
+import torch
 from rich.console import Console
 
 from fedsel_app.wire.codec import Update
@@ -146,3 +147,16 @@ def test_the_stages_of_a_run_add_up_to_its_process(monkeypatch):
     assert next(iter(stages)) == INTERPRETER
     assert {"import torch", "the other rounds", "summary and picture"} <= stages.keys()
     assert all(time.wall_s >= 0 and time.cpu_s >= 0 for time in stages.values())
+
+
+def test_a_cohort_as_one_batch_and_top_k_on_the_device_end_with_the_numbers_of_the_loop_and_the_host(tmp_path):
+    out, sizes = tmp_path / "table.json", ("--clients", "2", "--steps", "2", "--size", "1001", "--repeats", "1")
+    assert main(["gpu", "--device", "cpu", "--tasks", "", *sizes, "--out", str(out)]) == 0
+    whats = [row["what"].split()[0] for row in json.loads(out.read_text(encoding="utf-8"))["rows"]]
+    assert whats == ["logistic,", "lenet,", "top-k"]
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a CUDA device")
+def test_the_bench_of_a_gpu_says_that_there_is_none(capsys):
+    assert main(["gpu"]) == 2
+    assert "which this machine does not have. Set auto or cpu." in capsys.readouterr().err
