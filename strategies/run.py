@@ -229,8 +229,12 @@ class Run:
             self.best.offer(value if result.validation is None else -result.validation.loss, *self.model)
 
     def _test_on_clients(self, record: RoundRecord) -> None:
-        """Let all connected clients test the model on their own test parts. The policy learns their loss."""
-        tests = dict.fromkeys(self.clients.nodes, LocalTestInstruction(record.round))
+        """Let all connected clients test the model on their own test parts. The policy learns their loss.
+
+        A deployed client that trains would answer only after its training, so it does not test.
+        """
+        busy = self.under_way.clients if self.under_way is not None and self.context.links.measured else ()
+        tests = dict.fromkeys(self.clients.nodes.keys() - busy, LocalTestInstruction(record.round))
         scores = [self.context.score, *(record.metrics or ())]
         replies = self.clients.ask(tests, sent_model(*self.model))
         answers = read_tests(replies, record.round, self.context, scores)

@@ -266,7 +266,7 @@ def table_speeds(path: Path, clients: int, seed: int) -> tuple[Floats, Floats, F
     Raises ConfigError if the file cannot be read, or a column is absent or has another value than a number above 0.
     """
     try:
-        with path.open(newline="", encoding="utf-8") as file:
+        with path.open(newline="", encoding="utf-8-sig") as file:
             rows = [[float(row[column]) for column in COLUMNS] for row in csv.DictReader(file)]
     except (OSError, UnicodeDecodeError, csv.Error, KeyError, TypeError, ValueError) as error:
         raise ConfigError(f"The table 'spread-table' {path} cannot be read ({error!r}). {TABLE}") from error

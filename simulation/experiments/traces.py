@@ -14,6 +14,7 @@ Deviations
 ----------
 - A kbit has 1,000 bits. FedScale's aggregator counts 1,024.
 - A time at which a stay ends is not part of it. Both papers' codes count it.
+- The lines of a device of FLASH are read in the order of their times. FLASH reads them as they stand.
 """
 
 import csv
@@ -23,6 +24,7 @@ import pickle
 from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime
 from itertools import starmap
+from operator import itemgetter
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -100,27 +102,31 @@ def read(content: bytes) -> Any:
 
 
 def flash_device(entry: Mapping[str, Any]) -> Device:
-    """Stays of a device of FLASH, none if a line has no time. Its trace repeats from its first to its last line."""
+    """Stays of a device of FLASH, none if a line cannot be read. Its trace repeats from its first to its last line."""
     messages = entry["messages"]
     text = messages if isinstance(messages, str) else "\n".join(messages)
-    state, lines = dict.fromkeys(("locked", "charged", "wifi"), False), list[float]()
+    try:
+        lines = sorted(map(flash_line, filter(None, map(str.strip, text.splitlines()))), key=itemgetter(0))
+    except ValueError:
+        return Device([], 0.0)
+    state = dict.fromkeys(("locked", "charged", "wifi"), False)
     stays, begun_s = list[tuple[float, float]](), None
-    for line in filter(None, map(str.strip, text.splitlines())):
-        when, _, said = line.partition("\t")
-        try:
-            time_s = (datetime.strptime(when.strip(), "%Y-%m-%d %H:%M:%S") - REFERENCE).total_seconds()
-        except ValueError:
-            return Device([], 0.0)
-        lines.append(time_s)
-        if known := STATES.get(said.strip().lower()):
+    for time_s, said in lines:
+        if known := STATES.get(said):
             state[known[0]] = known[1]
         if all(state.values()):
             begun_s = time_s if begun_s is None else begun_s
         elif begun_s is not None:
             stays.append((begun_s, time_s))
             begun_s = None
-    period_s = lines[-1] - lines[0] if lines else 0.0
+    period_s = lines[-1][0] - lines[0][0] if lines else 0.0
     return Device(list(wrapped(stays, period_s)), period_s)
+
+
+def flash_line(line: str) -> tuple[float, str]:
+    """Time and state of a line of FLASH. Raises ValueError if it has anything else."""
+    when, said = line.split("\t")
+    return (datetime.strptime(when.strip(), "%Y-%m-%d %H:%M:%S") - REFERENCE).total_seconds(), said.strip().lower()
 
 
 def fedscale_device(entry: Mapping[str, Any]) -> Device:
@@ -153,6 +159,8 @@ def wrapped(stays: Iterable[tuple[float, float]], period_s: float) -> Iterator[t
 def _write_stays(out: Path, devices: list[Device]) -> str:
     """Write the devices that are ever available."""
     kept = [device for device in devices if device.stays]
+    if not kept:
+        raise ValueError("no device is ever available")
     stays = np.array([stay for device in kept for stay in device.stays], np.float64).reshape(-1, 2)
     counts = np.array([len(device.stays) for device in kept], np.int64)
     periods = np.array([device.period_s for device in kept])

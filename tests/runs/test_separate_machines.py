@@ -218,25 +218,34 @@ def test_a_link_cut_for_a_minute_and_a_client_killed_end_no_run(federation: Fede
     assert federation.last("cut")["aggregated"] == [0, 1, 2]
 
 
-def test_a_server_that_is_restarted_resumes_to_the_bits_of_an_uninterrupted_run(federation: Federated) -> None:
-    same = settings(links="simulated", checkpoint_every=1, kept_fraction=0.1)
-    run = federation.submit("--rounds", "8", "--out", "bits", *same)
-    until(lambda: len(federation.records("bits", "rounds.jsonl")) >= 4, 120)
+RESTARTED: dict[str, dict[str, Value]] = {
+    "synchronous": {},
+    "buffered": {"waiting": "buffered", "clock": "full", "spread": "log-normal"},
+}
+
+
+@pytest.mark.parametrize("waiting", RESTARTED)
+def test_a_server_that_is_restarted_resumes_to_the_bits_of_an_uninterrupted_run(
+    federation: Federated, waiting: str
+) -> None:
+    same = settings(links="simulated", checkpoint_every=1, kept_fraction=0.1, **RESTARTED[waiting])
+    run = federation.submit("--rounds", "8", "--out", waiting, *same)
+    until(lambda: len(federation.records(waiting, "rounds.jsonl")) >= 4, 120)
     server = federation.made["server"].processes[0]
     server.send_signal(signal.SIGTERM)
     assert server.wait(30) == 0
     said, _ = run.communicate(timeout=200)
     assert run.returncode == 1
-    assert f"Go on with: fedsel submit {federation.admin} --resume bits" in said
+    assert f"Go on with: fedsel submit {federation.admin} --resume {waiting}" in said
     federation.start("server")
     until(lambda: federation.connected(*RATES), 240, federation.log("server"))
-    resumed = federation.submit("--resume", "bits")
+    resumed = federation.submit("--resume", waiting)
     said, _ = resumed.communicate(timeout=400)
     assert resumed.returncode == 0, said
-    whole = federation.folder / "whole"
+    whole = federation.folder / f"whole-{waiting}"
     alone = [FEDSEL, "run", "--clients", "3", "--rounds", "8", "--out", str(whole), *same]
     subprocess.run(alone, check=True, stdout=subprocess.DEVNULL)
-    run_folder = federation.folders["server"] / "runs" / "bits"
+    run_folder = federation.folders["server"] / "runs" / waiting
     assert (run_folder / "model.npz").read_bytes() == (whole / "model.npz").read_bytes()
 
 

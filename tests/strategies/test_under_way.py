@@ -319,12 +319,16 @@ def test_the_page_says_which_methods_run():
 
 
 class SlowGrid(InProcessGrid):
-    """Grid whose client k answers an instruction to train at the (1 + `waits[k]`)-th look."""
+    """Grid whose client k answers an instruction to train at the (1 + `waits[k]`)-th look.
+
+    `asked` are the clients and rounds of these, and `disturbed` the clients that were to test a model meanwhile.
+    """
 
     def __init__(self, config, waits):
         inner = grid_of(config)
         super().__init__(inner._app, inner._contexts)
-        self._waits, self._looks, self.asked = waits, {}, []
+        self._waits, self._looks, self._training = waits, {}, {}
+        self.asked, self.disturbed = [], []
 
     def push_messages(self, messages):
         names = super().push_messages(messages)
@@ -332,13 +336,18 @@ class SlowGrid(InProcessGrid):
             client = len(self._contexts) - message.metadata.dst_node_id
             if message.metadata.message_type == "train":
                 self._looks[name] = self._waits[client]
+                self._training[name] = client
                 self.asked.append((client, int(fedsel_config(message.content)["server_round"])))
+            elif client in self._training.values():
+                self.disturbed.append(client)
         return names
 
     def pull_messages(self, message_ids):
         ready = [name for name in message_ids if self._looks.get(name, 0) <= 0]
         for name in message_ids:
             self._looks[name] = self._looks.get(name, 0) - 1
+        for name in ready:
+            self._training.pop(name, None)
         return super().pull_messages(ready)
 
 
@@ -382,6 +391,15 @@ def test_a_deployed_server_that_was_killed_asks_those_under_way_again(tmp_path):
     _, rows, grid = deployed(resolve(DEPLOYED | {"resume": True}), tmp_path, [0, 0, 9, 9])
     assert [row["round"] for row in rows] == list(range(1, 10))
     assert sum(number < 5 for _, number in grid.asked) == rows[3]["under_way"] >= 1
+
+
+def test_deployed_clients_that_train_do_not_test_the_model(tmp_path):
+    """They would answer only after their training, and the server would wait for them."""
+    config = resolve(DEPLOYED | {"client-eval": True, "holdout-fraction": 0.2})
+    _, rows, grid = deployed(config, tmp_path, [0, 0, 2, 9])
+    assert grid.asked
+    assert grid.disturbed == []
+    assert all(row["client_accuracy"] > 0 for row in rows)
 
 
 def test_a_node_that_is_gone_is_a_failure(tmp_path):

@@ -37,8 +37,9 @@ FLASH = {
         ]
     },
 }
-# FLASH leaves out a device with a line that has no time.
-FLASH["broken"] = {"model": "phone", "messages": f"{FLASH['one']['messages']}\nat night\twifi"}
+# FLASH leaves out a device with a line that has no time or no state.
+for broken in ("at night\twifi", "2020-01-02 00:02:00"):
+    FLASH[broken] = {"model": "phone", "messages": f"{FLASH['one']['messages']}\n{broken}"}
 FEDSCALE = {
     1: {"duration": 90, "active": [10, 50], "inactive": [20, 50], "finish_time": 100, "model": "a phone"},
     7: {"duration": 90, "active": [5, 40, 80], "inactive": [40, 60, 130], "finish_time": 100, "model": "a phone"},
@@ -69,7 +70,19 @@ def test_flash_by_hand(tmp_path, capsys):
     found, periods = stays(converted(json.dumps(FLASH).encode(), tmp_path))
     assert found == [[[20, 50], [60, 90]], [[20, 30]]]
     assert periods == [100, 40]
-    assert "2 of 4 devices with 3 stays; they are available 50.0% of the time" in capsys.readouterr().out
+    assert "2 of 5 devices with 3 stays; they are available 50.0% of the time" in capsys.readouterr().out
+
+
+def test_the_lines_of_a_device_are_read_in_the_order_of_their_times(tmp_path):
+    lines = FLASH["one"]["messages"].splitlines()
+    mixed = {"one": {"messages": [line + "\n" for line in (*lines[4:], *lines[:4])]}}
+    assert stays(converted(json.dumps(mixed).encode(), tmp_path)) == ([[[20, 50], [60, 90]]], [100])
+
+
+def test_a_trace_whose_devices_are_never_available_is_refused(tmp_path, capsys):
+    (tmp_path / "in").write_text(json.dumps({"never": FLASH["never"]}))
+    assert main(["trace", str(tmp_path / "in"), "--out", str(tmp_path / "out.npz")]) == 2
+    assert "no device is ever available" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("protocol", range(pickle.HIGHEST_PROTOCOL + 1))
