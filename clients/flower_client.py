@@ -9,8 +9,17 @@ from collections.abc import Callable
 from flwr.app import Message, MessageType, RecordDict
 
 from clients.client import SelectionClient
+from clients.state import UnwrittenState
 from fedsel_app.messages.instructions import Instruction, TrainInstruction, read_instruction
-from fedsel_app.messages.records import ERROR, clients_named, fedsel_config, put_answer, put_sums, read_arrays
+from fedsel_app.messages.records import (
+    ERROR,
+    UNWRITTEN,
+    clients_named,
+    fedsel_config,
+    put_answer,
+    put_sums,
+    read_arrays,
+)
 
 ClientOf = Callable[[int | None], SelectionClient]
 """Client of a partition id; for None, the client that received the message."""
@@ -24,8 +33,8 @@ def answer(message: Message, client_of: ClientOf) -> Message:
 def answer_content(message_type: str, content: RecordDict, client_of: ClientOf) -> RecordDict:
     """Answer a question to one client, or to several clients one after the other.
 
-    The exception of a single client is raised. With several clients, an exception is the answer of its client. Each
-    answer equals the client's answer to a message of its own, but a model to evaluate is loaded only once, and vectors
+    The exception of a single client is raised, unless it cannot write its state: then the answer says so. With several
+    clients, an exception is the answer of its client. Each answer equals the client's answer to a message of its own, but a model to evaluate is loaded only once, and vectors
     are added up where the instructions have weights.
 
     Raises ValueError if the content is not a question of fedsel's.
@@ -34,7 +43,10 @@ def answer_content(message_type: str, content: RecordDict, client_of: ClientOf) 
     clients = clients_named(content)
     reply = RecordDict()
     if not clients:
-        put_answer(reply, *client_of(None).answer(_instruction(message_type, content), arrays))
+        try:
+            put_answer(reply, *client_of(None).answer(_instruction(message_type, content), arrays))
+        except UnwrittenState as error:
+            put_answer(reply, {UNWRITTEN: str(error)})
     for client in clients:
         try:
             asked, instruction = client_of(client), _instruction(message_type, content, client)
@@ -47,7 +59,7 @@ def answer_content(message_type: str, content: RecordDict, client_of: ClientOf) 
                 sums = CohortSum()
             put_answer(reply, *asked.answer(instruction, arrays, loaded, sums if added else None), client)
         except Exception as error:  # noqa: BLE001 - any exception here is a failure of this client only
-            put_answer(reply, {ERROR: str(error)}, (), client)
+            put_answer(reply, {UNWRITTEN if isinstance(error, UnwrittenState) else ERROR: str(error)}, (), client)
     if sums is not None:
         put_sums(reply, sums.arrays())
     return reply

@@ -28,6 +28,8 @@ FEDSEL = "fedsel"
 ARRAYS = "arrays"
 ERROR = "error"
 """Key of the text of an exception, which replaces the numbers of one of several clients."""
+UNWRITTEN = "unwritten"
+"""Key of the text that replaces a client's numbers if it cannot write its state."""
 SUMS = "fedsel.sums"
 """Record of the sums over several clients of a message, whose own arrays are then missing."""
 

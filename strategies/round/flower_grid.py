@@ -19,9 +19,10 @@ from flwr.serverapp import Grid
 
 from fedsel_app.exact_sums import CohortSum
 from fedsel_app.messages.instructions import Instruction, TrainInstruction
-from fedsel_app.messages.records import ARRAYS, ERROR, fedsel_config, named, question, read_sums
+from fedsel_app.messages.records import ARRAYS, ERROR, UNWRITTEN, fedsel_config, named, question, read_sums
 from fedsel_app.messages.reported_values import one_line
 from fedsel_app.network.reply_timeout import ReplyTimeout
+from fedsel_app.records.files import RecordError
 from strategies.round.federation import ALL, Answer, Answers, Message, NodeError, Reply, SentModel, Until, Wait
 
 LOGGER = logging.getLogger("fedsel")
@@ -278,13 +279,21 @@ class FlowerGrid:
         return self.reply(reply.content, message, of_client, arrived_s)
 
     def reply(self, content: RecordDict, message: Message, of_client: bool, arrived_s: float) -> Answer:
-        """The answer to `message` in the content of a reply. It is under the client's name if `of_client`."""
+        """The answer to `message` in the content of a reply. It is under the client's name if `of_client`.
+
+        Raises
+        ------
+        RecordError
+            If a client of a simulation cannot write its state: the disk is that of the run.
+        """
         client = message.client if of_client else None
         numbers = fedsel_config(content, client)
         if numbers is None:
             return NodeError(message.node, "its reply is not from fedsel: server and clients must run the same app")
-        if ERROR in numbers:
-            return NodeError(message.node, str(numbers[ERROR]))
+        if UNWRITTEN in numbers and self.simulated:
+            raise RecordError(f"{numbers[UNWRITTEN]} Then continue the run with --resume.")
+        if UNWRITTEN in numbers or ERROR in numbers:
+            return NodeError(message.node, str(numbers.get(UNWRITTEN, numbers.get(ERROR))))
         # Not `array_records`, which goes through the records of all clients each time.
         arrays = content.get(named(ARRAYS, client))
         tensors = [array.data for array in arrays.values()] if isinstance(arrays, ArrayRecord) else []

@@ -3,15 +3,20 @@
 import resource
 import subprocess
 import sys
+from dataclasses import replace
 
 import pytest
 
-from fedsel_app.records.files import RecordError
+from fedsel_app.records.files import RecordError, RunFailed
+from fedsel_app.wiring.configuration import resolve
+from fedsel_app.wiring.server import run_with
 from simulation.cli import main
 from simulation.deployment.deployed_run import PROBE_BYTES, refuse_full
 from simulation.engines import ray_engine
+from strategies.round.flower_grid import FlowerGrid
 from tests.support.full_disk import no_file_above
-from tests.support.in_process import run_in_process
+from tests.support.in_process import run_config, run_in_process
+from tests.support.in_process_grid import grid_of
 
 SMALL = ("--rounds", "2", "--clients", "2", "--cohort", "1", "--set", "local-steps=1", "--set", "checkpoint-every=1")
 
@@ -112,3 +117,23 @@ def test_under_a_limit_no_bytecode_is_written(tmp_path):
     code += "print(sys.dont_write_bytecode)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout == "True\n"
+
+
+@pytest.fixture(params=[1, 4])
+def unwritable(tmp_path, request):
+    """Settings of a run of four clients, of which one or all train, and none can write its state."""
+    (tmp_path / "states").touch()
+    states = str(tmp_path / "states")
+    return resolve({"clients": 4, "cohort": request.param, "rounds": 3, "local-steps": 1, "state-dir": states})
+
+
+def test_a_simulated_client_that_cannot_write_its_state_ends_the_run(tmp_path, unwritable):
+    """Inline it did; in Ray's workers, which answer for one client or for several, the client counted as failed."""
+    with pytest.raises(RecordError, match=r"Client \d cannot write its state to .*Free the disk.*--resume"):
+        run_config(tmp_path / "run", unwritable, pool=2)
+
+
+def test_a_deployed_client_that_cannot_write_its_state_has_failed(tmp_path, unwritable):
+    config = replace(unwritable, records=replace(unwritable.records, out=str(tmp_path / "run")))
+    with pytest.raises(RunFailed, match=r"Client \d cannot write its state to .*Free the disk"):
+        run_with(FlowerGrid(grid_of(config)), config, lambda row: None)

@@ -5,6 +5,9 @@
 a file of the program's folder; a process that is killed before or after such a call; an exception that no code expects,
 in any function; requests and replies between the processes of a deployment that get lost. Then it kills whole programs
 at random moments, some of them twice. It prints a line for each kind of fault, and each program that ended otherwise.
+
+With ``--keep FOLDER``, a later call uses the undisturbed programs of an earlier one. So many faults can be carried out
+in short pieces: ``python -m tests.faults --keep FOLDER --programs deploy --faults 3 --kills 1 --seed 2``.
 """
 
 import argparse
@@ -31,7 +34,9 @@ from tests.support.rounds import assert_same
 SMALL = ("--clients", "4", "--cohort", "2", "--rounds", "6", "--set", "local-steps=2", "--set", "checkpoint-every=2")
 INLINE = (*SMALL, "--engine", "inline")
 MOST_STARTS = 8
-STALLED_S = 300.0
+STALLED_S = 600.0
+LEFT_S = 120.0
+"""Timeouts in seconds of a program, and of the processes that a killed one leaves: others may use the machine too."""
 DISK = ("EIO", "ENOSPC", "torn", "kill-before", "kill-after")
 MESSAGES = ("lost-request", "lost-reply")
 
@@ -67,7 +72,7 @@ class Program:
 
 COMPARED = ("--strategies", "random,oort", "--seeds", "1", "--jobs", "1", *INLINE)
 TUNED = ("--over", "lr", "--trials", "2", "--tuning-seeds", "101", "--strategies", "random", "--seeds", "1", *INLINE)
-DEPLOYED = ("--insecure", *SMALL, "--clients", "3", "--set", "links=simulated", "--set", "reply-timeout-s=120")
+DEPLOYED = ("--insecure", *SMALL, "--clients", "2", "--rounds", "4", "--set", "links=simulated")
 PROGRAMS = {
     "run": Program(("run", *INLINE, "--set", "holdout-fraction=0.2", "--set", "client-eval=true")),
     "buffered": Program(("run", "--strategy", "random", *INLINE, "--set", "waiting=buffered")),
@@ -88,18 +93,26 @@ class Laboratory:
     """Carries out one program in folders below `root`."""
 
     def __init__(self, name: str, root: Path) -> None:
-        self.name, self.program, self._root = name, PROGRAMS[name], root
-        self._reference, self._tries = root / "undisturbed", 0
-        self._places: dict[tuple[str, ...], int] = {}
-        root.mkdir()
+        root.mkdir(exist_ok=True)
+        self.name, self.program, self._root = name, PROGRAMS[name], Path(tempfile.mkdtemp(prefix="", dir=root))
+        self._reference, self._known, self._tries = root / "undisturbed", root / "known.json", 0
+        self._places: dict[str, int] = {}
+        if self._known.exists():
+            self.seconds, self._places = json.loads(self._known.read_text())
+            return
+        shutil.rmtree(self._reference, ignore_errors=True)
         begun = time.monotonic()
         code, log = self._once(self._reference, None)
         self.seconds = time.monotonic() - begun
         assert self.program.finished(self._reference, code), log
+        self._keep()
+
+    def _keep(self) -> None:
+        self._known.write_text(json.dumps([self.seconds, self._places]))
 
     def places(self, kind: str) -> int:
         """Number of places of this kind of fault in an undisturbed program."""
-        family = next((kinds for kinds in (DISK, MESSAGES) if kind in kinds), (kind,))
+        family = next((kinds[0] for kinds in (DISK, MESSAGES) if kind in kinds), kind)
         if family in self._places:
             return self._places[family]
         out = self._root / f"counted-{kind}"
@@ -108,6 +121,7 @@ class Laboratory:
         shutil.rmtree(out)
         counter = Path(str(plan["counter"]))
         self._places[family] = counter.stat().st_size if counter.exists() else 0
+        self._keep()
         return self._places[family]
 
     def fault(self, kind: str, place: int) -> str:
@@ -167,7 +181,7 @@ class Laboratory:
         with said.open("wb") as log:
             process = self._forked(command, plan, log.fileno()) if self.program.warm else self._run(command, plan, log)
             code = self._awaited(process, killed_after_s or STALLED_S, killed=bool(killed_after_s))
-        until(lambda: not mentioning(out), 30.0)
+        until(lambda: not mentioning(out), LEFT_S)
         return code, said.read_text(errors="replace").strip()
 
     def _forked(self, command: list[str], plan: dict[str, object] | None, log: int) -> int:
@@ -224,14 +238,14 @@ def main(words: Sequence[str] | None = None) -> int:
     parser.add_argument("--kills", type=int, default=10, metavar="N", help="programs of each kind that are killed")
     parser.add_argument("--kinds", default="", metavar="KIND,...", help="kinds of faults (all of each program)")
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--keep", type=Path, help="folder for what the programs leave")
+    parser.add_argument("--keep", type=Path, help="folder that keeps what the programs leave")
     arguments = parser.parse_args(words)
     import simulation.cli
     import simulation.preparation  # noqa: F401
 
     rng, wrong = random.Random(arguments.seed), []
     root = arguments.keep or Path(tempfile.mkdtemp(prefix="faults-"))
-    root.mkdir(exist_ok=True)
+    root.mkdir(parents=True, exist_ok=True)
     for name in arguments.programs.split(","):
         laboratory = Laboratory(name, root / name)
         kinds = [kind for kind in laboratory.program.kinds if not arguments.kinds or kind in arguments.kinds.split(",")]
