@@ -22,6 +22,8 @@ HANDLERS = (
     else "flwr.superlink.servicer.fleet.fleet_handlers"
 )
 """Module of the functions `push_messages` and `push_object` of the Fleet API."""
+FINISHED = "Run is finished."
+"""Flower's words for a run that takes no more replies."""
 LEAST_BYTES, MOST_TIMES = 2**26, 4
 """Most bytes of a reply: this constant, and this multiple of the bytes of the message that it replies to."""
 
@@ -70,13 +72,17 @@ def hand_out_whole(state: Any) -> None:
 def bound_uploads() -> None:
     """Let the Fleet API store only replies of nodes, each a tree of objects, and each of so many bytes.
 
-    Its link state must be one that hands out whole messages.
+    Its link state must be one that hands out whole messages. A SuperLink that was started again does not know the runs
+    before its start: such a run counts as finished, where Flower raises KeyError.
     """
     from flwr.proto.fleet_pb2 import PushMessagesResponse
     from flwr.proto.message_pb2 import PushObjectResponse
 
     handlers: Any = import_module(HANDLERS)
-    push_message, push_object = handlers.push_messages, handlers.push_object
+    push_message, push_object, check = handlers.push_messages, handlers.push_object, handlers.check_abort
+
+    def check_abort(run_id: int, refused: list[str], state: Any) -> str | None:
+        return check(run_id, refused, state) if state.get_run_status({run_id}) else FINISHED
 
     def push_reply(request: Any, state: Any) -> Any:
         said, tree = request.messages_list[0].metadata, request.message_object_trees[0]
@@ -96,7 +102,7 @@ def bound_uploads() -> None:
         state._cleanup_push_session(request.session_id, cleanup_messages=True)
         return PushObjectResponse(stored=False)
 
-    handlers.push_messages, handlers.push_object = push_reply, push_bounded
+    handlers.push_messages, handlers.push_object, handlers.check_abort = push_reply, push_bounded, check_abort
 
 
 def takes(state: Any, session_id: str, size: int) -> bool:

@@ -13,6 +13,7 @@ from flwr.proto.fleet_pb2 import PushMessagesRequest
 from flwr.proto.message_pb2 import ObjectTree, PullObjectRequest, PushObjectRequest
 from flwr.proto.node_pb2 import Node
 from flwr.supercore.inflatable.inflatable_object import get_all_nested_objects, get_object_tree
+from flwr.supercore.run import InvalidRunStatusException
 
 from simulation.guard import uploads
 from tests.support.flower_state import task_identity
@@ -154,3 +155,12 @@ def test_an_upload_that_names_no_session_is_refused(handlers):
     reply = client.reply()
     name = client.push(reply).objects_to_push[0]
     assert not client.store(get_all_nested_objects(reply)[name].deflate(), name, "")
+
+
+def test_a_run_from_before_the_superlinks_start_is_finished(handlers):
+    """A client that was training when the server was killed sent its reply: the server printed a KeyError."""
+    client = Client(handlers)
+    reply = client.signed(client.reply(), _run_id=client.link.run_id + 1)
+    reply.metadata.__dict__["_message_id"] = reply.object_id
+    with pytest.raises(InvalidRunStatusException, match=r"Run is finished\."):
+        client.push(reply)
