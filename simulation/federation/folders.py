@@ -32,7 +32,7 @@ from simulation.federation.private_files import (
     replace_file,
     write_new,
 )
-from simulation.federation.sound_folder import PUBLIC, check_folder
+from simulation.federation.sound_folder import PUBLIC, check_folder, read_certificates
 from simulation.guard.app_signature import SIGNATURES, TRUSTED
 
 REQUEST = "request.pub"
@@ -155,7 +155,7 @@ def add_clients(folder: Path, count: int, requests: Sequence[Path] = ()) -> list
         is damaged or its key is known.
     """
     made = FederationFolders(folder.absolute())
-    machine = read_machine(made.server, "server")
+    machine, authority = read_machine(made.server, "server"), read_certificates(made.authority)
     public_keys = _requested(made, requests)
     count += len(requests)
     taken = set(client_numbers(made.server))
@@ -166,7 +166,7 @@ def add_clients(folder: Path, count: int, requests: Sequence[Path] = ()) -> list
     machine = replace(machine, clients=max(taken | {*numbers}) + 1)
     try:
         for number, request in zip(numbers, [b""] * (count - len(requests)) + public_keys, strict=True):
-            own, public = _client(replace(machine, role="client", client=number), made.authority.read_bytes(), request)
+            own, public = _client(replace(machine, role="client", client=number), authority, request)
             make_folder(made.client(number), own)
             with own_folder(made.server / "clients") as keys:
                 write_new(keys, made.public_key(number).name, public)
@@ -239,10 +239,11 @@ def renew_certificates(folder: Path) -> list[Path]:
     """
     made = FederationFolders(folder.absolute())
     read_machine(made.server, "server")
-    kept, old = made.admin / "ca.key", made.authority.read_bytes()
+    kept, old = made.admin / "ca.key", read_certificates(made.authority)
+    certified = read_certificates(made.server / "server.crt")
     try:
         authority = Authority(read_file(kept, secret=True), old) if kept.exists() else Authority()
-        certificate, key = authority.server(certified_names((made.server / "server.crt").read_bytes()))
+        certificate, key = authority.server(certified_names(certified))
         files = {} if kept.exists() else {path: NewFile(authority.certificate + old) for path in _authorities(made)}
         files |= {made.server / "server.key": NewFile(key, OWNER_ALONE)}
         files |= {made.server / "server.crt": NewFile(certificate)}
@@ -277,7 +278,7 @@ def share_signature(federation: FederationFolders) -> None:
 
 def _requested(made: FederationFolders, requests: Sequence[Path]) -> list[bytes]:
     """Public keys of the requests. Raises ConfigError if one is damaged, or the key of another client."""
-    owners = {made.public_key(n).read_bytes(): f"client-{n}" for n in client_numbers(made.server)}
+    owners = {read_file(made.public_key(n)): f"client-{n}" for n in client_numbers(made.server)}
     keys = []
     for path in requests:
         key = read_request(path)

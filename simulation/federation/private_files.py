@@ -15,6 +15,7 @@ from fedsel_app.records.fedsel_folder import PRIVATE
 
 OWNER_ALONE, EVERYBODY, OTHERS = 0o600, 0o644, 0o077
 """Mode of a private file, mode of a public file, and the bits of a mode that let other users in."""
+ROOT = 0
 
 
 class NewFile(NamedTuple):
@@ -93,7 +94,8 @@ def read_file(path: Path, *, secret: bool = False) -> bytes:
     Raises
     ------
     ConfigError
-        If it is missing or cannot be read, or if it is `secret` and not only its owner may open it.
+        If it is missing or cannot be read, if another user may change it, or if it is `secret` and not only its owner
+        may open it.
     """
     try:
         with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK), "rb") as file:
@@ -103,6 +105,16 @@ def read_file(path: Path, *, secret: bool = False) -> bytes:
             if secret and status.st_mode & OTHERS:
                 mode = stat.S_IMODE(status.st_mode)
                 raise ConfigError(f"Run `chmod 600 {path}`: the file is secret, and others may open it ({mode:o}).")
+            refuse_changeable(path, status)
             return file.read()
     except OSError as error:
         raise ConfigError(f"Copy {path} again from where it was provisioned: {error.strerror or error}.") from error
+
+
+def refuse_changeable(path: Path, status: os.stat_result) -> None:
+    """Raise ConfigError if another user may change a file or a folder: what it says could then be anybody's."""
+    if status.st_uid not in (ROOT, os.geteuid()):
+        raise ConfigError(f"Run `chown {os.geteuid()} {path}`: it belongs to another user, who may change it.")
+    if status.st_mode & stat.S_IWOTH:
+        mode = stat.S_IMODE(status.st_mode)
+        raise ConfigError(f"Run `chmod o-w {path}`: every user of this machine may change it ({mode:o}).")

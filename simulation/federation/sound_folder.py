@@ -5,15 +5,15 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from cryptography.exceptions import UnsupportedAlgorithm
+from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
 from cryptography.hazmat.primitives.serialization import load_pem_private_key
-from cryptography.x509 import load_pem_x509_certificates
+from cryptography.x509 import Certificate, load_pem_x509_certificates
 
 from fedsel_app.config import ConfigError
 from simulation.federation.keys import public_part
 from simulation.federation.machine import Machine
-from simulation.federation.private_files import read_file
-from simulation.guard.app_signature import signatures_of
+from simulation.federation.private_files import read_file, refuse_changeable
+from simulation.guard.app_signature import TRUSTED, signatures_of
 
 PUBLIC = "key.pub"
 """In the folder of a client that made its key itself: the public key that the federation knows."""
@@ -25,8 +25,10 @@ def check_folder(folder: Path, machine: Machine) -> None:
     Raises
     ------
     ConfigError
-        If one is missing or damaged, or a secret one can be read by others. The message names it.
+        If one is missing or damaged, another user may change it, or a secret one can be read by others. The message
+        names it.
     """
+    refuse_changeable(folder, folder.stat())
     _parsed(folder / "ca.crt", load_pem_x509_certificates)
     if machine.role == "client":
         _check_client(folder)
@@ -40,20 +42,43 @@ def _check_client(folder: Path) -> None:
     asked = folder / PUBLIC
     if asked.exists() and not (folder / "key").exists():
         raise ConfigError(f"Copy the files of {folder} into the folder that `fedsel request` made: it has the key.")
+    if (folder / TRUSTED).is_file():
+        read_file(folder / TRUSTED)
     public = _parsed(folder / "key", public_part, secret=True)
     if asked.exists() and public != read_file(asked).strip():
         raise ConfigError(f"{folder / 'key'} is not the key of the request that {asked} answers.")
 
 
 def _check_server(folder: Path) -> None:
-    [certificate, *_] = _parsed(folder / "server.crt", load_pem_x509_certificates)
+    [certificate, *chain] = _parsed(folder / "server.crt", load_pem_x509_certificates)
+    if not any(
+        _issued(certificate, issuer) for issuer in [*chain, *_parsed(folder / "ca.crt", load_pem_x509_certificates)]
+    ):
+        raise _again(folder, "ca.crt has not signed server.crt")
     key = _parsed(folder / "server.key", lambda text: load_pem_private_key(text, None), secret=True)
     if key.public_key() != certificate.public_key():
         raise _again(folder, "server.key is not the key of server.crt")
     _parsed(folder / "token.sha256", _one("[0-9a-f]{64}"))
-    if not (folder / "clients").is_dir():
-        raise _again(folder / "clients", "there is no such folder")
+    keys = folder / "clients"
+    if not keys.is_dir():
+        raise _again(keys, "there is no such folder")
+    for path in (keys, *filter(Path.exists, keys.glob("*.pub"))):
+        refuse_changeable(path, path.stat())
     signatures_of(folder, "")
+
+
+def read_certificates(path: Path) -> bytes:
+    """Content of a file of certificates. Raises ConfigError as `check_folder` does."""
+    _parsed(path, load_pem_x509_certificates)
+    return read_file(path)
+
+
+def _issued(certificate: Certificate, issuer: Certificate) -> bool:
+    try:
+        certificate.verify_directly_issued_by(issuer)
+    except (ValueError, TypeError, InvalidSignature):
+        return False
+    return True
 
 
 def _parsed(path: Path, parse: Callable[[bytes], Any], *, secret: bool = False) -> Any:

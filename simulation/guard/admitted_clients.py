@@ -56,6 +56,8 @@ def read_keys(folder: Path, said: dict[str, str], say: Callable[[str], None]) ->
     found = {}
     for path in sorted(folder.glob("*.pub")):
         try:
+            if not path.is_file():
+                raise ValueError("it is no file")
             found[public_key_to_bytes(load_ssh_public_key(path.read_bytes()))] = path.stem  # type: ignore[arg-type]
         except (OSError, ValueError, UnsupportedAlgorithm):
             _tell(said, path.stem, "unreadable", say)

@@ -45,8 +45,10 @@ def sign_app(app: Path, folder: Path, key: Ed25519PrivateKey) -> str:
         name: json.dumps({"signed_at": signed_at, "signature": signature})
     }
     try:
-        (folder / SIGNATURES).write_text(json.dumps(signed, indent=1), encoding="utf-8")
-        (folder / TRUSTED).write_text(f"{name}: {public}\n", encoding="utf-8")
+        for file, text in ((SIGNATURES, json.dumps(signed, indent=1)), (TRUSTED, f"{name}: {public}\n")):
+            part = folder / f"{file}.part"
+            part.write_text(text, encoding="utf-8")
+            part.replace(folder / file)
     except OSError as error:
         raise ConfigError(f"The signature cannot be written to {folder}: {error}.") from error
     return digest.hexdigest()
@@ -93,6 +95,8 @@ def refuse_no_signer(trusted: Path) -> None:
 def _read(folder: Path) -> dict[str, Mapping[str, str]]:
     path = folder / SIGNATURES
     try:
+        if path.exists() and not path.is_file():
+            raise ValueError("it is no file")
         signed = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
     except (OSError, ValueError) as error:
         raise ConfigError(f"The signatures in {path} cannot be read: {error}.") from error

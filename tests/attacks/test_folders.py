@@ -23,6 +23,7 @@ from tests.support.users_files import tree
 
 ANOTHER = 12345
 """Id of another user."""
+AS_ROOT = pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a file away")
 
 
 @pytest.fixture(scope="module")
@@ -179,10 +180,7 @@ DAMAGED = {
 }
 
 
-@pytest.mark.parametrize(("machine", "file"), [(name, file) for name, files in DAMAGED.items() for file in files])
-@pytest.mark.parametrize("damage", ["missing", "empty", "garbage", "folder", "pipe"])
-def test_a_damaged_part_is_one_sentence_that_names_it(made, capsys, machine, file, damage):
-    path = made.folder / machine / file
+def damage_file(path: Path, damage: str) -> None:
     path.unlink()
     if damage in ("empty", "garbage"):
         path.touch(mode=0o600)
@@ -191,6 +189,15 @@ def test_a_damaged_part_is_one_sentence_that_names_it(made, capsys, machine, fil
         path.mkdir()
     elif damage == "pipe":
         os.mkfifo(path)
+    elif damage == "endless":
+        path.symlink_to("/dev/zero")
+
+
+@pytest.mark.parametrize(("machine", "file"), [(name, file) for name, files in DAMAGED.items() for file in files])
+@pytest.mark.parametrize("damage", ["missing", "empty", "garbage", "folder", "pipe", "endless"])
+def test_a_damaged_part_is_one_sentence_that_names_it(made, capsys, machine, file, damage):
+    path = made.folder / machine / file
+    damage_file(path, damage)
     commands = [["status"], ["stop"], ["submit", "--cohort", 1]] if machine == "admin" else [["start"]]
     for command in commands:
         said = sentence(capsys, command[0], made.folder / machine, *command[1:])
@@ -202,10 +209,13 @@ def test_a_server_with_the_key_of_another_is_told(made, provisioned, capsys, tmp
     assert main(["provision", "--server", "server.example", "--clients", "1", "--out", str(other)]) == 0
     (made.server / "server.key").write_bytes((other / "server" / "server.key").read_bytes())
     assert "server.key is not the key of server.crt" in sentence(capsys, "start", made.server)
+    (made.server / "server.crt").write_bytes((other / "server" / "server.crt").read_bytes())
+    assert "ca.crt has not signed server.crt" in sentence(capsys, "start", made.server)
     (made.client(0) / "key").write_bytes((other / "server" / "server.key").read_bytes())
     assert "it is damaged" in sentence(capsys, "start", made.client(0))
     shutil.rmtree(made.server / "clients")
-    (made.server / "server.key").write_bytes((provisioned.server / "server.key").read_bytes())
+    for name in ("server.key", "server.crt"):
+        (made.server / name).write_bytes((provisioned.server / name).read_bytes())
     assert "there is no such folder" in sentence(capsys, "start", made.server)
 
 
@@ -225,6 +235,57 @@ def test_a_key_that_others_can_open_is_refused(made, capsys, monkeypatch, file, 
     (made.folder / file).chmod(mode)
     words = [*command.split(), *(["--out", "../run"] if command.startswith("deploy") else [])]
     assert f"Run `chmod 600 {made.folder / file}`" in sentence(capsys, *words)
+
+
+PUBLIC = [
+    "client-0",
+    "client-0/ca.crt",
+    "client-0/machine.toml",
+    "client-0/trusted.yaml",
+    "server/ca.crt",
+    "server/server.crt",
+    "server/token.sha256",
+    "server/clients",
+    "server/clients/client-1.pub",
+]
+"""Not secret, but what they say decides whom the machine trusts."""
+
+
+@pytest.mark.parametrize("file", PUBLIC)
+@pytest.mark.parametrize("owner", [None, pytest.param(ANOTHER, marks=AS_ROOT)])
+def test_what_another_user_may_change_starts_no_machine(made, capsys, file, owner):
+    """Whoever may change trusted.yaml decides which code the client imports."""
+    path = made.folder / file
+    if owner is None:
+        path.chmod(path.stat().st_mode | stat.S_IWOTH)
+        advice = f"chmod o-w {path}"
+    else:
+        os.chown(path, owner, owner)
+        advice = f"chown {os.geteuid()} {path}"
+    assert f"Run `{advice}`: " in sentence(capsys, "start", made.folder / file.split("/")[0], "--systemd")
+
+
+@pytest.mark.parametrize("words", [["--add", 1], ["--renew"]])
+@pytest.mark.parametrize("damage", ["missing", "empty", "garbage", "folder", "pipe", "endless"])
+def test_a_damaged_certificate_goes_to_no_other_machine(made, capsys, words, damage):
+    """`--add` gave it to the new client, and `--renew` to all; both waited for ever for a pipe."""
+    damage_file(made.authority, damage)
+    before = sorted(made.folder.rglob("*")), tree(made.client(0))
+    said = sentence(capsys, "provision", *words, "--out", made.folder)
+    assert said.startswith(f"fedsel: Copy {made.authority} again from where it was")
+    assert (sorted(made.folder.rglob("*")), tree(made.client(0))) == before
+
+
+@pytest.mark.parametrize("file", ["signatures.json", "trusted.yaml"])
+@pytest.mark.parametrize("damage", ["folder", "pipe"])
+def test_a_folder_of_signatures_with_no_files_is_told_or_mended(made, capsys, file, damage):
+    """`sign`, and `start` of a server, waited for ever for a pipe."""
+    damage_file(made.admin / "signing" / file, damage)
+    code = main(["sign", "--out", str(made.admin / "signing")])
+    assert (code == 0 and (made.admin / "signing" / file).is_file()) or file in capsys.readouterr().err
+    if file == "signatures.json":
+        damage_file(made.server / file, damage)
+        assert file in sentence(capsys, "start", made.server)
 
 
 def test_a_folder_that_somebody_makes_meanwhile_gets_no_key(tmp_path):
@@ -267,65 +328,3 @@ def test_a_folder_that_somebody_makes_while_keys_are_drawn_gets_none(tmp_path, m
     assert not list(out.iterdir())
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a folder away")
-def test_in_a_shared_folder_another_user_never_owns_a_key(tmp_path, capsys):
-    tmp_path.chmod(0o1777)
-    out = tmp_path / "federation"
-    out.mkdir()
-    os.chown(out, ANOTHER, ANOTHER)
-    assert "exists already" in sentence(capsys, "provision", "--server", "x", "--clients", 1, "--out", out)
-    assert not list(out.iterdir())
-    out.rmdir()
-    out.symlink_to(tmp_path / "elsewhere")
-    assert "exists already" in sentence(capsys, "provision", "--server", "x", "--clients", 1, "--out", out)
-
-
-def test_a_federation_is_made_completely_or_not_at_all(tmp_path, monkeypatch):
-    """A disk error at any file leaves nothing."""
-    real, files = os.open, iter(())
-
-    def failing(path, flags, *arguments, **options):
-        if flags & os.O_CREAT and options.get("dir_fd") is not None and next(files, False):
-            raise OSError(28, "No space left on device")
-        return real(path, flags, *arguments, **options)
-
-    monkeypatch.setattr(os, "open", failing)
-    words = ["provision", "--server", "x", "--clients", "1", "--out", str(tmp_path / "federation")]
-    for before in (0, 2, 7, 11):
-        files = iter([*[False] * before, True])
-        assert main(words) == 2
-        assert not list(tmp_path.iterdir())
-    assert main(words) == 0
-    modes = {stat.S_IMODE(path.stat().st_mode) for path in (tmp_path / "federation").rglob("*") if path.is_dir()}
-    assert modes == {0o700}
-
-
-@pytest.mark.parametrize("name", ["..", ".", "/", "runs/..", ".hidden", "a b", "a\nb", "-x", "x" * 101])
-def test_a_run_lies_below_the_servers_runs(made, capsys, name):
-    """The name is refused before the server is asked, which does not exist."""
-    before = tree(made.admin)
-    said = sentence(capsys, "submit", made.admin, "--cohort", 1, "--set", f"out={name}")
-    assert "'out' must be a name" in said
-    assert tree(made.admin) == before
-
-
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a folder away")
-def test_another_users_folder_signs_nothing(made, capsys, tmp_path):
-    signing = tmp_path / "theirs"
-    shutil.copytree(made.admin / "signing", signing)
-    os.chown(signing, ANOTHER, ANOTHER)
-    before = tree(signing)
-    said = sentence(capsys, "sign", "--out", signing)
-    assert f"{signing} belongs to another user" in said
-    assert tree(signing) == before
-
-
-@pytest.mark.parametrize("shape", [(8, 0), (8, 0, 3), (8, 4, 0)])
-def test_samples_without_values_are_refused(tmp_path, capsys, shape):
-    data = tmp_path / "mine.npz"
-    samples, labels = np.zeros(shape, np.float32), np.arange(8) % 2
-    np.savez(data, x_train=samples, y_train=labels, x_test=samples, y_test=labels)
-    words = ["--set", "data=npz", "--set", f"data-path={data}", "--clients", 2, "--cohort", 1, "--rounds", 1]
-    said = sentence(capsys, "run", *words, "--engine", "inline", "--out", tmp_path / "run")
-    assert str(data) in said
-    assert "samples without values" in said
