@@ -34,8 +34,8 @@ def answer_content(message_type: str, content: RecordDict, client_of: ClientOf) 
     """Answer a question to one client, or to several clients one after the other.
 
     The exception of a single client is raised, unless it cannot write its state: then the answer says so. With several
-    clients, an exception is the answer of its client. Each answer equals the client's answer to a message of its own, but a model to evaluate is loaded only once, and vectors
-    are added up where the instructions have weights.
+    clients, an exception is the answer of its client. Each answer equals the client's answer to a message of its own,
+    but a model to evaluate is loaded only once, and vectors are added up where the instructions have weights.
 
     Raises ValueError if the content is not a question of fedsel's.
     """

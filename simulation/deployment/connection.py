@@ -123,9 +123,9 @@ def copied(machine: Machine) -> Obstacle:
     """The obstacle of a client whose key the server knows, and which the server still refuses."""
     return Obstacle(
         "copy",
-        f"Another client with the key of {machine.name} is connected to {machine.server}, so this folder or its file "
-        "key is a copy. End the other client, or make a folder of its own for this machine with `fedsel provision "
-        "--add 1`. If this client ended less than a minute ago, the server still waits for it and admits it soon.",
+        f"{machine.server} counts {machine.name} as connected. If this client or the server ended less than a minute "
+        "ago, the client is admitted soon. Otherwise another client has its key, so this folder or its file key is a "
+        "copy: end the other client, or make a folder of its own for this machine with `fedsel provision --add 1`.",
     )
 
 

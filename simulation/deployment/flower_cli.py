@@ -20,6 +20,7 @@ from typing import Any
 import tomli_w
 
 from fedsel_app.config import ConfigError, Value
+from simulation.guard.command_lines import CONNECTION
 
 COMMAND_TIMEOUT_S = 300.0
 SILENCE_S, ANSWER_S = 60.0, 120.0
@@ -27,6 +28,8 @@ SILENCE_S, ANSWER_S = 60.0, 120.0
 POLL_S = 1.0
 UNAVAILABLE = "SuperLink is unavailable"
 """Words of `flwr` if no SuperLink answers at the address."""
+LOG_IN = "flwr login"
+"""Words of `flwr` if the SuperLink does not accept the token."""
 
 
 class DeploymentError(RuntimeError):
@@ -213,6 +216,10 @@ def flwr(
         answer = {}
     if not answer.get("success"):
         reason = answer.get("error-message") or (done.stderr + done.stdout).strip()
+        if LOG_IN in reason and CONNECTION in arguments:
+            raise DeploymentError(
+                "Copy the admin's file token again from where it was provisioned: the server does not accept the token."
+            )
         failure = NoAnswerError if UNAVAILABLE in reason else DeploymentError
         raise failure(f"`flwr {arguments[0]}` failed: {' '.join(reason.split())}")
     return answer

@@ -11,11 +11,13 @@ from pathlib import Path
 
 import pytest
 
-from simulation.deployment import connection
+from simulation.deployment import connection, flower_cli
 from simulation.deployment.connection import client_obstacle, obstacle, other_release, refusal
+from simulation.deployment.flower_cli import DeploymentError
 from simulation.federation import keys
 from simulation.federation.folders import FederationFolders, provision
 from simulation.federation.machine import HERE_RELEASE, Machine
+from simulation.guard.command_lines import CONNECTION
 from simulation.guard.fleet_connection import WRONG_CLOCK
 from simulation.guard.transport import free_ports
 
@@ -144,3 +146,14 @@ def test_a_refusal_by_flower(made, monkeypatch, words, kind, sentence):
         wrong = client_obstacle(client(port), made.authority, made.client(1) / "key")
     assert wrong.kind == kind
     assert sentence in wrong.sentence
+
+
+@pytest.mark.parametrize(("superlink", "sentence"), [(CONNECTION, "Copy the admin's file token again"), ("x", "login")])
+def test_a_token_that_the_server_does_not_accept(tmp_path, monkeypatch, superlink, sentence):
+    """Flower says to log in, which nobody can at fedsel's server; a user's own connection may have accounts."""
+    program = tmp_path / "flwr"
+    program.write_text("#!/bin/sh\necho 'Authentication failed. Please run `flwr login`'\n")
+    program.chmod(0o700)
+    monkeypatch.setattr(flower_cli, "tool", lambda name: str(program))
+    with pytest.raises(DeploymentError, match=sentence):
+        flower_cli.flwr(["list", superlink], {"FLWR_HOME": str(tmp_path / "home")})
