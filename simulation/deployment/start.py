@@ -59,6 +59,9 @@ def read_startable(folder: Path, settings: Mapping[str, Value], *, unsigned_apps
     """
     machine = with_settings(read_machine(folder, "server", "client"), settings)
     check_folder(folder, machine)
+    for path in (folder / LOG, folder / DATABASE):
+        if path.is_symlink() or (path.exists() and not path.is_file()):
+            raise ConfigError(f"Remove {path}: {machine.name} writes there, and it is a symlink or no file.")
     if unsigned_apps and machine.role != "client":
         raise ConfigError(f"Leave out --unsigned-apps: {machine.name} is no client.")
     if machine.role == "client" and not unsigned_apps:

@@ -189,8 +189,8 @@ def damage_file(path: Path, damage: str) -> None:
         path.mkdir()
     elif damage == "pipe":
         os.mkfifo(path)
-    elif damage == "endless":
-        path.symlink_to("/dev/zero")
+    elif damage in ("endless", "link"):
+        path.symlink_to("/dev/zero" if damage == "endless" else "/nowhere/mine")
 
 
 @pytest.mark.parametrize(("machine", "file"), [(name, file) for name, files in DAMAGED.items() for file in files])
@@ -263,6 +263,15 @@ def test_what_another_user_may_change_starts_no_machine(made, capsys, file, owne
         os.chown(path, owner, owner)
         advice = f"chown {os.geteuid()} {path}"
     assert f"Run `{advice}`: " in sentence(capsys, "start", made.folder / file.split("/")[0], "--systemd")
+
+
+@pytest.mark.parametrize("name", ["log.txt", "superlink.db"])
+@pytest.mark.parametrize("damage", ["folder", "pipe", "link"])
+def test_a_machine_writes_its_own_files_alone(made, capsys, tmp_path, name, damage):
+    """A folder of somebody else had the link log.txt, and the log went to the file of its target, such as .bashrc."""
+    (made.server / name).touch()
+    damage_file(made.server / name, damage)
+    assert f"Remove {made.server / name}: server writes there" in sentence(capsys, "start", made.server)
 
 
 @pytest.mark.parametrize("words", [["--add", 1], ["--renew"]])

@@ -74,6 +74,18 @@ def test_epsilon_is_never_negative():
     assert privacy.Privacy(config, releases).epsilon() == 0.0
 
 
+@pytest.mark.parametrize("noise", [1e-9, 1e9])
+def test_epsilon_is_a_number_for_any_noise_that_a_run_may_have(noise):
+    """With 1e-200 and 1e160 the accountant raised, after the first model had left."""
+    releases = Releases()
+    releases.count = 10**6
+    config = PrivacyConfig(dp_clip_norm=1.0, dp_noise_multiplier=noise)
+    assert np.isfinite(privacy.Privacy(config, releases).epsilon())
+    for beyond in (noise / 2 if noise < 1.0 else noise * 2, float("nan")):
+        with pytest.raises(ConfigError, match="dp-noise-multiplier"):
+            PrivacyConfig(dp_clip_norm=1.0, dp_noise_multiplier=beyond)
+
+
 def test_the_server_accounts_only_what_it_releases():
     from strategies.roster import Selection
     from tests.support.stubs import decoded, update_reply
