@@ -18,8 +18,8 @@ class PrivacyConfig(Settings):
     dp_noise_multiplier: float = setting(
         1.0,
         "standard deviation of the noise of differential privacy, in multiples of dp-clip-norm",
-        low=1e-9,
-        high=1e9,
+        low=1e-100,
+        high=1e100,
         private=True,
         read_by={"dp-clip-norm": unless(0.0)},
     )
