@@ -31,6 +31,7 @@ def request(arguments: argparse.Namespace) -> int:
 
 def provision(arguments: argparse.Namespace) -> int:
     """`fedsel provision`: make the folders of a federation, add or revoke clients, or renew the certificates."""
+    _refuse_together(arguments)
     if arguments.revoke:
         _revoke(arguments.folder, arguments.revoke)
     elif arguments.renew:
@@ -45,6 +46,17 @@ def provision(arguments: argparse.Namespace) -> int:
             "it needs --add N, --sign REQUEST, --revoke CLIENT or --renew."
         )
     return 0
+
+
+def _refuse_together(arguments: argparse.Namespace) -> None:
+    """Raise ConfigError for two tasks at once, of which only one would be done, and for options of another task."""
+    tasks = [f"--{name}" for name in ("server", "add", "revoke", "renew") if getattr(arguments, name)]
+    other = {"--sign": {"--server", "--add"}, **dict.fromkeys(("--clients", "--port", "--keep-ca-key"), {"--server"})}
+    given = [name for name in other if getattr(arguments, name[2:].replace("-", "_"))]
+    if len(tasks) > 1:
+        raise ConfigError(f"Give {' and '.join(tasks)} in separate commands.")
+    if foreign := [name for name in given if tasks and tasks[0] not in other[name]]:
+        raise ConfigError(f"Leave out {', '.join(foreign)}: {tasks[0]} does not take it.")
 
 
 def _make(arguments: argparse.Namespace) -> None:

@@ -138,7 +138,8 @@ def read_request(path: Path) -> bytes:
         if not isinstance(key, ec.EllipticCurvePublicKey) or not isinstance(key.curve, ec.SECP384R1):
             raise ValueError("another kind of key")
     except (OSError, ValueError, UnsupportedAlgorithm) as error:
-        raise ConfigError(f"{path} is no request of a client ({error}). `fedsel request` makes one.") from error
+        why = getattr(error, "strerror", None) or error
+        raise ConfigError(f"{path} is no request of a client ({why}). `fedsel request` makes one.") from error
     return key.public_bytes(Encoding.OpenSSH, PublicFormat.OpenSSH) + b"\n"
 
 
