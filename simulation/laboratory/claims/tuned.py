@@ -193,6 +193,15 @@ class Tuned(Study):
         chosen = self.chosen(measured)
         return None if chosen is None else self._ranking(chosen)
 
+    def compared(self, measured: Measured) -> Ranking | None:
+        """The comparison; None until all its runs are measured, because a part of them ranks nothing."""
+        ranking = self.ranking(measured)
+        if ranking is None or None in (
+            measured.values(ranking, side, seed) for side in ranking.sides for seed in ranking.seeds
+        ):
+            return None
+        return ranking
+
     def parts(self, measured: Measured) -> list[Study]:
         """The searches, and the comparison when they are over."""
         ranking = self.ranking(measured)
@@ -240,14 +249,14 @@ class Tuned(Study):
 
 def tuned_table(tuned: Tuned, measured: Measured) -> Table:
     """Table of a tuned ranking: the settings that each side chose, its score, and its lead over the baseline."""
-    chosen, ranking = tuned.chosen(measured), tuned.ranking(measured)
+    chosen, ranking = tuned.chosen(measured), tuned.compared(measured)
     metrics = tuned.metrics if ranking is None else ranking.metrics
     orders = [] if ranking is None else [ranked_methods(ranking, metric, measured) for metric in metrics]
     columns = [Column("side"), Column("chosen settings")]
     for metric in metrics:
         columns += [Column(metric.name, 4, estimates=True), Column("lead, points"), Column("")]
     rows: list[list[object]] = []
-    for place in orders[0] if chosen and all(orders) else ():
+    for place in orders[0] if orders and all(orders) else ():
         row: list[object] = [place.name, settings_text(chosen[place.name] if chosen else {})]
         for order in orders:
             own = next(other for other in order if other.name == place.name)
@@ -286,7 +295,7 @@ def at_best(claim: Claim, measured: Measured) -> str:
     for named in claim.at_best:
         study, _, side = named.partition("/")
         [tuned] = Tuned.load([study])
-        ranking = tuned.ranking(measured)
+        ranking = tuned.compared(measured)
         order = ranked_methods(ranking, tuned.metrics[0], measured) if ranking else []
         lead = next((f"{100 * place.lead.mean:+.2f} points, {place.word}" for place in order if place.name == side), "")
         found.append(f"with momentum {tuned.settings[MOMENTUM]} {lead or 'not run yet'}")

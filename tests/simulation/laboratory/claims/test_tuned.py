@@ -142,6 +142,8 @@ def test_the_table_has_the_settings_and_the_paired_lead_of_each_side(tmp_path):
     assert "on the seeds 7, 8" in table.caption
     assert "at an end of the grid for b (lr)." in table.caption
     assert tuned_table(tuned(left_open="not run yet"), Both(Scores({}))).caption.endswith("Not run yet.")
+    del measured.of[("b", 0.1, 12)]
+    assert tuned_table(tuned(), Both(measured)).rows == []
 
 
 def test_a_claim_about_a_solver_says_that_it_is_untuned_and_what_came_out_at_the_best_rates():
