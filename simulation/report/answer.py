@@ -25,7 +25,7 @@ from simulation.report.findings import NOT_SIGNIFICANT, SIGNIFICANT, TOO_FEW, ag
 from simulation.report.tables import ABSENT, Column, Table, capital, number_text
 from simulation.terminal import whole_table
 
-PLACES = {SIGNIFICANT: "behind", NOT_SIGNIFICANT: "tied", TOO_FEW: "too few seeds"}
+PLACES = {SIGNIFICANT: "behind", NOT_SIGNIFICANT: "open", TOO_FEW: "too few seeds"}
 """Verdict on the difference from the first -> its word in the table."""
 WORDS = ("method", "variant", "against the first")
 """Columns of text, which are aligned on the left."""
@@ -62,7 +62,7 @@ def variants_table(group: Group, numbers: Numbers) -> Table:
         )
     caption = (
         f"Ranked by {score.name}, averaged over the seeds. Costs are means over the runs that reached the target. "
-        "Tied: the difference from the first is not significant (paired t test over the seeds; p after Holm over the "
+        "Open: the difference from the first is not significant (paired t test over the seeds; p after Holm over the "
         "methods)."
     )
     return Table("ranking", "Ranking", caption, columns, rows)

@@ -40,7 +40,7 @@ def test_the_command_prints_the_ranking_and_the_verdict(printed, tmp_path):
     cells = [[cell.strip() for cell in line.split("│")[1:-1]] for line in lines if line.startswith("│")]
     cells, clients = cells[:3], cells[3:]
     assert [cell[:2] for cell in cells] == [["1", "hetero-select"], ["2", "oort"], ["3", "random"]]
-    assert [cell[-1] for cell in cells] == ["first", "tied, p = 0.088", "behind, p = 0.016"]
+    assert [cell[-1] for cell in cells] == ["first", "open, p = 0.088", "behind, p = 0.016"]
     assert cells[0][4:] == ["3 of 3", "0.417", "16.7", "1.7", "first"]
     figures = ["3", "0.7500", "0.1118", "0.6000", "0.6000", "0.9000"]
     assert clients == [[name, *figures] for name in ("random", "hetero-select", "oort")]
