@@ -4,6 +4,7 @@ A preset or a run folder may come from a stranger, so a command imports only cod
 (`named_by`). Other processes, and Python programs, import what their settings name.
 """
 
+import ast
 import importlib
 import importlib.util
 import os
@@ -26,6 +27,8 @@ Stamp = tuple[int, int]
 """Size in bytes, and time of the last change in nanoseconds, of a file."""
 PACKAGES = ("fedsel_app", "strategies", "clients", "simulation")
 """Packages of fedsel."""
+INSTALLED = {"site-packages", "dist-packages", Path(os.__file__).parent.name}
+"""Folders of installed packages and of Python itself."""
 MOST_NAMED = 25
 """A message lists at most this number of known names."""
 NO_SELECTION = {
@@ -46,10 +49,12 @@ NO_SELECTION = {
 """Strategies of Flower that select like `random`, and choices of settings, without dashes -> what to type for them."""
 CODE = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*")
 """Pattern of a user's code, package.module:name, which may be a part of a setting's value."""
-_loaded: dict[str, dict[str, Stamp]] = {}
-"""Module that a setting named -> the modules of its folder that it imported, and itself, with their stamps."""
-_changed: set[str] = set()
-"""Those of them that have changed since."""
+_parts: dict[str, list[str]] = {}
+"""Module that a setting named -> the modules of users that it imports, and itself, each after its own imports."""
+_stamps: dict[str, Stamp] = {}
+"""Stamp of the file from which each of them was loaded."""
+_stale: set[str] = set()
+"""Those of them that are to be loaded again."""
 _command: Sequence[str] | None = None
 """Arguments of the command of this process; None: the process runs no command and may import any code."""
 
@@ -109,38 +114,62 @@ def load_object(path: str, setting: str) -> Callable[..., Any]:
 
 
 def note_changed() -> None:
-    """Note which modules of users have changed since a setting named them, with those of their folder that they import.
+    """Note which modules of users have changed since a setting named them, with those that they import.
 
     They are loaded again when a setting names them the next time: code does not change during a run.
     """
-    for name, stamps in _loaded.items():
-        if stamps != {each: _stamp(sys.modules[each]) for each in stamps if each in sys.modules}:
-            _changed.add(name)
+    for parts in list(_parts.values()):  # another thread may add some
+        if any(each in sys.modules and _stamps[each] != _stamp(sys.modules[each]) for each in parts):
+            _stale.update(parts)
 
 
 def _imported(name: str) -> ModuleType:
     """Import a module, or load it again if it has changed."""
-    before = set(sys.modules)
     module = importlib.import_module(name)
-    if name in _changed:
-        for each in _loaded[name]:  # a module comes after those that it imports
+    if name not in _parts:
+        parts = _with_imports(name)
+        if any(_edited(sys.modules[each]) for each in parts):
+            _stale.update(parts)
+        _stamps.update({each: _stamp(sys.modules[each]) for each in parts if each not in _stamps})
+        _parts[name] = parts
+    for each in _parts[name]:
+        if each in _stale:
             again = sys.modules.get(each) or importlib.import_module(each)
             # Python would take a compiled file of the same second and size for the new one.
             Path(importlib.util.cache_from_source(str(again.__file__))).unlink(missing_ok=True)
             importlib.reload(again)
-        _loaded[name] = {each: _stamp(sys.modules[each]) for each in _loaded[name]}
-        _changed.discard(name)
-    file = getattr(module, "__file__", None)
-    if name not in _loaded and file and not {"site-packages", "dist-packages"} & set(Path(file).parts):
-        folder = Path(file).parent
-        beside = [each for each in sys.modules if each == name or (each not in before and _within(each, folder))]
-        _loaded[name] = {each: _stamp(sys.modules[each]) for each in beside}
+            _stamps[each] = _stamp(again)
+            _stale.discard(each)
     return module
 
 
-def _within(name: str, folder: Path) -> bool:
-    file = getattr(sys.modules[name], "__file__", None)
-    return bool(file) and Path(str(file)).is_relative_to(folder)
+def _with_imports(name: str, before: Sequence[str] = ()) -> list[str]:
+    """The module and the modules that it imports, each after its own imports; without those `before` it.
+
+    Those of installed packages, and of fedsel, do not count: nobody edits them during a session.
+    """
+    file = Path(getattr(sys.modules.get(name), "__file__", None) or "")
+    known = name in (*before, "__main__") or name.partition(".")[0] in PACKAGES
+    if known or file.suffix != ".py" or not file.is_file() or INSTALLED & set(file.parts):
+        return []
+    package = name if file.name == "__init__.py" else name.rpartition(".")[0]
+    found = []
+    for node in ast.walk(ast.parse(file.read_bytes())):
+        if isinstance(node, ast.Import):
+            found += [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            base = importlib.util.resolve_name("." * node.level + (node.module or ""), package)
+            found += [base, *(f"{base}.{alias.name}" for alias in node.names)]
+    listed: list[str] = []
+    for each in found:
+        listed += _with_imports(each, [*before, name, *listed])
+    return [*listed, name]
+
+
+def _edited(module: ModuleType) -> bool:
+    """True if a module's file was changed after Python compiled it."""
+    compiled = Path(importlib.util.cache_from_source(str(module.__file__)))
+    return compiled.is_file() and compiled.stat().st_mtime_ns < Path(str(module.__file__)).stat().st_mtime_ns
 
 
 def _stamp(module: ModuleType) -> Stamp:

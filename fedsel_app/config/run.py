@@ -67,10 +67,10 @@ def lower_wins(score: str) -> bool:
 
 
 def score_title(score: str) -> str:
-    """Name of the score for readers, such as "F1 macro" for f1_macro, and "F1 of class 0" for f1_0."""
+    """Name of the score for readers, such as "F1 macro" for f1_macro, and "F1 of label 0" for f1_0."""
     family, _, place = score.rpartition("_")
     if place.isdecimal():
-        return f"{score_title(family)} of class {place}"
+        return f"{score_title(family)} of label {place}"
     return TITLES.get(score) or " ".join(word.upper() if word in ACRONYMS else word for word in score.split("_"))
 
 
@@ -228,7 +228,8 @@ class RecordConfig(Settings, scope="place"):
     )
     changed_data: bool = setting(
         False,
-        "resumes a run although its data have changed since it began; its earlier scores are then those of other data",
+        "resumes a run although its data, or a file that a setting names, have changed since it began; its earlier"
+        " scores are then those of other data",
     )
     resume: bool = setting(False, "resumes the run in `out` from its last checkpoint", own=True, private=True)
     track: str = setting(

@@ -1,11 +1,11 @@
 """Settings as frozen dataclasses with types, bounds, choices and meanings. Building one checks its values."""
 
 import math
+import os
 import tomllib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from functools import cache
-from pathlib import Path
 from typing import Any, ClassVar, Literal, NamedTuple, Protocol, Self, TypeVar
 
 from fedsel_app.config.scopes import SCOPES, Owner, Scope
@@ -25,10 +25,18 @@ class ConfigError(ValueError):
 
 
 def plain_value(value: Any) -> Any:
-    """A setting's value as Python's own number or text, if it is one of NumPy's numbers or a path."""
-    if hasattr(value, "item") and getattr(value, "shape", None) == ():
-        return value.item()
-    return str(value) if isinstance(value, Path) else value
+    """A number, text or list of them as Python's own, from those of NumPy, torch and pandas; a path becomes text."""
+    if hasattr(value, "tolist"):
+        value = value.tolist()
+    if isinstance(value, list | tuple | range):
+        return [plain_value(each) for each in value]
+    return os.fspath(value) if isinstance(value, os.PathLike) else value
+
+
+def setting_value(value: Any) -> Any:
+    """A setting's value as Python's own number or text; a list becomes its values separated by commas."""
+    plain = plain_value(value)
+    return ",".join(map(str, plain)) if isinstance(plain, list) else plain
 
 
 def require(condition: bool, name: str, requirement: str, got: object, hint: str = "") -> None:

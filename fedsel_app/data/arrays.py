@@ -24,6 +24,14 @@ SampleShape = tuple[int, ...] | dict[str, tuple[int, ...]]
 IGNORED = -100
 """Target of a token that no loss and no score counts, as in torch."""
 
+TARGETS = {
+    "classification": "whole numbers of shape (n,)",
+    "multi-label": "zeros and ones of shape (n, labels)",
+    "regression": "numbers of shape (n,)",
+    "next-token": f"tokens of shape (n, T): whole numbers below {MOST_CLASSES:,}, and {IGNORED} for padding",
+}
+"""Task -> what its targets must be."""
+
 
 def absent(data: str, folder: Path, files: str) -> ConfigError:
     """Build the error for a data set whose files are not in `folder`."""
@@ -74,16 +82,20 @@ def as_floats(values: NDArray[Any], what: str, source: str) -> NDArray[np.float3
     return made
 
 
-def check_samples(x: NDArray[Any], key: str, source: str) -> NDArray[Any]:
+def check_samples(given: Any, key: str, source: str) -> NDArray[Any]:
     """Check samples and convert them to one layout.
 
     Images become uint8 (n, C, H, W), finite features float32 (n, ...), and other whole numbers (tokens) int64 (n, ...).
+    Several arrays by name become the fields of one structured array (n,), in which numbers are float32 or int64.
 
     Raises
     ------
     ConfigError
         If they are of another kind; the message begins with `source` and names `key`.
     """
+    if isinstance(given, Mapping):
+        return _named_samples(given, key, source)
+    x = as_array(given, key, source)
     if x.ndim >= 2 and 0 in x.shape[1:]:
         raise ConfigError(f"{source} has samples without values: {key} has the shape {x.shape}.")
     if x.dtype == np.uint8 and x.ndim == 3:
@@ -101,16 +113,7 @@ def check_samples(x: NDArray[Any], key: str, source: str) -> NDArray[Any]:
     )
 
 
-def check_named_samples(arrays: Mapping[str, Any], key: str, source: str) -> NDArray[Any]:
-    """Check samples of several arrays by name, and return them as the fields of one structured array (n,).
-
-    Numbers become float32, and whole numbers int64.
-
-    Raises
-    ------
-    ConfigError
-        If they are of another kind; the message begins with `source` and names `key`.
-    """
+def _named_samples(arrays: Mapping[str, Any], key: str, source: str) -> NDArray[Any]:
     checked = {}
     for name, given in sorted(arrays.items()):
         title = f"{key}[{name!r}]"
@@ -131,7 +134,7 @@ def check_named_samples(arrays: Mapping[str, Any], key: str, source: str) -> NDA
     return samples
 
 
-def check_targets(y: NDArray[Any], key: str, source: str, task: str) -> NDArray[Any]:
+def check_targets(given: Any, key: str, source: str, task: str) -> NDArray[Any]:
     """Check the targets of one of `TASKS`: int64 classes (n,), float32 zeros and ones (n, L), float32 values (n,), or
     int64 tokens (n, T).
 
@@ -140,47 +143,23 @@ def check_targets(y: NDArray[Any], key: str, source: str, task: str) -> NDArray[
     ConfigError
         If they are of another kind; the message begins with `source` and names `key`.
     """
-    if task == "classification":
-        return check_labels(y, key, source)
-    if task == "next-token":
-        return _check_tokens(y, key, source)
-    if y.dtype.kind not in "biuf" or y.ndim != (2 if task == "multi-label" else 1):
-        form = "zeros and ones of shape (n, labels)" if task == "multi-label" else "numbers of shape (n,)"
-        raise ConfigError(f"{source} has {key} of type {y.dtype} and shape {y.shape}. For {task} it must be {form}.")
+    y, whole = as_array(given, key, source), task in ("classification", "next-token")
+    axes = 1 if task in ("classification", "regression") else 2
+    wrong = y.dtype.kind not in ("iu" if whole else "biuf") or y.ndim != axes
+    if task == "next-token" and not wrong:
+        wrong = ((y < 0) & (y != IGNORED)).any() or (y >= MOST_CLASSES).any() or (y < 0).all()
+    if wrong:
+        it = "It" if task == "classification" else f"For {task} it"
+        raise ConfigError(f"{source} has {key} of type {y.dtype} and shape {y.shape}. {it} must be {TARGETS[task]}.")
     if task == "multi-label" and not np.isin(y, (0, 1)).all():
         raise ConfigError(
             f"{source} has values in {key} other than 0 and 1. For multi-label, 1 means that the sample has the label."
         )
-    return as_floats(y, key, source)
-
-
-def _check_tokens(y: NDArray[Any], key: str, source: str) -> NDArray[np.int64]:
-    whole = np.issubdtype(y.dtype, np.integer) and y.ndim == 2
-    if not whole or ((y < 0) & (y != IGNORED)).any() or (y >= MOST_CLASSES).any() or (y < 0).all():
-        raise ConfigError(
-            f"{source} has {key} of type {y.dtype} and shape {y.shape}. For next-token it must be tokens of shape "
-            f"(n, T): whole numbers below {MOST_CLASSES:,}, and {IGNORED} for padding."
-        )
-    return y.astype(np.int64, copy=False)
-
-
-def check_labels(y: NDArray[Any], key: str, source: str) -> NDArray[np.int64]:
-    """Check class labels (whole numbers from 0, one per sample), and return them as int64 (n,).
-
-    Raises
-    ------
-    ConfigError
-        If they are of another kind; the message begins with `source` and names `key`.
-    """
-    if not np.issubdtype(y.dtype, np.integer) or y.ndim != 1:
-        raise ConfigError(
-            f"{source} has {key} of type {y.dtype} and shape {y.shape}. It must be whole numbers of shape (n,)."
-        )
-    if (y < 0).any():
+    if task == "classification" and (y < 0).any():
         raise ConfigError(f"{source} has the negative label {y.min()} in {key}. Labels must count from 0.")
-    if (y >= MOST_CLASSES).any():
+    if task == "classification" and (y >= MOST_CLASSES).any():
         raise ConfigError(f"{source} has the label {y.max()} in {key}. Labels must be below {MOST_CLASSES:,}.")
-    return y.astype(np.int64, copy=False)
+    return y.astype(np.int64, copy=False) if whole else as_floats(y, key, source)
 
 
 def check_owners(owners: NDArray[Any], source: str) -> tuple[NDArray[np.int64], tuple[str, ...]]:

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from fedsel_app.config import ConfigError
 from fedsel_app.config.data import KINDS, MOST_CLASSES
-from fedsel_app.data.tables import NUMERIC, known_columns, parsed, refuse, refuse_duplicates, required, texts
+from fedsel_app.data.tables import NUMERIC, known_columns, parsed, refuse, required, texts
 
 LABEL = "label"
 """Name of the column of labels, unless `data-arguments` name another."""
@@ -56,7 +56,7 @@ class Roles:
     Raises
     ------
     ConfigError
-        If a named column is absent, two have one name, no column has the labels, an input has them or is named twice,
+        If a named column is absent, no column has the labels, an input has them or is named twice,
         or none is left for the inputs.
     """
 
@@ -69,7 +69,6 @@ class Roles:
         index: Iterable[str] = (),
         label: str = "",
     ) -> None:
-        refuse_duplicates(columns, source)
         named, self.owner = arguments.get("label") or label, arguments.get("owner", "")
         inputs = arguments.get("input", [])
         of_kinds = [name for kind in (*KINDS, "categories", "fill") for name in arguments.get(kind, [])]

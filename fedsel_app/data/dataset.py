@@ -17,8 +17,6 @@ from fedsel_app.config import ConfigError, DataConfig, plugins
 from fedsel_app.config.data import DATA_FOLDERS, MOST_CLASSES, TASKS, OwnDataConfig
 from fedsel_app.data.arrays import (
     SampleShape,
-    as_array,
-    check_named_samples,
     check_owners,
     check_samples,
     check_targets,
@@ -99,19 +97,30 @@ class Dataset:
         if self.table is not None and (unknown := sum(self.table.unknown)):
             sizes += f", {unknown:,} values of no known category"
         if self.task != "classification":
-            return f"{sizes}, {self.task}, {self.classes} outputs"
+            return f"{sizes}, {self.task}, {self.classes} {'labels' if self.task == 'multi-label' else 'outputs'}"
         absent = np.setdiff1d(np.arange(self.classes), np.concatenate([self.y_train, self.y_test]))
         listed = ", ".join(map(str, absent[:MOST_LISTED])) + ", ..." * (absent.size > MOST_LISTED)
         return f"{sizes}, {self.classes} classes" + f" (no example has {listed})" * bool(absent.size)
 
     @property
+    def label_words(self) -> tuple[str, str]:
+        """What one and several of the outputs are called."""
+        return ("label", "labels") if self.task == "multi-label" else ("class", "classes")
+
+    @property
     def record(self) -> dict[str, Any]:
         """What a run folder records of the data: a digest of every value, and what they are."""
         digest = hashlib.blake2b(repr((self.task, self.classes, self.names)).encode(), digest_size=16)
-        for array in (self.x_train, self.y_train, self.x_test, self.y_test, self.owners):
-            if array is not None:
-                digest.update(f"{array.dtype} {array.shape}".encode())
-                digest.update(np.ascontiguousarray(array).view(np.uint8).data)
+        arrays = [self.x_train, self.y_train, self.x_test, self.y_test]
+        arrays += [] if self.owners is None else [self.owners]
+        arrays += [self.mean, self.std] if self.stated else []
+        if self.columns:
+            from pandas.util import hash_array
+
+            arrays += map(hash_array, self.columns.values())
+        for array in arrays:
+            digest.update(f"{array.dtype} {array.shape}".encode())
+            digest.update(np.ascontiguousarray(array).view(np.uint8).data)
         return {
             "digest": digest.hexdigest(),
             "training_examples": len(self.y_train),
@@ -163,6 +172,7 @@ def _read(config: DataConfig, seed: int) -> Dataset:
     made = plugins.call(config.data, "data", config, **config.arguments)
     source = f"The function '{config.data}'"
     if isinstance(made, Dataset):
+        made = replace(made, classes=_count(made.classes, source), names=tuple(map(str, made.names)))
         if made.owners is None or made.owner_names:
             return made
         owners, owner_names = check_owners(np.asarray(made.owners), source)
@@ -238,8 +248,8 @@ def from_arrays(arrays: Mapping[str, Any], source: str, classes: int | None = No
     task = str(arrays.get("task", "classification"))
     if task not in TASKS:
         raise ConfigError(f"{source} has the task {task!r}. It must be one of {', '.join(TASKS)}.")
-    x = {part: _samples(arrays[f"x_{part}"], f"x_{part}", source) for part in given}
-    y = {part: _targets(arrays[f"y_{part}"], f"y_{part}", source, task) for part in given}
+    x = {part: check_samples(arrays[f"x_{part}"], f"x_{part}", source) for part in given}
+    y = {part: check_targets(arrays[f"y_{part}"], f"y_{part}", source, task) for part in given}
     for part in given:
         if len(x[part]) != len(y[part]) or not any(map(len, x.values())):
             raise ConfigError(
@@ -306,16 +316,6 @@ def of_training_examples(dataset: Dataset, examples: NDArray[np.int64]) -> Datas
     """A data set with only the training examples at these positions, with the normalisation of `dataset`."""
     x, y = dataset.x_train[examples], dataset.y_train[examples]
     return replace(dataset, x_train=x, y_train=y, x_test=x, y_test=y, owners=None)
-
-
-def _samples(given: Any, key: str, source: str) -> NDArray[Any]:
-    if isinstance(given, Mapping):
-        return check_named_samples(given, key, source)
-    return check_samples(as_array(given, key, source), key, source)
-
-
-def _targets(given: Any, key: str, source: str, task: str) -> NDArray[Any]:
-    return check_targets(as_array(given, key, source), key, source, task)
 
 
 def _count(given: Any, source: str) -> int:
@@ -396,10 +396,15 @@ def _divided(
         table = tables.fit(arrays["columns"], arguments, source, *parts.values())
         arrays |= {key: table.encode(part, source) for key, part in parts.items()} | table.scaling(arguments, source)
     made = replace(from_arrays(arrays, source, len(names) or None), columns=columns, names=names, table=table)
-    if "classes" in arguments and made.task == "classification":
+    if stated := arguments.get("classes"):
         from fedsel_app.data.mapping import renumbered
 
-        made = renumbered(made, arguments["classes"], source)
+        if made.task == "classification":
+            made = renumbered(made, stated, source)
+        elif made.task == "multi-label" and len(stated) == made.classes:
+            made = replace(made, names=tuple(map(str, stated)))
+        else:
+            raise ConfigError(f"{source} is for {made.description}: 'classes' in 'data-arguments' do not fit.")
     if table is None:
         return made
     mean, std = table.of_measures(made.mean, made.std)
@@ -445,13 +450,6 @@ def _torchvision(config: DataConfig, seed: int) -> Dataset:
     return from_arrays(arrays, f"The folder '{config.folder}'")
 
 
-def _tiny_imagenet(config: DataConfig, seed: int) -> Dataset:
-    from fedsel_app.data.sources import image_folders
-
-    arrays, classes = image_folders.read_tiny_imagenet(config.folder, config.image_size)
-    return from_arrays(arrays, f"The folder '{config.folder}'", classes)
-
-
 def _image_folder(config: DataConfig, seed: int) -> Dataset:
     from fedsel_app.data.sources import image_folders
 
@@ -465,6 +463,5 @@ LOADERS: dict[str, Callable[[DataConfig, int], Dataset]] = {
     "npz": _npz,
     "csv": _csv,
     **dict.fromkeys(("mnist", "fashion-mnist", "cifar10", "cifar100"), _torchvision),
-    "tiny-imagenet": _tiny_imagenet,
     "image-folder": _image_folder,
 }

@@ -257,7 +257,8 @@ def evaluate(model: FlatModel, batches: Iterable[tuple[Inputs, Tensor]], further
     scores = dict(model.task.scores(tally, loss / examples, examples))
     if further is not None:
         scores |= further(*map(torch.cat, zip(*kept, strict=True)))
-    return Result(loss / examples, examples, {name: value for name, value in scores.items() if math.isfinite(value)})
+    finite = {name: float(value) for name, value in scores.items() if math.isfinite(value)}
+    return Result(loss / examples, examples, finite)
 
 
 def batch_losses(model: FlatModel, batches: Iterable[tuple[Inputs, Tensor]]) -> list[tuple[float, int]]:

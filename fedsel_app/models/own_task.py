@@ -8,6 +8,7 @@ import numpy as np
 from torch import Tensor
 
 from fedsel_app.config import ConfigError, plugins
+from fedsel_app.config.settings import plain_value
 from fedsel_app.data.inputs import Inputs
 from fedsel_app.models.flat_model import FlatModel, evaluating
 from fedsel_app.models.tasks import Task
@@ -57,7 +58,7 @@ def try_task(path: str, model: FlatModel, x: Inputs, y: Tensor) -> None:
 
 
 def _named_number(name: object, value: object) -> bool:
-    return isinstance(name, str) and name.isidentifier() and isinstance(value, int | float)
+    return isinstance(name, str) and name.isidentifier() and isinstance(plain_value(value), int | float)
 
 
 def _refusal(path: str, reason: str) -> ConfigError:

@@ -4,7 +4,6 @@ The ending of a file's name gives its format.
 """
 
 from collections.abc import Mapping
-from hashlib import file_digest
 from pathlib import Path
 from typing import Any
 
@@ -132,15 +131,6 @@ def write_state(path: Path, module: nn.Module) -> None:
             np.savez(file, **arrays)
         else:
             torch.save(state, file)
-
-
-def digest(path: Path) -> str:
-    """The sha256 of a file, in hexadecimal. Raises ConfigError if it cannot be read."""
-    try:
-        with path.open("rb") as file:
-            return file_digest(file, "sha256").hexdigest()
-    except OSError as error:
-        raise ConfigError(f"The 'initial-model' {path} cannot be read: {error.strerror}.") from error
 
 
 def _read(path: Path) -> object:

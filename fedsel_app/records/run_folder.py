@@ -222,19 +222,16 @@ def refuse_other_settings(path: Path, config: Mapping[str, Value]) -> None:
 def with_earlier(path: Path, data: Mapping[str, Any], *, allowed: bool) -> Mapping[str, Any]:
     """The record of the data of a resumed run, with the digests of `earlier` data of the run in the folder at `path`.
 
-    Raises ConfigError if the initial model has changed, or the data, unless this is `allowed`.
+    Raises ConfigError if they have changed, or a file that a setting names, unless this is `allowed`.
     """
     before = read_object(path / DATA) or data
-    if before.get("initial_model") != data.get("initial_model"):
-        raise ConfigError(
-            f"The file of 'initial-model' has changed since the run in {path} began. Restore it, or start a run with "
-            "another 'out'."
-        )
     changed = [] if before.get("digest") == data["digest"] else [before.get("digest")]
-    if changed and not allowed:
+    files, old = data.get("files", {}), before.get("files", {})
+    named = [f"The file of '{key}' has" for key in files if old.get(key) != files[key]]
+    if (changed or named) and not allowed:
         raise ConfigError(
-            f"The data of the run in {path} have changed since it began. Restore them, or start a run with another "
-            "'out'. To go on with the changed data nevertheless, set 'changed-data' to true."
+            f"{'The data have' if changed else named[0]} changed since the run in {path} began. Restore what was there,"
+            " or start a run with another 'out'. To go on nevertheless, set 'changed-data' to true."
         )
     earlier = [*before.get("earlier", []), *changed]
     return {**data, "earlier": earlier} if earlier else data

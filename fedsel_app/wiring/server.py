@@ -4,6 +4,7 @@ from collections.abc import Callable
 from contextlib import closing
 from dataclasses import fields, replace
 from datetime import datetime
+from hashlib import file_digest
 from pathlib import Path
 from typing import Any, cast
 
@@ -35,6 +36,8 @@ from strategies.run_context import Admission, Evaluation, RunContext
 from strategies.run_round import run_rounds
 
 EVALUATION_BATCH = 256
+FILES = ("initial-model", "surrogate-path", "availability-trace", "spread-table")
+"""Settings that name a file besides the data."""
 DIVISIBLE_FLOPS = 1e8
 """Operations of a batch from which several threads evaluate faster than one; they take a millisecond or two."""
 
@@ -245,18 +248,27 @@ def run_folder(config: AppConfig) -> Path:
 
 def open_run_folder(config: AppConfig, on_round: Callable[[dict[str, Any]], None] | None = None) -> RunFolder:
     """Open the folder of a new or resumed run; `on_round` and the trackers receive its rounds."""
-    data = dict(load(config.data, config.run.seed).record)
-    if config.run.initial_model:
-        from fedsel_app.models.state_files import digest
-
-        data["initial_model"] = digest(Path(config.run.initial_model).expanduser())
-    folder = RunFolder(run_folder(config), config.values(), resume=config.records.resume, data=data)
+    values = config.values()
+    files = {key: _digest(Path(str(values[key])).expanduser(), key) for key in FILES if values[key]}
+    data = load(config.data, config.run.seed).record | ({"files": files} if files else {})
+    folder = RunFolder(run_folder(config), values, resume=config.records.resume, data=data)
     folder.listeners += [on_round] if on_round else []
     if config.records.trackers:
         from fedsel_app.records.trackers import add_trackers
 
         add_trackers(folder, config.records.trackers)
     return folder
+
+
+def _digest(path: Path, key: str) -> str:
+    """The sha256 of a file, in hexadecimal. Raises ConfigError if it cannot be read."""
+    try:
+        if path.exists() and not path.is_file():  # reading a pipe may never end
+            raise ConfigError(f"The '{key}' {path} cannot be read: it is not a file.")
+        with path.open("rb") as file:
+            return file_digest(file, "sha256").hexdigest()
+    except OSError as error:
+        raise ConfigError(f"The '{key}' {path} cannot be read: {error.strerror}.") from error
 
 
 def make_strategy(config: AppConfig, folder: RunFolder) -> SelectionStrategy:

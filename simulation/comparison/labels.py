@@ -49,3 +49,9 @@ def client_label_counts(data: DataConfig, partition: PartitionConfig, clients: i
     y = np.eye(dataset.classes, dtype=np.bool_)[dataset.y_train] if dataset.y_train.ndim == 1 else dataset.y_train > 0
     mine = (client_examples(data, partition, clients, seed, client)[0] for client in range(clients))
     return np.stack([y[examples].sum(axis=0, dtype=np.int64) for examples in mine])
+
+
+def client_sizes(data: DataConfig, partition: PartitionConfig, clients: int, seed: int) -> NDArray[np.int64]:
+    """Number of training examples of each client, int64 (K,). Raises ConfigError if the data are not available."""
+    mine = (client_examples(data, partition, clients, seed, client)[0] for client in range(clients))
+    return np.array([examples.size for examples in mine], np.int64)

@@ -14,7 +14,7 @@ from flwr.common import NDArrays, Parameters, Scalar
 from numpy.typing import NDArray
 
 from fedsel_app.config import DECLARED, ConfigError, Value
-from fedsel_app.config.settings import named
+from fedsel_app.config.settings import named, plain_value
 from fedsel_app.config.training import SOLVERS
 from fedsel_app.messages.scalars import Config
 from fedsel_app.seeds import Purpose, stream
@@ -164,6 +164,8 @@ class AppOptions:
     """Legacy server: aggregation of the clients' metrics of evaluation; None: the server keeps none."""
 
     def __post_init__(self) -> None:
+        for name in ("statistics", "tied"):
+            object.__setattr__(self, name, plain_value(getattr(self, name)))
         if not 0.0 <= self.fraction_evaluate <= 1.0:
             raise ConfigError(f"Set 'fraction_evaluate' to a number from 0 to 1. Got {self.fraction_evaluate!r}.")
         if any(isinstance(group, str | int) for group in self.tied or ()):

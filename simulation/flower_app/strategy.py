@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from fedsel_app.config import ConfigError
-from fedsel_app.config.settings import plain_value
+from fedsel_app.config.settings import setting_value
 from simulation.flower_app.flowers_words import refuse_options
 from simulation.flower_app.legacy_api import LegacyApi
 from simulation.flower_app.message_api import MessageApi
@@ -42,7 +42,7 @@ def strategy(name: str, *, clients: int, cohort: int, out: str | Path | None = N
     names = {field.name for field in fields(AppOptions)}
     settings = {key: value for key, value in options.items() if key not in names}
     settings |= {"clients": clients, "cohort": cohort}
-    settings = {key: plain_value(value) for key, value in settings.items()}
+    settings = {key: setting_value(value) for key, value in settings.items()}
     if out is not None:
         settings["out"] = str(Path(out).expanduser().absolute())
     if resume := settings.get("resume"):

@@ -9,13 +9,13 @@ from rich.console import Console
 
 from fedsel_app.caches import of_a_run
 from fedsel_app.config import ConfigError, Value
-from fedsel_app.config.settings import plain_value
+from fedsel_app.config.settings import setting_value
 from simulation.comparison.measures import metric_of
 from simulation.comparison.placement import default_jobs, gpu_count
 from simulation.comparison.plan import plan, preset_strategies
 from simulation.comparison.results import RecordedComparison
 from simulation.comparison.run_processes import carry_out
-from simulation.python_interface.keywords import key_of, listed, setting_values
+from simulation.python_interface.keywords import key_of, listed, setting_values, several
 from simulation.python_interface.places import refuse_main
 from simulation.python_interface.runs import RunResult
 from simulation.report.drawing import Style
@@ -106,12 +106,12 @@ def compare(
         If runs fail. The message has their names and reasons; `load_comparison` reads the other runs.
     """
     values = setting_values(keywords, settings)
-    cells = {key_of(keyword): list(map(plain_value, of_key)) for keyword, of_key in (grid or {}).items()}
+    cells = {key_of(keyword): list(map(setting_value, several(of_key))) for keyword, of_key in (grid or {}).items()}
     with of_a_run():
         if strategies is None:
             strategies = preset_strategies(str(values.get("preset", "")))
-        folder, repeated = Path(out).expanduser().absolute(), list(map(plain_value, seeds))
-        comparison = plan(folder, list(map(str, strategies)), repeated, values, cells, baseline)
+        folder = Path(out).expanduser().absolute()
+        comparison = plan(folder, several(strategies), several(seeds), values, cells, baseline)
         for planned in comparison.runs:
             refuse_main(planned.config)
         comparison.check()

@@ -1,13 +1,13 @@
 """Keywords of settings: the key of the setting, with underscores for dashes and for the dot after a method's name."""
 
 import difflib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import cache
 from inspect import Parameter, signature
 from typing import Any, Literal, TypeVar
 
 from fedsel_app.config import ConfigError, Value
-from fedsel_app.config.settings import Entry, plain_value
+from fedsel_app.config.settings import Entry, plain_value, setting_value
 from fedsel_app.wiring.configuration import setting_entries
 
 Called = TypeVar("Called", bound=Callable[..., Any])
@@ -37,9 +37,15 @@ def setting_values(keywords: Mapping[str, object], settings: Mapping[str, Value]
     ConfigError
         For a keyword that is not a setting. The message names the nearest keyword.
     """
-    values: dict[str, Any] = {key: plain_value(value) for key, value in (settings or {}).items()}
-    values |= {key_of(keyword): plain_value(value) for keyword, value in keywords.items()}
+    values: dict[str, Any] = {key: setting_value(value) for key, value in (settings or {}).items()}
+    values |= {key_of(keyword): setting_value(value) for keyword, value in keywords.items()}
     return values
+
+
+def several(values: object) -> list[Any]:
+    """The values as a list; a single one is a list of one."""
+    plain = plain_value(values)
+    return list(map(plain_value, plain)) if isinstance(plain, Iterable) and not isinstance(plain, str) else [plain]
 
 
 def key_of(keyword: str) -> str:

@@ -17,8 +17,9 @@ from numpy.typing import NDArray
 
 from fedsel_app.config import ConfigError, Value
 from fedsel_app.config.data import data_name
+from fedsel_app.data.dataset import load
 from fedsel_app.wiring.configuration import resolve
-from simulation.comparison.labels import client_label_counts
+from simulation.comparison.labels import client_label_counts, client_sizes
 from simulation.report.drawing import Picture, label_x
 
 FORMATS = (".pdf", ".png", ".svg")
@@ -43,6 +44,7 @@ def draw_class_distribution(
     if picture.suffix not in FORMATS:
         raise ConfigError(f"The --out of a picture must end in {', '.join(FORMATS)}. Got {picture.name}.")
     panels: dict[str, Ints] = {}
+    sentences, words = [], set()
     for values in itertools.product(*grid.values()):
         cell = dict(zip(grid, values, strict=True))
         config = resolve({**settings, **cell})
@@ -50,17 +52,24 @@ def draw_class_distribution(
             ", ".join(f"{key}={value}" for key, value in cell.items())
             or f"{data_name(config.values())}, seed {config.run.seed}"
         )
+        arguments = config.data, config.partition, config.run.clients, config.run.seed
         try:
-            panels[title] = client_label_counts(config.data, config.partition, config.run.clients, config.run.seed)
+            panels[title] = client_label_counts(*arguments)
         except ConfigError as error:
             raise ConfigError(f"The class distribution cannot be drawn: {error}") from error
+        word, several = load(config.data, config.run.seed).label_words
+        words.add(word)
+        sentences.append(_sentence(title, panels[title], client_sizes(*arguments), several))
     picture.parent.mkdir(parents=True, exist_ok=True)
-    class_distribution_figure(panels).savefig(picture, dpi=DOTS_PER_INCH)
-    return [_sentence(title, counts) for title, counts in panels.items()]
+    class_distribution_figure(panels, " or ".join(sorted(words))).savefig(picture, dpi=DOTS_PER_INCH)
+    return sentences
 
 
-def class_distribution_figure(panels: Mapping[str, Ints]) -> Figure:
-    """Figure with one panel per title: stacked bars of the examples of each client by class, `panels` int64 (K, L)."""
+def class_distribution_figure(panels: Mapping[str, Ints], word: str = "class") -> Figure:
+    """Figure with one panel per title: stacked bars of the examples of each client by class, `panels` int64 (K, L).
+
+    `word` says what the colours are.
+    """
     columns = min(2, len(panels))
     rows = -(-len(panels) // columns)
     figure = Picture(figsize=(6.5 * columns, 3.6 * rows), layout="constrained")
@@ -74,7 +83,7 @@ def class_distribution_figure(panels: Mapping[str, Ints]) -> Figure:
         axis.set_title(title, fontsize=10)
     scale = ScalarMappable(BoundaryNorm(np.arange(classes + 1) - 0.5, classes), colours)
     ticks = np.arange(0, classes, -(-classes // 10))
-    figure.colorbar(scale, ax=axes[: len(panels)], label="class", ticks=ticks.tolist())
+    figure.colorbar(scale, ax=axes[: len(panels)], label=word, ticks=ticks.tolist())
     return figure
 
 
@@ -92,9 +101,9 @@ def _stack(axis: Axes, counts: Ints, colours: Colormap) -> None:
     axis.set_ylabel("training examples")
 
 
-def _sentence(title: str, counts: Ints) -> str:
-    examples, held = counts.sum(axis=1), (counts > 0).sum(axis=1)
+def _sentence(title: str, counts: Ints, sizes: Ints, words: str) -> str:
+    held = (counts > 0).sum(axis=1)
     return (
-        f"{title}: {counts.shape[0]} clients have {examples.min():,} to {examples.max():,} training examples "
-        f"of {held.min()} to {held.max()} of {counts.shape[1]} classes."
+        f"{title}: {len(sizes)} clients have {sizes.min():,} to {sizes.max():,} training examples "
+        f"of {held.min()} to {held.max()} of {counts.shape[1]} {words}."
     )

@@ -10,7 +10,7 @@ from fedsel_app.config import ConfigError
 from fedsel_app.data.dataset import Dataset, load
 from fedsel_app.data.tables import Column, Encoding
 from fedsel_app.wiring.configuration import AppConfig
-from simulation.comparison.labels import client_label_counts
+from simulation.comparison.labels import client_label_counts, client_sizes
 from simulation.terminal import whole_table
 
 MOST_SHOWN = 10
@@ -34,12 +34,13 @@ def describe(config: AppConfig) -> list[Table | str]:
         said.append(_owners(dataset.owner_names, dataset.owners))
     if dataset.task in ("regression", "next-token"):
         return said
+    arguments = config.data, config.partition, config.run.clients, config.run.seed
     try:
-        counts = client_label_counts(config.data, config.partition, config.run.clients, config.run.seed)
+        counts, sizes = client_label_counts(*arguments), client_sizes(*arguments)
     except ConfigError as error:
         return [*said, f"Clients: {error}"]
-    title = f"Training examples of each client by class (partition {config.partition.partition})"
-    rows = {str(client): [row.sum(), *row] for client, row in enumerate(counts)}
+    title = f"Training examples of each client by {dataset.label_words[0]} (partition {config.partition.partition})"
+    rows = {str(client): [size, *row] for client, (size, row) in enumerate(zip(sizes, counts, strict=True))}
     return [*said, _table(title, "client", ["examples", *_names(dataset)], rows)]
 
 
@@ -72,7 +73,8 @@ def _classes(dataset: Dataset) -> Table:
     else:
         counts = [y.sum(axis=0).astype(int) for y in parts]
     rows = dict(zip(_names(dataset), np.transpose(counts).tolist(), strict=True))
-    return _table("Classes", "class", ["training examples", "test examples"], rows)
+    word, several = dataset.label_words
+    return _table(several.capitalize(), word, ["training examples", "test examples"], rows)
 
 
 def _owners(names: Sequence[str], owners: NDArray[np.int64]) -> str:

@@ -210,7 +210,7 @@ def test_a_run_begins_with_the_file_and_a_resumed_one_ends_with_the_same_bits(tm
     values = DIGITS | {"model": "logistic", "checkpoint-every": 1, "initial-model": str(file)}
     whole, resumed = tmp_path / "whole", tmp_path / "resumed"
     inline(values | {"out": str(whole)})
-    assert json.loads((whole / "data.json").read_text())["initial_model"]
+    assert json.loads((whole / "data.json").read_text())["files"]["initial-model"]
     interrupted(values | {"out": str(resumed)})
     saved(file, {name: tensor * 2 for name, tensor in torch.load(file, weights_only=True).items()})
     with pytest.raises(ConfigError, match="The file of 'initial-model' has changed since the run"):

@@ -1,9 +1,4 @@
-"""Images in folders: Tiny-ImageNet as published, and a folder for each class.
-
-Tiny-ImageNet (Le and Yang, "Tiny ImageNet Visual Recognition Challenge", CS 231N, 2015) has wnids.txt, its 200 class
-names in order; train/WNID/images/*.JPEG; val/images/*.JPEG with val/val_annotations.txt (file, WNID and box, with tabs
-between them). The validation images are the test set: the published test images have no labels.
-"""
+"""Images in folders, one for each class."""
 
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
@@ -23,46 +18,11 @@ if TYPE_CHECKING:
 
 Labelled = list[tuple[Path, int]]
 
-TINY_SIDE = 64
 PARTS = ("train", "test", "val", "valid", "validation")
 """Names of folders that are no classes."""
 MOST_PIXELS = 2**24
 """Most pixels of one image (4,096 x 4,096). A larger image is hardly a training example and would use too much
 memory."""
-
-
-def read_tiny_imagenet(folder: Path, size: int) -> tuple[dict[str, NDArray[Any]], int]:
-    """Read Tiny-ImageNet, scaled to `size` x `size` pixels if `size` is above 0.
-
-    Returns
-    -------
-    arrays
-        x_train, x_test : uint8 (n, 3, H, W); y_train, y_test : int64 (n,), positions in wnids.txt.
-    classes
-        Number of names in wnids.txt.
-
-    Raises
-    ------
-    ConfigError
-        If a file is absent or damaged, or names a class that wnids.txt does not have.
-    """
-    names, annotations = folder / "wnids.txt", folder / "val" / "val_annotations.txt"
-    if not (folder / "train").is_dir() or not names.is_file() or not annotations.is_file():
-        raise absent("tiny-imagenet", folder, "the published wnids.txt, train/WNID/images and val/val_annotations.txt")
-    wnids = {name: label for label, name in enumerate(names.read_text(encoding="utf-8").split())}
-    train = [
-        (path, label) for name, label in wnids.items() for path in sorted((folder / "train" / name).rglob("*.JPEG"))
-    ]
-    test = []
-    for line in annotations.read_text(encoding="utf-8").splitlines():
-        file, _, rest = line.partition("\t")
-        wnid = rest.partition("\t")[0]
-        if wnid not in wnids:
-            raise ConfigError(f"The file '{annotations}' gives {file!r} the class {wnid!r}, which wnids.txt lacks.")
-        test.append((annotations.parent / "images" / file, wnids[wnid]))
-    if not train or not test:
-        raise absent("tiny-imagenet", folder, "the published images (train/WNID/images/*.JPEG, val/images/*.JPEG)")
-    return _both({"train": train, "test": test}, "RGB", size), len(wnids)
 
 
 def read_image_folder(
@@ -102,8 +62,12 @@ def read_image_folder(
         raise ConfigError(
             f"The folders train and test in '{folder}' must have the same classes. Only one has {', '.join(differing)}."
         )
-    mode = common_mode(_mode(path) for path, _ in first)
-    return _both({part: labelled for part, (_, labelled) in found.items()}, mode, size), tuple(names)
+    modes = set()
+    for path, _ in first:
+        with _opened(path) as image:
+            modes.add(image.mode)
+    mode = common_mode(modes)
+    return read_pictures({part: labelled for part, (_, labelled) in found.items()}, mode, size), tuple(names)
 
 
 def _visible(root: Path) -> tuple[list[str], Labelled]:
@@ -125,17 +89,16 @@ def _visible(root: Path) -> tuple[list[str], Labelled]:
     return names, [(Path(path), label) for path, label in found]
 
 
-def _both(parts: Mapping[str, Labelled], mode: str, size: int) -> dict[str, NDArray[Any]]:
+def read_pictures(parts: Mapping[str, Labelled], mode: str, size: int) -> dict[str, NDArray[Any]]:
+    """x_PART, as `read_image_folder` returns it, and y_PART of each part, from its images with their labels.
+
+    `mode` is a `common_mode`. Raises ConfigError if an image is absent, damaged or of another size.
+    """
     arrays: dict[str, NDArray[Any]] = {}
     for part, labelled in parts.items():
         arrays[f"x_{part}"] = _images([path for path, _ in labelled], mode, size)
         arrays[f"y_{part}"] = np.array([label for _, label in labelled], dtype=np.int64)
     return arrays
-
-
-def _mode(path: Path) -> str:
-    with _opened(path) as image:
-        return image.mode
 
 
 @contextmanager
@@ -159,26 +122,22 @@ def _opened(path: Path) -> Iterator["Image.Image"]:
 
 def _images(paths: Sequence[Path], mode: str, size: int) -> NDArray[Any]:
     """The images as uint8 or float32 (n, C, H, W), in Pillow's `mode`."""
-    first = _pixels(paths[0], mode, size)
-    images = np.empty((len(paths), *first.shape), first.dtype)
+    images = np.empty(0)
     for index, path in enumerate(paths):
-        found = _pixels(path, mode, size)
-        if found.shape != first.shape:
+        with _opened(path) as opened:
+            try:
+                found = pixels(opened, mode, size)
+            except ConfigError as error:
+                raise ConfigError(f"The image '{path}' cannot be used: {error}. Replace it, or remove it.") from error
+        found = found.reshape(*found.shape[:2], -1).transpose(2, 0, 1)
+        images = images if index else np.empty((len(paths), *found.shape), found.dtype)
+        if found.shape != images.shape[1:]:
             raise ConfigError(
                 f"The image '{path}' has {found.shape[2]} x {found.shape[1]} pixels, but the first one has "
-                f"{first.shape[2]} x {first.shape[1]}. Set 'image-size' to scale all of them."
+                f"{images.shape[3]} x {images.shape[2]}. Set 'image-size' to scale all of them."
             )
         images[index] = found
     return images
-
-
-def _pixels(path: Path, mode: str, size: int) -> NDArray[Any]:
-    with _opened(path) as opened:
-        try:
-            found = pixels(opened, mode, size)
-        except ConfigError as error:
-            raise ConfigError(f"The image '{path}' cannot be used: {error}. Replace it, or remove it.") from error
-    return found.reshape(*found.shape[:2], -1).transpose(2, 0, 1)
 
 
 def _damaged(path: Path, error: Exception | str) -> ConfigError:

@@ -128,13 +128,13 @@ def test_a_score_may_name_its_class(score, key):
 @pytest.mark.parametrize(
     ("name", "title"),
     [
-        ("f1_0", "F1 of class 0"),
-        ("average_precision_12", "average precision of class 12"),
+        ("f1_0", "F1 of label 0"),
+        ("average_precision_12", "average precision of label 12"),
         ("f1_macro", "F1 macro"),
         ("r2", "R²"),
         ("g_mean", "G-mean"),
         ("own", "own"),
     ],
 )
-def test_readers_see_the_class_of_a_score(name, title):
+def test_readers_see_the_label_of_a_score(name, title):
     assert score_title(name) == title

@@ -7,7 +7,7 @@ from torch import nn
 from torch.nn import functional
 
 from fedsel_app.config import ConfigError
-from fedsel_app.models.flat_model import FlatModel
+from fedsel_app.models.flat_model import FlatModel, evaluate
 from fedsel_app.models.own_task import own_task, try_task
 from fedsel_app.models.tasks import Regression
 from tests.support.training import CPU
@@ -53,6 +53,13 @@ class Listed(Huber):
         return [0.5]
 
 
+class Numbers(Huber):
+    """Scores as NumPy and torch have them."""
+
+    def scores(self, tally, loss, examples):
+        return {"r2": np.float32(0.5), "hits": torch.tensor(3), "rows": np.int64(examples)}
+
+
 class Wrong(Huber):
     def losses(self, outputs, y):
         return functional.huber_loss(outputs, y.no_such_thing)
@@ -88,6 +95,12 @@ def tried(name):
 
 def test_a_task_may_change_the_loss_of_another():
     assert tried("Huber").outputs == 1
+
+
+def test_scores_may_be_numbers_of_numpy_and_torch():
+    model = FlatModel(nn.Linear(3, 1), CPU, tried("Numbers"))
+    scores = evaluate(model, [(torch.ones(2, 3), torch.ones(2))]).scores
+    assert [(type(value), value) for value in scores.values()] == [(float, 0.5), (float, 3.0), (float, 2.0)]
 
 
 @pytest.mark.parametrize(

@@ -45,6 +45,22 @@ def test_other_data_are_described_by_their_range_and_problems_by_a_sentence(tmp_
     assert next(line for line in lines if line.startswith("Clients: The 4 training examples are too few"))
 
 
+def test_labels_are_no_classes_and_an_example_with_two_is_one_example(tmp_path, capsys):
+    x, y = np.arange(8, dtype=np.float32).reshape(4, 2), np.array([[1, 1], [1, 0], [1, 1], [1, 1]])
+    np.savez(tmp_path / "x.npz", x_train=x, y_train=y, x_test=x, y_test=y, task="multi-label")
+    settings = ["data=npz", f"data-path={tmp_path / 'x.npz'}", "partition=iid", "cohort=2"]
+    settings = ["--clients", "2", *(word for each in settings for word in ("--set", each))]
+    lines = described(capsys, *settings)
+    assert next(line.split()[1] for line in lines if "test examples ┃" in line) == "label"
+    assert [cells(lines[-6:], client)[1] for client in "01"] == ["2", "2"]
+    assert "of each client by label" in " ".join(lines)
+    assert "class" not in " ".join(lines).lower()
+    assert main(["partition", *settings, "--out", str(tmp_path / "a.png")]) == 0
+    sentence, _ = capsys.readouterr().out.splitlines()
+    assert sentence.endswith(" of 2 labels.")
+    assert "2 clients have 2 to 2 training examples" in sentence
+
+
 def test_data_that_cannot_be_read_end_with_a_sentence(tmp_path, capsys):
     (tmp_path / "t.csv").write_text("a,label\n1,\n")
     assert main(["data", "--set", "data=csv", "--set", f"data-path={tmp_path / 't.csv'}"]) == 2
