@@ -76,6 +76,7 @@ COLUMN_ARGUMENTS: dict[str, type] = {
     "coding": str,
     "na": list,
     "decimal": str,
+    "thousands": str,
     "shuffle": bool,
     "seed": int,
 }
@@ -85,6 +86,7 @@ ARGUMENT_CHOICES = {
     "missing": ("median", "most-frequent", "indicator"),
     "coding": ("one-hot", "ordinal"),
     "decimal": (".", ","),
+    "thousands": (".", ","),
 }
 """Name in the `data-arguments` of tables -> its values."""
 PUBLISHED_MOMENTS = {

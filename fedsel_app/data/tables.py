@@ -23,6 +23,8 @@ MOST_CATEGORIES = 100
 """More different texts are hardly categories, unless `data-arguments` say so."""
 NUMBER_LIKE = re.compile(r"\W*\d+([.,]\d+)*(e[-+]?\d+)?[^\d\n]*", re.IGNORECASE)
 """Numbers, also with a unit or with commas."""
+GROUPED = re.compile(r"[-+]?\d{1,3}([.,])\d{3}(\1\d{3})*([.,]\d+)?")
+"""Numbers with a mark between thousands, and perhaps a decimal mark."""
 DATE = re.compile(r"\d{4}-\d\d-\d\d([T ]\d\d:\d\d\S*)?")
 Vector = NDArray[np.float32]
 NUMERIC = "biuf"
@@ -363,8 +365,10 @@ def refuse(found: pd.Series, wrong: pd.Series, kind: str, source: str, ways: Seq
     if not wrong.any():
         return
     given = str(found[wrong].iloc[0])
-    commas = ['decimal="," if commas are decimal marks'] if re.search(r"\d,\d", given) else []
-    advice = f", or set in 'data-arguments' {' or '.join([*commas, *ways])}" if commas or ways else ""
+    marks = ['decimal="," if commas are decimal marks'] if re.search(r"\d,\d", given) else []
+    if grouped := GROUPED.fullmatch(given):
+        marks.append(f'thousands="{grouped[1]}" if it separates thousands')
+    advice = f", or set in 'data-arguments' {' or '.join([*marks, *ways])}" if marks or ways else ""
     raise ConfigError(
         f"{source} has {given!r} in column '{found.name}', {place(wrong)}, which is not a {kind}. Correct it{advice}."
     )

@@ -1,6 +1,7 @@
 """Tables in CSV files, whose first line names the columns; pandas reads their values."""
 
 import csv
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -9,9 +10,10 @@ import pandas as pd
 
 from fedsel_app.config import ConfigError
 from fedsel_app.data.columns import Roles, index_columns, labels
-from fedsel_app.data.tables import read_columns, refuse_duplicates
+from fedsel_app.data.tables import kind_of, read_columns, refuse, refuse_duplicates
 
 SEPARATORS = ",;\t|"
+POINT = re.compile(r"[-+]?\d+\.\d+")
 
 
 def read(path: Path, arguments: Mapping[str, Any], source: str) -> tuple[dict[str, Any], tuple[str, ...]]:
@@ -51,8 +53,9 @@ def _table(path: Path, arguments: Mapping[str, Any], source: str) -> pd.DataFram
             separator = max(SEPARATORS, key=first.count)
             file.seek(0)
             names, lines = _lines(csv.reader(file, delimiter=separator, skipinitialspace=True), source)
-            categories = {*arguments.get("category", []), *arguments.get("categories", {})}
-            categories |= {column.name for column in arguments.get("columns", ()) if column.kind == "category"}
+            texts = {*arguments.get("category", []), *arguments.get("categories", {})}
+            texts |= {column.name for column in arguments.get("columns", ()) if column.kind != "number"}
+            texts |= {*arguments.get("date", [])}
             file.seek(0)
             table = pd.read_csv(
                 file,
@@ -60,8 +63,9 @@ def _table(path: Path, arguments: Mapping[str, Any], source: str) -> pd.DataFram
                 names=names,
                 header=0,
                 index_col=False,
-                dtype=dict.fromkeys(categories & set(names), str),
+                dtype=dict.fromkeys(texts & set(names), str),
                 decimal=arguments.get("decimal", "."),
+                thousands=arguments.get("thousands"),
                 na_values=arguments.get("na"),
                 keep_default_na="na" not in arguments,
                 skipinitialspace=True,
@@ -72,6 +76,13 @@ def _table(path: Path, arguments: Mapping[str, Any], source: str) -> pd.DataFram
     except (csv.Error, pd.errors.ParserError) as error:
         raise ConfigError(f"{source} cannot be read as CSV: {error}.") from error
     table.index = pd.Index(lines, name="line")
+    for name, found in table.items() if arguments.get("decimal") == "," else ():
+        # pandas leaves 1.200 as a text here, of which a number would be 1.2.
+        if name not in texts and found.dtype.kind == "O" and kind_of(found) == "number":
+            points = found.astype(str).str.fullmatch(POINT)
+            refuse(
+                found, points, "number with a decimal comma", source, [f'category=["{name}"] if these are categories']
+            )
     return table.drop(columns=index_columns(names, table.__getitem__))
 
 

@@ -53,6 +53,8 @@ PLAIN = [[0.5, 1, 0], [1.5, 2, 1], [2.5, 3, 0], [3.5, 4, 1], [4.5, 5, 0], [5.5, 
         ("a\tb\tlabel\n" + ROWS.replace(",", "\t"), ""),
         ("a;b;label\n" + ROWS.replace(",", ";").replace(".", ","), 'decimal=","'),
         ("a,b,label\n" + re.sub(r"(\d)\.(\d)", r'"\1,\2"', ROWS), 'decimal=","'),
+        ("a;b;label\n" + re.sub(r"(\d)\.(\d)", r"0.000.00\1,\2", ROWS.replace(",", ";")), 'decimal=",", thousands="."'),
+        ("a,b,label\n" + re.sub(r"(\d)\.(\d)", r'"0,00\1.\2"', ROWS), 'thousands=","'),
         ("a,b,label\n\n" + ROWS.replace("no", "no ") + "\n", ""),
         (",a,b,label\n" + "".join(f"{i},{row}\n" for i, row in enumerate(ROWS.split())), ""),  # pandas' index
         ("Unnamed: 0,a,b,label\n" + "".join(f"{i},{row}\n" for i, row in enumerate(ROWS.split())), ""),
@@ -85,6 +87,10 @@ def test_the_first_column_may_be_the_label_after_a_mark(tmp_path):
         ("a,b,label\n1,2,3\n1,2,\n", 'task="regression"', "has no label in column 'label', line 3"),
         ('a,b,label\n1,2,3\n1,2,"3,5"\n', 'task="regression"', "has '3,5' in column 'label', line 3, which is not a "
          "number. Correct it, or set in 'data-arguments' decimal=\",\" if commas are decimal marks."),
+        ('a,b,label\n1,2,3\n1,2,"1,234.5"\n', 'task="regression"', "has '1,234.5' in column 'label', line 3, which is "
+         "not a number. Correct it, or set in 'data-arguments' decimal=\",\" if commas are decimal marks or thousands=\","),
+        ("a;label\n850;0\n1.200;1\n", 'decimal=","', "has '1.200' in column 'a', line 3, which is not a number with "
+         "a decimal comma. Correct it, or set in 'data-arguments' thousands=\".\" if it separates thousands or cat"),
         ("a,b,label\n1,2,3\n1,2,3.5 EUR\n", 'task="regression"', "has '3.5 EUR' in column 'label', line 3, which is"),
         ("a,b,label\n1,2,0\n1,2,1\n1,2,?\n", "", "has '?' in column 'label', line 4, which is not a number"),
         ("a,b,label\n" + ROWS + "n.a.,8,no\n", "", "has 'n.a.' in column 'a', line 8, which is not a number. Correct"),
