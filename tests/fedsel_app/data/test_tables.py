@@ -88,7 +88,7 @@ def test_the_first_column_may_be_the_label_after_a_mark(tmp_path):
         ('a,b,label\n1,2,3\n1,2,"3,5"\n', 'task="regression"', "has '3,5' in column 'label', line 3, which is not a "
          "number. Correct it, or set in 'data-arguments' decimal=\",\" if commas are decimal marks."),
         ('a,b,label\n1,2,3\n1,2,"1,234.5"\n', 'task="regression"', "has '1,234.5' in column 'label', line 3, which is "
-         "not a number. Correct it, or set in 'data-arguments' decimal=\",\" if commas are decimal marks or thousands="),
+         "not a number. Correct it, or set in 'data-arguments' decimal=\",\" if commas are decimal marks or "),
         ("a;label\n850;0\n1.200;1\n", 'decimal=","', "has '1.200' in column 'a', line 3, which is not a number with "
          "a decimal comma. Correct it, or set in 'data-arguments' thousands=\".\" if it separates thousands or cat"),
         ("a,b,label\n1,2,3\n1,2,3.5 EUR\n", 'task="regression"', "has '3.5 EUR' in column 'label', line 3, which is"),
