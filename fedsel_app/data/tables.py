@@ -7,7 +7,7 @@ file of lines, or "row", counted from 1.
 
 import json
 import re
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Self
 
@@ -128,15 +128,9 @@ class Column:
         features = codes == np.arange(len(self.categories)) if several else codes
         return np.concatenate([features, gaps.to_numpy()[:, None]], axis=1) if self.indicator else features
 
-    def unknown(self, values: pd.Series) -> int:
-        """Number of plain values that are no known category."""
-        return int((self._codes(values.dropna()) < 0).sum()) if self.kind == "category" else 0
-
-    def refuse_unknown(self, values: pd.Series, source: str) -> None:
-        """Raise ConfigError if a plain value is no known category."""
-        wrong = values.notna() & (self._codes(values) < 0) & (self.kind == "category")
-        ways = [f"categories={{{self.name}=[...]}} on the server"]
-        refuse(values, wrong, f"category of the server's schema ({', '.join(self.categories)})", source, ways)
+    def unknown(self, values: pd.Series) -> pd.Series:
+        """True for each plain value that is no known category."""
+        return values.notna() & (self._codes(values) < 0) & (self.kind == "category")
 
     def _codes(self, values: pd.Series) -> NDArray[np.int64]:
         return np.asarray(pd.Index(self.categories, dtype=object).get_indexer(values), np.int64)
@@ -236,14 +230,15 @@ def fit(columns: Sequence[Column], arguments: Mapping[str, Any], source: str, *p
         If a column has no value in the first part, too many texts for categories, or, in a schema, an unknown one.
     """
     first, last, whole = parts[0], parts[-1], pd.concat(parts)
-    if "columns" in arguments:
-        fitted = tuple(columns)
-        for column in columns:
-            column.refuse_unknown(first[column.name], source)
-    else:
+    fitted = tuple(columns)
+    if "columns" not in arguments:
         fitted = tuple(column.fitted(first[column.name], arguments, source) for column in columns)
-    missing = tuple(int(whole[column.name].isna().sum()) for column in fitted)
-    unknown = tuple(column.unknown(whole[column.name]) for column in fitted)
+    for column in columns if "columns" in arguments else ():
+        what = f"category of the server's schema ({', '.join(column.categories)})"
+        ways = [f"categories={{{column.name}=[...]}} on the server"]
+        refuse(first[column.name], column.unknown(first[column.name]), what, source, ways)
+    missing = tuple(whole.isna().sum().tolist())
+    unknown = tuple(int(column.unknown(whole[column.name]).sum()) for column in fitted)
     gaps = tuple(np.flatnonzero(last[column.name].isna()) for column in fitted)
     stand_ins = tuple(number for column in fitted for number in column.stand_ins(first[column.name]))
     return Encoding(fitted, missing, unknown, gaps, stand_ins)
@@ -252,7 +247,7 @@ def fit(columns: Sequence[Column], arguments: Mapping[str, Any], source: str, *p
 def read_columns(
     parts: Sequence[pd.DataFrame], arguments: Mapping[str, Any], source: str
 ) -> tuple[tuple[Column, ...], list[pd.DataFrame]]:
-    """The columns of a table, and its parts in plain values.
+    """The columns of a table, and its parts in plain values: numbers and days are float64, categories texts.
 
     The columns are those of the schema in `arguments` ("columns"). Without one, each has the kind that `arguments`
     name, or that its type and its values in the first part have.
@@ -260,7 +255,8 @@ def read_columns(
     Raises
     ------
     ConfigError
-        As `plain`, and if a column of the schema is missing or one of the table is not in the schema.
+        If a column of the schema is missing or one of the table is not in the schema, or if a value is of another kind
+        than its column, or missing where it may not be. The message names the column and the place.
     """
     stated, first = arguments.get("columns", ()), parts[0]
     columns = tuple(replace(column, form=arguments.get("date-format", column.form)) for column in stated)
@@ -278,7 +274,19 @@ def read_columns(
         )
     gaps = {column.name for column in columns if column.fill is not None or column.name in arguments.get("fill", {})}
     gaps |= set(known) if "missing" in arguments and not stated else set()
-    return columns, [plain(part, columns, source, gaps=gaps, fixed=bool(stated)) for part in parts]
+    made = []
+    for part in parts:
+        values = {each.name: _plain(part[each.name], each, source, fixed=bool(stated)) for each in columns}
+        for name, found in values.items():
+            if name not in gaps and (empty := found.isna()).any():
+                raise ConfigError(
+                    f"{source} has no value in column '{name}', {place(empty)} ({int(empty.sum())} in all). Say what "
+                    f"takes its place in 'data-arguments'{' of the server' if stated else ''}: missing="
+                    '"median", "most-frequent", or "indicator", which is the median and a feature that tells. Or remove'
+                    " these rows."
+                )
+        made.append(pd.DataFrame(values, index=part.index))
+    return columns, made
 
 
 def _column(found: pd.Series, arguments: Mapping[str, Any]) -> Column:
@@ -304,31 +312,6 @@ def kind_of(found: pd.Series) -> str:
     if different and all(map(DATE.fullmatch, different)):
         return "date"
     return "number" if 2 * sum(map(bool, map(NUMBER_LIKE.fullmatch, different))) > len(different) else "category"
-
-
-def plain(
-    table: pd.DataFrame, columns: Sequence[Column], source: str, *, gaps: Collection[str], fixed: bool = False
-) -> pd.DataFrame:
-    """The `columns` of a table in plain values: numbers and days are float64, categories texts; gaps are missing.
-
-    The columns `gaps` may have gaps. The kinds of the columns are `fixed` if another machine states them.
-
-    Raises
-    ------
-    ConfigError
-        If a value is of another kind than its column, or missing where it may not be. The message names the column and
-        the place.
-    """
-    values = {column.name: _plain(table[column.name], column, source, fixed=fixed) for column in columns}
-    for name, found in values.items():
-        if name not in gaps and (absent := found.isna()).any():
-            raise ConfigError(
-                f"{source} has no value in column '{name}', {place(absent)} ({int(absent.sum())} in all). Say what "
-                f"takes its place in 'data-arguments'{' of the server' if fixed else ''}: missing="
-                '"median", "most-frequent", or "indicator", which is the median and a feature that tells. Or remove '
-                "these rows."
-            )
-    return pd.DataFrame(values, index=table.index)
 
 
 def _plain(found: pd.Series, column: Column, source: str, *, fixed: bool) -> pd.Series:
