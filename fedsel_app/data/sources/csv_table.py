@@ -13,7 +13,8 @@ from fedsel_app.data.columns import Roles, index_columns, labels
 from fedsel_app.data.tables import kind_of, read_columns, refuse, refuse_duplicates
 
 SEPARATORS = ",;\t|"
-POINT = re.compile(r"[-+]?\d+\.\d+")
+GROUPED = re.compile(r"[-+]?[1-9]\d{0,2}(\.\d{3})+")
+"""Numbers with points between thousands; 0.942 has a decimal point."""
 
 
 def read(path: Path, arguments: Mapping[str, Any], source: str) -> tuple[dict[str, Any], tuple[str, ...]]:
@@ -79,10 +80,10 @@ def _table(path: Path, arguments: Mapping[str, Any], source: str) -> pd.DataFram
     for name, found in table.items() if arguments.get("decimal") == "," else ():
         # pandas leaves 1.200 as a text here, of which a number would be 1.2.
         if name not in texts and found.dtype.kind == "O" and kind_of(found) == "number":
-            points = found.astype(str).str.fullmatch(POINT)
-            refuse(
-                found, points, "number with a decimal comma", source, [f'category=["{name}"] if these are categories']
-            )
+            points = found.astype(str).str.contains(".", regex=False)
+            grouped = found.astype(str).str.fullmatch(GROUPED)
+            ways = [f'category=["{name}"] if these are categories']
+            refuse(found, grouped & (grouped == points).all(), "number with a decimal comma", source, ways)
     return table.drop(columns=index_columns(names, table.__getitem__))
 
 

@@ -68,6 +68,13 @@ def test_the_same_table_in_many_forms(tmp_path, text, arguments):
     assert (data.classes, data.names) == (2, ("no", "yes"))
 
 
+def test_points_and_commas_may_both_be_decimal_marks(tmp_path):
+    text = "a;b;label\n" + "".join(f"{i}.942;{i},5;{i % 2}\n" for i in range(4))
+    assert rows(read(tmp_path, text, 'decimal=","')) == [
+        [pytest.approx(i + 0.942), pytest.approx(i + 0.5), i % 2] for i in range(4)
+    ]
+
+
 def test_the_first_column_may_be_the_label_after_a_mark(tmp_path):
     assert read(tmp_path, "label,a\n0,5\n1,6\n0,7\n1,8\n", encoding="utf-8-sig").classes == 2
 
