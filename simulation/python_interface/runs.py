@@ -91,7 +91,13 @@ class RunResult(RecordedRun):
             run, averages = config.run, config.calibration.averages
             task = task_of(dataset, CPU, config.task)
             model = building.build_flat(run.model, dataset, run.seed, CPU, task, averages=averages)
-        model.load(arrays["parameters"], arrays["buffers"])
+        try:
+            model.load(arrays["parameters"], arrays["buffers"])
+        except (KeyError, ValueError) as error:
+            raise ConfigError(
+                f"The model {path} does not fit what the 'model' {run.model} builds now ({error}). Restore its code as it "
+                "was in the run."
+            ) from error
         return model.module.eval()
 
     def _app_config(self) -> AppConfig:

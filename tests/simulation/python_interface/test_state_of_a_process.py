@@ -109,6 +109,10 @@ def test_an_edited_module_is_loaded_again_with_what_it_imports(folder):
     parameters = [int(each.summary["model_parameters"].iloc[0]) for each in (first, second)]
     assert parameters == [4 * 8 + 4 + 2 * 4 + 2, 8 * 8 + 8 + 2 * 8 + 2]
     assert second.rounds["failures"].iloc[-1] == []
+    with pytest.raises(
+        ConfigError, match=r"does not fit what the 'model' own_net:build builds now .* Restore its code"
+    ):
+        _ = first.model
     assert (first.settings["model"], second.test_data[1].tolist()) == (
         "own_net:build",
         [int(x < 0) for x in np.random.default_rng(0).normal(size=(80, 8))[60:, 0]],
