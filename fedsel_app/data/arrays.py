@@ -147,7 +147,7 @@ def check_targets(given: Any, key: str, source: str, task: str) -> NDArray[Any]:
     axes = 1 if task in ("classification", "regression") else 2
     wrong = y.dtype.kind not in ("iu" if whole else "biuf") or y.ndim != axes
     if task == "next-token" and not wrong:
-        wrong = ((y < 0) & (y != IGNORED)).any() or (y >= MOST_CLASSES).any() or (y < 0).all()
+        wrong = bool(((y < 0) & (y != IGNORED)).any() or (y >= MOST_CLASSES).any() or (y < 0).all())
     if wrong:
         it = "It" if task == "classification" else f"For {task} it"
         raise ConfigError(f"{source} has {key} of type {y.dtype} and shape {y.shape}. {it} must be {TARGETS[task]}.")

@@ -95,8 +95,8 @@ class RunResult(RecordedRun):
             model.load(arrays["parameters"], arrays["buffers"])
         except (KeyError, ValueError) as error:
             raise ConfigError(
-                f"The model {path} does not fit what the 'model' {run.model} builds now ({error}). Restore its code as it "
-                "was in the run."
+                f"The model {path} does not fit what the 'model' {run.model} builds now ({error}). Restore its code of "
+                "the run."
             ) from error
         return model.module.eval()
 
