@@ -226,12 +226,14 @@ def with_earlier(path: Path, data: Mapping[str, Any], *, allowed: bool) -> Mappi
     """
     before = read_object(path / DATA) or data
     changed = [] if before.get("digest") == data["digest"] else [before.get("digest")]
-    files, old = data.get("files", {}), before.get("files", {})
-    named = [f"The file of '{key}' has" for key in files if old.get(key) != files[key]]
-    if (changed or named) and not allowed:
+    files: Mapping[str, str] = data.get("files", {})
+    other = [key for key in files if before.get("files", files).get(key) != files[key]]
+    said = [f"The data of the run in {path} have changed since it began"] if changed else []
+    said += [f"The file of '{key}' has changed since the run in {path} began" for key in other]
+    if said and not allowed:
         raise ConfigError(
-            f"{'The data have' if changed else named[0]} changed since the run in {path} began. Restore what was there,"
-            " or start a run with another 'out'. To go on nevertheless, set 'changed-data' to true."
+            f"{said[0]}. Restore what was there, or start a run with another 'out'. To go on nevertheless, set "
+            "'changed-data' to true."
         )
     earlier = [*before.get("earlier", []), *changed]
     return {**data, "earlier": earlier} if earlier else data
