@@ -4,7 +4,7 @@ A user's Flower client sends its model as a list of arrays, in PyTorch usually t
 arrays, with the names there. A round uses two vectors. Clients compress the parameters, and the server optimizer
 updates them. The server averages the running statistics of BatchNorm by examples. Two kinds of arrays are in neither
 vector and keep their values in the initial model: whole numbers or truth values (BatchNorm's `num_batches_tracked`),
-and floats with an infinity (a causal mask).
+and floats with an infinity (a causal mask) or a NaN (a placeholder).
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -102,7 +102,7 @@ class ArrayLayout:
                 "The model's arrays must hold real numbers or truth values, of at most 8 bytes each; the array at "
                 f"position {odd[0]} has the dtype {self._arrays[odd[0]].dtype}."
             )
-        floats = [place for place, array in enumerate(self._arrays) if _is_float(array) and not np.isinf(array).any()]
+        floats = [place for place, array in enumerate(self._arrays) if _is_float(array) and np.isfinite(array).all()]
         chosen = self._statistics() if statistics is None else sorted({self._position(place) for place in statistics})
         if wrong := [position for position in chosen if position not in floats]:
             raise ConfigError(f"The running statistics must be float arrays; position {wrong[0]} has no float array.")
@@ -116,8 +116,8 @@ class ArrayLayout:
         self.parameters = tuple(position for position in self.parameters if position not in self._copies)
         if not self.parameters:
             raise ConfigError(
-                "Give a model with arrays of floats: fedsel averages their updates. It cannot combine bytes, such as "
-                "the trees of XGBoost."
+                "Give a model with arrays of finite floats: fedsel averages their updates. It cannot combine bytes, "
+                "such as the trees of XGBoost."
             )
         trained = (self._arrays[position].dtype for position in (*self.parameters, *self.statistics))
         self._dtype = np.result_type(np.float32, *trained)

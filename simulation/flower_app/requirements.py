@@ -10,22 +10,22 @@ from fedsel_app.wiring.configuration import AppConfig
 def requirements(config: AppConfig) -> Iterator[tuple[str, Ability | None]]:
     """All requirements of a run that a client without the mod does not meet.
 
-    Each is the start of a sentence about it, and the function that meets it; None: the mod meets it.
+    Each is the end of a sentence about it, and the function that meets it; None: the mod meets it.
     """
     needs, name = config.strategy.needs(config.method), config.run.strategy
     for report in sorted(needs.reports - {Report.INITIAL_LOSS}):  # this one comes from a client's `evaluate`
         ability = Ability.GRADIENT_DEVIATION if report == Report.GRADIENT_DEVIATION else None
-        yield f"The strategy {name} needs the {report.replace('_', ' ')} of the selected", ability
+        yield f"the strategy {name} needs the {report.replace('_', ' ')} of the selected", ability
     if needs.label_counts:
-        yield f"The strategy {name} needs each client's label counts", Ability.LABEL_COUNTS
+        yield f"the strategy {name} needs each client's label counts", Ability.LABEL_COUNTS
     if config.training.traits.control_variates:
         solver = config.training.solver
-        yield f"The 'solver' {solver} needs clients that correct their gradients", Ability.CONTROL_VARIATES
+        yield f"the 'solver' {solver} needs clients that correct their gradients", Ability.CONTROL_VARIATES
     if not config.compression.lossless:
         coded = f"'compressor' {config.compression.compressor}, 'value-bits' {config.compression.value_bits}"
-        yield f"Compression ({coded}) needs clients that compress", None
+        yield f"compression ({coded}) needs clients that compress", None
         if config.compression.curvature_layers:
-            yield "Scores by curvature ('curvature-layers') need it of the clients", Ability.CURVATURE
+            yield "scores by curvature ('curvature-layers') need it of the clients", Ability.CURVATURE
 
 
 def unmet(config: AppConfig, abilities: Collection[Ability] | None) -> str:
@@ -35,9 +35,9 @@ def unmet(config: AppConfig, abilities: Collection[Ability] | None) -> str:
     """
     for subject, ability in requirements(config):
         if ability is not None and ability not in (abilities or ()):
-            return f"{subject}, which only a function of yours tells: write {_app(f'{ability}=...')}."
+            return f"Write {_app(f'{ability}=...')}: {subject}, which only a function of yours tells."
         if abilities is None:
-            return f"{subject}, and a client without fedsel's line does not: write {_app()}."
+            return f"Write {_app()}: {subject}, and this client's app lacks fedsel's line."
     return ""
 
 

@@ -41,7 +41,7 @@ def test_statistics_may_be_named():
 @pytest.mark.parametrize(
     ("arrays", "statistics", "message"),
     [
-        ([np.array([1])], None, "a model with arrays of floats"),
+        ([np.array([1])], None, "a model with arrays of finite floats"),
         ([np.ones(1), np.array([1])], [1], "position 1 has no float array"),
     ],
 )
@@ -83,8 +83,9 @@ def test_statistics_are_a_mean_and_a_variance_with_the_same_prefix():
     assert turned.variances.tolist() == [True, True, False, False]
 
 
-def test_an_array_with_an_infinity_keeps_its_values():
-    mask = np.triu(np.full((3, 3), -np.inf), 1)
+@pytest.mark.parametrize("value", [-np.inf, np.nan])
+def test_an_array_with_a_value_that_is_not_finite_keeps_its_values(value):
+    mask = np.where(np.triu(np.ones((3, 3)), 1), value, 0.0)
     layout = ArrayLayout({"mask": mask, "out.weight": np.ones((2, 3)), "out.bias": np.zeros(2)})
     assert layout.parameters == (1, 2)
     arrays = layout.restore(np.full(8, 2.0, np.float32), np.zeros(0, np.float32))

@@ -177,7 +177,7 @@ def test_other_names_of_records_and_metrics():
 
 
 def test_clients_that_lack_what_the_method_needs_are_told_the_line():
-    with pytest.raises(ConfigError, match=r"needs the rms loss of the selected.*client_app\(\)"):
+    with pytest.raises(ConfigError, match=r"Write fedsel_app\.client_app\(\) .* needs the rms loss of the selected"):
         started("oort", register(ClientApp(), []), links="simulated")
 
 
