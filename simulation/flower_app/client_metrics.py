@@ -52,7 +52,8 @@ def finite_metrics(metrics: Mapping[str, Any], client: int, server_round: int) -
 def note_left_out(client: int, number: int, key: str, told: object) -> None:
     """Log a client whose evaluation has no usable number of examples."""
     LOGGER.warning(
-        "Round %d: the evaluation of client %d is left out: its metric %s must be above 0 and at most %d. It is %s.",
+        "Round %d: the evaluation of client %d is left out: its metric %s must be above 0 and at most %d. "
+        "It reports %s.",
         *(number, client, one_line(key), MOST_EXAMPLES, one_line(told)),
     )
 

@@ -25,7 +25,7 @@ from simulation.flower_app.flowers_words import ALONE, refuse_arguments, refuse_
 from simulation.flower_app.kept_result import keep, recall
 from simulation.flower_app.settings import AppOptions, app_config, recorded
 from simulation.flower_app.transports import UserGrid, UserReply
-from simulation.flower_app.user_clients import counts
+from simulation.flower_app.user_clients import counts, told_examples
 from strategies.method import evaluates
 from strategies.round.federation import Reply, SentModel, sent_model
 from strategies.round.replies import replies_among
@@ -190,7 +190,7 @@ class MessageApi(AppRun):
 
         With `client-eval` the round itself has asked all clients.
         """
-        run, options = self._inner.run, self._options
+        run, options, key = self._inner.run, self._options, self._options.weighted_by_key
         if not evaluates(self._inner, number):
             return {}
         if not run.context.evaluation.client_eval:
@@ -205,8 +205,7 @@ class MessageApi(AppRun):
             replies_among(answers, number, "failed to evaluate")
         tested = self._clients.tested
         for client in [client for client in tested if not counts(tested[client].examples)]:
-            told = tested.pop(client).examples
-            note_left_out(client, number, options.weighted_by_key, told)
+            note_left_out(client, number, key, told_examples(tested.pop(client), key))
         return dict(sorted(tested.items()))
 
     def _set_rounds(self, num_rounds: int) -> None:

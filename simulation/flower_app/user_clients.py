@@ -62,6 +62,13 @@ def numbered(known: Mapping[str, int], connected: Sequence[str]) -> dict[str, in
     return numbers
 
 
+def told_examples(reply: Reply, key: str) -> str:
+    """What a reply has as its number of examples, or the names of its metrics if it has none."""
+    if isinstance(reply, UserReply) and key not in reply.metrics:
+        return f"only {', '.join(sorted(users_keys(reply.metrics))) or 'no metrics'}"
+    return one_line(reply.examples)
+
+
 REGISTRATION_S = 2.0
 """A simulation whose nodes stay as they are for this time has no more: Flower starts the server while it adds them."""
 
@@ -276,12 +283,10 @@ class UserClients:
         """
         client, instruction = message.client or 0, cast(TrainInstruction, message.instruction)
         if not counts(reply.examples):
-            key, told = self.carrier.examples_key, one_line(reply.examples)
-            if isinstance(reply, UserReply) and key not in reply.metrics:
-                told = f"only {', '.join(sorted(users_keys(reply.metrics))) or 'no metrics'}"
+            key = self.carrier.examples_key
             raise ValueError(
                 f"A client's training must report its number of examples as {key}, above 0 and at most {MOST_EXAMPLES}."
-                f" Client {client} reports {told}."
+                f" Client {client} reports {told_examples(reply, key)}."
             )
         steps, tensors = float(self._config.training.steps(math.ceil(reply.examples))), reply.tensors
         if self.enrolments[message.node].abilities is not None:

@@ -98,12 +98,19 @@ def test_metrics_of_a_refused_reply_do_not_count(line):
     assert metrics_of_round(change, line=line)[0]["m"] == 1.0
 
 
-@pytest.mark.parametrize("claim", [0, -3, float("nan"), float("inf"), 10**9 + 1])
+@pytest.mark.parametrize("claim", [0, -3, float("nan"), float("inf"), 10**9 + 1, None])
 def test_an_evaluation_without_a_number_of_examples_is_left_out_and_told(claim):
+    def change(reply):
+        changed = with_metrics(lambda: {"eval_acc": 1e6, "num-examples": claim or 0})(reply)
+        if claim is None:
+            del changed.content["metrics"]["num-examples"]
+        return changed
+
     with logged() as log:
-        _, tests = metrics_of_round(with_metrics(lambda: {"eval_acc": 1e6, "num-examples": claim}), line=False)
+        _, tests = metrics_of_round(change, line=False)
     assert tests["eval_acc"] == 0.5
     assert "Round 1: the evaluation of client 0 is left out: its metric num-examples must be above 0" in log()
+    assert f"It reports {'only accuracy, eval_acc, eval_loss' if claim is None else claim}" in log()
 
 
 def test_a_metric_counts_by_examples_within_their_bound():
