@@ -291,7 +291,7 @@ class FlowerGrid:
         if numbers is None:
             return NodeError(message.node, "its reply is not from fedsel: server and clients must run the same app")
         if UNWRITTEN in numbers and self.simulated:
-            raise RecordError(f"{numbers[UNWRITTEN]} Then continue the run with --resume.")
+            raise RecordError(f"{numbers[UNWRITTEN]!s} Then continue the run with --resume.")
         if UNWRITTEN in numbers or ERROR in numbers:
             return NodeError(message.node, str(numbers.get(UNWRITTEN, numbers.get(ERROR))))
         # Not `array_records`, which goes through the records of all clients each time.

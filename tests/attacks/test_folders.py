@@ -8,7 +8,6 @@ import tomllib
 from contextlib import suppress
 from pathlib import Path
 
-import numpy as np
 import pytest
 import yaml
 from cryptography.hazmat.primitives.asymmetric import ec
@@ -335,5 +334,3 @@ def test_a_folder_that_somebody_makes_while_keys_are_drawn_gets_none(tmp_path, m
     monkeypatch.setattr(folders, "Authority", Raced)
     assert "exists already" in sentence(capsys, "provision", "--server", "x", "--clients", 1, "--out", out)
     assert not list(out.iterdir())
-
-

@@ -122,7 +122,7 @@ def _opened(path: Path) -> Iterator["Image.Image"]:
 
 def _images(paths: Sequence[Path], mode: str, size: int) -> NDArray[Any]:
     """The images as uint8 or float32 (n, C, H, W), in Pillow's `mode`."""
-    images = np.empty(0)
+    images: NDArray[Any] = np.empty(0)
     for index, path in enumerate(paths):
         with _opened(path) as opened:
             try:
