@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
 from torch import Tensor
 
-from fedsel_app.config import ConfigError, DataConfig, PreprocessingConfig
+from fedsel_app.config import ConfigError, DataConfig, PreprocessingConfig, SharedSettings
 from fedsel_app.config.run import lower_wins, score_bounds, score_title
 from fedsel_app.data.arrays import has_moments, moments_of_sums
 from fedsel_app.data.batches import DeviceData, device_data
@@ -130,7 +130,7 @@ def make_run_context(config: AppConfig, recorder: Recorder) -> RunContext:
     )
 
 
-def evaluated(config: AppConfig) -> Dataset:
+def evaluated(config: SharedSettings) -> Dataset:
     """The data set with which the server evaluates. Raises ConfigError if it has no test examples, or one class."""
     dataset = load(config.data, config.run.seed)
     if dataset.task == "classification" and dataset.classes == 1:
@@ -190,7 +190,7 @@ def trial_batch(dataset: Dataset, device: torch.device) -> tuple[Inputs, Tensor]
     return mapped(lambda x: x.to(device), trial_inputs(dataset.x_train, dataset.x_test)), y.to(device)
 
 
-def make_model(config: AppConfig, device: torch.device) -> flat_model.FlatModel:
+def make_model(config: SharedSettings, device: torch.device) -> flat_model.FlatModel:
     """The initial model. Raises ConfigError if it does not fit the data, the mini-batches, the compressor or the file
     of its weights.
     """

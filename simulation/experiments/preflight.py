@@ -2,9 +2,13 @@
 
 import os
 from collections.abc import Iterable
+from dataclasses import replace
 from importlib import import_module
 
-from fedsel_app.config import ConfigError
+import torch
+
+from fedsel_app.caches import kept
+from fedsel_app.config import ConfigError, RunConfig, SharedSettings
 from fedsel_app.data.client_parts import client_parts
 from fedsel_app.data.dataset import load
 from fedsel_app.models.device import choose_device, require_precision
@@ -42,8 +46,27 @@ def refuse_unrunnable(config: AppConfig) -> None:
     _refuse_absent(config.records.trackers)
     _refuse_large(config)
     dataset = load(config.data, run.seed)
-    _refuse_many_estimates(config, make_model(config, device).size)
+    _refuse_many_estimates(config, _model_size(_of_model(config), device))
     client_parts(config.partition, dataset, run.clients, run.seed)
+
+
+@kept
+def _model_size(config: SharedSettings, device: torch.device) -> int:
+    """Number of trainable parameters of the model. Raises ConfigError as `make_model` does."""
+    return make_model(config, device).size
+
+
+def _of_model(config: AppConfig) -> SharedSettings:
+    """The settings that `make_model` reads: the same for all methods of a comparison, which then build one model."""
+    return SharedSettings(
+        run=replace(config.run, strategy=RunConfig.strategy),
+        data=config.data,
+        task=config.task,
+        training=config.training,
+        compression=config.compression,
+        calibration=config.calibration,
+        execution=config.execution,
+    )
 
 
 def _refuse_absent(names: Iterable[str]) -> None:

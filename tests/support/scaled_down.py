@@ -50,6 +50,8 @@ SMALL = {
     "buffer-size": 2,
     "local-steps": 1,
     "local-epochs": 0,
+    "batch-size": 8,
+    "client-examples": 0,
     "probe-batches": 1,
     "isp-draws": 1,
 }
@@ -113,7 +115,7 @@ def generated(config: DataConfig, seed: int) -> dataset.Dataset:
 
 
 def generated_few(config: DataConfig, seed: int) -> dataset.Dataset:
-    return generated_once(config, 2000)
+    return generated_once(config, 600)
 
 
 @cache

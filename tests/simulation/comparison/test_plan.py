@@ -2,13 +2,22 @@
 
 import json
 
+import numpy as np
 import pytest
+from torch import nn
 
 from fedsel_app.config import ConfigError
 from simulation.command_line.arguments import parse_grid
 from simulation.comparison.plan import plan
 
 SMALL = {"clients": 6, "cohort": 2, "rounds": 2}
+BUILT: list[tuple[int, ...]] = []
+"""Shapes of the samples for which `counted` was called."""
+
+
+def counted(sample_shape, classes):
+    BUILT.append(sample_shape)
+    return nn.Sequential(nn.Flatten(), nn.Linear(int(np.prod(sample_shape)), classes))
 
 
 def test_every_strategy_gets_every_seed_and_the_first_seed_comes_first(tmp_path):
@@ -102,3 +111,13 @@ def test_what_is_written_tells_the_runs(tmp_path):
 def test_grid_values_are_read_as_settings_are(text, values):
     assert parse_grid(text) == (text.split("=")[0], values)
     assert list(map(type, parse_grid(text)[1])) == list(map(type, values))
+
+
+def test_a_check_builds_one_model_for_all_methods_of_a_seed(tmp_path):
+    settings = SMALL | {"model": f"{__name__}:counted"}
+    built = []
+    for strategies in (["random"], ["random", "oort", "delta", "full"]):
+        BUILT.clear()
+        plan(tmp_path / str(len(strategies)), strategies, [1, 2], settings, {}).check()
+        built.append(len(BUILT))
+    assert built[0] == built[1] > 0
