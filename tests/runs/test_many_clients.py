@@ -6,10 +6,13 @@ import tracemalloc
 
 import numpy as np
 import pytest
+import torch
 
 from fedsel_app.config import ConfigError
+from fedsel_app.data.dataset import load
 from fedsel_app.wiring.configuration import resolve
-from simulation.experiments.preflight import refuse_unrunnable
+from fedsel_app.wiring.server import make_model
+from simulation.experiments.preflight import refuse_full_gpu, refuse_unrunnable
 from simulation.laboratory.data_sets import synthetic
 from tests.support.in_process import run_config
 
@@ -96,3 +99,18 @@ def test_a_method_that_compares_every_two_clients_is_refused_where_the_memory_do
     ):
         refuse_unrunnable(resolve(settings | {"strategy": strategy}))
     refuse_unrunnable(resolve(settings | {"strategy": "clustered-sampling", "clustered-sampling.algorithm": 1}))
+
+
+@pytest.mark.parametrize(("workers", "share", "processes"), [(0, 0.0, 1), (3, 0.0, 4), (3, 0.5, 3)])
+def test_processes_that_share_a_gpu_are_refused_where_its_memory_does_not_suffice(workers, share, processes, tmp_path):
+    engine = {"engine": "ray", "workers": workers} if workers else {"engine": "inline"}
+    config = resolve(SETTINGS | engine | {"client-gpus": share, "out": str(tmp_path / "run"), "device": "cpu"})
+    model, dataset = make_model(config, torch.device("cpu")), load(config.data, config.run.seed)
+    data = sum(array.nbytes for array in (dataset.x_train, dataset.y_train, dataset.x_test, dataset.y_test))
+    # CUDA, the data, eight vectors of the model, and 32 examples of which logistic regression keeps the input alone.
+    each = 2**29 + data + 32 * model.size + 32 * dataset.x_train[0].size * 4
+    refuse_full_gpu(config, model, dataset, processes * each)
+    with pytest.raises(
+        ConfigError, match=rf"Lower 'workers'.* {processes} processes on one GPU need about 0\.5 GiB each"
+    ):
+        refuse_full_gpu(config, model, dataset, processes * each - 1)
