@@ -5,7 +5,7 @@ import torch
 
 from fedsel_app.config import ConfigError
 from fedsel_app.models import device
-from fedsel_app.models.device import choose_device, prepare, require_precision, seeded
+from fedsel_app.models.device import choose_device, has_bf16, prepare, require_precision, seeded
 
 
 @pytest.mark.parametrize(
@@ -47,13 +47,25 @@ def test_a_processor_with_units_for_bf16_may_use_them(monkeypatch, tmp_path, tex
     require_precision("bf16", torch.device("cpu"))
 
 
-@pytest.mark.parametrize("kind", ["cpu", "cuda", "mps"])
-def test_bf16_without_units_is_refused_and_fp32_never(monkeypatch, tmp_path, kind):
+@pytest.mark.parametrize(
+    ("kind", "missing"),
+    [
+        ("cpu", "the processor has none of the flags amx_bf16, avx512_bf16, bf16"),
+        ("cuda", "this cuda device has no units for it"),
+        ("mps", "this mps device has no units for it"),
+    ],
+)
+def test_bf16_without_units_is_refused_and_fp32_never(monkeypatch, tmp_path, kind, missing):
     processor_of(monkeypatch, tmp_path / "cpuinfo", "model name\t: bf16\nflags\t\t: fpu avx512f avx512_fp16\n")
     monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda including_emulation: including_emulation)
     require_precision("fp32", torch.device(kind))
-    with pytest.raises(ConfigError, match=r"'precision' parameter bf16 would be slower.*Set fp32\."):
+    with pytest.raises(ConfigError, match=rf"'precision' parameter bf16 would be slower.*: {missing}\. Set fp32\."):
         require_precision("bf16", torch.device(kind))
+
+
+def test_a_gpu_with_units_for_bf16_may_use_them_and_one_of_apple_never(monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda including_emulation: not including_emulation)
+    assert [has_bf16(torch.device(kind)) for kind in ("cuda", "mps")] == [True, False]
 
 
 def test_bf16_is_refused_where_the_system_does_not_list_the_processors_flags(monkeypatch, tmp_path):
