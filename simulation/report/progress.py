@@ -80,7 +80,8 @@ def print_plan(config: AppConfig, console: Console) -> None:
         if expected is None:
             raise
         shape, classes, count = expected
-        data = f"{count:,} training examples of shape {shape}, {classes} classes; not available yet: {absent}"
+        words = "labels" if config.data.data == "ptb-xl" else "classes"
+        data = f"{count:,} training examples of shape {shape}, {classes} {words}; not available yet: {absent}"
     module = building.build(config.run.model, shape, classes, config.run.seed, inputs, outputs)
     size = sum(parameter.numel() for parameter in module.parameters())
     dense = 4 * size

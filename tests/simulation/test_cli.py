@@ -85,6 +85,8 @@ def test_a_dry_run_knows_a_published_set_without_its_files(capsys):
         "60,000 training examples of shape (1, 28, 28), 10 classes; not available yet: The data set 'mnist' is absent"
         in out
     )
+    code, out, _ = called(capsys, "run", "--dry-run", "--set", "data=ptb-xl", "--set", "data-path=nowhere")
+    assert (code, ", 6 labels; not available yet" in out) == (0, True)
 
 
 def test_a_dry_run_prints_the_configuration_and_the_plan(capsys):
