@@ -12,7 +12,7 @@ import re
 import sys
 import traceback
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from importlib.metadata import entry_points
 from pathlib import Path
 from types import ModuleType
@@ -125,18 +125,19 @@ def note_changed() -> None:
 
 def _imported(name: str) -> ModuleType:
     """Import a module, or load it again if it has changed."""
+    before = set(sys.modules)
     module = importlib.import_module(name)
     if name not in _parts:
         parts = _with_imports(name)
-        if any(_edited(sys.modules[each]) for each in parts):
+        if any(each in before and _edited(sys.modules[each]) for each in parts):
             _stale.update(parts)
         _stamps.update({each: _stamp(sys.modules[each]) for each in parts if each not in _stamps})
         _parts[name] = parts
     for each in _parts[name]:
         if each in _stale:
             again = sys.modules.get(each) or importlib.import_module(each)
-            # Python would take a compiled file of the same second and size for the new one.
-            Path(importlib.util.cache_from_source(str(again.__file__))).unlink(missing_ok=True)
+            with suppress(OSError):  # Python would take a compiled file of the same second and size for the new one.
+                Path(importlib.util.cache_from_source(str(again.__file__))).unlink(missing_ok=True)
             importlib.reload(again)
             _stamps[each] = _stamp(again)
             _stale.discard(each)
