@@ -99,6 +99,10 @@ def test_labels_of_each_kind(tmp_path):
     assert (words.y_train.tolist(), words.classes, words.sample_shape) == ([2, 1, 2, 0], 3, (2, 3))
     assert read(tmp_path, f'{common}, label="yes"').y_train.tolist() == [1, 0, 1, 0]
     assert read(tmp_path, f'{common}, label="many", task="multi-label"').classes == 3
+    named = f'{common}, label="many", task="multi-label", classes='
+    assert read(tmp_path, f'{named}["a", "b", "c"]').names == ("a", "b", "c")
+    with pytest.raises(ConfigError, match=r"multi-label, 3 labels: 'classes' in 'data-arguments' do not fit"):
+        read(tmp_path, f'{named}["a", "b"]')
     assert read(tmp_path, f'{common}, label="number", task="regression"').y_train.tolist() == columns["number"]
 
 
