@@ -18,6 +18,7 @@ from fedsel_app.records.files import RecordError
 from fedsel_app.wiring.client import own_client
 from fedsel_app.wiring.configuration import AppConfig
 from fedsel_app.wiring.server import run_folder, run_with
+from simulation.engines.gpu_memory import refuse_full_gpu
 from simulation.experiments.preflight import refuse_unrunnable
 from simulation.experiments.run_folders import INTERRUPTED, discard_states, stop_sentence
 from strategies.round.federation import ALL, Answer, Answers, Message, NodeError, Reply, Until
@@ -30,6 +31,7 @@ def simulate(config: AppConfig, on_round: Callable[[dict[str, Any]], None], *, v
     sentence explains how to resume it, and SystemExit is raised. Errors of the server are raised.
     """
     refuse_unrunnable(config)
+    refuse_full_gpu(config)
     if not verbose:
         logging.getLogger("flwr").setLevel(logging.CRITICAL)
     folder = run_folder(config)

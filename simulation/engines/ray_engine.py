@@ -21,6 +21,7 @@ from fedsel_app.wiring.client import make_client_app
 from fedsel_app.wiring.configuration import AppConfig
 from fedsel_app.wiring.server import run_folder, run_with
 from simulation.engines.choice import worker_count
+from simulation.engines.gpu_memory import refuse_full_gpu
 from simulation.experiments.preflight import refuse_unrunnable
 from simulation.experiments.run_folders import INTERRUPTED, discard_states, stop_sentence
 from strategies.round.flower_grid import FlowerGrid
@@ -42,6 +43,7 @@ def simulate(config: AppConfig, on_round: Callable[[dict[str, Any]], None], *, v
     and cannot be restarted, and if a raylet is killed or frozen. Errors of the server and of the engine are raised.
     """
     refuse_unrunnable(config)
+    refuse_full_gpu(config)
     os.environ["RAY_ENABLE_AUTO_CONNECT"] = "0"  # a thread that calls Ray after its end would start Ray again
     if not config.execution.ray_address:
         protect_ports()

@@ -10,17 +10,13 @@ import torch
 from fedsel_app.caches import kept
 from fedsel_app.config import ConfigError, RunConfig, SharedSettings
 from fedsel_app.data.client_parts import client_parts
-from fedsel_app.data.dataset import Dataset, load
-from fedsel_app.data.inputs import mapped, trial_inputs
-from fedsel_app.models.cost import saved_bytes
+from fedsel_app.data.dataset import load
 from fedsel_app.models.device import choose_device, require_precision
-from fedsel_app.models.flat_model import FlatModel
 from fedsel_app.records.fedsel_folder import refuse_used
 from fedsel_app.records.releases import Releases
 from fedsel_app.records.run_folder import refuse_damaged
 from fedsel_app.wiring.configuration import AppConfig
 from fedsel_app.wiring.server import make_model, run_folder
-from simulation.engines.choice import choose, worker_count
 from simulation.experiments.run_folders import refuse_foreign_states
 from strategies.aggregation.privacy import Privacy
 from strategies.round.replies.deadline import over_selected_count
@@ -29,10 +25,6 @@ TRACKER_MODULES = {"tensorboard": "torch.utils.tensorboard", "mlflow": "mlflow",
 """Tracker -> module that it needs."""
 PAIR_TABLES = 4
 """Number of K x K float64 tables in memory at the peak of a method that compares all pairs of clients (measured)."""
-CUDA_BYTES = 2**29
-"""Memory of a GPU that CUDA and its libraries take for each process."""
-VECTORS = 8
-"""Vectors of the model's size in a process that trains: weights, gradients, moments, the start, and copies."""
 
 
 def refuse_unrunnable(config: AppConfig) -> None:
@@ -55,11 +47,6 @@ def refuse_unrunnable(config: AppConfig) -> None:
     _refuse_large(config)
     dataset = load(config.data, run.seed)
     _refuse_many_estimates(config, _model_size(_of_model(config), device))
-
-    model = make_model(config, device)
-    _refuse_many_estimates(config, model.size)
-    if device.type == "cuda":
-        refuse_full_gpu(config, model, dataset, torch.cuda.mem_get_info()[0])
     client_parts(config.partition, dataset, run.clients, run.seed)
 
 
@@ -122,25 +109,6 @@ def _refuse_many_estimates(config: AppConfig, size: int) -> None:
             f"With the 'error-feedback-scheme' ef21, the server keeps a dense estimate of each client's update: "
             f"{needed_bytes / 2**30:,.1f} GiB for {seen:,} clients and {size:,} parameters, and this machine has "
             f"{memory_bytes / 2**30:,.1f} GiB. Choose ef14, whose residuals are with the clients."
-        )
-
-
-def refuse_full_gpu(config: AppConfig, model: FlatModel, dataset: Dataset, free_bytes: int) -> None:
-    """Raise ConfigError if the processes that share a GPU need more than its `free_bytes`.
-
-    Each process keeps the data set, a few vectors of the model's size, and what one mini-batch needs. This has not been
-    measured on a GPU.
-    """
-    batch, share = config.training.batch_size, config.execution.client_gpus
-    workers = 0 if choose(config).engine == "inline" else worker_count(config)
-    processes = 1 + (min(workers, int(1 / share + 1e-9)) if 0.0 < share <= 1.0 else workers)
-    inputs = mapped(lambda x: x.to(model.parameters.device), trial_inputs(dataset.x_train, dataset.x_test))
-    data = sum(array.nbytes for array in (dataset.x_train, dataset.y_train, dataset.x_test, dataset.y_test))
-    process_bytes = CUDA_BYTES + data + VECTORS * 4 * model.size + batch * saved_bytes(model.module, inputs)
-    if processes * process_bytes > free_bytes:
-        raise ConfigError(
-            f"Lower 'workers', 'batch-size' or 'client-gpus', or set 'device' to cpu: {processes} processes on one GPU "
-            f"need about {process_bytes / 2**30:,.1f} GiB each, and it has {free_bytes / 2**30:,.1f} GiB free."
         )
 
 

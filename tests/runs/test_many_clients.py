@@ -12,7 +12,8 @@ from fedsel_app.config import ConfigError
 from fedsel_app.data.dataset import load
 from fedsel_app.wiring.configuration import resolve
 from fedsel_app.wiring.server import make_model
-from simulation.experiments.preflight import refuse_full_gpu, refuse_unrunnable
+from simulation.engines.gpu_memory import refuse_too_little
+from simulation.experiments.preflight import refuse_unrunnable
 from simulation.laboratory.data_sets import synthetic
 from tests.support.in_process import run_config
 
@@ -109,8 +110,8 @@ def test_processes_that_share_a_gpu_are_refused_where_its_memory_does_not_suffic
     data = sum(array.nbytes for array in (dataset.x_train, dataset.y_train, dataset.x_test, dataset.y_test))
     # CUDA, the data, eight vectors of the model, and 32 examples of which logistic regression keeps the input alone.
     each = 2**29 + data + 32 * model.size + 32 * dataset.x_train[0].size * 4
-    refuse_full_gpu(config, model, dataset, processes * each)
+    refuse_too_little(config, model, dataset, processes * each)
     with pytest.raises(
         ConfigError, match=rf"Lower 'workers'.* {processes} processes on one GPU need about 0\.5 GiB each"
     ):
-        refuse_full_gpu(config, model, dataset, processes * each - 1)
+        refuse_too_little(config, model, dataset, processes * each - 1)

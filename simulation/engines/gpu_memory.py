@@ -1,0 +1,44 @@
+"""Memory of the processes that share a GPU, estimated before a run. It has not been measured on a GPU."""
+
+import torch
+
+from fedsel_app.config import ConfigError
+from fedsel_app.data.dataset import Dataset, load
+from fedsel_app.data.inputs import mapped, trial_inputs
+from fedsel_app.models.cost import saved_bytes
+from fedsel_app.models.device import choose_device
+from fedsel_app.models.flat_model import FlatModel
+from fedsel_app.wiring.configuration import AppConfig
+from fedsel_app.wiring.server import make_model
+from simulation.engines.choice import choose, worker_count
+
+CUDA_BYTES = 2**29
+"""Memory of a GPU that CUDA and its libraries take for each process."""
+VECTORS = 8
+"""Vectors of the model's size in a process that trains: weights, gradients, moments, the start, and copies."""
+
+
+def refuse_full_gpu(config: AppConfig) -> None:
+    """Raise ConfigError if the run uses a GPU whose free memory its processes exceed."""
+    device = choose_device(config.execution.device)
+    if device.type == "cuda":
+        model, dataset = make_model(config, device), load(config.data, config.run.seed)
+        refuse_too_little(config, model, dataset, torch.cuda.mem_get_info()[0])
+
+
+def refuse_too_little(config: AppConfig, model: FlatModel, dataset: Dataset, free_bytes: int) -> None:
+    """Raise ConfigError if the processes that share a GPU need more than its `free_bytes`.
+
+    Each process keeps the data set, a few vectors of the model's size, and what one mini-batch needs.
+    """
+    batch, share = config.training.batch_size, config.execution.client_gpus
+    workers = 0 if choose(config).engine == "inline" else worker_count(config)
+    processes = 1 + (min(workers, int(1 / share + 1e-9)) if 0.0 < share <= 1.0 else workers)
+    inputs = mapped(lambda x: x.to(model.parameters.device), trial_inputs(dataset.x_train, dataset.x_test))
+    data = sum(array.nbytes for array in (dataset.x_train, dataset.y_train, dataset.x_test, dataset.y_test))
+    process_bytes = CUDA_BYTES + data + VECTORS * 4 * model.size + batch * saved_bytes(model.module, inputs)
+    if processes * process_bytes > free_bytes:
+        raise ConfigError(
+            f"Lower 'workers', 'batch-size' or 'client-gpus', or set 'device' to cpu: {processes} processes on one GPU "
+            f"need about {process_bytes / 2**30:,.1f} GiB each, and it has {free_bytes / 2**30:,.1f} GiB free."
+        )
