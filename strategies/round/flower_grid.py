@@ -233,7 +233,7 @@ class FlowerGrid:
 
     def _by_name(self, part: Sequence[Message]) -> bool:
         """True if the message to the clients of `part` names them."""
-        return len(part) > 1
+        return len(part) > 1 or summed(part)
 
     def message_type(self, part: Sequence[Message]) -> str:
         """Flower's type of a message to the clients of `part`."""
@@ -245,8 +245,7 @@ class FlowerGrid:
         if not self._by_name(part):
             return question(part[0].instruction, arrays)
         instructions: dict[int, Instruction] = {cast(int, message.client): message.instruction for message in part}
-        trained = [asked for asked in instructions.values() if isinstance(asked, TrainInstruction)]
-        if sum(asked.kept_fraction for asked in trained) < LEAST_SUMMED:
+        if not summed(part):
             instructions |= {
                 client: replace(asked, weight=0.0)
                 for client, asked in instructions.items()
@@ -304,6 +303,13 @@ def _pause(wait: Wait, news_s: float) -> None:
     """Wait for a tenth of the time since the last reply."""
     pause_s = min(max(PAUSE_SHARE * (wait.elapsed_s - news_s), SHORTEST_PAUSE_S), LONGEST_PAUSE_S)
     time.sleep(min(pause_s, wait.left_s))
+
+
+def summed(part: Sequence[Message]) -> bool:
+    """True if a worker adds up the updates of these clients."""
+    asked = (message.instruction for message in part)
+    kept = (each.kept_fraction for each in asked if isinstance(each, TrainInstruction) and each.weight)
+    return sum(kept) >= LEAST_SUMMED
 
 
 def added_up(reply: FlowerMessage, answers: list[Answer], sums: CohortSum) -> list[Answer]:
