@@ -229,7 +229,7 @@ def test_a_server_that_is_restarted_resumes_to_the_bits_of_an_uninterrupted_run(
     federation: Federated, waiting: str
 ) -> None:
     same = settings(links="simulated", checkpoint_every=1, kept_fraction=0.1, **RESTARTED[waiting])
-    run = federation.submit("--rounds", "8", "--out", waiting, *same)
+    run = federation.submit("--rounds", "24", "--out", waiting, *same)
     until(lambda: len(federation.records(waiting, "rounds.jsonl")) >= 4, 120)
     server = federation.made["server"].processes[0]
     server.send_signal(signal.SIGTERM)
@@ -243,7 +243,7 @@ def test_a_server_that_is_restarted_resumes_to_the_bits_of_an_uninterrupted_run(
     said, _ = resumed.communicate(timeout=400)
     assert resumed.returncode == 0, said
     whole = federation.folder / f"whole-{waiting}"
-    alone = [FEDSEL, "run", "--clients", "3", "--rounds", "8", "--out", str(whole), *same]
+    alone = [FEDSEL, "run", "--clients", "3", "--rounds", "24", "--out", str(whole), *same]
     subprocess.run(alone, check=True, stdout=subprocess.DEVNULL)
     run_folder = federation.folders["server"] / "runs" / waiting
     assert (run_folder / "model.npz").read_bytes() == (whole / "model.npz").read_bytes()
