@@ -3,6 +3,7 @@
 import os
 import shutil
 import stat
+import tempfile
 import threading
 import tomllib
 from contextlib import suppress
@@ -334,3 +335,97 @@ def test_a_folder_that_somebody_makes_while_keys_are_drawn_gets_none(tmp_path, m
     monkeypatch.setattr(folders, "Authority", Raced)
     assert "exists already" in sentence(capsys, "provision", "--server", "x", "--clients", 1, "--out", out)
     assert not list(out.iterdir())
+
+
+@AS_ROOT
+def test_in_a_shared_folder_another_user_never_owns_a_key(tmp_path, capsys):
+    tmp_path.chmod(0o1777)
+    out = tmp_path / "federation"
+    out.mkdir()
+    os.chown(out, ANOTHER, ANOTHER)
+    assert "exists already" in sentence(capsys, "provision", "--server", "x", "--clients", 1, "--out", out)
+    assert not list(out.iterdir())
+    out.rmdir()
+    out.symlink_to(tmp_path / "elsewhere")
+    assert "exists already" in sentence(capsys, "provision", "--server", "x", "--clients", 1, "--out", out)
+
+
+def test_a_folder_has_another_name_until_it_is_complete(tmp_path, monkeypatch, capsys):
+    out, real = tmp_path / "federation", os.open
+
+    def raced(path, flags, *arguments, **options):
+        if options.get("dir_fd") is not None and not out.exists():
+            out.mkdir()
+            (out / "mark").touch()
+        return real(path, flags, *arguments, **options)
+
+    monkeypatch.setattr(os, "open", raced)
+    assert "cannot be written" in sentence(capsys, "provision", "--server", "x", "--clients", 1, "--out", out)
+    assert [path.name for path in out.iterdir()] == ["mark"]
+
+
+@AS_ROOT
+def test_a_folder_that_another_user_has_put_in_its_place_gets_no_key(tmp_path, monkeypatch, capsys):
+    real = tempfile.mkdtemp
+
+    def replaced(**options):
+        made = real(**options)
+        if Path(made).parent == tmp_path:
+            os.chown(made, ANOTHER, ANOTHER)
+        return made
+
+    monkeypatch.setattr(tempfile, "mkdtemp", replaced)
+    words = ["provision", "--server", "x", "--clients", 1, "--out", tmp_path / "federation"]
+    assert "belongs to another user" in sentence(capsys, *words)
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_federation_is_made_completely_or_not_at_all(tmp_path, monkeypatch):
+    """A disk error at any file leaves nothing."""
+    real, files = os.open, iter(())
+
+    def failing(path, flags, *arguments, **options):
+        if flags & os.O_CREAT and options.get("dir_fd") is not None and next(files, False):
+            raise OSError(28, "No space left on device")
+        return real(path, flags, *arguments, **options)
+
+    monkeypatch.setattr(os, "open", failing)
+    words = ["provision", "--server", "x", "--clients", "1", "--out", str(tmp_path / "federation")]
+    for before in (0, 2, 7, 11):
+        files = iter([*[False] * before, True])
+        assert main(words) == 2
+        assert not list(tmp_path.iterdir())
+    assert main(words) == 0
+    modes = {stat.S_IMODE(path.stat().st_mode) for path in (tmp_path / "federation").rglob("*") if path.is_dir()}
+    assert modes == {0o700}
+
+
+@pytest.mark.parametrize("name", ["..", ".", "/", "runs/..", ".hidden", "a b", "a\nb", "-x", "x" * 101])
+def test_a_run_lies_below_the_servers_runs(made, capsys, name):
+    """The name is refused before the server is asked, which does not exist."""
+    before = tree(made.admin)
+    said = sentence(capsys, "submit", made.admin, "--cohort", 1, "--set", f"out={name}")
+    assert "'out' must be a name" in said
+    assert tree(made.admin) == before
+
+
+@AS_ROOT
+def test_another_users_folder_signs_nothing(made, capsys, tmp_path):
+    signing = tmp_path / "theirs"
+    shutil.copytree(made.admin / "signing", signing)
+    os.chown(signing, ANOTHER, ANOTHER)
+    before = tree(signing)
+    said = sentence(capsys, "sign", "--out", signing)
+    assert f"{signing} belongs to another user" in said
+    assert tree(signing) == before
+
+
+@pytest.mark.parametrize("shape", [(8, 0), (8, 0, 3), (8, 4, 0)])
+def test_samples_without_values_are_refused(tmp_path, capsys, shape):
+    data = tmp_path / "mine.npz"
+    samples, labels = np.zeros(shape, np.float32), np.arange(8) % 2
+    np.savez(data, x_train=samples, y_train=labels, x_test=samples, y_test=labels)
+    words = ["--set", "data=npz", "--set", f"data-path={data}", "--clients", 2, "--cohort", 1, "--rounds", 1]
+    said = sentence(capsys, "run", *words, "--engine", "inline", "--out", tmp_path / "run")
+    assert str(data) in said
+    assert "samples without values" in said
