@@ -92,6 +92,8 @@ def test_parts_are_a_share_of_what_is_left_and_bounded_in_bytes(monkeypatch):
     assert sizes == [4, 2, 2, 1, 1]
     monkeypatch.setattr(flower_grid, "MOST_BYTES", 2 * MODEL.nbytes)
     assert [len(part) for part in divided(asked(range(5)), 1)] == [2, 2, 1]
+    monkeypatch.setattr(flower_grid, "MOST_BYTES", MODEL.nbytes - 1)
+    assert [len(part) for part in divided(asked(range(3)), 1)] == [1, 1, 1]
 
 
 @pytest.mark.parametrize(
