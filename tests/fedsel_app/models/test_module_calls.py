@@ -13,7 +13,7 @@ X = torch.tensor([[1.0, 2.0], [3.0, 5.0]])
 
 
 class Module(nn.Module):
-    """Calls `function(module, x)` before its linear layer. It has a buffer of NaN, and one of zeros."""
+    """Calls `function(module, x)` before its linear layer. It has a buffer of NaN, two of zeros, and an absent one."""
 
     def __init__(self, function=lambda module, x: x):
         super().__init__()
@@ -21,6 +21,7 @@ class Module(nn.Module):
         self.register_buffer("unknown", torch.full((2, 2), torch.nan))
         self.register_buffer("kept", torch.zeros(2, 2))
         self.register_buffer("seen", torch.tensor(0))
+        self.register_buffer("absent", None)
 
     def forward(self, x):
         return self.linear(self.function(self, x))
@@ -66,7 +67,7 @@ def test_writing_into_the_inputs_is_noticed(function, writes):
 
 
 def test_a_module_that_needs_two_examples_is_found():
-    """BatchNorm raises for a single one; a deviation over the batch is NaN. Outputs that are always NaN tell nothing."""
+    """BatchNorm raises for a single one; a deviation over the batch is NaN. Only NaN tells nothing."""
     normed = trial(nn.Sequential(nn.Linear(2, 2), nn.BatchNorm1d(2)))
     assert normed.least_batch == 2
     assert sorted(place.name for place in normed.changing) == ["num_batches_tracked", "running_mean", "running_var"]
@@ -86,7 +87,19 @@ def counted(module, x):
     return x
 
 
-@pytest.mark.parametrize(("function", "name"), [(kept_weights, "kept"), (counted, "seen")])
+def found(module, x):
+    module.absent = torch.zeros(2)
+    return x
+
+
+def widened(module, x):
+    module.kept = torch.zeros(3, 2)
+    return x
+
+
+@pytest.mark.parametrize(
+    ("function", "name"), [(kept_weights, "kept"), (counted, "seen"), (found, "absent"), (widened, "kept")]
+)
 def test_buffers_that_training_changes_are_found(function, name):
     assert [place.name for place in trial(Module(in_training(function))).changing] == [name]
 
