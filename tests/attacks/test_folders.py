@@ -9,6 +9,7 @@ import tomllib
 from contextlib import suppress
 from pathlib import Path
 
+import numpy as np
 import pytest
 import yaml
 from cryptography.hazmat.primitives.asymmetric import ec

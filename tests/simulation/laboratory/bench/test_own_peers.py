@@ -135,7 +135,7 @@ def test_an_absent_peer_is_left_out_with_a_sentence(monkeypatch):
     monkeypatch.setattr(peers, "compare_models", lambda contenders, task, data: 1e-6)
     monkeypatch.setattr(peers, "measure", lambda contender, run: measured(contender, run.workers, 1.0))
     output = io.StringIO()
-    arguments = argparse.Namespace(tasks="50-of-1000", rounds=1, workers=[1, 2], data_path="")
+    arguments = argparse.Namespace(tasks="50-of-1000", rounds=1, workers=[1, 2], data_path="", device="cpu")
     rows = peers.run(arguments, Console(file=output, width=120))
     assert {(row["contender"], row["workers"]) for row in rows} == {
         (name, workers) for name in (FEDSEL, FLOWER) for workers in (1, 2)
