@@ -51,8 +51,7 @@ def provision(arguments: argparse.Namespace) -> int:
 def _refuse_together(arguments: argparse.Namespace) -> None:
     """Raise ConfigError for two tasks at once, of which only one would be done, and for options of another task."""
     tasks = [f"--{name}" for name in ("server", "add", "revoke", "renew") if getattr(arguments, name)]
-    only_new = frozenset({"--server"})
-    other = {"--sign": {"--server", "--add"}, "--clients": only_new, "--port": only_new, "--keep-ca-key": only_new}
+    other = {"--sign": ("--server", "--add"), **dict.fromkeys(("--clients", "--port", "--keep-ca-key"), ("--server",))}
     given = [name for name in other if getattr(arguments, name[2:].replace("-", "_"))]
     if len(tasks) > 1:
         raise ConfigError(f"Give {' and '.join(tasks)} in separate commands.")

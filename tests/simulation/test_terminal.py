@@ -42,3 +42,10 @@ def test_what_has_no_room_goes_in_turn_and_is_named():
     for name in NUMBERS:
         assert name in text
     assert "not significant" in text
+
+
+def test_a_table_sends_nothing_to_the_terminal():
+    file, hostile = io.StringIO(), "a\x1b[2Jb"
+    Console(file=file, width=80).print(whole_table(hostile, hostile, title=hostile, numbers=[hostile], caption=hostile))
+    assert "\x1b" not in file.getvalue()
+    assert file.getvalue().count(r"a\x1b[2Jb") == 5
