@@ -147,7 +147,7 @@ def _imported(name: str) -> ModuleType:
 def _with_imports(name: str, before: Sequence[str] = ()) -> list[str]:
     """The module and the modules that it imports, each after its own imports; without those `before` it.
 
-    Those of installed packages, and of fedsel, do not count: nobody edits them during a session.
+    Those of installed packages, and of fedsel, do not count: they are not edited while a process runs.
     """
     file = Path(getattr(sys.modules.get(name), "__file__", None) or "")
     known = name in (*before, "__main__") or name.partition(".")[0] in PACKAGES

@@ -150,7 +150,7 @@ def test_a_refusal_by_flower(made, monkeypatch, words, kind, sentence):
 
 @pytest.mark.parametrize(("superlink", "sentence"), [(CONNECTION, "Copy the admin's file token again"), ("x", "login")])
 def test_a_token_that_the_server_does_not_accept(tmp_path, monkeypatch, superlink, sentence):
-    """Flower says to log in, which nobody can at fedsel's server; a user's own connection may have accounts."""
+    """Flower says to log in, but fedsel's server has no accounts. The server of a connection of the user's own may."""
     program = tmp_path / "flwr"
     program.write_text("#!/bin/sh\necho 'Authentication failed. Please run `flwr login`'\n")
     program.chmod(0o700)
