@@ -48,6 +48,7 @@ from numpy.typing import NDArray
 
 from fedsel_app.config import RunConfig, Settings, setting
 from fedsel_app.messages.scalars import Report
+from fedsel_app.wire.rounded_values import bits_an_entry
 from strategies.base import SelectionStrategy
 from strategies.roster import Floats, Ints, Needs, Outcome, Roster, RoundInfo, Selection
 from strategies.round.budget import round_fraction
@@ -230,8 +231,9 @@ class Oort(SelectionStrategy[OortConfig]):
     def durations(self, roster: Roster, round_info: RoundInfo) -> tuple[Floats, float]:
         """Each available client's seconds for a round, float64 (n,), and the preferred seconds T."""
         context, links, ids = self.context, self.context.links, roster.ids
-        sent = 1.0 if context.compression.traits.lossless else round_fraction(round_info, context.budget)
-        bits = 32.0 * sent * context.initial.size
+        compression = context.compression
+        sent = round_fraction(round_info, context.budget) if compression.sparsifies else 1.0
+        bits = bits_an_entry(compression.value_bits) * sent * context.initial.size
         registered = roster.local_steps * roster.step_s + bits / roster.uplink_bits_per_s
         each = registered[ids]
         if self._official:

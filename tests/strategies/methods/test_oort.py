@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from fedsel_app.messages.scalars import Report
+from fedsel_app.wire.rounded_values import BLOCK
 from strategies.methods.oort import (
     Oort,
     OortConfig,
@@ -222,6 +223,19 @@ def test_the_preferred_duration_of_the_paper_rule_is_a_mean_clients_by_default()
     durations, preferred = method.durations(roster, RoundInfo(1, 100))
     assert preferred == pytest.approx(expected)
     np.testing.assert_allclose(durations, 50 * 0.3 + bits / 3e6)
+
+
+@pytest.mark.parametrize(
+    ("settings", "bits"),
+    [
+        ({"compressor": "qsgd", "kept_fraction": 0.3}, 32 * 2),  # all entries are sent, whatever the kept fraction
+        ({"compressor": "none", "value_bits": 16}, 2 * (16 + 32 / BLOCK)),  # a block has a norm of 32 bits
+    ],
+)
+def test_an_upload_has_the_entries_and_the_bits_that_are_sent(settings, bits):
+    context = make_context(OortConfig(), size=2, rounds=100, **settings)
+    durations, _ = Oort(context).durations(make_roster(), RoundInfo(50, 100))
+    np.testing.assert_allclose(durations, 50 * 0.3 + bits / 3e6, rtol=1e-12)
 
 
 def test_the_official_pacer_goes_both_ways():
