@@ -21,7 +21,7 @@ def closure(app: str) -> list[str]:
 
 @pytest.mark.parametrize(
     ("app", "most", "foreign"),
-    [(SERVER, 130, ("simulation", "strategies.testing")), (CLIENT, 75, ("simulation", "strategies"))],
+    [(SERVER, 130, ("simulation",)), (CLIENT, 75, ("simulation", "strategies"))],
 )
 def test_an_app_imports_little_of_fedsel_and_nothing_from_behind_the_wall(
     app: str, most: int, foreign: tuple[str, ...]

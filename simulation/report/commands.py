@@ -110,8 +110,8 @@ def methods(arguments: argparse.Namespace) -> int:
 
 def check(arguments: argparse.Namespace) -> int:
     """`fedsel check`: run the contract tests on a selection method, and print one line per test."""
+    from simulation.testing import CHECKS, FIRST, check_results
     from strategies import find_strategy
-    from strategies.testing import CHECKS, FIRST, check_results
 
     method = find_strategy(arguments.strategy)
     failed = 0

@@ -17,10 +17,10 @@ from fedsel_app.exact_sums import weighted_sum
 from fedsel_app.messages.answers import TrainAnswer
 from fedsel_app.wire.codec import Update
 from simulation.laboratory.bench.codec import SIZE, drawn, fastest
+from simulation.testing.fakes import make_context
 from strategies.aggregation.server_state import ServerState
 from strategies.roster import Selection
 from strategies.round.replies.training import Decoded, Replies
-from strategies.testing.fakes import make_context
 
 COHORT = 10
 DENSITIES = (0.01, 0.05, 0.1, 0.2, 0.5, 1.0)

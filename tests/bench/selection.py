@@ -25,10 +25,10 @@ from rich.table import Table
 from fedsel_app.config import CompressionConfig, ConfigError
 from fedsel_app.seeds import Purpose, stream
 from fedsel_app.wire.codec import Update
+from simulation.testing.fakes import make_context, outcome
 from strategies import STRATEGIES, find_strategy
 from strategies.base import SelectionStrategy
 from strategies.roster import Ints, RoundInfo
-from strategies.testing.fakes import make_context, outcome
 
 SIZES = (100, 1_000, 10_000, 100_000, 1_000_000)
 COHORT, CLASSES, MODEL_SIZE, ROUNDS = 10, 10, 40, 100

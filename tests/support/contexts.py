@@ -9,7 +9,7 @@ from fedsel_app.config import NetworkConfig, Settings
 from fedsel_app.network.links import SimulatedLinks
 from fedsel_app.records.run_folder import UnkeptRecords
 from fedsel_app.records.schema import as_row
-from strategies.testing.fakes import make_context, make_roster
+from simulation.testing.fakes import make_context, make_roster
 
 SIZE = 4
 """Parameters of the model that stub clients train."""

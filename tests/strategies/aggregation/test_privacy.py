@@ -9,9 +9,9 @@ from scipy.stats import norm as normal
 
 from fedsel_app.config import ConfigError, PrivacyConfig, Settings
 from fedsel_app.records.releases import Releases
+from simulation.testing.fakes import dense, make_context
 from strategies.aggregation import privacy
 from strategies.aggregation.server_state import ServerState
-from strategies.testing.fakes import dense, make_context
 
 pytestmark = pytest.mark.skipif(find_spec("opacus") is None, reason="needs opacus")
 

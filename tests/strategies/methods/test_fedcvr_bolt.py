@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from simulation.testing.fakes import dense, make_context, make_roster, outcome
 from strategies.methods.fedcvr_bolt import (
     FedCVRBolt,
     FedCVRBoltConfig,
@@ -14,7 +15,6 @@ from strategies.methods.fedcvr_bolt import (
     variance_reduction,
 )
 from strategies.roster import RoundInfo
-from strategies.testing.fakes import dense, make_context, make_roster, outcome
 from tests.support.selecting import frequencies, select
 
 CLIENTS, SIZE, LAYER = 8, 12, slice(6, 12)

@@ -8,6 +8,8 @@ from hypothesis import strategies as st
 
 from fedsel_app.config import TrainingConfig
 from fedsel_app.wire.codec import Update
+from simulation.testing import CHECKS
+from simulation.testing.fakes import dense, make_context, make_roster, outcome
 from strategies.methods.hetero_select import (
     CountSketch,
     HeteroSelect,
@@ -17,8 +19,6 @@ from strategies.methods.hetero_select import (
     temperature,
 )
 from strategies.roster import RoundInfo
-from strategies.testing import CHECKS
-from strategies.testing.fakes import dense, make_context, make_roster, outcome
 
 SIZE = 4
 NOW = RoundInfo(3, 10)

@@ -6,6 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
+from simulation.testing.fakes import dense, make_context, make_roster, outcome
 from strategies.methods.hetero_select_stable import (
     HeteroSelectStable,
     HeteroSelectStableConfig,
@@ -17,7 +18,6 @@ from strategies.methods.hetero_select_stable import (
     staleness,
 )
 from strategies.roster import RoundInfo
-from strategies.testing.fakes import dense, make_context, make_roster, outcome
 from tests.support.selecting import frequencies, select
 
 NAN = np.nan

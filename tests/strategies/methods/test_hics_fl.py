@@ -5,6 +5,7 @@ from itertools import combinations
 import numpy as np
 import pytest
 
+from simulation.testing.fakes import dense, make_context, outcome
 from strategies.methods.hics_fl import (
     HiCSFL,
     HiCSFLConfig,
@@ -15,7 +16,6 @@ from strategies.methods.hics_fl import (
     group_logits,
 )
 from strategies.roster import RoundInfo
-from strategies.testing.fakes import dense, make_context, outcome
 from tests.support.contexts import seen_roster
 from tests.support.selecting import select, selections
 

@@ -7,6 +7,7 @@ import pytest
 
 from fedsel_app.messages.scalars import Report
 from fedsel_app.wire.rounded_values import BLOCK
+from simulation.testing.fakes import dense, make_context, make_roster, outcome
 from strategies.methods.oort import (
     Oort,
     OortConfig,
@@ -22,7 +23,6 @@ from strategies.methods.oort import (
     system_factor,
 )
 from strategies.roster import RoundInfo, Selection
-from strategies.testing.fakes import dense, make_context, make_roster, outcome
 from tests.support.selecting import select
 
 NAN = np.nan

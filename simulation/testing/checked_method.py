@@ -9,11 +9,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedsel_app.config import CompressionConfig, ConfigError, Value
+from simulation.testing.fake_federation import FakeFederation
+from simulation.testing.fakes import make_context
 from strategies.base import SelectionStrategy
 from strategies.roster import Selection
 from strategies.round.method_checks import SELECTION, build, candidates_fault, selection_fault, size_fault
-from strategies.testing.fake_federation import FakeFederation
-from strategies.testing.fakes import make_context
 
 Arrays = dict[str, NDArray[Any]]
 CLIENTS, COHORT, ROUNDS = 12, 4, 50

@@ -12,11 +12,7 @@ from numpy.typing import NDArray
 from fedsel_app.config import ConfigError, Value
 from fedsel_app.config.plugins import described, place
 from fedsel_app.seeds import Purpose, stream
-from strategies.base import SelectionStrategy
-from strategies.roster import Selection
-from strategies.round.method_checks import candidates_fault, parts_of
-from strategies.run_round import run_round as run_whole_round
-from strategies.testing.checked_method import (
+from simulation.testing.checked_method import (
     CLIENTS,
     COHORT,
     ROUNDS,
@@ -28,8 +24,12 @@ from strategies.testing.checked_method import (
     require_same,
     run_round,
 )
-from strategies.testing.fake_federation import LOSSES, UPDATES, FakeClients, FakeFederation
-from strategies.testing.fakes import outcome
+from simulation.testing.fake_federation import LOSSES, UPDATES, FakeClients, FakeFederation
+from simulation.testing.fakes import outcome
+from strategies.base import SelectionStrategy
+from strategies.roster import Selection
+from strategies.round.method_checks import candidates_fault, parts_of
+from strategies.run_round import run_round as run_whole_round
 
 STAGES = (1, 2, 3, 20, 21, 22, 40, 41, 42)
 """Rounds before, during and after any warm-up; no client is connected in the other rounds."""

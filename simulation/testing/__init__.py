@@ -1,6 +1,6 @@
 """Contract suite: checks that every selection method must pass, and the fake federation that they run in.
 
-``strategies.testing.check_method(MyMethod)`` runs all checks on a class. Two attributes of the class say what it does
+``simulation.testing.check_method(MyMethod)`` runs all checks on a class. Two attributes of the class say what it does
 not promise. ``exact_cohort = False``: a cohort may have another size than requested (draws with replacement, full
 participation). ``explores = False``: some clients may never be selected.
 """
@@ -10,9 +10,9 @@ from itertools import product
 from typing import NamedTuple
 
 from fedsel_app.config import Value
+from simulation.testing.checks import CHECKS as CHECKS
+from simulation.testing.checks import ContractError as ContractError
 from strategies.base import SelectionStrategy
-from strategies.testing.checks import CHECKS as CHECKS
-from strategies.testing.checks import ContractError as ContractError
 
 FIRST = {"selection": "sound selections", "same-seed": "the same selections from the same seed"}
 """Checks that must pass before the others are meaningful."""

@@ -4,11 +4,11 @@ import numpy as np
 import pytest
 
 from fedsel_app.config import Value
+from simulation.testing import CHECKS, check_method, variants
 from strategies import STRATEGIES
 from strategies.base import SelectionStrategy
 from strategies.methods.power_of_choice import PowerOfChoice
 from strategies.roster import Selection
-from strategies.testing import CHECKS, check_method, variants
 
 TELLING = {"selection", "cohort-size", "round-trip"}
 """Checks that the fast tests put every variant through; the defaults go through all of them."""

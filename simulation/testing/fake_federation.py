@@ -14,10 +14,10 @@ from fedsel_app.messages.answers import EnrolAnswer, TrainAnswer
 from fedsel_app.messages.instructions import Instruction, LocalTestInstruction, ProbeInstruction, TrainInstruction
 from fedsel_app.seeds import Purpose, stream
 from fedsel_app.wire.codec import Update, encode
+from simulation.testing.fakes import dense, outcome
 from strategies.base import SelectionStrategy
 from strategies.roster import Floats, Ints, Outcome, RoundInfo, Selection
 from strategies.round.federation import ALL, Answers, Message, Reply, Until
-from strategies.testing.fakes import dense, outcome
 
 SEED = 7
 """Seed of the clients' data, losses, links and updates, in every federation."""
