@@ -15,10 +15,10 @@ from fedsel_app.messages.records import (
     ERROR,
     UNWRITTEN,
     clients_named,
+    content_arrays,
     fedsel_config,
     put_answer,
     put_sums,
-    read_arrays,
 )
 
 ClientOf = Callable[[int | None], SelectionClient]
@@ -39,7 +39,7 @@ def answer_content(message_type: str, content: RecordDict, client_of: ClientOf) 
 
     Raises ValueError if the content is not a question of fedsel's.
     """
-    arrays, loaded, sums = read_arrays(content), None, None
+    arrays, loaded, sums = content_arrays(content), None, None
     clients = clients_named(content)
     reply = RecordDict()
     if not clients:

@@ -12,7 +12,7 @@ import os
 import re
 import tempfile
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from fedsel_app.config import ConfigError
 from fedsel_app.npz import NpzError, read_arrays
-from fedsel_app.records.fedsel_folder import is_anothers, is_fedsel_folder, make_fedsel_folder, remove_if_empty
+from fedsel_app.records.fedsel_folder import is_anothers, make_fedsel_folder
 
 STATE_FOLDER = "fedsel-state"
 """Name of fedsel's folder with the states of clients by run."""
@@ -220,25 +220,3 @@ def user_state_folder() -> Path:
     except RuntimeError as error:
         raise ConfigError(f"This user has no folder for the clients' states ({error}); set 'state-dir'.") from error
     return base / "fedsel"
-
-
-def remove_states(folder: Path) -> None:
-    """Remove the states of all runs in `folder`, if the folder is fedsel's. Other files stay."""
-    if not is_fedsel_folder(folder):
-        return
-    with suppress(OSError):
-        for run in _folders(folder):
-            for client in _folders(run):
-                if CLIENT_FOLDER.fullmatch(client.name):
-                    for file in client.iterdir():
-                        if any(known.fullmatch(file.name) for known in (STATE_FILE, SCHEMA_FILE, UNFINISHED_FILE)):
-                            file.unlink()
-                    with suppress(OSError):
-                        client.rmdir()
-            with suppress(OSError):
-                run.rmdir()
-        remove_if_empty(folder)
-
-
-def _folders(folder: Path) -> list[Path]:
-    return [entry for entry in folder.iterdir() if entry.is_dir() and not entry.is_symlink()]

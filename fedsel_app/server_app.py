@@ -9,7 +9,7 @@ from flwr.serverapp import Grid, ServerApp
 from fedsel_app.config import ConfigError
 from fedsel_app.network.reply_timeout import ReplyTimeout
 from fedsel_app.records.files import RunFailed
-from fedsel_app.records.run_folder import describe
+from fedsel_app.records.run_folder import describe_round
 from fedsel_app.wiring.configuration import AppConfig, resolve_run_config
 from fedsel_app.wiring.reply_event import arrivals
 from fedsel_app.wiring.server import run_with
@@ -44,7 +44,7 @@ def main(grid: Grid, context: Context) -> None:
     config = resolve_run_config(context.run_config)
 
     def print_round(row: dict[str, Any]) -> None:
-        shown = describe(row, measured=config.network.links == "measured")
+        shown = describe_round(row, measured=config.network.links == "measured")
         print(f"round {row['round']} of {config.run.rounds}: {shown}", flush=True)
 
     run_with(federation_of(grid, config), config, print_round)

@@ -59,10 +59,10 @@ def run(arguments: argparse.Namespace) -> int:
     """`fedsel run`: simulate one run, or print its configuration and plan."""
     with uncollected_imports():
         from fedsel_app.data.dataset import load
-        from fedsel_app.records.run_folder import completed_rounds
         from fedsel_app.wiring.server import run_folder
         from simulation.engines.choice import choose
         from simulation.experiments.pipeline import pipeline_text
+        from simulation.experiments.run_folders import completed_rounds
         from simulation.report.progress import RunDisplay, print_plan
 
         if not arguments.dry_run:

@@ -55,7 +55,7 @@ class Sent:
     @cached_property
     def row(self) -> dict[str, Any]:
         """All but the model, as JSON can hold it."""
-        instruction, selection = self.instruction.to_config(), as_row(self.selection)
+        instruction, selection = self.instruction.to_config(), selection_row(self.selection)
         return {"instruction": instruction, "selection": selection, "speeds": self.speeds}
 
 
@@ -158,7 +158,7 @@ class UnderWay(ABC):
             instruction = TrainInstruction.from_config(row["instruction"])
             speeds = row["speeds"]
             self.clients[int(row["client"])] = Sent(
-                instruction, from_row(row["selection"]), models[place], tuple(speeds)
+                instruction, selection_of_row(row["selection"]), models[place], tuple(speeds)
             )
 
     def _told(self) -> dict[str, Any]:
@@ -317,15 +317,15 @@ def united(parts: Sequence[Selection]) -> Selection:
     return Selection(**known, components=components, normalise=all(one.normalise for one in parts))
 
 
-def as_row(selection: Selection) -> dict[str, Any]:
+def selection_row(selection: Selection) -> dict[str, Any]:
     """A selection as JSON can hold it."""
     own = {name: values.tolist() for name in OF_A_CLIENT if (values := getattr(selection, name)) is not None}
     components = {name: values.tolist() for name, values in selection.components.items()}
     return own | {"components": components, "normalise": selection.normalise}
 
 
-def from_row(row: Mapping[str, Any]) -> Selection:
-    """The selection that `as_row` returned."""
+def selection_of_row(row: Mapping[str, Any]) -> Selection:
+    """The selection that `selection_row` returned."""
     own = {name: np.array(row[name], np.float64) for name in OF_A_CLIENT[1:] if name in row}
     components = {name: np.array(values, np.float64) for name, values in row["components"].items()}
     return Selection(np.array(row["clients"], np.int64), components=components, normalise=row["normalise"], **own)

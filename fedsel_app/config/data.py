@@ -2,13 +2,13 @@
 
 import math
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any, Self
 
 from fedsel_app.config.plugins import unknown_name
-from fedsel_app.config.settings import ConfigError, ReadBy, Settings, Value, parse_named, require, setting, unless
+from fedsel_app.config.settings import ConfigError, ReadBy, Settings, parse_named, require, setting, unless
 
 DATA_FOLDERS = {
     "mnist": "data",
@@ -125,12 +125,6 @@ def read_by_data(*names: str) -> ReadBy:
     """Condition: one of the data sets `names`, or a function of a user, which may read every setting of the data."""
     known = {name for name in DATA_SETS if ":" not in name} | {HUB}
     return {"data": unless(*sorted(known.difference(names)))}
-
-
-def data_name(values: Mapping[str, Value]) -> str:
-    """Name of the data set of the settings `values`; for a user's own files, the last part of their path."""
-    data, path = str(values["data"]), str(values.get("data-path") or "")
-    return Path(path).name if path and data in OF_FILES else data
 
 
 @dataclass(frozen=True)

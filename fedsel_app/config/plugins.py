@@ -11,7 +11,7 @@ import os
 import re
 import sys
 import traceback
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from importlib.metadata import entry_points
 from pathlib import Path
@@ -68,12 +68,6 @@ def named_by(arguments: Sequence[str]) -> Iterator[None]:
         yield
     finally:
         _command = before
-
-
-def code_arguments(values: Mapping[str, Any]) -> list[str]:
-    """Command arguments that allow the code that these settings name."""
-    names = {name for value in values.values() if isinstance(value, str) for name in CODE.findall(value)}
-    return [f"--allow-code={name}" for name in sorted(names)]
 
 
 def load_object(path: str, setting: str) -> Callable[..., Any]:

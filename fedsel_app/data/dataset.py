@@ -103,11 +103,6 @@ class Dataset:
         return f"{sizes}, {self.classes} classes" + f" (no example has {listed})" * bool(absent.size)
 
     @property
-    def label_words(self) -> tuple[str, str]:
-        """What one and several of the outputs are called."""
-        return ("label", "labels") if self.task == "multi-label" else ("class", "classes")
-
-    @property
     def record(self) -> dict[str, Any]:
         """What a run folder records of the data: a digest of every value, and what they are."""
         digest = hashlib.blake2b(repr((self.task, self.classes, self.names)).encode(), digest_size=16)

@@ -34,7 +34,7 @@ SUMS = "fedsel.sums"
 """Record of the sums over several clients of a message, whose own arrays are then missing."""
 
 
-def named(record: str, client: int | None = None) -> str:
+def record_name(record: str, client: int | None = None) -> str:
     """Name of the `record` of the only client of a message, or of one `client` of several."""
     return record if client is None else f"{record}.{client}"
 
@@ -51,7 +51,7 @@ def question(instructions: Instruction | Mapping[int, Instruction], arrays: Arra
         content[FEDSEL] = config_record(instructions.to_config())
     else:
         for client, instruction in instructions.items():
-            content[named(FEDSEL, client)] = config_record(instruction.to_config())
+            content[record_name(FEDSEL, client)] = config_record(instruction.to_config())
     return content
 
 
@@ -63,7 +63,7 @@ def clients_named(content: RecordDict) -> tuple[int, ...]:
 
 def fedsel_config(content: RecordDict, client: int | None = None) -> Config | None:
     """The instruction or the numbers (of one `client` among several, if given); None if there are none."""
-    record = content.get(named(FEDSEL, client))
+    record = content.get(record_name(FEDSEL, client))
     return dict(cast(Mapping[str, Scalar], record)) if isinstance(record, ConfigRecord) else None
 
 
@@ -71,9 +71,9 @@ def put_answer(
     content: RecordDict, numbers: Config, arrays: Sequence[NDArray[Any]] = (), client: int | None = None
 ) -> None:
     """Add the answer of the only client of a message, or of one `client` of several, to the content of the reply."""
-    content[named(FEDSEL, client)] = config_record(numbers)
+    content[record_name(FEDSEL, client)] = config_record(numbers)
     if arrays:
-        content[named(ARRAYS, client)] = ArrayRecord(list(arrays))
+        content[record_name(ARRAYS, client)] = ArrayRecord(list(arrays))
 
 
 def put_sums(content: RecordDict, arrays: Mapping[str, NDArray[Any]]) -> None:
@@ -99,7 +99,7 @@ def named_arrays(record: ArrayRecord) -> dict[str, NDArray[Any]]:
     return {name: _read(name, array) for name, array in record.items()}
 
 
-def read_arrays(content: RecordDict, name: str = ARRAYS) -> list[NDArray[Any]]:
+def content_arrays(content: RecordDict, name: str = ARRAYS) -> list[NDArray[Any]]:
     """The arrays of a record, in its order; empty if there is no such record. Raises WireError as `named_arrays`."""
     record = content.get(name)
     return list(named_arrays(record).values()) if isinstance(record, ArrayRecord) else []

@@ -23,9 +23,6 @@ FOLDER_POINTS = "fedsel.presets"
 """Group of entry points: packages that register have folders of further presets."""
 PROTOCOL_FILE = "protocol.toml"
 """Name of the file with a paper's protocols in the paper's folder. The file is not a preset."""
-EQUAL = "Everything equal but the method"
-OWN = "Each method on its own paper's pipeline"
-"""Names of the two kinds of comparison: without and with settings for single methods."""
 
 
 @dataclass(frozen=True)

@@ -1,11 +1,8 @@
 """fedsel's folders: fedsel marks the folders that it makes, and removes and overwrites no others."""
 
-import fcntl
 import os
-import shutil
 import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from pathlib import Path
 
 from fedsel_app.config import ConfigError
@@ -88,33 +85,6 @@ def remove_if_empty(path: Path) -> None:
     if is_fedsel_folder(path) and os.listdir(path) == [MARKER]:
         (path / MARKER).unlink()
         path.rmdir()
-
-
-@contextmanager
-def working_in(path: Path) -> Iterator[None]:
-    """Lock fedsel's folder `path` for the block.
-
-    Raises BlockingIOError if another process has locked it.
-    """
-    with (path / MARKER).open("rb") as marker:
-        fcntl.flock(marker, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        yield
-
-
-@contextmanager
-def temporary_folder(path: Path) -> Iterator[Path]:
-    """Make the private folder ``tmp`` in fedsel's folder `path`, and remove it at the end.
-
-    If a killed process left this folder, it is removed first.
-    """
-    folder = path / "tmp"
-    if folder.is_dir() and not folder.is_symlink():
-        shutil.rmtree(folder)
-    folder.mkdir(mode=PRIVATE)
-    try:
-        yield folder
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
 
 
 def refuse_used(path: Path) -> None:

@@ -25,7 +25,7 @@ def append_rows(file: Any, rows: Iterable[Mapping[str, Any]]) -> None:
 
     Raises RecordError if the lines cannot be written; an incomplete part of them is removed.
     """
-    lines = "".join(json.dumps(finite(row)) + "\n" for row in rows).encode()
+    lines = "".join(json.dumps(json_value(row)) + "\n" for row in rows).encode()
     path = Path(file.name)
     with record_errors(path):
         if not os.fstat(file.fileno()).st_nlink:
@@ -49,7 +49,7 @@ def write_arrays(path: Path, arrays: Mapping[str, NDArray[Any]]) -> None:
 def write_json(path: Path, content: Mapping[str, Any]) -> None:
     """Write a JSON file, completely or not at all. Raises RecordError if it cannot be written."""
     with record_errors(path):
-        write_text(path, json.dumps(finite(content), indent=2) + "\n")
+        write_text(path, json.dumps(json_value(content), indent=2) + "\n")
 
 
 def write_text(path: Path, text: str) -> None:
@@ -58,14 +58,14 @@ def write_text(path: Path, text: str) -> None:
         file.write(text.encode())
 
 
-def finite(value: Any) -> Any:
+def json_value(value: Any) -> Any:
     """The value with None (null in JSON) for NaN and infinity, which JSON does not have."""
     if isinstance(value, float) and not math.isfinite(value):
         return None
     if isinstance(value, Mapping):
-        return {key: finite(item) for key, item in value.items()}
+        return {key: json_value(item) for key, item in value.items()}
     if isinstance(value, list):
-        return [finite(item) for item in value]
+        return [json_value(item) for item in value]
     return value
 
 

@@ -21,7 +21,6 @@ from fedsel_app.records.schema import (
     IdentityConflict,
     RoundRecord,
     Row,
-    RunFailure,
     score_name,
     without_version,
 )
@@ -46,11 +45,6 @@ def check_client(row: Row) -> None:
         check_fields(row, EnrolmentRecord, ("client", "round"))
     else:
         check_fields(row, ClientTestRecord, ("client", "round"))
-
-
-def check_failure(row: Row) -> None:
-    """Check a row of failures.jsonl."""
-    check_fields(row, RunFailure, ("name", "message"))
 
 
 def read_rows(path: Path, check: Check) -> list[Row]:

@@ -4,8 +4,8 @@ the models.
 
 import fcntl
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -17,18 +17,16 @@ from fedsel_app.config.run import score_title
 from fedsel_app.npz import read_arrays
 from fedsel_app.records.fedsel_folder import discard_empty, make_private_folder, refuse_links, refuse_used
 from fedsel_app.records.files import append_rows, record_errors, write_arrays, write_json
-from fedsel_app.records.reading import Check, check_client, check_fields, check_round, read_object, read_rows
+from fedsel_app.records.reading import Check, check_client, check_round, read_object, read_rows
 from fedsel_app.records.releases import ReleaseFile, Releases
 from fedsel_app.records.schema import (
     VERSION,
     ClientRecord,
     RoundRecord,
     Row,
-    Summary,
     as_row,
     score_name,
     with_version,
-    without_version,
 )
 from fedsel_app.records.summary import summarize
 
@@ -99,7 +97,7 @@ class RunFolder:
                 # Unbuffered, because Python would try again at the end to write a line for which the disk has no room.
                 self._clients = opened.enter_context((path / "clients.jsonl").open("ab", buffering=0))
                 self._rounds = opened.enter_context((path / "rounds.jsonl").open("ab", buffering=0))
-                _lock(self._rounds, path)
+                lock_run(self._rounds, path)
                 self.releases: Releases = ReleaseFile(path)
                 if resume:
                     self._go_back()
@@ -173,14 +171,6 @@ class RunFolder:
 Recorder = RunFolder | UnkeptRecords
 
 
-@contextmanager
-def locked(path: Path) -> Iterator[None]:
-    """Lock the run in the folder at `path` for the block. Raises ConfigError if another process has locked it."""
-    with (path / "rounds.jsonl").open("rb") as rounds:
-        _lock(rounds, path)
-        yield
-
-
 def read_config(path: Path, needed: Iterable[str] = ()) -> dict[str, Value]:
     """The settings of the run in the folder at `path`, with at least those of `needed`.
 
@@ -239,14 +229,6 @@ def with_earlier(path: Path, data: Mapping[str, Any], *, allowed: bool) -> Mappi
     return {**data, "earlier": earlier} if earlier else data
 
 
-def refuse_damaged(path: Path) -> None:
-    """Raise ConfigError if the run in the folder at `path` cannot be resumed from its records and its checkpoint."""
-    refuse_links(path)
-    read_checkpoint(path)
-    read_rounds(path)
-    read_rows(path / "clients.jsonl", check_client)
-
-
 def read_checkpoint(path: Path) -> dict[str, NDArray[Any]] | None:
     """The checkpoint in the run folder at `path`; None if there is none.
 
@@ -274,27 +256,7 @@ def read_checkpoint(path: Path) -> dict[str, NDArray[Any]] | None:
     return arrays
 
 
-def read_model(path: Path) -> Model:
-    """The last model of the finished run in the folder at `path`. Raises ConfigError if it cannot be read."""
-    try:
-        with (path / "model.npz").open("rb") as file:
-            arrays = read_arrays(file)
-        return arrays["parameters"], arrays["buffers"]
-    except (KeyError, ValueError, OSError) as error:
-        raise ConfigError(f"The model {path / 'model.npz'} cannot be read: {error}.") from error
-
-
-def completed_rounds(path: Path) -> int:
-    """Number of rounds that the run in the folder at `path` keeps if it is resumed.
-
-    Raises ConfigError if a file of the run is a symlink, or if the checkpoint cannot be read.
-    """
-    refuse_links(path)
-    saved = read_checkpoint(path)
-    return 0 if saved is None else int(saved["round"])
-
-
-def describe(row: Row, *, measured: bool = False) -> str:
+def describe_round(row: Row, *, measured: bool = False) -> str:
     """One line about a round: its score, seconds that were simulated or `measured`, MB sent, failures."""
     name = score_name(row)
     score = f"{score_title(name)} {row[name]:.4f}, " if name in row else ""
@@ -313,18 +275,12 @@ def read_rounds(folder: Path) -> list[Row]:
     return read_rows(folder / "rounds.jsonl", check_round)
 
 
-def read_summary(folder: Path) -> Row | None:
-    """The summary of the run in `folder`, None if it is not finished. Raises ConfigError if it cannot be read."""
-    path = folder / "summary.json"
-    summary = read_object(path)
-    if summary is None:
-        return None
+def lock_run(file: Any, path: Path) -> None:
+    """Lock the file until it is closed. Raises ConfigError if another process has locked it."""
     try:
-        summary = without_version(summary)
-        check_fields(summary, Summary, ("strategy", "seed", f"target_{score_name(summary)}", "failure_count"))
-    except ValueError as error:
-        raise ConfigError(f"The file {path} cannot be read: {error}.") from error
-    return summary
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        raise ConfigError(f"The run in {path} is still going on in another process; end that first.") from None
 
 
 def _truncate(file: Any, path: Path, check: Check, completed: int) -> list[Row]:
@@ -337,11 +293,3 @@ def _truncate(file: Any, path: Path, check: Check, completed: int) -> list[Row]:
     whole = path.read_bytes().splitlines(keepends=True)[: len(kept)]
     file.truncate(sum(map(len, whole)))
     return kept
-
-
-def _lock(file: Any, path: Path) -> None:
-    """Lock the file until it is closed. Raises ConfigError if another process has locked it."""
-    try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        raise ConfigError(f"The run in {path} is still going on in another process; end that first.") from None

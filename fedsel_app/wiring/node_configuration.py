@@ -5,7 +5,6 @@ paths. A client imports code (``package.module:name``), and downloads a data set
 owner names it, or allows a server to name it (`ALLOWED`).
 """
 
-import json
 from collections.abc import Mapping
 
 from fedsel_app.config import DECLARED, ConfigError, PartitionConfig, Value
@@ -56,7 +55,7 @@ def refuse_choices(run_config: Mapping[str, Value], node_config: Mapping[str, Va
             "server: use `fedsel submit`, which sends the content of the file."
         )
     allowed = str(node_config.get(ALLOWED, "")).replace(",", " ").split()
-    for key, name in _named(chosen):
+    for key, name in named_code(chosen):
         if name not in allowed:
             raise ConfigError(
                 f"The server sets '{key}' to {_quoted(name)}, {_kind(name)} that this client does not allow: if its "
@@ -64,21 +63,10 @@ def refuse_choices(run_config: Mapping[str, Value], node_config: Mapping[str, Va
             )
 
 
-def node_config_text(client: int, clients: int, own: Mapping[str, Value]) -> str:
-    """Node configuration of one of `clients` clients with its `own` settings, in the form of the command line."""
-    identity = f"partition-id={client} num-partitions={clients}"
-    return " ".join([identity, *(f"{key}={_literal(value)}" for key, value in own.items())])
-
-
-def code_in(settings: Mapping[str, Value]) -> list[str]:
-    """Names of a user's own code, and of a data set of the Hub, in the settings of a run."""
-    return [name for _, name in _named({key: str(value) for key, value in settings.items()})]
-
-
-def _named(settings: Mapping[str, str]) -> list[tuple[str, str]]:
+def named_code(settings: Mapping[str, Value]) -> list[tuple[str, str]]:
     """Key and name of each piece of code and each data set of the Hub that `settings` choose."""
-    named = [(key, settings.get(key, "")) for key, entry in DECLARED.items() if entry.code]
-    chosen = PartitionConfig(f"{UPSTREAM}NAME", partition_arguments=settings.get("partition-arguments", ""))
+    named = [(key, str(settings.get(key, ""))) for key, entry in DECLARED.items() if entry.code]
+    chosen = PartitionConfig(f"{UPSTREAM}NAME", partition_arguments=str(settings.get("partition-arguments", "")))
     named.append(("partition-arguments", str(chosen.arguments.get(SIZE_FUNCTION, ""))))
     return [
         (key, name) for key, name in named if ":" in name and not (key == "partition" and name.startswith(UPSTREAM))
@@ -87,16 +75,6 @@ def _named(settings: Mapping[str, str]) -> list[tuple[str, str]]:
 
 def _kind(name: str) -> str:
     return "a data set of the Hub" if name.startswith(HUB) else "code"
-
-
-def _literal(value: Value) -> str:
-    """A TOML value; text has no quote in it, which Flower's command line would take for its end."""
-    if not isinstance(value, str):
-        return json.dumps(value)
-    text = value
-    if "'" not in text and text.isprintable():
-        return f"'{text}'"
-    return '"' + json.dumps(text)[1:-1].replace('\\"', "\\u0022").replace("'", "\\u0027") + '"'
 
 
 def _quoted(value: str) -> str:

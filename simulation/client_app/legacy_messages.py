@@ -33,7 +33,7 @@ NAMES = {TRAIN: "fit", EVALUATE: "evaluate"}
 OK: Config = {"code": Code.OK.value, "message": ""}
 
 
-def read_config(message: Message) -> Config:
+def message_config(message: Message) -> Config:
     """The config of a message of one of these types; empty for any other."""
     record = message.content.get(f"{NAMES.get(message.metadata.message_type)}ins.config", ConfigRecord())
     return dict(cast(Mapping[str, Scalar], record))
@@ -47,7 +47,7 @@ def answer_legacy(message: Message, context: Context, call_next: ClientAppCallab
             return UserClient(message, context, call_next, functions, lists=True).answer()
         except Exception as error:  # noqa: BLE001 - as a reply, it tells the server that the app has fedsel's line
             return Message(RecordDict({FEDSEL: config_record({ERROR: str(error)})}), reply_to=message)
-    config = read_config(message)
+    config = message_config(message)
     own = embedded(config)
     users = users_keys(config)
     if not own:

@@ -26,7 +26,7 @@ from fedsel_app.config import CompressionConfig, TrainingConfig
 from fedsel_app.config.words import did_you_mean
 from fedsel_app.messages.answers import Ability, EnrolAnswer, EvaluateAnswer
 from fedsel_app.messages.instructions import EnrolInstruction, ProbeInstruction, read_instruction
-from fedsel_app.messages.records import fedsel_config, named_arrays, put_answer, read_arrays
+from fedsel_app.messages.records import content_arrays, fedsel_config, named_arrays, put_answer
 from fedsel_app.messages.scalars import Config, Report
 from fedsel_app.seeds import Purpose, stream
 from simulation.client_app.array_layout import ArrayLayout, Arrays
@@ -108,7 +108,7 @@ class UserClient:
 
     def answer(self) -> Message:
         """Answer the message, after removing fedsel's records from it."""
-        config, control = fedsel_config(self.message.content) or {}, read_arrays(self.message.content, CONTROL)
+        config, control = fedsel_config(self.message.content) or {}, content_arrays(self.message.content, CONTROL)
         self.message.content = users_records(self.message.content)
         kind = self.message.metadata.message_type.split(".")[0]
         if kind == MessageType.QUERY:

@@ -12,7 +12,6 @@ from rich.console import Console
 from rich.table import Table
 
 from fedsel_app.config.run import score_title
-from fedsel_app.records.run_folder import read_summary
 from fedsel_app.records.schema import ACCURACY, Row, score_name
 from fedsel_app.records.summary import averaged_text
 from simulation.comparison.placement import cores_each
@@ -20,6 +19,7 @@ from simulation.comparison.plan import ComparisonPlan
 from simulation.comparison.run_processes import carry_out
 from simulation.comparison.watch import progress_of_run
 from simulation.engines.choice import choose
+from simulation.experiments.run_folders import read_summary
 from simulation.terminal import whole_table
 
 MEASURES = {

@@ -8,7 +8,8 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from fedsel_app.config import DECLARED, Value
-from fedsel_app.presets.preset import EQUAL, OWN, Preset
+from fedsel_app.presets.preset import Preset
+from simulation.experiments.pipeline import EQUAL, OWN
 from simulation.experiments.protocols import protocol_of
 
 

@@ -1,10 +1,11 @@
-"""Plan file of a comparison, comparison.json: the runs and settings that are read from it."""
+"""Plan file of a comparison, comparison.json: the runs and settings that are read from it; and its failed runs."""
 
 from pathlib import Path, PurePosixPath
 from typing import Any, NotRequired, TypedDict
 
 from fedsel_app.config import ConfigError, Value
-from fedsel_app.records.reading import read_object
+from fedsel_app.records.reading import check_fields, read_object
+from fedsel_app.records.schema import Row, RunFailure
 
 PLAN_VERSION = 1
 
@@ -55,3 +56,8 @@ def read_plan(folder: Path) -> dict[str, Any] | None:
                 f"The file {path} cannot be read: the folder of the run {run['name']} is outside, in {inner}."
             )
     return plan
+
+
+def check_failure(row: Row) -> None:
+    """Check a row of failures.jsonl."""
+    check_fields(row, RunFailure, ("name", "message"))

@@ -9,12 +9,12 @@ from typing import Any, ClassVar, Self
 import pandas as pd
 
 from fedsel_app.config import ConfigError, Value
-from fedsel_app.records.reading import check_failure, read_object, read_rows
+from fedsel_app.records.reading import read_object, read_rows
 from fedsel_app.records.run_folder import DATA, read_config
 from fedsel_app.records.schema import schedule_round
 from simulation.comparison.pipelines import Pipelines, comparison_kind, differing_settings
 from simulation.comparison.plan import run_name
-from simulation.comparison.plan_file import read_plan
+from simulation.comparison.plan_file import check_failure, read_plan
 from simulation.comparison.runs import SHOWN, RecordedRun, joined, read_recorded_run
 
 REPORTED = ("comparison.json", "rounds.jsonl")

@@ -16,16 +16,17 @@ import signal
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import Any
 
 import tomli_w
 from rich.console import Console
 from rich.live import Live
 
 from fedsel_app.config import ConfigError
-from fedsel_app.config.plugins import code_arguments
+from fedsel_app.config.plugins import CODE
 from fedsel_app.config.run import score_title
 from fedsel_app.network.reply_timeout import ReplyTimeout
 from fedsel_app.records.fedsel_folder import discard_empty, make_private_folder
@@ -273,3 +274,9 @@ def locked_comparison(folder: Path) -> Iterator[None]:
         except BlockingIOError as error:
             raise ConfigError(f"Another `fedsel compare` is running in {folder}; wait for it, or end it.") from error
         yield
+
+
+def code_arguments(values: Mapping[str, Any]) -> list[str]:
+    """Command arguments that allow the code that these settings name."""
+    names = {name for value in values.values() if isinstance(value, str) for name in CODE.findall(value)}
+    return [f"--allow-code={name}" for name in sorted(names)]

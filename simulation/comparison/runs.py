@@ -14,10 +14,11 @@ from numpy.typing import NDArray
 
 from fedsel_app.config import ConfigError, RunConfig, Value
 from fedsel_app.records.reading import check_client, check_round, read_rows
-from fedsel_app.records.run_folder import read_config, read_summary
+from fedsel_app.records.run_folder import read_config
 from fedsel_app.records.schema import ACCURACY, RoundRecord, Row, as_row, schedule_round, score_name
 from fedsel_app.records.summary import MB, summarize
 from simulation.comparison.statistics import Floats
+from simulation.experiments.run_folders import read_summary
 
 SHOWN = ("strategy", "seed", "clients", "cohort", "rounds", "data", "model", "partition", "links", "target")
 """Settings of a run that a report shows or counts with."""

@@ -11,11 +11,11 @@ from rich.table import Table
 
 from fedsel_app.config import ConfigError
 from fedsel_app.config.run import score_title
-from fedsel_app.records.reading import check_failure, check_round, read_rows, rows_from_end
+from fedsel_app.records.reading import check_round, read_rows, rows_from_end
 from fedsel_app.records.run_folder import read_config
 from fedsel_app.records.schema import ACCURACY, Row, schedule_round, score_name
 from fedsel_app.records.summary import MB
-from simulation.comparison.plan_file import read_plan
+from simulation.comparison.plan_file import check_failure, read_plan
 from simulation.terminal import whole_table
 
 REFRESH_S = 1.0

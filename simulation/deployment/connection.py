@@ -89,7 +89,7 @@ def client_obstacle(machine: Machine, authority: Path, key: Path) -> Obstacle | 
         words = why_refused(machine.fleet, authority, key)
     except ConnectionError as error:
         return Obstacle("program", f"The program at {machine.fleet} does not answer like a server of Flower ({error}).")
-    return refusal(machine, words) if words else None
+    return refused_by_server(machine, words) if words else None
 
 
 def other_release(machine: Machine) -> Obstacle | None:
@@ -104,7 +104,7 @@ def other_release(machine: Machine) -> Obstacle | None:
     )
 
 
-def refusal(machine: Machine, words: str) -> Obstacle:
+def refused_by_server(machine: Machine, words: str) -> Obstacle:
     """The obstacle that corresponds to the `words` with which Flower's server refused this client."""
     if words == WRONG_CLOCK:
         return Obstacle(
@@ -119,7 +119,7 @@ def refusal(machine: Machine, words: str) -> Obstacle:
     )
 
 
-def copied(machine: Machine) -> Obstacle:
+def key_in_use(machine: Machine) -> Obstacle:
     """The obstacle of a client whose key the server knows, and which the server still refuses."""
     return Obstacle(
         "copy",

@@ -16,11 +16,11 @@ from fedsel_app.records.fedsel_folder import is_fedsel_folder
 from fedsel_app.records.files import RecordError
 from fedsel_app.records.reading import legible
 from fedsel_app.wiring.configuration import AppConfig, known_defaults
-from fedsel_app.wiring.node_configuration import ALLOWED, code_in, node_config_text
+from fedsel_app.wiring.node_configuration import ALLOWED, named_code
 from fedsel_app.wiring.server import run_folder
 from fedsel_app.wiring.validation import validate_simulation
 from simulation.deployment.app_folder import app_folder
-from simulation.deployment.flower_cli import DeploymentError, submit_to_flower
+from simulation.deployment.flower_cli import DeploymentError, node_config_text, submit_to_flower
 from simulation.deployment.local_deployment import Deployment
 from simulation.experiments.run_folders import discard_states
 from simulation.federation.folders import FederationFolders
@@ -183,7 +183,7 @@ def owner_settings(config: AppConfig, states: Path | None, *, own_data: bool = T
             own["partition-arguments"] = arguments
     if states is not None:
         own["state-dir"] = str(states)
-    if code := code_in(config.values()):
+    if code := [name for _, name in named_code(config.values())]:
         own[ALLOWED] = " ".join(code)
     return own
 

@@ -223,3 +223,19 @@ def flwr(
         failure = NoAnswerError if UNAVAILABLE in reason else DeploymentError
         raise failure(f"`flwr {arguments[0]}` failed: {' '.join(reason.split())}")
     return answer
+
+
+def node_config_text(client: int, clients: int, own: Mapping[str, Value]) -> str:
+    """Node configuration of one of `clients` clients with its `own` settings, in the form of the command line."""
+    identity = f"partition-id={client} num-partitions={clients}"
+    return " ".join([identity, *(f"{key}={_literal(value)}" for key, value in own.items())])
+
+
+def _literal(value: Value) -> str:
+    """A TOML value; text has no quote in it, which Flower's command line would take for its end."""
+    if not isinstance(value, str):
+        return json.dumps(value)
+    text = value
+    if "'" not in text and text.isprintable():
+        return f"'{text}'"
+    return '"' + json.dumps(text)[1:-1].replace('\\"', "\\u0022").replace("'", "\\u0027") + '"'

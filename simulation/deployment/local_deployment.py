@@ -15,9 +15,10 @@ from typing import Self
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from fedsel_app.config import ConfigError
-from fedsel_app.records.fedsel_folder import ForeignFolderError, make_fedsel_folder, temporary_folder, working_in
+from fedsel_app.records.fedsel_folder import ForeignFolderError, make_fedsel_folder
 from simulation import processes
 from simulation.deployment.flower_cli import DeploymentError, environment
+from simulation.deployment.held_folder import temporary_folder, working_in
 from simulation.federation.folders import FederationFolders, provision
 from simulation.guard.app_signature import TRUSTED, sign_app
 from simulation.guard.command_lines import (

@@ -19,12 +19,12 @@ from clients.state import STATE_FOLDER, StateStore, read_schema_file
 from fedsel_app.config import ConfigError, DataConfig, RunConfig, Value
 from fedsel_app.config.data import OwnDataConfig
 from fedsel_app.data.dataset import load
-from fedsel_app.records.fedsel_folder import make_fedsel_folder, temporary_folder, working_in
+from fedsel_app.records.fedsel_folder import make_fedsel_folder
 from fedsel_app.records.reading import legible
-from fedsel_app.wiring.node_configuration import node_config_text
 from simulation.command_line.arguments import FAILURE
-from simulation.deployment.connection import Obstacle, client_obstacle, copied, other_release
-from simulation.deployment.flower_cli import DeploymentError, environment
+from simulation.deployment.connection import Obstacle, client_obstacle, key_in_use, other_release
+from simulation.deployment.flower_cli import DeploymentError, environment, node_config_text
+from simulation.deployment.held_folder import temporary_folder, working_in
 from simulation.federation.folders import LOG, client_numbers
 from simulation.federation.keys import days_left
 from simulation.federation.machine import HERE_RELEASE, Machine, read_machine, with_settings, write_machine
@@ -229,7 +229,7 @@ def _take_part(folder: Path, machine: Machine, trusted: Path | None) -> None:
     refusals: list[Obstacle] = []
 
     def refused() -> None:
-        found = client_obstacle(machine, authority, key) or copied(machine)
+        found = client_obstacle(machine, authority, key) or key_in_use(machine)
         if not refusals or refusals[-1].kind != found.kind:
             say(f"{found.sentence} Trying again every {supernode.RETRY_S:.0f} s.")
         refusals.append(found)

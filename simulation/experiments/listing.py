@@ -9,8 +9,9 @@ from rich.table import Table
 from fedsel_app.config import ConfigError, Value
 from fedsel_app.config.settings import Entry
 from fedsel_app.config.words import MEANT, did_you_mean
-from fedsel_app.presets.preset import EQUAL, FOLDER, OWN, Preset, load_preset, preset_files, summary
+from fedsel_app.presets.preset import FOLDER, Preset, load_preset, preset_files, summary
 from fedsel_app.wiring.configuration import known_defaults, setting_entries, setting_groups
+from simulation.experiments.pipeline import EQUAL, OWN
 from simulation.experiments.protocols import differences, protocol_of, resolved
 
 GroupedEntries = Mapping[str, Sequence[Entry]]

@@ -7,6 +7,10 @@ from fedsel_app.config.compression import COMPRESSORS
 from fedsel_app.config.server import SERVER_OPTIMIZERS
 from fedsel_app.config.training import SOLVERS
 
+EQUAL = "Everything equal but the method"
+OWN = "Each method on its own paper's pipeline"
+"""Names of the two kinds of comparison: without and with settings for single methods."""
+
 
 def pipeline_text(values: Mapping[str, Value]) -> str:
     """Text about compressor, solver and server optimizer for the settings `values`, setting key -> value."""

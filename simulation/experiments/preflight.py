@@ -4,6 +4,7 @@ import os
 from collections.abc import Iterable
 from dataclasses import replace
 from importlib import import_module
+from pathlib import Path
 
 import torch
 
@@ -12,9 +13,10 @@ from fedsel_app.config import ConfigError, RunConfig, SharedSettings
 from fedsel_app.data.client_parts import client_parts
 from fedsel_app.data.dataset import load
 from fedsel_app.models.device import choose_device, require_precision
-from fedsel_app.records.fedsel_folder import refuse_used
+from fedsel_app.records.fedsel_folder import refuse_links, refuse_used
+from fedsel_app.records.reading import check_client, read_rows
 from fedsel_app.records.releases import Releases
-from fedsel_app.records.run_folder import refuse_damaged
+from fedsel_app.records.run_folder import read_checkpoint, read_rounds
 from fedsel_app.wiring.configuration import AppConfig
 from fedsel_app.wiring.server import make_model, run_folder
 from simulation.experiments.run_folders import refuse_foreign_states
@@ -114,3 +116,11 @@ def _refuse_many_estimates(config: AppConfig, size: int) -> None:
 
 def _memory_bytes() -> int:
     return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+
+
+def refuse_damaged(path: Path) -> None:
+    """Raise ConfigError if the run in the folder at `path` cannot be resumed from its records and its checkpoint."""
+    refuse_links(path)
+    read_checkpoint(path)
+    read_rounds(path)
+    read_rows(path / "clients.jsonl", check_client)

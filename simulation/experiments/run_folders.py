@@ -1,13 +1,16 @@
 """Folders of a run: its run folder, the clients' states within it, and the settings with which it is resumed."""
 
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from clients.state import STATE_FOLDER, remove_states
+from clients.state import CLIENT_FOLDER, SCHEMA_FILE, STATE_FILE, STATE_FOLDER, UNFINISHED_FILE
 from fedsel_app.config import ConfigError, Value, changes_numbers
-from fedsel_app.records.fedsel_folder import is_fedsel_folder
-from fedsel_app.records.run_folder import locked, read_config
+from fedsel_app.records.fedsel_folder import is_fedsel_folder, refuse_links, remove_if_empty
+from fedsel_app.records.reading import check_fields, read_object
+from fedsel_app.records.run_folder import lock_run, read_checkpoint, read_config
+from fedsel_app.records.schema import Row, Summary, score_name, without_version
 from fedsel_app.wiring.configuration import AppConfig, resolve
 from simulation.flower_app.settings import refuse_own_app
 
@@ -50,3 +53,57 @@ def resolve_resumed(folder: Path, values: Mapping[str, Value]) -> AppConfig:
     before = read_config(folder)
     refuse_own_app(before, folder)
     return resolve({**before, **values, "out": str(folder), "resume": True})
+
+
+@contextmanager
+def locked(path: Path) -> Iterator[None]:
+    """Lock the run in the folder at `path` for the block. Raises ConfigError if another process has locked it."""
+    with (path / "rounds.jsonl").open("rb") as rounds:
+        lock_run(rounds, path)
+        yield
+
+
+def completed_rounds(path: Path) -> int:
+    """Number of rounds that the run in the folder at `path` keeps if it is resumed.
+
+    Raises ConfigError if a file of the run is a symlink, or if the checkpoint cannot be read.
+    """
+    refuse_links(path)
+    saved = read_checkpoint(path)
+    return 0 if saved is None else int(saved["round"])
+
+
+def read_summary(folder: Path) -> Row | None:
+    """The summary of the run in `folder`, None if it is not finished. Raises ConfigError if it cannot be read."""
+    path = folder / "summary.json"
+    summary = read_object(path)
+    if summary is None:
+        return None
+    try:
+        summary = without_version(summary)
+        check_fields(summary, Summary, ("strategy", "seed", f"target_{score_name(summary)}", "failure_count"))
+    except ValueError as error:
+        raise ConfigError(f"The file {path} cannot be read: {error}.") from error
+    return summary
+
+
+def remove_states(folder: Path) -> None:
+    """Remove the states of all runs in `folder`, if the folder is fedsel's. Other files stay."""
+    if not is_fedsel_folder(folder):
+        return
+    with suppress(OSError):
+        for run in _folders(folder):
+            for client in _folders(run):
+                if CLIENT_FOLDER.fullmatch(client.name):
+                    for file in client.iterdir():
+                        if any(known.fullmatch(file.name) for known in (STATE_FILE, SCHEMA_FILE, UNFINISHED_FILE)):
+                            file.unlink()
+                    with suppress(OSError):
+                        client.rmdir()
+            with suppress(OSError):
+                run.rmdir()
+        remove_if_empty(folder)
+
+
+def _folders(folder: Path) -> list[Path]:
+    return [entry for entry in folder.iterdir() if entry.is_dir() and not entry.is_symlink()]

@@ -15,11 +15,11 @@ from fedsel_app.config import ConfigError, Value
 from fedsel_app.network.links import make_links
 from fedsel_app.network.reply_timeout import ReplyTimeout
 from fedsel_app.records.reading import check_client, read_rows
-from fedsel_app.records.run_folder import RunFolder, UnkeptRecords, describe
+from fedsel_app.records.run_folder import RunFolder, UnkeptRecords, describe_round
 from fedsel_app.records.schema import Row
 from fedsel_app.records.trackers import add_trackers
 from simulation.client_app.array_layout import ArrayLayout, twins
-from simulation.flower_app.client_metrics import numbers
+from simulation.flower_app.client_metrics import numeric_metrics
 from simulation.flower_app.settings import AppOptions, EvaluateFn, app_config, recorded
 from simulation.flower_app.transports import score_of
 from simulation.flower_app.user_clients import UserClients
@@ -139,7 +139,7 @@ class AppRun:
         self._tested = None if function is None else function(self._inner.run.record.round, arrays, {})
         if self._tested is None:
             return None
-        found, key = numbers(self._tested[1]), self._options.score_key
+        found, key = numeric_metrics(self._tested[1]), self._options.score_key
         score = score_of(found, key)
         found.pop(key or SCORE, None)
         return Evaluation(float(self._tested[0]), score, found)
@@ -162,4 +162,4 @@ def _resume(strategy: SelectionStrategy, folder: RunFolder) -> tuple[dict[str, i
 
 
 def _log_round(row: Row, *, measured: bool) -> None:
-    FLOWER_LOGGER.info("fedsel: round %d: %s", row["round"], describe(row, measured=measured))
+    FLOWER_LOGGER.info("fedsel: round %d: %s", row["round"], describe_round(row, measured=measured))

@@ -21,7 +21,7 @@ PairFunction = Callable[[list[tuple[int, dict[str, Any]]]], dict[str, Any]]
 """Legacy API: (examples, metrics) of each client -> the round's metrics."""
 
 
-def numbers(metrics: Mapping[str, Any]) -> dict[str, Any]:
+def numeric_metrics(metrics: Mapping[str, Any]) -> dict[str, Any]:
     """The numeric values among a user's metrics, also those of NumPy and torch."""
     plain = {name: value.item() if _is_single(value) else value for name, value in metrics.items()}
     return {name: float(value) for name, value in plain.items() if isinstance(value, int | float)}
@@ -32,7 +32,7 @@ def _is_single(value: Any) -> bool:
     return hasattr(value, "item") and math.prod(getattr(value, "shape", (0,))) == 1
 
 
-def bounded(examples: Mapping[int, float], clip: float) -> dict[int, float]:
+def bounded_examples(examples: Mapping[int, float], clip: float) -> dict[int, float]:
     """The clients' numbers of examples, at most `clip` times their median; 0 sets no bound."""
     values = winsorised(np.array(list(examples.values()), np.float64), clip)
     return dict(zip(examples, values.tolist(), strict=True))

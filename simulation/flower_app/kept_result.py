@@ -1,4 +1,4 @@
-"""Metrics of a run's `Result` in its run folder, so that a run that goes on has those of its earlier rounds.
+"""Result of a run in its run folder: its model, and the metrics of its rounds, which a run that goes on has too.
 
 The file result.jsonl has a line for each round, and in it the metrics by the names of `KINDS`. Round 0 is the initial
 model.
@@ -14,8 +14,11 @@ from typing import Any
 from flwr.app import MetricRecord
 from flwr.serverapp.strategy import Result
 
-from fedsel_app.records.files import append_rows, finite, write_text
+from fedsel_app.config import ConfigError
+from fedsel_app.npz import read_arrays
+from fedsel_app.records.files import append_rows, json_value, write_text
 from fedsel_app.records.reading import read_rows
+from fedsel_app.records.run_folder import Model
 from fedsel_app.records.schema import Row, with_version
 
 FILE = "result.jsonl"
@@ -40,7 +43,7 @@ def recall(folder: Path, completed: int) -> Result:
     for row in rows:
         for kind, metrics in _records(row).items():
             getattr(result, kind)[row["round"]] = metrics
-    write_text(folder / FILE, "".join(json.dumps(finite(with_version(row))) + "\n" for row in rows))
+    write_text(folder / FILE, "".join(json.dumps(json_value(with_version(row))) + "\n" for row in rows))
     return result
 
 
@@ -76,3 +79,13 @@ def _read(value: Any) -> Any:
     if isinstance(value, list):
         return [_read(entry) for entry in value]
     return math.nan if value is None else value
+
+
+def read_model(path: Path) -> Model:
+    """The last model of the finished run in the folder at `path`. Raises ConfigError if it cannot be read."""
+    try:
+        with (path / "model.npz").open("rb") as file:
+            arrays = read_arrays(file)
+        return arrays["parameters"], arrays["buffers"]
+    except (KeyError, ValueError, OSError) as error:
+        raise ConfigError(f"The model {path / 'model.npz'} cannot be read: {error}.") from error

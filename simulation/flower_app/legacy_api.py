@@ -14,7 +14,13 @@ from fedsel_app.messages.reported_values import one_line
 from fedsel_app.wire.codec import WireError
 from simulation.client_app.messages import refuse_endless, users_keys
 from simulation.flower_app.app_run import AppRun
-from simulation.flower_app.client_metrics import aggregated_pairs, bounded, finite_metrics, mean_metrics, note_left_out
+from simulation.flower_app.client_metrics import (
+    aggregated_pairs,
+    bounded_examples,
+    finite_metrics,
+    mean_metrics,
+    note_left_out,
+)
 from simulation.flower_app.flowers_words import ALONE, EVALUATE_CONFIG, TRAIN_CONFIG
 from simulation.flower_app.transports import UserManager
 from simulation.flower_app.user_clients import counts
@@ -112,7 +118,7 @@ class LegacyApi(AppRun, Strategy):
             else:
                 note_left_out(client, number, "num_examples", reply.num_examples)
         examples = {client: float(reply.num_examples) for client, reply in found.items()}
-        weights = bounded(examples, self._config.reported_values.example_clip)
+        weights = bounded_examples(examples, self._config.reported_values.example_clip)
         told = [(weights[client], finite_metrics({"loss": found[client].loss}, client, number)) for client in found]
         loss = cast(float | None, mean_metrics(told, number).get("loss"))
         function = self._options.evaluate_metrics_aggregation_fn

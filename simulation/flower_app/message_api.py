@@ -17,12 +17,12 @@ from flwr.serverapp.strategy import Result
 from fedsel_app.config import ConfigError
 from fedsel_app.messages.instructions import LocalTestInstruction
 from fedsel_app.network.reply_timeout import ReplyTimeout
-from fedsel_app.records.run_folder import is_finished, read_model, read_rounds, refuse_other_settings
+from fedsel_app.records.run_folder import is_finished, read_rounds, refuse_other_settings
 from fedsel_app.records.schema import RoundRecord
 from simulation.flower_app.app_run import AppRun
-from simulation.flower_app.client_metrics import aggregated_records, bounded, note_left_out, numbers
+from simulation.flower_app.client_metrics import aggregated_records, bounded_examples, note_left_out, numeric_metrics
 from simulation.flower_app.flowers_words import ALONE, refuse_arguments, refuse_legacy, refuse_other_types
-from simulation.flower_app.kept_result import keep, recall
+from simulation.flower_app.kept_result import keep, read_model, recall
 from simulation.flower_app.settings import AppOptions, app_config, recorded
 from simulation.flower_app.transports import UserGrid, UserReply
 from simulation.flower_app.user_clients import counts, told_examples
@@ -98,7 +98,7 @@ class MessageApi(AppRun):
             if metrics is None:
                 return None
             result.evaluate_metrics_serverapp[number] = metrics
-            return carrier.loss_of(metrics), dict(numbers(metrics))
+            return carrier.loss_of(metrics), dict(numeric_metrics(metrics))
 
         if self._config.records.resume and is_finished(folder):
             refuse_other_settings(folder, recorded(self._config))
@@ -173,7 +173,7 @@ class MessageApi(AppRun):
         trained, weights = self._accepted(number)
         tested = self._tested_by_clients(number)
         tests = {client: float(reply.examples) for client, reply in tested.items()}
-        bounds = bounded(tests, self._config.reported_values.example_clip)
+        bounds = bounded_examples(tests, self._config.reported_values.example_clip)
         for metrics, replies, examples, function in (
             (result.train_metrics_clientapp, trained, weights, options.train_metrics_aggr_fn),
             (result.evaluate_metrics_clientapp, tested, bounds, options.evaluate_metrics_aggr_fn),

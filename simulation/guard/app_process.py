@@ -92,7 +92,7 @@ def beating(pipe: Connection) -> Iterator[None]:
         thread.join()
 
 
-def answer_message(pipe: Connection, apps: dict[str, ClientApp]) -> None:
+def answer_over_pipe(pipe: Connection, apps: dict[str, ClientApp]) -> None:
     """Let the app answer one message; if it raises, the exception is the answer, and the process continues.
 
     The app is unpacked and imported the first time, and kept in `apps`.
@@ -123,7 +123,7 @@ def main() -> None:
     pipe.send_bytes(READY)
     with suppress(EOFError):
         while True:
-            answer_message(pipe, apps)
+            answer_over_pipe(pipe, apps)
 
 
 if __name__ == "__main__":

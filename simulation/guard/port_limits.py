@@ -3,7 +3,7 @@
 - Flower's gRPC servers accept messages of 2 GiB. SuperNodes send arrays in chunks, so a message is never larger than a
   chunk and a small envelope. `limit_fleet_server` sets that limit, which gRPC checks before it reads a message. It also
   closes connections that do not finish their handshake or stay idle; a SuperNode reconnects by itself.
-- Flower reads a whole message before it refuses an unknown key. `refuse_unread` refuses the call without reading it.
+- Flower reads a whole message before it refuses an unknown key. `refuse_unknown_keys` refuses it without reading.
 - Over HTTP Flower reads a body before it checks the key of a node or the token of a task. `limited_app` bounds the
   bodies of HTTP requests; callers whose headers show neither (`shows_key`) may send only what a request for admission
   needs. Flower itself checks the account of a Control API call before it reads the body. `hide_schema` removes the
@@ -50,7 +50,7 @@ def limit_ports(program: Any) -> None:
     """Set these limits for the servers that Flower's SuperLink, the module `program`, is about to start."""
     raise_file_limit()
     limit_fleet_server(program)
-    refuse_unread()
+    refuse_unknown_keys()
     limit_http(program)
 
 
@@ -92,7 +92,7 @@ def server_options(most_bytes: int) -> dict[str, int]:
     }
 
 
-def refuse_unread() -> None:
+def refuse_unknown_keys() -> None:
     """Refuse calls of the Fleet API without a known key, before their messages are read."""
     from flwr.common.constant import PUBLIC_KEY_HEADER
     from flwr.supercore.utils import get_metadata_bytes

@@ -18,13 +18,12 @@ import torch
 from threadpoolctl import threadpool_limits
 
 from fedsel_app.config import DECLARED, ConfigError
-from fedsel_app.config.plugins import code_arguments
 from fedsel_app.records.reading import check_round, read_rows
 from fedsel_app.records.schema import Row
 from fedsel_app.wiring.configuration import AppConfig
 from fedsel_app.wiring.server import run_folder
 from simulation import processes
-from simulation.comparison.run_processes import FEDSEL, GRACE_S, failure_reason
+from simulation.comparison.run_processes import FEDSEL, GRACE_S, code_arguments, failure_reason
 from simulation.engines import inline_engine
 from simulation.experiments.preflight import refuse_unrunnable
 from simulation.starter import Starter

@@ -19,7 +19,7 @@ from fedsel_app.data.inputs import Inputs
 from fedsel_app.models import building
 from fedsel_app.models.tasks import task_of
 from fedsel_app.npz import NpzError, read_arrays
-from fedsel_app.records.run_folder import completed_rounds, read_rounds
+from fedsel_app.records.run_folder import read_rounds
 from fedsel_app.records.schema import Row
 from fedsel_app.wiring.configuration import AppConfig, resolve
 from fedsel_app.wiring.server import run_folder
@@ -27,7 +27,7 @@ from simulation.comparison.measures import metric_of
 from simulation.comparison.results import Group
 from simulation.comparison.runs import RecordedRun, read_recorded_run
 from simulation.engines.choice import choose
-from simulation.experiments.run_folders import resolve_resumed
+from simulation.experiments.run_folders import completed_rounds, resolve_resumed
 from simulation.flower_app.settings import OWN_APP
 from simulation.idle_settings import refuse_idle
 from simulation.python_interface.keywords import listed, setting_values

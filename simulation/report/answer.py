@@ -22,7 +22,7 @@ from simulation.comparison.measures import (
 from simulation.comparison.results import Group
 from simulation.comparison.statistics import Paired
 from simulation.report.findings import NOT_SIGNIFICANT, SIGNIFICANT, TOO_FEW, against, p_text, pairs_text, percent
-from simulation.report.tables import ABSENT, Column, Table, capital, number_text
+from simulation.report.tables import ABSENT, Heading, Table, capital, number_text
 from simulation.terminal import whole_table
 
 PLACES = {SIGNIFICANT: "behind", NOT_SIGNIFICANT: "open", TOO_FEW: "too few seeds"}
@@ -44,14 +44,14 @@ def variants_table(group: Group, numbers: Numbers) -> Table:
     order = sorted(group.runs, key=lambda variant: np.nan_to_num(sign * numbers.mean(variant, score.key), nan=np.inf))
     results = against(numbers, order[0], order[1:], score)
     columns = [
-        Column("rank"),
-        Column("method"),
-        Column(score.name, 4),
-        Column("final", 4),
-        Column("reached the target"),
+        Heading("rank"),
+        Heading("method"),
+        Heading(score.name, 4),
+        Heading("final", 4),
+        Heading("reached the target"),
     ]
-    columns += [Column(measure.name, measure.digits) for measure in (UPLINK_MB, SECONDS, ROUNDS)]
-    columns += [Column("against the first")]
+    columns += [Heading(measure.name, measure.digits) for measure in (UPLINK_MB, SECONDS, ROUNDS)]
+    columns += [Heading("against the first")]
     rows = []
     for rank, variant in enumerate(order, start=1):
         reached = f"{numbers.reached(variant, ROUNDS.key).size} of {len(group.runs[variant])}"

@@ -14,7 +14,7 @@ from simulation.comparison.measures import EvaluatedMetric, client_metric
 from simulation.comparison.results import Group, RecordedComparison
 from simulation.comparison.runs import RecordedRun, found_size
 from simulation.comparison.statistics import Floats, gini, jain, longest_gaps
-from simulation.report.tables import FREE, Column, Table, capital
+from simulation.report.tables import FREE, Heading, Table, capital
 
 NUMBERS = tuple(
     name for name, kind in get_type_hints(RoundRecord).items() if kind in (int, float, int | None, float | None)
@@ -30,7 +30,7 @@ def pipeline_table(comparison: RecordedComparison) -> Table | None:
         [name, *(json.dumps(value).strip('"') for value in values.values()), papers.get(name)]
         for name, values in differing.items()
     ]
-    columns = [Column("strategy"), *map(Column, keys), Column("protocol")]
+    columns = [Heading("strategy"), *map(Heading, keys), Heading("protocol")]
     caption = "Shared settings with different values for the methods, and the protocol that the values follow."
     return Table("pipelines", "The methods' pipelines", caption, columns, rows) if keys else None
 
@@ -46,19 +46,19 @@ def coverages(group: Group) -> tuple[dict[str, list[Floats]], str]:
 def participation_table(group: Group, covered: dict[str, list[Floats]]) -> Table:
     """Table of the evenness of the selections, one row per variant; `covered` is the label coverage of `coverages`."""
     columns = [
-        Column("variant"),
-        Column("clients a round", 2),
-        Column("selections a client, fewest", 1),
-        Column("mean", 1),
-        Column("most", 1),
-        Column("never selected", 1),
-        Column("Gini", 3),
-        Column("Jain", 3),
-        Column("longest streak unselected, worst client", 1),
-        Column("mean client", 1),
+        Heading("variant"),
+        Heading("clients a round", 2),
+        Heading("selections a client, fewest", 1),
+        Heading("mean", 1),
+        Heading("most", 1),
+        Heading("never selected", 1),
+        Heading("Gini", 3),
+        Heading("Jain", 3),
+        Heading("longest streak unselected, worst client", 1),
+        Heading("mean client", 1),
     ]
     if covered:
-        columns += [Column("label coverage, mean", 3), Column("lowest", 3)]
+        columns += [Heading("label coverage, mean", 3), Heading("lowest", 3)]
     rows = []
     for name, runs in group.runs.items():
         measured = [_evenness(run) for run in runs]
@@ -81,10 +81,10 @@ def search_table(group: Group) -> Table | None:
 
     ISP's paper has these times in its Tables 10, 11, 16 and 19.
     """
-    columns = [Column("variant"), Column("searches", 1), Column("clients that a search found", 2)]
+    columns = [Heading("variant"), Heading("searches", 1), Heading("clients that a search found", 2)]
     for kind in ("with a search", "without"):
-        columns += [Column(f"client updates a round, {kind}", 2), Column(f"seconds a round, {kind}", 2)]
-        columns += [Column(f"computing seconds a round, {kind}", 3)]
+        columns += [Heading(f"client updates a round, {kind}", 2), Heading(f"seconds a round, {kind}", 2)]
+        columns += [Heading(f"computing seconds a round, {kind}", 3)]
     rows: list[list[object]] = []
     for name, runs in group.runs.items():
         every = [row for run in runs for row in run.rows]
@@ -110,8 +110,13 @@ def client_table(group: Group, metric: EvaluatedMetric) -> Table | None:
     """Table of the last values of the metric on the clients' own test parts; None if no run measured it."""
     metric = client_metric(group.all_runs, metric)
     worst, best = (np.min, np.max) if metric.higher_wins else (np.max, np.min)
-    columns = [Column("variant"), Column("runs"), Column("mean of clients", 4), Column("standard deviation", 4)]
-    columns += [Column("worst tenth", 4), Column("worst client", 4), Column("best client", 4)]
+    columns = [
+        Heading("variant"),
+        Heading("runs"),
+        Heading("mean of clients", 4),
+        Heading("standard deviation", 4),
+    ]
+    columns += [Heading("worst tenth", 4), Heading("worst client", 4), Heading("best client", 4)]
     rows = []
     for name, runs in group.runs.items():
         last = [values[max(values)] for run in runs if (values := run.client_scores(metric.key))]
@@ -128,10 +133,21 @@ def client_table(group: Group, metric: EvaluatedMetric) -> Table | None:
 
 def run_table(comparison: RecordedComparison) -> Table:
     """Table of the runs with a finished round."""
-    columns = [Column("run"), Column("strategy"), Column("cell"), Column("seed"), Column("state"), Column("rounds")]
+    columns = [
+        Heading("run"),
+        Heading("strategy"),
+        Heading("cell"),
+        Heading("seed"),
+        Heading("state"),
+        Heading("rounds"),
+    ]
     scores = dict.fromkeys(score_title(run.score) for run in comparison.runs.values())
-    columns += [Column(f"final {' or '.join(scores)}", 4), Column("rounds to target"), Column("simulated seconds", 1)]
-    columns += [Column("MB, uplink", 3), Column("wall time in s", 1), Column("client failures")]
+    columns += [
+        Heading(f"final {' or '.join(scores)}", 4),
+        Heading("rounds to target"),
+        Heading("simulated seconds", 1),
+    ]
+    columns += [Heading("MB, uplink", 3), Heading("wall time in s", 1), Heading("client failures")]
     return Table(
         "runs",
         "The runs",
@@ -148,8 +164,8 @@ def round_table(comparison: RecordedComparison) -> Table:
     keys = list(dict.fromkeys(key for run in runs for key in run.cell))
     named = dict.fromkeys(name.replace(ACCURACY, run.score) for run in runs for name in NUMBERS)
     metrics = [name for name in dict.fromkeys(name for run in runs for name in run.metrics) if name not in named]
-    columns = [Column(name) for name in ("run", "strategy", "seed", *keys)]
-    columns += [Column(name, FREE) for name in (*named, "selected_count", "failure_count", *metrics)]
+    columns = [Heading(name) for name in ("run", "strategy", "seed", *keys)]
+    columns += [Heading(name, FREE) for name in (*named, "selected_count", "failure_count", *metrics)]
     rows = [
         [run.name, run.strategy, run.seed]
         + [run.cell.get(key) for key in keys]
@@ -170,7 +186,7 @@ def failure_table(runs: Iterable[RecordedRun]) -> Table | None:
         for row in run.rows
         for failure in row["failures"]
     ]
-    columns = [Column("run"), Column("round"), Column("client"), Column("reason")]
+    columns = [Heading("run"), Heading("round"), Heading("client"), Heading("reason")]
     caption = "Clients whose replies were missing or unusable. The rounds continued without them."
     return Table("failures", "Client failures", caption, columns, rows) if rows else None
 

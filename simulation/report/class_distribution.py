@@ -16,11 +16,12 @@ from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
 from fedsel_app.config import ConfigError, Value
-from fedsel_app.config.data import data_name
 from fedsel_app.data.dataset import load
 from fedsel_app.wiring.configuration import resolve
 from simulation.comparison.labels import client_label_counts, client_sizes
+from simulation.report.data_description import label_words
 from simulation.report.drawing import Picture, label_x
+from simulation.report.run_report import data_name
 
 FORMATS = (".pdf", ".png", ".svg")
 DOTS_PER_INCH = 144
@@ -57,7 +58,7 @@ def draw_class_distribution(
             panels[title] = client_label_counts(*arguments)
         except ConfigError as error:
             raise ConfigError(f"The class distribution cannot be drawn: {error}") from error
-        word, several = load(config.data, config.run.seed).label_words
+        word, several = label_words(load(config.data, config.run.seed))
         words.add(word)
         sentences.append(_sentence(title, panels[title], client_sizes(*arguments), several))
     picture.parent.mkdir(parents=True, exist_ok=True)

@@ -18,9 +18,10 @@ from clients.state import STATE_FOLDER
 from fedsel_app.config import ConfigError, Value, changes_numbers
 from fedsel_app.records.files import write_json
 from fedsel_app.records.reading import read_object
-from fedsel_app.records.run_folder import DATA, read_config, read_summary
+from fedsel_app.records.run_folder import DATA, read_config
 from fedsel_app.wiring.configuration import known_defaults
 from simulation.comparison.plan_file import read_plan
+from simulation.experiments.run_folders import read_summary
 from simulation.flower_app.settings import OWN_APP
 
 NAME = "ro-crate-metadata.json"

@@ -39,7 +39,7 @@ def describe(config: AppConfig) -> list[Table | str]:
         counts, sizes = client_label_counts(*arguments), client_sizes(*arguments)
     except ConfigError as error:
         return [*said, f"Clients: {error}"]
-    title = f"Training examples of each client by {dataset.label_words[0]} (partition {config.partition.partition})"
+    title = f"Training examples of each client by {label_words(dataset)[0]} (partition {config.partition.partition})"
     rows = {str(client): [size, *row] for client, (size, row) in enumerate(zip(sizes, counts, strict=True))}
     return [*said, _table(title, "client", ["examples", *_names(dataset)], rows)]
 
@@ -73,7 +73,7 @@ def _classes(dataset: Dataset) -> Table:
     else:
         counts = [y.sum(axis=0).astype(int) for y in parts]
     rows = dict(zip(_names(dataset), np.transpose(counts).tolist(), strict=True))
-    word, several = dataset.label_words
+    word, several = label_words(dataset)
     return _table(several.capitalize(), word, ["training examples", "test examples"], rows)
 
 
@@ -96,3 +96,8 @@ def _table(title: str, names: str, columns: Sequence[str], rows: Mapping[str, It
     for name, counts in rows.items():
         shown.add_row(name, *(f"{count:,}" for count in counts))
     return shown
+
+
+def label_words(dataset: Dataset) -> tuple[str, str]:
+    """What one and several of the outputs are called."""
+    return ("label", "labels") if dataset.task == "multi-label" else ("class", "classes")

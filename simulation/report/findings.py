@@ -33,7 +33,7 @@ from simulation.comparison.statistics import (
     scaled_interval,
     wins_ties_losses,
 )
-from simulation.report.tables import FREE, Column, Table, capital
+from simulation.report.tables import FREE, Heading, Table, capital
 
 Key = TypeVar("Key", bound=Hashable)
 SCALES = f"on the logit scale for shares and on the log scale for costs (no interval below {FEWEST_PAIRS} runs)"
@@ -102,8 +102,8 @@ def interval(numbers: Numbers, variant: str, measure: Measure) -> Estimate:
 
 def score_table(group: Group, numbers: Numbers) -> Table:
     """Table of the metric and of whole-run costs, one line per variant."""
-    columns = [Column("variant"), Column("runs")]
-    columns += [Column(measure.name, measure.digits, estimates=True) for measure in numbers.metric.levels]
+    columns = [Heading("variant"), Heading("runs")]
+    columns += [Heading(measure.name, measure.digits, estimates=True) for measure in numbers.metric.levels]
     totals = (
         ("seconds", "time_s", 1),
         ("MB, value bytes", "uplink_value_mb", 3),
@@ -112,7 +112,7 @@ def score_table(group: Group, numbers: Numbers) -> Table:
         ("client updates", "client_updates", 0),
         ("wall time in s", "wall_s", 1),
     )
-    columns += [Column(name, digits) for name, _, digits in totals]
+    columns += [Heading(name, digits) for name, _, digits in totals]
     rows = [
         [variant, len(runs)]
         + [interval(numbers, variant, measure) for measure in numbers.metric.levels]
@@ -130,10 +130,10 @@ def score_table(group: Group, numbers: Numbers) -> Table:
 
 def intervals(
     group: Group, numbers: Numbers, title: str, counted: Measure, measures: Sequence[Measure]
-) -> tuple[list[Column], list[list[Any]]]:
+) -> tuple[list[Heading], list[list[Any]]]:
     """Columns and one row per variant: the number of its runs with `counted`, and t intervals of `measures`."""
-    columns = [Column("variant"), Column(title)]
-    columns += [Column(measure.name, measure.digits, estimates=True) for measure in measures]
+    columns = [Heading("variant"), Heading(title)]
+    columns += [Heading(measure.name, measure.digits, estimates=True) for measure in measures]
     rows: list[list[Any]] = [
         [variant, f"{numbers.reached(variant, counted.key).size} of {len(runs)}"]
         + [interval(numbers, variant, measure) for measure in measures]
@@ -170,9 +170,18 @@ def validation_table(group: Group, numbers: Numbers) -> Table:
 
 def difference_table(group: Group, numbers: Numbers) -> Table:
     """Table of differences from the baseline, paired by seed."""
-    columns = [Column("measure"), Column("variant"), Column("pairs"), Column(f"mean of {group.baseline}", FREE)]
-    columns += [Column("difference", FREE, estimates=True), Column("difference in %", 1), Column("p (Holm)", 3)]
-    columns += [Column("verdict"), Column("seeds needed")]
+    columns = [
+        Heading("measure"),
+        Heading("variant"),
+        Heading("pairs"),
+        Heading(f"mean of {group.baseline}", FREE),
+    ]
+    columns += [
+        Heading("difference", FREE, estimates=True),
+        Heading("difference in %", 1),
+        Heading("p (Holm)", 3),
+    ]
+    columns += [Heading("verdict"), Heading("seeds needed")]
     others = [variant for variant in group.runs if variant != group.baseline]
     rows = []
     for measure in (numbers.metric.stable, *COMPARED):
@@ -218,7 +227,7 @@ def win_table(group: Group, numbers: Numbers, measure: Measure, name: str) -> Ta
         + ". A star marks a significant paired difference (paired t test, Holm over all pairs of variants, at "
         f"least {FEWEST_PAIRS} seeds on which both have a value). Without a star, the wins can be chance."
     )
-    columns = [Column("variant"), *(Column(variant) for variant in variants)]
+    columns = [Heading("variant"), *(Heading(variant) for variant in variants)]
     return Table(f"wins-{name}", f"Who won, seed by seed: {measure.name}", caption, columns, rows)
 
 

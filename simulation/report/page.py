@@ -10,7 +10,6 @@ from pathlib import Path
 from PIL import Image
 from rich.console import Console
 
-from fedsel_app.config.data import data_name
 from fedsel_app.records.files import write_text
 from fedsel_app.wiring.configuration import known_defaults
 from simulation.comparison.measures import EvaluatedMetric, Numbers, metric_of
@@ -31,6 +30,7 @@ from simulation.report.drawing import Plot, Style, write_figures
 from simulation.report.figures import plots
 from simulation.report.findings import finding_tables
 from simulation.report.html import html
+from simulation.report.run_report import data_name
 from simulation.report.sweep import sweep_plots
 from simulation.report.tables import NAMES, Table, capital, csv_text, latex_tables, markdown_text
 from simulation.report.timeline import clock_table, equal_table

@@ -13,7 +13,7 @@ from fedsel_app.config import ConfigError
 from fedsel_app.data.dataset import load
 from fedsel_app.data.inputs import trial_inputs
 from fedsel_app.models import building
-from fedsel_app.records.run_folder import describe
+from fedsel_app.records.run_folder import describe_round
 from fedsel_app.records.schema import schedule_round
 from fedsel_app.wiring.configuration import AppConfig
 from simulation.engines.choice import choose
@@ -58,7 +58,7 @@ class RunDisplay:
 
     def show(self, row: dict[str, Any]) -> None:
         """Show a finished round."""
-        text, done = describe(row, measured=self._measured), schedule_round(row)
+        text, done = describe_round(row, measured=self._measured), schedule_round(row)
         if self._console.is_terminal:
             self._progress.update(self._task, completed=done, description=text)
             return

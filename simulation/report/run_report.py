@@ -1,20 +1,21 @@
 """Report of one finished run on the console: its summary as a table, and a picture of its score."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from fedsel_app.config import ConfigError
-from fedsel_app.config.data import data_name
+from fedsel_app.config import ConfigError, Value
+from fedsel_app.config.data import OF_FILES
 from fedsel_app.config.plugins import described
 from fedsel_app.config.run import score_title
 from fedsel_app.records.files import whole_file
-from fedsel_app.records.run_folder import read_config, read_rounds, read_summary
+from fedsel_app.records.run_folder import read_config, read_rounds
 from fedsel_app.records.schema import ACCURACY, Row, schedule_round, score_name
 from fedsel_app.records.summary import averaged_text
+from simulation.experiments.run_folders import read_summary
 from simulation.report.drawing import Picture, label_x
 
 AXES = (
@@ -78,3 +79,9 @@ def report_run(folder: Path, console: Console) -> None:
             table.add_row(escape(key), escape(shown))
     console.print(table)
     console.print(f"Run folder: {folder}\nPicture:    {picture}", markup=False, soft_wrap=True, highlight=False)
+
+
+def data_name(values: Mapping[str, Value]) -> str:
+    """Name of the data set of the settings `values`; for a user's own files, the last part of their path."""
+    data, path = str(values["data"]), str(values.get("data-path") or "")
+    return Path(path).name if path and data in OF_FILES else data

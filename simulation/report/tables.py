@@ -17,7 +17,7 @@ from simulation.comparison.statistics import Estimate
 ABSENT = "–"
 FORMULA = ("=", "+", "-", "@", "\t", "\r")
 FREE = -1
-"""`Column.digits` for numbers of very different sizes: they have four significant digits."""
+"""`Heading.digits` for numbers of very different sizes: they have four significant digits."""
 
 HEAD = "% \\usepackage{adjustbox, booktabs}\n"
 ESCAPES = {
@@ -74,7 +74,7 @@ NAMES = (
 
 
 @dataclass(frozen=True)
-class Column:
+class Heading:
     """Column: its name, digits after the point of its numbers, and whether its cells are `Estimate`s."""
 
     name: str
@@ -98,7 +98,7 @@ class Table:
     name: str
     title: str
     caption: str
-    columns: Sequence[Column]
+    columns: Sequence[Heading]
     rows: Sequence[Sequence[Any]]
 
     def texts(self) -> list[list[str]]:
@@ -143,12 +143,12 @@ def csv_text(tables: Iterable[tuple[str, Table]]) -> str:
     return output.getvalue()
 
 
-def _csv_names(column: Column) -> list[str]:
+def _csv_names(column: Heading) -> list[str]:
     name = _inert(column.name)
     return [name] + [f"{name} ({part})" for part in ("low", "high", "n") if column.estimates]
 
 
-def _csv(column: Column, cell: Any) -> list[Any]:
+def _csv(column: Heading, cell: Any) -> list[Any]:
     values = [cell.mean, cell.low, cell.high, cell.n] if column.estimates else [cell]
     return ["" if isinstance(value, float) and not math.isfinite(value) else _inert(value) for value in values]
 

@@ -16,7 +16,7 @@ from simulation.comparison.results import Group
 from simulation.comparison.runs import TRAFFIC, RecordedRun
 from simulation.comparison.statistics import Floats, step_values
 from simulation.report.drawing import Plot, Style
-from simulation.report.tables import Column, Table
+from simulation.report.tables import Heading, Table
 from strategies.round.replies.deadline import AWAY
 
 AGGREGATED, WASTED, UNDER_WAY = "aggregated", "not aggregated", "under way at the end"
@@ -84,10 +84,10 @@ def under_way(trips: Sequence[DrawnTrip]) -> tuple[Floats, Floats]:
 
 def clock_table(group: Group) -> Table | None:
     """Table of waiting, wasted work, staleness, and updates by speed class; None without times of arrival."""
-    columns = [Column("variant"), Column("seconds", 1), Column("most clients at once", 1)]
-    columns += [Column("of their time: waiting, %", 1), Column("wasted, %", 1)]
-    columns += [Column("staleness, mean", 2), Column("largest", 1)]
-    columns += [Column(f"% of the updates from the {name} third", 1) for name in CLASSES]
+    columns = [Heading("variant"), Heading("seconds", 1), Heading("most clients at once", 1)]
+    columns += [Heading("of their time: waiting, %", 1), Heading("wasted, %", 1)]
+    columns += [Heading("staleness, mean", 2), Heading("largest", 1)]
+    columns += [Heading(f"% of the updates from the {name} third", 1) for name in CLASSES]
     measured = {name: [_of_clock(run) for run in runs if trips_of(run)] for name, runs in group.runs.items()}
     rows = [
         [name, *(float(np.mean(numbers)) for numbers in zip(*runs, strict=True))]
@@ -133,11 +133,11 @@ def equal_table(group: Group, numbers: Numbers) -> Table:
         ("MB of all traffic", lambda run: run.cumulative(*TRAFFIC) / 1e6),
         ("seconds", lambda run: run.cumulative("round_s")),
     )
-    metric, columns = numbers.metric, [Column("variant")]
+    metric, columns = numbers.metric, [Heading("variant")]
     cells: list[list[str | float]] = [[name] for name in group.runs]
     for label, spent in costs:
         budget = min(float(spent(run)[-1]) for run in group.all_runs)
-        columns.append(Column(f"{metric.name} at {budget:.4g} {label}", 4))
+        columns.append(Heading(f"{metric.name} at {budget:.4g} {label}", 4))
         for row, runs in zip(cells, group.runs.values(), strict=True):
             values = [_at(metric.values(run).index, spent(run), metric.values(run), budget) for run in runs]
             row.append(float(np.nanmean(values)) if np.isfinite(values).any() else np.nan)

@@ -19,7 +19,7 @@ from simulation.comparison.tuning_file import (
     settings_text,
 )
 from simulation.report.findings import SCALES, interval, judged, pairs_text
-from simulation.report.tables import Column, Table, capital, number_text
+from simulation.report.tables import Heading, Table, capital, number_text
 
 KIND = "Each method with the settings of its best trial."
 """Sentence on the settings that all tuned methods share."""
@@ -131,9 +131,19 @@ def _table(
     results: Mapping[str, tuple[Paired, float, str]],
     ranks: Mapping[str, Mapping[str, int]],
 ) -> Table:
-    columns = [Column("strategy"), Column("best trial"), Column("failed trials"), Column("settings of the best trial")]
-    columns += [Column(name, goal.digits, estimates=True) for name in ("default", "tuned", "difference")]
-    columns += [Column("p (Holm)", 3), Column("verdict"), Column("rank, default"), Column("rank, tuned")]
+    columns = [
+        Heading("strategy"),
+        Heading("best trial"),
+        Heading("failed trials"),
+        Heading("settings of the best trial"),
+    ]
+    columns += [Heading(name, goal.digits, estimates=True) for name in ("default", "tuned", "difference")]
+    columns += [
+        Heading("p (Holm)", 3),
+        Heading("verdict"),
+        Heading("rank, default"),
+        Heading("rank, tuned"),
+    ]
     rows: list[Sequence[Any]] = []
     for name, one in best.items():
         result, p, verdict = results[name]

@@ -58,18 +58,18 @@ class MethodUnderTest:
             return build(self.method, uncompressed)
 
 
-def require(condition: bool | np.bool_, sentence: str) -> None:
+def demand(condition: bool | np.bool_, sentence: str) -> None:
     """Raise CheckFailed(`sentence`) unless `condition` holds."""
     if not condition:
         raise CheckFailed(sentence)
 
 
-def require_same(found: Arrays, expected: Arrays, sentence: str) -> None:
+def demand_same(found: Arrays, expected: Arrays, sentence: str) -> None:
     """Raise CheckFailed(`sentence`) unless both have the same names, types, shapes and bits."""
-    require(found.keys() == expected.keys(), f"{sentence} ({sorted(found.keys() ^ expected.keys())})")
+    demand(found.keys() == expected.keys(), f"{sentence} ({sorted(found.keys() ^ expected.keys())})")
     for name, array in expected.items():
         same = (found[name].dtype, found[name].shape) == (array.dtype, array.shape)
-        require(same and found[name].tobytes() == array.tobytes(), f"{sentence} ({name})")
+        demand(same and found[name].tobytes() == array.tobytes(), f"{sentence} ({name})")
 
 
 def copied(arrays: Mapping[str, NDArray[Any]]) -> Arrays:
@@ -77,15 +77,15 @@ def copied(arrays: Mapping[str, NDArray[Any]]) -> Arrays:
     return {name: array.copy() for name, array in arrays.items()}
 
 
-def run_round(
+def checked_round(
     federation: FakeFederation, number: int, available: Iterable[int] | None = None, failed: Iterable[int] = ()
 ) -> tuple[Selection, int]:
     """Run a round, and check its candidates and selection. Returns the selection and the requested number."""
     count, ids = federation.observe(number, available), federation.roster.ids
     fault = candidates_fault(federation.candidates(number, count), ids)
-    require(not fault, fault)
+    demand(not fault, fault)
     selection = federation.select(number, count)
     fault = selection_fault(selection, ids) or size_fault(selection, count, exact=federation.method.exact_cohort)
-    require(not fault, f"`select` must return {SELECTION}. {fault}")
+    demand(not fault, f"`select` must return {SELECTION}. {fault}")
     federation.finish(number, selection, failed)
     return selection, count

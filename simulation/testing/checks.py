@@ -19,10 +19,10 @@ from simulation.testing.checked_method import (
     Arrays,
     CheckFailed,
     MethodUnderTest,
+    checked_round,
     copied,
-    require,
-    require_same,
-    run_round,
+    demand,
+    demand_same,
 )
 from simulation.testing.fake_federation import LOSSES, UPDATES, FakeClients, FakeFederation
 from simulation.testing.fakes import outcome
@@ -79,7 +79,7 @@ def _selection(tested: MethodUnderTest) -> None:
     """Selected ids are distinct, available and ascending, and the numbers beside them are valid."""
     federation = tested.federation()
     for number in STAGES:
-        run_round(federation, number, [client for client in range(CLIENTS) if (client + number) % 3])
+        checked_round(federation, number, [client for client in range(CLIENTS) if (client + number) % 3])
 
 
 @_register("cohort-size")
@@ -97,10 +97,10 @@ def _cohort_size(tested: MethodUnderTest) -> None:
     ):
         federation = tested.federation(clients, cohort)
         for number in STAGES:
-            selection, count = run_round(federation, number, available)
+            selection, count = checked_round(federation, number, available)
             size, most = selection.clients.size, len(available)
-            require(1 <= size <= most, f"it selected {size} of {most} clients.")
-            require(size == count or not exact, f"it selected {size} clients instead of {count}.")
+            demand(1 <= size <= most, f"it selected {size} of {most} clients.")
+            demand(size == count or not exact, f"it selected {size} clients instead of {count}.")
 
 
 @_register("same-seed")
@@ -108,8 +108,8 @@ def _same_seed(tested: MethodUnderTest) -> None:
     """The same seed gives the same run."""
     federations = tested.federation(), tested.federation()
     for number in STAGES:
-        first, second = (parts_of(run_round(federation, number)[0]) for federation in federations)
-        require_same(first, second, f"two runs with the same seed differ in round {number}.")
+        first, second = (parts_of(checked_round(federation, number)[0]) for federation in federations)
+        demand_same(first, second, f"two runs with the same seed differ in round {number}.")
 
 
 @_register("pure-select")
@@ -126,8 +126,8 @@ def _pure_candidates(tested: MethodUnderTest) -> None:
         found, method, available = federation.candidates(number, count), federation.method, federation.roster.ids
         most = method.probe_count(method.config, federation.round_info(number), count, available.size)
         fault = candidates_fault(found, available)
-        require(not fault, fault)
-        require(found.size <= most, f"'candidates' must be at most 'probe_count', {most}. Got {found.size}.")
+        demand(not fault, fault)
+        demand(found.size <= most, f"'candidates' must be at most 'probe_count', {most}. Got {found.size}.")
         return {"clients": found}
 
     if tested.method.candidates is not SelectionStrategy.candidates:
@@ -141,9 +141,9 @@ def _require_pure(tested: MethodUnderTest, name: str, call: Callable[[FakeFedera
         if number in (1, 2, 3, LONG - 1, LONG):
             roster, state = federation.roster.state(), copied(federation.method.state())
             first, _, _, again = (call(federation, number, size) for size in (count, 1, CLIENTS, count))
-            require_same(first, again, f"'{name}' must give the same result when repeated.")
-            require_same(vars(federation.roster), roster, f"'{name}' must not change the roster.")
-            require_same(federation.method.state(), state, f"'{name}' must not change the method's state.")
+            demand_same(first, again, f"'{name}' must give the same result when repeated.")
+            demand_same(vars(federation.roster), roster, f"'{name}' must not change the roster.")
+            demand_same(federation.method.state(), state, f"'{name}' must not change the method's state.")
         federation.finish(number, federation.select(number, count))
 
 
@@ -171,7 +171,7 @@ def _relabelling(tested: MethodUnderTest) -> None:
         times, otherwise = counts[:, stage, client].astype(int)
         label = int(np.flatnonzero(identities == client)[0])
         seen = f"with id {client} a client was selected in {times} of {DRAWS} draws, with id {label} in {otherwise}"
-        require(False, f"the selection depends on the ids: {seen}.")
+        demand(False, f"the selection depends on the ids: {seen}.")
 
 
 @_register("reply-order")
@@ -185,7 +185,7 @@ def _reply_order(tested: MethodUnderTest) -> None:
             run_whole_round(federation.method, clients, number)
         roster = {f"roster {name}": array for name, array in vars(federation.roster).items()}
         ends.append({"model": federation.method.run.model.parameters} | roster | federation.method.state())
-    require_same(ends[0], ends[1], "the order of replies must make no difference.")
+    demand_same(ends[0], ends[1], "the order of replies must make no difference.")
 
 
 @_register("absent-clients")
@@ -193,8 +193,8 @@ def _absent_clients(tested: MethodUnderTest) -> None:
     """Clients leave, return, and join late."""
     federation = tested.federation()
     for number, available in zip(STAGES, ((0, 1, 2), (7,), (1, 3, 5, 7, 9), (0, 2), range(11)) * 2, strict=False):
-        run_round(federation, number, available)
-    run_round(federation, ROUNDS)
+        checked_round(federation, number, available)
+    checked_round(federation, ROUNDS)
 
 
 @_register("failures")
@@ -207,7 +207,7 @@ def _failures(tested: MethodUnderTest) -> None:
             outcome(federation.round_info(1), [], [], reports=dict.fromkeys(federation.needs.reports, np.zeros(0)))
         )
         for number in STAGES:
-            run_round(federation, number, failed=range(failing) if number % every == 0 else ())
+            checked_round(federation, number, failed=range(failing) if number % every == 0 else ())
 
 
 def _register_kind(what: str, kind: str) -> None:
@@ -216,7 +216,7 @@ def _register_kind(what: str, kind: str) -> None:
     def rounds(tested: MethodUnderTest) -> None:
         federation = tested.federation(**kinds)
         for number in STAGES:
-            run_round(federation, number)
+            checked_round(federation, number)
 
     rounds.__doc__ = f"Rounds continue if the clients' {what} are of the kind '{kind}'."
     _register(f"{what}-{kind}")(rounds)
@@ -233,9 +233,9 @@ def _knowledge(tested: MethodUnderTest) -> None:
     """Knowledge that a method does not declare in its `needs` does not change it."""
     bare, generous = tested.federation(), tested.federation(generous=True)
     for number in STAGES:
-        selections = (run_round(federation, number)[0] for federation in (bare, generous))
+        selections = (checked_round(federation, number)[0] for federation in (bare, generous))
         first, second = (parts_of(replace(selection, components={})) for selection in selections)
-        require_same(first, second, "it uses knowledge that its 'needs' do not declare.")
+        demand_same(first, second, "it uses knowledge that its 'needs' do not declare.")
 
 
 @_register("state")
@@ -243,11 +243,11 @@ def _state(tested: MethodUnderTest) -> None:
     """State consists of named arrays of numbers, without infinities if the inputs have none."""
     federation = tested.federation()
     for number in STAGES:
-        run_round(federation, number)
+        checked_round(federation, number)
         for name, array in federation.method.state().items():
             sound = isinstance(array, np.ndarray) and array.dtype != object
-            require(sound, f"'{name}' must be an array of numbers.")
-            require(not np.isinf(array).any(), f"'{name}' contains an infinity, which no later round can remove.")
+            demand(sound, f"'{name}' must be an array of numbers.")
+            demand(not np.isinf(array).any(), f"'{name}' contains an infinity, which no later round can remove.")
 
 
 @_register("round-trip")
@@ -255,13 +255,13 @@ def _round_trip(tested: MethodUnderTest) -> None:
     """A method continues identically after its state is saved and loaded at any time."""
     whole, resumed = tested.federation(updates="mixed"), dict[int, FakeFederation]()
     for number in range(1, LONG + 6):
-        decided = parts_of(run_round(whole, number)[0])
+        decided = parts_of(checked_round(whole, number)[0])
         learnt = whole.method.state()
         for cut, federation in resumed.items():
             if number <= cut + 5:
-                again = parts_of(run_round(federation, number)[0])
-                require_same(again, decided, f"resumed after round {cut}, it selects differently in round {number}.")
-                require_same(federation.method.state(), learnt, f"resumed after round {cut}, it learns differently.")
+                again = parts_of(checked_round(federation, number)[0])
+                demand_same(again, decided, f"resumed after round {cut}, it selects differently in round {number}.")
+                demand_same(federation.method.state(), learnt, f"resumed after round {cut}, it learns differently.")
         if number in (1, 2, LONG):
             resumed[number] = _resumed(tested, whole)
 
@@ -270,7 +270,7 @@ def _resumed(tested: MethodUnderTest, whole: FakeFederation) -> FakeFederation:
     federation = tested.federation(updates="mixed")
     federation.roster.load_state(whole.roster.state())
     federation.method.load_state(_through_a_file(whole.method.state()))
-    require_same(federation.method.state(), whole.method.state(), "a loaded state must be equal to the saved state.")
+    demand_same(federation.method.state(), whole.method.state(), "a loaded state must be equal to the saved state.")
     return federation
 
 
@@ -290,6 +290,6 @@ def _coverage(tested: MethodUnderTest) -> None:
         selections, number = federation.roster.selections, 0
         while number < MANY and not selections.all():
             number += 1
-            run_round(federation, number)
+            checked_round(federation, number)
         starved = np.flatnonzero(selections == 0).tolist()
-        require(not starved, f"in {MANY} rounds of {COHORT} clients it never selected {starved} of {CROWD}.")
+        demand(not starved, f"in {MANY} rounds of {COHORT} clients it never selected {starved} of {CROWD}.")

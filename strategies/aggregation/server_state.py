@@ -137,7 +137,7 @@ class ServerState:
             updates = self.estimates.update(clients, updates, replies.failed)
         weights = self.weights(selection, clients, replies.examples, replies.reports)
         if self._waits:
-            from strategies.aggregation.staleness import mixed, staleness_weights
+            from strategies.aggregation.staleness import stale_step, staleness_weights
 
             late = staleness_weights(replies.staleness, self._context.waiting)
             weights = weights._replace(own=weights.own * late)
@@ -155,7 +155,7 @@ class ServerState:
             combined = combine(updates, weights.own, self._context.aggregation, bound, weights.divisor)
         step = self.solver.step(combined.aggregate, combined.updates, replies.controls)
         if self._context.waiting.waiting == "asynchronous":
-            step = mixed(step, combined.weights, replies.staleness, replies.starts, parameters)
+            step = stale_step(step, combined.weights, replies.staleness, replies.starts, parameters)
         moved = self.optimizer.step(parameters, step)
         return Step(moved, combined.updates, combined.weights, combined.taken, combined.aggregate)
 

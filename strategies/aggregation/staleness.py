@@ -55,7 +55,7 @@ def staleness_weights(staleness: Ints, config: WaitingConfig) -> Floats:
     return lag_weights(staleness + (config.waiting == "asynchronous"), config)
 
 
-def mixed(
+def stale_step(
     aggregate: Floats,
     weights: Floats,
     staleness: Ints,

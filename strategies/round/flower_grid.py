@@ -19,7 +19,7 @@ from flwr.serverapp import Grid
 
 from fedsel_app.exact_sums import CohortSum
 from fedsel_app.messages.instructions import Instruction, TrainInstruction
-from fedsel_app.messages.records import ARRAYS, ERROR, UNWRITTEN, fedsel_config, named, question, read_sums
+from fedsel_app.messages.records import ARRAYS, ERROR, UNWRITTEN, fedsel_config, question, read_sums, record_name
 from fedsel_app.messages.reported_values import one_line
 from fedsel_app.network.reply_timeout import ReplyTimeout
 from fedsel_app.records.files import RecordError
@@ -259,7 +259,7 @@ class FlowerGrid:
             self._sent = model, self.named(model)
         return self._sent[1]
 
-    def named(self, model: SentModel) -> ArrayRecord:
+    def record_name(self, model: SentModel) -> ArrayRecord:
         """The model as a record."""
         names = self._names or list(map(str, range(len(model.arrays))))
         arrays = zip(names, model.arrays, model.tensors, strict=False)
@@ -294,7 +294,7 @@ class FlowerGrid:
         if UNWRITTEN in numbers or ERROR in numbers:
             return NodeError(message.node, str(numbers.get(UNWRITTEN, numbers.get(ERROR))))
         # Not `array_records`, which goes through the records of all clients each time.
-        arrays = content.get(named(ARRAYS, client))
+        arrays = content.get(record_name(ARRAYS, client))
         tensors = [array.data for array in arrays.values()] if isinstance(arrays, ArrayRecord) else []
         return Reply.of(numbers, tensors, arrived_s)
 

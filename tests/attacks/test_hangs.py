@@ -13,14 +13,13 @@ import pytest
 
 from fedsel_app.network.reply_timeout import LEAST_S, ReplyTimeout
 from fedsel_app.wiring.configuration import resolve
-from fedsel_app.wiring.node_configuration import node_config_text
 from simulation import starter
 from simulation.comparison import run_processes
 from simulation.comparison.run_processes import FEDSEL
 from simulation.deployment import flower_cli
 from simulation.deployment.app_folder import app_folder
 from simulation.deployment.deployed_run import app_values
-from simulation.deployment.flower_cli import ANSWER_S, SILENCE_S, show, submit_to_flower
+from simulation.deployment.flower_cli import ANSWER_S, SILENCE_S, node_config_text, show, submit_to_flower
 from simulation.deployment.local_deployment import Deployment
 from simulation.engines import flower_engine as engine
 from simulation.engines.flower_engine import NO_NODE, START_S, WorkerWatch

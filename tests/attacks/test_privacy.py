@@ -13,9 +13,10 @@ import pytest
 
 from fedsel_app.config import ConfigError
 from fedsel_app.records.releases import ReleaseFile
-from fedsel_app.records.run_folder import RunFolder, read_summary
+from fedsel_app.records.run_folder import RunFolder
 from fedsel_app.wiring.configuration import resolve
 from simulation.comparison.run_processes import FEDSEL
+from simulation.experiments.run_folders import read_summary
 from strategies import STRATEGIES, Selection, SelectionStrategy, run_round
 from strategies.methods.random_selection import RandomSelection
 from tests.bench import epsilon

@@ -19,10 +19,9 @@ from fedsel_app.config import ConfigError
 from fedsel_app.messages.answers import EnrolAnswer
 from fedsel_app.messages.reported_values import one_line
 from fedsel_app.wiring.configuration import known_defaults, resolve
-from fedsel_app.wiring.node_configuration import node_config_text
 from simulation.deployment.app_folder import app_folder
 from simulation.deployment.deployed_run import app_values, client_nodes
-from simulation.deployment.flower_cli import environment, flwr, submit_to_flower
+from simulation.deployment.flower_cli import environment, flwr, node_config_text, submit_to_flower
 from simulation.deployment.local_deployment import Deployment
 from simulation.guard.command_lines import CONNECTION
 from strategies.round.instructions import client_run_key

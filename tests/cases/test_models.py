@@ -13,10 +13,9 @@ import torch
 from fedsel_app import load_run
 from fedsel_app.config import ConfigError
 from fedsel_app.wiring.configuration import resolve
-from fedsel_app.wiring.node_configuration import node_config_text
 from simulation.deployment.app_folder import app_folder
 from simulation.deployment.deployed_run import app_values
-from simulation.deployment.flower_cli import submit_to_flower
+from simulation.deployment.flower_cli import node_config_text, submit_to_flower
 from simulation.deployment.local_deployment import Deployment
 from simulation.engines import inline_engine
 from simulation.guard.command_lines import CONNECTION

@@ -16,7 +16,7 @@ from fedsel_app.messages.instructions import (
     ProbeInstruction,
     TrainInstruction,
 )
-from fedsel_app.messages.records import clients_named, question, read_arrays
+from fedsel_app.messages.records import clients_named, content_arrays, question
 from fedsel_app.messages.scalars import Report
 from fedsel_app.wire.codec import WireError
 from fedsel_app.wiring.client import client_of, make_client_app
@@ -175,4 +175,4 @@ def test_an_array_that_cannot_be_read_is_named():
     record = ArrayRecord([np.zeros(2), np.zeros(3)])
     record["1"].data = record["1"].data[:-5]
     with pytest.raises(WireError, match="the array '1' cannot be read"):
-        read_arrays(RecordDict({"arrays": record}))
+        content_arrays(RecordDict({"arrays": record}))

@@ -5,7 +5,7 @@ from pathlib import Path
 import flwr.simulation
 import pytest
 
-from clients.state import STATE_FOLDER, ClientHistory, StateStore, remove_states
+from clients.state import STATE_FOLDER, ClientHistory, StateStore
 from fedsel_app.config import ConfigError
 from fedsel_app.records.fedsel_folder import MARKER, ForeignFolderError, is_fedsel_folder, make_fedsel_folder
 from fedsel_app.wiring.configuration import resolve, resolve_run_config
@@ -17,6 +17,7 @@ from simulation.deployment import deployed_run
 from simulation.deployment.flower_cli import DeploymentError, SubmittedRun
 from simulation.deployment.local_deployment import Deployment
 from simulation.engines.ray_engine import simulate
+from simulation.experiments.run_folders import remove_states
 from simulation.report.page import write_report
 from simulation.starter import Starter
 from tests.support.in_process import run_in_process

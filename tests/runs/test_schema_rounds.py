@@ -6,7 +6,8 @@ import pytest
 
 from fedsel_app import caches
 from fedsel_app.config import ConfigError
-from fedsel_app.wiring.node_configuration import IDENTITY, node_config_text
+from fedsel_app.wiring.node_configuration import IDENTITY
+from simulation.deployment.flower_cli import node_config_text
 from simulation.deployment.start import own_data
 from simulation.federation.machine import Machine
 from tests.support.flower_state import task_identity

@@ -42,7 +42,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from simulation.testing.checked_method import MethodUnderTest, copied, require_same
+from simulation.testing.checked_method import MethodUnderTest, copied, demand_same
 from simulation.testing.fake_federation import FakeClients
 from strategies import STRATEGIES
 from strategies.methods.power_of_choice import PowerOfChoice, PowerOfChoiceConfig
@@ -99,7 +99,7 @@ def test_no_method_reads_the_servers_test_results(name):
             assert (record.loss, record.accuracy) == (said.loss, said.score)
         ends.append((selected, {"model": method.run.model.parameters} | copied(method.state())))
     assert ends[0][0] == ends[1][0]
-    require_same(ends[0][1], ends[1][1], "The server's test results must make no difference.")
+    demand_same(ends[0][1], ends[1][1], "The server's test results must make no difference.")
 
 
 def test_only_the_round_evaluates():

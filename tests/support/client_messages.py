@@ -16,7 +16,7 @@ from fedsel_app.data.dataset import load
 from fedsel_app.data.partition import split
 from fedsel_app.messages.answers import EnrolAnswer, TrainAnswer
 from fedsel_app.messages.instructions import CalibrateInstruction, EnrolInstruction, TrainInstruction
-from fedsel_app.messages.records import ARRAYS, ERROR, fedsel_config, named, question, read_arrays
+from fedsel_app.messages.records import ARRAYS, ERROR, content_arrays, fedsel_config, question, record_name
 from fedsel_app.models.building import build
 from fedsel_app.wire.codec import decode
 
@@ -108,7 +108,7 @@ def read_answer(content, client=None):
     numbers = fedsel_config(content, client)
     if ERROR in numbers:
         raise RuntimeError(numbers[ERROR])
-    return SimpleNamespace(numbers=numbers, arrays=read_arrays(content, named(ARRAYS, client)))
+    return SimpleNamespace(numbers=numbers, arrays=content_arrays(content, record_name(ARRAYS, client)))
 
 
 def ask(app, instruction, arrays=None, context=None):

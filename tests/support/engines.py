@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from fedsel_app.wiring.configuration import resolve
-from fedsel_app.wiring.node_configuration import node_config_text
+from simulation.deployment.flower_cli import node_config_text
 from simulation.deployment.local_deployment import Deployment
 from simulation.engines import inline_engine, ray_engine
 

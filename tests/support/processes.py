@@ -11,9 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from fedsel_app.wiring.node_configuration import node_config_text
 from simulation import processes
-from simulation.deployment.flower_cli import SubmittedRun, environment
+from simulation.deployment.flower_cli import SubmittedRun, environment, node_config_text
 from simulation.deployment.local_deployment import Deployment
 
 SUPERLINK = 0

@@ -3,7 +3,7 @@
 import numpy as np
 from numpy.typing import NDArray
 
-from simulation.testing.checked_method import copied, require_same
+from simulation.testing.checked_method import copied, demand_same
 from strategies.base import SelectionStrategy
 from strategies.roster import Roster, RoundInfo, Selection
 
@@ -12,8 +12,8 @@ def select(method: SelectionStrategy, roster: Roster, number: int, count: int, s
     """A selection, after a check that it is well formed and changed neither the roster nor the method."""
     before, state = copied(vars(roster)), copied(method.state())
     selection = method.select(roster, RoundInfo(number, 10), count, np.random.default_rng(seed))
-    require_same(vars(roster), before, "'select' must not change the roster.")
-    require_same(method.state(), state, "'select' must not change the method's state.")
+    demand_same(vars(roster), before, "'select' must not change the roster.")
+    demand_same(method.state(), state, "'select' must not change the method's state.")
     assert (np.diff(selection.clients) > 0).all()
     assert np.isin(selection.clients, roster.ids).all()
     weights = selection.scores if selection.weights is None else selection.weights

@@ -22,7 +22,7 @@ from simulation.comparison.statistics import (
     seeds_for,
     seeds_for_equivalence,
 )
-from simulation.laboratory.claims.metrics import MEASURES, Measure
+from simulation.laboratory.claims.metrics import MEASURES, ClaimMeasure
 from simulation.laboratory.claims.study import Side, Study, build
 
 Scale = Literal["protocol", "reduced"]
@@ -69,11 +69,11 @@ class Rule:
         _require(self.margin > 0, "'margin' must be above 0")
         _require(0.5 <= self.power < 1, "'power' must be in [0.5, 1)")
 
-    def metric(self, name: str) -> Measure:
+    def metric(self, name: str) -> ClaimMeasure:
         """Metric `name`, with the budget of this rule."""
         return MEASURES[name].within(self.budget)
 
-    def needed(self, metric: Measure, advantage: float, deviation: float, comparisons: int) -> float:
+    def needed(self, metric: ClaimMeasure, advantage: float, deviation: float, comparisons: int) -> float:
         """Fewest seeds that would give a verdict in a metric, for or against the claim; infinite beyond a thousand.
 
         The `advantage` and its `deviation` over the seeds are on the scale of the tests, and are assumed to be true.
@@ -86,7 +86,7 @@ class Rule:
         shifts = self._shifts(metric, advantage)
         return min(alike, *(seeds_for(shift, deviation, self.power, level) for shift in shifts))
 
-    def suffice(self, seeds: int, metric: Measure, advantage: float, deviation: float, comparisons: int) -> bool:
+    def suffice(self, seeds: int, metric: ClaimMeasure, advantage: float, deviation: float, comparisons: int) -> bool:
         """True if `seeds` are not fewer than `needed`, which is costlier to find: the power grows with the seeds."""
         level, seeds = LEVEL / comparisons, min(seeds, MOST_PAIRS)
         if equivalence_power(advantage, metric.limit(self.margin), deviation, seeds, level) >= self.power:
@@ -94,11 +94,11 @@ class Rule:
         powers = (one_sided_power(shift, deviation, seeds, level / 2) for shift in self._shifts(metric, advantage))
         return not self.equal and any(power >= self.power for power in powers)
 
-    def threshold(self, metric: Measure) -> float:
+    def threshold(self, metric: ClaimMeasure) -> float:
         """Advantage beyond which one side is ahead, on the scale of the tests: 0, or the margin if `equal`."""
         return metric.limit(self.margin) if self.equal else 0.0
 
-    def _shifts(self, metric: Measure, advantage: float) -> tuple[float, float]:
+    def _shifts(self, metric: ClaimMeasure, advantage: float) -> tuple[float, float]:
         """By how much the claimed side, and the other side, is beyond the threshold."""
         return advantage - self.threshold(metric), -advantage - self.threshold(metric)
 
@@ -223,7 +223,7 @@ class Claim(Study):
         return list(dict.fromkeys(seed for stage in self.stages.values() for seed in stage.range))
 
     @property
-    def metrics(self) -> list[Measure]:
+    def metrics(self) -> list[ClaimMeasure]:
         """Metrics that are measured for each run: first those that decide, then those that are only reported."""
         return [self.rule.metric(name) for name in (*self.rule.metrics, *self.rule.beside)]
 

@@ -41,7 +41,7 @@ from simulation.laboratory.claims.verdict import (
     Verdict,
     decide,
 )
-from simulation.report.tables import ABSENT, Column, Table, capital, markdown_text, number_text
+from simulation.report.tables import ABSENT, Heading, Table, capital, markdown_text, number_text
 
 WIDTH = 120
 """Characters of a line of Markdown."""
@@ -179,7 +179,7 @@ def overview(orders: Orders) -> Table:
         if every:
             counts = (f"{len(found)} of {len(every)} comparisons" for found in others)
             rows.append([currency, _gains(ahead, len(orders[key])), _by_workload(within), *counts])
-    return Table("overview", "", "", [Column(name) for name in columns], rows)
+    return Table("overview", "", "", [Heading(name) for name in columns], rows)
 
 
 def ordered(rankings: Sequence[Ranking], measured: Measured) -> Orders:
@@ -273,7 +273,7 @@ def paper_table(paper: str, claims: Sequence[Claim], verdicts: dict[str, Standin
             said = "; ".join(filter(None, (verdict_text(claim, verdict), best[claim.name])))
             judgement = said, _plain_p(pairs), *chances, again_text(standing, index)
             rows.append([*lead, pairs.metric.name, *means, advantage_text(verdict), ahead, *judgement])
-    return Table("claims", paper, "", [Column(name) for name in columns], rows)
+    return Table("claims", paper, "", [Heading(name) for name in columns], rows)
 
 
 def again_text(standing: Standing, index: int) -> str:
@@ -400,9 +400,9 @@ def _stage_text(stage: Stage) -> str:
 def ranking_table(ranking: Ranking, measured: Measured) -> Table:
     """Table of a ranking: each method's accuracy in every currency, and how it compares with the baseline."""
     orders = {metric.name: ranked_methods(ranking, metric, measured) for metric in ranking.metrics}
-    columns = [Column("method")]
+    columns = [Heading("method")]
     for name in orders:
-        columns += [Column(name, 4, estimates=True), Column("lead, points"), Column("")]
+        columns += [Heading(name, 4, estimates=True), Heading("lead, points"), Heading("")]
     first = next(iter(orders.values()))
     rows: list[list[object]] = []
     for place in first:

@@ -16,7 +16,7 @@ from fedsel_app.config.data import OF_FILES
 from fedsel_app.records.files import write_text
 from fedsel_app.records.reading import read_rows
 from fedsel_app.wiring.configuration import AppConfig, resolve
-from simulation.laboratory.claims.metrics import Measure
+from simulation.laboratory.claims.metrics import ClaimMeasure
 from simulation.laboratory.claims.study import Side, Study, configuration_of
 
 SHIPPED = Path(__file__).with_name("measured.jsonl")
@@ -40,7 +40,7 @@ class Measured:
         return [float(row["wall_s"]) for row in rows if row is not None]
 
 
-def has_all(row: Mapping[str, Any], metrics: Iterable[Measure]) -> bool:
+def has_all(row: Mapping[str, Any], metrics: Iterable[ClaimMeasure]) -> bool:
     """True if a row has a value, or null, for each of the metrics."""
     return all(key in row["values"] for metric in metrics for key in (metric.column, metric.whole) if key)
 

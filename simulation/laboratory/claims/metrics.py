@@ -12,7 +12,7 @@ from simulation.comparison.statistics import step_values, worst_tenth
 
 
 @dataclass(frozen=True)
-class Measure:
+class ClaimMeasure:
     """Measure of a claim: its key and title, and how it compares two runs.
 
     Attributes
@@ -48,7 +48,7 @@ class Measure:
         """Title, with the budget if there is one."""
         return self.title.format(self.budget) if self.budgeted else self.title
 
-    def within(self, budget: float | None) -> "Measure":
+    def within(self, budget: float | None) -> "ClaimMeasure":
         """The same metric with a budget."""
         return replace(self, budget=budget) if self.budgeted else self
 
@@ -74,39 +74,45 @@ class Measure:
 MEASURES = {
     metric.key: metric
     for metric in (
-        Measure("rounds_to_target", "rounds to the target", ratio=True, whole="rounds"),
-        Measure("time_to_target_s", "simulated seconds to the target", ratio=True, whole="time_s"),
-        Measure("uplink_value_to_target_mb", "MB to the target, values sent up", ratio=True, whole="uplink_value_mb"),
-        Measure("uplink_to_target_mb", "MB to the target, sent up", ratio=True, whole="uplink_mb"),
-        Measure("traffic_to_target_mb", "MB to the target, all traffic", ratio=True, whole="traffic_mb"),
-        Measure("client_updates_to_target", "client updates to the target", ratio=True, whole="client_updates"),
-        Measure("client_updates", "client updates, whole run", ratio=True),
-        Measure("client_updates_to_best_validation", "client updates to the best validation round", ratio=True),
-        Measure("time_s", "simulated seconds, whole run", ratio=True),
-        Measure("stable_accuracy", "accuracy, mean of the last ten evaluations", higher_wins=True),
-        Measure(
+        ClaimMeasure("rounds_to_target", "rounds to the target", ratio=True, whole="rounds"),
+        ClaimMeasure("time_to_target_s", "simulated seconds to the target", ratio=True, whole="time_s"),
+        ClaimMeasure(
+            "uplink_value_to_target_mb", "MB to the target, values sent up", ratio=True, whole="uplink_value_mb"
+        ),
+        ClaimMeasure("uplink_to_target_mb", "MB to the target, sent up", ratio=True, whole="uplink_mb"),
+        ClaimMeasure("traffic_to_target_mb", "MB to the target, all traffic", ratio=True, whole="traffic_mb"),
+        ClaimMeasure("client_updates_to_target", "client updates to the target", ratio=True, whole="client_updates"),
+        ClaimMeasure("client_updates", "client updates, whole run", ratio=True),
+        ClaimMeasure("client_updates_to_best_validation", "client updates to the best validation round", ratio=True),
+        ClaimMeasure("time_s", "simulated seconds, whole run", ratio=True),
+        ClaimMeasure("stable_accuracy", "accuracy, mean of the last ten evaluations", higher_wins=True),
+        ClaimMeasure(
             "stable_validation_accuracy", "validation accuracy, mean of the last ten evaluations", higher_wins=True
         ),
-        Measure("final_accuracy", "accuracy at the end", higher_wins=True),
-        Measure("peak_accuracy", "best accuracy", higher_wins=True),
-        Measure("final_client_accuracy", "mean of the clients' accuracies at the end", higher_wins=True),
-        Measure("worst_tenth_accuracy", "mean accuracy of the worst tenth of the clients at the end", higher_wins=True),
-        Measure("final_client_loss", "mean of the clients' losses at the end"),
-        Measure("stability_drop", "best accuracy minus final accuracy"),
-        Measure("selection_count_std", "standard deviation of the clients' selection counts"),
-        Measure("label_coverage", "share of the labels in a cohort, mean over the rounds", higher_wins=True),
-        Measure("accuracy_at_rounds", "accuracy after {:g} rounds", higher_wins=True, cost=()),
-        Measure(
+        ClaimMeasure("final_accuracy", "accuracy at the end", higher_wins=True),
+        ClaimMeasure("peak_accuracy", "best accuracy", higher_wins=True),
+        ClaimMeasure("final_client_accuracy", "mean of the clients' accuracies at the end", higher_wins=True),
+        ClaimMeasure(
+            "worst_tenth_accuracy", "mean accuracy of the worst tenth of the clients at the end", higher_wins=True
+        ),
+        ClaimMeasure("final_client_loss", "mean of the clients' losses at the end"),
+        ClaimMeasure("stability_drop", "best accuracy minus final accuracy"),
+        ClaimMeasure("selection_count_std", "standard deviation of the clients' selection counts"),
+        ClaimMeasure("label_coverage", "share of the labels in a cohort, mean over the rounds", higher_wins=True),
+        ClaimMeasure("accuracy_at_rounds", "accuracy after {:g} rounds", higher_wins=True, cost=()),
+        ClaimMeasure(
             "accuracy_at_client_updates",
             "accuracy after {:g} client updates",
             higher_wins=True,
             cost=("client_updates",),
         ),
-        Measure("accuracy_at_time_s", "accuracy after {:g} simulated seconds", higher_wins=True, cost=("round_s",)),
-        Measure(
+        ClaimMeasure(
+            "accuracy_at_time_s", "accuracy after {:g} simulated seconds", higher_wins=True, cost=("round_s",)
+        ),
+        ClaimMeasure(
             "accuracy_at_uplink_mb", "accuracy after {:g} MB sent up", higher_wins=True, cost=("uplink_bytes",), unit=MB
         ),
-        Measure(
+        ClaimMeasure(
             "accuracy_at_traffic_mb", "accuracy after {:g} MB of all traffic", higher_wins=True, cost=TRAFFIC, unit=MB
         ),
     )
@@ -114,7 +120,7 @@ MEASURES = {
 """Metric key -> metric."""
 
 
-def measured_values(run: RecordedRun, metrics: list[Measure]) -> dict[str, float | None]:
+def measured_values(run: RecordedRun, metrics: list[ClaimMeasure]) -> dict[str, float | None]:
     """Values of `metrics` of a finished run by `column`, and the measures of the whole run that they need.
 
     A missing value is None, such as the cost to a target that the run did not reach.

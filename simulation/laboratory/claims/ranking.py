@@ -16,7 +16,7 @@ from fedsel_app.config import ConfigError, Value
 from fedsel_app.presets.preset import flatten
 from simulation.comparison.statistics import LEVEL, Estimate, holm, p_within, paired, t_interval
 from simulation.laboratory.claims.measured import Measured
-from simulation.laboratory.claims.metrics import MEASURES, Measure
+from simulation.laboratory.claims.metrics import MEASURES, ClaimMeasure
 from simulation.laboratory.claims.study import Side, Study
 
 BASELINE = "random (equal weights)"
@@ -69,7 +69,7 @@ class Ranking(Study):
         return range(self.first_seed, self.first_seed + self.seed_count)
 
     @property
-    def metrics(self) -> list[Measure]:
+    def metrics(self) -> list[ClaimMeasure]:
         """Metrics of the budgets: accuracy at equal bytes, seconds or rounds. Then the further scores."""
         budgeted = [MEASURES[key].within(budget) for key, budget in self.budgets.items()]
         return [*budgeted, *(MEASURES[key] for key in self.measures)]
@@ -105,7 +105,7 @@ class RankedMethod:
     word: str
 
 
-def ranked_methods(ranking: Ranking, metric: Measure, measured: Measured) -> list[RankedMethod]:
+def ranked_methods(ranking: Ranking, metric: ClaimMeasure, measured: Measured) -> list[RankedMethod]:
     """Methods from the best mean to the worst, over the seeds that all have; empty with fewer than two seeds.
 
     A variant that was not run on all seeds is left out.

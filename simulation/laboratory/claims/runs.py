@@ -9,12 +9,13 @@ from typing import Any
 from rich.console import Console
 
 from fedsel_app.config import DECLARED, ConfigError, Value, changes_numbers
-from fedsel_app.records.reading import check_failure, read_rows
+from fedsel_app.records.reading import read_rows
 from fedsel_app.wiring.configuration import AppConfig
 from simulation.command_line.arguments import FAILURE
 from simulation.comparison.pipelines import Pipelines
 from simulation.comparison.placement import default_jobs, gpu_count
 from simulation.comparison.plan import ComparisonPlan, PlannedRun
+from simulation.comparison.plan_file import check_failure
 from simulation.comparison.run_processes import carry_out
 from simulation.comparison.runs import RecordedRun, read_recorded_run
 from simulation.laboratory.claims.measured import (
@@ -25,7 +26,7 @@ from simulation.laboratory.claims.measured import (
     run_of,
     write_measured,
 )
-from simulation.laboratory.claims.metrics import Measure, measured_values
+from simulation.laboratory.claims.metrics import ClaimMeasure, measured_values
 from simulation.laboratory.claims.study import Study
 from simulation.laboratory.claims.tuned import Search
 
@@ -38,7 +39,7 @@ class AskedRun:
 
     identity: str
     config: AppConfig
-    metrics: tuple[Measure, ...]
+    metrics: tuple[ClaimMeasure, ...]
 
 
 def asked_runs(studies: Sequence[Study]) -> list[AskedRun]:

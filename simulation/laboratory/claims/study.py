@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 from fedsel_app.config import ConfigError, Value
 from fedsel_app.config.plugins import unknown_name
 from fedsel_app.wiring.configuration import AppConfig, resolve
-from simulation.laboratory.claims.metrics import Measure
+from simulation.laboratory.claims.metrics import ClaimMeasure
 
 if TYPE_CHECKING:
     from simulation.laboratory.claims.measured import Measured
@@ -62,7 +62,7 @@ class Study(ABC):
 
     @property
     @abstractmethod
-    def metrics(self) -> list[Measure]:
+    def metrics(self) -> list[ClaimMeasure]:
         """Metrics that are measured for each run."""
 
     @classmethod

@@ -17,10 +17,10 @@ from fedsel_app.presets.preset import flatten
 from simulation.comparison.tuning_file import settings_text
 from simulation.laboratory.claims.claim import Claim
 from simulation.laboratory.claims.measured import Measured, run_of
-from simulation.laboratory.claims.metrics import MEASURES, Measure
+from simulation.laboratory.claims.metrics import MEASURES, ClaimMeasure
 from simulation.laboratory.claims.ranking import Ranking, ranked_methods
 from simulation.laboratory.claims.study import Side, Study
-from simulation.report.tables import ABSENT, Column, Table, capital
+from simulation.report.tables import ABSENT, Heading, Table, capital
 
 FRACTION = "validation-fraction"
 METRIC = MEASURES["stable_validation_accuracy"]
@@ -58,7 +58,7 @@ class Search(Study):
         return self.search_seeds
 
     @property
-    def metrics(self) -> list[Measure]:
+    def metrics(self) -> list[ClaimMeasure]:
         """The score on the validation set."""
         return [METRIC]
 
@@ -144,7 +144,7 @@ class Tuned(Study):
         return range(self.first_seed, self.first_seed + self.seed_count)
 
     @property
-    def metrics(self) -> list[Measure]:
+    def metrics(self) -> list[ClaimMeasure]:
         """Metrics of the comparison."""
         return self._ranking({name: {} for name in self.arms}).metrics
 
@@ -252,9 +252,9 @@ def tuned_table(tuned: Tuned, measured: Measured) -> Table:
     chosen, ranking = tuned.chosen(measured), tuned.compared(measured)
     metrics = tuned.metrics if ranking is None else ranking.metrics
     orders = [] if ranking is None else [ranked_methods(ranking, metric, measured) for metric in metrics]
-    columns = [Column("side"), Column("chosen settings")]
+    columns = [Heading("side"), Heading("chosen settings")]
     for metric in metrics:
-        columns += [Column(metric.name, 4, estimates=True), Column("lead, points"), Column("")]
+        columns += [Heading(metric.name, 4, estimates=True), Heading("lead, points"), Heading("")]
     rows: list[list[object]] = []
     for place in orders[0] if orders and all(orders) else ():
         row: list[object] = [place.name, settings_text(chosen[place.name] if chosen else {})]

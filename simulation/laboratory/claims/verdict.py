@@ -21,7 +21,7 @@ import numpy as np
 from simulation.comparison.statistics import LEVEL, Estimate, Floats, heavy_tails, holm, p_above, t_interval
 from simulation.laboratory.claims.claim import STAGES, Claim
 from simulation.laboratory.claims.measured import Measured
-from simulation.laboratory.claims.metrics import Measure
+from simulation.laboratory.claims.metrics import ClaimMeasure
 
 HOLDS, DOES_NOT, SMALL, UNDECIDED = "holds", "does not hold", "smaller than the margin", "undecided"
 NOT_RUN = "not run"
@@ -42,7 +42,7 @@ class Pairs:
     both : number of seeds on which both sides missed it, which are left out
     """
 
-    metric: Measure
+    metric: ClaimMeasure
     claimed: Floats
     other: Floats
     advantages: Floats
@@ -149,7 +149,7 @@ def decide(claims: Sequence[Claim], measured: Measured) -> dict[str, Standing]:
     return {claim.name: Standing(len(claim.rule.metrics), found[claim.name]) for claim in claims}
 
 
-def paired_values(claim: Claim, metric: Measure, measured: Measured, stage: str) -> Pairs:
+def paired_values(claim: Claim, metric: ClaimMeasure, measured: Measured, stage: str) -> Pairs:
     """Values of both sides on the seeds of a stage that both have.
 
     A stage of fresh seeds has no values until all of them were run, because the claim states this number. A seed on

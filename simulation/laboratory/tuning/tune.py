@@ -19,13 +19,13 @@ from rich.console import Console
 from fedsel_app.config import ConfigError, Value
 from fedsel_app.records.fedsel_folder import make_private_folder
 from fedsel_app.records.files import RecordError, write_text
-from fedsel_app.records.run_folder import read_summary
 from fedsel_app.records.schema import ACCURACY, score_name
 from simulation import processes
 from simulation.comparison.compare import compare
 from simulation.comparison.plan import PlannedRun
 from simulation.comparison.run_processes import RunProcesses, lay_out, locked_comparison
 from simulation.comparison.tuning_file import BestTrial, settings_text
+from simulation.experiments.run_folders import read_summary
 from simulation.laboratory.tuning.plan import Tuning
 from simulation.laboratory.tuning.studies import FAILURE, MethodStudy
 

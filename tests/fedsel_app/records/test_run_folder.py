@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from fedsel_app.config import ConfigError
-from fedsel_app.records.run_folder import RunFolder, describe, read_rounds
+from fedsel_app.records.run_folder import RunFolder, describe_round, read_rounds
 from fedsel_app.records.schema import VERSION, EnrolmentRecord, RoundRecord, schedule_round
 from fedsel_app.records.summary import summarize
 
@@ -181,7 +181,7 @@ def test_reading_a_folder_without_a_run_is_refused(tmp_path):
 
 def test_a_round_in_one_line():
     row = {"accuracy": 0.51239, "time_s": 12.34, "total_uplink_bytes": 1_234_567, "failures": []}
-    assert describe(row) == "accuracy 0.5124, 12.3 simulated s, 1.235 MB sent"
+    assert describe_round(row) == "accuracy 0.5124, 12.3 simulated s, 1.235 MB sent"
     del row["accuracy"]
     row["failures"] = [{"client": 1, "reason": "no reply"}, {"client": 2, "reason": "no reply"}]
-    assert describe(row, measured=True) == "12.3 measured s, 1.235 MB sent, 2 failed"
+    assert describe_round(row, measured=True) == "12.3 measured s, 1.235 MB sent, 2 failed"

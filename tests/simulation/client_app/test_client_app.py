@@ -12,7 +12,7 @@ from flwr.compat.common.recorddict_compat import fitins_to_recorddict, recorddic
 import fedsel_app
 from fedsel_app.messages.answers import EnrolAnswer, TrainAnswer
 from fedsel_app.messages.instructions import EnrolInstruction, LocalTestInstruction, ProbeInstruction
-from fedsel_app.messages.records import fedsel_config, read_arrays
+from fedsel_app.messages.records import content_arrays, fedsel_config
 from fedsel_app.messages.scalars import Report
 from fedsel_app.wire.codec import decode
 from simulation.client_app.client_app import client_app
@@ -43,7 +43,7 @@ def answered(app, context, *question, **options):
     reply = app(named_question(*question, **options), context)
     numbers = fedsel_config(reply.content)
     numbers.pop("compute_s", None)
-    return numbers, read_arrays(reply.content, "arrays")
+    return numbers, content_arrays(reply.content, "arrays")
 
 
 def legacy_app(*mods, kind=OwnClient):
@@ -136,7 +136,7 @@ def test_arrays_of_any_name_and_order_are_taken_by_their_names(tmp_path):
     reply = app(message, node(0, tmp_path / "b"))
     numbers = fedsel_config(reply.content)
     del numbers["compute_s"]
-    assert same((numbers, read_arrays(reply.content, "weights")), expected)
+    assert same((numbers, content_arrays(reply.content, "weights")), expected)
 
 
 def test_a_model_without_one_of_its_arrays_is_refused_by_name(tmp_path):
@@ -371,7 +371,7 @@ def test_an_action_of_the_users_trains_in_fedsels_rounds_too(tmp_path):
         return Message(message.content, reply_to=message)
 
     reply = app(named_question(app_instruction(), model(), kind="train.personal"), node(0, tmp_path))
-    [payload] = read_arrays(reply.content, "arrays")
+    [payload] = content_arrays(reply.content, "arrays")
     assert not decode(payload.tobytes(), size=10).update.dense().any()
 
 

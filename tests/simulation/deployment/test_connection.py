@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from simulation.deployment import connection, flower_cli
-from simulation.deployment.connection import client_obstacle, obstacle, other_release, refusal
+from simulation.deployment.connection import client_obstacle, obstacle, other_release, refused_by_server
 from simulation.deployment.flower_cli import DeploymentError
 from simulation.federation import keys
 from simulation.federation.folders import FederationFolders, provision
@@ -140,7 +140,7 @@ def test_another_program_at_the_port(made):
     ],
 )
 def test_a_refusal_by_flower(made, monkeypatch, words, kind, sentence):
-    assert refusal(client(1), words).kind == kind
+    assert refused_by_server(client(1), words).kind == kind
     monkeypatch.setattr(connection, "why_refused", lambda *_: words)
     with listening(encrypted(made)) as port:
         wrong = client_obstacle(client(port), made.authority, made.client(1) / "key")

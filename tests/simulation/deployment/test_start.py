@@ -8,9 +8,10 @@ import pandas as pd
 import pytest
 
 from fedsel_app.config import ConfigError
-from fedsel_app.records.fedsel_folder import make_fedsel_folder, working_in
+from fedsel_app.records.fedsel_folder import make_fedsel_folder
 from simulation.cli import main
 from simulation.deployment.flower_cli import DeploymentError
+from simulation.deployment.held_folder import working_in
 from simulation.deployment.start import HOME, own_data, start
 from simulation.federation.folders import provision
 from simulation.federation.machine import read_machine, with_settings

@@ -8,10 +8,11 @@ import pytest
 from rich.console import Console
 
 from fedsel_app.config import ConfigError
-from fedsel_app.presets.preset import EQUAL, OWN, Departure, Preset, load_preset, preset_files
+from fedsel_app.presets.preset import Departure, Preset, load_preset, preset_files
 from fedsel_app.wiring.configuration import known_defaults
 from simulation.experiments import protocols
 from simulation.experiments.listing import departure_tables, preset_description
+from simulation.experiments.pipeline import EQUAL, OWN
 from simulation.experiments.protocols import (
     NOT_STATED,
     Protocol,

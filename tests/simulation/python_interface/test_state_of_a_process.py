@@ -23,7 +23,7 @@ from fedsel_app.records.run_folder import with_earlier
 from fedsel_app.wiring.configuration import resolve
 from fedsel_app.wiring.server import run_folder
 from simulation.cli import main
-from simulation.flower_app.client_metrics import numbers
+from simulation.flower_app.client_metrics import numeric_metrics
 from simulation.flower_app.settings import AppOptions
 from simulation.flower_app.strategy import strategy
 from simulation.python_interface.keywords import setting_values, several
@@ -266,7 +266,7 @@ def test_a_flower_app_takes_arrays_where_a_list_is():
 
 def test_numbers_of_numpy_and_torch_are_metrics():
     metrics = {"a": np.float32(0.5), "b": torch.tensor(0.25), "c": np.array([2]), "d": 1, "e": "x", "f": np.ones(2)}
-    assert numbers(metrics) == {"a": 0.5, "b": 0.25, "c": 2.0, "d": 1.0}
+    assert numeric_metrics(metrics) == {"a": 0.5, "b": 0.25, "c": 2.0, "d": 1.0}
 
 
 def test_a_run_is_not_resumed_with_other_data_unless_told_so(folder, capsys):

@@ -10,7 +10,7 @@ from simulation.cli import main
 from simulation.comparison.statistics import t_interval
 from simulation.report.findings import SIGNIFICANT, TOO_FEW
 from simulation.report.page import write_report
-from simulation.report.tables import FREE, Column, Table, csv_text, number_text
+from simulation.report.tables import FREE, Heading, Table, csv_text, number_text
 from tests.support.pictures import draw_blank_pictures
 from tests.support.report_runs import write_plan, write_run, write_runs
 
@@ -161,7 +161,7 @@ def test_the_command_on_one_run(tmp_path, capsys, monkeypatch):
 
 
 def test_a_table_three_ways():
-    columns = [Column("name"), Column("a", 2), Column("b", 1, estimates=True)]
+    columns = [Heading("name"), Heading("a", 2), Heading("b", 1, estimates=True)]
     table = Table("t", "T", "Caption.", columns, [["x|y", None, t_interval([1.0, 1.0])], ["z", 0.001, t_interval([])]])
     assert table.texts() == [["x|y", "–", "1.0 [1.0, 1.0]"], ["z", "0.001", "–"]]
     assert "| x\\|y | – | 1.0 [1.0, 1.0] |" in table.markdown()

@@ -12,7 +12,7 @@ from simulation.report.drawing import Style, parse_formats, write_figures
 from simulation.report.figures import accuracy_plot
 from simulation.report.page import write_report
 from simulation.report.sweep import sweep_plots
-from simulation.report.tables import Column, Table, latex_tables, latex_text
+from simulation.report.tables import Heading, Table, latex_tables, latex_text
 from tests.support.report_runs import write_plan, write_run
 
 
@@ -107,7 +107,7 @@ def test_no_target_reached_leaves_all_traffic_in_the_verdict(tmp_path, without_f
 
 
 def test_latex_has_no_command_of_the_cells():
-    columns = [Column("a_b"), Column("c", 1)]
+    columns = [Heading("a_b"), Heading("c", 1)]
     text = latex_tables([("alpha=0.1", Table("t", "T", "5% & more.", columns, [["x\\y{}", -1.25], ["#1", None]]))])
     assert r"a\_b & c \\" in text
     assert r"x\textbackslash{}y\{\} & $-$1.2 \\" in text

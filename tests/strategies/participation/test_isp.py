@@ -6,7 +6,7 @@ import pytest
 from fedsel_app.config import NetworkConfig
 from fedsel_app.messages.instructions import LocalTestInstruction
 from fedsel_app.network.links import SimulatedLinks
-from simulation.testing.checked_method import require_same
+from simulation.testing.checked_method import demand_same
 from strategies.participation.isp import ISP, best_relative, first_improvement, mixed, moving_average
 from tests.support.isp_ring import CLIENTS, MODEL_BYTES, REPLY_BYTES, ring, run_isp, setup_for
 
@@ -130,7 +130,7 @@ def test_the_state_round_trips_and_goes_on_identically():
     policy.observe(3, 0.25, np.array([1, 4]))
     other.load_state(policy.state())
     assert other.state()["losses"].tolist() == [0.25]
-    require_same(other.state(), policy.state(), "a loaded state must be the one saved.")
+    demand_same(other.state(), policy.state(), "a loaded state must be the one saved.")
 
 
 # What it costs and what it leaves alone

@@ -1,10 +1,11 @@
-"""Fedsel's own folders: the folder of temporary files is removed at the end, or at the next start after a kill."""
+"""Folder of a deployment: the folder of temporary files is removed at the end, or at the next start after a kill."""
 
 import stat
 
 import pytest
 
-from fedsel_app.records.fedsel_folder import make_fedsel_folder, temporary_folder
+from fedsel_app.records.fedsel_folder import make_fedsel_folder
+from simulation.deployment.held_folder import temporary_folder
 
 
 @pytest.mark.parametrize("killed", [False, True])
