@@ -259,7 +259,7 @@ class FlowerGrid:
             self._sent = model, self.named(model)
         return self._sent[1]
 
-    def record_name(self, model: SentModel) -> ArrayRecord:
+    def named(self, model: SentModel) -> ArrayRecord:
         """The model as a record."""
         names = self._names or list(map(str, range(len(model.arrays))))
         arrays = zip(names, model.arrays, model.tensors, strict=False)
