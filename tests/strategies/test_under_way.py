@@ -11,6 +11,7 @@ from flwr.server import SimpleClientManager
 
 from fedsel_app.config import ConfigError, NetworkConfig, TrainingConfig
 from fedsel_app.messages.records import fedsel_config
+from fedsel_app.network.links import SimulatedLinks
 from fedsel_app.wire.codec import Update
 from fedsel_app.wiring.configuration import resolve
 from fedsel_app.wiring.server import make_strategy, open_run_folder
@@ -39,6 +40,17 @@ class Lowest(SelectionStrategy):
         return Selection(roster.ids[:count])
 
 
+class PacedLinks(SimulatedLinks):
+    """Links of clients whose seconds per local step are given."""
+
+    def __init__(self, config, step_s):
+        super().__init__(config, len(step_s), 0)
+        self.paces = np.array(step_s, np.float64)
+
+    def observe(self, server_round, losses):
+        return super().observe(server_round, losses)[0], self.paces
+
+
 def made(step_s, update, method=Lowest, **settings):
     """A strategy, and its clients: client k takes `step_s[k]` seconds and sends `update(k, model)`, (SIZE,)."""
     started = []
@@ -50,7 +62,7 @@ def made(step_s, update, method=Lowest, **settings):
         return update_reply(Update(SIZE, None, values), client, round_of(message), work_steps=1.0)
 
     context = context_of(clients=len(step_s), network=FAST_LINKS, training=TrainingConfig(local_steps=1), **settings)
-    context.links._step_s = np.array(step_s, np.float64)
+    context = replace(context, links=PacedLinks(FAST_LINKS, step_s))
     return method(context), [StubClient(client, fit) for client in range(len(step_s))], started
 
 
