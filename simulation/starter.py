@@ -72,14 +72,8 @@ class Starter:
     def prepare(self, timeout_s: float, **values: Any) -> None:
         """Let the module PREPARATION prepare what processes with these `values` share.
 
-        Raises
-        ------
-        TimeoutError
-            If this takes more than `timeout_s` seconds; the starter is then killed.
-        ConnectionError
-            If a signal has ended the starter.
-        OSError
-            If an error in the starter has ended it.
+        Raises TimeoutError if this takes more than `timeout_s` seconds, and then kills the starter; ConnectionError if
+        a signal has ended the starter; OSError if an error has ended it.
         """
         self._request({"prepare": values}, timeout_s)
 

@@ -20,10 +20,7 @@ UNKNOWN_LABELS = "only the clients know their data"
 def label_coverage(run: RecordedRun) -> Floats:
     """Share of the labels in the training examples of each round's cohort, float64 (T,); NaN without a cohort.
 
-    Raises
-    ------
-    ConfigError
-        If the run's data or partition are not available, or the data have no labels.
+    Raises ConfigError if the run's data or partition are not available, or the data have no labels.
     """
     if run.config["partition"] == "own":
         raise ConfigError(UNKNOWN_LABELS)
@@ -36,10 +33,7 @@ def label_coverage(run: RecordedRun) -> Floats:
 def client_label_counts(data: DataConfig, partition: PartitionConfig, clients: int, seed: int) -> NDArray[np.int64]:
     """Number of training examples of each client and label, int64 (K, L).
 
-    Raises
-    ------
-    ConfigError
-        If the data are not available, or have no classes.
+    Raises ConfigError if the data are not available, or have no classes.
     """
     if partition.partition == "own":
         raise ConfigError(UNKNOWN_LABELS)

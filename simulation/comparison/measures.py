@@ -122,10 +122,7 @@ class EvaluatedMetric:
 def metric_of(runs: Collection[RecordedRun], key: str = "") -> EvaluatedMetric:
     """Metric `key` of `runs`; without one, their score.
 
-    Raises
-    ------
-    ConfigError
-        If no run measured it; the message lists the measured metrics.
+    Raises ConfigError if no run measured it; the message lists the measured metrics.
     """
     score = next((run.score for run in runs), ACCURACY)
     key = key.replace("-", "_") or score

@@ -157,10 +157,7 @@ def plan(
     A method's own setting, set for all runs or in the grid, is left out for the other methods. Runs that are then
     identical count once. `baseline` is by default random, or else the first strategy.
 
-    Raises
-    ------
-    ConfigError
-        For invalid settings, or settings that belong to none of the strategies.
+    Raises ConfigError for invalid settings, or settings that belong to none of the strategies.
     """
     strategies, seeds = list(dict.fromkeys(strategies)), list(dict.fromkeys(seeds))
     baseline = baseline or ("random" if "random" in strategies else strategies[0])

@@ -38,10 +38,7 @@ class PlanFile(TypedDict):
 def read_plan(folder: Path) -> dict[str, Any] | None:
     """Content of comparison.json in `folder`; None if there is no such file.
 
-    Raises
-    ------
-    ConfigError
-        If it is damaged, has another version, or names a run folder outside `folder`.
+    Raises ConfigError if it is damaged, has another version, or names a run folder outside `folder`.
     """
     path = folder / "comparison.json"
     plan = read_object(path, PlanFile, ["runs", "version"])

@@ -204,10 +204,7 @@ def plan_of(sources: Sequence[Path]) -> dict[str, Any]:
     A shared setting whose values differ between runs of one method is swept. One that differs only between methods is
     part of their pipelines.
 
-    Raises
-    ------
-    ConfigError
-        If a folder has no run, or two runs have the same method, seed and swept settings.
+    Raises ConfigError if a folder has no run, or two runs have the same method, seed and swept settings.
     """
     folders = [
         source / run["folder"] for source in map(Path.absolute, sources) for run in _plan(source)["runs"]

@@ -197,10 +197,7 @@ AnyRun = TypeVar("AnyRun", bound=RecordedRun)
 def read_recorded_run(folder: Path, name: str, cell: Mapping[str, Value], kind: type[AnyRun]) -> AnyRun | None:
     """The run in `folder`, as an object of `kind`; None if it has not been started.
 
-    Raises
-    ------
-    ConfigError
-        If a file is damaged, or names a client that the run does not have.
+    Raises ConfigError if a file is damaged, or names a client that the run does not have.
     """
     if not (folder / "config.json").is_file() or not (folder / "rounds.jsonl").is_file():
         return None

@@ -38,10 +38,7 @@ def goal_of(key: str, score: str = "") -> Measure:
 
     `score` is the setting; with it, the accuracy of `GOALS` stands for that score.
 
-    Raises
-    ------
-    ConfigError
-        For any other key.
+    Raises ConfigError for any other key.
     """
     if score and key in GOALS:
         key = key.replace(ACCURACY, score.replace("-", "_"))
@@ -79,10 +76,7 @@ class TuningFile(TypedDict):
 def read_tuning(folder: Path) -> dict[str, Any] | None:
     """The content of tuning.json in `folder`; None if there is no such file.
 
-    Raises
-    ------
-    ConfigError
-        If the file is damaged or has another version.
+    Raises ConfigError if the file is damaged or has another version.
     """
     path = folder / NAME
     tuning = read_object(path, TuningFile, ["version", "strategies", "trials", "tuning_seeds", "over", "metric"])

@@ -70,10 +70,7 @@ def progress_of_run(name: str, folder: Path, *, failed: bool = False) -> Progres
 def read_progress(folder: Path) -> list[Progress]:
     """Progress of all runs of the comparison in `folder`, or of the one run in it.
 
-    Raises
-    ------
-    ConfigError
-        If the folder has neither.
+    Raises ConfigError if the folder has neither.
     """
     comparison = read_plan(folder)
     if comparison is not None:

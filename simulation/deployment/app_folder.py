@@ -34,10 +34,7 @@ def copy_of(packages: Sequence[str]) -> Path:
     The copy is in ``$XDG_CACHE_HOME/fedsel``, or in ``~/.cache/fedsel``, under the hash of its files. A copy with other
     files is made again.
 
-    Raises
-    ------
-    ConfigError
-        If the copy cannot be written.
+    Raises ConfigError if the copy cannot be written.
     """
     beside = CARRIED if CARRIED.is_dir() else ROOT
     files = {Path(name): (beside / name).read_bytes() for name in BESIDE}

@@ -211,10 +211,7 @@ def with_absolute_paths(config: AppConfig, *, local: bool) -> AppConfig:
 def app_values(config: AppConfig) -> dict[str, Value]:
     """Settings that Flower accepts, which are those in the app's pyproject.toml.
 
-    Raises
-    ------
-    ConfigError
-        If another setting, of a user's own strategy, is not at its default. Flower would refuse it.
+    Raises ConfigError if another setting, of a user's own strategy, is not at its default. Flower would refuse it.
     """
     defaults = config.strategy.Config.defaults(f"{config.strategy.name}.")
     unknown = {key: value for key, value in config.values().items() if key not in known_defaults()}

@@ -186,12 +186,8 @@ def flwr(
 ) -> dict[str, Any]:
     """Run a command of `flwr` and return its JSON answer.
 
-    Raises
-    ------
-    NoAnswerError
-        If the command takes more than `timeout_s` seconds, or the SuperLink does not answer it.
-    DeploymentError
-        If it fails.
+    Raises NoAnswerError if the command takes more than `timeout_s` seconds, or the SuperLink does not answer it;
+    DeploymentError if it fails.
     """
     command = [tool("flwr"), *arguments, "--format", "json"]
     # A local SuperLink that this command starts keeps its directory, where Ray's workers look for modules first.

@@ -51,11 +51,8 @@ SECOND = r"\[.*\]\[ApiError:2004\]"
 def read_startable(folder: Path, settings: Mapping[str, Value], *, unsigned_apps: bool) -> Machine:
     """Read the machine in `folder`, and add a client's own `settings`, which its folder keeps.
 
-    Raises
-    ------
-    ConfigError
-        If the folder is neither a server's nor a client's, or is damaged, if a client cannot have one of the settings
-        of its own, or if a client trusts no signer and `unsigned_apps` does not allow that.
+    Raises ConfigError if the folder is neither a server's nor a client's, or is damaged, if a client cannot have one of
+    the settings of its own, or if a client trusts no signer and `unsigned_apps` does not allow that.
     """
     machine = with_settings(read_machine(folder, "server", "client"), settings)
     check_folder(folder, machine)
@@ -74,12 +71,8 @@ def read_startable(folder: Path, settings: Mapping[str, Value], *, unsigned_apps
 def start(folder: Path, settings: Mapping[str, Value], *, unsigned_apps: bool = False) -> None:
     """Run the server or client of this folder until a signal ends it: see `read_startable`.
 
-    Raises
-    ------
-    ConfigError
-        As `read_startable` does, and if the client's data cannot be read; its settings are not kept then.
-    DeploymentError
-        If the machine cannot run or connect, and trying again would not help.
+    Raises ConfigError as `read_startable` does, or if the client's data cannot be read (its settings are not kept
+    then); DeploymentError if the machine cannot run or connect, and trying again would not help.
     """
     data = own_data(folder, with_settings(read_machine(folder, "server", "client"), settings))
     machine = read_startable(folder, settings, unsigned_apps=unsigned_apps)
@@ -100,10 +93,7 @@ def start(folder: Path, settings: Mapping[str, Value], *, unsigned_apps: bool = 
 def own_data(folder: Path, machine: Machine) -> str:
     """Description of the data that a client's own settings name; empty if the kind of its data comes with a run.
 
-    Raises
-    ------
-    ConfigError
-        If the data cannot be read, or do not fit what the server stated of them in the last run.
+    Raises ConfigError if the data cannot be read, or do not fit what the server stated of them in the last run.
     """
     own = {key: value for key, value in machine.settings.items() if key in DataConfig.defaults()}
     if "data" not in own or ":" in str(own["data"]):

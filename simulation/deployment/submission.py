@@ -45,10 +45,7 @@ def run_defaults(folder: Path) -> dict[str, Value]:
 def resumed(folder: Path, name: str, values: Mapping[str, Value]) -> AppConfig:
     """Configuration that continues a run which was submitted from this admin's folder.
 
-    Raises
-    ------
-    ConfigError
-        If `values` holds other settings, or no run of this name was submitted from the folder.
+    Raises ConfigError if `values` holds other settings, or no run of this name was submitted from the folder.
     """
     if values:
         raise ConfigError(f"A resumed run keeps its settings. Leave out {', '.join(sorted(values))}.")
@@ -153,12 +150,8 @@ def show_status(folder: Path, console: Console) -> None:
 def stop_run(folder: Path, name: str | None, console: Console) -> None:
     """End the run `name`, or the only one in progress. What it has recorded is kept, and it can be resumed.
 
-    Raises
-    ------
-    ConfigError
-        If there is no such run in progress, or without a `name` more than one.
-    DeploymentError
-        If the server cannot be reached or does not answer.
+    Raises ConfigError if there is no such run in progress, or without a `name` more than one; DeploymentError if the
+    server cannot be reached or does not answer.
     """
     variables = environment(_home(folder, _admin(folder)))
     unfinished = _unfinished(folder, variables)

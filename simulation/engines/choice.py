@@ -54,10 +54,8 @@ def worker_count(config: AppConfig) -> int:
 def choose(config: AppConfig, cores: int | None = None) -> Choice:
     """Choose the engine of a run that may use `cores` cores; by default all cores that this process may use.
 
-    Raises
-    ------
-    ConfigError
-        If the links are to be measured, and the setting is the inline engine or the server does not wait.
+    Raises ConfigError if the links are to be measured, and the setting is the inline engine or the server does not
+    wait.
     """
     validate_simulated_links(config)
     execution, measured = config.execution, config.network.links == "measured"

@@ -106,12 +106,7 @@ class WorkerWatch:
         Flower keeps a dead worker in its pool. As that worker fails at once, it gets most messages, and the run ends
         without an error. Here a worker that cannot be restarted ends the run.
 
-        Raises
-        ------
-        TimeoutError
-            If there is no answer in time.
-        RayError
-            If the client raises.
+        Raises TimeoutError if there is no answer in time, or RayError if the client raises.
         """
         pool: Any = backend.pool
         client, kind = context.node_config["partition-id"], message.metadata.message_type

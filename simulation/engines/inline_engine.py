@@ -62,10 +62,8 @@ class Inline:
     def ask(self, messages: Sequence[Message], until: Until = ALL) -> Answers:
         """Let the clients answer one after the other; a client's exception is its answer.
 
-        Raises
-        ------
-        RecordError
-            If a client's state cannot be written: the disk is that of the run, which can be resumed without a failure.
+        Raises RecordError if a client's state cannot be written: the disk is that of the run, which can be resumed
+        without a failure.
         """
         self._loaded, sums = None, CohortSum()
         return {message.node: self._answer(message, sums) for message in messages}

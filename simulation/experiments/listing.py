@@ -29,10 +29,7 @@ def first_settings() -> GroupedEntries:
 def matching_settings(word: str = "") -> GroupedEntries:
     """Settings with `word`, in upper or lower case, in their key, meaning, choices or bounds; by default all settings.
 
-    Raises
-    ------
-    ConfigError
-        If there is none. The message names the nearest keys.
+    Raises ConfigError if there is none. The message names the nearest keys.
     """
     found = {
         group.purpose: [entry for entry in group.entries if word.lower() in f"{entry.key}\n{_meaning(entry)}".lower()]

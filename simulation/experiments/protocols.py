@@ -49,10 +49,7 @@ class Protocol:
 def read_protocol(path: Path, name: str) -> Protocol:
     """Protocol `name` of the file at `path`.
 
-    Raises
-    ------
-    ConfigError
-        If the file cannot be read, or has no such protocol or setting.
+    Raises ConfigError if the file cannot be read, or has no such protocol or setting.
     """
     tables = read_toml(path)
     table = tables.get(name)

@@ -42,10 +42,7 @@ def discard_states(folder: Path) -> None:
 def resolve_resumed(folder: Path, values: Mapping[str, Value]) -> AppConfig:
     """Configuration of the interrupted run in `folder`; `values` may only change where the run takes place.
 
-    Raises
-    ------
-    ConfigError
-        For other settings, a folder without a run, or a run of a user's own Flower app.
+    Raises ConfigError for other settings, a folder without a run, or a run of a user's own Flower app.
     """
     if foreign := [key for key in values if changes_numbers(key) or key == "out"]:
         raise ConfigError(f"A resumed run keeps its own settings; leave out {', '.join(sorted(foreign))}.")

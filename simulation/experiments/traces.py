@@ -77,10 +77,7 @@ class PlainUnpickler(pickle.Unpickler):
 def convert(path: Path, out: Path, batch_size: int) -> str:
     """Convert a trace to `out`: .npz for `availability-trace`, or .csv for `spread-table`. Returns what it contains.
 
-    Raises
-    ------
-    ConfigError
-        If the file is no such trace.
+    Raises ConfigError if the file is no such trace.
     """
     content = path.read_bytes()
     try:

@@ -180,10 +180,7 @@ def add_clients(folder: Path, count: int, requests: Sequence[Path] = ()) -> list
 def revoke_client(folder: Path, name: str) -> None:
     """Remove a client's public key from the server's folder. The server then refuses the client.
 
-    Raises
-    ------
-    ConfigError
-        If no client has this name, or the key cannot be removed.
+    Raises ConfigError if no client has this name, or the key cannot be removed.
     """
     made = FederationFolders(folder.absolute())
     read_machine(made.server, "server")

@@ -89,10 +89,7 @@ class Authority:
     def server(self, hosts: Sequence[str]) -> tuple[bytes, bytes]:
         """Certificate and key of a server, as PEM. The certificate is valid for `hosts` and for the server itself.
 
-        Raises
-        ------
-        ConfigError
-            If a host is neither a host name nor an IP address.
+        Raises ConfigError if a host is neither a host name nor an IP address.
         """
         key = ec.generate_private_key(ec.SECP384R1())
         names = [_alternative_name(host) for host in dict.fromkeys([*hosts, *THIS_MACHINE])]
@@ -127,10 +124,7 @@ def public_part(key: bytes) -> bytes:
 def read_request(path: Path) -> bytes:
     """Public key in a client's request, in OpenSSH's format and without a comment.
 
-    Raises
-    ------
-    ConfigError
-        If the file cannot be read, or is no public key of a client.
+    Raises ConfigError if the file cannot be read, or is no public key of a client.
     """
     try:
         with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK), "rb") as file:  # of a pipe nothing comes, at once
@@ -198,11 +192,8 @@ def _pem(key: ec.EllipticCurvePrivateKey) -> bytes:
 def signing_key(folder: Path) -> Ed25519PrivateKey:
     """Load the key in `folder`. If there is none, make the folder and the key.
 
-    Raises
-    ------
-    ConfigError
-        If the folder is another user's, if the key cannot be read or made, or can be read by others, or if it is not
-        an Ed25519 key in OpenSSH's format without a password.
+    Raises ConfigError if the folder is another user's, if the key cannot be read or made, or can be read by others, or
+    if it is not an Ed25519 key in OpenSSH's format without a password.
     """
     path = folder / KEY
     try:

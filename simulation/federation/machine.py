@@ -108,10 +108,7 @@ def address(host: str, port: int) -> str:
 def read_machine(folder: Path, *roles: str) -> Machine:
     """Read `folder`/machine.toml.
 
-    Raises
-    ------
-    ConfigError
-        If the file is missing or damaged, or the machine's role is not one of `roles`.
+    Raises ConfigError if the file is missing or damaged, or the machine's role is not one of `roles`.
     """
     path = folder / FILE
     if not os.path.lexists(path):
@@ -155,10 +152,8 @@ def write_machine(folder: Path, machine: Machine) -> None:
 def with_settings(machine: Machine, added: Mapping[str, Value]) -> Machine:
     """Add settings of a client to its machine. Those of data of another kind are forgotten with its old path.
 
-    Raises
-    ------
-    ConfigError
-        If a client cannot have one of the settings of its own, or not with this value, or the machine is not a client.
+    Raises ConfigError if a client cannot have one of the settings of its own, or not with this value, or the machine is
+    not a client.
     """
     kept = dict(machine.settings)
     if "data-path" in added and added.get("data") != kept.get("data"):

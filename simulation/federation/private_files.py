@@ -31,14 +31,8 @@ def make_folder(path: Path, files: Mapping[str, NewFile]) -> None:
     Nothing that other users do in the folder above can lead a file to another place: the files are made below the
     opened folder and not below its name.
 
-    Raises
-    ------
-    FileExistsError
-        If `path` exists.
-    ConfigError
-        If another user replaces the folder.
-    OSError
-        If the folder cannot be made for another reason.
+    Raises FileExistsError if `path` exists, ConfigError if another user replaces the folder, or OSError if the folder
+    cannot be made for another reason.
     """
     if os.path.lexists(path):
         raise FileExistsError(f"{path} exists already")
@@ -91,11 +85,8 @@ def replace_file(folder: int, name: str, file: NewFile) -> None:
 def read_file(path: Path, *, secret: bool = False) -> bytes:
     """Content of a file in a machine's folder.
 
-    Raises
-    ------
-    ConfigError
-        If it is missing or cannot be read, if another user may change it, or if it is `secret` and not only its owner
-        may open it.
+    Raises ConfigError if it is missing or cannot be read, if another user may change it, or if it is `secret` and not
+    only its owner may open it.
     """
     try:
         with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK), "rb") as file:

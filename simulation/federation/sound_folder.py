@@ -22,11 +22,8 @@ PUBLIC = "key.pub"
 def check_folder(folder: Path, machine: Machine) -> None:
     """Check the files in the folder of a machine that `fedsel provision` made.
 
-    Raises
-    ------
-    ConfigError
-        If one is missing or damaged, another user may change it, or a secret one can be read by others. The message
-        names it.
+    Raises ConfigError if one is missing or damaged, another user may change it, or a secret one can be read by others.
+    The message names it.
     """
     refuse_changeable(folder, folder.stat())
     _parsed(folder / "ca.crt", load_pem_x509_certificates)

@@ -59,10 +59,7 @@ def app_config(strategy: str, given: Mapping[str, Value]) -> AppConfig:
 
     A keyword is a setting's key with underscores instead of dashes. The method's own settings may omit its name.
 
-    Raises
-    ------
-    ConfigError
-        For an unknown setting, a setting of the clients, a value out of range, or incompatible settings.
+    Raises ConfigError for an unknown setting, a setting of the clients, a value out of range, or incompatible settings.
     """
     strategy = "random" if strategy == FEDAVG else strategy
     method = find_strategy(strategy)

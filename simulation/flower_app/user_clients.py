@@ -276,10 +276,7 @@ class UserClients:
     def _trained(self, message: Message, reply: Reply) -> Reply:
         """A reply to a train message in the round's form.
 
-        Raises
-        ------
-        ValueError
-            If the client returned a different model, or no valid number of examples.
+        Raises ValueError if the client returned a different model, or no valid number of examples.
         """
         client, instruction = message.client or 0, cast(TrainInstruction, message.instruction)
         if not counts(reply.examples):

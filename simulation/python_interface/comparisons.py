@@ -126,9 +126,6 @@ def compare(
 def load_comparison(folder: str | Path) -> ComparisonResult:
     """Read a comparison from its folder, also one of `fedsel compare`, and also an unfinished one.
 
-    Raises
-    ------
-    ConfigError
-        If the folder has no run with a finished round, or a file is damaged.
+    Raises ConfigError if the folder has no run with a finished round, or a file is damaged.
     """
     return ComparisonResult.read(Path(folder).expanduser().absolute())

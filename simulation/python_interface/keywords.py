@@ -32,10 +32,7 @@ def keyword_of(key: str) -> str:
 def setting_values(keywords: Mapping[str, object], settings: Mapping[str, Value] | None) -> dict[str, Value]:
     """Setting key -> value: those of `settings`, by their keys, and those given as keywords.
 
-    Raises
-    ------
-    ConfigError
-        For a keyword that is not a setting. The message names the nearest keyword.
+    Raises ConfigError for a keyword that is not a setting. The message names the nearest keyword.
     """
     values: dict[str, Any] = {key: setting_value(value) for key, value in (settings or {}).items()}
     values |= {key_of(keyword): setting_value(value) for keyword, value in keywords.items()}

@@ -63,10 +63,8 @@ def _restored() -> Iterator[None]:
 def simulate_apart(config: AppConfig, on_round: Callable[[Row], None], completed: int) -> Path:
     """Simulate a run with Ray in a new process, or resume it after `completed` rounds. Returns its folder.
 
-    Raises
-    ------
-    RuntimeError
-        If the process fails. The message has the last line of its output, and names the file with all of it.
+    Raises RuntimeError if the process fails. The message has the last line of its output, and names the file with all
+    of it.
     """
     refuse_main(config)
     refuse_unrunnable(config)

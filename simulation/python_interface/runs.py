@@ -186,10 +186,7 @@ def run(
 def load_run(folder: str | Path) -> RunResult:
     """Read a run from its folder, also one of `fedsel run`, and also an unfinished one.
 
-    Raises
-    ------
-    ConfigError
-        If there is no run, the run has no finished round, or a file is damaged.
+    Raises ConfigError if there is no run, the run has no finished round, or a file is damaged.
     """
     place = Path(folder).expanduser().absolute()
     read_rounds(place)

@@ -33,10 +33,7 @@ Entity = dict[str, Any]
 def write_crate(folder: Path, license_text: str = "") -> Path:
     """Write ro-crate-metadata.json into the folder of a run or a comparison. Returns its path.
 
-    Raises
-    ------
-    ConfigError
-        If the folder has no run, or a run is not finished.
+    Raises ConfigError if the folder has no run, or a run is not finished.
     """
     plan = read_plan(folder)
     runs = {run["name"]: run["folder"] for run in plan["runs"]} if plan else {folder.resolve().name: "."}

@@ -20,10 +20,7 @@ MOST_SHOWN = 10
 def describe(config: AppConfig) -> list[Table | str]:
     """Sentences and tables about the data of a run, in their order.
 
-    Raises
-    ------
-    ConfigError
-        If the data are absent, or cannot be read.
+    Raises ConfigError if the data are absent, or cannot be read.
     """
     dataset = load(config.data, config.run.seed)
     said: list[Table | str] = [f"Data: {dataset.description}"]

@@ -49,10 +49,7 @@ def report_run(folder: Path, console: Console) -> None:
 
     If the picture cannot be drawn, the reason is printed instead.
 
-    Raises
-    ------
-    ConfigError
-        If the run is not finished.
+    Raises ConfigError if the run is not finished.
     """
     summary, config = read_summary(folder), read_config(folder, ["data"])
     if summary is None:

@@ -33,10 +33,7 @@ def tuned_kind(group: Group) -> str:
 def tuning_section(comparison: RecordedComparison, metric: EvaluatedMetric) -> tuple[list[str], Table | None]:
     """Sentences and table on the tuning in the comparison's folder; none without a tuning or a finished pair of runs.
 
-    Raises
-    ------
-    ConfigError
-        If tuning.json is damaged.
+    Raises ConfigError if tuning.json is damaged.
     """
     tuning = read_tuning(comparison.folder)
     groups = _groups(comparison)

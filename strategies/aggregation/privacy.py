@@ -63,10 +63,7 @@ class Privacy:
     def protect(self, updates: Sequence[Update]) -> tuple[Floats, Floats]:
         """The mean of r >= 1 clipped updates with noise, float64 (N,), and the weight of each in it, float64 (r,).
 
-        Raises
-        ------
-        RecordError
-            If the release cannot be counted. Then nothing is released.
+        Raises RecordError if the release cannot be counted. Then nothing is released.
         """
         self._releases.add()
         clip, count = self._config.dp_clip_norm, len(updates)

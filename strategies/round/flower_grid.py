@@ -280,10 +280,7 @@ class FlowerGrid:
     def reply(self, content: RecordDict, message: Message, of_client: bool, arrived_s: float) -> Answer:
         """The answer to `message` in the content of a reply. It is under the client's name if `of_client`.
 
-        Raises
-        ------
-        RecordError
-            If a client of a simulation cannot write its state: the disk is that of the run.
+        Raises RecordError if a client of a simulation cannot write its state: the disk is that of the run.
         """
         client = message.client if of_client else None
         numbers = fedsel_config(content, client)

@@ -78,10 +78,7 @@ def _costs_of_tuned(tuned: Tuned, measured: Measured) -> tuple[str, str]:
 def expected_s(config: AppConfig) -> float:
     """Seconds that the training and the loss probes of a run are expected to take.
 
-    Raises
-    ------
-    ConfigError
-        If the data are absent and their size is not known.
+    Raises ConfigError if the data are absent and their size is not known.
     """
     run, training = config.run, config.training
     sample_shape, classes, examples = _data_size(config.data, run.seed)

@@ -76,10 +76,7 @@ def _defaults(strategy: str) -> dict[str, Value]:
 def read_measured(path: Path) -> Measured:
     """Measured runs of a file; empty if there is no file.
 
-    Raises
-    ------
-    ConfigError
-        If the file is damaged.
+    Raises ConfigError if the file is damaged.
     """
     return Measured({row["run"]: row for row in read_rows(path, _check)})
 

@@ -87,10 +87,7 @@ def run_claims(
 
     `place` has settings that change no number, such as the folder of the data.
 
-    Raises
-    ------
-    ConfigError
-        For another setting in `place`, or a run that would be refused.
+    Raises ConfigError for another setting in `place`, or a run that would be refused.
     """
     for key in place:
         if key != "data-path" and (changes_numbers(key) or DECLARED[key].own):

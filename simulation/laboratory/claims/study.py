@@ -83,10 +83,7 @@ class Study(ABC):
     def load(cls, names: Sequence[str] | None = None) -> list[Self]:
         """Studies of the given names, or all of them.
 
-        Raises
-        ------
-        ConfigError
-            For an unknown name, or a file that is not a valid study.
+        Raises ConfigError for an unknown name, or a file that is not a valid study.
         """
         files = cls.files()
         for name in names or ():

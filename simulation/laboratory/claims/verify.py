@@ -50,10 +50,7 @@ class Verified:
 def verified_stage(claim: Claim, measured: Measured, most: int | None) -> Claim:
     """`claim` with only the first `most` seeds of the stage that decided it (None: all), to be judged on its own.
 
-    Raises
-    ------
-    ConfigError
-        If the claim was not run.
+    Raises ConfigError if the claim was not run.
     """
     standing = decide([claim], measured)[claim.name]
     if standing.word == NOT_RUN:

@@ -153,10 +153,8 @@ def changed_run(
 def plan_tuning(base: ComparisonPlan, trials: int, tuning_seeds: Sequence[int], over: str, goal: str) -> Tuning:
     """Plan a tuning of the methods of `base`, and the comparison on its seeds that follows.
 
-    Raises
-    ------
-    ConfigError
-        If a seed is in `tuning_seeds` and in `base`, a range is invalid, or a method has no setting of `over`.
+    Raises ConfigError if a seed is in `tuning_seeds` and in `base`, a range is invalid, or a method has no setting of
+    `over`.
     """
     if both := sorted({*tuning_seeds} & {*base.seeds}):
         raise ConfigError(

@@ -50,10 +50,8 @@ def parse_space(text: str, methods: Sequence[type[SelectionStrategy]]) -> dict[s
 
     A ``KEY`` without a range has the range of `own_range`.
 
-    Raises
-    ------
-    ConfigError
-        For a setting that is unknown, defines the task, or needs a range but has none, and for an invalid range.
+    Raises ConfigError for a setting that is unknown, defines the task, or needs a range but has none, and for an
+    invalid range.
     """
     entries = [*setting_entries(), *(entry for method in methods for entry in method.Config.entries(f"{method.name}."))]
     known = {entry.key: entry for entry in entries}
@@ -75,10 +73,7 @@ def own_range(entry: Entry) -> Range:
     It is all of its choices, or the interval between its bounds if both are closed, or else the part within its bounds
     of the interval from a tenth of its default to ten times its default.
 
-    Raises
-    ------
-    ConfigError
-        If this gives no interval.
+    Raises ConfigError if this gives no interval.
     """
     key, default, bounds = entry.key, entry.default, entry.bounds
     if isinstance(default, bool):

@@ -136,10 +136,7 @@ def unpack_buffers(
 
     Among the first, those in `variances` cannot be negative.
 
-    Raises
-    ------
-    WireError
-        If they are not `size` finite numbers, or a variance is negative.
+    Raises WireError if they are not `size` finite numbers, or a variance is negative.
     """
     if len(tensors) != 1:
         raise WireError(f"it sent {len(tensors)} arrays instead of one: server and client must run the same app")
@@ -176,10 +173,7 @@ def decode_payload(
 
     `seed` is the run's seed, for indices that are drawn from it. `value_bytes` are those of the model's entries.
 
-    Raises
-    ------
-    WireError
-        If it is not a valid update of `size` parameters from this client for this round.
+    Raises WireError if it is not a valid update of `size` parameters from this client for this round.
     """
     payload = unpack_array(tensor, np.uint8, MOST_BYTES_A_PARAMETER * size + 4096).data
     packet = wire_decode(payload, size=size, seed=seed)
