@@ -13,8 +13,6 @@ from importlib.metadata import version
 RELEASE = tuple(int(part) for part in version("flwr").split(".")[:2])
 CONTROL_OVER_GRPC = RELEASE < (1, 37)
 FLEET_OVER_GRPC = RELEASE < (1, 40)
-FLEET_STARTS = "Starting Fleet API (gRPC-rere)" if FLEET_OVER_GRPC else "Starting the SuperLink Fleet HTTP API"
-"""Line in the log of a SuperLink that serves the Fleet API."""
 ANYWHERE, HERE = "0.0.0.0", "127.0.0.1"
 
 

@@ -10,7 +10,7 @@ from fedsel_app.models.layer_slice import LayerSlice
 from fedsel_app.network.links import SimulatedLinks
 from fedsel_app.records.run_folder import UnkeptRecords
 from fedsel_app.wire.codec import Update
-from strategies.roster import Floats, Outcome, Roster, RoundInfo, Selection
+from strategies.roster import Floats, Outcome, RoundInfo, Selection
 from strategies.run_context import Evaluation, RunContext
 
 STEADY = NetworkConfig(uplink_min_bits_per_s=3e6, uplink_max_bits_per_s=3e6, step_min_s=0.3, step_max_s=0.3)
@@ -46,24 +46,6 @@ def make_context(
         evaluate=lambda parameters, buffers: Evaluation(0.0, 0.0),
         recorder=UnkeptRecords(),
     )
-
-
-def make_roster(
-    clients: int = 6,
-    *,
-    losses: Sequence[float] | None = None,
-    examples: Sequence[int] | None = None,
-    available: Sequence[int] | None = None,
-) -> Roster:
-    """Roster with all clients (or `available`), each with 100 examples, 50 steps, 3 Mb/s and 0.3 s a step."""
-    roster = Roster(clients)
-    roster.available[list(available if available is not None else range(clients))] = True
-    roster.examples[:] = examples if examples is not None else 100
-    roster.local_steps[:] = 50
-    roster.uplink_bits_per_s[:], roster.step_s[:] = 3e6, 0.3
-    if losses is not None:
-        roster.losses[:] = losses
-    return roster
 
 
 def dense(values: Sequence[float] | Floats) -> Update:

@@ -12,8 +12,7 @@ from fedsel_app.wiring.configuration import resolve
 from simulation.deployment.app_folder import app_folder
 from simulation.deployment.flower_cli import environment, tool
 from simulation.engines import inline_engine
-from simulation.guard.transport import FLEET_STARTS
-from tests.support.processes import mentioning
+from tests.support.processes import FLEET_STARTS, mentioning
 from tests.support.programs import PROGRAM, SMALL, fedsel, flower_home
 from tests.support.rounds import assert_same, rounds
 from tests.support.users_files import checkout, tree

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from simulation.guard.transport import FLEET_STARTS
+from tests.support.processes import FLEET_STARTS
 from tests.support.programs import SMALL, fedsel
 from tests.support.rounds import assert_same
 

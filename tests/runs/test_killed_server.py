@@ -13,9 +13,8 @@ from simulation.deployment.deployed_run import app_values
 from simulation.deployment.flower_cli import DeploymentError, SubmittedRun, submit_to_flower
 from simulation.deployment.local_deployment import Deployment
 from simulation.guard.command_lines import CONNECTION
-from simulation.guard.transport import FLEET_STARTS
 from tests.support.in_process import run_config
-from tests.support.processes import SUPERLINK, await_text, await_that, kill, nodes, start_again, training
+from tests.support.processes import FLEET_STARTS, SUPERLINK, await_text, await_that, kill, nodes, start_again, training
 from tests.support.rounds import assert_same, written
 
 ROUNDS, KILLED_AFTER = 10, (3, 5, 8)

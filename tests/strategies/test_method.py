@@ -6,9 +6,10 @@ import numpy as np
 import pytest
 
 from fedsel_app.config import ConfigError, Settings, setting
-from simulation.testing.fakes import make_context, make_roster
+from simulation.testing.fakes import make_context
 from strategies.base import SelectionStrategy
 from strategies.roster import Needs, RoundInfo, Selection
+from tests.support.contexts import make_roster
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,8 @@ from fedsel_app.config import NetworkConfig, Settings
 from fedsel_app.network.links import SimulatedLinks
 from fedsel_app.records.run_folder import UnkeptRecords
 from fedsel_app.records.schema import as_row
-from simulation.testing.fakes import make_context, make_roster
+from simulation.testing.fakes import make_context
+from strategies.roster import Roster
 
 SIZE = 4
 """Parameters of the model that stub clients train."""
@@ -48,6 +49,18 @@ def context_of(method=None, *, clients=3, cohort=3, rounds=1, network=None, buff
     context = make_context(method or Settings(), clients=clients, cohort=cohort, rounds=rounds, size=size, **run)
     links = SimulatedLinks(network or NetworkConfig(), clients, context.run.seed)
     return replace(context, links=links, buffers=buffers, variances=buffers > 0.0, recorder=Rows())
+
+
+def make_roster(clients=6, *, losses=None, examples=None, available=None):
+    """Roster with all clients (or `available`), each with 100 examples, 50 steps, 3 Mb/s and 0.3 s a step."""
+    roster = Roster(clients)
+    roster.available[list(available if available is not None else range(clients))] = True
+    roster.examples[:] = examples if examples is not None else 100
+    roster.local_steps[:] = 50
+    roster.uplink_bits_per_s[:], roster.step_s[:] = 3e6, 0.3
+    if losses is not None:
+        roster.losses[:] = losses
+    return roster
 
 
 def seen_roster(clients=5, **arguments):

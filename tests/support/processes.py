@@ -14,7 +14,10 @@ import pytest
 from simulation import processes
 from simulation.deployment.flower_cli import SubmittedRun, environment, node_config_text
 from simulation.deployment.local_deployment import Deployment
+from simulation.guard.transport import FLEET_OVER_GRPC
 
+FLEET_STARTS = "Starting Fleet API (gRPC-rere)" if FLEET_OVER_GRPC else "Starting the SuperLink Fleet HTTP API"
+"""Line in the log of a SuperLink that serves the Fleet API."""
 SUPERLINK = 0
 """Position of the SuperLink among a deployment's children; SuperNode n has position n + 1."""
 looks_in_proc = pytest.mark.skipif(sys.platform != "linux", reason="processes are found through /proc")

@@ -26,8 +26,8 @@ from simulation.guard.command_lines import (
     connection_toml,
     supernode_arguments,
 )
-from simulation.guard.transport import FLEET_STARTS, free_ports
-from tests.support.processes import await_text, looks_in_proc, mentioning, until
+from simulation.guard.transport import free_ports
+from tests.support.processes import FLEET_STARTS, await_text, looks_in_proc, mentioning, until
 from tests.support.tiny_app import PROJECT, write_app
 
 NODE_CONFIGS = ["partition-id=0 num-partitions=2", "partition-id=1 num-partitions=2"]

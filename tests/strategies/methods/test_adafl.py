@@ -6,9 +6,10 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from fedsel_app.wire.codec import Update
-from simulation.testing.fakes import dense, make_context, make_roster, outcome
+from simulation.testing.fakes import dense, make_context, outcome
 from strategies.methods.adafl import AdaFL, AdaFLConfig, distance, refreshed
 from strategies.roster import RoundInfo
+from tests.support.contexts import make_roster
 from tests.support.selecting import frequencies, select
 
 

@@ -9,7 +9,7 @@ from scipy.special import softmax
 
 from fedsel_app.config import TrainingConfig
 from fedsel_app.wire.codec import Update
-from simulation.testing.fakes import dense, make_context, make_roster, outcome
+from simulation.testing.fakes import dense, make_context, outcome
 from strategies.methods.adasample import (
     AdaSample,
     AdaSampleConfig,
@@ -17,6 +17,7 @@ from strategies.methods.adasample import (
     sampling_distribution,
 )
 from strategies.roster import RoundInfo
+from tests.support.contexts import make_roster
 from tests.support.selecting import select, selections
 
 P, G, T = np.array([0.5, 0.3, 0.2]), np.array([1.0, 2.0, 3.0]), np.array([1.0, 2.0, 4.0])

@@ -9,9 +9,10 @@ from hypothesis import strategies as st
 
 from fedsel_app.config import TrainingConfig
 from fedsel_app.messages.scalars import Report
-from simulation.testing.fakes import dense, make_context, make_roster, outcome
+from simulation.testing.fakes import dense, make_context, outcome
 from strategies.methods.delta import Delta, DeltaConfig, mean_gradient, scores_by_diversity, shared_out
 from strategies.roster import RoundInfo
+from tests.support.contexts import make_roster
 from tests.support.selecting import select, selections
 
 PLAIN = TrainingConfig(momentum=0.0, lr=0.5, lr_decay=0.0, local_steps=4)

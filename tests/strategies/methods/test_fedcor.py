@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from scipy.optimize import check_grad
 from scipy.stats import multivariate_normal
 
-from simulation.testing.fakes import dense, make_context, make_roster, outcome
+from simulation.testing.fakes import dense, make_context, outcome
 from strategies.methods.fedcor import (
     FedCor,
     FedCorConfig,
@@ -19,6 +19,7 @@ from strategies.methods.fedcor import (
     likelihood_gradient,
 )
 from strategies.roster import RoundInfo
+from tests.support.contexts import make_roster
 from tests.support.selecting import select
 
 SIGMA = np.array([[1, 0.6, 0.1, -0.2], [0.6, 1.2, 0.3, 0], [0.1, 0.3, 0.8, 0.4], [-0.2, 0, 0.4, 0.9]])

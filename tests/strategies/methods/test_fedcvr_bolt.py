@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from simulation.testing.fakes import dense, make_context, make_roster, outcome
+from simulation.testing.fakes import dense, make_context, outcome
 from strategies.methods.fedcvr_bolt import (
     FedCVRBolt,
     FedCVRBoltConfig,
@@ -15,6 +15,7 @@ from strategies.methods.fedcvr_bolt import (
     variance_reduction,
 )
 from strategies.roster import RoundInfo
+from tests.support.contexts import make_roster
 from tests.support.selecting import frequencies, select
 
 CLIENTS, SIZE, LAYER = 8, 12, slice(6, 12)

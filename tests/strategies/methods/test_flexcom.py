@@ -4,8 +4,9 @@ import numpy as np
 import pytest
 
 from fedsel_app.config import ConfigError, Settings
-from simulation.testing.fakes import make_context, make_roster
+from simulation.testing.fakes import make_context
 from strategies.methods.flexcom import FlexCom
+from tests.support.contexts import make_roster
 from tests.support.selecting import select
 
 SIZE = 1_000_000

@@ -3,9 +3,10 @@
 import pytest
 
 from fedsel_app.config import Settings
-from simulation.testing.fakes import make_context, make_roster
+from simulation.testing.fakes import make_context
 from strategies.methods.full import FullParticipation
 from strategies.roster import Needs
+from tests.support.contexts import make_roster
 from tests.support.selecting import select
 
 

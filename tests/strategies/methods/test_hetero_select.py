@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from fedsel_app.config import TrainingConfig
 from fedsel_app.wire.codec import Update
 from simulation.testing import CHECKS
-from simulation.testing.fakes import dense, make_context, make_roster, outcome
+from simulation.testing.fakes import dense, make_context, outcome
 from strategies.methods.hetero_select import (
     CountSketch,
     HeteroSelect,
@@ -19,6 +19,7 @@ from strategies.methods.hetero_select import (
     temperature,
 )
 from strategies.roster import RoundInfo
+from tests.support.contexts import make_roster
 
 SIZE = 4
 NOW = RoundInfo(3, 10)

@@ -4,9 +4,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fedsel_app.config import BudgetConfig
-from simulation.testing.fakes import make_roster
 from strategies.roster import RoundInfo, Selection
 from strategies.round.budget import client_fractions, cohort_fractions, link_caps, round_fraction
+from tests.support.contexts import make_roster
 
 ALEXNET = 2_781_514
 FREE = np.full(3, np.inf)

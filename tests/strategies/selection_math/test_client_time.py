@@ -5,8 +5,8 @@ import pytest
 
 from fedsel_app.config import CompressionConfig
 from fedsel_app.wire.codec import Update, encode
-from simulation.testing.fakes import make_roster
 from strategies.selection_math.client_time import client_seconds, fitting_fractions, update_bits
+from tests.support.contexts import make_roster
 
 TOP_K = CompressionConfig()
 
