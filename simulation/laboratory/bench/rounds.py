@@ -4,7 +4,6 @@ import argparse
 import os
 import statistics
 import subprocess
-import sys
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
@@ -20,6 +19,7 @@ from rich.table import Table
 from fedsel_app.config import ConfigError
 from fedsel_app.models.device import has_bf16
 from fedsel_app.records.run_folder import read_rounds
+from simulation.comparison.run_processes import FEDSEL
 from simulation.deployment.flower_cli import DeploymentError
 from simulation.laboratory.bench.baselines import (
     TASKS,
@@ -43,7 +43,7 @@ def engine_rounds(arguments: list[str]) -> list[float]:
     """Seconds of each round of a `fedsel run`, from rounds.jsonl."""
     with tempfile.TemporaryDirectory() as folder:
         out = Path(folder) / "run"
-        command = [sys.executable, "-P", "-m", "simulation.cli", *arguments, "--out", str(out)]
+        command = [*FEDSEL, *arguments, "--out", str(out)]
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         if done.returncode:
             raise DeploymentError(f"`{' '.join(command)}` failed: {done.stderr[-2000:]}")
