@@ -26,11 +26,8 @@ from fedsel_app.records.fedsel_folder import is_anothers, make_fedsel_folder
 
 STATE_FOLDER = "fedsel-state"
 """Name of fedsel's folder with the states of clients by run."""
-CLIENT_FOLDER = re.compile(r"client-\d+")
 SCHEMA = "schema.npz"
-SCHEMA_FILE = re.compile(re.escape(SCHEMA))
 STATE_FILE = re.compile(r"round-([1-9][0-9]{0,17})\.npz")
-UNFINISHED_FILE = re.compile(r"round-.*\.tmp")
 
 Arrays = dict[str, NDArray[Any]]
 

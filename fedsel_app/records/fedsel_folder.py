@@ -80,13 +80,6 @@ def is_anothers(path: Path) -> bool:
     return os.path.lexists(path) and path.lstat().st_uid != os.geteuid()
 
 
-def remove_if_empty(path: Path) -> None:
-    """Remove fedsel's folder `path` if it contains only the mark."""
-    if is_fedsel_folder(path) and os.listdir(path) == [MARKER]:
-        (path / MARKER).unlink()
-        path.rmdir()
-
-
 def refuse_used(path: Path) -> None:
     """Raise ConfigError if the folder at `path` contains a run, or another file that a new run would overwrite.
 

@@ -89,12 +89,6 @@ class Update:
         full[self._places] = self.values
         return full
 
-    def dot(self, vector: NDArray[np.floating]) -> float:
-        """Inner product with `vector`, in float64. Raises ValueError if `vector` is not of shape (size,)."""
-        self._require_shape(vector.shape)
-        # Not BLAS: its sum depends on the number of threads, which differs between server and clients.
-        return float(np.multiply(self.values, vector[self._places], dtype=np.float64).sum())
-
     def largest(self) -> float:
         """Largest absolute value of an entry; 0 without entries."""
         return float(max(self.values.max(initial=0.0), -self.values.min(initial=0.0)))
@@ -113,10 +107,6 @@ class Update:
     @property
     def _places(self) -> NDArray[np.uint32] | slice:
         return slice(None) if self.indices is None else self.indices
-
-    def _require_shape(self, shape: tuple[int, ...]) -> None:
-        if shape != (self.size,):
-            raise ValueError(f"The update has {self.size} entries. Got an array of shape {shape}.")
 
 
 @dataclass(frozen=True)

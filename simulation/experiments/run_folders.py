@@ -1,13 +1,14 @@
 """Folders of a run: its run folder, the clients' states within it, and the settings with which it is resumed."""
 
 import os
+import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from clients.state import CLIENT_FOLDER, SCHEMA_FILE, STATE_FILE, STATE_FOLDER, UNFINISHED_FILE
+from clients.state import SCHEMA, STATE_FILE, STATE_FOLDER
 from fedsel_app.config import ConfigError, Value, changes_numbers
-from fedsel_app.records.fedsel_folder import is_fedsel_folder, refuse_links, remove_if_empty
+from fedsel_app.records.fedsel_folder import MARKER, is_fedsel_folder, refuse_links
 from fedsel_app.records.reading import check_fields, read_object
 from fedsel_app.records.run_folder import lock_run, read_checkpoint, read_config
 from fedsel_app.records.schema import Row, Summary, score_name, without_version
@@ -16,6 +17,8 @@ from simulation.flower_app.settings import refuse_own_app
 
 INTERRUPTED = 130
 """Exit code of a run that Ctrl-C ended."""
+CLIENT_FOLDER = re.compile(r"client-\d+")
+CLIENT_FILE = re.compile(rf"{STATE_FILE.pattern}|{re.escape(SCHEMA)}|round-.*\.tmp")
 
 
 def stop_sentence(reason: str, folder: Path) -> str:
@@ -93,13 +96,15 @@ def remove_states(folder: Path) -> None:
             for client in _folders(run):
                 if CLIENT_FOLDER.fullmatch(client.name):
                     for file in client.iterdir():
-                        if any(known.fullmatch(file.name) for known in (STATE_FILE, SCHEMA_FILE, UNFINISHED_FILE)):
+                        if CLIENT_FILE.fullmatch(file.name):
                             file.unlink()
                     with suppress(OSError):
                         client.rmdir()
             with suppress(OSError):
                 run.rmdir()
-        remove_if_empty(folder)
+        if os.listdir(folder) == [MARKER]:
+            (folder / MARKER).unlink()
+            folder.rmdir()
 
 
 def _folders(folder: Path) -> list[Path]:

@@ -26,9 +26,10 @@ def layer_part(update: Update, start: int, stop: int) -> Update:
 
 
 def inner_products(updates: Sequence[Update], vectors: Sequence[NDArray[np.floating]]) -> Floats:
-    """`update.dot(vector)` for every update and vector (N,), with the same bits: float64 (vectors, updates).
+    """Inner product of every update and vector (N,): float64 (vectors, updates).
 
-    Many short updates of equal length are multiplied at a time.
+    Many short updates of equal length are multiplied at a time. It is not BLAS, whose sums depend on the number of
+    threads.
     """
     products = np.empty((len(vectors), len(updates)))
     for places in _alike(updates):

@@ -88,7 +88,9 @@ def test_many_products_at_a_time_are_those_of_one_update_bit_for_bit(monkeypatch
         places = np.sort(rng.choice(size, count, replace=False)).astype(np.uint32)
         updates.insert(int(rng.integers(len(updates))), Update(size, places, rng.normal(size=count).astype(np.float32)))
     vectors = [rng.normal(size=size), updates[2].dense()]
-    expected = [[update.dot(vector) for update in updates] for vector in vectors]
+    places = [slice(None) if update.indices is None else update.indices for update in updates]
+    pairs = list(zip(updates, places, strict=True))
+    expected = [[float((update.values * vector[at].astype(float)).sum()) for update, at in pairs] for vector in vectors]
     assert inner_products(updates, vectors).tolist() == expected
     assert inner_products([], vectors).shape == (2, 0)
 
