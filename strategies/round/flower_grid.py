@@ -142,8 +142,8 @@ class FlowerGrid:
         while self._open and not answers:
             unanswered = {name: [message] for name, (message, wait) in self._open.items() if wait.missing}
             for reply in self._pull(unanswered, begun):
-                message, wait = self._open[reply.metadata.reply_to_message_id]
-                if wait.missing:  # a second reply is ignored
+                message, wait = self._open.get(self._answered(reply, unanswered), (None, begun))
+                if message is not None and wait.missing:  # a second reply is ignored
                     wait.add(message.node, self._answer(message, reply, False, wait.elapsed_s))
             answers |= begun.answers
             for name, (message, wait) in list(self._open.items()):

@@ -28,12 +28,16 @@ def fedsel(*arguments: str, environment: dict[str, str] | None = None) -> subpro
 
 @pytest.fixture
 def flower_home(tmp_path: Path) -> Iterator[dict[str, str]]:
-    """A separate FLWR_HOME and ports for `flwr run`'s local SuperLink, which is ended by its pid afterwards."""
+    """A separate FLWR_HOME and ports for `flwr run`'s local SuperLink, which is ended by its pid afterwards.
+
+    The second port is that of the runtime API up to Flower 1.41, and of the SuperLink's HTTP API later.
+    """
     control, runtime = free_ports(2)
     yield {
         "FLWR_HOME": str(tmp_path / "flower"),
         "FLWR_LOCAL_CONTROL_API_PORT": str(control),
         "FLWR_LOCAL_RUNTIME_API_PORT": str(runtime),
+        "FLWR_LOCAL_SUPERLINK_HTTP_API_PORT": str(runtime),
     }
     found = subprocess.run(
         ["pgrep", "-f", f"flower-superlink.*:{control}"], capture_output=True, text=True, check=False

@@ -298,3 +298,17 @@ def test_a_message_that_is_not_answered_in_time_has_failed():
     [(node, error)] = federation.receive().items()
     assert node == "101"
     assert "did not answer within 0 s" in str(error)
+
+
+@pytest.mark.parametrize(("node", "failed"), [(101, ["101"]), (103, [])])
+def test_a_mods_error_that_answers_its_own_apps_reply_is_that_of_its_node(node, failed):
+    """It names no message. One of a node that was sent none is ignored."""
+
+    def answer(message):
+        error = reply(message, "a mod")
+        error.metadata = SimpleNamespace(reply_to_message_id="", src_node_id=node, dst_node_id=node)
+        return 0.0, [error]
+
+    federation = FlowerGrid(ScriptedGrid(answer), ReplyTimeout(0.1))
+    federation.send(asked([1]))
+    assert [name for name, error in federation.receive().items() if "a mod" in str(error)] == failed
