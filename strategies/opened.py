@@ -1,13 +1,14 @@
 """Round in progress: what its opening found, and what it may ask the clients before its cohort is known."""
 
 import copy
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Container, Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 
 from fedsel_app.messages.instructions import LocalTestInstruction, TrainInstruction
+from fedsel_app.network.links import Work
 from fedsel_app.records.schema import RoundRecord
 from strategies.aggregation.server_state import ServerState
 from strategies.method import SelectionMethod
@@ -188,3 +189,20 @@ class Dispatch:
     instructions: Mapping[int, TrainInstruction]
     until: Until
     wanted: int
+
+    @property
+    def work(self) -> Work:
+        """Work of the cohort for the clock: the download, and the local steps of the settings."""
+        opened, clients = self.opened, self.selection.clients
+        roster, nothing = opened.roster, np.zeros(clients.size, np.int64)
+        steps = np.array([opened.reader.steps(*asked)[0] for asked in self.instructions.items()], np.float64)
+        links = roster.downlink_bits_per_s[clients], roster.uplink_bits_per_s[clients]
+        compute_s, sent_bytes = roster.step_s[clients] * steps, opened.sent_to_train.nbytes
+        return Work(clients, compute_s, *links, sent_bytes, nothing, nothing, opened.begun_s)
+
+    def losing(self, clients: Container[int]) -> "Dispatch":
+        """The same dispatch, but the training of these clients, which leave, changes no state of theirs."""
+        instructions = {
+            client: replace(asked, keep_state=client not in clients) for client, asked in self.instructions.items()
+        }
+        return replace(self, instructions=instructions)

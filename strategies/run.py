@@ -1,6 +1,7 @@
 """Run in progress: all state that the next round and a checkpoint need, and the opening and the end of a round."""
 
 import logging
+import math
 import time
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
@@ -8,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from fedsel_app.config import ConfigError
 from fedsel_app.config.run import lower_wins
 from fedsel_app.messages.instructions import LocalTestInstruction
 from fedsel_app.records.schema import RoundRecord, reaches
@@ -183,9 +185,15 @@ class Run:
         The model is evaluated every `eval-every` rounds and in the last, with `client-eval` also by all connected
         clients. The run ends after its last round, at the target, or when its loss on the validation set has stalled.
 
-        Raises RunFailed if `FRUITLESS_ROUNDS` rounds in a row, or all rounds, had no usable update.
+        Raises RunFailed if `FRUITLESS_ROUNDS` rounds in a row, or all rounds, had no usable update, and ConfigError if
+        the clock has no number for the end of the round.
         """
         method, record, context = opened.method, opened.record, self.context
+        if not math.isfinite(self.time_s + record.round_s):
+            raise ConfigError(
+                f"Choose faster links or devices, or set 'round-deadline-s': round {record.round} takes "
+                f"{record.round_s:g} s on the simulated clock, more than it can count."
+            )
         if evaluates(method, record.round):
             self._evaluate(record)
             if context.evaluation.client_eval:

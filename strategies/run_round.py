@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from fedsel_app.network.links import SimulatedLinks
 from fedsel_app.records.schema import RoundRecord
 from fedsel_app.seeds import Purpose, stream
 from strategies.method import most_rounds
@@ -66,6 +67,8 @@ def configure(run: Run, opened: OpenRound) -> Dispatch | None:
     if not selection.clients.size:
         return None
     dispatch = instruct(selection, opened)
+    if run.under_way is None and isinstance(links := opened.context.links, SimulatedLinks) and links.presence:
+        dispatch = dispatch.losing(links.leaving(dispatch.work))
     if opened.clients.federation.simulated:
         from strategies.worker_sums import with_weights
 

@@ -178,14 +178,9 @@ class Simulated(UnderWay):
 
     def _send(self, opened: OpenRound, dispatch: Dispatch) -> None:
         """Send the model to new clients. Their training takes at least the time of their local steps."""
-        super()._send(opened, dispatch)
-        roster, ids = opened.roster, dispatch.selection.clients
-        links = roster.downlink_bits_per_s[ids], roster.uplink_bits_per_s[ids]
-        steps = np.array([opened.reader.steps(*asked)[0] for asked in dispatch.instructions.items()], np.float64)
-        nothing = np.zeros(ids.size, np.int64)
-        work = Work(ids, roster.step_s[ids] * steps, *links, opened.sent_to_train.nbytes, nothing, nothing)
-        for client, download, compute_s, _ in self._links.transfers(work):
+        for client, download, compute_s, _ in self._links.transfers(dispatch.work):
             self._clock.send(client, opened.delay_s, download, compute_s)
+        super()._send(opened, dispatch.losing(self._clock.leaving()))
 
     def _await(self, opened: OpenRound, wanted: int) -> tuple[dict[int, Found], dict[int, float]]:
         """Go on with the clock until `wanted` replies have arrived, or no client is under way."""

@@ -124,14 +124,15 @@ class AvailabilityConfig(Settings, scope="federation", read_by={"links": ("simul
     availability_share: float = setting(
         0.2,
         "share of the clients that are available, on average over a day",
-        above=0.0,
+        low=0.001,
         high=0.6,
         read_by={"availability": ("diurnal",)},
     )
     stay_s: float = setting(
         3600.0,
         "mean seconds that a client stays when it has come",
-        above=0.0,
+        low=1.0,
+        high=14_400.0,
         read_by={"availability": ("diurnal",)},
     )
     availability_trace: str = setting(

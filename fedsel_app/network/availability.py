@@ -29,6 +29,8 @@ PEAK_RATIO = 4.0
 """Largest number of available clients within a day over the smallest."""
 WAVE = (PEAK_RATIO - 1.0) / (PEAK_RATIO + 1.0)
 """Amplitude a of the wave 1 + a cos(2 pi t / day) with this ratio."""
+SHORTEST_S = 0.001
+"""Shortest stay of a trace. The clock of a client that resumes goes from stay to stay until its training is done."""
 TRACE = ("starts", "ends", "devices", "periods")
 """Arrays of a trace: the stays of all devices one after the other, and for each device its stays and its period."""
 
@@ -187,7 +189,7 @@ def read_trace(path: Path) -> tuple[Floats, NDArray[np.int64], Floats]:
 
 
 def check_stays(stays: Floats, devices: NDArray[np.int64], periods: Floats) -> None:
-    """Raise ValueError unless each device has stays of positive length that ascend within its period."""
+    """Raise ValueError unless each device has stays of at least `SHORTEST_S` that ascend within its period."""
     if devices.ndim != 1 or devices.dtype.kind not in "iu" or periods.shape != devices.shape or not devices.size:
         raise ValueError("it must have a whole number of stays and a period for each device")
     if (devices < 1).any() or devices.sum() != len(stays):
@@ -196,8 +198,8 @@ def check_stays(stays: Floats, devices: NDArray[np.int64], periods: Floats) -> N
     first[np.concatenate([[0], np.cumsum(devices)[:-1]])] = True
     ascending = first[1:] | (stays[1:, 0] > stays[:-1, 1])
     ends = stays[:, 1] <= np.repeat(periods, devices)
-    if not (np.isfinite(periods).all() and (stays[:, 0] >= 0.0).all() and (stays[:, 1] > stays[:, 0]).all()):
-        raise ValueError("each stay must have a length above 0, from 0 on")
+    if not (np.isfinite(periods).all() and (stays[:, 0] >= 0.0).all() and (np.diff(stays) >= SHORTEST_S).all()):
+        raise ValueError(f"each stay must be from 0 on, and last {SHORTEST_S:g} s or longer")
     if not (ascending.all() and ends.all()):
         raise ValueError("the stays of a device must ascend, apart from each other, within its period")
 

@@ -141,7 +141,7 @@ class Clock:
         """Send the model to a client at `begun_s`. It computes for `compute_s` seconds after its download."""
         leaves_s = math.inf
         if self.presence is not None and not self.presence.resumes:
-            leaves_s = self.presence.leaves(client, self.origin_s + begun_s) - self.origin_s
+            leaves_s = max(self.presence.leaves(client, self.origin_s + begun_s) - self.origin_s, begun_s)
         self._sequence += 1
         self.trips[client] = Trip(self._sequence, begun_s, leaves_s, self._down.seconds(begun_s, download))
         self._compute(client, compute_s)
@@ -177,6 +177,10 @@ class Clock:
         if happening.event is not Event.COMPUTED:
             del self.trips[happening.client]
         return happening, trip
+
+    def leaving(self) -> set[int]:
+        """Clients whose next event is that they leave."""
+        return {happening.client for happening in self._heap if happening.event is Event.LEFT}
 
     def drop(self, client: int) -> None:
         """Forget a client that is under way."""

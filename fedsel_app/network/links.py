@@ -125,6 +125,13 @@ class SimulatedLinks:
         for client, own_s, compute_s, bits, upload in zip(*(column.tolist() for column in columns), strict=True):
             yield client, Transfer(down, own_s), compute_s, Transfer(bits, upload)
 
+    def leaving(self, work: Work) -> set[int]:
+        """The clients that leave before they have computed."""
+        clock = self.clock(work.begun_s)
+        for client, download, compute_s, _ in self.transfers(work):
+            clock.send(client, 0.0, download, compute_s)
+        return clock.leaving()
+
     def finish_s(self, work: Work, arrived_s: Floats) -> tuple[Floats, NDArray[np.bool_]]:
         """Seconds until each reply arrives, float64 (r,), and for which clients this is when they left instead."""
         return self._finish_s(self.clock(work.begun_s), work)

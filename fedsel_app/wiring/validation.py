@@ -220,6 +220,11 @@ def _validate_late_updates(settings: SharedSettings, otherwise: str) -> None:
             f"Set 'server-optimizer' to {plain} (it is {optimizer.server_optimizer}), {otherwise}: an asynchronous "
             "server mixes models, with 'server-lr' as the share of the new one."
         )
+    if alone and optimizer.server_lr > 1.0:
+        raise ConfigError(
+            f"Set 'server-lr' to at most 1 (it is {optimizer.server_lr:g}), {otherwise}: an asynchronous server mixes "
+            "models, with 'server-lr' as the share of the new one."
+        )
     if rule.traits.robust and config.staleness != "constant":
         raise ConfigError(
             f"Set 'staleness' to constant, or 'aggregation' to mean: the 'aggregation' {rule.aggregation} weighs all "

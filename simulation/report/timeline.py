@@ -17,7 +17,7 @@ from simulation.comparison.runs import TRAFFIC, RecordedRun
 from simulation.comparison.statistics import Floats, step_values
 from simulation.report.drawing import Plot, Style
 from simulation.report.tables import Heading, Table
-from strategies.round.replies.deadline import AWAY
+from strategies.round.replies.deadline import seconds_until_left
 
 AGGREGATED, WASTED, UNDER_WAY = "aggregated", "not aggregated", "under way at the end"
 OUTCOMES = {AGGREGATED: "#0072B2", WASTED: "#D55E00", UNDER_WAY: "#999999"}
@@ -49,11 +49,12 @@ def trips_of(run: RecordedRun) -> list[DrawnTrip]:
         begun |= dict.fromkeys(row["selected"], start_s + row.get("begun_s", 0.0))
         arrivals = zip(row["aggregated"], row.get("arrived_s", []), strict=False)
         ended = {client: (start_s + arrived_s, AGGREGATED) for client, arrived_s in arrivals}
-        left = [failure["client"] for failure in row["failures"] if failure["reason"].endswith(AWAY)]
-        lost = [*row["unused"], *(failure["client"] for failure in row["failures"])]
-        for client in begun.keys() & set(lost):
-            away_s = begun[client] + row.get("wasted_s", 0.0) / len(left) if client in left else end_s
-            ended[client] = min(away_s, end_s), WASTED
+        lost = dict.fromkeys(row["unused"]) | {
+            failure["client"]: seconds_until_left(failure["reason"]) for failure in row["failures"]
+        }
+        for client in begun.keys() & lost.keys():
+            seconds = lost[client]
+            ended[client] = end_s if seconds is None else min(begun[client] + seconds, end_s), WASTED
         trips += sorted((DrawnTrip(client, begun.pop(client), *how) for client, how in ended.items()), key=_end)
     trips += [DrawnTrip(client, begun_s, end_s, UNDER_WAY) for client, begun_s in begun.items()]
     return trips if any("arrived_s" in row for row in run.rows) else []

@@ -222,6 +222,22 @@ def test_so_it_is_with_other_settings(more, tmp_path):
     assert synchronous[:2] == buffered[:2]
 
 
+@pytest.mark.parametrize("compressor", ["top-k", "none"])
+def test_so_it_is_if_clients_leave(compressor, tmp_path):
+    """Who leaves before it has trained has not trained: no residual of its keeps an update of that round."""
+    values = BASE | {"strategy": "random", "rounds": 12, "availability": "diurnal", "compressor": compressor}
+    values |= {"availability-share": 0.5, "stay-s": 5.0}
+    waiting = {"waiting": "buffered", "buffer-size": 3, "staleness": "constant"}
+    synchronous, buffered = (
+        rows_of(resolve(values | own), tmp_path / str(place)) for place, own in enumerate([{}, waiting])
+    )
+    assert any(row["failures"] for row in synchronous[0])
+    for row, other in zip(synchronous[0], buffered[0], strict=True):
+        assert [row[key] for key in ("aggregated", "failures")] == [other[key] for key in ("aggregated", "failures")]
+        assert row["time_s"] == pytest.approx(other["time_s"], rel=1e-12)
+    assert synchronous[1] == buffered[1]
+
+
 def test_one_client_at_a_time_is_a_synchronous_run_too(tmp_path):
     values = BASE | {"strategy": "random", "cohort": 1, "server-optimizer": "mean"}
     mixes = {"waiting": "asynchronous", "staleness": "constant"}
@@ -282,6 +298,13 @@ def test_a_run_that_was_killed_under_way_ends_with_the_same_bits(name, tmp_path)
     assert again[:2] == whole[:2]
 
 
+@pytest.mark.parametrize("waiting", ["synchronous", "buffered"])
+def test_a_round_that_takes_more_seconds_than_the_clock_counts_ends_the_run(waiting, tmp_path):
+    slow = {"uplink-min-bits-per-s": 1e-308, "uplink-max-bits-per-s": 1e-308}
+    with pytest.raises(ConfigError, match="round 1 takes inf s"):
+        rows_of(resolve(BASE | slow | {"strategy": "random", "waiting": waiting}), tmp_path)
+
+
 def test_a_legacy_server_is_refused():
     strategy, *_ = made([1, 2], unit, cohort=2, buffer_size=1, **BUFFERED)
     with pytest.raises(ConfigError, match="'waiting' to synchronous"):
@@ -301,6 +324,7 @@ REFUSED = [
     ({"aggregation": "median"}, "'staleness' to constant"),
     ({"aggregation": "krum", "staleness": "constant"}, "'buffer-size' to at least 5"),
     ({"waiting": "asynchronous"}, "'server-optimizer' to mean"),
+    ({"waiting": "asynchronous", "server-optimizer": "mean", "server-lr": 1.5}, "'server-lr' to at most 1"),
     ({"waiting": "asynchronous", "aggregation": "median", "server-optimizer": "mean"}, "'aggregation' to mean"),
     ({"dp-clip-norm": 1.0, "weighting": "uniform"}, "'waiting' to synchronous"),
 ]

@@ -219,7 +219,8 @@ class ReplyReader:
         """The first `wanted` replies of a cohort: decoded, checked and bounded, and none that came too late.
 
         `instructions` are what the cohort was asked, by ascending client, at `begun_s` on the run's clock, with a
-        model of `download_bytes`. A simulation drops some of the replies.
+        model of `download_bytes`. A simulation drops some of the replies. A client that leaves after the end of the
+        round has not failed by that: it is late, or not used.
         """
         (number,) = {instruction.server_round for instruction in instructions.values()}
         lost = simulated_dropouts(np.array(list(instructions), np.int64), number, self._context)
@@ -229,16 +230,21 @@ class ReplyReader:
         arrived_s = np.array([reply.arrived_s for reply in usable if isinstance(reply, Reply)])
         work = replies.work(self._roster, download_bytes, begun_s)
         finish_s, gone = self._context.links.finish_s(work, arrived_s)
-        failures = [*replies.failures, *map(left, replies.clients[gone].tolist(), finish_s[gone].tolist())]
-        present, present_s = replies.clients[~gone], finish_s[~gone]
-        accepted, late, waited_s = accept(present, present_s, wanted, self._context.replies)
+        limits = self._context.replies
+        gone &= finish_s <= (limits.round_deadline_s or math.inf)
+        accepted, late, waited_s = accept(replies.clients[~gone], finish_s[~gone], wanted, limits)
+        accepted_s = finish_s[np.searchsorted(replies.clients, accepted)]
         if accepted.size < wanted:
             waited_s = float(finish_s[gone].max(initial=waited_s))
+        else:
+            gone &= finish_s <= accepted_s.max()
+        failures = [*replies.failures, *late, *map(left, replies.clients[gone].tolist(), finish_s[gone].tolist())]
+        failed = [failure["client"] for failure in failures]
         return replace(
             replies.only(accepted),
-            failures=sorted([*failures, *late], key=itemgetter("client")),
-            unused=np.setdiff1d(present, [*accepted, *(failure["client"] for failure in late)]),
-            finish_s=finish_s[np.searchsorted(replies.clients, accepted)],
+            failures=sorted(failures, key=itemgetter("client")),
+            unused=np.setdiff1d(replies.clients, [*accepted, *failed]),
+            finish_s=accepted_s,
             waited_s=waited_s,
             wasted_s=float(finish_s[gone].sum()),
         )

@@ -103,20 +103,29 @@ def test_a_resumed_training_takes_its_seconds_of_presence(begun_s, compute_s):
     assert np.diff(ends).sum() == pytest.approx(compute_s, abs=1e-9)
 
 
-def test_a_round_waits_for_clients_and_records_what_is_lost(tmp_path):
-    """All three are there from 100 s on, and one leaves after 105 s, before its seven steps of a second are done."""
+def round_with_one_that_leaves(folder, others_s=7.0, **replies):
+    """A round of three clients that are there from 100 s on. One trains for 7 s, and leaves after 5.
+
+    Returns this client and the record. The other two train for `others_s`.
+    """
     long, short = ([(100, 1000)], 1000), ([(100, 105)], 1000)
-    availability, times = trace(tmp_path, long, short, long, seed=1)
+    availability, times = trace(folder, long, short, long, seed=1)
     place = int(np.flatnonzero(times._device == 1)[0])
-    links = make_links(STILL, 3, 1, availability)
-    context = context_of(network=STILL, availability=availability, seed=1)
-    object.__setattr__(context, "links", links)
+    context = context_of(network=STILL, availability=availability, seed=1, **replies)
+    object.__setattr__(context, "links", make_links(STILL, 3, 1, availability))
 
     def fit(client, message):
-        return update_reply(update_of(client), client, round_of(message), work_steps=7.0)
+        steps = 7.0 if client == place else others_s
+        return update_reply(update_of(client), client, round_of(message), work_steps=steps)
 
     strategy = RandomSelection(context)
     [row], _ = run_round(strategy, trio(fit))
+    assert strategy.run.time_s == row["time_s"]
+    return place, row
+
+
+def test_a_round_waits_for_clients_and_records_what_is_lost(tmp_path):
+    place, row = round_with_one_that_leaves(tmp_path)
     assert row["available"] == 3
     assert row["aggregated"] == [client for client in range(3) if client != place]
     assert [(failure["client"], failure["reason"]) for failure in row["failures"]] == [
@@ -124,7 +133,24 @@ def test_a_round_waits_for_clients_and_records_what_is_lost(tmp_path):
     ]
     assert row["wasted_s"] == pytest.approx(5.0)
     assert row["round_s"] == pytest.approx(107.0, abs=1e-3)
-    assert strategy.run.time_s == row["time_s"]
+
+
+def test_a_client_that_leaves_after_the_deadline_is_late(tmp_path):
+    """The server does not wait until it leaves, and it has not failed by that."""
+    _, row = round_with_one_that_leaves(tmp_path, round_deadline_s=3.0)
+    assert [failure["reason"].partition(": ")[2] for failure in row["failures"]] == ["see 'round-deadline-s'"] * 3
+    assert row["round_s"] == 103.0
+    assert row["wasted_s"] == 0.0
+
+
+def test_a_client_that_leaves_after_the_last_needed_reply_is_not_used(tmp_path):
+    for others_s, fails in ((6.0, True), (4.0, False)):
+        place, row = round_with_one_that_leaves(tmp_path, others_s, cohort=2, over_selection=0.5)
+        assert len(row["aggregated"]) == 2
+        assert [failure["client"] for failure in row["failures"]] == [place] * fails
+        assert row["unused"] == [place] * (not fails)
+        assert row["round_s"] == pytest.approx(100.0 + others_s, abs=1e-3)
+        assert row["wasted_s"] == pytest.approx(5.0 * fails)
 
 
 @pytest.mark.parametrize(
@@ -135,6 +161,7 @@ def test_a_round_waits_for_clients_and_records_what_is_lost(tmp_path):
         {"devices": [1, 2]},
         {"devices": [0, 2]},
         {"starts": [0.0, 1.0]},
+        {"ends": [1e-9, 5.0]},
         {"periods": [np.inf]},
         {"periods": []},
     ],

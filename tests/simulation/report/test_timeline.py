@@ -11,13 +11,14 @@ from simulation.report.timeline import AGGREGATED, UNDER_WAY, WASTED, trips_of, 
 from tests.support.pictures import draw_blank_pictures
 from tests.support.report_runs import write_plan, write_run
 
-LEFT = {"client": 2, "reason": "it left after 3.0 s: see 'availability'"}
+LEFT = [{"client": 0, "reason": "it left after 1.0 s: see 'availability'"}]
+LEFT += [{"client": 2, "reason": "it left after 3.0 s: see 'availability'"}]
 ROWS = [
     {"selected": [0, 1, 2], "begun_s": 0.5, "aggregated": [0, 1], "arrived_s": [1.0, 2.0], "staleness": [0, 0]},
-    {"selected": [3], "begun_s": 0.0, "aggregated": [3], "arrived_s": [1.0], "staleness": [0], "wasted_s": 3.0},
+    {"selected": [0, 3], "begun_s": 0.0, "aggregated": [3], "arrived_s": [1.0], "staleness": [0], "wasted_s": 4.0},
     {"selected": [0, 1], "begun_s": 0.0, "aggregated": [1], "arrived_s": [1.0], "staleness": [1]},
 ]
-"""Three rounds of a buffered server, which end at 2, 5 and 6 s. Client 2 leaves at 3.5 s; client 0 trains on."""
+"""Three rounds of a buffered server, which end at 2, 5 and 6 s. Client 0 leaves at 3 s, and client 2 at 3.5 s."""
 
 
 @pytest.fixture
@@ -25,7 +26,7 @@ def folder(tmp_path):
     run = tmp_path / "run"
     write_run(run, "random", 1, [0.5, 0.6, 0.7], clients=4)
     rows = [json.loads(line) for line in (run / "rounds.jsonl").read_text().splitlines()]
-    times = {"round_s": [2.0, 3.0, 1.0], "time_s": [2.0, 5.0, 6.0], "failures": [[], [LEFT], []]}
+    times = {"round_s": [2.0, 3.0, 1.0], "time_s": [2.0, 5.0, 6.0], "failures": [[], LEFT, []]}
     for place, (row, own) in enumerate(zip(rows, ROWS, strict=True)):
         row |= own | {name: values[place] for name, values in times.items()}
     (run / "rounds.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
@@ -41,6 +42,7 @@ def test_trips_by_hand(folder):
     assert [(trip.client, trip.begun_s, trip.ended_s, trip.outcome) for trip in trips] == [
         (0, 0.5, 1.0, AGGREGATED),
         (1, 0.5, 2.0, AGGREGATED),
+        (0, 2.0, 3.0, WASTED),
         (3, 2.0, 3.0, AGGREGATED),
         (2, 0.5, 3.5, WASTED),
         (1, 5.0, 6.0, AGGREGATED),
@@ -48,16 +50,16 @@ def test_trips_by_hand(folder):
     ]
     times, counts = under_way(trips)
     assert times.tolist() == [0.5, 1.0, 2.0, 3.0, 3.5, 5.0, 6.0]
-    assert counts.tolist() == [3, 2, 2, 1, 0, 2, 0]
+    assert counts.tolist() == [3, 2, 3, 1, 0, 2, 0]
 
 
 def test_the_report_of_a_run_shows_its_clock(folder, monkeypatch):
-    """8 s of training in three places for 6 s, 3 of them in vain. Mean trips: 0.75, 1.25, 3 and 1 s."""
+    """9 s of training in three places for 6 s, 4 of them in vain. Mean trips: 0.83, 1.25, 3 and 1 s."""
     draw_blank_pictures(monkeypatch)
     assert main(["report", str(folder)]) == 0
     [row] = table(folder, "clock")
     numbers = [float(value) for name, value in row.items() if name != "variant"]
-    assert numbers == pytest.approx([6, 3, 100 * 10 / 18, 37.5, 0.25, 1, 50, 50, 0])
+    assert numbers == pytest.approx([6, 3, 50, 100 * 4 / 9, 0.25, 1, 50, 50, 0])
     page = (folder / "report.html").read_text(encoding="utf-8")
     assert "Who trained when" in page
     assert "Clients over time" in page
