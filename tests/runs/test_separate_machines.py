@@ -224,26 +224,31 @@ RESTARTED: dict[str, dict[str, Value]] = {
 }
 
 
-@pytest.mark.parametrize("waiting", RESTARTED)
-def test_a_server_that_is_restarted_resumes_to_the_bits_of_an_uninterrupted_run(
-    federation: Federated, waiting: str
-) -> None:
-    same = settings(links="simulated", checkpoint_every=1, kept_fraction=0.1, **RESTARTED[waiting])
-    run = federation.submit("--rounds", "24", "--out", waiting, *same)
-    until(lambda: len(federation.records(waiting, "rounds.jsonl")) >= 4, 120)
+def restarted(federation: Federated, name: str, *words: str) -> None:
+    """Submit a run, end the server after four rounds, start it again, and resume the run."""
+    run = federation.submit("--out", name, *words)
+    until(lambda: len(federation.records(name, "rounds.jsonl")) >= 4, 120)
     server = federation.made["server"].processes[0]
     server.send_signal(signal.SIGTERM)
     assert server.wait(30) == 0
     said, _ = run.communicate(timeout=200)
     assert run.returncode == 1
-    assert f"Go on with: fedsel submit {federation.admin} --resume {waiting}" in said
+    assert f"Go on with: fedsel submit {federation.admin} --resume {name}" in said
     federation.start("server")
     until(lambda: federation.connected(*RATES), 240, federation.log("server"))
-    resumed = federation.submit("--resume", waiting)
+    resumed = federation.submit("--resume", name)
     said, _ = resumed.communicate(timeout=400)
     assert resumed.returncode == 0, said
+
+
+@pytest.mark.parametrize("waiting", RESTARTED)
+def test_a_server_that_is_restarted_resumes_to_the_bits_of_an_uninterrupted_run(
+    federation: Federated, waiting: str
+) -> None:
+    same = settings(links="simulated", checkpoint_every=1, kept_fraction=0.1, rounds=12, **RESTARTED[waiting])
+    restarted(federation, waiting, *same)
     whole = federation.folder / f"whole-{waiting}"
-    alone = [FEDSEL, "run", "--clients", "3", "--rounds", "24", "--out", str(whole), *same]
+    alone = [FEDSEL, "run", "--clients", "3", "--out", str(whole), *same]
     subprocess.run(alone, check=True, stdout=subprocess.DEVNULL)
     run_folder = federation.folders["server"] / "runs" / waiting
     assert (run_folder / "model.npz").read_bytes() == (whole / "model.npz").read_bytes()
@@ -279,3 +284,15 @@ def test_a_server_that_does_not_wait_takes_more_from_faster_links_and_starves_no
         print(f"the clock: {expected[0]}, one in {expected[1]:.2f} s")
     updates = [count for count, _ in found]
     assert 1 <= updates[0] < updates[1] < updates[2]
+
+
+def test_a_server_that_does_not_wait_goes_on_after_a_restart(federation: Federated) -> None:
+    """With measured links. Whoever was under way is asked again, and the order of their replies is that of today."""
+    restarted(federation, "late-restarted", *typed(LATE | {"rounds": 12, "checkpoint-every": 1}))
+    rounds = federation.records("late-restarted", "rounds.jsonl")
+    assert [row["round"] for row in rounds] == list(range(1, 13))
+    assert all(len(row["aggregated"]) == 1 for row in rounds)
+    sent = [client for row in rounds for client in row["selected"]]
+    came = [client for row in rounds for client in row["aggregated"]]
+    assert len(sent) - len(came) - sum(len(row["failures"]) for row in rounds) == rounds[-1]["under_way"]
+    assert {client for row in rounds[4:] for client in row["aggregated"]} == {0, 1, 2}
