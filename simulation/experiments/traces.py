@@ -21,9 +21,11 @@ import csv
 import io
 import json
 import pickle
+from codecs import BOM_UTF8
 from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime
 from itertools import starmap
+from math import inf
 from operator import itemgetter
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -33,7 +35,7 @@ import numpy as np
 from fedsel_app.config import ConfigError
 from fedsel_app.network.availability import check_stays
 from fedsel_app.network.links import COLUMNS
-from fedsel_app.records.files import write_arrays
+from fedsel_app.records.files import RecordError, write_arrays
 
 REFERENCE = datetime(2020, 1, 2)
 """Time 0 of FLASH's traces."""
@@ -77,9 +79,14 @@ class PlainUnpickler(pickle.Unpickler):
 def convert(path: Path, out: Path, batch_size: int) -> str:
     """Convert a trace to `out`: .npz for `availability-trace`, or .csv for `spread-table`. Returns what it contains.
 
-    Raises ConfigError if the file is no such trace.
+    Raises ConfigError if the file is no such trace, or `out` exists or cannot be written.
     """
-    content = path.read_bytes()
+    if out.exists():
+        raise ConfigError(f"Choose another --out: {out} exists.")
+    try:
+        content = path.read_bytes().removeprefix(BOM_UTF8)
+    except OSError as error:
+        raise ConfigError(f"Give {KINDS}. {path} cannot be read ({error.strerror}).") from error
     try:
         entries = read(content)
         if not (isinstance(entries, dict) and entries and all(isinstance(entry, dict) for entry in entries.values())):
@@ -91,6 +98,8 @@ def convert(path: Path, out: Path, batch_size: int) -> str:
         return _write_stays(out, devices)
     except UNREADABLE as error:
         raise ConfigError(f"Give {KINDS}. {path} cannot be read ({error!r}).") from error
+    except (OSError, RecordError) as error:
+        raise ConfigError(f"Choose another --out, in a folder that exists: {out} cannot be written.") from error
 
 
 def read(content: bytes) -> Any:
@@ -178,8 +187,8 @@ def _write_table(out: Path, entries: Iterable[Mapping[str, Any]], batch_size: in
         return rate, rate, TRAINING_FACTOR * batch_size * computation / 1e3
 
     rows = list(starmap(speeds, ((float(entry["computation"]), float(entry["communication"])) for entry in entries)))
-    if not all(value > 0.0 for row in rows for value in row):
-        raise ValueError("its speeds must be above 0")
+    if not all(0.0 < value < inf for row in rows for value in row):
+        raise ValueError("its speeds must be numbers above 0")
     with out.open("w", newline="", encoding="utf-8") as file:
         csv.writer(file).writerows([COLUMNS, *rows])
     return f"{len(rows)} devices. Use them with --set spread=table --set spread-table={out}"

@@ -73,6 +73,21 @@ def test_flash_by_hand(tmp_path, capsys):
     assert "2 of 5 devices with 3 stays; they are available 50.0% of the time" in capsys.readouterr().out
 
 
+def test_a_byte_order_mark_is_no_pickle(tmp_path):
+    assert stays(converted(b"\xef\xbb\xbf" + json.dumps(FLASH).encode(), tmp_path))[1] == [100, 40]
+
+
+@pytest.mark.parametrize(("out", "said"), [("in", "exists"), ("none/out.npz", "cannot be written")])
+def test_only_a_new_file_is_written(out, said, tmp_path, capsys):
+    content = json.dumps(FLASH)
+    (tmp_path / "in").write_text(content)
+    assert main(["trace", str(tmp_path / "in"), "--out", str(tmp_path / out)]) == 2
+    error = capsys.readouterr().err
+    assert "Choose another --out" in error
+    assert said in error
+    assert (tmp_path / "in").read_text() == content
+
+
 def test_the_lines_of_a_device_are_read_in_the_order_of_their_times(tmp_path):
     lines = FLASH["one"]["messages"].splitlines()
     mixed = {"one": {"messages": [line + "\n" for line in (*lines[4:], *lines[:4])]}}
@@ -128,6 +143,7 @@ def test_a_pickle_that_would_run_code_is_refused_and_runs_none(tmp_path, capsys)
             b'{"a": {"active": [1], "inactive": [], "finish_time": 9}}',
             b'{"a": {"computation": 0, "communication": 1}}',
         ],
+        pickle.dumps({1: {"computation": float("inf"), "communication": 1.0}}),
         *[b'{"a":' * 10**5, b'{"a": {"active": [], "inactive": [], "finish_time": %d}}' % 10**400],
         b"\x80\x05\x8e" + (1 << 62).to_bytes(8, "little") + b".",
     ],
