@@ -120,7 +120,8 @@ class SimulatedLinks:
         """Each client, with its download, its seconds of computing and its upload."""
         sent = work.uplink_bytes if self._config.clock_bytes == "wire" else work.uplink_value_bytes
         down, up = 8.0 * work.download_bytes, 8.0 * sent
-        download_s, upload_s = down / work.downlink_bits_per_s, up / work.uplink_bits_per_s
+        with np.errstate(over="ignore"):  # a round that takes inf seconds ends the run
+            download_s, upload_s = down / work.downlink_bits_per_s, up / work.uplink_bits_per_s
         columns = (work.clients, download_s, work.compute_s, up, upload_s)
         for client, own_s, compute_s, bits, upload in zip(*(column.tolist() for column in columns), strict=True):
             yield client, Transfer(down, own_s), compute_s, Transfer(bits, upload)
