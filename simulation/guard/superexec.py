@@ -3,14 +3,18 @@
 SECRET is a file in a folder that only this user can read. The other arguments are those of `flower-superexec`. Flower's
 SuperExec puts the token into a command line, which every user of the machine can read; with the token anybody can act
 as the ServerApp. This file replaces `subprocess_executor.subprocess`. A token file by default would replace it.
+
+At its end, it interrupts the ServerApps. Each sees by itself that it has ended, but in a thread, whose signal does not
+wake a main thread that waits for other threads: they may try for ever to send something to the SuperLink that is gone.
+The ServerApp would hold its run folder, so that the run could not be resumed.
 """
 
 import logging
 import secrets
+import signal
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
-from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -34,10 +38,20 @@ def main() -> None:
 
     secret = Path(sys.argv.pop(1))
     sys.argv += ["--superexec-auth-secret-file", str(secret)]
-    popen = partial(start_hiding, subprocess.Popen, secret.parent)
+    apps = list[subprocess.Popen[bytes]]()
+
+    def popen(command: Sequence[str], **options: Any) -> subprocess.Popen[bytes]:
+        apps[:] = [app for app in apps if app.poll() is None]
+        apps.append(start_hiding(subprocess.Popen, secret.parent, command, **options))
+        return apps[-1]
+
     setattr(subprocess_executor, STARTER_HOOK, SimpleNamespace(Popen=popen, DEVNULL=subprocess.DEVNULL))
     logging.getLogger("flwr").setLevel(logging.WARNING)
-    flower_superexec()
+    try:
+        flower_superexec()
+    finally:
+        for app in apps:
+            app.send_signal(signal.SIGINT)
 
 
 if __name__ == "__main__":

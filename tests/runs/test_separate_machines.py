@@ -228,7 +228,7 @@ def restarted(federation: Federated, name: str, *words: str) -> None:
     """Submit a run, end the server after four rounds, start it again, and resume the run."""
     run = federation.submit("--out", name, *words)
     until(lambda: len(federation.records(name, "rounds.jsonl")) >= 4, 120)
-    server = federation.made["server"].processes[0]
+    server = federation.made["server"].processes[-1]
     server.send_signal(signal.SIGTERM)
     assert server.wait(30) == 0
     said, _ = run.communicate(timeout=200)

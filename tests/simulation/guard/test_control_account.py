@@ -1,6 +1,9 @@
 """The account of a SuperLink's Control API, and the secrets of its tasks."""
 
+import logging
 import stat
+import subprocess
+import sys
 from importlib import import_module
 from types import SimpleNamespace
 
@@ -14,7 +17,7 @@ from simulation.guard import control_account
 from simulation.guard import superlink as own_superlink
 from simulation.guard import supernode as own_supernode
 from simulation.guard.control_account import open_account
-from simulation.guard.superexec import STARTER_HOOK, start_hiding
+from simulation.guard.superexec import STARTER_HOOK, main, start_hiding
 from simulation.guard.superlink import close_to_strangers
 
 
@@ -94,3 +97,33 @@ def test_a_tasks_token_stands_in_no_command_line(tmp_path):
     [file] = tmp_path.iterdir()
     assert words[2] == str(file)
     assert (file.read_text(), stat.S_IMODE(file.stat().st_mode)) == ("secret", 0o600)
+
+
+WAITING = """
+import signal, sys, threading
+signal.signal(signal.SIGINT, lambda *_: sys.exit(7))
+print("ready", flush=True)
+threading.Event().wait()
+"""
+
+
+def test_a_superexec_that_ends_interrupts_its_apps(tmp_path, monkeypatch):
+    """Their main threads wait, so that a signal that one of their threads sends to itself would not wake them."""
+    started = []
+
+    def superexec():
+        for _ in range(2):
+            command = [sys.executable, "-c", WAITING, "--token", "secret"]
+            app = subprocess_executor.subprocess.Popen(command, stdout=subprocess.PIPE)
+            assert app.stdout.readline() == b"ready\n"
+            started.append(app)
+        raise SystemExit(0)
+
+    monkeypatch.setattr("flwr.supercore.cli.flower_superexec", superexec)
+    monkeypatch.setattr(subprocess_executor, STARTER_HOOK, None)
+    monkeypatch.setattr(sys, "argv", ["superexec", str(tmp_path / "secret")])
+    level = logging.getLogger("flwr").level
+    with pytest.raises(SystemExit):
+        main()
+    logging.getLogger("flwr").setLevel(level)
+    assert [app.wait(10) for app in started] == [7, 7]
