@@ -10,6 +10,7 @@ from flwr.app import Message, MessageType, RecordDict
 
 from clients.client import SelectionClient
 from clients.state import UnwrittenState
+from fedsel_app.config import ConfigError
 from fedsel_app.messages.instructions import Instruction, TrainInstruction, read_instruction
 from fedsel_app.messages.records import (
     ERROR,
@@ -33,8 +34,9 @@ def answer(message: Message, client_of: ClientOf) -> Message:
 def answer_content(message_type: str, content: RecordDict, client_of: ClientOf) -> RecordDict:
     """Answer a question to one client, or to several clients one after the other.
 
-    The exception of a single client is raised, unless it cannot write its state: then the answer says so. With several
-    clients, an exception is the answer of its client. Each answer equals the client's answer to a message of its own,
+    The exception of a single client is raised, unless it cannot write its state: then the answer says so. A ConfigError
+    is raised as it may be told to the server; its cause has the values. With several clients, which only a simulation
+    has, an exception is the answer of its client. Each answer equals the client's answer to a message of its own,
     but a model to evaluate is loaded only once, and vectors are added up where the instructions have weights.
 
     Raises ValueError if the content is not a question of fedsel's.
@@ -47,6 +49,8 @@ def answer_content(message_type: str, content: RecordDict, client_of: ClientOf) 
             put_answer(reply, *client_of(None).answer(_instruction(message_type, content), arrays))
         except UnwrittenState as error:
             put_answer(reply, {UNWRITTEN: str(error)})
+        except ConfigError as error:
+            raise ConfigError(error.told) from error
     for client in clients:
         try:
             asked, instruction = client_of(client), _instruction(message_type, content, client)

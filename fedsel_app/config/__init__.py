@@ -23,7 +23,17 @@ from fedsel_app.config.server import (
     ServerOptimizerConfig,
     WaitingConfig,
 )
-from fedsel_app.config.settings import ConfigError, Entry, Settings, Value, refuse_unknown, require, setting, unless
+from fedsel_app.config.settings import (
+    ConfigError,
+    Entry,
+    Settings,
+    Value,
+    refuse_unknown,
+    require,
+    setting,
+    unless,
+    untold,
+)
 from fedsel_app.config.training import TaskConfig, TrainingConfig
 
 __all__ = [
@@ -64,6 +74,7 @@ __all__ = [
     "require",
     "setting",
     "unless",
+    "untold",
 ]
 
 

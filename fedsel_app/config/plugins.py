@@ -19,7 +19,7 @@ from types import ModuleType
 from typing import Any
 
 from fedsel_app.config.server import AGGREGATIONS, SERVER_OPTIMIZERS
-from fedsel_app.config.settings import ConfigError
+from fedsel_app.config.settings import ConfigError, untold
 from fedsel_app.config.training import SOLVERS
 from fedsel_app.config.words import did_you_mean
 
@@ -208,7 +208,8 @@ def user_code(module: str, title: str) -> Iterator[None]:
     except Exception as error:
         if module.partition(".")[0] in PACKAGES:
             raise
-        raise ConfigError(f"{title} raised {described(error)}{place(error, module)}.") from error
+        text = f": {untold(text)}" if (text := " ".join(str(error).split())) else ""
+        raise ConfigError(f"{title} raised {type(error).__name__}{text}{place(error, module)}.") from error
 
 
 def place(error: Exception, module: str) -> str:

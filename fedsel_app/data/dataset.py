@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedsel_app.caches import kept, kept_across_runs
-from fedsel_app.config import ConfigError, DataConfig, plugins
+from fedsel_app.config import ConfigError, DataConfig, plugins, untold
 from fedsel_app.config.data import DATA_FOLDERS, MOST_CLASSES, TASKS, OwnDataConfig
 from fedsel_app.data.arrays import (
     SampleShape,
@@ -267,7 +267,9 @@ def from_arrays(arrays: Mapping[str, Any], source: str, classes: int | None = No
     if "classes" in arrays and task in ("classification", "next-token"):
         classes = _count(arrays["classes"], source)
     if classes is not None and max(outputs) > classes:
-        raise ConfigError(f"{source} has the label {max(outputs) - 1}, but only {classes} classes, numbered from 0.")
+        raise ConfigError(
+            f"{source} has the label {untold(max(outputs) - 1)}, but only {classes} classes, numbered from 0."
+        )
     if y_train.size and "owners" in arrays and len(arrays["owners"]) != len(y_train):
         raise ConfigError(
             f"{source} has {len(y_train)} training samples and {len(arrays['owners'])} owners. The numbers must be "

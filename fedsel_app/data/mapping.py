@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from fedsel_app.config import ConfigError, DataConfig
+from fedsel_app.config import ConfigError, DataConfig, untold
 from fedsel_app.data.dataset import MOST_LISTED, Dataset
 from fedsel_app.messages.schema import Schema
 
@@ -78,8 +78,9 @@ def scaled(data: Dataset, schema: Schema, source: str) -> Dataset:
         for name, found, stated, deviation in zip(names, own, mean, std, strict=True):
             if stated and abs(found - stated) > FAR * deviation:
                 raise ConfigError(
-                    f"{source} have a mean of {found:.6g} in column '{name}', but the federation's is {stated:.6g}, "
-                    f"with a standard deviation of {deviation:.6g}. Convert the column to the federation's unit."
+                    f"{source} have a mean of {untold(f'{found:.6g}')} in column '{name}', but the federation's is "
+                    f"{stated:.6g}, with a standard deviation of {deviation:.6g}. Convert the column to the "
+                    "federation's unit."
                 )
     return replace(data, mean=mean, std=std)
 
@@ -99,8 +100,9 @@ def renumbered(data: Dataset, names: Sequence[Any], source: str) -> Dataset:
         if own[label] not in numbers:
             listed = ", ".join(list(numbers)[:MOST_LISTED]) + ", ..." * (len(numbers) > MOST_LISTED)
             raise ConfigError(
-                f"{source} have the class {own[label]!r} ({count} examples), which is none of the stated classes "
-                f"{listed}. Correct it, or let the server state all classes: 'data-arguments' with classes=[...]."
+                f"{source} have the class {untold(repr(own[label]))} ({count} examples), which is none of the stated "
+                f"classes {listed}. Correct it, or let the server state all classes: 'data-arguments' with "
+                "classes=[...]."
             )
     places = np.array([numbers.get(name, -1) for name in own], np.int64)
     y_train, y_test = places[data.y_train], places[data.y_test]

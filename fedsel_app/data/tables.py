@@ -15,7 +15,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from fedsel_app.config import ConfigError
+from fedsel_app.config import ConfigError, untold
 from fedsel_app.config.data import KINDS
 from fedsel_app.data.arrays import as_floats
 
@@ -347,13 +347,15 @@ def refuse(found: pd.Series, wrong: pd.Series, kind: str, source: str, ways: Seq
     """Raise ConfigError if a value of a column is wrong: not a `kind`. `ways` are what 'data-arguments' may say."""
     if not wrong.any():
         return
-    given = str(found[wrong].iloc[0])
+    given, count = str(found[wrong].iloc[0]), int(wrong.sum())
+    more = f" ({count:,} values in all)" if count > 1 else ""
     marks = ['decimal="," if commas are decimal marks'] if re.search(r"\d,\d", given) else []
     if grouped := GROUPED.fullmatch(given):
         marks.append(f'thousands="{grouped[1]}" if it separates thousands')
     advice = f", or set in 'data-arguments' {' or '.join([*marks, *ways])}" if marks or ways else ""
     raise ConfigError(
-        f"{source} has {given!r} in column '{found.name}', {place(wrong)}, which is not a {kind}. Correct it{advice}."
+        f"{source} has {untold(repr(given))} in column '{found.name}', {place(wrong)}{more}, which is not a {kind}. "
+        f"Correct it{advice}."
     )
 
 
@@ -367,7 +369,7 @@ def refuse_duplicates(names: Iterable[str], source: str) -> None:
     seen: set[str] = set()
     for name in names:
         if name in seen:
-            raise ConfigError(f"{source} has two columns '{name}'. Rename one of them, or remove it.")
+            raise ConfigError(f"{source} has two columns {untold(repr(name))}. Rename one of them, or remove it.")
         seen.add(name)
 
 
@@ -386,5 +388,5 @@ def known_columns(names: Sequence[str], columns: Sequence[str], source: str) -> 
     for name in names:
         if name not in columns:
             raise ConfigError(
-                f"{source} has no column {name!r}, which 'data-arguments' name. It has {', '.join(columns)}."
+                f"{source} has no column {name!r}, which 'data-arguments' name. It has {untold(', '.join(columns))}."
             )

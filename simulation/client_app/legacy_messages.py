@@ -14,7 +14,7 @@ from flwr.clientapp import ClientApp
 from flwr.clientapp.typing import ClientAppCallable
 from flwr.common import Code
 
-from fedsel_app.messages.records import ERROR, FEDSEL, config_record, fedsel_config
+from fedsel_app.messages.records import ERROR, FEDSEL, UNWRITTEN, config_record, fedsel_config
 from fedsel_app.messages.scalars import Config, Scalar
 from simulation.client_app.messages import (
     CONTROL,
@@ -94,13 +94,20 @@ def refuse_mods_before() -> None:
 
 
 def _embedded(reply: Message) -> Message:
-    """The reply with fedsel's numbers among its metrics. A reply to a loss probe has no other content yet."""
+    """The reply with fedsel's numbers among its metrics. Replies to loss probes, and of a client that cannot write its
+    state, have no other content yet.
+    """
     numbers = fedsel_config(reply.content)
     if numbers is None:
         return reply
     del reply.content[FEDSEL]
     if reply.metadata.message_type == TRAIN:
-        reply.content["fitres.metrics"] = config_record(embed(numbers, cast(Config, reply.content["fitres.metrics"])))
+        if UNWRITTEN in numbers:
+            reply.content["fitres.parameters"] = ArrayRecord()
+            reply.content["fitres.num_examples"] = MetricRecord({"num_examples": 0})
+            reply.content["fitres.status"] = config_record(OK)
+        users = cast(Config, reply.content.get("fitres.metrics", {}))
+        reply.content["fitres.metrics"] = config_record(embed(numbers, users))
         return reply
     reply.content["evaluateres.loss"] = MetricRecord({"loss": cast(float, numbers["loss"])})
     reply.content["evaluateres.num_examples"] = MetricRecord({"num_examples": cast(int, numbers["examples"])})

@@ -11,6 +11,7 @@ from flwr.server.strategy import Strategy
 
 from fedsel_app.config import ConfigError
 from fedsel_app.messages.reported_values import one_line
+from fedsel_app.records.files import RecordError
 from fedsel_app.wire.codec import WireError
 from simulation.client_app.messages import refuse_endless, users_keys
 from simulation.flower_app.app_run import AppRun
@@ -65,6 +66,10 @@ class LegacyApi(AppRun, Strategy):
         """Aggregate the replies of the round."""
         if len({id(reply.parameters) for _, reply in results}) < len(results):
             raise ConfigError(ALONE)  # the parameters of SecAgg+: the sum, for each client
+        for failure in failures:
+            if isinstance(failure, RecordError):
+                self._recorder.close()
+                raise failure
         flat, metrics = self._limited(lambda: self._inner.aggregate_fit(server_round, results, failures))
         number = self._inner.run.completed + server_round
         trained, weights = self._accepted(number)

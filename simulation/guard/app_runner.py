@@ -2,9 +2,10 @@
 
 Flower starts a process for each message, and each imports the app again, which takes ten seconds of processor time.
 
-The app process is replaced when another run begins and in three cases of failure: it has ended, it has sent no
-heartbeat for a minute (it is frozen), or it takes longer for a message than the reply timeout (it hangs). The message
-that it was answering then fails with "ClientApp stopped responding.", as in Flower.
+The app process is replaced when another run begins and in four cases of failure: it has ended, it has sent no
+heartbeat for a minute (it is frozen), it takes longer for a message than the reply timeout (it hangs), or the run is
+over, so that nobody waits for its answer. The message that it was answering then fails with "ClientApp stopped
+responding.", as in Flower.
 """
 
 import os
@@ -26,8 +27,8 @@ from simulation.guard import app_process
 from simulation.guard.supernode import NodeMessage
 
 APP_PROCESS = Path(app_process.__file__)
-LOOK_S = 1.0
-"""Seconds between two checks of an app process for heartbeats and lateness."""
+LOOK_S, ASK_S = 1.0, 10.0
+"""Seconds between two checks of an app process for heartbeats and lateness, and between two questions for its run."""
 START_S, SILENCE_S = 300.0, 60.0
 """Timeout in seconds of an app process's start and, at least, of its first answer; and of its heartbeats."""
 SILENT = "it sends no heartbeats"
@@ -123,7 +124,15 @@ class AppRunner:
                     app.kill()
                     return
 
-        threading.Thread(target=watch, daemon=True).start()
+        def ask() -> None:
+            while not over.wait(ASK_S):
+                if message.is_in_vain() and not over.is_set():
+                    reasons.append("its run is over")
+                    app.kill()
+                    return
+
+        for watched in (watch, ask):
+            threading.Thread(target=watched, daemon=True).start()
         try:
             for frame in message.frames():
                 app.pipe.send_bytes(frame)

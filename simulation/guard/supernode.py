@@ -6,7 +6,8 @@
 - `start_client_internal` returns if an established connection fails. It is called again, to reconnect.
 - The `receive` of `start_client_internal._init_connection` returns at once, and a loop repeats it after three seconds.
   Its replacement waits for a message (`waiting`) and retries after a refusal
-  (`simulation.guard.supernode_process.retrying`). The connection depends on the release: see `fleet_connection`.
+  (`simulation.guard.supernode_process.retrying`). The connection depends on the release: see `fleet_connection`. Its
+  `get_run` tells whether a run is over while the app process still works on one of its messages.
 - `start_client_internal.push_object_contents_from_iterable` uploads a reply. Its replacement measures the time.
 - `_parse_supernode_lifespan_config` gives the configuration. `serve_messages` sets a random secret there, so that no
   other user of the machine can claim a task.
@@ -40,11 +41,17 @@ NODE = "flwr.supernode.start_client_internal"
 CONNECTION_HOOK, PUSH_HOOK, TIME_HOOK = "_init_connection", "push_object_contents_from_iterable", "time"
 CONFIG_HOOK = "_parse_supernode_lifespan_config"
 RECONNECT_S = 1.0
+GET_RUN, RUN_OVER = "get_run", "run status does not allow"
+"""Flower's function that asks for a run, and a part of the answer if the run is over."""
 Connect = Callable[..., AbstractContextManager[Any]]
 
 
 class NodeMessage:
     """Message that a SuperNode has received. `frames` go to the app process, and `store` receives its answer.
+
+    Parameters
+    ----------
+    get_run : asks the SuperLink for a run by its id
 
     Attributes
     ----------
@@ -52,8 +59,8 @@ class NodeMessage:
     kind : its type
     """
 
-    def __init__(self, state: Any, message: Any) -> None:
-        self._state, self._message = state, message
+    def __init__(self, state: Any, message: Any, get_run: Callable[[int], Any]) -> None:
+        self._state, self._message, self._get_run = state, message, get_run
         self._name = message.metadata.message_id
         self._run = state.get_run(message.metadata.run_id)
         self.run_id: int = self._run.run_id
@@ -65,6 +72,14 @@ class NodeMessage:
         """Configuration of the run."""
         config: Mapping[str, Value] = self._state.get_run_series_context(self._run.series_id).run_config
         return config
+
+    def is_in_vain(self) -> bool:
+        """True if the SuperLink says that the run is over: nobody waits for the answer."""
+        try:
+            self._get_run(self.run_id)
+        except Exception as error:  # noqa: BLE001 - gRPC's or that of HTTP, and any of a lost connection
+            return RUN_OVER in getattr(getattr(error, "response", None), "text", str(error))
+        return False
 
     def frames(self) -> Iterator[bytes]:
         """Frames that `app_process.read_message` reads."""
@@ -100,12 +115,12 @@ class NodeMessage:
         self._state.object_store.delete(self._name)
 
 
-def take_messages(state: Any) -> list[NodeMessage]:
+def take_messages(state: Any, get_run: Callable[[int], Any]) -> list[NodeMessage]:
     """Take the messages that a SuperNode has received, and end their tasks so that no process is started for them."""
     for task in state.get_tasks(statuses=[Status.PENDING]):
         state.finish_task(task.task_id, SubStatus.STOPPED, "The app process answers.")
     messages = getattr(state, "get_messages_legacy", state.get_messages)  # the former from 1.41 on
-    return [NodeMessage(state, message) for message in messages(is_reply=False)]
+    return [NodeMessage(state, message, get_run) for message in messages(is_reply=False)]
 
 
 def serve_messages(
@@ -127,17 +142,20 @@ def serve_messages(
     program: Any = import_module("flwr.supernode.cli.flower_supernode")
     start, connect = node.start_client_internal, connecting(getattr(node, CONNECTION_HOOK))
     parse = getattr(program, CONFIG_HOOK)
+    asking = dict[str, Callable[[int], Any]]()
+    """The functions of the present connection, by their names."""
 
     @contextmanager
     def connection(*arguments: Any, **options: Any) -> Iterator[Any]:
         with connect(*arguments, **options) as (node_id, receive, *others):
+            asking.update({each.__name__: each for each in others})
             yield (node_id, waiting(receive), *others)
 
     def start_answering(**options: Any) -> None:
         state = options["state_factory"].state()
 
         def sleep(seconds: float) -> None:
-            messages = take_messages(state)
+            messages = take_messages(state, asking[GET_RUN])
             for message in messages:
                 answer(message)
             if not messages:

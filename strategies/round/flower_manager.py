@@ -7,6 +7,7 @@ thread of its own. `instructed` gives it proxies that ask all clients at once, a
 import math
 import threading
 from collections.abc import Callable, Sequence, Set
+from concurrent.futures import Future
 from typing import Any
 
 from flwr.common import (
@@ -142,13 +143,16 @@ class AskedClient(ClientProxy):
 
 def instructed(federation: Federation, messages: Sequence[Message], until: Until) -> list[tuple[ClientProxy, FitIns]]:
     """Messages in the form of `configure_fit`. The first proxy that is called asks all clients."""
-    lock, answers = threading.Lock(), list[Answers]()
+    lock, asked = threading.Lock(), Future[Answers]()
 
     def ask_once() -> Answers:
         with lock:
-            if not answers:
-                answers.append(federation.ask(messages, until))
-        return answers[0]
+            if not asked.done():
+                try:
+                    asked.set_result(federation.ask(messages, until))
+                except Exception as error:  # noqa: BLE001 - each proxy raises it
+                    asked.set_exception(error)
+        return asked.result()
 
     return [
         (AskedClient(message.node, ask_once), FitIns(as_parameters(message.model), message.instruction.to_config()))

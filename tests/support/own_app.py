@@ -182,7 +182,19 @@ def run_app(strategy, rounds, **options):
     return parameters_to_ndarrays(served(strategy, rounds, **options)[0].parameters)
 
 
-def served(strategy, rounds, *, mods=(), around=None, kind=OwnClient, nodes=None, strays=(), state_dir="", seen=None):
+def served(
+    strategy,
+    rounds,
+    *,
+    mods=(),
+    around=None,
+    kind=OwnClient,
+    nodes=None,
+    strays=(),
+    state_dir="",
+    seen=None,
+    grid=AppGrid,
+):
     """Flower's server after a run with the strategy and four clients of the app, and its history.
 
     The nodes in `strays` have the app without its mods. `around` gets each message, its context and the app.
@@ -201,8 +213,7 @@ def served(strategy, rounds, *, mods=(), around=None, kind=OwnClient, nodes=None
         contexts[node] = Context(run_id=1, node_id=node, node_config=config, state=RecordDict(), run_config={})
     manager = SimpleClientManager()
     for node in contexts:
-        grid = AppGrid(unchanged if node in strays else app, contexts)
-        manager.register(GridClientProxy(node, grid, 1))
+        manager.register(GridClientProxy(node, grid(unchanged if node in strays else app, contexts), 1))
     server = Server(client_manager=manager, strategy=strategy)
     history, _ = server.fit(rounds, timeout=None)
     return server, history

@@ -8,7 +8,7 @@ from typing import Any
 
 import pandas as pd
 
-from fedsel_app.config import ConfigError
+from fedsel_app.config import ConfigError, untold
 from fedsel_app.data.columns import Roles, index_columns, labels
 from fedsel_app.data.tables import kind_of, read_columns, refuse, refuse_duplicates
 
@@ -73,9 +73,9 @@ def _table(path: Path, arguments: Mapping[str, Any], source: str) -> pd.DataFram
                 low_memory=False,
             )
     except UnicodeDecodeError as error:
-        raise ConfigError(f"{source} is not text in UTF-8: save it with this encoding ({error}).") from error
+        raise ConfigError(f"{source} is not text in UTF-8: save it with this encoding ({untold(error)}).") from error
     except (csv.Error, pd.errors.ParserError) as error:
-        raise ConfigError(f"{source} cannot be read as CSV: {error}.") from error
+        raise ConfigError(f"{source} cannot be read as CSV: {untold(error)}.") from error
     table.index = pd.Index(lines, name="line")
     for name, found in table.items() if arguments.get("decimal") == "," else ():
         # pandas leaves 1.200 as a text here, of which a number would be 1.2.

@@ -130,7 +130,7 @@ def test_labels_of_each_kind(tmp_path):
         (
             {"x": [1.0, 2.0], "label": [0.5, 1.5]},
             "",
-            "has '0.5' in column 'label', row 1, which is not a number of a class",
+            r"has '0.5' in column 'label', row 1 \(2 values in all\), which is not a number of a class",
         ),
         ({"x": [{"a": 1}], "label": [1]}, "", "has in 'x' neither numbers nor images"),
         ({"x": [[1.0], [1.0, 2.0]], "label": [1, 1]}, "", "arrays of several shapes in 'x'"),

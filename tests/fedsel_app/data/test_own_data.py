@@ -43,7 +43,7 @@ def test_the_label_column_may_be_found_by_its_name_and_have_numbers(tmp_path):
             'label="colour"',
             "has no column 'colour', which 'data-arguments' name. It has acid, sugar, kind, cellar.",
         ),
-        (TABLE, 'label="cellar", number=["kind"]', "has 'white' in column 'kind', line 2, which is not a number"),
+        (TABLE, 'label="cellar", number=["kind"]', "has 'white' in column 'kind', line 2 (20 values in all), which is"),
         ("x,y\n1,2\n", "", "does not say which of x, y has the labels."),
         ("a,y\n1,2,3\n", "", "has 3 values in line 2, but 2 columns."),
         ("a,y\n", "", "has no rows below the names of its columns."),

@@ -101,7 +101,7 @@ def test_the_first_column_may_be_the_label_after_a_mark(tmp_path):
         ("a,b,label\n1,2,3\n1,2,3.5 EUR\n", 'task="regression"', "has '3.5 EUR' in column 'label', line 3, which is"),
         ("a,b,label\n1,2,0\n1,2,1\n1,2,?\n", "", "has '?' in column 'label', line 4, which is not a number"),
         ("a,b,label\n" + ROWS + "n.a.,8,no\n", "", "has 'n.a.' in column 'a', line 8, which is not a number. Correct"),
-        ("a,b,label\n1 kg,2,3\n2 kg,2,3\n", "", "has '1 kg' in column 'a', line 2, which is not a number."),
+        ("a,b,label\n1 kg,2,3\n2 kg,2,3\n", "", "has '1 kg' in column 'a', line 2 (2 values in all), which"),
         ("a,b,label\n" + ROWS + "inf,8,no\n", "", "has 'inf' in column 'a', line 8, which is not a number."),
         ("a,b,label\n2024-02-30,2,3\n2024-02-01,2,3\n", "", "has '2024-02-30' in column 'a', line 2, which is not a "
          "date."),
@@ -263,7 +263,7 @@ def test_two_columns_of_parquet_with_one_name_are_refused_and_times_between_mome
         load(DataConfig(data="hf", data_path=str(tmp_path / "t.parquet")), 1)
     lasted = pd.DataFrame({"t": pd.to_timedelta([1, 2], unit="h"), "label": [0, 1]})
     lasted.to_parquet(tmp_path / "t.parquet")
-    with pytest.raises(ConfigError, match="in column 't', row 1, which is not a number"):
+    with pytest.raises(ConfigError, match=r"in column 't', row 1 \(2 values in all\), which is not a number"):
         load(DataConfig(data="hf", data_path=str(tmp_path / "t.parquet")), 1)
 
 

@@ -12,6 +12,7 @@ from flwr.superlink.grid import InMemoryGrid
 
 import fedsel_app
 from fedsel_app.config import ConfigError
+from fedsel_app.records.files import RecordError
 from simulation.client_app.selecting import selecting
 from simulation.flower_app import user_clients
 from simulation.flower_app.requirements import requirements
@@ -21,6 +22,7 @@ from strategies import STRATEGIES
 from tests.support.in_process_grid import InProcessGrid
 from tests.support.own_app import (
     CLIENTS,
+    AppGrid,
     by_name,
     data,
     federated_average,
@@ -255,6 +257,37 @@ def test_a_mask_with_infinities_stays_as_it_is(tmp_path, app, place):
 
 class Simulated(InProcessGrid, InMemoryGrid):
     """Grid that is in this process, as that of a simulation is."""
+
+    state = SimpleNamespace(get_node_info=list)
+
+
+class SimulatedLegacy(AppGrid, InMemoryGrid):
+    """That of Flower's legacy server."""
+
+    state = SimpleNamespace(get_node_info=list)
+
+
+@pytest.mark.parametrize("legacy", [False, True])
+def test_a_simulated_client_that_cannot_write_its_state_ends_the_run_and_the_same_program_goes_on(tmp_path, legacy):
+    """As in fedsel's own runs: it counted as a failure of the client, and the run went on without it."""
+
+    def simulated(name):
+        options = {"clients": CLIENTS, "cohort": 2, "links": "simulated", "compressor": "top-k", "resume": "auto"}
+        built = fedsel_app.strategy("random", parameters=model() if legacy else None, out=tmp_path / name, **options)
+        states = tmp_path / f"states-{name}"
+        if legacy:
+            return run_app(built, ROUNDS, mods=[selecting], state_dir=states, grid=SimulatedLegacy)
+        app = register(fedsel_app.client_app(), [])
+        grid = Simulated(app, {90 + client: node(client, states) for client in range(CLIENTS)})
+        result = built.start(grid=grid, initial_arrays=by_name(model()), num_rounds=ROUNDS)
+        return result.arrays.to_numpy_ndarrays()
+
+    (tmp_path / "states-b").touch()
+    with pytest.raises(RecordError, match=r"Client \d cannot write its state .*Free the disk.*start the same program"):
+        simulated("b")
+    (tmp_path / "states-b").unlink()
+    assert bits(simulated("b")) == bits(simulated("a"))
+    assert without_wall(read_rows(tmp_path / "b")) == without_wall(read_rows(tmp_path / "a"))
 
 
 def test_in_a_simulation_unchanged_clients_have_their_partition_ids(tmp_path):

@@ -56,8 +56,8 @@ def test_a_message_and_its_answer_are_as_they_were():
     state.create_task(task_type=TaskType.CLIENT_APP, run_id=1, fab_hash=bundle.hash_str)
     _insert_message(asked, state, store)
 
-    [received] = take_messages(state)
-    assert take_messages(state) == [], "it is answered once"
+    [received] = take_messages(state, int)
+    assert take_messages(state, int) == [], "it is answered once"
     assert (received.run_id, received.kind, received.run_config) == (1, "train", {"rounds": 3})
     ours, theirs = Pipe()
     with ThreadPoolExecutor(1) as pool:

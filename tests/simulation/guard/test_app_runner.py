@@ -6,6 +6,8 @@ from collections.abc import Iterator
 from hashlib import sha256
 from itertools import count
 from pathlib import Path
+from types import SimpleNamespace
+from unittest.mock import Mock
 
 import pytest
 from flwr.app import ConfigRecord, Context, Message, RecordDict
@@ -59,6 +61,12 @@ def answer(message, context):
 """
 
 
+class OverHttp(RuntimeError):
+    """A refusal of the releases that use HTTP."""
+
+    response = SimpleNamespace(text="The current run status does not allow this Fleet API operation.")
+
+
 class Node:
     """State of a SuperNode, and the runner that answers its messages."""
 
@@ -69,6 +77,7 @@ class Node:
         self.state.set_node_id(7)
         self.bundle = Fab(sha256(bundle).hexdigest(), bundle, {})
         self.runner = AppRunner()
+        self.stopped = set[int]()
 
     def begin(self, run_id: int, **run_config: float) -> None:
         run = Run.create_empty(run_id)
@@ -79,15 +88,20 @@ class Node:
         self.state.store_fab(self.bundle)
         self.state.set_run_series_context(run_id, Context(run_id, 7, {}, state, run_config, run_id))
 
+    def get_run(self, run_id: int) -> None:
+        """Raise the SuperLink's error if the run is stopped."""
+        if run_id in self.stopped:
+            raise RuntimeError("The current run status does not allow this Fleet API operation.")
+
     def ask(self, run_id: int, deed: str) -> Message:
         """Let the runner answer a message. Returns the reply without its content, which `content` reads."""
         message = Message(RecordDict({"ask": ConfigRecord({"deed": deed})}), dst_node_id=7, message_type="query")
         message.metadata.__dict__.update(_run_id=run_id, _src_node_id=1)
         self.state.create_task(task_type=TaskType.CLIENT_APP, run_id=run_id, fab_hash=self.bundle.hash_str)
         _insert_message(message, self.state, self.store)
-        [received] = take_messages(self.state)
+        [received] = take_messages(self.state, self.get_run)
         self.runner.answer(received)
-        assert take_messages(self.state) == []
+        assert take_messages(self.state, self.get_run) == []
         [reply] = messages_at_node(self.state, is_reply=True)
         self.state.delete_messages()
         return reply
@@ -202,6 +216,33 @@ def test_a_message_has_one_answer_whenever_its_process_is_killed_or_frozen(node:
 
         assert node.ask(1, "hang").error.reason == "ClientApp stopped responding."
         assert node.found(1)["answered"] == 1
+
+        node.begin(2, **{"reply-timeout-s": 0.0})
+        node.stopped.add(2)
+        monkeypatch.setattr(app_runner, "ASK_S", 0.2)
+        assert node.ask(2, "hang").error.reason == "ClientApp stopped responding."
+        assert node.found(1)["answered"] == 1, "the next run need not wait"
         said = log()
     assert "The app process is replaced because it sends no heartbeats. Its message has failed." in said
     assert "The app process is replaced because it has not answered within " in said
+    assert "The app process is replaced because its run is over. Its message has failed." in said
+
+
+@pytest.mark.parametrize(
+    ("error", "over"),
+    [
+        (None, False),
+        (ConnectionError("Connection refused"), False),
+        (RuntimeError("PERMISSION_DENIED: The current run status does not allow this Fleet API operation."), True),
+        (OverHttp("403"), True),
+    ],
+)
+def test_a_message_is_in_vain_only_if_the_superlink_says_that_its_run_is_over(error, over) -> None:
+    def get_run(run_id: int) -> None:
+        if error:
+            raise error
+
+    state = Mock(get_run=lambda run_id: Run.create_empty(run_id))
+    message = Message(RecordDict(), dst_node_id=7, message_type="train")
+    message.metadata.__dict__.update(_run_id=1)
+    assert NodeMessage(state, message, get_run).is_in_vain() is over
