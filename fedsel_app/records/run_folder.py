@@ -139,16 +139,20 @@ class RunFolder:
 
     def checkpoint(self, arrays: Mapping[str, NDArray[Any]]) -> None:
         """Replace the checkpoint, after the records up to its round are on disk."""
+        self._sync()
+        write_arrays(self.path / CHECKPOINT, {**arrays, "version": np.array(VERSION)})
+
+    def _sync(self) -> None:
         for file in (self._rounds, self._clients):
             with record_errors(Path(file.name)):
                 os.fsync(file.fileno())
-        write_arrays(self.path / CHECKPOINT, {**arrays, "version": np.array(VERSION)})
 
     def finish(self, final: Model, best: Model, selections: NDArray[np.int64]) -> None:
         """Write the final model, the best one and summary.json, remove the checkpoint, and close the folder.
 
         `selections` are the rounds in which each client was selected, int64 (K,).
         """
+        self._sync()
         for name, (parameters, buffers) in (("model.npz", final), ("best-model.npz", best)):
             write_arrays(self.path / name, {"parameters": parameters, "buffers": buffers})
         summary = summarize(self.rows, self.config, selections, final[0].size)
@@ -157,12 +161,13 @@ class RunFolder:
         self._end(as_row(summary))
 
     def close(self) -> None:
-        """Close the folder, so that another process may resume the run."""
+        """Close the folder, so that another process may resume the run. Raises RecordError as `clients` does."""
         self._end(None)
 
     def _end(self, summary: Row | None) -> None:
-        self._rounds.close()
-        self._clients.close()
+        for file in (self._rounds, self._clients):
+            with record_errors(Path(file.name)):  # a network file system may tell only now that it could not write
+                file.close()
         at_end, self.at_end = self.at_end, []
         for function in at_end:
             function(summary)

@@ -95,7 +95,7 @@ def install(folder, counter, number, kind, without=()):
         return hook
 
     class File:
-        """A file that is open for writing, in which every write is a place."""
+        """A file that is open for writing: every write is a place, and its close, at which NFS tells of lost writes."""
 
         def __init__(self, file):
             self.__dict__["_file"] = file
@@ -111,10 +111,15 @@ def install(folder, counter, number, kind, without=()):
             return self
 
         def __exit__(self, *error):
-            return self._file.__exit__(*error)
+            self.close()
 
         def __iter__(self):
             return iter(self._file)
+
+        def close(self):
+            if self._file.closed or not place.reached():
+                return self._file.close()
+            return at_fault(self._file.close, self._file.name, self._file.close)
 
         def write(self, content):
             if not place.reached():

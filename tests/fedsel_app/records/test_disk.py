@@ -1,7 +1,9 @@
 """Full disk, or a folder that is removed: the error names the file, and everything written before stays complete."""
 
 import json
+import os
 import shutil
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -64,6 +66,16 @@ def test_a_folder_that_was_removed_is_named(folder):
         folder.round(record(2))
     with pytest.raises(RecordError, match=r"checkpoint\.npz"):
         folder.checkpoint({"round": np.array(1)})
+
+
+def test_an_error_at_the_end_names_the_file(tmp_path):
+    """A network file system that goes away: the sentence about the file gave way to one without a file."""
+    run = RunFolder(tmp_path / "run", CONFIG)
+    links = (Path("/proc/self/fd") / name for name in os.listdir("/proc/self/fd"))
+    [opened] = [link for link in links if link.is_symlink() and link.readlink() == run.path / "rounds.jsonl"]
+    os.close(int(opened.name))
+    with pytest.raises(RecordError, match=r"rounds\.jsonl cannot be written: Bad file descriptor.*--resume"):
+        run.close()
 
 
 def test_an_incomplete_line_is_no_round_and_is_removed_when_the_run_is_resumed(folder):
