@@ -159,6 +159,7 @@ def add_clients(folder: Path, count: int, requests: Sequence[Path] = ()) -> list
     public_keys = _requested(made, requests)
     count += len(requests)
     taken = set(client_numbers(made.server))
+    machine = replace(machine, clients=len(taken) + count)
     numbers = [number for number in range(len(taken) + count) if number not in taken][:count]
     for number in numbers:
         if os.path.lexists(made.client(number)):

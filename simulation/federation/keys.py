@@ -13,7 +13,6 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 from cryptography import x509
-from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
@@ -32,6 +31,7 @@ from fedsel_app.config import ConfigError
 from fedsel_app.records.fedsel_folder import make_private_folder
 from simulation.federation.machine import is_host
 from simulation.federation.private_files import OWNER_ALONE, NewFile, own_folder, read_file, write_new
+from simulation.guard.app_signature import NO_KEY
 
 VALID, AUTHORITY_VALID = timedelta(days=365), timedelta(days=3650)
 """How long the certificate of a server is valid, and that of its authority."""
@@ -116,7 +116,7 @@ def client_key() -> tuple[bytes, bytes]:
 def public_part(key: bytes) -> bytes:
     """Public key of a client's private `key`, in OpenSSH's format.
 
-    Raises ValueError, TypeError or UnsupportedAlgorithm if it is not a client's private key.
+    Raises one of `NO_KEY` if it is not a client's private key.
     """
     return _elliptic(load_ssh_private_key(key, None)).public_key().public_bytes(Encoding.OpenSSH, PublicFormat.OpenSSH)
 
@@ -131,7 +131,7 @@ def read_request(path: Path) -> bytes:
             key = load_ssh_public_key(file.read(LONGEST_REQUEST))
         if not isinstance(key, ec.EllipticCurvePublicKey) or not isinstance(key.curve, ec.SECP384R1):
             raise ValueError("another kind of key")
-    except (OSError, ValueError, UnsupportedAlgorithm) as error:
+    except (OSError, *NO_KEY) as error:
         why = getattr(error, "strerror", None) or error
         raise ConfigError(f"{path} is no request of a client ({why}). `fedsel request` makes one.") from error
     return key.public_bytes(Encoding.OpenSSH, PublicFormat.OpenSSH) + b"\n"
@@ -207,7 +207,7 @@ def signing_key(folder: Path) -> Ed25519PrivateKey:
         key = load_ssh_private_key(read_file(path, secret=True), None)
     except ConfigError:
         raise
-    except (OSError, ValueError, TypeError, UnsupportedAlgorithm) as error:
+    except (OSError, *NO_KEY) as error:
         raise ConfigError(f"The signing key {path} cannot be used: {error}.") from error
     if not isinstance(key, Ed25519PrivateKey):
         raise ConfigError(

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
+from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.serialization import load_pem_private_key
 from cryptography.x509 import Certificate, load_pem_x509_certificates
 
@@ -13,7 +13,7 @@ from fedsel_app.config import ConfigError
 from simulation.federation.keys import public_part
 from simulation.federation.machine import Machine
 from simulation.federation.private_files import read_file, refuse_changeable
-from simulation.guard.app_signature import TRUSTED, signatures_of
+from simulation.guard.app_signature import NO_KEY, TRUSTED, signatures_of
 
 PUBLIC = "key.pub"
 """In the folder of a client that made its key itself: the public key that the federation knows."""
@@ -83,7 +83,7 @@ def _parsed(path: Path, parse: Callable[[bytes], Any], *, secret: bool = False) 
     content = read_file(path, secret=secret)
     try:
         return parse(content)
-    except (ValueError, TypeError, UnsupportedAlgorithm) as error:
+    except NO_KEY as error:
         raise _again(path, f"it is {'damaged' if content else 'empty'}") from error
 
 

@@ -10,11 +10,12 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.hazmat.primitives.serialization import load_ssh_public_key
 from flwr.common.constant import HEARTBEAT_DEFAULT_INTERVAL, NOOP_FLWR_AID
 from flwr.supercore.constant import NodeStatus
 from flwr.supercore.primitives.asymmetric import public_key_to_bytes
+
+from simulation.guard.app_signature import NO_KEY
 
 LOOK_S = 2.0
 """Seconds between two checks of the folder and of the connected clients."""
@@ -59,7 +60,7 @@ def read_keys(folder: Path, said: dict[str, str], say: Callable[[str], None]) ->
             if not path.is_file():
                 raise ValueError("it is no file")
             found[public_key_to_bytes(load_ssh_public_key(path.read_bytes()))] = path.stem  # type: ignore[arg-type]
-        except (OSError, ValueError, UnsupportedAlgorithm):
+        except (OSError, *NO_KEY):
             _tell(said, path.stem, "unreadable", say)
     return found
 

@@ -25,6 +25,8 @@ from fedsel_app.config import ConfigError
 
 SIGNATURES, TRUSTED = "signatures.json", "trusted.yaml"
 """Files of a folder of signatures: the first for the SuperLink, the second for the SuperNodes."""
+NO_KEY = (ValueError, TypeError, NotImplementedError, UnsupportedAlgorithm)
+"""Errors of cryptography for what is no key or certificate, or one of a kind that it does not read."""
 
 
 def sign_app(app: Path, folder: Path, key: Ed25519PrivateKey) -> str:
@@ -82,7 +84,7 @@ def refuse_no_signer(trusted: Path) -> None:
         for name, key in signers.items():
             if not isinstance(load_ssh_public_key(str(key).encode()), Ed25519PublicKey):
                 raise ValueError(f"the key of {name} is not an Ed25519 key")
-    except (OSError, ValueError, UnsupportedAlgorithm, yaml.YAMLError) as error:
+    except (OSError, *NO_KEY, yaml.YAMLError) as error:
         why = " ".join(str(error).split())
         raise ConfigError(f"Copy {trusted} again from the folder of `fedsel sign`: it is damaged ({why}).") from error
     if not signers:

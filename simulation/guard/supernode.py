@@ -19,7 +19,7 @@ import secrets
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, suppress
 from importlib import import_module
 from types import SimpleNamespace
 from typing import Any
@@ -30,6 +30,7 @@ from flwr.common.constant import ISOLATION_MODE_PROCESS, ISOLATION_MODE_SUBPROCE
 from flwr.common.logger import update_console_handler
 from flwr.proto.message_pb2 import Context
 from flwr.proto.runtime_pb2 import PullTaskInputResponse, PushAppMessagesRequest
+from flwr.supercore.run import RunNotRunningException
 from flwr.supernode.nodestate.in_memory_nodestate import CLIENT_APP_CRASHED_ERROR
 from flwr.supernode.start_client_internal import _insert_message
 
@@ -41,8 +42,8 @@ NODE = "flwr.supernode.start_client_internal"
 CONNECTION_HOOK, PUSH_HOOK, TIME_HOOK = "_init_connection", "push_object_contents_from_iterable", "time"
 CONFIG_HOOK = "_parse_supernode_lifespan_config"
 RECONNECT_S = 1.0
-GET_RUN, RUN_OVER = "get_run", "run status does not allow"
-"""Flower's function that asks for a run, and a part of the answer if the run is over."""
+GET_RUN = "get_run"
+"""Flower's function of a connection that asks for a run."""
 Connect = Callable[..., AbstractContextManager[Any]]
 
 
@@ -76,9 +77,10 @@ class NodeMessage:
     def is_in_vain(self) -> bool:
         """True if the SuperLink says that the run is over: nobody waits for the answer."""
         try:
-            self._get_run(self.run_id)
-        except Exception as error:  # noqa: BLE001 - gRPC's or that of HTTP, and any of a lost connection
-            return RUN_OVER in getattr(getattr(error, "response", None), "text", str(error))
+            with suppress(Exception):  # the connection is lost
+                self._get_run(self.run_id)
+        except RunNotRunningException:
+            return True
         return False
 
     def frames(self) -> Iterator[bytes]:

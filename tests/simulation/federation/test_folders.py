@@ -24,6 +24,7 @@ from simulation.federation.folders import (
 from simulation.federation.keys import days_left, fingerprint
 from simulation.federation.machine import read_machine, with_settings, write_machine
 from simulation.federation.sound_folder import check_folder
+from tests.support.public_keys import public_key_line
 
 
 @pytest.fixture(scope="module")
@@ -146,6 +147,7 @@ def test_a_client_that_makes_its_key_itself_keeps_it(tmp_path):
         (b"", "is no request of a client"),
         (b"ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIG9Qtqz8aPTV1Cq1mTBRGzBXAZxf3ZCIs4dW4hH8Pj9o", "another kind of key"),
         (b"ecdsa-sha2-nistp384 " + b"A" * 100_000, "is no request of a client"),
+        (public_key_line(b"\x02" + bytes(48)), "is no request of a client"),
         (None, "No such file"),
         (None, "pipe"),
     ],
@@ -159,6 +161,15 @@ def test_a_damaged_request_is_refused(tmp_path, content, said):
     with pytest.raises(ConfigError, match="is no request of a client" if said == "pipe" else said):
         provision(tmp_path / "federation", ["server.example"], 0, 9092, requests=[path])
     assert not (tmp_path / "federation").exists()
+
+
+@pytest.mark.timeout(20)
+def test_more_clients_than_a_federation_may_have_are_refused_before_a_key_is_made(tmp_path):
+    with pytest.raises(ConfigError, match="'clients' parameter must be from 1 to 1000000"):
+        provision(tmp_path / "many", ["localhost"], 10**12, 9092)
+    made = provision(tmp_path / "federation", ["localhost"], 1, 9092)
+    with pytest.raises(ConfigError, match="'clients' parameter must be from 1 to 1000000"):
+        add_clients(made.folder, 10**12)
 
 
 def test_a_request_counts_once(tmp_path):

@@ -9,6 +9,7 @@ from flwr.superlink.federation import NoOpFederationManager
 from simulation.federation.folders import provision
 from simulation.guard.admitted_clients import admit_once
 from simulation.guard.superlink import in_memory_factories
+from tests.support.public_keys import public_key_line
 
 
 @pytest.fixture
@@ -59,9 +60,11 @@ def test_a_key_that_is_removed_is_unknown_at_once_and_may_come_back(admitted):
     assert said == ["client-0 is connected.", "client-0 is revoked."]
 
 
-def test_a_key_that_cannot_be_read_is_told_once_and_keeps_nobody_else_out(admitted):
+@pytest.mark.parametrize("key", [b"no key", public_key_line(b"\x02" + bytes(48)), public_key_line(b"\x04" + bytes(96))])
+def test_a_key_that_cannot_be_read_is_told_once_and_keeps_nobody_else_out(admitted, key):
+    """A key whose point is compressed ended the thread that admits and revokes clients."""
     made, _, look, said = admitted
-    made.public_key(0).write_text("no key")
+    made.public_key(0).write_bytes(key)
     look()
     assert look() == {"client-1": "registered"}
     assert said == ["The public key of client-0 cannot be read: copy it again."]
