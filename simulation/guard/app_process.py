@@ -14,6 +14,7 @@ its SuperNode. An app process of Flower's with a documented protocol would repla
 import signal
 import sys
 import threading
+import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from importlib import import_module
@@ -92,6 +93,14 @@ def beating(pipe: Connection) -> Iterator[None]:
         thread.join()
 
 
+def tell(error: Exception) -> None:
+    """Write an exception with its traceback and its causes to the log, and its text as one line to the terminal."""
+    traceback.print_exception(error, file=sys.stdout)
+    sys.stdout.flush()
+    text = " ".join(f"{type(error).__name__}: {error}".split())
+    print("".join(each if each.isprintable() else repr(each)[1:-1] for each in text), file=sys.stderr, flush=True)
+
+
 def answer_over_pipe(pipe: Connection, apps: dict[str, ClientApp]) -> None:
     """Let the app answer one message; if it raises, the exception is the answer, and the process continues.
 
@@ -106,7 +115,7 @@ def answer_over_pipe(pipe: Connection, apps: dict[str, ClientApp]) -> None:
                 apps[fab.hash_str] = load(run.fab_id, run.fab_version, fab.hash_str)
             reply = apps[fab.hash_str](message=message, context=context)
         except Exception as error:  # noqa: BLE001 - it is the answer
-            sys.excepthook(*sys.exc_info())
+            tell(error)
             code = ErrorCode.CLIENT_APP_RAISED_EXCEPTION
             if isinstance(error, LoadClientAppError):
                 code = ErrorCode.LOAD_CLIENT_APP_EXCEPTION

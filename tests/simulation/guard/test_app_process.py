@@ -18,7 +18,7 @@ from flwr.supernode.nodestate import NodeStateFactory
 from flwr.supernode.start_client_internal import _insert_message
 
 from simulation.guard import app_process
-from simulation.guard.app_process import beating, read_message, write_answer
+from simulation.guard.app_process import beating, read_message, tell, write_answer
 from simulation.guard.supernode import take_messages
 from tests.support.flower_state import messages_at_node
 
@@ -79,6 +79,19 @@ def test_a_message_and_its_answer_are_as_they_were():
         assert store.get(name) == part.deflate()
     assert asked.metadata.message_id not in store
     assert state.get_run_series_context(5).state["seen"]["messages"] == 1
+
+
+def test_the_log_has_the_causes_of_an_exception_and_the_terminal_its_text(capsys):
+    try:
+        try:
+            raise ValueError("has 'Rom'")
+        except ValueError as cause:
+            raise TypeError("has \x1b[31m\n[see the log]") from cause
+    except TypeError as error:
+        tell(error)
+    log, terminal = capsys.readouterr()
+    assert "ValueError: has 'Rom'" in log
+    assert terminal == "TypeError: has \\x1b[31m [see the log]\n"
 
 
 def test_a_process_at_work_sends_heartbeats(monkeypatch):

@@ -76,7 +76,7 @@ def test_epsilon_is_never_negative():
 
 @pytest.mark.parametrize("noise", [1e-100, 1e100])
 def test_epsilon_is_a_number_for_any_noise_that_a_run_may_have(noise):
-    """With 1e-200 and 1e160 the accountant raised, after the first model had left; with these it warned in each round."""
+    """With 1e-200 and 1e160 the accountant raised after the first model had left, and with these it warned."""
     releases = Releases()
     releases.count = 10**6
     config = PrivacyConfig(dp_clip_norm=1.0, dp_noise_multiplier=noise)
