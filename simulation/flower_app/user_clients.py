@@ -178,7 +178,7 @@ class UserClients:
             In a deployment, as for other failures of a client.
         """
         if sentence := embedded(reply.metrics).get(UNWRITTEN):
-            again = f'{sentence} Then start the same program again, with resume="auto".'
+            again = f'{sentence!s} Then start the same program again, with resume="auto".'
             raise RecordError(again) if self.carrier.in_simulation else ValueError(sentence)
 
     # Enrolment ------------------------------------------------------------------------------------------------
