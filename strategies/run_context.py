@@ -53,6 +53,8 @@ class Admission:
     asks no client for moments."""
     channels: int = 0
     """Number of channels or features that have moments."""
+    features: tuple[str, ...] = ()
+    """Column of each feature of a table; "" for a category."""
     stand_ins: int = 0
     """Number of numbers from which stand-ins of missing values are computed, beside the moments."""
 

@@ -9,6 +9,7 @@ import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
 from typing import Any, Self
 
 import numpy as np
@@ -192,9 +193,15 @@ class Encoding:
             place += column.width
         return x
 
+    @property
+    def units(self) -> tuple[str, ...]:
+        """Name of the column of each feature; "" for categories and indicators, which have no unit."""
+        measures = ((c.name if c.kind != "category" else "", *[""] * (c.width - 1)) for c in self.columns)
+        return tuple(chain.from_iterable(measures))
+
     def of_measures(self, mean: Vector, std: Vector) -> tuple[Vector, Vector]:
         """Mean and standard deviation of each feature, (features,): categories and indicators are never normalised."""
-        measures = [c.kind != "category" and place == 0 for c in self.columns for place in range(c.width)]
+        measures = [name != "" for name in self.units]
         return np.where(measures, mean, 0), np.where(measures, std, 1)
 
     def scaling(self, arguments: Mapping[str, Any], source: str) -> dict[str, NDArray[Any]]:

@@ -11,7 +11,7 @@ from fedsel_app.messages.instructions import EnrolInstruction, Instruction
 from fedsel_app.messages.reported_values import one_line
 from fedsel_app.wire.codec import Update
 from strategies.round.federation import Answer, Federation, Mailbox, Message, NodeError, Reply, SentModel, Until
-from strategies.round.replies.enrolment import SHARED, Enrolment
+from strategies.round.replies.enrolment import SHARED, Enrolment, other_units
 from strategies.run_context import EVERYBODY, Admission
 
 LOGGER = logging.getLogger("fedsel")
@@ -120,6 +120,9 @@ class ConnectedClients:
         }
         if admission.scale is None or not sent:
             return enrolled
+        moments = {client: sums[: 1 + 2 * admission.channels] for client, sums in sent.items()}
+        for sentence in other_units(moments, admission.features):
+            LOGGER.warning(sentence)
         sums = [Update(sums.size, None, sums) for sums in sent.values()]
         self.enrolment.moments = weighted_sum(sums, [1.0] * len(sums))
         self._schema = admission.scale(self.enrolment.moments)

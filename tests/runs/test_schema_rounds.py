@@ -174,13 +174,15 @@ def test_what_does_not_fit_is_refused_at_enrolment_and_at_the_next_start(tmp_pat
         own_data(tmp_path, machine)
 
 
-def test_another_unit_is_refused_by_its_column(tmp_path, machines):
-    """Days in place of years: by the stated scaling, when a client enrols."""
+def test_another_unit_is_told_by_its_column_and_refused_by_a_stated_scaling(tmp_path, machines, capsys):
+    """Days in place of years."""
     path = tmp_path / "client-0.csv"
     good = pd.read_csv(path)
     good.assign(age=365 * good["age"]).to_csv(path, index=False)
+    in_one_process(tmp_path, out=str(tmp_path / "sums"))
+    assert capsys.readouterr().err.count("Check the unit of column 'age' of client 0") == 1
     stated = SERVER + ', scaling={age=[50, 9], day=[19800, 80]}, fill={age=50, city="Ulm", day="2024-05-01"}'
-    _, [row], _ = in_one_process(tmp_path, data_arguments=stated)
+    _, [row], _ = in_one_process(tmp_path, data_arguments=stated, run_id=2)
     assert row["aggregated"] == [1, 2]
     said = f"a mean of {IN_LOG} in column 'age', but the federation's is 50, with a standard deviation of 9"
     assert said in refusals(tmp_path)[0]

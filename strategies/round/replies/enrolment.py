@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedsel_app.config import ConfigError, EnrolmentConfig
+from fedsel_app.data.arrays import RESOLUTION
 from fedsel_app.messages.answers import EnrolAnswer
 from fedsel_app.messages.reported_values import one_line, winsorised
 from fedsel_app.messages.scalars import Scalar
@@ -24,6 +25,10 @@ from strategies.run_context import EVERYBODY, Admission, RunContext
 
 LOGGER = logging.getLogger("fedsel")
 MOST_DOUBLINGS = 6
+FAR = 10.0
+"""Standard deviations between the means of two clients whose units differ."""
+SAME_FACTOR = 0.5
+"""Largest difference of the logarithms (base 10) of two factors that are about the same."""
 SHARED = "its data are a part of the server's, and those of other clients are their own: give it a data-path of its own"
 
 
@@ -191,6 +196,36 @@ class Enrolment:
         self._owners = {client: node for client, node in enumerate(map(str, state["owners"])) if node}
         self._written = None
         self.moments = state["moments"]
+
+
+def other_units(sums: Mapping[int, NDArray[np.float64]], features: Sequence[str]) -> list[str]:
+    """Sentences about the columns whose values at a client seem to have another unit than at most other clients.
+
+    Of two such clients, the mean and the deviation of one are at least ten times those of the other, by about the same
+    factor, or the means are ten deviations apart. A column that is constant at one of them tells nothing.
+
+    Parameters
+    ----------
+    sums : client -> its `fedsel_app.data.arrays.sums`, float64 (1 + 2 C,)
+    features : column of each of the C features; "" for one without a unit
+    """
+    each, said = np.stack(list(sums.values())), []
+    means, squares = np.split(each[:, 1:] / each[:, :1], 2, axis=1)
+    deviations = np.sqrt(np.maximum(squares - means**2, 0.0))
+    deviations[deviations <= RESOLUTION * np.abs(means)] = np.nan
+    for client, mean, deviation in zip(sums, means, deviations, strict=True):
+        with np.errstate(divide="ignore", invalid="ignore"):
+            by_mean, by_deviation = np.log10(means / mean), np.log10(deviations / deviation)
+        scaled = (np.abs(by_deviation) >= 1.0) & (np.abs(by_mean - by_deviation) < SAME_FACTOR)
+        moved = np.abs(means - mean) > FAR * np.maximum(deviations, deviation)
+        unlike = (scaled | moved).sum(axis=0) > (len(sums) - 1) / 2
+        said += [
+            f"Check the unit of column '{one_line(name)}' of client {client}: its mean is {mean[place]:.6g}, and the "
+            f"median of the clients' means {np.median(means[:, place]):.6g}."
+            for place, name in enumerate(features)
+            if name and unlike[place]
+        ]
+    return said
 
 
 def take_examples(answers: Sequence[EnrolAnswer], roster: Roster, server_round: int, context: RunContext) -> None:

@@ -7,6 +7,7 @@ from fedsel_app.config import ConfigError, EnrolmentConfig
 from fedsel_app.messages.answers import EnrolAnswer
 from fedsel_app.messages.instructions import EnrolInstruction
 from strategies.round.clients import ConnectedClients
+from strategies.round.replies.enrolment import other_units
 from strategies.run_context import EVERYBODY, Admission
 from tests.support.stubs import StubClient, StubFederation
 
@@ -83,3 +84,40 @@ def test_moments_are_added_over_the_clients_with_data_of_their_own_and_sent_back
         ["plain", "scaled"], ["plain"], ["plain", "scaled"],
     ]  # fmt: skip
     assert [conflict.client for conflict in clients.enrolment.identity_conflicts] == [None]
+
+
+def sums_of(*columns):
+    x = np.stack(columns, axis=1)
+    return np.array([len(x), *x.sum(axis=0), *np.square(x).sum(axis=0)])
+
+
+@pytest.mark.parametrize(
+    ("weights", "odd"),
+    [
+        ([70, 80, 60], []),
+        ([70, 7e4, 75], [1]),
+        ([7e4, 6e4, 70], [2]),
+        ([70, 7e4], [0, 1]),
+        ([70, 7e4, 6e4, 75], [0, 1, 2, 3]),
+        ([70], []),
+    ],
+)
+def test_a_client_with_another_unit_is_told_by_its_column(weights, odd):
+    """The second column is constant at each client, and the third has no unit."""
+    near, ones = np.linspace(0.6, 1.4, 20), np.ones(20)
+    sums = {client: sums_of(weight * near, client * ones, weight * near) for client, weight in enumerate(weights)}
+    said = other_units(sums, ("weight", "site", ""))
+    assert [sentence.partition(":")[0] for sentence in said] == [
+        f"Check the unit of column 'weight' of client {client}" for client in odd
+    ]
+
+
+def test_degrees_of_another_zero_are_another_unit_and_shares_of_a_rare_value_are_none():
+    degrees = [15 + 8 * np.linspace(-1, 1, 1000), 20 + 9 * np.linspace(-1, 1, 1000), 290 + 8 * np.linspace(-1, 1, 1000)]
+    shares = [np.arange(1000) < count for count in (300, 200, 1)]
+    sums = {client: sums_of(*columns) for client, columns in enumerate(zip(degrees, shares, strict=True))}
+    [sentence] = other_units(sums, ("degrees", "rare"))
+    assert (
+        sentence
+        == "Check the unit of column 'degrees' of client 2: its mean is 290, and the median of the clients' means 20."
+    )
