@@ -88,10 +88,7 @@ def check_samples(given: Any, key: str, source: str) -> NDArray[Any]:
     Images become uint8 (n, C, H, W), finite features float32 (n, ...), and other whole numbers (tokens) int64 (n, ...).
     Several arrays by name become the fields of one structured array (n,), in which numbers are float32 or int64.
 
-    Raises
-    ------
-    ConfigError
-        If they are of another kind; the message begins with `source` and names `key`.
+    Raises ConfigError, beginning with `source` and with the `key`, if they are of another kind.
     """
     if isinstance(given, Mapping):
         return _named_samples(given, key, source)
@@ -135,13 +132,9 @@ def _named_samples(arrays: Mapping[str, Any], key: str, source: str) -> NDArray[
 
 
 def check_targets(given: Any, key: str, source: str, task: str) -> NDArray[Any]:
-    """Check the targets of one of `TASKS`: int64 classes (n,), float32 zeros and ones (n, L), float32 values (n,), or
-    int64 tokens (n, T).
+    """Check the `TARGETS` of a task, and convert whole numbers to int64 and all others to float32.
 
-    Raises
-    ------
-    ConfigError
-        If they are of another kind; the message begins with `source` and names `key`.
+    Raises ConfigError, beginning with `source` and with the `key`, if they are of another kind.
     """
     y, whole = as_array(given, key, source), task in ("classification", "next-token")
     axes = 1 if task in ("classification", "regression") else 2
@@ -165,12 +158,7 @@ def check_targets(given: Any, key: str, source: str, task: str) -> NDArray[Any]:
 def check_owners(owners: NDArray[Any], source: str) -> tuple[NDArray[np.int64], tuple[str, ...]]:
     """Number the owners of the examples, (n,), from 0 in the order of their names, which are texts or whole numbers.
 
-    Returns the numbers, int64 (n,), and the names.
-
-    Raises
-    ------
-    ConfigError
-        If they are of another kind; the message begins with `source`.
+    Returns the numbers, int64 (n,), and the names. Raises ConfigError, beginning with `source`, for any other kind.
     """
     if owners.dtype.kind == "f" and (owners % 1 == 0).all():
         owners = owners.astype(np.int64)
@@ -245,10 +233,7 @@ def read_npz(
 ) -> dict[str, NDArray[Any]]:
     """Read the `keys` of an .npz file, and the `optional` keys that it has.
 
-    Raises
-    ------
-    ConfigError
-        If the file is absent or unreadable; the message begins with `source` and names `setting_key`.
+    Raises ConfigError, beginning with `source` and with the `setting_key`, if the file is absent or unreadable.
     """
     if not path.is_file():
         kind = "is a folder" if path.is_dir() else "does not exist"

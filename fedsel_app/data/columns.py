@@ -40,24 +40,16 @@ def index_columns(names: Sequence[str], values: Callable[[str], Any]) -> list[st
 class Roles:
     """Roles of the columns: `label`, `owner` (empty without one), and `inputs`.
 
+    Raises ConfigError if a named column is absent, no column has the labels, an input has them or is named twice, or
+    none is left for the inputs.
+
     Parameters
     ----------
-    columns
-        Names of the columns.
-    arguments
-        Those of `data-arguments`: `label`, `input` and `owner` name columns.
-    source
-        Beginning of error messages.
-    index
-        Columns that have the index of a table: inputs only if `input` names them.
-    label
-        Column of the labels, unless the arguments name it.
-
-    Raises
-    ------
-    ConfigError
-        If a named column is absent, no column has the labels, an input has them or is named twice,
-        or none is left for the inputs.
+    columns : names of the columns
+    arguments : those of `data-arguments`: `label`, `input` and `owner` name columns
+    source : beginning of error messages
+    index : columns that have the index of a table: inputs only if `input` names them
+    label : column of the labels, unless the arguments name it
     """
 
     def __init__(
@@ -104,11 +96,8 @@ def labels(
     Texts are numbered in alphabetical order; numbers are texts if the classes are `named`. Unless the `task` is
     regression, truth values and whole numbers become int64.
 
-    Raises
-    ------
-    ConfigError
-        If a row has no label, one that is no number of a class, or one that is not a number although the task or most
-        labels are.
+    Raises ConfigError if a row has no label, one that is no number of a class, or one that is not a number although the
+    task or most labels are.
     """
     found = {part: required(column, "label", source) for part, column in parts.items()}
     if task == "regression":

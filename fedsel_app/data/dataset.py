@@ -143,10 +143,8 @@ def load(config: DataConfig, seed: int) -> Dataset:
 
     Files that have not changed are read only once in a process; a user's function is called in each run.
 
-    Raises
-    ------
-    ConfigError
-        If the files are absent or unreadable, the arrays are not a data set, or they do not fit a federation's schema.
+    Raises ConfigError if the files are absent or unreadable, or if they are no data set or do not fit a federation's
+    schema.
     """
     if not isinstance(config, OwnDataConfig) or not config.schema:
         return _read(config, seed)
@@ -228,13 +226,9 @@ def from_arrays(arrays: Mapping[str, Any], source: str, classes: int | None = No
     optional "owners" are the names or numbers of the owners of the training samples. The optional "classes" is the
     number of classes, for a part of a data set that may lack some, or of tokens of the vocabulary; without it, the
     labels and tokens determine the number. The optional "mean" and "std" of each channel (images scaled to [0, 1]) take
-    the place of those of the training samples. The "task" "multi-label" needs targets of zeros and ones, (n, labels),
-    "regression" numbers, (n,), and "next-token" tokens, (n, T).
+    the place of those of the training samples. `TARGETS` has the targets of each "task".
 
-    Raises
-    ------
-    ConfigError
-        If the arrays are not a data set; the message begins with `source`.
+    Raises ConfigError, beginning with `source`, if the arrays are not a data set.
     """
     given = [part for part in PARTS if f"x_{part}" in arrays or f"y_{part}" in arrays] or PARTS
     missing = [key for part in given for key in (f"x_{part}", f"y_{part}") if key not in arrays]
@@ -270,12 +264,12 @@ def from_arrays(arrays: Mapping[str, Any], source: str, classes: int | None = No
         raise ConfigError(
             f"{source} has the label {untold(max(outputs) - 1)}, but only {classes} classes, numbered from 0."
         )
-    if y_train.size and "owners" in arrays and len(arrays["owners"]) != len(y_train):
+    owned, stated = y_train.size and "owners" in arrays, "mean" in arrays and "std" in arrays
+    if owned and len(arrays["owners"]) != len(y_train):
         raise ConfigError(
             f"{source} has {len(y_train)} training samples and {len(arrays['owners'])} owners. The numbers must be "
             "equal."
         )
-    owned, stated = y_train.size and "owners" in arrays, "mean" in arrays and "std" in arrays
     owners, owner_names = check_owners(np.asarray(arrays["owners"]), source) if owned else (None, ())
     mean, std = _stated_moments(arrays, x_train, source) if stated else moments(x_train)
     return Dataset(
@@ -288,10 +282,7 @@ def from_arrays(arrays: Mapping[str, Any], source: str, classes: int | None = No
 def load_surrogate(path: Path, dataset: Dataset) -> Dataset:
     """Load a surrogate set: x and y of an .npz file replace all examples of `dataset`; normalisation is the same.
 
-    Raises
-    ------
-    ConfigError
-        If the file is absent or unreadable, or its samples or targets have another kind than the data set's.
+    Raises ConfigError if the file is absent or unreadable, or has samples or targets of another kind.
     """
     source = f"The surrogate set '{path.resolve()}'"
     arrays = read_npz(path, source, ("x", "y"), "surrogate-path")

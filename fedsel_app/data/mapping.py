@@ -88,10 +88,7 @@ def scaled(data: Dataset, schema: Schema, source: str) -> Dataset:
 def renumbered(data: Dataset, names: Sequence[Any], source: str) -> Dataset:
     """The data set with its classes numbered by their places in `names`; classes without a name are called by numbers.
 
-    Raises
-    ------
-    ConfigError
-        If an example has another class.
+    Raises ConfigError if an example has another class.
     """
     numbers = {str(name): number for number, name in enumerate(names)}
     own = data.names or tuple(map(str, range(data.classes)))

@@ -29,10 +29,7 @@ def pixels(image: "Image.Image", mode: str, size: int) -> NDArray[Any]:
 
     L: uint8 (H, W). RGB: uint8 (H, W, 3). F: float32 (H, W), in [0, 1] unless the picture has floats itself.
 
-    Raises
-    ------
-    ConfigError
-        If the pixels are not finite, or are floats that would have to become RGB.
+    Raises ConfigError if the pixels are not finite, or are floats that would have to become RGB.
     """
     from PIL import Image
 

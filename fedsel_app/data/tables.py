@@ -63,8 +63,7 @@ class Column:
     @property
     def width(self) -> int:
         """Number of features."""
-        several = self.kind == "category" and not self.ordinal
-        return (len(self.categories) if several else 1) + self.indicator
+        return (len(self.categories) if self._several else 1) + self.indicator
 
     def fitted(self, values: pd.Series, arguments: Mapping[str, Any], source: str) -> Self:
         """The column with what it learns from the plain values of a training part; see `fit`."""
@@ -104,10 +103,7 @@ class Column:
         if self.fill is None:
             return []
         if self.kind == "category":
-            counts: list[float] = (
-                np.bincount(self._codes(present), minlength=len(self.categories)).astype(float).tolist()
-            )
-            return counts
+            return list(map(float, np.bincount(self._codes(present), minlength=len(self.categories))))
         return [float(len(present)), float(len(present) * present.median()) if len(present) else 0.0]
 
     def stood_in(self, sums: NDArray[np.float64]) -> Self:
@@ -125,13 +121,16 @@ class Column:
         """Features of plain values, (n, width)."""
         gaps, filled = values.isna(), values if self.fill is None else values.fillna(self.fill)
         codes = self._codes(filled)[:, None] if self.kind == "category" else filled.to_numpy()[:, None]
-        several = self.kind == "category" and not self.ordinal
-        features = codes == np.arange(len(self.categories)) if several else codes
+        features = codes == np.arange(len(self.categories)) if self._several else codes
         return np.concatenate([features, gaps.to_numpy()[:, None]], axis=1) if self.indicator else features
 
     def unknown(self, values: pd.Series) -> pd.Series:
         """True for each plain value that is no known category."""
         return values.notna() & (self._codes(values) < 0) & (self.kind == "category")
+
+    @property
+    def _several(self) -> bool:
+        return self.kind == "category" and not self.ordinal
 
     def _codes(self, values: pd.Series) -> NDArray[np.int64]:
         return np.asarray(pd.Index(self.categories, dtype=object).get_indexer(values), np.int64)
@@ -159,17 +158,8 @@ class Encoding:
     ) -> tuple["Encoding", NDArray[np.float64]]:
         """The encoding with the stand-ins of a federation, except in the columns whose own are `stated`.
 
-        Parameters
-        ----------
-        moments : `fedsel_app.data.arrays.sums` of the clients' features with the stand-ins of this encoding
-        stand_ins : sums of the clients' `stand_ins`
-
-        Returns
-        -------
-        encoding
-            With the federation's stand-ins.
-        moments
-            Those of the features with these.
+        `moments` are `fedsel_app.data.arrays.sums` of the clients' features with the stand-ins of this encoding, and
+        are returned for the new ones. `stand_ins` are sums of the clients' `stand_ins`.
         """
         columns, moments, place = [], moments.copy(), 0
         totals, squares = np.split(moments[1:], 2)
@@ -231,10 +221,8 @@ class Encoding:
 def fit(columns: Sequence[Column], arguments: Mapping[str, Any], source: str, *parts: pd.DataFrame) -> Encoding:
     """Encoding of `columns`, from the first part of a table of plain values; of those of a schema, without its values.
 
-    Raises
-    ------
-    ConfigError
-        If a column has no value in the first part, too many texts for categories, or, in a schema, an unknown one.
+    Raises ConfigError if a column has no value in the first part, too many texts for categories, or, in a schema, an
+    unknown one.
     """
     first, last, whole = parts[0], parts[-1], pd.concat(parts)
     fitted = tuple(columns)
@@ -259,11 +247,8 @@ def read_columns(
     The columns are those of the schema in `arguments` ("columns"). Without one, each has the kind that `arguments`
     name, or that its type and its values in the first part have.
 
-    Raises
-    ------
-    ConfigError
-        If a column of the schema is missing or one of the table is not in the schema, or if a value is of another kind
-        than its column, or missing where it may not be. The message names the column and the place.
+    Raises ConfigError, with the column and the place, if the table lacks a column of the schema or has another one, or
+    if a value is of another kind than its column, or missing where it may not be.
     """
     stated, first = arguments.get("columns", ()), parts[0]
     columns = tuple(replace(column, form=arguments.get("date-format", column.form)) for column in stated)

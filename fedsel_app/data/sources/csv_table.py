@@ -20,6 +20,9 @@ GROUPED = re.compile(r"[-+]?[1-9]\d{0,2}(\.\d{3})+")
 def read(path: Path, arguments: Mapping[str, Any], source: str) -> tuple[dict[str, Any], tuple[str, ...]]:
     """Read a table; its lines are named in messages.
 
+    Raises ConfigError if the file is absent or is not a table, a named column is absent, or a row lacks its label or
+    its owner.
+
     Returns
     -------
     arrays
@@ -27,11 +30,6 @@ def read(path: Path, arguments: Mapping[str, Any], source: str) -> tuple[dict[st
         `data-arguments` name their column.
     names
         Names of the classes if the labels are texts, which are numbered in alphabetical order.
-
-    Raises
-    ------
-    ConfigError
-        If the file is absent or is not a table, a named column is absent, or a row lacks its label or its owner.
     """
     table = _table(path, arguments, source)
     roles = Roles(list(table.columns), arguments, source)
@@ -54,9 +52,8 @@ def _table(path: Path, arguments: Mapping[str, Any], source: str) -> pd.DataFram
             separator = max(SEPARATORS, key=first.count)
             file.seek(0)
             names, lines = _lines(csv.reader(file, delimiter=separator, skipinitialspace=True), source)
-            texts = {*arguments.get("category", []), *arguments.get("categories", {})}
+            texts = {name for key in ("category", "categories", "date") for name in arguments.get(key, [])}
             texts |= {column.name for column in arguments.get("columns", ()) if column.kind != "number"}
-            texts |= {*arguments.get("date", [])}
             file.seek(0)
             table = pd.read_csv(
                 file,

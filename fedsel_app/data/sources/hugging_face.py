@@ -31,21 +31,17 @@ def read(
 ) -> tuple[dict[str, Any], tuple[str, ...], dict[str, NDArray[Any]]]:
     """Read the training split and the test split, as far as there are both; `seed` shuffles them.
 
+    Raises ConfigError if the package or the data set is absent, or its columns cannot be read as samples and labels.
+
     Returns
     -------
     arrays
         x_train, y_train, x_test and y_test, as far as there are the splits; task; owners if their column is named.
-        Samples
-        are arrays, or plain values of the inputs, whose `columns` are those of a table.
+        Samples are arrays, or plain values of the inputs, whose `columns` are those of a table.
     names
         Names of the classes, if they have names.
     columns
         Name -> values of the training examples, (n,), of each column of single numbers or texts.
-
-    Raises
-    ------
-    ConfigError
-        If the package or the data set is absent, or if its columns cannot be read as samples and labels.
     """
     source = title(config)
     splits, marked = (_hub(config), Marked()) if config.hub_name else _local(config, arguments, source)
@@ -95,22 +91,10 @@ class Marked(NamedTuple):
 class Columns:
     """Columns of a data set of `datasets` with the samples and the labels.
 
-    Parameters
-    ----------
-    rows
-        The training split.
-    arguments
-        Those of `data-arguments`. Without a `label` the labels are the only column of classes, or else `label`; without
-        an `input` the samples are the only column of images, or the only one of arrays, or else a table of all others.
-    source
-        Beginning of error messages.
-    marked
-        Columns that Parquet marks.
+    Without a `label` in the `data-arguments`, the labels are the only column of classes, or else `label`; without an
+    `input`, the samples are the only column of images, or the only one of arrays, or else a table of all others.
 
-    Raises
-    ------
-    ConfigError
-        If a named column is absent, or if it is not clear which columns have the labels or the samples.
+    Raises ConfigError if a named column is absent, or if it is not clear which columns have the labels or the samples.
     """
 
     def __init__(self, rows: Any, arguments: Mapping[str, Any], source: str, marked: Marked) -> None:
@@ -119,9 +103,7 @@ class Columns:
         self._single = [name for name, kind in self._types.items() if kind in ("Value", "ClassLabel")]
         classes = [name for name, kind in self._types.items() if kind == "ClassLabel"]
         index = {name for name in self._single if LEVEL.fullmatch(name) or name in marked.of_index}
-        index |= {
-            *index_columns(list(rows.features), lambda name: rows.select_columns([name]).with_format("numpy")[:][name])
-        }
+        index |= {*index_columns(list(rows.features), lambda name: _numpy(rows, name))}
         self._categories = marked.categories
         label = classes[0] if len(classes) == 1 else ""
         self.roles = Roles(list(rows.features), arguments, source, index=index, label=label)
@@ -157,10 +139,7 @@ class Columns:
 
         Images are scaled to `size` x `size` pixels if `size` is above 0; those of more than 8 bits are float32.
 
-        Raises
-        ------
-        ConfigError
-            If the input columns have several kinds, or the arrays or images several shapes.
+        Raises ConfigError if the input columns have several kinds, or the arrays or images several shapes.
         """
         if set(self._inputs) <= set(self._single):
             table = part.table[self._inputs].copy()
@@ -192,9 +171,7 @@ class Columns:
 
     def _arrays(self, part: Part, name: str) -> NDArray[Any]:
         try:
-            found = np.stack(
-                [np.asarray(row) for row in part.rows.select_columns([name]).with_format("numpy")[:][name]]
-            )
+            found = np.stack(list(map(np.asarray, _numpy(part.rows, name))))
         except ValueError as error:
             raise ConfigError(f"{self._source} has arrays of several shapes in '{name}'. Use one shape.") from error
         if found.dtype.kind not in NUMERIC:
@@ -230,6 +207,10 @@ class Columns:
             eight = np.float32(255)
             return np.stack([image / eight if image.dtype == np.uint8 else image for image in found])[:, None]
         return np.stack([np.repeat(i[..., None], 3, axis=2) if colours and i.ndim == 2 else i for i in found])
+
+
+def _numpy(rows: Any, name: str) -> Any:
+    return rows.select_columns([name]).with_format("numpy")[:][name]
 
 
 def _named(codes: pd.Series, names: list[str]) -> pd.Series:
@@ -281,9 +262,7 @@ def _local(config: DataConfig, arguments: Mapping[str, Any], source: str) -> tup
         if (path / "state.json").is_file():
             return {train or test: datasets.load_from_disk(str(path))}, Marked()
         splits = _parquet(path, [name for name in (train, test, *SPLITS) if name], source)
-        joined = {
-            name: datasets.concatenate_datasets(list(map(datasets.Dataset, files))) for name, files in splits.items()
-        }
+        joined = {name: datasets.concatenate_datasets(list(map(datasets.Dataset, splits[name]))) for name in splits}
         written = next(iter(splits.values()))[0].schema.pandas_metadata or {"index_columns": [], "columns": []}
         categories = [column["name"] for column in written["columns"] if column["pandas_type"] == "categorical"]
         index = [name for name in written["index_columns"] if isinstance(name, str)]

@@ -35,6 +35,9 @@ def read_image_folder(
     Images are scaled to `size` x `size` pixels if `size` is above 0; otherwise all must have one size. They become grey
     if all training images are grey, else RGB. Hidden files and folders (.NAME, __MACOSX) are not read.
 
+    Raises ConfigError if a folder or its images are absent, damaged or of several sizes, or if train and test differ in
+    classes.
+
     Returns
     -------
     arrays
@@ -42,11 +45,6 @@ def read_image_folder(
         y_train, y_test : int64 (n,). Without folders train and test there is no test part.
     names
         Names of the folders of classes.
-
-    Raises
-    ------
-    ConfigError
-        If a folder or its images are absent, damaged or of several sizes, or if train and test differ in classes.
     """
     split = [part for part in ("train", "test") if (folder / part).exists()]
     try:
