@@ -42,7 +42,7 @@ def arguments_in(schema: Schema, own: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def mapped(data: Dataset, schema: Schema, source: str) -> Dataset:
-    """A client's data in the schema. Raises ConfigError, beginning with `source`, if they do not fit."""
+    """A client's data in the schema. Raises ConfigError, with the `source`, if they do not fit."""
     if data.task != schema.task:
         raise ConfigError(f"{source} are for {data.task}, but the server's schema is for {schema.task}.")
     if bool(schema.columns) != (data.table is not None):
@@ -97,9 +97,8 @@ def renumbered(data: Dataset, names: Sequence[Any], source: str) -> Dataset:
         if own[label] not in numbers:
             listed = ", ".join(list(numbers)[:MOST_LISTED]) + ", ..." * (len(numbers) > MOST_LISTED)
             raise ConfigError(
-                f"{source} have the class {untold(repr(own[label]))} ({count} examples), which is none of the stated "
-                f"classes {listed}. Correct it, or let the server state all classes: 'data-arguments' with "
-                "classes=[...]."
+                f"Correct the class {untold(repr(own[label]))} ({count} examples), or let the server state all classes: "
+                f"'data-arguments' with classes=[...]. {source} may have only the stated classes {listed}."
             )
     places = np.array([numbers.get(name, -1) for name in own], np.int64)
     y_train, y_test = places[data.y_train], places[data.y_test]

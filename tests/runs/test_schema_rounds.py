@@ -140,9 +140,9 @@ MISFITS = {
     "foreign column": (lambda t: t.assign(extra=1), "has the column 'extra', which the server's schema does not", ""),
     "text in numbers": (lambda t: t.assign(age=["x", *t["age"][1:]]), "has VALUE in column 'age', line 2, which", "x"),
     "no date": (lambda t: t.assign(day=["x", *t["day"][1:]]), "has VALUE in column 'day', line 2, which is not a", "x"),
-    "unknown class": (lambda t: t.assign(label="dog"), r"the class VALUE \(\d+ examples\), which is none", "dog"),
+    "unknown class": (lambda t: t.assign(label="dog"), r"the class VALUE \(\d+ examples\), or let the server", "dog"),
     "unknown category": (lambda t: t.assign(city="Rom"), r"has VALUE in column 'city', line 2 \(\d+ values in", "Rom"),
-    "no names": (lambda t: t.iloc[1:].set_axis(t.iloc[0], axis=1), "does not say which of .* has the labels", ""),
+    "no label": (lambda t: t.drop(columns="label"), "does not say which of .* has the labels", ""),
 }  # fmt: skip
 
 
@@ -215,7 +215,7 @@ def test_names_of_classes_have_the_same_number_everywhere(tmp_path, stated):
     assert rows[-1]["aggregated"] == ([0, 1] if stated else [0])
     assert rows[-1]["accuracy"] > 0.98
     if not stated:
-        assert f"have the class {IN_LOG} (" in refusals(tmp_path)[0]
+        assert f"Correct the class {IN_LOG} (" in refusals(tmp_path)[0]
         return
     points, labels = insects(list(CENTRES), 300)
     scale = np.concatenate([insects(["ant", "bee"])[0], insects(["bee", "cat"])[0]])
@@ -238,7 +238,7 @@ def test_a_client_may_lack_the_highest_class_and_each_machine_the_others_part(tm
     points, labels = insects(["ant", "bee"])
     misfits = (
         ({"x_train": points[:, :1], "y_train": np.zeros(150, int)}, "shape (1) and type float32"),
-        ({"x_train": points, "y_train": np.full(150, 3)}, f"have the class {IN_LOG} (150 examples)"),
+        ({"x_train": points, "y_train": np.full(150, 3)}, f"Correct the class {IN_LOG} (150 examples)"),
         ({"x_train": points.astype(int), "y_train": np.zeros(150, int)}, "type int64"),
         ({"x_train": points, "y_train": np.zeros(150), "task": "regression"}, "are for regression"),
     )
