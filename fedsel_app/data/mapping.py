@@ -97,8 +97,8 @@ def renumbered(data: Dataset, names: Sequence[Any], source: str) -> Dataset:
         if own[label] not in numbers:
             listed = ", ".join(list(numbers)[:MOST_LISTED]) + ", ..." * (len(numbers) > MOST_LISTED)
             raise ConfigError(
-                f"Correct the class {untold(repr(own[label]))} ({count} examples), or let the server state all classes: "
-                f"'data-arguments' with classes=[...]. {source} may have only the stated classes {listed}."
+                f"Correct the class {untold(repr(own[label]))} ({count} examples), or let the server state all "
+                f"classes: 'data-arguments' with classes=[...]. {source} may have only the stated classes {listed}."
             )
     places = np.array([numbers.get(name, -1) for name in own], np.int64)
     y_train, y_test = places[data.y_train], places[data.y_test]
