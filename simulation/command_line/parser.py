@@ -87,7 +87,7 @@ EXAMPLES: dict[str, dict[str, str]] = {
     },
     "trace": {
         "fedsel trace normalized_guid2data.json --out phones.npz": "convert FLASH's trace of phones",
-        "fedsel trace client_behave_trace --out phones.npz": "convert FedScale's trace",
+        "fedsel trace client_behave_trace --out behaviour.npz": "convert FedScale's trace",
         "fedsel trace client_device_capacity --out speeds.csv": "convert FedScale's speeds of devices",
     },
     "provision": {
