@@ -27,14 +27,14 @@ class SettingKeywords(TypedDict, total=False):
 """
 
 
-def generated(root: Path = ROOT) -> dict[Path, str]:
-    """File of the checkout `root` -> its text, for the files that contain all settings."""
-    project = root / "pyproject.toml"
+def generated() -> dict[Path, str]:
+    """File of the checkout -> its text, for the files that contain all settings."""
+    project = ROOT / "pyproject.toml"
     table = tomli_w.dumps({"tool": {"flwr": {"app": {"config": nested(known_defaults())}}}})
     return {
         project: TABLE.sub(lambda _: f"{table}\n", project.read_text(encoding="utf-8")),
-        root / "docs" / "settings.md": settings_page(),
-        root / "simulation" / "python_interface" / "setting_keywords.pyi": keywords_stub(),
+        ROOT / "docs" / "settings.md": settings_page(),
+        ROOT / "simulation" / "python_interface" / "setting_keywords.pyi": keywords_stub(),
     }
 
 

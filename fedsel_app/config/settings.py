@@ -59,10 +59,10 @@ def setting_value(value: Any) -> Any:
     return ",".join(map(str, plain)) if isinstance(plain, list) else plain
 
 
-def require(condition: bool, name: str, requirement: str, got: object, hint: str = "") -> None:
-    """Raise ConfigError("The 'name' parameter must be `requirement`. Got `got`.`hint`") unless met."""
+def require(condition: bool, name: str, requirement: str, got: object) -> None:
+    """Raise ConfigError("The 'name' parameter must be `requirement`. Got `got`.") unless met."""
     if not condition:
-        raise refusal(name, requirement, got, hint)
+        raise refusal(name, requirement, got)
 
 
 def refusal(name: str, requirement: str, got: object, hint: str = "") -> ConfigError:

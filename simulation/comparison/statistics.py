@@ -142,10 +142,10 @@ def p_above(values: ArrayLike, threshold: float, *, ranks: bool = False) -> floa
     return float(scipy.stats.ttest_1samp(excess, 0.0, alternative="greater").pvalue)
 
 
-def p_within(values: ArrayLike, limit: float, *, ranks: bool = False) -> float:
+def p_within(values: ArrayLike, limit: float) -> float:
     """P-value of two one-sided tests (`p_above`) that `values` (n >= 2,) are within plus or minus `limit`."""
     array = np.asarray(values, np.float64)
-    return max(p_above(array, -limit, ranks=ranks), p_above(-array, -limit, ranks=ranks))
+    return max(p_above(array, -limit), p_above(-array, -limit))
 
 
 def heavy_tails(values: ArrayLike) -> bool:
