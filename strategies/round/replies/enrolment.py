@@ -209,8 +209,8 @@ def other_units(sums: Mapping[int, NDArray[np.float64]], features: Sequence[str]
     sums : client -> its `fedsel_app.data.arrays.sums`, float64 (1 + 2 C,)
     features : column of each of the C features; "" for one without a unit
     """
-    each, said = np.stack(list(sums.values())), []
-    means, squares = np.split(each[:, 1:] / each[:, :1], 2, axis=1)
+    places, each, said = [place for place, name in enumerate(features) if name], np.stack(list(sums.values())), []
+    means, squares = (part[:, places] for part in np.split(each[:, 1:] / each[:, :1], 2, axis=1))
     deviations = np.sqrt(np.maximum(squares - means**2, 0.0))
     deviations[deviations <= RESOLUTION * np.abs(means)] = np.nan
     for client, mean, deviation in zip(sums, means, deviations, strict=True):
@@ -220,10 +220,9 @@ def other_units(sums: Mapping[int, NDArray[np.float64]], features: Sequence[str]
         moved = np.abs(means - mean) > FAR * np.maximum(deviations, deviation)
         unlike = (scaled | moved).sum(axis=0) > (len(sums) - 1) / 2
         said += [
-            f"Check the unit of column '{one_line(name)}' of client {client}: its mean is {mean[place]:.6g}, and the "
-            f"median of the clients' means {np.median(means[:, place]):.6g}."
-            for place, name in enumerate(features)
-            if name and unlike[place]
+            f"Check the unit of column '{one_line(features[places[found]])}' of client {client}: its mean is "
+            f"{mean[found]:.6g}, and the median of the clients' means {np.median(means[:, found]):.6g}."
+            for found in np.flatnonzero(unlike)
         ]
     return said
 
