@@ -21,11 +21,15 @@ from strategies.round.flower_grid import FlowerGrid
 from strategies.run_round import run_rounds as run_rounds_with
 from tests.bits.cases import BASE, OWN
 from tests.support.contexts import SIZE, context_of
+from tests.support.flower_state import task_identity
 from tests.support.in_process import run_config
 from tests.support.in_process_grid import InProcessGrid, grid_of
 from tests.support.rounds import bits, read_rows, run_rounds
 from tests.support.sources import ROOT
 from tests.support.stubs import StubClient, round_of, update_reply
+
+__all__ = ["task_identity"]
+pytestmark = pytest.mark.usefixtures("task_identity")
 
 FAST_LINKS = NetworkConfig(uplink_min_bits_per_s=1e18, uplink_max_bits_per_s=1e18)
 BUFFERED = {"waiting": "buffered", "aggregation": "mean", "server_optimizer": "mean", "weighting": "uniform"}

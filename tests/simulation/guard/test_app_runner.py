@@ -221,6 +221,7 @@ def test_a_message_has_one_answer_whenever_its_process_is_killed_or_frozen(node:
     assert "The app process is replaced because its run is over. Its message has failed." in said
 
 
+@pytest.mark.usefixtures("task_identity")
 @pytest.mark.parametrize(("error", "over"), [(None, False), (ConnectionError, False), (RunNotRunningException, True)])
 def test_a_message_is_in_vain_only_if_the_superlink_says_that_its_run_is_over(error, over) -> None:
     def get_run(run_id: int) -> None:

@@ -17,6 +17,10 @@ from strategies.round import flower_grid
 from strategies.round.federation import ALL, NodeError, Reply, Until, sent_model
 from strategies.round.federation import Message as Asked
 from strategies.round.flower_grid import Arrivals, FlowerGrid, divided
+from tests.support.flower_state import task_identity
+
+__all__ = ["task_identity"]
+pytestmark = pytest.mark.usefixtures("task_identity")
 
 TRAIN = CalibrateInstruction(1, 1)
 MODEL = sent_model(np.zeros(4, np.float32), np.zeros(0, np.float32))

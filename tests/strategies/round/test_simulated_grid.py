@@ -12,6 +12,10 @@ from fedsel_app.messages.records import clients_named
 from strategies.round import flower_grid
 from strategies.round.federation import Message, NodeError, Reply, sent_model
 from strategies.round.simulated_grid import SimulatedGrid
+from tests.support.flower_state import task_identity
+
+__all__ = ["task_identity"]
+pytestmark = pytest.mark.usefixtures("task_identity")
 
 MODEL = sent_model(np.zeros(4, np.float32), np.zeros(0, np.float32))
 TRAIN, PROBE = CalibrateInstruction(1, 1), ProbeInstruction(1, 0)
