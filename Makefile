@@ -43,7 +43,7 @@ test-slow: setup ## Set up, then run all tests, real deployments included
 $(LAYERED): $(CHECKABLE)
 	$(BIN)/python -m venv $(NEWEST)
 	$(BIN)/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))' > "$$($(NEWEST)/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/first.pth"
-	$(NEWEST)/bin/python -m pip install --quiet --disable-pip-version-check --no-compile --upgrade 'flwr[simulation]'
+	$(NEWEST)/bin/python -m pip install --quiet --disable-pip-version-check --no-compile --upgrade 'flwr[simulation]' setuptools
 	$(NEWEST)/bin/python -m pip install --quiet --disable-pip-version-check --no-compile --no-deps --editable .
 	touch $@
 
