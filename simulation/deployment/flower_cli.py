@@ -231,7 +231,6 @@ def _literal(value: Value) -> str:
     """A TOML value; text has no quote in it, which Flower's command line would take for its end."""
     if not isinstance(value, str):
         return json.dumps(value)
-    text = value
-    if "'" not in text and text.isprintable():
-        return f"'{text}'"
-    return '"' + json.dumps(text)[1:-1].replace('\\"', "\\u0022").replace("'", "\\u0027") + '"'
+    if "'" not in value and value.isprintable():
+        return f"'{value}'"
+    return '"' + json.dumps(value)[1:-1].replace('\\"', "\\u0022").replace("'", "\\u0027") + '"'

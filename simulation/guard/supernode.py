@@ -75,7 +75,7 @@ class NodeMessage:
         return config
 
     def is_in_vain(self) -> bool:
-        """True if the SuperLink says that the run is over: nobody waits for the answer."""
+        """True if the SuperLink says that the run is over, so that the answer has no use."""
         try:
             with suppress(Exception):  # the connection is lost
                 self._get_run(self.run_id)

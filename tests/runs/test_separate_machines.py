@@ -287,7 +287,7 @@ def test_a_server_that_does_not_wait_takes_more_from_faster_links_and_starves_no
 
 
 def test_a_server_that_does_not_wait_goes_on_after_a_restart(federation: Federated) -> None:
-    """With measured links. Whoever was under way is asked again, and the order of their replies is that of today."""
+    """After a restart, clients under way are asked again. Links are measured, so replies come in another order."""
     restarted(federation, "late-restarted", *typed(LATE | {"rounds": 12, "checkpoint-every": 1}))
     rounds = federation.records("late-restarted", "rounds.jsonl")
     assert [row["round"] for row in rounds] == list(range(1, 13))
