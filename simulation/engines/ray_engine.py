@@ -31,9 +31,6 @@ SHUTDOWN_S = 20.0
 """Timeout in seconds for the end of Ray."""
 ENDING = threading.Lock()
 """Held by the thread that ends this process."""
-MESSAGES_PER_WORKER = 2
-"""Number of messages per worker into which a question to all clients is divided. A worker that finishes early
-takes another message."""
 
 
 def simulate(config: AppConfig, on_round: Callable[[dict[str, Any]], None], *, verbose: bool = False) -> Path:
@@ -74,9 +71,8 @@ def simulate(config: AppConfig, on_round: Callable[[dict[str, Any]], None], *, v
     @server_app.main()
     def main(grid: Grid, context: Context) -> None:
         pools_training = config.network.links != "measured"
-        pool = MESSAGES_PER_WORKER * workers
         arrived = arrivals(grid)
-        run_with(FlowerGrid(grid, pool=pool, pools_training=pools_training, arrived=arrived), config, on_round)
+        run_with(FlowerGrid(grid, pool=workers, pools_training=pools_training, arrived=arrived), config, on_round)
 
     try:
         timeouts = ReplyTimeout(config.replies.reply_timeout_s)

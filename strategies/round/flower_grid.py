@@ -5,6 +5,7 @@ and carries the model. One client then answers for the others (see `clients.flow
 """
 
 import logging
+import math
 import sys
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
@@ -30,7 +31,8 @@ SHORTEST_PAUSE_S, LONGEST_PAUSE_S, PAUSE_SHARE = 0.02, 1.0, 0.1
 """Bounds of the pause between two polls, and the pause as a share of the time since the last reply."""
 MOST_BYTES = 1 << 26
 """Upper bound on the bytes of the replies to one message: the model's bytes for each of its clients."""
-
+EARLY_SHARE = 0.8
+"""Size of a message to train, in units of what each worker would get if the remaining clients were divided equally."""
 
 LEAST_SUMMED = 0.4
 """Kept fractions of a message's clients, added up, from which a worker's sum takes less processor time than the
@@ -63,7 +65,7 @@ class FlowerGrid:
     Parameters
     ----------
     timeouts : timeouts of the clients' answers; None: no timeout
-    pool : in a simulation, number of messages for a question to all clients; 0: one message to each client
+    pool : in a simulation, number of workers among which clients are divided; 0: one message to each client
     pools_training : True if messages to train are pooled too
     arrived : arrivals of replies; None: the grid is polled
     names : names of the model's arrays; by default their places
@@ -334,13 +336,14 @@ def own_words(reason: str) -> str:
 
 
 def divided(messages: Sequence[Message], pool: int) -> Iterator[list[Message]]:
-    """Divide messages to train: each part has 1/`pool` of the remaining ones, and at most `MOST_BYTES` of updates.
+    """Divide messages to train: each part has `EARLY_SHARE`/`pool` of the remaining ones, and at most `MOST_BYTES`
+    of updates.
 
     The small parts at the end let the workers finish at about the same time, for any local work of the clients.
     """
     left = list(messages)
     while left:
-        size = min(-(-len(left) // pool), most_replies(left[0]))
+        size = min(math.ceil(EARLY_SHARE * len(left) / pool), most_replies(left[0]))
         yield left[:size]
         left = left[size:]
 

@@ -92,8 +92,8 @@ def test_each_client_gets_a_message_of_its_own_where_nothing_is_pooled():
 
 def test_parts_are_a_share_of_what_is_left_and_bounded_in_bytes(monkeypatch):
     sizes = [len(part) for part in divided(asked(range(10)), 3)]
-    # ceil(10 / 3), ceil(6 / 3), ceil(4 / 3), then one each.
-    assert sizes == [4, 2, 2, 1, 1]
+    # The ceilings of 0.8/3 of 10, 7, 5 and 3, then one each.
+    assert sizes == [3, 2, 2, 1, 1, 1]
     monkeypatch.setattr(flower_grid, "MOST_BYTES", 2 * MODEL.nbytes)
     assert [len(part) for part in divided(asked(range(5)), 1)] == [2, 2, 1]
     monkeypatch.setattr(flower_grid, "MOST_BYTES", MODEL.nbytes - 1)
@@ -103,7 +103,7 @@ def test_parts_are_a_share_of_what_is_left_and_bounded_in_bytes(monkeypatch):
 @pytest.mark.parametrize(
     ("instruction", "options", "messages"),
     [
-        (CalibrateInstruction(1, 1), {}, 3),
+        (CalibrateInstruction(1, 1), {}, 4),
         (ProbeInstruction(1, 0), {}, 2),
         (EnrolInstruction(), {}, 7),
         (CalibrateInstruction(1, 1), {"pools_training": False}, 7),
@@ -259,7 +259,7 @@ def test_a_worker_gets_weights_if_its_sum_takes_less_time_than_the_updates():
 def test_parts_whose_worker_sends_a_sum_may_have_any_number_of_clients(monkeypatch):
     monkeypatch.setattr(flower_grid, "MOST_BYTES", 2 * MODEL.nbytes)
     summed = TrainInstruction(1, "run", 0.1, 1.0, 1.0, False, weight=1.0)
-    assert [len(part) for part in divided(asked(range(5), summed), 1)] == [5]
+    assert [len(part) for part in divided(asked(range(5), summed), 1)] == [4, 1]
 
 
 def test_only_answered_messages_are_pulled_and_all_after_a_pause(monkeypatch):
