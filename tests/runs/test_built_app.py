@@ -24,7 +24,10 @@ from fedsel_app.wiring.configuration import resolve
 from fedsel_app.wiring.server import run_with
 from strategies.round.flower_grid import FlowerGrid
 sys.path.append({tests!r})
+from pytest import MonkeyPatch
+from tests.support.flower_state import become_task
 from tests.support.in_process_grid import grid_of
+become_task(MonkeyPatch())
 config = resolve(dict(clients=3, cohort=2, rounds=2, out={folder!r}))
 run_with(FlowerGrid(grid_of(config)), config, lambda row: None)
 print(fedsel_app.__file__)
