@@ -7,6 +7,7 @@ from simulation.laboratory.claims.claim import Claim, Rule, Stage
 from simulation.laboratory.claims.measured import SHIPPED, read_measured
 from simulation.laboratory.claims.ranking import Ranking
 from simulation.laboratory.claims.study import Side
+from simulation.laboratory.claims.tuned import Tuned, standing_rankings
 from simulation.laboratory.claims.verdict import decide
 
 SEEDS = 10
@@ -27,6 +28,12 @@ def claims():
 @cache
 def rankings():
     return Ranking.load()
+
+
+@cache
+def current_rankings():
+    """The rankings on the pages: the tuned ones that were run, and the untuned ones of the other workloads."""
+    return standing_rankings(rankings(), Tuned.load(), shipped())
 
 
 @cache

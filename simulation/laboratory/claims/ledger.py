@@ -27,7 +27,7 @@ from simulation.laboratory.claims.ranking import (
     Ranking,
     ranked_methods,
 )
-from simulation.laboratory.claims.tuned import Tuned, at_best, tuned_table
+from simulation.laboratory.claims.tuned import Tuned, at_best, standing_rankings, tuned_table
 from simulation.laboratory.claims.verdict import (
     AGAIN,
     DECIDED,
@@ -68,15 +68,15 @@ def write_ledger(
     out: Path, claims: Sequence[Claim], rankings: Sequence[Ranking], measured: Measured, tuned: Sequence[Tuned] = ()
 ) -> list[Path]:
     """Write ledger.md and ledger.svg into the folder `out`. Returns their paths."""
-    verdicts = decide(claims, measured)
-    lines = ["# Ledger", "", opening(claims, rankings, verdicts, measured)]
+    verdicts, standing = decide(claims, measured), standing_rankings(rankings, tuned, measured)
+    lines = ["# Ledger", "", opening(claims, standing, verdicts, measured)]
     lines += ["![advantages of the claims with their intervals](ledger.svg)", ""]
     lines += ["## How the claims were decided", "", "```bash", "fedsel claims run --all --out runs/claims"]
     lines += ["fedsel claims report --runs runs/claims --out docs", "```", ""]
     lines += [_wrapped(HOW), "", _wrapped(_stages(claims, verdicts)), ""]
     best = {claim.name: at_best(claim, measured) for claim in claims}
     tables = [paper_table(paper, claims, verdicts, best) for paper in _papers(claims)]
-    tables += [ranking_table(ranking, measured) for ranking in rankings]
+    tables += [ranking_table(ranking, measured) for ranking in rankings if ranking in standing]
     for table in [*tables, *(tuned_table(one, measured) for one in tuned)]:
         lines += [f"## {table.title}", ""]
         lines += [replace(table, caption="").markdown().rstrip(), ""] if table.rows else []
@@ -154,10 +154,12 @@ def rankings_said(rankings: Sequence[Ranking], orders: Orders) -> str:
         50 * (place.lead.high - place.lead.low) for place in every if place.word == OPEN and place.lead.n == seeds[0]
     ]
     left = f"What {seeds[0]} seeds do not resolve has intervals of ±{median(half_widths or [0]):.0f} points (median)."
+    searched = sum(ranking.searched for ranking in rankings)
+    workloads = f"{len(places_of)} workloads" + (f" ({searched} tuned)" if searched else "")
     runs = [ranking.configuration(ranking.sides[0], 1).run for ranking in rankings]
     shares = sorted({run.clients // run.cohort for run in runs})
     return (
-        f"Rankings: {len({place.name for place in every})} methods, {len(places_of)} workloads, {_either(seeds)} "
+        f"Rankings: {len({place.name for place in every})} methods, {workloads}, {_either(seeds)} "
         f"seeds, against uniform draws with equal weights. At equal bytes {first}. {left} `full` trains "
         f"{_either(shares)} times as many clients a round."
     )
@@ -186,13 +188,18 @@ def ordered(rankings: Sequence[Ranking], measured: Measured) -> Orders:
     """Places of the methods in every ranking that was run, without the variants."""
     return {
         key: {
-            ranking.name: [place for place in order if place.name in ranking.strategies]
+            ranking.name: [place for place in order if place.name in _methods(ranking)]
             for ranking in rankings
             for metric in ranking.metrics
             if metric.key == key and (order := ranked_methods(ranking, metric, measured))
         }
         for key in CURRENCIES
     }
+
+
+def _methods(ranking: Ranking) -> set[str]:
+    """Names of the sides that are methods, not variants of one."""
+    return {side.name for side in ranking.sides if side.name == side.strategy}
 
 
 def _gains(found: Sequence[tuple[RankedMethod, str]], workloads: int) -> str:

@@ -40,6 +40,7 @@ class Ranking(Study):
     baseline : variant that the others are compared with
     note : note for the reader of the table
     variants : name -> settings of a further side, including its `strategy`
+    searched : True if each side has the settings that a search chose for it (`Tuned`)
     """
 
     kind: ClassVar = "ranking"
@@ -53,6 +54,7 @@ class Ranking(Study):
     baseline: str = BASELINE
     note: str = ""
     variants: Mapping[str, Mapping[str, Value]] = field(default_factory=dict)
+    searched: bool = False
 
     @property
     def sides(self) -> tuple[Side, ...]:

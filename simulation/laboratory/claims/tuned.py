@@ -102,6 +102,7 @@ class Tuned(Study):
     core_hours : core hours that the runs are expected to take
     cost : the runs and the seconds of each behind this number, and where it was measured
     note : note for the reader of the table
+    replaces : untuned ranking of the same workload, which leaves the pages when this one is measured; empty: none
     """
 
     kind: ClassVar = "tuned ranking"
@@ -120,6 +121,7 @@ class Tuned(Study):
     budgets: Mapping[str, float] = field(default_factory=dict)
     measures: Sequence[str] = ()
     note: str = ""
+    replaces: str = ""
 
     def __post_init__(self) -> None:
         for name in filter(None, (self.baseline, self.around)):
@@ -244,7 +246,14 @@ class Tuned(Study):
             seed_count=self.seed_count,
             baseline=self.baseline,
             note=self.note,
+            searched=True,
         )
+
+
+def standing_rankings(rankings: Sequence[Ranking], tuned: Sequence[Tuned], measured: Measured) -> list[Ranking]:
+    """The rankings; a tuned one takes the place of the one that it replaces, as soon as all its runs are measured."""
+    found = {one.replaces: ranking for one in tuned if (ranking := one.compared(measured))}
+    return [found.get(ranking.name, ranking) for ranking in rankings]
 
 
 def tuned_table(tuned: Tuned, measured: Measured) -> Table:

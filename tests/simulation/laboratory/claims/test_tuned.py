@@ -7,11 +7,14 @@ import pytest
 
 from fedsel_app.config import ConfigError
 from simulation.laboratory.claims.claim import Claim
+from simulation.laboratory.claims.ledger import ordered
+from simulation.laboratory.claims.ranking import BASELINE, Ranking
 from simulation.laboratory.claims.runs import asked_runs, missing_runs
-from simulation.laboratory.claims.tuned import METRIC, Tuned, at_best, tuned_table
+from simulation.laboratory.claims.tuned import METRIC, Tuned, at_best, standing_rankings, tuned_table
 from tests.support.claims import shipped
 
 BASE = {"title": "T", "baseline": "a", "search_seeds": (7, 8), "fraction": 0.1, "first_seed": 11, "seed_count": 3}
+ROUNDS = "accuracy_at_rounds"
 PAPERS = [f"{name} ({method})" for name, method in (("Li et al. 2020", "FedProx"), ("Wang et al. 2020", "FedNova"))]
 PAPERS += ["Karimireddy et al. 2020 (SCAFFOLD)", "Acar et al. 2021 (FedDyn)"]
 ARMS = {"a": {"strategy": "random", "weighting": "uniform"}, "b": {"strategy": "oort"}}
@@ -144,6 +147,25 @@ def test_the_table_has_the_settings_and_the_paired_lead_of_each_side(tmp_path):
     assert tuned_table(tuned(left_open="not run yet"), Both(Scores({}))).caption.endswith("Not run yet.")
     del measured.of[("b", 0.1, 12)]
     assert tuned_table(tuned(), Both(measured)).rows == []
+
+
+def test_a_tuned_ranking_takes_the_place_of_the_untuned_one_when_all_its_runs_are_measured():
+    """On the fresh seeds, random draws have 0.6 and Oort 1, 2 and 3 points more, at equal rounds."""
+    arms = {BASELINE: ARMS["a"], "oort": {"strategy": "oort"}}
+    changes = {"baseline": BASELINE, "arms": arms, "grid": {"lr": [0.1]}, "measures": (), "budgets": {ROUNDS: 5.0}}
+    study = tuned(replaces="w", **changes)
+    made = {"strategies": ("oort",), "variants": {BASELINE: ARMS["a"]}, "budgets": {ROUNDS: 5.0}, "seed_count": 3}
+    untuned = [Ranking(name=name, title=name, **made) for name in "vw"]
+    measured = Scores({(name, 0.1, seed): 0.5 for name in arms for seed in (7, 8)})
+    measured.of |= {(BASELINE, 0.1, seed): 0.6 for seed in (11, 12, 13)}
+    measured.of |= {("oort", 0.1, seed): 0.5 + 0.01 * seed for seed in (11, 12)}
+    assert standing_rankings(untuned, [study], Both(measured)) == untuned
+    measured.of["oort", 0.1, 13] = 0.63
+    first, second = standing_rankings(untuned, [study], Both(measured))
+    assert (first, second.name, second.searched) == (untuned[0], "t", True)
+    [places] = ordered([second], Both(measured))[ROUNDS].values()
+    [place] = places
+    assert (place.name, place.lead.mean) == ("oort", pytest.approx(0.02))
 
 
 def test_a_claim_about_a_solver_says_that_it_is_untuned_and_what_came_out_at_the_best_rates():
