@@ -63,10 +63,13 @@ def test_clipping_agrees_with_torch():
     torch.testing.assert_close(model.parameters, expected, rtol=1e-5, atol=1e-6)
 
 
-def test_a_clip_norm_that_is_never_reached_changes_nothing():
-    bounded, free = FlatModel(network(), CPU), FlatModel(network(), CPU)
-    train(bounded, minibatches(), settings(clip_norm=1e6, momentum=0.9), 0.1)
-    train(free, minibatches(), settings(momentum=0.9), 0.1)
+@pytest.mark.parametrize(("scale", "lr"), [(1.0, 0.1), (1e-9, 1e8)])
+def test_a_clip_norm_that_is_never_reached_changes_nothing(scale, lr):
+    """Also where the gradient is shorter than the 1e-6 that keeps its norm from zero."""
+    bounded = FlatModel(nn.Linear(6, 3, bias=False), CPU)
+    free = FlatModel(copy.deepcopy(bounded.module), CPU)
+    train(bounded, minibatches(scale=scale), settings(clip_norm=1e6, momentum=0.9), lr)
+    train(free, minibatches(scale=scale), settings(momentum=0.9), lr)
     assert torch.equal(bounded.parameters, free.parameters)
 
 

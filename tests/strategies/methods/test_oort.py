@@ -104,6 +104,11 @@ def test_the_draw_of_the_worked_vector():
     np.testing.assert_allclose(counts / DRAWS, [0, 0.2606, 0.3293, 0.4101, 0], rtol=0, atol=FOUR_SIGMA)
 
 
+@pytest.mark.parametrize(("share", "expected"), [(0.0, 1.0), (0.5, 2.0), (0.99, 3.0), (1.0, 3.0)])
+def test_the_highest_percentile_is_the_largest_value(share, expected):
+    assert at_percentile(np.array([3.0, 1.0, 2.0]), share) == expected
+
+
 # Both rules against plain Python ------------------------------------------------------------------------------
 
 
