@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from flwr.superlink.federation import NoOpFederationManager
 
-from clients.state import STATE_FOLDER, ClientHistory, StateError, StateStore, user_state_folder
+from clients.state import STATE_FOLDER, ClientHistory, StateError, StateStore
 from fedsel_app.config import ConfigError
 from fedsel_app.records.fedsel_folder import ForeignFolderError, is_fedsel_folder, make_fedsel_folder
 from fedsel_app.records.run_folder import RunFolder
@@ -96,16 +96,12 @@ def test_new_folders_of_runs_and_states_are_private(tmp_path, open_umask):
 
 def test_states_lie_in_the_users_own_folder(tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
-    assert user_state_folder() == tmp_path / "fedsel"
     stores = []
     monkeypatch.setattr(
         "fedsel_app.wiring.client.SelectionClient", lambda context: stores.append(context.store) or Mock()
     )
     client_of(resolve({"clients": 2, "cohort": 1}), Mock(node_config={"partition-id": 0}, run_id=1, node_id=2))(None)
     assert [store.folder for store in stores] == [tmp_path / "fedsel" / STATE_FOLDER]
-    monkeypatch.setenv("XDG_STATE_HOME", "relative")
-    monkeypatch.setenv("HOME", str(tmp_path / "home"))
-    assert user_state_folder() == tmp_path / "home/.local/state/fedsel"
 
 
 def test_another_users_state_is_not_read(tmp_path, monkeypatch):

@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from clients.state import ClientHistory, StateError, StateStore
+from clients.state import ClientHistory, StateError, StateStore, user_state_folder
 
 
 def names(folder):
@@ -148,3 +148,12 @@ def test_a_folder_that_cannot_be_made_is_named(tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(StateError, match="state-dir"):
         save(StateStore(tmp_path / "file" / "run"), 0, 1, {})
+
+
+@pytest.mark.parametrize(
+    ("named", "folder"), [("/states", "/states/fedsel"), ("relative", "/home/me/.local/state/fedsel")]
+)
+def test_the_users_states_lie_where_the_xdg_specification_says(monkeypatch, named, folder):
+    monkeypatch.setenv("XDG_STATE_HOME", named)
+    monkeypatch.setenv("HOME", "/home/me")
+    assert str(user_state_folder()) == folder

@@ -114,12 +114,14 @@ def test_what_error_is_worth():
     assert dear.fractions.tolist() == [1.0, 1.0]
 
 
-def test_a_given_deadline():
+@pytest.mark.parametrize(("compute_s", "fraction"), [(3.0, 9 / 20), (10.0, 2 / 20)])
+def test_a_given_deadline(compute_s, fraction):
+    """Client 4 has sent the least fraction, 0.1, after 3 + 2 or 10 + 2 seconds: in time, if only just."""
     distances, upload_s = distances_of(POINTS), np.full(5, 20.0)
-    compute_s = np.array([1.0, 30.0, 2.0, 30.0, 3.0])
+    compute_s = np.array([1.0, 30.0, 2.0, 30.0, compute_s])
     found = Problem(distances, compute_s, upload_s, 0.1, FedCGConfig(deadline_s=12.0)).solve(2)
     assert found.cohort.tolist() == [2, 4]  # 2 is the medoid of those who can; 1 and 3 cannot
-    np.testing.assert_allclose(found.fractions, [10 / 20, 9 / 20])
+    np.testing.assert_allclose(found.fractions, [10 / 20, fraction])
     late = Problem(distances, compute_s, upload_s, 0.1, FedCGConfig(deadline_s=1.0)).solve(2)
     assert late.cohort.tolist() == [0, 2]  # nobody can: the fastest
     assert late.fractions.tolist() == [0.1, 0.1]
