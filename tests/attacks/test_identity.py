@@ -16,7 +16,6 @@ import pytest
 from fedsel_app.config import ConfigError, EnrolmentConfig
 from fedsel_app.messages.answers import EnrolAnswer
 from fedsel_app.messages.records import clients_named
-from fedsel_app.messages.reported_values import one_line
 from fedsel_app.server_app import federation_of
 from fedsel_app.wiring.client import make_client_app
 from fedsel_app.wiring.configuration import resolve
@@ -223,11 +222,6 @@ def test_a_deployment_with_a_node_too_few_is_refused(tmp_path):
     config = resolve(values)
     with pytest.raises(ConfigError, match="Only 2 of 3 clients connected within 1 s"):
         carry_out(federation_of(grid_of(config, nodes=2), config), config, lambda row: None)
-
-
-def test_a_clients_text_is_cut_to_a_line():
-    assert one_line("a\nb\x1b[31m\t c") == "a b [31m c"
-    assert len(one_line("x" * 3_000_000)) < 400
 
 
 @pytest.mark.slow

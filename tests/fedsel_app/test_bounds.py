@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from fedsel_app.messages.reported_values import lower_median, winsorised
+from fedsel_app.messages.reported_values import LONGEST, lower_median, one_line, winsorised
 from fedsel_app.wire.codec import WireError
 from simulation.client_app.messages import refuse_endless
 
@@ -36,6 +36,19 @@ def test_winsorising_by_hand(values, multiple, expected):
 
 def test_the_median_may_be_that_of_a_larger_group():
     np.testing.assert_array_equal(winsorised(np.array([50.0, 3.0]), 2.0, np.array([50.0, 1.0, 3.0, 2.0])), [4.0, 3.0])
+
+
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [
+        ("a\nb\x1b[31m\t c", "a b [31m c"),
+        ("x" * LONGEST, "x" * LONGEST),
+        ("x" * (LONGEST + 1), "x" * LONGEST + " ..."),
+        ("x" * 3_000_000, "x" * LONGEST + " ..."),
+    ],
+)
+def test_a_clients_text_is_cut_to_a_line(text, line):
+    assert one_line(text) == line
 
 
 MIB = 2**20

@@ -194,6 +194,17 @@ def test_a_client_that_fails_is_left_out_and_rounds_that_bring_nothing_end_with_
         started("random", broken, links="simulated")
 
 
+def test_a_client_whose_enrolment_fails_is_not_taken_for_one_without_fedsels_line():
+    broken = register(ClientApp(), [])
+
+    @broken.query("fedsel")
+    def query(message, context):
+        raise ValueError("the disk is gone")
+
+    with pytest.raises(ConfigError, match=r"No client could be enrolled\. .* its enrolment failed: the disk is gone"):
+        started("random", broken, links="simulated")
+
+
 def test_other_rounds_than_those_that_were_set_are_refused():
     with pytest.raises(ConfigError, match="The strategy has 5 'rounds', but start has num_rounds=3"):
         started("random", register(ClientApp(), []), rounds=5)
