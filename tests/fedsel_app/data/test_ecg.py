@@ -182,6 +182,9 @@ def test_limb_leads_follow_einthoven_and_goldberger(records):
     for rest in (i + iii - ii, avr + (i + ii) / 2, avl - i + ii / 2, avf - ii + i / 2):
         assert rest.std() < 0.07
     assert avf.std() > 0.1
+    # The wander has 0.15 to 0.4 Hz, and 10 s resolve 0.1 Hz.
+    strongest_hz = 0.1 * np.abs(np.fft.rfft(i + iii - ii))[:, 1:].argmax(axis=1) + 0.1
+    assert np.quantile(strongest_hz, [0.1, 0.9]).round(1).tolist() == [0.2, 0.4]
 
 
 def test_rhythm_is_regular_unless_afib(records):

@@ -32,6 +32,15 @@ def test_clients_of_a_cluster_share_inputs_and_law_and_those_of_two_clusters_do_
     assert abs(slopes[0] - slopes[1]) > 0.1
 
 
+def test_the_laws_of_many_clusters_are_as_wide_as_the_text_says():
+    """Means from U(-6, 6) have a variance of 12; the squares of deviations from U(0.5, 1) have a mean of 7/12."""
+    made = generate(1000, 10**9, False, 0.2, seed=4)
+    x, y = (per_client(made, key).reshape(1000, -1).astype(np.float64) for key in ("x_train", "y_train"))
+    for drawn in (x, y / x):
+        assert drawn.mean(axis=1).var() == pytest.approx(12, rel=0.1)
+        assert drawn.var(axis=1, ddof=1).mean() == pytest.approx(7 / 12, rel=0.05)
+
+
 def test_noise_grows_with_the_input():
     """y - theta x = (theta_i - theta) x has variance sigma^2 x^2; with an intercept sigma^2 (x^2 + 1)."""
     made = generate(2000, 1, True, 0.2, seed=2)
