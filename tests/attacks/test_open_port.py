@@ -120,7 +120,7 @@ def test_bodies_over_http_are_bounded():
     assert answers(app, 1) == (200, 1)
 
 
-def test_bodies_over_http_of_callers_without_a_key_are_bounded_to_little():
+def test_bodies_over_http_of_callers_without_a_key_are_bounded_to_little(monkeypatch):
     """Sixteen bodies of 62 MB, none of which is too large by itself, took 1,400 MB."""
     nodes, tasks, signed_at = {}, {"token": "task"}, "2026-01-01T00:00:00+00:00"
     links = SimpleNamespace(get_task_by_token=tasks.get, get_node_id_by_public_key=nodes.get)
@@ -149,6 +149,9 @@ def test_bodies_over_http_of_callers_without_a_key_are_bounded_to_little():
         assert not shown("/v1/fleet/push-object", **{TIMESTAMP_HEADER: "2026-01-01T00:00:01+00:00"})
         assert not shown("/v1/fleet/push-object", **{"flwr-signature": "no base64"})
         assert not shown("/v1/fleet/push-object", **{"flwr-public-key": b64encode(b"no key").decode()})
+    monkeypatch.setattr(port_limits, "FLEET_OVER_GRPC", False)
+    state.enable_supernode_auth = False
+    assert shows_key(state, "/v1/fleet/push-object", {}), "no node has a key"
 
 
 def test_the_description_of_the_api_is_off():

@@ -51,6 +51,9 @@ def test_femnist_absent_or_damaged(tmp_path):
     write_leaf(tmp_path, "train", "a.json", {"f0": (grey(rng, 2), [1, 2])})
     with pytest.raises(ConfigError, match="test/ has none"):
         femnist(tmp_path)
+    write_leaf(tmp_path, "test", "a.json", {})
+    with pytest.raises(ConfigError, match="test' has no writers"):
+        femnist(tmp_path)
     write_leaf(tmp_path, "test", "a.json", {"f0": (grey(rng, 1), [1])})
     path = tmp_path / "train" / "b.json"
     for content in (

@@ -1,14 +1,16 @@
 """Log of a deployed run, as a user sees it."""
 
 import io
+from contextlib import nullcontext
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from rich.console import Console
 
 from fedsel_app.wiring.configuration import resolve
 from simulation.deployment import deployed_run
-from simulation.deployment.deployed_run import run_submitted, show_line
+from simulation.deployment.deployed_run import run_deployed, run_submitted, show_line
 from simulation.deployment.flower_cli import SubmittedRun
 
 
@@ -42,3 +44,32 @@ def test_the_outcome_is_told_in_words(
     written = io.StringIO()
     run_submitted(resolve({"out": str(tmp_path / "run")}), "local", None, Console(file=written, width=80))
     assert written.getvalue() == said
+
+
+@pytest.mark.parametrize(
+    ("written", "code", "said"),
+    [
+        ((), 1, "The run failed. The disk is gone.\n"),
+        (("config.json",), 1, "The run failed. The disk is gone.\nGo on with: fedsel deploy --resume {out}\n"),
+        (("config.json", "rounds.jsonl", "summary.json"), 0, "\nThe same on separate machines:\nfedsel provision "),
+    ],
+)
+def test_a_deployed_run_says_where_its_logs_are_and_how_it_goes_on(
+    written: tuple[str, ...], code: int, said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A failure of a process after the summary is no failure of the run."""
+    out, printed = tmp_path / "run", io.StringIO()
+
+    def submitted(*_: object) -> SubmittedRun:
+        out.mkdir()
+        for name in written:
+            (out / name).touch()
+        return SubmittedRun(1, "finished:failed", "The disk is gone.")
+
+    monkeypatch.setattr(deployed_run, "Deployment", lambda *_, **__: nullcontext(SimpleNamespace(flwr_home=tmp_path)))
+    monkeypatch.setattr(deployed_run, "submit_to_flower", submitted)
+    monkeypatch.setattr("simulation.report.run_report.report_run", lambda folder, console: None)
+    config = resolve({"out": str(out), "clients": 3, "cohort": 1})
+    assert run_deployed(config, Console(file=printed, width=80)) == code
+    start = f"Starting one SuperLink and 3 SuperNodes. Logs: {out}/processes/logs\n"
+    assert printed.getvalue().startswith(start + said.format(out=out))
