@@ -7,7 +7,7 @@ import pytest
 from fedsel_app.config import ConfigError
 from fedsel_app.records.run_folder import RunFolder, describe_round, read_rounds
 from fedsel_app.records.schema import VERSION, EnrolmentRecord, RoundRecord, schedule_round
-from fedsel_app.records.summary import summarize
+from fedsel_app.records.summary import averaged_text, summarize
 
 CONFIG = {"strategy": "random", "seed": 7, "target": 0.8}
 SELECTIONS = np.array([0, 2, 2, 4])
@@ -77,6 +77,19 @@ def test_a_run_of_four_rounds_is_summed_up(tmp_path):
             "model_parameters": 5,
         }
     )
+
+
+@pytest.mark.parametrize(
+    ("evaluations", "text"),
+    [
+        (1, "the one evaluation"),
+        (2, "mean of all 2 evaluations"),
+        (10, "mean of all 10 evaluations"),
+        (11, "mean of the last 10 evaluations"),
+    ],
+)
+def test_what_the_stable_accuracy_averages_is_said(evaluations, text):
+    assert averaged_text(evaluations) == text
 
 
 def test_the_stable_accuracy_is_that_of_the_last_ten_evaluations():

@@ -4,7 +4,6 @@ import csv
 
 import pytest
 
-from fedsel_app.records.summary import averaged_text
 from simulation.cli import main
 from tests.support.pictures import draw_blank_pictures
 from tests.support.report_runs import write_comparison, write_plan, write_run
@@ -84,9 +83,3 @@ def test_two_seeds_have_no_interval_and_too_few_for_a_test(printed, tmp_path):
             rows = list(csv.DictReader(file))
         assert {row[key] for row in rows for key in row if key.endswith("(low)")} == {""}
         assert "[" not in (tmp_path / f"report-{name}.tex").read_text().split("midrule")[1].replace("[htbp]", "")
-
-
-def test_the_mean_of_the_evaluations_says_how_many():
-    assert averaged_text(10) == "mean of all 10 evaluations"
-    assert averaged_text(11) == "mean of the last 10 evaluations"
-    assert averaged_text(1) == "the one evaluation"
