@@ -161,12 +161,15 @@ def test_qsgd_of_zeros_and_of_a_single_entry_is_exact():
     np.testing.assert_allclose(qsgd(alone, 3, 3, rng, unbiased=True).values, alone, rtol=1e-6)
 
 
-def test_qsgd_with_feedback_is_scaled_to_contract():
-    """B = 4, s = 1: omega = min(4, 2) = 2, so a third is sent, and the rest is kept."""
-    delta = vector(3, 0, 0, -4)
-    choice = CompressionConfig(compressor="qsgd", qsgd_levels=1, qsgd_bucket=4)
+@pytest.mark.parametrize(("size", "levels", "step"), [(4, 1, 5 / 3), (16, 2, 5 / 6), (4, 4, 1.0)])
+def test_qsgd_with_feedback_is_scaled_to_contract(size, levels, step):
+    """The norm is 5, and omega min(4, 2) = 2, min(4, 2) = 2, min(1/4, 1/2): 5 / s / (1 + omega); the rest is kept."""
+    delta = vector(3, 0, 0, -4, *[0] * (size - 4))
+    choice = CompressionConfig(compressor="qsgd", qsgd_levels=levels, qsgd_bucket=size)
     update, state = sent_by(choice, delta)
-    assert set(np.abs(update.values).tolist()) <= {0.0, float(np.float32(5) / np.float32(3))}
+    multiples = np.abs(update.values) / step
+    np.testing.assert_allclose(multiples, np.rint(multiples), atol=1e-6)
+    assert 0 < multiples.max() < levels + 1e-6
     np.testing.assert_allclose(update.values + state["residual"], delta, rtol=1e-6)
     again, _ = sent_by(choice, delta)
     assert again == update
