@@ -91,3 +91,14 @@ def test_the_process_keeps_freed_memory_with_glibc(monkeypatch):
     library.mallopt = lambda *option: asked.append(option)
     prepare(torch.device("cpu"), torch.get_num_threads())
     assert asked == [(-1, 2**30), (-3, 2**25)]
+
+
+@pytest.mark.parametrize(("kind", "deterministic"), [("cpu", []), ("cuda", [True])])
+def test_kernels_are_made_deterministic_on_a_gpu_only(monkeypatch, kind, deterministic):
+    asked = []
+    monkeypatch.setattr(torch, "use_deterministic_algorithms", asked.append)
+    monkeypatch.setattr(torch.backends.cudnn, "benchmark", kind == "cuda")
+    monkeypatch.setenv("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
+    prepare(torch.device(kind), torch.get_num_threads())
+    assert asked == deterministic
+    assert not torch.backends.cudnn.benchmark

@@ -27,6 +27,10 @@ def batch(count=6, seed=1):
     return x, torch.tensor(rng.integers(3, size=count))
 
 
+def flat(sample_shape, outputs):
+    return nn.Sequential(nn.Linear(*sample_shape, outputs), nn.Flatten(0))
+
+
 def not_a_model(sample_shape, classes):
     return "model"
 
@@ -119,6 +123,7 @@ def test_the_seed_alone_decides_the_weights_and_the_global_generator_is_left_alo
         ("resnet1d18", (3, 32, 32), r"needs signals of shape \(channels, values\).*\(3, 32, 32\)"),
         ("resnet1d18", (60,), "needs signals"),
         (f"{__name__}:not_a_model", (3,), "must return a torch.nn.Module. Got str"),
+        (f"{__name__}:flat", (3,), r"outputs of shape \(20,\) for two samples.* needs \(2, 10\): 10 outputs for each"),
         (f"{__name__}:absent", (3,), "'model' parameter names 'absent'.*no such function"),
         ("no_such_module:f", (3,), "'no_such_module', which cannot be imported"),
         (":f", (3,), "form package.module:name"),
@@ -127,6 +132,10 @@ def test_the_seed_alone_decides_the_weights_and_the_global_generator_is_left_alo
 def test_models_that_cannot_be_built_are_refused(name, shape, said):
     with pytest.raises(ConfigError, match=said):
         build(name, shape, 10, seed=0)
+
+
+def test_a_users_model_may_leave_out_the_dimension_of_a_single_output():
+    assert build(f"{__name__}:flat", (3,), 1, seed=0)(torch.zeros(2, 3)).shape == (2,)
 
 
 @pytest.mark.parametrize(
