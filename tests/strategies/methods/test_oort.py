@@ -245,7 +245,8 @@ def test_an_upload_has_the_entries_and_the_bits_that_are_sent(settings, bits):
 
 
 def test_the_official_pacer_goes_both_ways():
-    assert official_pace(np.array([1.0, 1, 1, 1.1]), 30.0, 5.0) == 35.0
+    assert official_pace(np.array([10.0, 10, 10, 12]), 30.0, 5.0) == 35.0
+    assert official_pace(np.array([10.0, 10, 10, 12.1]), 30.0, 5.0) == 30.0
     assert official_pace(np.array([1.0, 1, 3, 3]), 30.0, 5.0) == 30.0
     assert official_pace(np.array([1.0, 1, 6, 6]), 30.0, 5.0) == 25.0
     assert official_pace(np.array([1.0, 1, 6, 6]), 6.0, 5.0) == 5.0
