@@ -181,7 +181,6 @@ def expected_models(expected: Floats, before: Floats, after: Floats, labels: Int
         members = np.flatnonzero(labels == label)
         leaders = trained[labels[trained] == label]
         similarity = points[members] @ points[leaders].T
-        similarity[np.searchsorted(members, leaders), np.arange(leaders.size)] = 1.0
         follows = similarity.argmax(axis=1)
         moved[members] = similarity[np.arange(members.size), follows, None] * after[leaders[follows]]
         moved[leaders] = after[leaders]

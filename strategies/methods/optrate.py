@@ -50,8 +50,7 @@ def spread(importance: Floats, error: Floats, budget: float, least: float) -> Fl
     """
     grid = np.linspace(0.0, 1.0, error.size)
     widths = np.maximum(grid[1:] - np.maximum(grid[:-1], least), 0.0)
-    slopes = -np.diff(error) / np.diff(grid)
-    gains = np.outer(importance, slopes).ravel()
+    gains = np.outer(importance, -np.diff(error)).ravel()
     order = np.argsort(-gains, kind="stable")
     wide = np.tile(widths, importance.size)[order]
     spent = np.cumsum(wide) - wide
