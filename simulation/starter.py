@@ -137,6 +137,7 @@ class Starter:
                 case {"ended": pid, "code": code}:
                     self._codes[pid] = code
                 case {"done": number}:
+                    self._codes.pop(number, None)  # of an earlier process with the same id
                     self._replies.append(number)
 
 

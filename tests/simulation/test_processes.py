@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from simulation import processes
+from simulation import starter as starter_module
 from simulation.starter import Starter
 from tests.support.processes import await_text, looks_in_proc, mentioning, until
 
@@ -52,6 +53,21 @@ def test_a_process_that_ends_takes_what_left_its_group_along(starter, tmp_path):
     await_text(child.log, "deaf")
     assert code_of(child) == 0
     assert not mentioning(tmp_path)
+
+
+REUSED = """
+import json, sys
+for number, _ in enumerate(sys.stdin):
+    print(json.dumps({"done": 7}), *[json.dumps({"ended": 7, "code": 0})] * (number == 0), sep="\\n", flush=True)
+"""
+
+
+def test_a_process_with_the_id_of_an_earlier_one_has_not_ended(tmp_path, monkeypatch):
+    """After a few ten thousand processes, the system gives their ids again."""
+    monkeypatch.setattr(starter_module, "MODULE", [sys.executable, "-c", REUSED])
+    with Starter() as starter:
+        assert code_of(python_child(starter, tmp_path, "")) == 0
+        assert python_child(starter, tmp_path, "").poll() is None
 
 
 ASKED = """
@@ -98,6 +114,7 @@ PARENT = """
 import os, signal, sys
 from pathlib import Path
 from simulation import processes
+from simulation import starter as starter_module
 from simulation.starter import Starter
 stray = "import subprocess as s, sys; s.Popen([sys.executable, '-c', 'import time; time.sleep(99)'])"
 command = [sys.executable, "-c", f"{stray}; import time; print('ready', flush=True); time.sleep(99)"]
