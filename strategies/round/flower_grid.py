@@ -336,8 +336,7 @@ def own_words(reason: str) -> str:
 
 
 def divided(messages: Sequence[Message], pool: int) -> Iterator[list[Message]]:
-    """Divide messages to train: each part has `EARLY_SHARE`/`pool` of the remaining ones, and at most `MOST_BYTES`
-    of updates.
+    """Divide messages to train: a part has `EARLY_SHARE`/`pool` of those left, and at most `MOST_BYTES` of updates.
 
     The small parts at the end let the workers finish at about the same time, for any local work of the clients.
     """

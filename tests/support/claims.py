@@ -3,11 +3,11 @@
 from dataclasses import dataclass
 from functools import cache
 
+from simulation.laboratory.claims import tuned
 from simulation.laboratory.claims.claim import Claim, Rule, Stage
 from simulation.laboratory.claims.measured import SHIPPED, read_measured
 from simulation.laboratory.claims.ranking import Ranking
 from simulation.laboratory.claims.study import Side
-from simulation.laboratory.claims.tuned import Tuned, standing_rankings
 from simulation.laboratory.claims.verdict import decide
 
 SEEDS = 10
@@ -31,9 +31,9 @@ def rankings():
 
 
 @cache
-def current_rankings():
+def standing_rankings():
     """The rankings on the pages: the tuned ones that were run, and the untuned ones of the other workloads."""
-    return standing_rankings(rankings(), Tuned.load(), shipped())
+    return tuned.standing_rankings(rankings(), tuned.Tuned.load(), shipped())
 
 
 @cache

@@ -22,7 +22,7 @@ from simulation.laboratory.claims.measured import identity
 from simulation.laboratory.claims.ranking import AHEAD, BASELINE, BEHIND, OPEN, WITHIN, Ranking, ranked_methods
 from simulation.laboratory.claims.tuned import Tuned
 from simulation.laboratory.claims.verdict import DECIDED, DOES_NOT, HOLDS, NOT_RUN
-from tests.support.claims import CHEAT, HONEST, Runs, claim, claims, current_rankings, rankings, shipped, verdicts
+from tests.support.claims import CHEAT, HONEST, Runs, claim, claims, rankings, shipped, standing_rankings, verdicts
 from tests.support.sources import ROOT
 
 
@@ -39,7 +39,7 @@ def test_the_committed_ledger_is_what_its_runs_give(tmp_path, decided_once):
 
 
 def test_the_readme_says_what_the_ledger_says_in_120_words():
-    said = opening(claims(), current_rankings(), verdicts(), shipped())
+    said = opening(claims(), standing_rankings(), verdicts(), shipped())
     assert f"-->\n{said}" in (ROOT / "README.md").read_text(encoding="utf-8")
     assert len(said.partition("\n\n")[0].split()) <= 120
 
@@ -50,7 +50,7 @@ def test_the_opening_counts_what_the_rows_say():
     words = {claim.name: verdicts()[claim.name].word for claim in standing}
     model = {claim.name: claim.configuration(claim.other, 1).run.model for claim in standing}
     logistic = [name for name in words if words[name] == HOLDS and model[name] == "logistic"]
-    said = " ".join(opening(claims(), current_rankings(), verdicts(), shipped()).split())
+    said = " ".join(opening(claims(), standing_rankings(), verdicts(), shipped()).split())
     assert f" {list(words.values()).count(HOLDS)} hold in direction ({len(logistic)} logistic regression, " in said
     assert f"), {list(words.values()).count(DOES_NOT)} do not (" in said
     assert f"{len(words) - list(words.values()).count(NOT_RUN)} ran (" in said
@@ -60,7 +60,7 @@ def test_the_opening_counts_what_the_rows_say():
 
 def test_no_method_is_ahead_of_the_draws_of_the_preset_recommended_at_equal_bytes():
     chosen = resolve({"preset": "recommended"})
-    for ranking in current_rankings():
+    for ranking in standing_rankings():
         (metric,) = (metric for metric in ranking.metrics if metric.key == "accuracy_at_traffic_mb")
         (baseline,) = (side for side in ranking.sides if side.name == BASELINE)
         assert baseline.strategy == chosen.run.strategy
