@@ -16,6 +16,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 POLL_S = 0.1
+KILL_GRACE_S = 10.0
+"""Seconds that the system gets to end a killed process: on a machine under load it is not at once."""
 EMPTY_LOOKS = 5
 """Number of consecutive checks, a tenth of `POLL_S` apart, that must find no member before a family counts as ended."""
 MARK = "FEDSEL_PROCESS"
@@ -57,10 +59,10 @@ def kill_families(marks: Mapping[int, str]) -> None:
 
 def end(children: Sequence[Child], grace_s: float) -> set[int]:
     """End the families: SIGTERM, then SIGKILL after `grace_s` seconds. Returns the ids of processes that survive."""
-    for number in (signal.SIGTERM, signal.SIGKILL):
+    for number, allowed_s in ((signal.SIGTERM, grace_s), (signal.SIGKILL, KILL_GRACE_S)):
         left = running(children)
         _send(number, [child.pid for child in children if child.pid in left], left)
-        deadline_s = time.monotonic() + grace_s
+        deadline_s = time.monotonic() + allowed_s
         while (left := running(children)) and time.monotonic() < deadline_s:
             time.sleep(POLL_S)
     return left

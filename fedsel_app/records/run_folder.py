@@ -165,9 +165,10 @@ class RunFolder:
         self._end(None)
 
     def _end(self, summary: Row | None) -> None:
-        for file in (self._rounds, self._clients):
-            with record_errors(Path(file.name)):  # a network file system may tell only now that it could not write
-                file.close()
+        with ExitStack() as closing:
+            for file in (self._clients, self._rounds):
+                closing.enter_context(record_errors(Path(file.name)))
+                closing.callback(file.close)  # a network file system may tell only now that it could not write
         at_end, self.at_end = self.at_end, []
         for function in at_end:
             function(summary)

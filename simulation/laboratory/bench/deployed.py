@@ -110,19 +110,21 @@ def _deployed(settings: dict[str, Value], folder: Path, rounds: int) -> tuple[li
         done = pool.submit(
             submit_to_flower, app_folder(), CONNECTION, app_values(config), deployment.flwr_home, None, lambda _: None
         )
-        seen = 0
+        first = seen = 0
         while seen <= rounds and not done.done():
             time.sleep(POLL_S)
             if (count := _written(out)) > seen:
                 latest |= processor_times(deployment.running())
                 began = began or dict(latest)
-                seen = count
+                first, seen = first or count, count
         result = done.result()
     if not result.completed:
         raise DeploymentError(result.sentence)
+    if seen == first:
+        raise DeploymentError("The run ended within one look at its processes. Give more 'rounds' or 'local-steps'.")
     parts = dict.fromkeys((*PARTS, OTHERS), 0.0)
     for process, (part, seconds) in latest.items():
-        parts[part] += (seconds - began.get(process, (part, 0.0))[1]) / rounds
+        parts[part] += (seconds - began.get(process, (part, 0.0))[1]) / (seen - first)
     return [row["wall_s"] for row in read_rounds(out)], parts
 
 

@@ -76,6 +76,7 @@ def test_an_error_at_the_end_names_the_file(tmp_path):
     os.close(int(opened.name))
     with pytest.raises(RecordError, match=r"rounds\.jsonl cannot be written: Bad file descriptor.*--resume"):
         run.close()
+    assert run.path / "clients.jsonl" not in {link.resolve() for link in Path("/proc/self/fd").iterdir()}
 
 
 def test_an_incomplete_line_is_no_round_and_is_removed_when_the_run_is_resumed(folder):
