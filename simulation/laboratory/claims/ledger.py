@@ -113,13 +113,13 @@ def claims_said(claims: Sequence[Claim], verdicts: dict[str, Standing]) -> str:
     replaced = {claim.superseded_by for claim in claims}
     restated = sum(claim.name in replaced for claim in standing)
     favoured = sum(bool(claim.favoured) for claim in by[HOLDS])
-    papers = len(_papers(standing))
+    statements, papers = len({(claim.paper, claim.sentence) for claim in standing}), len(_papers(standing))
     return (
-        f"{len(standing)} statements from {papers} papers, tested on paired seeds in small, untuned set-ups. "
-        f"{len(ran)} ran ({_models(ran)}). {len(by[HOLDS])} hold in direction ({_models(by[HOLDS])}), "
+        f"{len(standing)} tests of {statements} statements from {papers} papers, on paired seeds in small, untuned "
+        f"set-ups. {len(ran)} ran ({_models(ran)}). {len(by[HOLDS])} hold in direction ({_models(by[HOLDS])}), "
         f"{len(by[DOES_NOT])} do not ({downloads} only because downloads count), {len(by[SMALL])} differ by less than "
         f"a stated margin, {len(by[UNDECIDED])} are open. {restated} were restated after results; {favoured} that hold "
-        "have set-ups that a pilot had favoured."
+        "have set-ups that a pilot favoured."
     )
 
 
@@ -147,26 +147,28 @@ def rankings_said(rankings: Sequence[Ranking], orders: Orders) -> str:
         return ""
     seeds = sorted({place.lead.n for place in every})
     ahead = {place.name for place in every if place.word == AHEAD}
-    first = "none is ahead, so start with these draws: `--strategy random --set weighting=uniform`"
+    first = "none is ahead, so start with `--strategy random --set weighting=uniform`"
     if ahead:
         first = f"these are ahead in some workload: {', '.join(sorted(ahead))}"
     half_widths = [
         50 * (place.lead.high - place.lead.low) for place in every if place.word == OPEN and place.lead.n == seeds[0]
     ]
-    left = f"What {seeds[0]} seeds do not resolve has intervals of ±{median(half_widths or [0]):.0f} points (median)."
+    width = f"{median(half_widths or [0]):.0f} points (median, {seeds[0]} seeds)"
     searched = sum(ranking.searched for ranking in rankings)
     workloads = f"{len(places_of)} workloads" + (f" ({searched} tuned)" if searched else "")
     runs = [ranking.configuration(ranking.sides[0], 1).run for ranking in rankings]
     shares = sorted({run.clients // run.cohort for run in runs})
     return (
         f"Rankings: {len({place.name for place in every})} methods, {workloads}, {_either(seeds)} "
-        f"seeds, against uniform draws with equal weights. At equal bytes {first}. {left} `full` trains "
-        f"{_either(shares)} times as many clients a round."
+        f"seeds, against uniform draws with equal weights. At equal bytes {first}. Unresolved comparisons have intervals "
+        f"of ±{width}. `full` trains {_either(shares)} times as many clients a round."
     )
 
 
 def _either(numbers: Sequence[int]) -> str:
-    return " or ".join(map(str, numbers))
+    """Text such as 5, 10 or 20."""
+    *others, last = map(str, numbers)
+    return f"{', '.join(others)} or {last}" if others else last
 
 
 def overview(orders: Orders) -> Table:
@@ -220,7 +222,8 @@ def _by_workload(found: Sequence[tuple[RankedMethod, str]]) -> str:
 
 
 def _standing(claims: Sequence[Claim]) -> list[Claim]:
-    return [claim for claim in claims if not claim.superseded]
+    """Claims that are counted: statements of papers that are not superseded."""
+    return [claim for claim in claims if not claim.superseded and not claim.ours]
 
 
 def _stages(claims: Sequence[Claim], verdicts: dict[str, Standing]) -> str:
@@ -341,6 +344,8 @@ def verdict_text(claim: Claim, verdict: Verdict) -> str:
         first, second = pairs.missed
         both = f", on {pairs.both} of these seeds both" if pairs.both else ""
         parts.append(f"runs that missed the target: {first} of the claimed side, {second} of the other side{both}")
+    if claim.ours:
+        parts.append(f"not stated by the paper: {claim.ours}")
     if claim.favoured:
         parts.append(f"its set-up was chosen after {claim.favoured} had favoured the claim in it")
     if claim.cannot_tell:

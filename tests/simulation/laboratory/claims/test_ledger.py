@@ -21,7 +21,7 @@ from simulation.laboratory.claims.ledger import (
 from simulation.laboratory.claims.measured import identity
 from simulation.laboratory.claims.ranking import AHEAD, BASELINE, BEHIND, OPEN, WITHIN, Ranking, ranked_methods
 from simulation.laboratory.claims.tuned import Tuned
-from simulation.laboratory.claims.verdict import DECIDED, DOES_NOT, HOLDS, NOT_RUN
+from simulation.laboratory.claims.verdict import DECIDED, DOES_NOT, HOLDS, NOT_RUN, decide
 from tests.support.claims import CHEAT, HONEST, Runs, claim, claims, rankings, shipped, standing_rankings, verdicts
 from tests.support.sources import ROOT
 
@@ -46,7 +46,7 @@ def test_the_readme_says_what_the_ledger_says_in_120_words():
 
 def test_the_opening_counts_what_the_rows_say():
     """Counted anew: verdicts of the standing claims by model, restatements, and claims that a pilot had favoured."""
-    standing = [claim for claim in claims() if not claim.superseded]
+    standing = [claim for claim in claims() if not claim.superseded and not claim.ours]
     words = {claim.name: verdicts()[claim.name].word for claim in standing}
     model = {claim.name: claim.configuration(claim.other, 1).run.model for claim in standing}
     logistic = [name for name in words if words[name] == HOLDS and model[name] == "logistic"]
@@ -56,6 +56,20 @@ def test_the_opening_counts_what_the_rows_say():
     assert f"{len(words) - list(words.values()).count(NOT_RUN)} ran (" in said
     old = [claim.superseded_by for claim in claims() if claim.superseded]
     assert f" {len([name for name in words if name in old])} were restated after results; 5 that hold " in said
+    assert said.startswith(f"{len(standing)} tests of {len({claim.sentence for claim in standing})} statements from ")
+
+
+def test_only_statements_of_a_paper_are_counted():
+    """FedBuff draws uniformly, so what other methods do with its buffer is no statement of its paper."""
+    stated = {c.name: c for c in claims() if c.name.startswith("fedbuff-")}
+    assert {name for name, c in stated.items() if not c.ours} == {
+        "fedbuff-random-over-selection",
+        "fedbuff-random-synchronous",
+    }
+    more = [claim("ahead", CHEAT, HONEST), replace(claim("own", CHEAT, HONEST), ours="it has no cheats")]
+    found = decide(more, Runs({HONEST: dict.fromkeys(range(1, 11), 0.7), CHEAT: dict.fromkeys(range(1, 11), 0.8)}))
+    assert ledger.claims_said(more, found).startswith("1 tests of 1 statements from 1 papers, ")
+    assert verdict_text(more[1], found["own"].verdicts[0]) == "holds; not stated by the paper: it has no cheats"
 
 
 def test_no_method_is_ahead_of_the_draws_of_the_preset_recommended_at_equal_bytes():
@@ -121,7 +135,7 @@ def test_the_opening_names_verdicts_and_the_page_shows_both_sides(tmp_path):
     three = [claim("ahead", CHEAT, HONEST), claim("behind", HONEST, CHEAT), claim("absent", "divfl", HONEST)]
     markdown, picture = write_ledger(tmp_path, three, [], Runs(scores))
     text = " ".join(markdown.read_text(encoding="utf-8").split())
-    assert "3 statements from 1 papers, " in text
+    assert "3 tests of 1 statements from 1 papers, " in text
     assert " 2 ran (2 logistic regression). 1 hold in direction (1 logistic regression), 1 do not (0 only " in text
     # Means 0.7555 and 0.761 - 0.7055: the paired differences are 0.05 + 0.001 s, 5.55 points on average.
     assert (
@@ -186,7 +200,7 @@ def test_the_overview_counts_methods_over_workloads():
     # 95% of t with 4 degrees of freedom is 2.776; the differences of oort have a deviation of 3 x 0.0158.
     said = rankings_said(many[1:], ordered(many[1:], Named(SCORES)))
     assert "At equal bytes these are ahead in some workload: delta. " in said
-    assert "What 5 seeds do not resolve has intervals of ±6 points" in said
+    assert "Unresolved comparisons have intervals of ±6 points (median, 5 seeds)." in said
 
 
 def test_a_ranking_says_who_selects_uniformly_at_first():
