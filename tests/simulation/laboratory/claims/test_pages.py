@@ -1,19 +1,21 @@
 """Pages and verdicts cannot disagree: docs/results.md quotes the claims on its presets, and the rankings."""
 
 import re
+from textwrap import fill
 
 import pytest
 
 from simulation.laboratory.claims.ledger import advantage_text
 from simulation.laboratory.claims.ranking import OPEN, WITHIN, ranked_methods
 from simulation.laboratory.claims.verdict import DECIDED, NOT_RUN, UNDECIDED
+from simulation.report.tables import capital
 from tests.support.claims import claims, rankings, shipped, verdicts
 from tests.support.documentation import PAGES
 
 RESULTS = PAGES["docs/results.md"]
 SECTIONS = re.split(r"^## ", RESULTS, flags=re.MULTILINE)[1:]
-OPENING = "In the [ledger](ledger.md): "
-WORDS = re.compile("do not hold|hold|" + "|".join((*DECIDED[::-1], UNDECIDED, NOT_RUN)))
+OPENING = "In the [ledger](ledger.md):"
+WORDS = re.compile(rf"\b(?:do not hold|hold|{'|'.join((*DECIDED[::-1], UNDECIDED, NOT_RUN))})")
 PROBES = {
     "all clients, every round": "hetero-select",
     "all clients, every round, in 8 bits": "hetero-select (probe in 8 bits)",
@@ -26,20 +28,22 @@ PROBES = {
 
 
 def expected(section):
-    """Paragraph with the verdicts and advantages of the standing claims on the presets of a section."""
-    presets, texts = set(re.findall(r"--preset (\S+)", section)), []
+    """List of the standing claims on the presets of a section: verdict, sentence, and the advantage in each measure."""
+    presets, items = set(re.findall(r"--preset (\S+)", section)), []
     for claim in claims():
         if claim.preset in presets and not claim.superseded:
             found = verdicts()[claim.name]
-            shown = "; ".join(advantage_text(one) for one in found.verdicts[: found.deciding] if one.advantage.n > 1)
-            texts.append(f"`{claim.name}`: {found.word}" + (f" ({shown})" if shown else ""))
-    return f"{OPENING}{', '.join(texts)}." if texts else ""
+            shown = [one for one in found.verdicts[: found.deciding] if one.advantage.n > 1]
+            measured = "; ".join(f"{one.pairs.metric.name}: {advantage_text(one)}" for one in shown)
+            text = f"- **{found.word}** (`{claim.name}`): {claim.sentence}" + (measured and f" {capital(measured)}.")
+            items.append(fill(text, 120, subsequent_indent="  ", break_on_hyphens=False))
+    return "\n".join([OPENING, "", *items, ""]) if items else ""
 
 
 @pytest.mark.parametrize("section", SECTIONS, ids=[section.partition("\n")[0] for section in SECTIONS])
-def test_a_section_quotes_the_claims_on_its_presets(section):
-    said = [" ".join(part.split()) for part in section.split("\n\n") if part.startswith(OPENING)]
-    assert " ".join(said) == expected(section)
+def test_a_section_lists_the_claims_on_its_presets(section):
+    said = section[section.index(OPENING) :] if OPENING in section else ""
+    assert said.rstrip() == expected(section).rstrip()
 
 
 def test_no_paragraph_gives_a_claim_another_verdict():
