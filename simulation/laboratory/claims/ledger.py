@@ -159,9 +159,9 @@ def rankings_said(rankings: Sequence[Ranking], orders: Orders) -> str:
     runs = [ranking.configuration(ranking.sides[0], 1).run for ranking in rankings]
     shares = sorted({run.clients // run.cohort for run in runs})
     return (
-        f"Rankings: {len({place.name for place in every})} methods, {workloads}, {_either(seeds)} "
-        f"seeds, against uniform draws with equal weights. At equal bytes {first}. Unresolved comparisons have intervals "
-        f"of ±{width}. `full` trains {_either(shares)} times as many clients a round."
+        f"Rankings: {len({place.name for place in every})} methods, {workloads}, {_either(seeds)} seeds, against "
+        f"uniform draws with equal weights. At equal bytes {first}. Unresolved comparisons have intervals of ±{width}. "
+        f"`full` trains {_either(shares)} times as many clients a round."
     )
 
 
