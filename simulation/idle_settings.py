@@ -6,6 +6,9 @@ from fedsel_app.config import DECLARED, ConfigError, Value
 from fedsel_app.config.settings import Conditions, Reading
 from strategies import find_strategy
 
+PROBE = "probe-batches", "probe-bits", "probe-batch"
+"""Settings of the loss probe, which a method asks for, or links that depend on the losses."""
+
 
 def refuse_idle(given: Iterable[str], runs: Collection[Mapping[str, Value]]) -> None:
     """Raise ConfigError if no run reads one of the `given` settings; `runs` are the settings of each run."""
@@ -18,6 +21,10 @@ def refuse_idle(given: Iterable[str], runs: Collection[Mapping[str, Value]]) -> 
             remedy = f"another {owner}" if reading.excluded else f"{owner}={first}" if first else f"no {owner}"
             raise ConfigError(
                 f"With {owner}={' and '.join(chosen)}, '{key}' has no effect: leave it out, or set {remedy}."
+            )
+        if key in PROBE and not any(_probes(key, values) for values in runs):
+            raise ConfigError(
+                f"Leave '{key}' out: no method here measures losses before it selects, or none by this setting."
             )
 
 
@@ -36,6 +43,14 @@ def _read_by(key: str, strategy: str) -> tuple[Conditions, ...]:
     method = find_strategy(strategy)
     entries = {entry.key: entry for entry in method.Config.entries(f"{method.name}.")}
     return entries[key].read_by
+
+
+def _probes(key: str, values: Mapping[str, Value]) -> bool:
+    """True if clients measure losses before the selection, and read the setting `key` for it."""
+    method = find_strategy(str(values["strategy"]))
+    needs = method.needs(method.Config.from_values(values, f"{method.name}."))
+    asked = needs.loss_probe or values["link-coupling"] == "inverted-loss"
+    return asked and (key != PROBE[0] or needs.probe_batches is None)
 
 
 def _typed(value: Value) -> str:

@@ -50,6 +50,17 @@ REFUSED = [
         {"partition": "psi-lda", "client-examples": 20},
         "With partition-form=text, 'client-examples' has no effect: leave it out, or set partition-form=code.",
     ),
+    *(
+        (
+            given,
+            f"Leave '{[*given][-1]}' out: no method here measures losses before it selects, or none by this setting.",
+        )
+        for given in (
+            {"strategy": "random", "probe-bits": 8},
+            {"strategy": "hetero-select", "hetero-select.loss-source": "last-fit", "probe-batch": "training"},
+            {"strategy": "fedcor", "probe-batches": 2},
+        )
+    ),
 ]
 
 
@@ -69,6 +80,9 @@ def test_what_cannot_have_an_effect_is_refused(given, sentence):
         {"data": "hf:mnist", "image-size": 8},
         {"data": "mine:load", "test-fraction": 0.5},
         {"partition": "psi-lda", "partition-form": "code", "client-examples": 20},
+        {"strategy": "hetero-select", "probe-batches": 2},
+        {"strategy": "fedcor", "probe-bits": 8},
+        {"strategy": "random", "link-coupling": "inverted-loss", "probe-batches": 2},
     ],
 )
 def test_its_neighbours_are_not(given):
@@ -83,6 +97,9 @@ def test_a_grid_is_refused_if_none_of_its_runs_reads_it(tmp_path):
     with pytest.raises(ConfigError, match="With compressor=none and qsgd, 'kept-fraction' has no effect"):
         plan(tmp_path, ["random"], [1], {"kept-fraction": 0.1}, {"compressor": ["none", "qsgd"]})
     assert plan(tmp_path, ["delta", "random"], [1], {"delta.draws": "distinct"}, {}).runs
+    with pytest.raises(ConfigError, match="Leave 'probe-bits' out"):
+        plan(tmp_path, ["delta", "random"], [1], {}, {"probe-bits": [8, 32]})
+    assert plan(tmp_path, ["oort", "hetero-select"], [1], {}, {"probe-bits": [8, 32]}).runs
 
 
 @pytest.mark.parametrize("key", [key for key, entry in ENTRIES.items() if entry.read_by])
