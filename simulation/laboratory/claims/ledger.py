@@ -117,9 +117,9 @@ def claims_said(claims: Sequence[Claim], verdicts: dict[str, Standing]) -> str:
     return (
         f"{len(standing)} tests of {statements} statements from {papers} papers, on paired seeds in small, untuned "
         f"set-ups. {len(ran)} ran ({_models(ran)}). {len(by[HOLDS])} hold in direction ({_models(by[HOLDS])}), "
-        f"{len(by[DOES_NOT])} do not ({downloads} only because downloads count), {len(by[SMALL])} differ by less than "
-        f"a stated margin, {len(by[UNDECIDED])} are open. {restated} were restated after results; {favoured} that hold "
-        "have set-ups that a pilot favoured."
+        f"{len(by[DOES_NOT])} do not ({downloads} only because downloads count), {len(by[SMALL])} are smaller than a "
+        f"margin, {len(by[UNDECIDED])} open. {restated} were restated after results; a pilot favoured the set-ups of "
+        f"{favoured} that hold."
     )
 
 
@@ -146,10 +146,11 @@ def rankings_said(rankings: Sequence[Ranking], orders: Orders) -> str:
     if not every:
         return ""
     seeds = sorted({place.lead.n for place in every})
-    ahead = {place.name for place in every if place.word == AHEAD}
-    first = "none is ahead, so start with `--strategy random --set weighting=uniform`"
-    if ahead:
-        first = f"these are ahead in some workload: {', '.join(sorted(ahead))}"
+    ahead = [(place, name) for name, order in places_of.items() for place in order if place.word == AHEAD]
+    start = "`--strategy random --set weighting=uniform`"
+    best = [name for name, count in Counter(place.name for place, _ in ahead).items() if 2 * count > len(places_of)]
+    if best:
+        start = f"a method that is ahead in most workloads: {', '.join(sorted(best))}"
     half_widths = [
         50 * (place.lead.high - place.lead.low) for place in every if place.word == OPEN and place.lead.n == seeds[0]
     ]
@@ -160,7 +161,8 @@ def rankings_said(rankings: Sequence[Ranking], orders: Orders) -> str:
     shares = sorted({run.clients // run.cohort for run in runs})
     return (
         f"Rankings: {len({place.name for place in every})} methods, {workloads}, {_either(seeds)} seeds, against "
-        f"uniform draws with equal weights. At equal bytes {first}. Unresolved comparisons have intervals of ±{width}. "
+        f"uniform draws with equal weights. Ahead at equal bytes: {_gains(ahead, len(places_of))}. Start with {start}. "
+        f"Unresolved intervals: ±{width}. "
         f"`full` trains {_either(shares)} times as many clients a round."
     )
 
@@ -209,7 +211,7 @@ def _gains(found: Sequence[tuple[RankedMethod, str]], workloads: int) -> str:
     for name in dict.fromkeys(place.name for place, _ in found):
         gains = sorted(100 * place.lead.mean for place, _ in found if place.name == name)
         shown = dict.fromkeys(f"{gain:+.1f}" for gain in (gains[0], gains[-1]))
-        texts.append(f"{name}: {' to '.join(shown)} in {len(gains)} of {workloads} workloads")
+        texts.append(f"{name} {' to '.join(shown)} in {len(gains)} of {workloads} workloads")
     return "; ".join(texts) or "none"
 
 

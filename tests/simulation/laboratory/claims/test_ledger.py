@@ -55,7 +55,8 @@ def test_the_opening_counts_what_the_rows_say():
     assert f"), {list(words.values()).count(DOES_NOT)} do not (" in said
     assert f"{len(words) - list(words.values()).count(NOT_RUN)} ran (" in said
     old = [claim.superseded_by for claim in claims() if claim.superseded]
-    assert f" {len([name for name in words if name in old])} were restated after results; 5 that hold " in said
+    assert f" {len([name for name in words if name in old])} were restated after results; a pilot " in said
+    assert " a pilot favoured the set-ups of 5 that hold. " in said
     assert said.startswith(f"{len(standing)} tests of {len({claim.sentence for claim in standing})} statements from ")
 
 
@@ -72,14 +73,16 @@ def test_only_statements_of_a_paper_are_counted():
     assert verdict_text(more[1], found["own"].verdicts[0]) == "holds; not stated by the paper: it has no cheats"
 
 
-def test_no_method_is_ahead_of_the_draws_of_the_preset_recommended_at_equal_bytes():
+def test_no_method_is_ahead_of_the_draws_of_the_preset_recommended_in_most_rankings():
     chosen = resolve({"preset": "recommended"})
+    ahead = []
     for ranking in standing_rankings():
         (metric,) = (metric for metric in ranking.metrics if metric.key == "accuracy_at_traffic_mb")
         (baseline,) = (side for side in ranking.sides if side.name == BASELINE)
         assert baseline.strategy == chosen.run.strategy
         assert ranking.configuration(baseline, 1).aggregation.weighting == chosen.aggregation.weighting
-        assert AHEAD not in {place.word for place in ranked_methods(ranking, metric, shipped())}
+        ahead += [place.name for place in ranked_methods(ranking, metric, shipped()) if place.word == AHEAD]
+    assert max(map(ahead.count, ahead), default=0) <= len(standing_rankings()) / 2
 
 
 def test_the_preset_recommended_has_the_variant_of_hetero_select_that_is_best_at_equal_bytes():
@@ -193,14 +196,17 @@ def test_the_overview_counts_methods_over_workloads():
     """In the second workload delta has the scores of the baseline. Variants are not counted."""
     many = [ranking("w", variants={"more": {"strategy": "delta"}}), ranking("v", key="accuracy_at_traffic_mb")]
     (row, other) = reversed(overview(ordered(many, Named(SCORES))).rows)
-    gain = "delta: +10.0 in 1 of 1 workloads"
+    gain = "delta +10.0 in 1 of 1 workloads"
     assert row == ["rounds", gain, "w: divfl", "1 of 4 comparisons", "1 of 4 comparisons"]
     assert other[:3] == ["bytes", gain, "v: divfl"]
     assert overview(ordered([], Named(SCORES))).rows == overview(ordered(many, Named({}))).rows == []
     # 95% of t with 4 degrees of freedom is 2.776; the differences of oort have a deviation of 3 x 0.0158.
     said = rankings_said(many[1:], ordered(many[1:], Named(SCORES)))
-    assert "At equal bytes these are ahead in some workload: delta. " in said
-    assert "Unresolved comparisons have intervals of ±6 points (median, 5 seeds)." in said
+    start = "Start with a method that is ahead in most workloads: delta. "
+    assert f"Ahead at equal bytes: {gain}. {start}" in said
+    half = [*many[1:], ranking("u", key="accuracy_at_traffic_mb", strategies=("random", "oort"))]
+    assert "in 1 of 2 workloads. Start with `--strategy random " in rankings_said(half, ordered(half, Named(SCORES)))
+    assert "Unresolved intervals: ±6 points (median, 5 seeds)." in said
 
 
 def test_a_ranking_says_who_selects_uniformly_at_first():
