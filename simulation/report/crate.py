@@ -36,7 +36,10 @@ def write_crate(folder: Path, license_text: str = "") -> Path:
     Raises ConfigError if the folder has no run, or a run is not finished.
     """
     plan = read_plan(folder)
-    runs = {run["name"]: run["folder"] for run in plan["runs"]} if plan else {folder.resolve().name: "."}
+    runs = {folder.resolve().name: "."}
+    if plan:  # A folder to which several commands added runs has the plan of the last one.
+        runs = {path.parent.name: f"runs/{path.parent.name}" for path in sorted(folder.glob("runs/*/summary.json"))}
+        runs |= {run["name"]: run["folder"] for run in plan["runs"]}
     parts, actions = _files(folder), []
     others: dict[str, Entity] = {}
     for name, inner in runs.items():

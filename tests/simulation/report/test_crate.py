@@ -3,13 +3,15 @@
 import hashlib
 import json
 import shlex
+import shutil
 
 import pytest
 
 from fedsel_app.wiring.configuration import resolve
 from simulation.cli import main, parser
 from simulation.command_line.arguments import overrides
-from simulation.report.crate import NAME
+from simulation.comparison.plan_file import PLAN_VERSION
+from simulation.report.crate import NAME, write_crate
 from tests.support.in_process import run_config
 
 SETTINGS = {"strategy": "oort", "seed": 3, "rounds": 2, "clients": 6, "cohort": 2, "lr": 0.1, "error-feedback": False}
@@ -65,3 +67,13 @@ def test_an_unfinished_run_is_not_exported(run, tmp_path, capsys):
         (tmp_path / name).write_bytes((run / name).read_bytes())
     assert main(["export", str(tmp_path)]) == 2
     assert capsys.readouterr().err.startswith("fedsel: Finish the run ")
+
+
+def test_a_crate_has_all_runs_of_a_folder_to_which_commands_added_some(run, tmp_path):
+    """The plan is that of the last command, with the run `b`."""
+    for name in ("a", "b"):
+        shutil.copytree(run, tmp_path / "runs" / name)
+    plan = {"version": PLAN_VERSION, "runs": [{"name": "b", "folder": "runs/b"}]}
+    (tmp_path / "comparison.json").write_text(json.dumps(plan), encoding="utf-8")
+    graph = json.loads(write_crate(tmp_path).read_text(encoding="utf-8"))["@graph"]
+    assert [entity["name"] for entity in graph if entity["@type"] == "CreateAction"] == ["a", "b"]
