@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 from fedsel_app.config import DECLARED, Value
 from fedsel_app.presets.preset import Preset
-from simulation.experiments.pipeline import EQUAL, OWN
+from simulation.experiments.pipeline import OWN, equal
 from simulation.experiments.protocols import protocol_of
 
 
@@ -51,12 +51,16 @@ def differing_settings(
     return {name: {key: values[key] for key in different} for name, values in configs.items()}
 
 
-def comparison_kind(differing: Mapping[str, Mapping[str, Value]], pipelines: Pipelines) -> str:
-    """Sentence on what the methods of a comparison share; empty for a single method."""
-    if len(differing) < 2:
+def comparison_kind(configs: Mapping[str, Mapping[str, Value]], swept: Collection[str], pipelines: Pipelines) -> str:
+    """Sentence on what the methods of a comparison share; empty for a single method.
+
+    `configs` and `swept` are those of `differing_settings`.
+    """
+    if len(configs) < 2:
         return ""
+    differing = differing_settings(configs, swept)
     if not any(differing.values()):
-        return f"{EQUAL}."
+        return f"{equal(next(iter(configs.values())))}."
     if not pipelines.papers:
         return "Each method with settings of its own, which follow no protocol."
     without = [name for name in differing if name not in pipelines.papers]

@@ -22,7 +22,6 @@ from fedsel_app.wiring.configuration import AppConfig, resolve
 from simulation.comparison.pipelines import (
     Pipelines,
     comparison_kind,
-    differing_settings,
     pipelines_of,
 )
 from simulation.comparison.plan_file import PLAN_VERSION, read_plan
@@ -89,7 +88,7 @@ class ComparisonPlan:
     def kind(self) -> str:
         """Sentence on what the methods share: see `comparison_kind`."""
         configs = {run.strategy: run.config.values() for run in self.runs}
-        return comparison_kind(differing_settings(configs, self.grid), self.pipelines)
+        return comparison_kind(configs, self.grid, self.pipelines)
 
     def check(self) -> None:
         """Raise ConfigError if the folder has other content, or a run is invalid or differs from an existing one."""

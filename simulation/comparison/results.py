@@ -171,7 +171,7 @@ class RecordedComparison:
 
     def kind_of(self, group: Group) -> str:
         """Sentence on what the methods of a group share: see `comparison_kind`."""
-        return comparison_kind(_differing(group.all_runs), self.pipelines)
+        return comparison_kind(*_configs(group.all_runs), self.pipelines)
 
 
 def _plan(folder: Path) -> dict[str, Any]:
@@ -195,7 +195,12 @@ def _plan(folder: Path) -> dict[str, Any]:
 
 def _differing(runs: Sequence[RecordedRun]) -> dict[str, dict[str, Value]]:
     """Strategy -> its values of the shared settings in which the strategies of `runs` differ."""
-    return differing_settings({run.strategy: run.config for run in runs}, {key for run in runs for key in run.cell})
+    return differing_settings(*_configs(runs))
+
+
+def _configs(runs: Sequence[RecordedRun]) -> tuple[dict[str, Mapping[str, Value]], set[str]]:
+    """Strategy -> settings of one of its `runs`, and the settings of their grid."""
+    return {run.strategy: run.config for run in runs}, {key for run in runs for key in run.cell}
 
 
 def plan_of(sources: Sequence[Path]) -> dict[str, Any]:

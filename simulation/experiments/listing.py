@@ -11,7 +11,7 @@ from fedsel_app.config.settings import Entry
 from fedsel_app.config.words import MEANT, did_you_mean
 from fedsel_app.presets.preset import FOLDER, Preset, load_preset, preset_files, summary
 from fedsel_app.wiring.configuration import known_defaults, setting_entries, setting_groups
-from simulation.experiments.pipeline import EQUAL, OWN
+from simulation.experiments.pipeline import OWN, equal
 from simulation.experiments.protocols import differences, protocol_of, resolved
 
 GroupedEntries = Mapping[str, Sequence[Entry]]
@@ -76,7 +76,7 @@ def preset_description(name: str, width: int) -> list[str]:
     preset = load_preset(name)
     settings = resolved(preset)
     first = [summary(name)] if name in preset_files() else []
-    kind = f"{OWN}: {', '.join(preset.methods)}" if preset.methods else EQUAL
+    kind = f"{OWN}: {', '.join(preset.methods)}" if preset.methods else equal(settings)
     headed = {
         name: [*first, _cited(preset), f"Comparisons: {kind}", f"Strategies: {', '.join(preset.strategies) or 'any'}"],
         "Settings that differ from the defaults": _set(settings, known_defaults()),

@@ -7,9 +7,14 @@ from fedsel_app.config.compression import COMPRESSORS
 from fedsel_app.config.server import SERVER_OPTIMIZERS
 from fedsel_app.config.training import SOLVERS
 
-EQUAL = "Everything equal but the method"
 OWN = "Each method on its own paper's pipeline"
-"""Names of the two kinds of comparison: without and with settings for single methods."""
+"""Name of a comparison with settings for single methods."""
+
+
+def equal(values: Mapping[str, Value]) -> str:
+    """Name of a comparison without settings for single methods, whose runs share `values`."""
+    weighs = ", which also weighs the updates" if values.get("weighting") == "method" else ""
+    return f"Everything equal but the method{weighs}"
 
 
 def pipeline_text(values: Mapping[str, Value]) -> str:

@@ -11,6 +11,7 @@ from tests.support.report_runs import write_run
 
 SMALL = {"clients": 6, "cohort": 2, "rounds": 2}
 OWN, EQUAL = "hetero-select-table-3-mnist-small", "hetero-select-equal-table-3-mnist-small"
+WEIGHED = "Everything equal but the method, which also weighs the updates."
 STRATEGIES = ["hetero-select", "random", "fedcg"]
 
 
@@ -26,9 +27,19 @@ def test_settings_differ_where_the_values_do():
 
 
 @pytest.mark.parametrize(
-    ("differing", "pipelines", "kind"),
+    ("configs", "pipelines", "kind"),
     [
         ({"a": {}}, Pipelines(), ""),
+        (
+            {"a": {"weighting": "uniform"}, "b": {"weighting": "uniform"}},
+            Pipelines(),
+            "Everything equal but the method.",
+        ),
+        (
+            {"a": {"weighting": "method"}, "b": {"weighting": "method"}},
+            Pipelines(),
+            WEIGHED,
+        ),
         ({"a": {}, "b": {}}, Pipelines(), "Everything equal but the method."),
         ({"a": {}, "b": {}}, Pipelines({"a": "A"}), "Everything equal but the method."),
         ({"a": {"mu": 1}, "b": {"mu": 0}}, Pipelines({"a": "A", "b": "B"}), "Each method on its own paper's pipeline."),
@@ -44,8 +55,8 @@ def test_settings_differ_where_the_values_do():
         ),
     ],
 )
-def test_the_kind_of_a_comparison(differing, pipelines, kind):
-    assert comparison_kind(differing, pipelines) == kind
+def test_the_kind_of_a_comparison(configs, pipelines, kind):
+    assert comparison_kind(configs, [], pipelines) == kind
 
 
 def test_a_plan_gives_each_method_its_own_settings_and_says_so(tmp_path):
@@ -56,10 +67,10 @@ def test_a_plan_gives_each_method_its_own_settings_and_says_so(tmp_path):
     assert comparison.kind == "Each method on its own paper's pipeline."
     assert list(comparison.pipelines.papers) == STRATEGIES
     assert comparison.pipelines.papers["random"].startswith("FedAvg (McMahan et al. 2017")
-    assert planned(tmp_path, EQUAL, STRATEGIES).kind == "Everything equal but the method."
-    assert planned(tmp_path, OWN, ["hetero-select", "oort"]).kind == "Everything equal but the method."
+    assert planned(tmp_path, EQUAL, STRATEGIES).kind == WEIGHED
+    assert planned(tmp_path, OWN, ["hetero-select", "oort"]).kind == WEIGHED
     assert planned(tmp_path, OWN, ["fedcg"]).kind == ""
-    assert plan(tmp_path, STRATEGIES, [1], SMALL, {}).kind == "Everything equal but the method."
+    assert plan(tmp_path, STRATEGIES, [1], SMALL, {}).kind == WEIGHED
 
 
 def test_what_is_set_or_swept_holds_for_every_method(tmp_path):

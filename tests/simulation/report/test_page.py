@@ -56,9 +56,10 @@ def test_client_updates_to_the_best_validation_round(tmp_path, monkeypatch):
 def test_a_report_begins_with_what_the_methods_share(report):
     """The page's first lines, and the captions of its six tables of findings."""
     text = (report / "report.md").read_text(encoding="utf-8")
-    assert text.split("\n\n")[1].startswith("Everything equal but the method. Model logistic, ")
-    assert "Everything equal but the method. Model" in (report / "report.html").read_text(encoding="utf-8")
-    assert text.count("\n\nEverything equal but the method. ") == 1 + 6
+    shared = "Everything equal but the method, which also weighs the updates. "
+    assert text.split("\n\n")[1].startswith(f"{shared}Model logistic, ")
+    assert f"{shared}Model" in (report / "report.html").read_text(encoding="utf-8")
+    assert text.count(f"\n\n{shared}") == 1 + 6
     assert not (report / "report-pipelines.csv").exists()
 
 

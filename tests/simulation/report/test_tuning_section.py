@@ -73,7 +73,7 @@ def test_the_page_begins_with_it_and_names_what_each_section_shares(tuned, witho
     text = (tuned / "report.md").read_text(encoding="utf-8")
     assert text.split("\n\n")[2].startswith("- Tuned: 3 trials of each method")
     default, both = text.split("## settings=default")[1].split("## settings=tuned")
-    assert "Everything equal but the method. " in default
+    assert "Everything equal but the method, which also weighs the updates. " in default
     assert "Each method with the settings of its best trial. " in both
     html = (tuned / "report.html").read_text(encoding="utf-8")
     assert html.index("Ranks that changed") < html.index("Default against tuned settings") < html.index("<h2>settings=")
