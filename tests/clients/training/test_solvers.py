@@ -66,11 +66,12 @@ def linear():
         return nn.Linear(6, 3)
 
 
-def test_the_correction_is_a_linear_term_of_the_loss():
+@pytest.mark.parametrize(("solver", "pull"), [("feddyn", 0.3), ("scaffold", 0.0)])
+def test_the_correction_is_a_linear_term_of_the_loss(solver, pull):
     module = linear()
     plain = copy.deepcopy(module)
     constant = torch.linspace(-1, 1, 21)
-    training = TrainingConfig(solver="feddyn", feddyn_alpha=0.3, momentum=0.0, clip_norm=0.0)
+    training = TrainingConfig(solver=solver, feddyn_alpha=0.3, momentum=0.0, clip_norm=0.0)
     model = FlatModel(module, CPU)
     start = model.parameters.clone()
     train(model, minibatches(5), training, 0.1, constant)
@@ -78,8 +79,8 @@ def test_the_correction_is_a_linear_term_of_the_loss():
     for x, y in minibatches(5):
         optimizer.zero_grad()
         flat = torch.cat([parameter.flatten() for parameter in plain.parameters()])
-        pull = 0.5 * 0.3 * (flat - start).square().sum()
-        (functional.cross_entropy(plain(x), y) + constant @ flat + pull).backward()
+        distance = (flat - start).square().sum()
+        (functional.cross_entropy(plain(x), y) + constant @ flat + 0.5 * pull * distance).backward()
         optimizer.step()
     flat = torch.cat([parameter.detach().flatten() for parameter in plain.parameters()])
     torch.testing.assert_close(model.parameters, flat)
