@@ -6,15 +6,18 @@ import numpy as np
 import pytest
 import torch
 
+from clients import examples
 from clients.client import SelectionClient
 from clients.state import ClientHistory, StateStore
 from fedsel_app.config import ConfigError
 from fedsel_app.data.dataset import load
+from fedsel_app.data.partition import holdout
 from fedsel_app.messages.answers import EnrolAnswer
 from fedsel_app.messages.instructions import CalibrateInstruction, ProbeInstruction
 from fedsel_app.messages.scalars import Report
 from fedsel_app.models import device
 from fedsel_app.models.building import build
+from fedsel_app.seeds import Purpose, stream
 from tests.support.client_messages import (
     CLIENTS,
     NORMED,
@@ -46,6 +49,15 @@ def test_label_counts_are_little_endian_int64_of_the_training_part(context):
         int((load(context.data, RUN.seed).y_train[client_examples(context)] == label).sum()) for label in range(10)
     ]
     assert (counts <= whole).all()
+
+
+def test_a_test_part_is_drawn_by_a_stream_of_its_own(context):
+    """Round 1 of the partition's streams: the others draw the partition and the server's own examples."""
+    labels, mine = load(context.data, RUN.seed).y_train, client_examples(context)
+    held = dataclasses.replace(context.partition, holdout_fraction=0.25)
+    found = examples.client_examples(context.data, held, CLIENTS, RUN.seed, context.client)
+    expected = holdout(mine, labels, 0.25, stream(RUN.seed, Purpose.PARTITION, 1, context.client))
+    assert [part.tolist() for part in found] == [part.tolist() for part in expected]
 
 
 def test_the_steps_of_epochs_are_those_that_it_takes(context):

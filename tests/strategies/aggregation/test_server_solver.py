@@ -110,9 +110,11 @@ def test_feddyn_by_hand():
 
 
 @pytest.mark.parametrize("name", ["fedprox", "sgd", "fednova"])
-def test_the_others_leave_the_aggregate_alone(name):
+def test_the_others_leave_the_aggregate_alone_and_keep_nothing(name):
     aggregate = np.array([5.0, 6.0])
-    assert solver(name).step(aggregate, [dense([1, 2])], ()) is aggregate
+    one = solver(name)
+    assert one.step(aggregate, [dense([1, 2])], ()) is aggregate
+    assert one.state()["mean"].size == 0
 
 
 @pytest.mark.parametrize("name", ["scaffold", "feddyn"])

@@ -57,6 +57,17 @@ def test_the_offset_prefers_fast_clients():
     assert slowest[-1] < 0.01
 
 
+def test_the_bound_offset_is_in_units_of_the_squared_sum():
+    """p G = (1, 3), so the units are 16 and B = 8: no other q of two clients needs less time."""
+    method, roster = build(bound_offset=0.5, uniform_share=0.1), make_roster(4, available=[0, 1])
+    roster.step_s[:2] = [0.1, 0.6]
+    method.update(trained([2, 6], clients=[0, 1]))
+    _, q, seconds = method.distribution(roster, RoundInfo(2, 10))
+    first = np.linspace(0, 1, 100_001)[1:-1]
+    times = (first * seconds[0] + (1 - first) * seconds[1]) * (1 / first + 9 / (1 - first) + 8)
+    assert q[0] == pytest.approx(0.9 * first[times.argmin()] + 0.05, abs=1e-4)
+
+
 def test_expected_round_time_by_hand_and_by_enumeration():
     uniform = np.full(3, 1 / 3)
     assert expected_slowest(uniform, np.array([1.0, 2.0, 4.0]), 2) == pytest.approx(3.0)

@@ -102,6 +102,20 @@ def test_the_mean_weight_of_every_client_is_p(algorithm):
     np.testing.assert_allclose(mean, np.array([10, 250, 30, 90, 70, 50]) / 500, atol=1e-9)
 
 
+@pytest.mark.parametrize("count", [3, 4])
+@pytest.mark.parametrize("algorithm", [0, 1, 2])
+def test_where_few_are_available_all_take_part_with_weights_p(algorithm, count):
+    roster = make_roster(6, examples=[9, 10, 250, 9, 9, 140], available=[1, 2, 5])
+    selection = select(build(algorithm=algorithm), roster, 1, count)
+    assert selection.clients.tolist() == [1, 2, 5]
+    np.testing.assert_allclose(selection.weights, [0.025, 0.625, 0.35])
+
+
+@pytest.mark.parametrize(("algorithm", "numbers"), [(0, 0), (1, 0), (2, 36)])
+def test_only_algorithm_2_keeps_inner_products(algorithm, numbers):
+    assert build(algorithm=algorithm).state()["gram"].size == numbers
+
+
 def test_a_client_drawn_in_several_rows_has_the_multiple_weight():
     method = build(algorithm=0)
     roster = make_roster(6, examples=[1, 10**6, 1, 1, 1, 1])

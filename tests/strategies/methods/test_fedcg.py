@@ -104,6 +104,7 @@ def test_of_twins_the_one_with_the_fast_link_is_taken():
     upload_s = np.array([60.0, 1.0, 1.0, 60.0])
     problem = Problem(distances, np.full(4, 10.0), upload_s, 0.01, FedCGConfig())
     assert problem.solve(2).cohort.tolist() == [1, 2]
+    assert problem.cohort(20.0, 2).tolist() == [1, 2]  # those that send all of it by then, not a sixth
 
 
 def test_what_error_is_worth():
@@ -151,6 +152,7 @@ def test_clients_that_never_answer_do_not_block_the_others():
     method.learn(points_outcome(1, [0, 1, 3], failed=[2, 4]))
     chosen = select(method, roster, 2, 3)
     assert chosen.weights.sum() == pytest.approx(5.0)
+    assert {tuple(select(method, roster, 2, 3, seed).clients) for seed in range(9)} == {tuple(chosen.clients)}
     nothing = build()
     nothing.learn(outcome(RoundInfo(1, 10), [], [], failed=[0, 1]))
     assert len({tuple(select(nothing, roster, 2, 2, seed).clients) for seed in range(20)}) > 3

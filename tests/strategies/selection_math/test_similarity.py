@@ -11,6 +11,7 @@ from strategies.selection_math import similarity
 from strategies.selection_math.similarity import (
     among,
     angles,
+    blocks,
     euclidean,
     inner_products,
     layer_part,
@@ -76,6 +77,20 @@ def test_distances_are_euclidean_and_zero_between_equal_vectors():
         for j in range(6):
             np.testing.assert_allclose(found[i, j], np.linalg.norm(vectors[i] - vectors[j]), atol=1e-7)
     assert found[1, 4] == found[4, 1] == 0
+
+
+@pytest.mark.parametrize(
+    ("rows", "width", "entries", "found"),
+    [
+        (5, 1, 2, [[0, 1], [2, 3], [4]]),
+        (5, 3, 6, [[0, 1], [2, 3], [4]]),
+        (3, 9, 8, [[0], [1], [2]]),
+        (3, 0, 2, [[0, 1], [2]]),
+        (0, 4, 8, []),
+    ],
+)
+def test_blocks_have_at_most_so_many_entries_or_one_row(rows, width, entries, found):
+    assert [list(range(rows))[block] for block in blocks(rows, width, entries)] == found
 
 
 @pytest.mark.parametrize("block", [1, 50, 2**16])
