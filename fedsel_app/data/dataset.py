@@ -264,7 +264,7 @@ def from_arrays(arrays: Mapping[str, Any], source: str, classes: int | None = No
         raise ConfigError(
             f"{source} has the label {untold(max(outputs) - 1)}, but only {classes} classes, numbered from 0."
         )
-    owned, stated = y_train.size and "owners" in arrays, "mean" in arrays and "std" in arrays
+    owned, stated = y_train.size and "owners" in arrays, "mean" in arrays or "std" in arrays
     if owned and len(arrays["owners"]) != len(y_train):
         raise ConfigError(
             f"{source} has {len(y_train)} training samples and {len(arrays['owners'])} owners. The numbers must be "
@@ -316,7 +316,9 @@ def _count(given: Any, source: str) -> int:
 def _stated_moments(
     arrays: Mapping[str, Any], x: NDArray[Any], source: str
 ) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
-    """The "mean" and "std" of the channels. Raises ConfigError unless they are numbers (C,), and no "std" is 0."""
+    """The "mean" and "std" of the channels. Raises ConfigError unless both are numbers (C,), and no "std" is 0."""
+    if not arrays.keys() >= {"mean", "std"}:
+        raise ConfigError(f"{source} has only one of mean and std. Add the other, or remove it.")
     mean, std = (np.asarray(arrays[key], np.float32) for key in ("mean", "std"))
     if not has_moments(x.dtype) or not mean.shape == std.shape == x.shape[1:2]:
         raise ConfigError(

@@ -135,6 +135,9 @@ def test_a_stated_scaling_takes_the_place_of_the_computed_one(tmp_path):
     np.savez(path, **arrays, mean=[0.25, 0.5], std=[1, 2])
     data = load(DataConfig(data="npz", data_path=str(path)), 1)
     assert (data.stated, data.mean.tolist(), data.std.tolist()) == (True, [0.25, 0.5], [1, 2])
+    np.savez(tmp_path / "half.npz", **arrays, std=[1, 2])
+    with pytest.raises(ConfigError, match="only one of mean and std"):
+        load(DataConfig(data="npz", data_path=str(tmp_path / "half.npz")), 1)
     for mean, said in (([0.5], r"here \(2,\)"), ([0.5, np.inf], "not finite")):
         np.savez(tmp_path / f"{len(mean)}.npz", **arrays, mean=mean, std=mean)
         with pytest.raises(ConfigError, match=said):
