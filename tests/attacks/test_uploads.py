@@ -149,6 +149,19 @@ def test_a_reply_has_a_size_that_its_question_bounds(handlers, monkeypatch):
     assert client.link.replies(client.asked) == []
 
 
+def test_a_reply_may_have_4_times_the_bytes_of_its_question(handlers, monkeypatch):
+    monkeypatch.setattr(uploads, "LEAST_BYTES", 0)
+
+    def size(message):
+        return sum(len(part.deflate()) for part in get_all_nested_objects(message).values())
+
+    for numbers, fits in ((100, True), (120, False)):
+        client = Client(handlers)
+        reply = client.reply(numbers)
+        assert (size(reply) <= 4 * size(client.asked)) == fits
+        assert all(client.upload(reply)) == fits
+
+
 def test_an_upload_that_names_no_session_is_refused(handlers):
     client = Client(handlers)
     reply = client.reply()

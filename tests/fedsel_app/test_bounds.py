@@ -45,6 +45,7 @@ def test_the_median_may_be_that_of_a_larger_group():
         ("x" * LONGEST, "x" * LONGEST),
         ("x" * (LONGEST + 1), "x" * LONGEST + " ..."),
         ("x" * 3_000_000, "x" * LONGEST + " ..."),
+        (" " * 1199 + "xy", "x"),
     ],
 )
 def test_a_clients_text_is_cut_to_a_line(text, line):

@@ -77,6 +77,15 @@ def test_label_coverage_comes_from_the_run_s_own_partition(tmp_path):
         label_coverage(read(tmp_path / "gone"))
 
 
+def test_label_coverage_where_an_example_has_several_labels_or_none(tmp_path):
+    x, y = np.ones((4, 2), np.float32), np.array([[1, 0], [0, 0], [1, 1], [0, 1]])
+    arrays = {"x_train": x, "y_train": y, "x_test": x, "y_test": y, "owners": np.arange(4), "task": "multi-label"}
+    np.savez(tmp_path / "data.npz", **arrays)
+    settings = {"data": "npz", "data_path": str(tmp_path / "data.npz"), "partition": "natural"}
+    write_run(tmp_path / "run", "random", 1, [0.1, 0.2, 0.3], selected=[[0], [1], [2]], **settings)
+    assert label_coverage(read(tmp_path / "run")).tolist() == [0.5, 0.0, 1.0]
+
+
 def test_a_client_s_last_row_of_a_round_counts(tmp_path):
     tests = [
         {"client": client, "round": 2, "accuracy": accuracy} for client, accuracy in ((1, 0.5), (0, 0.25), (1, 1.0))

@@ -45,6 +45,7 @@ def test_the_command_compares_the_verdicts_of_the_same_seeds(tmp_path, capsys, m
     assert main(["claims", "verify", NAME, "--out", str(tmp_path / "again")]) == code
     said = capsys.readouterr().out
     assert "Nothing is missing" in said
+    assert " 1 to 5 " in said
     assert said.rstrip().endswith(last)
     assert ("10 of 10" in said) == (not better)
     assert Measured(rows).values(claim, replace(claim.claimed), claim.seeds[0])
