@@ -291,8 +291,29 @@ def _caption(tuned: Tuned, chosen: Mapping[str, Cell] | None, measured: Measured
             for side in one.sides for seed in one.seeds)  # fmt: skip
     failed = sum("failed" in row for row in rows)
     text += f" {failed} runs of the search failed, and count as the worst." if failed else ""
+    if tuned.replaces and compared:
+        text += _untuned(tuned, Ranking.load([tuned.replaces])[0], measured)
     text += f" {tuned.note}" if tuned.note else ""
     return text if compared else f"{text} {capital(tuned.left_open or 'not run')}."
+
+
+def _untuned(tuned: Tuned, ranking: Ranking, measured: Measured) -> str:
+    """Sentence on the baseline in the untuned `ranking`; empty if the rankings differ in more than the search."""
+    ours, theirs = (
+        study.configuration(side, 1).values()
+        for study in (tuned, ranking)
+        for side in study.sides
+        if side.name == tuned.baseline
+    )
+    places = {place.name: place for place in ranked_methods(ranking, ranking.metrics[0], measured)}
+    changed = {key for key, value in theirs.items() if value != ours[key]}
+    if tuned.baseline not in places or tuned.budgets != ranking.budgets or not changed <= tuned.grid.keys():
+        return ""
+    settings = settings_text({key: theirs[key] for key in tuned.grid})
+    return (
+        f" Untuned ({settings}; seeds {ranking.seeds[0]} to {ranking.seeds[-1]}), {tuned.baseline} has "
+        f"{places[tuned.baseline].accuracy.mean:.4f} in the first column."
+    )
 
 
 def at_best(claim: Claim, measured: Measured) -> str:

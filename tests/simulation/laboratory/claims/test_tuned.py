@@ -144,6 +144,7 @@ def test_the_table_has_the_settings_and_the_paired_lead_of_each_side(tmp_path):
     assert first[2].mean == pytest.approx(0.62)
     assert "on the seeds 7, 8" in table.caption
     assert "at an end of the grid for b (lr)." in table.caption
+    assert "Untuned" not in table.caption
     assert tuned_table(tuned(left_open="not run yet"), Both(Scores({}))).caption.endswith("Not run yet.")
     del measured.of[("b", 0.1, 12)]
     assert tuned_table(tuned(), Both(measured)).rows == []
@@ -184,3 +185,15 @@ def test_a_search_does_not_see_the_test_set():
         for search in study.searches(shipped()):
             assert search.metrics == [METRIC]
             assert replace(search).configuration(search.sides[0], 1).partition.validation_fraction > 0.0
+
+
+@pytest.mark.parametrize(("workload", "untuned"), [("mnist-strong", True), ("fashion-mnist-strong", False)])
+def test_the_table_says_what_the_baseline_has_without_a_search_if_nothing_else_differs(workload, untuned):
+    """0.8723 is the mean of ten committed runs at 10 MB. The tuned ranking of Fashion-MNIST has another model."""
+    [study] = Tuned.load([f"{workload}-skew-tuned"])
+    sentence = (
+        "Untuned (lr=0.05, momentum=0.9, server-momentum=0.5; seeds 1 to 10), random (equal weights) has 0.8723 in the "
+        "first column."
+    )
+    assert (sentence in tuned_table(study, shipped()).caption) == untuned
+    assert ("Untuned" in tuned_table(study, shipped()).caption) == untuned
