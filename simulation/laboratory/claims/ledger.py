@@ -276,7 +276,8 @@ def paper_table(paper: str, claims: Sequence[Claim], verdicts: dict[str, Standin
             lead: list[object] = ["", "", ""]
             if index == 0:
                 abstract = " (abstract)" if claim.source.startswith("abstract") else ""
-                setup = f"{config.data.data}, {config.run.model}, {seeds[0]} to {seeds[-1]}"
+                data = config.data.data_path if config.data.data == "npz" else config.data.data
+                setup = f"{data}, {config.run.model}, {seeds[0]} to {seeds[-1]}"
                 lead = [f"{claim.name}: {claim.sentence}", claim.published + abstract, setup]
             means = [_mean(pairs.claimed), _mean(pairs.other)]
             judged = verdict.word != NOT_RUN and index < standing.deciding
