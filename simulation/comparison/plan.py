@@ -31,6 +31,9 @@ from simulation.idle_settings import refuse_idle
 from strategies import STRATEGIES, find_strategy
 from strategies.base import SelectionStrategy
 
+BASELINE = "random"
+"""Method that the others are compared with, if it is among them."""
+
 
 @dataclass(frozen=True)
 class PlannedRun:
@@ -154,12 +157,12 @@ def plan(
     """Plan every strategy with every seed and every combination of the grid's values.
 
     A method's own setting, set for all runs or in the grid, is left out for the other methods. Runs that are then
-    identical count once. `baseline` is by default random, or else the first strategy.
+    identical count once. `baseline` is by default `BASELINE`, or else the first strategy.
 
     Raises ConfigError for invalid settings, or settings that belong to none of the strategies.
     """
     strategies, seeds = list(dict.fromkeys(strategies)), list(dict.fromkeys(seeds))
-    baseline = baseline or ("random" if "random" in strategies else strategies[0])
+    baseline = baseline or (BASELINE if BASELINE in strategies else strategies[0])
     if baseline not in strategies:
         raise ConfigError(f"The --baseline must be one of the strategies {', '.join(strategies)}. Got {baseline!r}.")
     for key in [*settings, *grid]:

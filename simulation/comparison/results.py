@@ -13,7 +13,7 @@ from fedsel_app.records.reading import read_object, read_rows
 from fedsel_app.records.run_folder import DATA, read_config
 from fedsel_app.records.schema import schedule_round
 from simulation.comparison.pipelines import Pipelines, comparison_kind, differing_settings
-from simulation.comparison.plan import run_name
+from simulation.comparison.plan import BASELINE, run_name
 from simulation.comparison.plan_file import check_failure, read_plan
 from simulation.comparison.runs import SHOWN, RecordedRun, joined, read_recorded_run
 
@@ -207,7 +207,7 @@ def plan_of(sources: Sequence[Path]) -> dict[str, Any]:
     """The content of comparison.json for the runs in several folders, each of a run or a comparison.
 
     A shared setting whose values differ between runs of one method is swept. One that differs only between methods is
-    part of their pipelines.
+    part of their pipelines. The baseline is that of `plan`.
 
     Raises ConfigError if a folder has no run, or two runs have the same method, seed and swept settings.
     """
@@ -236,7 +236,7 @@ def plan_of(sources: Sequence[Path]) -> dict[str, Any]:
         runs[name] = {"name": name, "folder": str(folder), "cell": cell}
     digests = {str((read_object(folder / DATA) or {}).get("digest")) for folder in folders}
     notes = ["The runs have different data, so that not only methods differ."] if len(digests) > 1 else []
-    return {"runs": list(runs.values()), "notes": notes}
+    return {"runs": list(runs.values()), "notes": notes, "baseline": BASELINE}
 
 
 def _groups(

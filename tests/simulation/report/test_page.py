@@ -184,12 +184,14 @@ def test_small_numbers_stay_visible(number, digits, text):
 def test_the_command_takes_several_folders_and_labels(tmp_path, capsys, without_figures):
     for name in ("random", "oort"):
         write_run(tmp_path / name, name, 1, [0.5, 0.9])
-    folders = [str(tmp_path / name) for name in ("random", "oort")]
+    folders = [str(tmp_path / name) for name in ("oort", "random")]
     assert main(["report", *folders]) == 2
     assert "--out DIR" in capsys.readouterr().err
     assert main(["report", *folders, "--out", str(tmp_path / "both"), "--label", "random=FedAvg (C = 0.1)"]) == 2
     assert main(["report", *folders, "--out", str(tmp_path / "both"), "--label", "random=FedAvg"]) == 0
-    assert "FedAvg, oort on digits, seed 1" in capsys.readouterr().out
+    said = capsys.readouterr().out
+    assert "oort, FedAvg on digits, seed 1" in said
+    assert "FedAvg (the baseline), " in said
     assert set(by_variant(tmp_path / "both", "score")) == {"FedAvg", "oort"}
 
 
