@@ -275,10 +275,10 @@ def paper_table(paper: str, claims: Sequence[Claim], verdicts: dict[str, Standin
             pairs = verdict.pairs
             lead: list[object] = ["", "", ""]
             if index == 0:
-                abstract = " (abstract)" if claim.source.startswith("abstract") else ""
+                published = f"{claim.published} ({claim.source.partition(';')[0]})"
                 data = config.data.data_path if config.data.data == "npz" else config.data.data
                 setup = f"{data}, {config.run.model}, {seeds[0]} to {seeds[-1]}"
-                lead = [f"{claim.name}: {claim.sentence}", claim.published + abstract, setup]
+                lead = [f"{claim.name}: {claim.sentence}", published, setup]
             means = [_mean(pairs.claimed), _mean(pairs.other)]
             judged = verdict.word != NOT_RUN and index < standing.deciding
             chances = [f"{p:.2g}" if judged else ABSENT for p in (verdict.p, verdict.ledger_p)]
