@@ -142,8 +142,8 @@ def test_the_opening_names_verdicts_and_the_page_shows_both_sides(tmp_path):
     assert " 2 ran (2 logistic regression). 1 hold in direction (1 logistic regression), 1 do not (0 only " in text
     # Means 0.7555 and 0.761 - 0.7055: the paired differences are 0.05 + 0.001 s, 5.55 points on average.
     assert (
-        "| ahead: S. | 1 (Table 1) | digits, logistic, 1 to 10 | accuracy, mean of the last ten evaluations | 0.761 | 0.7055 | "
-        "5.55 points [5.33, 5.77] | 10 of 10 | holds | "
+        "| ahead: S. | 1 (Table 1) | digits, logistic, 1 to 10 | accuracy, mean of the last ten evaluations | 0.761 | "
+        "0.7055 | 5.55 points [5.33, 5.77] | 10 of 10 | holds | "
     ) in text
     assert picture.read_text(encoding="utf-8").lstrip().startswith("<?xml")
 
