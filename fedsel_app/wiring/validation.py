@@ -60,9 +60,10 @@ def validate_solver(settings: SharedSettings) -> None:
     solver, plain = training.traits, named(SERVER_OPTIMIZERS, lambda traits: traits.plain)
     if solver.needs_whole_updates and not compression.lossless:
         lossless = named(COMPRESSORS, lambda traits: traits.lossless)
+        bits = f" and 'value-bits' to 32 (it is {compression.value_bits})" if compression.value_bits != 32 else ""
         raise ConfigError(
-            f"Set 'compressor' to {lossless} (it is {compression.compressor}) and 'value-bits' to 32 (it is "
-            f"{compression.value_bits}), or choose another 'solver': {solver.title} needs uncompressed updates."
+            f"Set 'compressor' to {lossless} (it is {compression.compressor}){bits}, or choose another 'solver': "
+            f"{solver.title} keeps each client's gradient, which is the sum of its whole updates."
         )
     if solver.own_server_step and not optimizer.traits.plain:
         raise ConfigError(
