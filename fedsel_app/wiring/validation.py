@@ -59,11 +59,12 @@ def validate_solver(settings: SharedSettings) -> None:
     training, compression, optimizer = settings.training, settings.compression, settings.server_optimizer
     solver, plain = training.traits, named(SERVER_OPTIMIZERS, lambda traits: traits.plain)
     if solver.needs_whole_updates and not compression.lossless:
-        lossless = named(COMPRESSORS, lambda traits: traits.lossless)
-        bits = f" and 'value-bits' to 32 (it is {compression.value_bits})" if compression.value_bits != 32 else ""
+        lossless, kind = named(COMPRESSORS, lambda traits: traits.lossless), compression.compressor
+        changes = [] if compression.traits.lossless else [f"'compressor' to {lossless} (it is {kind})"]
+        changes += [f"'value-bits' to 32 (it is {compression.value_bits})"] if compression.value_bits != 32 else []
         raise ConfigError(
-            f"Set 'compressor' to {lossless} (it is {compression.compressor}){bits}, or choose another 'solver': "
-            f"{solver.title} keeps each client's gradient, which is the sum of its whole updates."
+            f"Set {' and '.join(changes)}, or choose another 'solver': {solver.title} keeps each client's gradient, "
+            "which is the sum of its whole updates."
         )
     if solver.own_server_step and not optimizer.traits.plain:
         raise ConfigError(

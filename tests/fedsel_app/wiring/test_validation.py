@@ -29,12 +29,12 @@ REFUSED = [
     ),
     (
         {"solver": "feddyn", "server-optimizer": "mean"},
-        "Set 'compressor' to none (it is top-k), or choose another 'solver': FedDyn keeps each client's gradient, which "
-        "is the sum of its whole updates.",
+        "Set 'compressor' to none (it is top-k), or choose another 'solver': FedDyn keeps each client's gradient, "
+        "which is the sum of its whole updates.",
     ),
     (
         {"solver": "feddyn", "server-optimizer": "mean", "compressor": "none", "value-bits": 8},
-        "Set 'compressor' to none (it is none) and 'value-bits' to 32 (it is 8), or",
+        "Set 'value-bits' to 32 (it is 8), or choose another 'solver': FedDyn keeps",
     ),
     (
         {"solver": "feddyn", "compressor": "none"},
