@@ -65,6 +65,8 @@ def test_clients_are_represented_by_the_nearest_and_shared_between_equals():
 def test_distances_are_relative_to_the_mean_of_the_known():
     found = relative_distances(distances_of([(0, 0), (3, 0), (0, 0), (9, 9)]), np.array([True, True, True, False]))
     np.testing.assert_allclose(found, [[0, 1.5, 0, 1], [1.5, 0, 1.5, 1], [0, 1.5, 0, 1], [1, 1, 1, 0]])
+    short = relative_distances(distances_of([(0, 0), (0.1, 0)]), np.ones(2, bool))
+    np.testing.assert_allclose(short, [[0, 1], [1, 0]])
     nobody = relative_distances(np.zeros((2, 2)), np.zeros(2, bool))
     assert nobody.tolist() == [[0, 1], [1, 0]]
     same = relative_distances(np.zeros((2, 2)), np.ones(2, bool))
@@ -107,6 +109,21 @@ def test_of_twins_the_one_with_the_fast_link_is_taken():
     assert problem.cohort(20.0, 2).tolist() == [1, 2]  # those that send all of it by then, not a sixth
 
 
+def test_the_alternation_starts_without_a_deadline_and_from_finish_times():
+    """The second and third client can finish after 4 and 7 s with the least update, and all after 11, 22 and 34 s with
+    a full one. An error that costs this much is never made, so every cohort waits for full updates."""
+    asked = set()
+
+    class Recorded(Problem):
+        def cohort(self, deadline_s, count):
+            asked.add(deadline_s)
+            return super().cohort(deadline_s, count)
+
+    times = np.array([1.0, 2, 4]), np.array([10.0, 20, 30])
+    Recorded(distances_of(POINTS[:3]), *times, 0.1, FedCGConfig(error_weight=1e6)).solve(2)
+    assert asked == {4, 7, 11, 22, 34, np.inf}
+
+
 def test_what_error_is_worth():
     distances, compute_s, upload_s = distances_of(POINTS), np.full(5, 10.0), np.array([5.0, 6, 7, 8, 9])
     free = Problem(distances, compute_s, upload_s, 0.1, FedCGConfig(error_weight=0.0)).solve(2)
@@ -123,6 +140,8 @@ def test_a_given_deadline(compute_s, fraction):
     found = Problem(distances, compute_s, upload_s, 0.1, FedCGConfig(deadline_s=12.0)).solve(2)
     assert found.cohort.tolist() == [2, 4]  # 2 is the medoid of those who can; 1 and 3 cannot
     np.testing.assert_allclose(found.fractions, [10 / 20, fraction])
+    compute_s[4] = 11.0  # 13 s are too many
+    assert Problem(distances, compute_s, upload_s, 0.1, FedCGConfig(deadline_s=12.0)).solve(2).cohort.tolist() == [0, 2]
     late = Problem(distances, compute_s, upload_s, 0.1, FedCGConfig(deadline_s=1.0)).solve(2)
     assert late.cohort.tolist() == [0, 2]  # nobody can: the fastest
     assert late.fractions.tolist() == [0.1, 0.1]
@@ -169,4 +188,7 @@ def test_who_is_away_neither_comes_nor_is_represented():
 def test_without_sparse_updates_only_the_cohort_is_chosen():
     method = build(compressor="none")
     method.learn(points_outcome())
-    assert select(method, seen_roster(), 2, 2).kept_fractions.tolist() == [1.0, 1.0]
+    chosen = select(method, seen_roster(), 2, 2)
+    assert chosen.kept_fractions.tolist() == [1.0, 1.0]
+    # 50 steps of 0.3 s, and two float32 at 3 Mb/s.
+    np.testing.assert_allclose(chosen.components["deadline_s"], 15 + 64 / 3e6, rtol=1e-12)
