@@ -57,6 +57,12 @@ def test_the_offset_prefers_fast_clients():
     assert slowest[-1] < 0.01
 
 
+def test_a_slow_client_without_gradient_is_left_out():
+    q = sampling_distribution(np.array([0.5, 0, 0.6, 0.6]), np.array([1.0, 9, 2, 4]), 3.0)
+    assert q[1] == 0
+    np.testing.assert_allclose(q[[0, 2, 3]], sampling_distribution(P * G, T, 3.0), rtol=1e-9)
+
+
 def test_the_bound_offset_is_in_units_of_the_squared_sum():
     """p G = (1, 3), so the units are 16 and B = 8: no other q of two clients needs less time."""
     method, roster = build(bound_offset=0.5, uniform_share=0.1), make_roster(4, available=[0, 1])
@@ -87,8 +93,8 @@ class Scripted:
         return self.draws
 
 
-def build(**changes):
-    return AdaSample(make_context(AdaSampleConfig(**changes), clients=4, size=4))
+def build(shared=None, **changes):
+    return AdaSample(make_context(AdaSampleConfig(**changes), clients=4, size=4, **(shared or {})))
 
 
 def trained(norms, clients=range(4), number=1):
@@ -140,6 +146,24 @@ def test_zero_updates_and_no_history():
     q = method.distribution(roster, RoundInfo(2, 10))[1]
     np.testing.assert_allclose(q, [0.025, 0.925, 0.025, 0.025])
     assert select(method, roster, 2, 400).clients.tolist() == [0, 1, 2, 3]
+
+
+@pytest.mark.parametrize(("compressor", "bits"), [("none", 128), ("top-k", 32 + 4 * 0.8112781244591328)])
+def test_the_seconds_of_a_client_are_those_of_its_steps_and_its_upload(compressor, bits):
+    """A quarter of four entries: 32 bits, and four times the entropy of 1/4, 0.81 bits, for its place."""
+    shared = {"compressor": compressor, "kept_fraction": 0.25, "kept_cosine": 0.0, "kept_warmup_rounds": 0}
+    roster = make_roster(4)
+    roster.uplink_bits_per_s[:] = [1, 10, 100, 1000]
+    _, _, seconds = build(shared).distribution(roster, RoundInfo(2, 10))
+    np.testing.assert_allclose(seconds, 50 * 0.3 + bits / roster.uplink_bits_per_s)
+
+
+def test_an_update_at_learning_rate_0_tells_nothing():
+    method = build({"lr_decay": 1.0})
+    method.update(outcome(RoundInfo(9, 10), [2], [dense([0.005, 0, 0, 0])]))
+    before = method.state()["norms"].copy()
+    method.update(outcome(RoundInfo(10, 10), [1, 2], [dense([1.0, 0, 0, 0])] * 2))
+    np.testing.assert_array_equal(method.state()["norms"], before)
 
 
 def test_the_norm_of_a_sparse_update():

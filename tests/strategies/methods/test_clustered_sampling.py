@@ -78,6 +78,11 @@ def test_a_client_larger_than_a_row_has_rows_of_its_own():
     np.testing.assert_allclose(rows[2], [0.3, 0.4, 0.3], atol=1e-12)
 
 
+def test_clients_as_large_as_their_rows_leave_no_room():
+    rows = rows_by_similarity(np.full(2, 0.5), np.ones((2, 2)), 2, "average", np.random.default_rng(0))
+    assert rows.tolist() == [[1, 0], [0, 1]]
+
+
 @pytest.mark.parametrize("total", [0.2, 1.0, 5.0])
 def test_draws_follow_their_rows(total):
     rows = np.array([[0, 0.25, 0.75, 0], [1, 0, 0, 0], [0, 0, 0, 1]])

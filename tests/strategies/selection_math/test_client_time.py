@@ -33,6 +33,9 @@ def test_seconds_of_training_and_upload():
     compute_s, upload_s = client_seconds(roster, np.array([0, 2]), 1000, 1.0, TOP_K)
     np.testing.assert_allclose(compute_s, [5.0, 15.0])
     np.testing.assert_allclose(upload_s, [0.032, 0.008])
+    # A quarter costs 8 bits for each entry of the model, and the entropy of 1/4: 4 times that for all of them.
+    _, upload_s = client_seconds(roster, np.array([0, 2]), 1000, 0.25, TOP_K)
+    np.testing.assert_allclose(upload_s, [0.004 * 8.811278, 0.001 * 8.811278], rtol=1e-6)
 
 
 def test_fractions_fill_the_time_until_the_deadline():

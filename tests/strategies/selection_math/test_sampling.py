@@ -133,6 +133,12 @@ def test_the_first_draws_are_those_of_the_whole_order(count):
         assert weighted_draws(weights, count, np.random.default_rng(seed)).tolist() == order[:count].tolist()
 
 
+def test_weighted_draws_are_in_proportion_to_the_weights():
+    weights, rng = np.array([1.0, 1, 1, 1, 4]), np.random.default_rng(0)
+    first = np.bincount([weighted_draws(weights, 1, rng)[0] for _ in range(4000)], minlength=5)
+    np.testing.assert_allclose(first / 4000, weights / 8, atol=0.03)
+
+
 @given(st.lists(st.sampled_from([np.nan, np.inf, -np.inf, 0.0, 1.0, 2.0]), max_size=12), st.integers(0, 13))
 def test_the_largest_come_first_and_of_equals_the_earlier(values, count):
     downwards = [(math.isnan(value), 0.0 if math.isnan(value) else -value, place) for place, value in enumerate(values)]

@@ -43,6 +43,10 @@ def test_the_gram_matrix_refreshes_a_few_clients_and_leaves_its_input_alone():
     assert gram[1, 1] != again[1, 1]
 
 
+def test_the_gram_matrix_of_a_single_update():
+    assert refreshed_gram(np.zeros((2, 2)), {1: dense([3.0, 4.0])}, [1]).tolist() == [[0, 0], [0, 25]]
+
+
 def test_angles_by_hand():
     vectors = np.array([[1.0, 0], [1, 1], [-3, 0], [0, 0], [1, 0]])
     found = angles(vectors @ vectors.T)
