@@ -113,7 +113,7 @@ class RecordedRun:
     @cached_property
     def selections(self) -> pd.DataFrame:
         """Selections, one row per round and selected client: score and its parts, loss, weight, failure."""
-        return _frame(entry for row in self.rows for entry in _selections(row))
+        return _frame(_selections(self.rows))
 
     @cached_property
     def summary(self) -> pd.DataFrame:
@@ -149,11 +149,17 @@ class RecordedRun:
 
     @property
     def selection_matrix(self) -> NDArray[np.int8]:
-        """Selections of clients by rounds, int8 (K, T): 0 not selected, 1 aggregated, 2 selected but not aggregated."""
+        """Selections of clients by rounds, int8 (K, T): 0 not selected, 1 aggregated, 2 selected but not aggregated.
+
+        With `waiting`, a later round may aggregate the update.
+        """
         chosen = np.zeros((int(self.config["clients"]), len(self.rows)), np.int8)
+        latest: dict[int, int] = {}
         for position, row in enumerate(self.rows):
+            latest |= dict.fromkeys(row["selected"], position)
             chosen[row["selected"], position] = 2
-            chosen[row.get("aggregated", []), position] = 1
+            for client in latest.keys() & row.get("aggregated", []):
+                chosen[client, latest[client]] = 1
         return chosen
 
     @property
@@ -240,26 +246,35 @@ def _frame(rows: Iterable[Row], order: Collection[str] = ()) -> pd.DataFrame:
     return frame[[*first, *frame.columns.difference(first, sort=False)]]
 
 
-def _selections(row: Row) -> list[Row]:
-    """Rows of the selected clients of one round, without the numbers that were not recorded."""
-    aggregated = row.get("aggregated", [])
-    failures = {failure["client"]: failure["reason"] for failure in row["failures"]}
-    entries: dict[int, Row] = {
-        client: {
-            "round": row["round"],
-            "client": client,
-            "aggregated": client in aggregated,
-            "failure": failures.get(client),
+def _selections(rows: Iterable[Row]) -> list[Row]:
+    """Rows of the selected clients, round by round, without the numbers that were not recorded.
+
+    With `waiting`, a client's update may be aggregated, or fail, in a later round.
+    """
+    entries: list[Row] = []
+    awaited: dict[int, Row] = {}
+    for row in rows:
+        selected, aggregated = row["selected"], row.get("aggregated", [])
+        new: dict[int, Row] = {
+            client: {"round": row["round"], "client": client, "aggregated": False, "failure": None}
+            for client in selected
         }
-        for client in row["selected"]
-    }
-    lists = [(row["selected"], column, row.get(name, [])) for name, column in OF_SELECTED.items()]
-    lists += [(aggregated, column, row.get(name, [])) for name, column in OF_AGGREGATED.items()]
-    lists += [(row["selected"], name, values) for name, values in row.get("components", {}).items()]
-    for clients, column, values in lists:
-        for client, value in zip(clients, values, strict=False):
-            entries[client][column] = math.nan if value is None else value
-    return list(entries.values())
+        entries += new.values()
+        awaited |= new
+        outcomes = [(aggregated, "aggregated", [True] * len(aggregated))]
+        failures = {failure["client"]: failure["reason"] for failure in row["failures"]}
+        outcomes += [(list(failures), "failure", list(failures.values()))]
+        outcomes += [(selected, column, row.get(name, [])) for name, column in OF_SELECTED.items()]
+        outcomes += [(aggregated, column, row.get(name, [])) for name, column in OF_AGGREGATED.items()]
+        outcomes += [(selected, name, values) for name, values in row.get("components", {}).items()]
+        for clients, column, values in outcomes:
+            for client, value in zip(clients, values, strict=False):
+                if client in awaited:
+                    awaited[client][column] = math.nan if value is None else value
+        ended = {*aggregated, *failures, *row.get("unused", [])}
+        under_way = awaited.keys() - ended if row.get("under_way") else ()
+        awaited = {client: awaited[client] for client in under_way}
+    return entries
 
 
 def _flat(row: Row, field: str, prefix: str) -> Row:

@@ -1,5 +1,6 @@
 """Numbers of runs with handwritten rounds, and data of eight examples with known owners."""
 
+import json
 from dataclasses import replace
 
 import numpy as np
@@ -60,6 +61,31 @@ def test_selections_by_client_and_round(tmp_path):
     assert chosen[:, :2].tolist() == [[2, 0], [0, 0], [1, 1], [0, 0]]
     write_run(tmp_path / "two", "random", 1, [0.1, 0.2, 0.3], selected=[[0, 2], [2], []])
     assert read(tmp_path / "two").selection_counts.tolist() == [1, 0, 2, 0]
+
+
+def test_an_update_that_a_later_round_aggregates_belongs_to_the_selection_before(tmp_path):
+    """With `waiting`: round 2 aggregates client 1 of round 1, whose second trip fails in round 4."""
+    write_run(tmp_path / "run", "random", 1, [0.1] * 4, selected=[[0, 1], [0], [1], [0]])
+    outcomes = [
+        {"aggregated": [0], "weights": [0.5], "under_way": 1},
+        {"aggregated": [1], "weights": [0.25], "under_way": 1},
+        {"aggregated": [0], "weights": [0.125], "under_way": 1},
+        {"aggregated": [], "failures": [{"client": 1, "reason": "gone"}], "under_way": 1},
+    ]
+    path = tmp_path / "run" / "rounds.jsonl"
+    lines = [json.loads(line) | own for line, own in zip(path.read_text().splitlines(), outcomes, strict=True)]
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    run = read(tmp_path / "run")
+    assert run.selection_counts.tolist() == [3, 2, 0, 0]
+    assert run.selection_matrix[:2].tolist() == [[1, 1, 0, 2], [1, 0, 2, 0]]
+    frame = run.selections.fillna({"weight": -1.0, "failure": ""})
+    assert frame[["round", "client", "aggregated", "weight", "failure"]].values.tolist() == [
+        [1, 0, True, 0.5, ""],
+        [1, 1, True, 0.25, ""],
+        [2, 0, True, 0.125, ""],
+        [3, 1, False, -1.0, "gone"],
+        [4, 0, False, -1.0, ""],
+    ]
 
 
 def test_label_coverage_comes_from_the_run_s_own_partition(tmp_path):
