@@ -62,7 +62,7 @@ def comparison_kind(configs: Mapping[str, Mapping[str, Value]], swept: Collectio
     if not any(differing.values()):
         return f"{equal(next(iter(configs.values())))}."
     if not pipelines.papers:
-        return "Each method with settings of its own, which follow no protocol."
+        return "Each method with settings of its own."
     without = [name for name in differing if name not in pipelines.papers]
     exception = f", except {', '.join(without)}, for which the preset has none" if without else ""
     overridden = f"; {', '.join(pipelines.overridden)} set for all" if pipelines.overridden else ""

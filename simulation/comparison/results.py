@@ -102,17 +102,17 @@ class RecordedComparison:
         """
         plan = plan_of(sources) if sources else _plan(folder)
         runs: dict[str, RecordedRun] = {}
-        notes: list[str] = []
+        notes: list[str] = [*plan.get("notes", [])]
         for planned in plan["runs"]:
             name = planned["name"]
             run = read_recorded_run(folder / planned["folder"], name, planned.get("cell", {}), cls.run_kind)
             if run is None or not run.rows:
-                notes.append(f"{name} has not finished a round yet: it is not in this report.")
+                notes.append(_not_begun(name))
             else:
                 runs[name] = run
-        failures = read_rows(folder / "failures.jsonl", check_failure)
-        notes += [f"{row['name']} failed: {row['message']}" for row in failures]
-        notes += plan.get("notes", [])
+        for place in sources or [folder]:
+            failures = read_rows(place / "failures.jsonl", check_failure)
+            notes += [f"{row['name']} failed: {row['message']}" for row in failures]
         if not runs:
             raise ConfigError(f"{folder} has no run with a finished round: there is nothing to report yet.")
         finished = [run for run in runs.values() if run.finished]
@@ -122,7 +122,9 @@ class RecordedComparison:
                 notes.append(so_far + (" It is left out of figures and statistics." if finished else ""))
         if not finished:
             notes.append("No run is finished, so everything below is provisional and counts the rounds so far.")
-        groups = _groups(finished or list(runs.values()), baseline, str(plan.get("baseline", "")), labels or {})
+        counted = finished or list(runs.values())
+        groups, without = _groups(counted, baseline, str(plan.get("baseline", "")), labels or {})
+        notes += without
         pipelines = Pipelines(**plan.get("pipelines", {}))
         return cls(folder, plan.get("settings", {}), pipelines, groups, runs, tuple(notes), labels or {})
 
@@ -206,14 +208,16 @@ def _configs(runs: Sequence[RecordedRun]) -> tuple[dict[str, Mapping[str, Value]
 def plan_of(sources: Sequence[Path]) -> dict[str, Any]:
     """The content of comparison.json for the runs in several folders, each of a run or a comparison.
 
-    A shared setting whose values differ between runs of one method is swept. One that differs only between methods is
-    part of their pipelines. The baseline is that of `plan`.
+    It has the settings, the baseline and the pipelines that all folders state alike; the baseline is `BASELINE` if they
+    state none or several. A shared setting whose values differ between runs of one method is swept. One that differs
+    only between methods is part of their pipelines.
 
     Raises ConfigError if a folder has no run, or two runs have the same method, seed and swept settings.
     """
-    folders = [
-        source / run["folder"] for source in map(Path.absolute, sources) for run in _plan(source)["runs"]
-    ]  # fmt: skip
+    plans = {source.absolute(): _plan(source) for source in sources}
+    planned = {source / run["folder"]: run["name"] for source, plan in plans.items() for run in plan["runs"]}
+    folders = [folder for folder in planned if (folder / "config.json").is_file()]
+    notes = [_not_begun(planned[folder]) for folder in planned if folder not in folders]
     configs = {folder: read_config(folder, SHOWN) for folder in folders}
     methods: dict[Value, list[Mapping[str, Value]]] = {}
     for config in configs.values():
@@ -235,14 +239,27 @@ def plan_of(sources: Sequence[Path]) -> dict[str, Any]:
             )
         runs[name] = {"name": name, "folder": str(folder), "cell": cell}
     digests = {str((read_object(folder / DATA) or {}).get("digest")) for folder in folders}
-    notes = ["The runs have different data, so that not only methods differ."] if len(digests) > 1 else []
-    return {"runs": list(runs.values()), "notes": notes, "baseline": BASELINE}
+    notes += ["The runs have different data, so that not only methods differ."] if len(digests) > 1 else []
+    first, *others = plans.values()
+    alike: dict[str, Any] = {
+        key: first[key]
+        for key in ("settings", "baseline", "pipelines")
+        if key in first and all(other.get(key) == first[key] for other in others)
+    }
+    return {"runs": list(runs.values()), "notes": notes, "baseline": BASELINE, **alike}
+
+
+def _not_begun(name: str) -> str:
+    return f"{name} has not finished a round yet: it is not in this report."
 
 
 def _groups(
     runs: Sequence[RecordedRun], wanted: str | None, planned: str, labels: Mapping[str, str]
-) -> tuple[Group, ...]:
-    """Group runs by the swept keys that all runs have; the other keys of the cell belong to the variant."""
+) -> tuple[tuple[Group, ...], list[str]]:
+    """Group runs by the swept keys that all runs have; the other keys of the cell belong to the variant.
+
+    Also returns a sentence for each group without a run of the baseline, which then is its first variant.
+    """
     several = len({run.strategy for run in runs}) > 1
     shared = [key for key in runs[0].cell if several and all(key in run.cell for run in runs)]
 
@@ -261,17 +278,16 @@ def _groups(
     groups: dict[str, dict[str, list[RecordedRun]]] = {cell(run, outer=True): {} for run in runs}
     for run in sorted(runs, key=lambda run: (variants.index(variant(run)), run.seed)):
         groups[cell(run, outer=True)].setdefault(shown[variant(run)], []).append(run)
-    return tuple(
-        Group(
-            name,
-            {key: tuple(of) for key, of in by_variant.items()},
-            next(
-                (key for key, of in by_variant.items() if named in (key, variant(of[0]), of[0].strategy)),
-                next(iter(by_variant)),
-            ),
-        )
-        for name, by_variant in groups.items()
-    )
+    found, notes = [], []
+    for name, by_variant in groups.items():
+        first, *others = by_variant
+        fitting = [key for key, of in by_variant.items() if named in (key, variant(of[0]), of[0].strategy)]
+        baseline = fitting[0] if fitting else first
+        if named and others and not fitting:
+            where = f" with {name}" if name else ""
+            notes.append(f"No run of the baseline {named} counts{where}: {first} takes its place.")
+        found.append(Group(name, {key: tuple(of) for key, of in by_variant.items()}, baseline))
+    return tuple(found), notes
 
 
 def _labelled(methods: Mapping[str, str], labels: Mapping[str, str]) -> dict[str, str]:

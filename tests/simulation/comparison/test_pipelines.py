@@ -51,7 +51,7 @@ def test_settings_differ_where_the_values_do():
         (
             {"a": {"mu": 1}, "b": {"mu": 0}},
             Pipelines(),
-            "Each method with settings of its own, which follow no protocol.",
+            "Each method with settings of its own.",
         ),
     ],
 )

@@ -142,3 +142,32 @@ def test_runs_with_different_data_have_a_note(tmp_path):
         (tmp_path / strategy / "data.json").write_text(f'{{"digest": "{strategy}"}}', encoding="utf-8")
     found = RecordedComparison.read(tmp_path, sources=[tmp_path / "random", tmp_path / "oort"])
     assert found.notes == ("The runs have different data, so that not only methods differ.",)
+
+
+def test_a_report_in_another_folder_has_the_baseline_pipelines_and_failures_of_the_comparison(tmp_path):
+    """A run that has not begun does not prevent the report."""
+    paths = write_plan(tmp_path / "one", [("oort", 1, {}), ("random", 1, {}), ("random", 2, {})])
+    for path, strategy in zip(paths[:2], ("oort", "random"), strict=True):
+        write_run(path, strategy, 1, [0.5])
+    plan = tmp_path / "one" / "comparison.json"
+    papers = {"papers": {"oort": "a paper"}, "overridden": []}
+    plan.write_text(json.dumps(json.loads(plan.read_text()) | {"pipelines": papers}))
+    failure = {"name": "random-s2", "exit_code": 1, "message": "no memory"}
+    (tmp_path / "one" / "failures.jsonl").write_text(json.dumps(failure) + "\n")
+    there = RecordedComparison.read(tmp_path / "one")
+    found = RecordedComparison.read(tmp_path / "out", sources=[tmp_path / "one"])
+    assert (found.groups[0].baseline, found.pipelines) == ("random", there.pipelines)
+    assert (found.settings, found.notes) == (there.settings, there.notes)
+    write_run(tmp_path / "two", "fedcg", 1, [0.5])
+    mixed = RecordedComparison.read(tmp_path / "out", sources=[tmp_path / "one", tmp_path / "two"])
+    assert (mixed.groups[0].baseline, mixed.settings, mixed.pipelines.papers) == ("oort", {}, {})
+
+
+def test_a_baseline_without_runs_has_a_note(tmp_path):
+    cells = [{"alpha": 0.1}, {"alpha": 1.0}]
+    runs = [(strategy, 1, cell) for strategy in ("random", "oort", "fedcg") for cell in cells]
+    for path, (strategy, seed, cell) in list(zip(write_plan(tmp_path, runs), runs, strict=True))[1:]:
+        write_run(path, strategy, seed, [0.5], **cell)
+    found = RecordedComparison.read(tmp_path)
+    assert [group.baseline for group in found.groups] == ["random", "oort"]
+    assert found.notes[-1] == "No run of the baseline random counts with alpha=0.1: oort takes its place."
