@@ -33,7 +33,7 @@ class Progress:
     round, rounds : the last finished round, and the maximum number of rounds
     score, score_name : score of the last evaluation, and its name
     uplink_mb : MB (10^6 bytes) sent to the server so far, as encoded
-    time_s : simulated seconds so far
+    time_s : seconds so far, on the clock of the run
     age_s : seconds since the last round was written
     """
 
@@ -88,7 +88,7 @@ def progress_table(runs: Sequence[Progress]) -> Table:
     """Table of the runs, one line each."""
     ended = sum(run.state in ENDED for run in runs)
     scores = dict.fromkeys(score_title(run.score_name) for run in runs if run.score is not None)
-    columns = ("round", " or ".join(scores) or ACCURACY, "MB sent", "simulated s", "last round")
+    columns = ("round", " or ".join(scores) or ACCURACY, "MB sent", "seconds", "last round")
     table = whole_table("run", "state", numbers=columns, title=f"{ended} of {len(runs)} runs ended")
     for run in runs:
         age = "" if run.age_s is None or run.state in ENDED else f"{run.age_s:.0f} s ago"

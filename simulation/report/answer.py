@@ -27,6 +27,8 @@ from simulation.terminal import whole_table
 
 PLACES = {SIGNIFICANT: "behind", NOT_SIGNIFICANT: "open", TOO_FEW: "too few seeds"}
 """Verdict on the difference from the first -> its word in the table."""
+AHEAD = "ahead on the common seeds"
+"""Word for a variant that is better on the seeds of both, though its mean over all its seeds is not."""
 WORDS = ("method", "variant", "against the first")
 """Columns of text, which are aligned on the left."""
 CHEAPEST = (
@@ -55,7 +57,9 @@ def variants_table(group: Group, numbers: Numbers) -> Table:
     rows = []
     for rank, variant in enumerate(order, start=1):
         reached = f"{numbers.reached(variant, ROUNDS.key).size} of {len(group.runs[variant])}"
-        place = _place(results[variant]) if variant in results else "first" if len(order) > 1 else ABSENT
+        place = "first" if len(order) > 1 else ABSENT
+        if variant in results:
+            place = _place(results[variant], sign)
         costs = [numbers.mean(variant, measure.key) for measure in (UPLINK_MB, SECONDS, ROUNDS)]
         rows.append(
             [rank, variant, numbers.mean(variant, score.key), numbers.mean(variant, final.key), reached, *costs, place]
@@ -68,9 +72,12 @@ def variants_table(group: Group, numbers: Numbers) -> Table:
     return Table("ranking", "Ranking", caption, columns, rows)
 
 
-def _place(result: tuple[Paired, float, str]) -> str:
-    _, p, verdict = result
-    return PLACES[verdict] if verdict == TOO_FEW else f"{PLACES[verdict]}, {p_text(p)}"
+def _place(result: tuple[Paired, float, str], sign: float) -> str:
+    """Verdict on the first minus a variant; `sign` is -1 if higher is better, else 1."""
+    paired, p, verdict = result
+    ahead = verdict == SIGNIFICANT and sign * paired.difference.mean > 0.0
+    word = AHEAD if ahead else PLACES[verdict]
+    return word if verdict == TOO_FEW else f"{word}, {p_text(p)}"
 
 
 def print_table(console: Console, name: str, table: Table) -> None:

@@ -145,7 +145,7 @@ def run_table(comparison: RecordedComparison) -> Table:
     columns += [
         Heading(f"final {' or '.join(scores)}", 4),
         Heading("rounds to target"),
-        Heading("simulated seconds", 1),
+        Heading("seconds", 1),
     ]
     columns += [Heading("MB, uplink", 3), Heading("wall time in s", 1), Heading("client failures")]
     return Table(
@@ -202,7 +202,7 @@ def _run_row(run: RecordedRun) -> list[object]:
         cell,
         run.seed,
         state,
-        len(run.rows),
+        int(numbers["rounds"]),
         numbers["final_accuracy"],
         int(reached) if np.isfinite(reached) else None,
         numbers["time_s"],

@@ -9,7 +9,7 @@ from matplotlib.ticker import MaxNLocator
 from fedsel_app.records.schema import schedule_round
 from simulation.comparison.measures import EvaluatedMetric, client_metric
 from simulation.comparison.results import Group
-from simulation.comparison.runs import found_size
+from simulation.comparison.runs import RecordedRun, found_size
 from simulation.comparison.statistics import Floats
 from simulation.report.drawing import Plot, Style, label_rounds, label_x, look, places
 from simulation.report.tables import capital
@@ -53,17 +53,13 @@ def cohort_plot(group: Group, style: Style) -> Plot | None:
 
     It is Figs. 2 to 12 of ISP's paper.
     """
-    sizes = {
-        name: [np.array([row.get("client_updates", 0) for row in run.rows], np.float64) for run in runs]
-        for name, runs in group.runs.items()
-    }
-    if len({size for runs in sizes.values() for one in runs for size in one}) < 2:
+    sizes = {name: [_updates_by_round(run) for run in runs] for name, runs in group.runs.items()}
+    if len({size for runs in sizes.values() for _, one in runs for size in one}) < 2:
         return None
     figure, [panel] = style.panels(1, 1, 4.0)
     positions, searched = places(group.methods), False
     for name, runs in group.runs.items():
-        curves = [(run.schedule, one) for run, one in zip(runs, sizes[name], strict=True)]
-        style.band(panel, curves, positions[name], name)
+        style.band(panel, sizes[name], positions[name], name)
         found = [(schedule_round(row), size) for row in runs[0].rows if (size := found_size(row)) is not None]
         if found:
             searched = True
@@ -79,6 +75,12 @@ def cohort_plot(group: Group, style: Style) -> Plot | None:
             "many, with the setting 'isp-momentum' also by the number before."
         )
     return Plot("cohort", "Clients that trained in each round", caption, figure)
+
+
+def _updates_by_round(run: RecordedRun) -> tuple[Floats, Floats]:
+    """Rounds as the setting `rounds` counts (t,), and the client updates in each (t,)."""
+    rounds, place = np.unique(run.schedule, return_inverse=True)
+    return rounds, np.bincount(place, [float(row.get("client_updates", 0)) for row in run.rows]).astype(np.float64)
 
 
 def selection_plot(group: Group, style: Style) -> Plot:

@@ -86,7 +86,7 @@ def target_plot(group: Group, style: Style, numbers: Numbers) -> Plot | None:
     panels[0].set_yticks(range(len(names)), reached)
     panels[0].set_ylim(len(names) - 0.5, -0.5)
     caption = (
-        "Cost of each run up to its first evaluation at or above the target. The bar is the mean over the runs that "
+        "Cost of each run up to its first evaluation that reaches the target. The bar is the mean over the runs that "
         "reached it; their number is below each name, and the other runs have no mark. In the last panel, filled "
         "circles are all uplink bytes, and hollow diamonds only the uplink's values, 32 bits per kept value."
     )

@@ -145,7 +145,7 @@ def intervals(
 def target_table(group: Group, numbers: Numbers) -> Table:
     """Table of rounds, seconds, bytes and client updates to target, and of the runs that reached it."""
     caption = (
-        "Costs up to the first evaluation at or above the target: mean and 95% t interval over the runs that reached "
+        "Costs up to the first evaluation that reaches the target: mean and 95% t interval over the runs that reached "
         f"it, {SCALES}. The second column is the number of these runs; the others are in no mean. Value bytes are 4 "
         "per kept value, as papers count; uplink is the size of the encoded updates, indices included; all traffic "
         "adds downlink, probes and calibration. Client updates are those that the server received, including those of "
@@ -158,13 +158,14 @@ def target_table(group: Group, numbers: Numbers) -> Table:
 def validation_table(group: Group, numbers: Numbers) -> Table:
     """Table of the best validation round, the client updates up to it, and its score."""
     caption = (
-        "The best validation round is the first round with the lowest mean loss on the clients' own test parts "
+        "The best validation round is the first round with the lowest loss on the server's validation set "
+        "('validation-fraction') or, without one, with the lowest mean loss on the clients' own test parts "
         f"('client-eval'). Mean and 95% t interval over the runs, {SCALES}. Client updates are those that the server "
         "received up to this round, including those of ISP's intermediate rounds. The score is that of the same "
         "round on the server's test set."
     )
     score = metric_of(group.all_runs)
-    columns, rows = intervals(group, numbers, "runs with 'client-eval'", BEST_CLIENT_UPDATES, score.at_best_validation)
+    columns, rows = intervals(group, numbers, "runs with a validation", BEST_CLIENT_UPDATES, score.at_best_validation)
     return Table("validation", "Client updates to the best validation round", caption, columns, rows)
 
 
@@ -232,8 +233,8 @@ def win_table(group: Group, numbers: Numbers, measure: Measure, name: str) -> Ta
 
 
 def percent(result: Paired) -> float:
-    """Difference in percent of the other's mean; NaN if that is 0 or unknown."""
-    return 100.0 * result.difference.mean / result.other_mean if result.other_mean else np.nan
+    """Difference in percent of the size of the other's mean; NaN if that is 0 or unknown."""
+    return 100.0 * result.difference.mean / abs(result.other_mean) if result.other_mean else np.nan
 
 
 def finding_tables(group: Group, numbers: Numbers) -> list[Table]:

@@ -20,13 +20,13 @@ from simulation.report.drawing import Picture, label_x
 
 AXES = (
     ("round", 1.0, "round"),
-    ("time_s", 1.0, "simulated seconds"),
+    ("time_s", 1.0, "seconds"),
     ("total_uplink_bytes", 1e6, "MB sent to the server"),
 )
 
 
 def draw_run(rows: Sequence[Row], score: str, target: float, title: str, path: Path) -> Path:
-    """Draw the score against rounds, simulated time and MB sent into one PNG file at `path`, and return `path`."""
+    """Draw the score against rounds, seconds and MB sent into one PNG file at `path`, and return `path`."""
     evaluated = [row for row in rows if score in row]
     figure = Picture(figsize=(12, 3.6), layout="constrained")
     panels = figure.subplots(1, len(AXES), sharey=True)

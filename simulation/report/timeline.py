@@ -15,7 +15,7 @@ from simulation.comparison.measures import Numbers
 from simulation.comparison.results import Group
 from simulation.comparison.runs import TRAFFIC, RecordedRun
 from simulation.comparison.statistics import Floats, step_values
-from simulation.report.drawing import Plot, Style
+from simulation.report.drawing import Plot, Style, places
 from simulation.report.tables import Heading, Table
 from strategies.round.replies.deadline import seconds_until_left
 
@@ -143,8 +143,8 @@ def equal_table(group: Group, numbers: Numbers) -> Table:
             values = [_at(metric.values(run).index, spent(run), metric.values(run), budget) for run in runs]
             row.append(float(np.nanmean(values)) if np.isfinite(values).any() else np.nan)
     caption = (
-        "Last evaluation within a cost that every run has paid, averaged over the runs. All traffic counts a download "
-        "for each client that is sent the model, also if its update is never used."
+        "Last evaluation within a cost that every run has paid, averaged over the runs that have one by then. All "
+        "traffic counts a download for each client that is sent the model, also if its update is never used."
     )
     return Table("equal", "At equal client updates, bytes and seconds", caption, columns, cells)
 
@@ -196,14 +196,14 @@ def busy_plot(group: Group, style: Style) -> Plot | None:
     if not known:
         return None
     figure, (panel,) = style.panels(1, 1, 3.4)
-    names = list(group.runs)
+    positions = places(group.methods)
     for name, trips in known.items():
-        style.band(panel, [under_way(trips)], names.index(name), name)
+        style.band(panel, [under_way(trips)], positions[name], name)
     panel.set_xlabel("seconds")
     panel.set_ylabel("clients that train")
     panel.set_ylim(bottom=0)
     panel.set_xlim(left=0)
-    style.legend(figure, panel, names)
+    style.legend(figure, panel, list(group.runs))
     caption = (
         "Clients that were sent the model and whose reply is awaited, over the run's clock, for the first seed of each "
         "variant."

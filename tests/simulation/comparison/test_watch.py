@@ -59,7 +59,7 @@ def test_without_a_terminal_the_table_is_printed_once(comparison, capsys):
     assert main(["watch", str(comparison)]) == 0
     printed = " ".join(capsys.readouterr().out.replace("┃", "│").split())
     assert "2 of 5 runs ended" in printed
-    assert "│ run │ state │ round │ accuracy │ MB sent │ simulated s │ last round │" in printed
+    assert "│ run │ state │ round │ accuracy │ MB sent │ seconds │ last round │" in printed
     assert "│ done │ finished │ 2/20 │ 0.7500 │ 1.000 │ 4.0 │ │" in printed
     assert "│ going │ started │ 3/20 │ 0.2500 │ 1.500 │ 6.0 │ 0 s ago │" in printed
     assert "│ connecting │ started │ 0/20 │ │ │ │ │" in printed

@@ -2,12 +2,14 @@
 
 import io
 import itertools
+import json
 
 import numpy as np
 import pytest
 
 from simulation.comparison.measures import Numbers, metric_of
 from simulation.comparison.results import RecordedComparison
+from simulation.report.audit import run_table
 from simulation.report.client_figures import cohort_plot, component_plot
 from simulation.report.drawing import COLOURS, ORDER, Style, look, places
 from simulation.report.figures import accuracy_plot, plots, target_plot
@@ -69,6 +71,26 @@ def test_the_numbers_of_axes_do_not_overlap(tmp_path, narrow):
         shown = [label.get_window_extent() for label in axes.get_xticklabels() if label.get_text()]
         inside = [box for box in shown if axes.bbox.x0 - 1 <= (box.x0 + box.x1) / 2 <= axes.bbox.x1 + 1]
         assert all(left.x1 < right.x0 for left, right in itertools.pairwise(inside))
+
+
+def test_the_rounds_of_a_method_with_iterations_are_its_own(tmp_path):
+    """Two rounds of Terraform with 8 and 4 client updates each."""
+    group = one_group(tmp_path, [("terraform", 1, {})], [[0.1, 0.2, 0.3, 0.9]])
+    [run] = group.all_runs
+    path = run.folder / "rounds.jsonl"
+    own = [{"method_round": 1 + place // 2, "client_updates": (8, 4)[place % 2]} for place in range(4)]
+    lines = [json.loads(line) | fields for line, fields in zip(path.read_text().splitlines(), own, strict=True)]
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    comparison = RecordedComparison.read(tmp_path)
+    assert cohort_plot(comparison.groups[0], Style()) is None
+    table = run_table(comparison)
+    assert [cell for cell, column in zip(table.rows[0], table.columns, strict=True) if "rounds" in column.name] == [
+        2,
+        2,
+    ]
+    path.write_text("".join(json.dumps(line) + "\n" for line in [*lines[:3], lines[3] | {"client_updates": 2}]))
+    line = cohort_plot(RecordedComparison.read(tmp_path).groups[0], Style()).figure.axes[0].get_lines()[0]
+    assert (line.get_xdata().tolist(), line.get_ydata().tolist()) == ([1, 2], [12, 10])
 
 
 def test_components_of_other_sizes_have_axes_of_their_own(tmp_path):

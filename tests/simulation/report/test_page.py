@@ -47,7 +47,7 @@ def test_client_updates_to_the_best_validation_round(tmp_path, monkeypatch):
     draw_blank_pictures(monkeypatch)
     write_report(tmp_path)
     table = by_variant(tmp_path, "validation")
-    assert [table[name]["runs with 'client-eval'"] for name in ("random", "oort")] == ["1 of 2", "1 of 1"]
+    assert [table[name]["runs with a validation"] for name in ("random", "oort")] == ["1 of 2", "1 of 1"]
     assert float(table["oort"]["best validation round"]) == 1
     assert float(table["oort"]["client updates to the best validation round"]) == 3
     assert float(table["random"]["accuracy in the best validation round"]) == 0.5

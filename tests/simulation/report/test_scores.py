@@ -8,8 +8,10 @@ from rich.console import Console
 from simulation.comparison.compare import MEASURES
 from simulation.comparison.measures import metric_of
 from simulation.comparison.results import RecordedComparison
+from simulation.comparison.statistics import paired
 from simulation.comparison.watch import progress_table, read_progress
 from simulation.report.audit import client_table, round_table
+from simulation.report.findings import percent
 from simulation.report.page import write_report
 from tests.support.pictures import draw_blank_pictures
 from tests.support.report_runs import write_plan, write_run
@@ -72,6 +74,7 @@ def test_no_page_and_no_table_calls_it_accuracy(folder, monkeypatch):
     written = write_report(folder).with_name("report.md").read_text(encoding="utf-8")
     assert "RMSE, mean of all 3 evaluations" in written
     assert "accuracy" not in written.lower()
+    assert "at or above" not in written
     output = io.StringIO()
     Console(file=output, width=200).print(progress_table(read_progress(folder)))
     assert "RMSE" in output.getvalue()
@@ -80,3 +83,8 @@ def test_no_page_and_no_table_calls_it_accuracy(folder, monkeypatch):
     assert {"rmse", "client_rmse", "f1_macro", "client_f1_macro"} <= set(columns)
     assert not [name for name in columns if "accuracy" in name]
     assert not [name for name in MEASURES if "accuracy" in name]
+
+
+@pytest.mark.parametrize(("other", "expected"), [(-0.5, 20.0), (0.5, 20.0)])
+def test_a_larger_value_is_more_in_percent_also_of_a_mean_below_0(other, expected):
+    assert percent(paired([other + 0.1, other + 0.1], [other, other])) == pytest.approx(expected)

@@ -6,8 +6,10 @@ import json
 import pytest
 
 from simulation.cli import main
+from simulation.comparison.results import Group, RecordedComparison
 from simulation.comparison.runs import RecordedRun, read_recorded_run
-from simulation.report.timeline import AGGREGATED, UNDER_WAY, WASTED, trips_of, under_way
+from simulation.report.drawing import Style, look, places
+from simulation.report.timeline import AGGREGATED, UNDER_WAY, WASTED, busy_plot, trips_of, under_way
 from tests.support.pictures import draw_blank_pictures
 from tests.support.report_runs import write_plan, write_run
 
@@ -80,3 +82,10 @@ def test_scores_at_equal_costs(tmp_path, monkeypatch):
     ]
     assert table(tmp_path, "equal") == expected
     assert not (tmp_path / "report-clock.csv").exists()
+
+
+def test_a_method_keeps_its_colour_in_the_figure_of_busy_clients(folder):
+    group = Group("", {name: tuple(RecordedComparison.read(folder).runs.values()) for name in ("a", "b")}, "a")
+    positions = places(group.methods)
+    lines = busy_plot(group, Style()).figure.axes[0].get_lines()
+    assert [line.get_color() for line in lines] == [look(positions[name])["color"] for name in ("a", "b")]
