@@ -36,12 +36,15 @@ GOALS: dict[str, Measure] = {
 def goal_of(key: str, score: str = "") -> Measure:
     """Measure that ranks trials: one of `GOALS`, or stable_NAME or final_NAME of a score of this name.
 
-    `score` is the setting; with it, the accuracy of `GOALS` stands for that score.
+    `score` is the score of the runs; with it, the accuracy of `GOALS` stands for that score, and no other is allowed.
 
     Raises ConfigError for any other key.
     """
-    if score and key in GOALS:
-        key = key.replace(ACCURACY, score.replace("-", "_"))
+    if score:
+        of_score = {goal: goal.replace(ACCURACY, score) for goal in GOALS}
+        key = of_score.get(key, key)
+        if key not in of_score.values():
+            raise ConfigError(f"--metric takes one of {', '.join(of_score.values())} for these runs. Got {key!r}.")
     kind, _, name = key.partition("_")
     if key not in GOALS and kind in ("stable", "final") and name:
         metric = EvaluatedMetric(name, score_title(name))

@@ -149,7 +149,7 @@ def _print(console: Console, report: ReportContent) -> None:
 
 def _report(comparison: RecordedComparison, metric: EvaluatedMetric, *, per_seed: bool) -> ReportContent:
     styles = Style(per_seed=per_seed), Style(narrow=True, per_seed=per_seed)
-    tuned, tuned_table = tuning_section(comparison, metric)
+    tuned, tuned_table = tuning_section(comparison)
     tables = [tuned_table, run_table(comparison), pipeline_table(comparison), failure_table(comparison.runs.values())]
     return ReportContent(
         title=headline(comparison),

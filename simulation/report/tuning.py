@@ -5,13 +5,12 @@ from typing import Any
 
 import numpy as np
 
-from simulation.comparison.measures import EvaluatedMetric, Measure, Numbers
+from simulation.comparison.measures import Measure, Numbers, metric_of
 from simulation.comparison.results import Group, RecordedComparison
 from simulation.comparison.statistics import FEWEST_PAIRS, Paired, paired
 from simulation.comparison.tuning_file import (
     CELL,
     DEFAULT,
-    SCORE,
     TUNED,
     VALIDATION,
     goal_of,
@@ -30,8 +29,10 @@ def tuned_kind(group: Group) -> str:
     return KIND if all(run.cell.get(CELL) == TUNED for run in group.all_runs) else ""
 
 
-def tuning_section(comparison: RecordedComparison, metric: EvaluatedMetric) -> tuple[list[str], Table | None]:
+def tuning_section(comparison: RecordedComparison) -> tuple[list[str], Table | None]:
     """Sentences and table on the tuning in the comparison's folder; none without a tuning or a finished pair of runs.
+
+    They are about what ranked the trials, whatever the metric of the report is.
 
     Raises ConfigError if tuning.json is damaged.
     """
@@ -39,15 +40,14 @@ def tuning_section(comparison: RecordedComparison, metric: EvaluatedMetric) -> t
     groups = _groups(comparison)
     if tuning is None or "best" not in tuning or not groups:
         return [], None
-    shown = tuning["metric"].replace(VALIDATION, "")
-    goal = goal_of(shown)
-    if goal.key == metric.stable.key or (metric.is_score and goal.key == SCORE.stable.key):
-        goal = metric.stable
-    numbers = {name: Numbers(group, metric) for name, group in groups.items()}
+    score, shown = metric_of(comparison.counted), tuning["metric"].replace(VALIDATION, "")
+    goal = goal_of(shown, score.key)
+    goal = score.stable if goal.key == score.stable.key else goal
+    numbers = {name: Numbers(group, score) for name, group in groups.items()}
     results = judged({name: paired(*of.pairs(TUNED, DEFAULT, goal.key)) for name, of in numbers.items()})
     ranks = {cell: _ranks(numbers, cell, goal) for cell in (DEFAULT, TUNED)}
     best = {name: tuning["best"][name] for name in groups if name in tuning["best"]}
-    sentences = [_budget(tuning, goal if shown == tuning["metric"] else goal_of(tuning["metric"]))]
+    sentences = [_budget(tuning, goal if shown == tuning["metric"] else goal_of(tuning["metric"], score.key))]
     sentences += [_changed(name, best, numbers[name], goal, results) for name in groups]
     sentences.append(_rank_sentence(ranks, goal))
     return sentences, _table(tuning, goal, best, numbers, results, ranks)

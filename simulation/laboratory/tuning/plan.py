@@ -6,8 +6,11 @@ from pathlib import Path
 from typing import Any
 
 from fedsel_app.config import ConfigError, Value
+from fedsel_app.data.dataset import load
+from fedsel_app.models.device import choose_device
 from fedsel_app.records.files import write_json
-from fedsel_app.wiring.configuration import resolve
+from fedsel_app.wiring.configuration import AppConfig, resolve
+from fedsel_app.wiring.server import find_score, make_model
 from simulation.comparison.measures import Measure
 from simulation.comparison.plan import ComparisonPlan, PlannedRun
 from simulation.comparison.tuning_file import (
@@ -137,6 +140,12 @@ def first_run(comparison: ComparisonPlan, strategy: str) -> PlannedRun:
     return next(run for run in comparison.runs if run.strategy == strategy)
 
 
+def score_of(config: AppConfig) -> str:
+    """Name of the score of a run in its records. Raises ConfigError if its data are not available."""
+    model = make_model(config, choose_device(config.execution.device))
+    return find_score(config, model, load(config.data, config.run.seed))
+
+
 def changed_run(
     run: PlannedRun, out: Path, label: str, seed: int, settings: Mapping[str, Value], cell: Mapping[str, Value]
 ) -> PlannedRun:
@@ -153,14 +162,13 @@ def changed_run(
 def plan_tuning(base: ComparisonPlan, trials: int, tuning_seeds: Sequence[int], over: str, goal: str) -> Tuning:
     """Plan a tuning of the methods of `base`, and the comparison on its seeds that follows.
 
-    Raises ConfigError if a seed is in `tuning_seeds` and in `base`, a range is invalid, or a method has no setting of
-    `over`.
+    Raises ConfigError if a seed is in `tuning_seeds` and in `base`, a range is invalid, a method has no setting of
+    `over`, the runs do not have the `goal`, or the data are not available.
     """
     if both := sorted({*tuning_seeds} & {*base.seeds}):
         raise ConfigError(
             f"--tuning-seeds and --seeds must have no seed in common. Both have {', '.join(map(str, both))}."
         )
-    measure = goal_of(goal, str(base.settings.get("score", "")))
     methods = {name: find_strategy(name) for name in base.strategies}
     space = parse_space(over, list(methods.values()))
     for key in space:
@@ -173,6 +181,7 @@ def plan_tuning(base: ComparisonPlan, trials: int, tuning_seeds: Sequence[int], 
         if not spaces[name]:
             raise ConfigError(f"{name} has none of the settings of --over, so all its trials would be the same.")
     texts = {key: str(one) for key, one in space.items()}
+    measure = goal_of(goal, score_of(base.runs[0].config))
     tuning = Tuning(base, trials, list(dict.fromkeys(tuning_seeds)), spaces, texts, measure)
     for name, ranges in spaces.items():
         for key, one in ranges.items():

@@ -19,7 +19,6 @@ from rich.console import Console
 from fedsel_app.config import ConfigError, Value
 from fedsel_app.records.fedsel_folder import make_private_folder
 from fedsel_app.records.files import RecordError, write_text
-from fedsel_app.records.schema import ACCURACY, score_name
 from simulation import processes
 from simulation.comparison.compare import compare
 from simulation.comparison.plan import PlannedRun
@@ -94,7 +93,9 @@ def best_of_trials(tuning: Tuning, jobs: int, console: Console) -> dict[str, Bes
                 shown = f"failed, {failed}" if value is None else f"{goal.name} {value:.4g}"
                 line = f"{name}, trial {number} of {tuning.trials} ({settings_text(trial.settings)}): {shown}"
                 console.print(line, markup=False, highlight=False, soft_wrap=True)
-    return {name: best_trial(study, name, higher_wins=goal.higher_wins) for name, study in studies.items()}
+    return {
+        name: best_trial(study, name, tuning.trials, higher_wins=goal.higher_wins) for name, study in studies.items()
+    }
 
 
 def planned_trial(tuning: Tuning, study: MethodStudy, strategy: str, number: int) -> Trial:
@@ -112,16 +113,18 @@ def planned_trial(tuning: Tuning, study: MethodStudy, strategy: str, number: int
 def mean_value(runs: Sequence[PlannedRun], key: str, *, higher_wins: bool) -> float:
     """Mean of a measure over finished runs; the worst number, infinite, if a run does not have the measure."""
     summaries = [read_summary(run.folder) or {} for run in runs]
-    found = [summary.get(key, summary.get(key.replace(ACCURACY, score_name(summary)))) for summary in summaries]
-    values = [float(value) for value in found if value is not None]
-    if len(values) < len(found):
+    values = [float(summary[key]) for summary in summaries if summary.get(key) is not None]
+    if len(values) < len(runs):
         return -math.inf if higher_wins else math.inf
     return statistics.fmean(values)
 
 
-def best_trial(study: MethodStudy, strategy: str, *, higher_wins: bool) -> BestTrial:
-    """The best trial of a method, the earliest one among equals. Raises ConfigError if all trials failed."""
-    trials = study.trials
+def best_trial(study: MethodStudy, strategy: str, count: int, *, higher_wins: bool) -> BestTrial:
+    """The best of the first `count` trials of a method, the earliest among equals.
+
+    Raises ConfigError if all of them failed.
+    """
+    trials = study.trials[:count]
     values = [trial.value for trial in trials]
     sign = -1.0 if higher_wins else 1.0
     ranked = [(sign * value, number) for number, value in enumerate(values, start=1) if value is not None]

@@ -1,0 +1,56 @@
+"""Plan of a tuning: the number that ranks its trials is one that its runs have, in the right direction."""
+
+import pytest
+
+from fedsel_app.config import ConfigError
+from fedsel_app.models.tasks import Classification
+from simulation.comparison.plan import plan
+from simulation.laboratory.tuning.plan import plan_tuning
+from simulation.laboratory.tuning.studies import MethodStudy
+from simulation.laboratory.tuning.tune import best_trial
+
+
+class Wrong(Classification):
+    """Classification with the share of wrong examples as its score."""
+
+    score = "error"
+
+    def __init__(self, outputs):
+        super().__init__(None)
+
+    def scores(self, tally, loss, examples):
+        return {"error": 1.0 - super().scores(tally, loss, examples)["accuracy"]}
+
+
+def goal(folder, metric, **settings):
+    base = plan(folder, ["random"], [1], {"clients": 6, "cohort": 2, "rounds": 2} | settings, {})
+    return plan_tuning(base, 2, [101], "lr", metric).goal
+
+
+@pytest.mark.parametrize(
+    ("metric", "key"),
+    [("stable_validation_accuracy", "stable_validation_error"), ("final_error", "final_error")],
+)
+def test_a_lower_score_of_a_user_s_task_is_better(tmp_path, metric, key):
+    found = goal(tmp_path, metric, task=f"{__name__}:Wrong")
+    assert (found.key, found.higher_wins) == (key, False)
+
+
+def test_the_score_of_a_class_has_its_number(tmp_path):
+    assert goal(tmp_path, "stable_validation_accuracy", score="f1-3").key == "stable_validation_f1_3"
+
+
+def test_a_score_that_the_runs_do_not_have_is_refused(tmp_path):
+    """Every trial then had the worst number, so that the defaults were the best."""
+    with pytest.raises(ConfigError, match=r"one of stable_validation_accuracy, .* Got 'stable_f1_macro'\."):
+        goal(tmp_path, "stable_f1_macro", metrics="f1-macro")
+
+
+def test_the_best_is_one_of_the_trials_that_are_asked_for(tmp_path):
+    """A tuning with 3 trials, repeated with 2."""
+    pytest.importorskip("optuna", reason="the extra 'tune' is not installed")
+    study = MethodStudy(tmp_path, "random", {}, maximize=True, seed=1)
+    for value in (0.5, 0.6, 0.7):
+        study.add({"lr": value}, value, "", inside=False)
+    found = best_trial(study, "random", 2, higher_wins=True)
+    assert (found["trial"], found["values"]) == (2, [0.5, 0.6])
