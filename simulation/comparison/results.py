@@ -208,9 +208,9 @@ def _configs(runs: Sequence[RecordedRun]) -> tuple[dict[str, Mapping[str, Value]
 def plan_of(sources: Sequence[Path]) -> dict[str, Any]:
     """The content of comparison.json for the runs in several folders, each of a run or a comparison.
 
-    It has the settings, the baseline and the pipelines that all folders state alike; the baseline is `BASELINE` if they
-    state none or several. A shared setting whose values differ between runs of one method is swept. One that differs
-    only between methods is part of their pipelines.
+    It has the settings, the baseline and the pipelines that all folders state alike; the baseline is else that of
+    `plan`. A shared setting whose values differ between runs of one method is swept. One that differs only between
+    methods is part of their pipelines.
 
     Raises ConfigError if a folder has no run, or two runs have the same method, seed and swept settings.
     """
@@ -246,7 +246,7 @@ def plan_of(sources: Sequence[Path]) -> dict[str, Any]:
         for key in ("settings", "baseline", "pipelines")
         if key in first and all(other.get(key) == first[key] for other in others)
     }
-    return {"runs": list(runs.values()), "notes": notes, "baseline": BASELINE, **alike}
+    return {"runs": list(runs.values()), "notes": notes, "baseline": BASELINE if BASELINE in methods else "", **alike}
 
 
 def _not_begun(name: str) -> str:

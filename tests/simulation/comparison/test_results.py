@@ -160,7 +160,10 @@ def test_a_report_in_another_folder_has_the_baseline_pipelines_and_failures_of_t
     assert (found.settings, found.notes) == (there.settings, there.notes)
     write_run(tmp_path / "two", "fedcg", 1, [0.5])
     mixed = RecordedComparison.read(tmp_path / "out", sources=[tmp_path / "one", tmp_path / "two"])
-    assert (mixed.groups[0].baseline, mixed.settings, mixed.pipelines.papers) == ("oort", {}, {})
+    assert (mixed.groups[0].baseline, mixed.settings, mixed.pipelines.papers) == ("random", {}, {})
+    others = [tmp_path / "two", tmp_path / "one" / "runs" / paths[0].name]
+    found = RecordedComparison.read(tmp_path / "out", sources=others)
+    assert (found.groups[0].baseline, found.notes) == ("fedcg", ())
 
 
 def test_a_baseline_without_runs_has_a_note(tmp_path):
