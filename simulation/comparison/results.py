@@ -229,6 +229,7 @@ def plan_of(sources: Sequence[Path]) -> dict[str, Any]:
         own = [key for key in values[0] if key.startswith(f"{values[0]['strategy']}.")]
         swept |= dict.fromkeys(key for key in own if len({repr(config.get(key)) for config in values}) > 1)
     runs: dict[str, dict[str, Any]] = {}
+    digests: dict[str, set[str]] = {}
     for folder, config in configs.items():
         cell = {key: config[key] for key in swept if key in config}
         name = run_name(str(config["strategy"]), cell, int(config["seed"]))
@@ -238,8 +239,11 @@ def plan_of(sources: Sequence[Path]) -> dict[str, Any]:
                 f"{config['seed']} and the same settings."
             )
         runs[name] = {"name": name, "folder": str(folder), "cell": cell}
-    digests = {str((read_object(folder / DATA) or {}).get("digest")) for folder in folders}
-    notes += ["The runs have different data, so that not only methods differ."] if len(digests) > 1 else []
+        if data := read_object(folder / DATA):
+            paired = {key: value for key, value in cell.items() if not key.startswith(f"{config['strategy']}.")}
+            digests.setdefault(repr((config["seed"], paired)), set()).add(str(data.get("digest")))
+    if any(len(found) > 1 for found in digests.values()):
+        notes.append("Runs of one seed have different data, so that not only methods differ.")
     first, *others = plans.values()
     alike: dict[str, Any] = {
         key: first[key]

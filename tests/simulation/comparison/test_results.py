@@ -136,12 +136,23 @@ def test_runs_and_labels_that_make_no_comparison_are_refused(tmp_path, names, la
         RecordedComparison.read(tmp_path, sources=[tmp_path / name for name in names], labels=labels)
 
 
-def test_runs_with_different_data_have_a_note(tmp_path):
-    for strategy in ("random", "oort"):
-        write_run(tmp_path / strategy, strategy, 1, [0.5])
-        (tmp_path / strategy / "data.json").write_text(f'{{"digest": "{strategy}"}}', encoding="utf-8")
-    found = RecordedComparison.read(tmp_path, sources=[tmp_path / "random", tmp_path / "oort"])
-    assert found.notes == ("The runs have different data, so that not only methods differ.",)
+@pytest.mark.parametrize(
+    ("digests", "notes"),
+    [
+        ({("random", 1): "a", ("random", 2): "b", ("oort", 1): "a", ("oort", 2): "b"}, ()),
+        ({("random", 1): "a", ("oort", 2): "b"}, ()),
+        (
+            {("random", 1): "a", ("oort", 1): "b"},
+            ("Runs of one seed have different data, so that not only methods differ.",),
+        ),
+    ],
+)
+def test_runs_of_one_seed_with_different_data_have_a_note(tmp_path, digests, notes):
+    """The seed decides which examples of digits are the test set, so other seeds have other data."""
+    for (strategy, seed), digest in digests.items():
+        write_run(tmp_path / f"{strategy}-{seed}", strategy, seed, [0.5])
+        (tmp_path / f"{strategy}-{seed}" / "data.json").write_text(f'{{"digest": "{digest}"}}', encoding="utf-8")
+    assert RecordedComparison.read(tmp_path / "out", sources=sorted(tmp_path.iterdir())).notes == notes
 
 
 def test_a_report_in_another_folder_has_the_baseline_pipelines_and_failures_of_the_comparison(tmp_path):
