@@ -33,6 +33,8 @@ from strategies.base import SelectionStrategy
 
 BASELINE = "random"
 """Method that the others are compared with, if it is among them."""
+LONGEST_NAME = 255
+"""Bytes of the longest name of a file on common file systems."""
 
 
 @dataclass(frozen=True)
@@ -180,6 +182,8 @@ def plan(
         cell = {key: value for key, value in cell.items() if key not in foreign}
         shared = {key: value for key, value in settings.items() if key not in foreign}
         name = run_name(strategy, cell, seed)
+        if len(f"{name}.toml".encode()) > LONGEST_NAME:
+            raise ConfigError(f"Sweep fewer settings: a folder cannot have a name as long as that of the run {name}.")
         folder = out / "runs" / name
         config = resolve(shared | cell | {"strategy": strategy, "seed": seed, "out": str(folder)})
         run = PlannedRun(name, strategy, seed, cell, folder, config)

@@ -86,6 +86,13 @@ def test_what_no_comparison_can_be_made_of(tmp_path, settings, grid, baseline, s
     assert said in str(error.value)
 
 
+def test_a_name_that_no_folder_can_have_is_refused_before_any_run(tmp_path):
+    keys = "lr", "momentum", "weight-decay", "lr-decay", "clip-norm", "target", "server-lr", "alpha", "holdout-fraction"
+    grid = {key: [0.12345678912345678] for key in keys}
+    with pytest.raises(ConfigError, match=r"Sweep fewer settings: a folder cannot have a name as long as that of the"):
+        plan(tmp_path, ["random"], [1], SMALL, grid)
+
+
 def test_what_is_written_tells_the_runs(tmp_path):
     plan(tmp_path, ["oort", "random"], [1], {"preset": "recommended"}, {"oort.explore": [0.5]}).write()
     written = json.loads((tmp_path / "comparison.json").read_text())
