@@ -8,7 +8,7 @@ from typing import Any, ClassVar, Self
 
 import pandas as pd
 
-from fedsel_app.config import ConfigError, Value
+from fedsel_app.config import DECLARED, ConfigError, Value
 from fedsel_app.records.reading import read_object, read_rows
 from fedsel_app.records.run_folder import DATA, read_config
 from fedsel_app.records.schema import schedule_round
@@ -226,7 +226,7 @@ def plan_of(sources: Sequence[Path]) -> dict[str, Any]:
     for values in methods.values():
         of_one = {str(position): config for position, config in enumerate(values)}
         swept |= dict.fromkeys(key for found in differing_settings(of_one, ()).values() for key in found)
-        own = [key for key in values[0] if key.startswith(f"{values[0]['strategy']}.")]
+        own = [key for key in values[0] if key not in DECLARED]
         swept |= dict.fromkeys(key for key in own if len({repr(config.get(key)) for config in values}) > 1)
     runs: dict[str, dict[str, Any]] = {}
     digests: dict[str, set[str]] = {}
@@ -240,7 +240,7 @@ def plan_of(sources: Sequence[Path]) -> dict[str, Any]:
             )
         runs[name] = {"name": name, "folder": str(folder), "cell": cell}
         if data := read_object(folder / DATA):
-            paired = {key: value for key, value in cell.items() if not key.startswith(f"{config['strategy']}.")}
+            paired = {key: value for key, value in cell.items() if key in DECLARED}
             digests.setdefault(repr((config["seed"], paired)), set()).add(str(data.get("digest")))
     if any(len(found) > 1 for found in digests.values()):
         notes.append("Runs of one seed have different data, so that not only methods differ.")

@@ -120,6 +120,18 @@ def test_runs_of_several_folders_are_one_comparison(tmp_path):
     assert found.groups[0].methods == {"oort": "oort", "FedAvg": "random"}
 
 
+def test_runs_of_a_user_s_method_with_other_settings_of_its_own_are_other_variants(tmp_path):
+    """Its settings begin with its name, `mine`, and not with module:Class."""
+    for seed, luck in ((1, 0.5), (1, 0.75), (2, 0.5)):
+        folder = tmp_path / f"{seed}-{luck}"
+        write_run(folder, "random", seed, [0.5])
+        config = json.loads((folder / "config.json").read_text()) | {"strategy": "own:Mine", "mine.luck": luck}
+        (folder / "config.json").write_text(json.dumps(config))
+    [group] = RecordedComparison.read(tmp_path / "out", sources=sorted(tmp_path.iterdir())).groups
+    seeds = {name: [run.seed for run in runs] for name, runs in group.runs.items()}
+    assert seeds == {"mine.luck=0.5": [1, 2], "mine.luck=0.75": [1]}
+
+
 @pytest.mark.parametrize(
     ("names", "labels", "sentence"),
     [
