@@ -210,21 +210,27 @@ def headline(comparison: RecordedComparison) -> str:
 
 def setting_line(comparison: RecordedComparison) -> str:
     """Line on the kind of the comparison, its main settings, and its compressor, solver and server optimizer."""
-    config = comparison.groups[0].all_runs[0].config
+    [first, *_] = comparison.counted
+    config, cell = first.config, ", ".join(f"{key}={value}" for key, value in first.cell.items())
     given = ", ".join(f"{key}={value}" for key, value in comparison.settings.items())
     kinds = dict.fromkeys(comparison.kind_of(group) for group in comparison.groups)
     kind = f"{next(iter(kinds))} " if len(kinds) == 1 and any(kinds) else ""
     return (
         f"{kind}Model {config['model']}, {config['clients']} clients with partition {config['partition']}, "
         f"{config['cohort']} selected a round, {config['rounds']} rounds, links {config['links']}, "
-        f"target {config['target']:g}. {_pipelines(comparison)}" + (f" Set for all runs: {given}." if given else "")
+        f"target {config['target']:g}. {_pipelines(comparison)}"
+        + (f" These are the settings with {cell}." if cell else "")
+        + (f" Set for all runs: {given}." if given else "")
     )
 
 
 def _pipelines(comparison: RecordedComparison) -> str:
-    """Sentences on compressor, solver and server optimizer: one for all methods or, if they differ, one for each."""
-    runs = comparison.counted
-    texts = {comparison.shown(run.strategy): pipeline_text({**known_defaults(), **run.config}) for run in runs}
+    """Sentences on compressor, solver and server optimizer: one for all methods or, if they differ, one for each.
+
+    They are those of the first run of each method.
+    """
+    first = {comparison.shown(run.strategy): run for run in reversed(comparison.counted)}
+    texts = {name: pipeline_text({**known_defaults(), **run.config}) for name, run in reversed(first.items())}
     if len({*texts.values()}) == 1:
         return capital(f"{texts.popitem()[1]}.")
     return " ".join(f"{name}: {text}." for name, text in texts.items())

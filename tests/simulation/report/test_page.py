@@ -7,9 +7,10 @@ import json
 import pytest
 
 from simulation.cli import main
+from simulation.comparison.results import RecordedComparison
 from simulation.comparison.statistics import t_interval
 from simulation.report.findings import SIGNIFICANT, TOO_FEW
-from simulation.report.page import write_report
+from simulation.report.page import setting_line, write_report
 from simulation.report.tables import FREE, Heading, Table, csv_text, number_text
 from tests.support.pictures import draw_blank_pictures
 from tests.support.report_runs import write_plan, write_run, write_runs
@@ -214,3 +215,13 @@ def test_the_code_of_a_run_is_run_only_if_the_command_allows_it(tmp_path, monkey
     assert f"add --allow-code {name} to the command" in text.read_text(encoding="utf-8")
     assert main(["report", "run", "--allow-code", name]) == 0
     assert "Label coverage" in text.read_text(encoding="utf-8")
+
+
+def test_the_settings_of_a_sweep_are_those_of_its_first_value_and_it_says_so(tmp_path):
+    runs = [(name, 1, {"lr": lr, "cohort": 2}) for name in ("random", "oort") for lr in (0.1, 0.2)]
+    for path, (name, seed, cell) in zip(write_plan(tmp_path, runs), runs, strict=True):
+        write_run(path, name, seed, [0.5], lr=cell["lr"], lr_decay=0.0)
+    line = setting_line(RecordedComparison.read(tmp_path))
+    assert "momentum 0.9, lr 0.1" in line
+    assert "lr 0.2" not in line
+    assert "These are the settings with lr=0.1, cohort=2. Set for all runs: rounds=4." in line
