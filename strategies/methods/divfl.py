@@ -70,7 +70,7 @@ def facility_location(distances: Floats, count: int, subsample: float, rng: np.r
     picked: list[int] = []
     for _ in range(min(count, size)):
         options = np.setdiff1d(np.arange(size), picked)
-        if subsample < 1 and looked_at < options.size:
+        if looked_at < options.size:
             options = np.sort(rng.choice(options, looked_at, replace=False))
         costs = [np.minimum(nearest, distances[options[rows]]).sum(axis=1) for rows in blocks(options.size, size)]
         picked.append(int(options[np.concatenate(costs).argmin()]))

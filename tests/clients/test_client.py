@@ -12,12 +12,14 @@ from clients.state import ClientHistory, StateStore
 from fedsel_app.config import ConfigError
 from fedsel_app.data.dataset import load
 from fedsel_app.data.partition import holdout
+from fedsel_app.exact_sums import CohortSum
 from fedsel_app.messages.answers import EnrolAnswer
-from fedsel_app.messages.instructions import CalibrateInstruction, ProbeInstruction
+from fedsel_app.messages.instructions import CalibrateInstruction, ProbeInstruction, TrainInstruction
 from fedsel_app.messages.scalars import Report
 from fedsel_app.models import device
 from fedsel_app.models.building import build
 from fedsel_app.seeds import Purpose, stream
+from fedsel_app.wire.codec import bits_of_values, decode
 from tests.support.client_messages import (
     CLIENTS,
     NORMED,
@@ -31,6 +33,8 @@ from tests.support.client_messages import (
     remembered,
     train,
 )
+
+ROUNDED = {"compressor": "qsgd", "error_feedback": False}
 
 
 def test_enrolment(context):
@@ -167,6 +171,26 @@ def test_a_dense_round_sends_the_residual_too_and_leaves_none(context):
     update, _, _ = train(context, server_round=2, kept=1.0)
     assert np.array_equal(update.dense(), raw + residual)
     assert "residual" not in remembered(context, 2)
+
+
+@pytest.mark.parametrize("solver", ["sgd", "scaffold"])
+@pytest.mark.parametrize("compression", [{"compressor": "none"}, {"error_feedback": False}, {}, ROUNDED])
+def test_a_worker_adds_what_a_client_would_have_sent(context, tmp_path, compression, solver):
+    """The update with its weight, and the change of the control variate as it is."""
+    context = changed(context, compression=compression, training={"solver": solver})
+    arrays, asked = initial(context), TrainInstruction.from_config(instruction(weight=0.5))
+    arrays = [*arrays, np.full(arrays[0].size, 0.01, np.float32)] if solver == "scaffold" else arrays
+    _, payloads = SelectionClient(context).answer(asked, arrays)
+    sums, other = CohortSum(), changed(context, store=StateStore(tmp_path / "other"))
+    numbers, sent = SelectionClient(other).answer(asked, arrays, sums=sums)
+    assert sent == []
+    updates = [decode(payload.tobytes(), size=arrays[0].size).update for payload in payloads]
+    for one, update, weight in zip(sums.sums, updates, [0.5, 1.0], strict=len(updates) == 2):
+        np.testing.assert_allclose(one.total(), weight * update.dense())
+    assert numbers["payload_bytes"] == sum(payload.size for payload in payloads)
+    assert numbers["value_bits"] == sum(bits_of_values(update) for update in updates)
+    names = [name for name in ("norm", "control_norm") if name in numbers]
+    assert [numbers[name] for name in names] == pytest.approx([update.norm() for update in updates])
 
 
 def test_without_error_feedback_nothing_is_remembered(context):

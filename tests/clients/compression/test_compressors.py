@@ -21,6 +21,7 @@ vectors = arrays(np.float32, st.integers(1, 60), elements=finite | coarse)
         (0.25, 10, "floor", 2),
         (0.07, 100, "ceil", 7),  # in floating point 7.000000000000001
         (0.29, 100, "floor", 29),  # in floating point 28.999999999999996
+        (0.30000004, 10, "ceil", 3),  # 3.0000004 is 3 to six decimals
         (0.001, 10, "floor", 1),
         (1.0, 2_781_514, "ceil", 2_781_514),
         (1.0, 2_781_514, "floor", 2_781_514),

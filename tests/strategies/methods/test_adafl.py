@@ -21,9 +21,10 @@ def sized_roster(**arguments):
     return make_roster(4, examples=[40, 30, 20, 10], **arguments)
 
 
-def test_the_reference_vector():
+@pytest.mark.parametrize("unit", [1.0, 0.01])
+def test_the_reference_vector(unit):
     """a_S = (.4, .2) sums to .6, d = (1, 3), alpha = .9: .9 x .4 + .1 x 1/4 x .6 and .9 x .2 + .1 x 3/4 x .6."""
-    np.testing.assert_allclose(refreshed(np.array([0.4, 0.2]), np.array([1.0, 3.0]), 0.9), [0.375, 0.225])
+    np.testing.assert_allclose(refreshed(np.array([0.4, 0.2]), unit * np.array([1.0, 3.0]), 0.9), [0.375, 0.225])
 
 
 @given(st.lists(st.tuples(st.floats(0, 1e6), st.floats(0, 1e6)), min_size=1, max_size=8), st.floats(0, 1))

@@ -62,6 +62,12 @@ def test_equal_gradients_without_noise_change_nothing():
     np.testing.assert_allclose(method.state()["probabilities"], 0.2)
 
 
+def test_a_round_at_learning_rate_0_changes_nothing():
+    method = Delta(make_context(DeltaConfig(), clients=5, size=2, lr_decay=1.0))
+    learnt(method, outcome_of([0, 2], [(1, 0), (90, 1)], [0, 1], number=10))
+    np.testing.assert_array_equal(method.state()["probabilities"], 0.2)
+
+
 @given(st.lists(st.floats(0, 10), min_size=1, max_size=4))
 def test_sharing_out_keeps_the_total(scores):
     p = np.array([0.1, 0.2, 0.3, 0.25, 0.15])
