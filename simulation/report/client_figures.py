@@ -25,9 +25,8 @@ def participation_plot(group: Group, style: Style, covered: Mapping[str, Sequenc
     positions = places(group.methods)
     for name, runs in group.runs.items():
         counts = [np.sort(run.selection_counts / len(run.rows))[::-1] for run in runs]
-        x = np.arange(1, counts[0].size + 1)
-        same = [one for one in counts if one.size == x.size]
-        style.band(panels[0], [(x, one) for one in same], positions[name], name, steps=False)
+        curves = [(np.arange(1, one.size + 1), one) for one in counts]
+        style.band(panels[0], curves, positions[name], name, steps=False)
         if covered:
             rounds = [np.arange(1, one.size + 1) for one in covered[name]]
             style.band(panels[1], list(zip(rounds, covered[name], strict=True)), positions[name], name)

@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 from clients.state import STATE_FOLDER
 from fedsel_app.config import ConfigError, Value, changes_numbers
@@ -76,7 +77,7 @@ def _files(folder: Path) -> list[Entity]:
         kept += [path for path in paths if path.suffix != ".lock" and path.is_file() and not path.is_symlink()]
     return [
         {
-            "@id": path.relative_to(folder).as_posix(),
+            "@id": _reference(path.relative_to(folder)),
             "@type": "File",
             "contentSize": str(path.stat().st_size),
             "sha256": _sha256(path),
@@ -84,6 +85,11 @@ def _files(folder: Path) -> list[Entity]:
         }
         for path in kept
     ]
+
+
+def _reference(path: Path) -> str:
+    """A relative path as a URI, which is how a crate names its files."""
+    return quote(path.as_posix(), safe="/=,@+")
 
 
 def _sha256(path: Path) -> str:
@@ -100,7 +106,7 @@ def _run(folder: Path, name: str, inner: Path, files: Sequence[str]) -> tuple[En
     summary, config = read_summary(place), read_config(place)
     if summary is None:
         raise ConfigError(f"Finish the run {name} first: there is no summary.json in {place}.")
-    prefix = "" if inner == Path() else f"{inner.as_posix()}/"
+    prefix = "" if inner == Path() else f"{_reference(inner)}/"
     software: list[Entity] = [
         {"@id": f"#{package}-{version}", "@type": "SoftwareApplication", "name": package, "version": version}
         for package, version in summary["versions"].items()
@@ -111,7 +117,7 @@ def _run(folder: Path, name: str, inner: Path, files: Sequence[str]) -> tuple[En
              "identifier": f"blake2b:{data['digest']}", "description": json.dumps(data)}] if data else []  # fmt: skip
     ended = datetime.fromtimestamp((place / "summary.json").stat().st_mtime, UTC)
     action: Entity = {
-        "@id": f"#run-{name}",
+        "@id": f"#run-{quote(name)}",
         "@type": "CreateAction",
         "name": name,
         "description": command_of(config),

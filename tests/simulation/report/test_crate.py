@@ -53,6 +53,15 @@ def test_the_crate_has_hashes_versions_and_commands(run, capsys):
     assert (run / NAME).read_bytes() == first
 
 
+def test_the_names_of_files_and_runs_are_uris(run, tmp_path):
+    shutil.copytree(run, tmp_path / "a run")
+    (tmp_path / "a run" / "notes 50%, lr=0.1.txt").touch()
+    graph = json.loads(write_crate(tmp_path / "a run").read_text(encoding="utf-8"))["@graph"]
+    [action] = [entity for entity in graph if entity["@type"] == "CreateAction"]
+    assert (action["@id"], action["name"]) == ("#run-a%20run", "a run")
+    assert "notes%2050%25,%20lr=0.1.txt" in [part["@id"] for part in action["result"]]
+
+
 def test_the_command_of_a_run_gives_its_settings_again(run):
     main(["export", str(run)])
     graph = json.loads((run / NAME).read_text(encoding="utf-8"))["@graph"]
