@@ -171,7 +171,7 @@ def selection_fault(selection: object, available: Ints) -> str:
             return f"Its '{name}' must be an array with one number for each selected client. Got {_shown(values)}."
         if not name.startswith("component") and not (np.isfinite(values).all() and (values >= 0).all()):
             return f"Its '{name}' must be finite and at least 0. Got {_list(values)}."
-        if name in ("kept_fractions", "learning_rates") and not (values > 0).all():
+        if name == "kept_fractions" and not (values > 0).all():
             return f"Its '{name}' must be above 0. Got {_list(values)}."
         if name == "kept_fractions" and not (values <= 1).all():
             return f"Its '{name}' must be at most 1. Got {_list(values)}."

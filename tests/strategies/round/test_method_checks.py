@@ -212,7 +212,12 @@ def test_an_unsound_selection_is_described_by_what_came(found, said):
 
 
 def test_sound_selections_and_candidates_have_no_fault():
-    whole = selection(weights=np.array([0.0, 1.0]), kept_fractions=np.ones(2), components={"a": np.full(2, np.nan)})
+    whole = selection(
+        weights=np.array([0.0, 1.0]),
+        kept_fractions=np.ones(2),
+        learning_rates=np.array([0.0, 0.1]),  # 0 in the last round of lr-decay = 1
+        components={"a": np.full(2, np.nan)},
+    )
     assert selection_fault(whole, AVAILABLE) == ""
     assert candidates_fault(AVAILABLE, AVAILABLE) == ""
     assert "Here it is [3, 2]." in candidates_fault(np.array([3, 2]), AVAILABLE)
