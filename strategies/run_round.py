@@ -133,6 +133,6 @@ def instruct(selection: Selection, opened: OpenRound) -> Dispatch:
     )
     record_selection(opened, selection, instructions)
     over_selected = over_selected_count(count, context.replies.over_selection, opened.roster.ids.size) > count
-    wanted = count if over_selected else selection.clients.size
+    wanted = min(count, selection.clients.size) if over_selected else selection.clients.size
     until = Until(wanted, context.replies.round_deadline_s) if context.links.measured else Until()
     return Dispatch(opened, selection, instructions, until, wanted)

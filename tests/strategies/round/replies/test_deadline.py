@@ -6,7 +6,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fedsel_app.config import AggregationConfig, NetworkConfig, ReplyConfig, RunConfig, SharedSettings
+from strategies.base import SelectionStrategy
 from strategies.methods.random_selection import RandomSelection
+from strategies.roster import Selection
 from strategies.round.replies.deadline import accept, over_selected_count, simulated_dropouts
 from tests.support.contexts import SIZE, context_of
 from tests.support.logs import logged
@@ -22,6 +24,15 @@ from tests.support.stubs import (
 
 STILL = NetworkConfig(step_min_s=1.0, step_max_s=1.0, uplink_min_bits_per_s=1e9, uplink_max_bits_per_s=1e9)
 """A second a step and hardly any transfer time: a client takes as many seconds as steps."""
+
+
+class Fewest(SelectionStrategy):
+    """One client, however many are wanted, as a draw with replacement may give."""
+
+    name, paper, exact_cohort = "fewest", "nowhere", False
+
+    def select(self, roster, round_info, count, rng):
+        return Selection(roster.ids[:1])
 
 
 def slow(steps):
@@ -87,6 +98,13 @@ def test_over_selection_makes_up_for_a_failure():
     [row], _ = run_round(strategy, trio(fit))
     assert row["aggregated"] == [0, 1]
     assert row["round_s"] == pytest.approx(9.0, abs=1e-3)
+
+
+def test_over_selection_waits_for_no_more_replies_than_a_method_has_clients():
+    strategy = Fewest(context_of(network=STILL, cohort=2, over_selection=0.5, round_deadline_s=50.0))
+    [row], _ = run_round(strategy, trio(slow([5, 9, 3])))
+    assert row["aggregated"] == [0]
+    assert row["round_s"] == pytest.approx(5.0, abs=1e-3)
 
 
 def test_too_few_replies_change_nothing_and_their_time_is_spent():
