@@ -107,8 +107,17 @@ class DivFL(SelectionStrategy[DivFLConfig]):
 
     @classmethod
     def check_settings(cls, config: DivFLConfig, shared: SharedSettings) -> None:
-        """Refuse compression with ideal gradients, because most updates are not aggregated."""
-        if config.gradients == "ideal" and not shared.compression.lossless:
+        """Refuse with ideal gradients compression, because most updates are not aggregated, and a server that takes the
+        first replies, because these need not be those of the representatives.
+        """
+        if config.gradients != "ideal":
+            return
+        if shared.replies.over_selection or shared.waiting.waiting != "synchronous":
+            raise ConfigError(
+                "Set 'over-selection' to 0 and 'waiting' to synchronous: with the 'divfl.gradients' ideal all clients"
+                " train, and the first replies need not be those of the representatives."
+            )
+        if not shared.compression.lossless:
             raise ConfigError(
                 "Set 'compressor' to none and 'value-bits' to 32: the 'divfl.gradients' ideal discards the updates of"
                 " most clients, and error feedback would count them as delivered."

@@ -22,6 +22,10 @@ def build(**settings):
     return DivFL(make_context(DivFLConfig(**settings), clients=5, size=2))
 
 
+def ideal(**settings):
+    return DivFL(make_context(DivFLConfig(gradients="ideal"), clients=5, size=2, compressor="none", **settings))
+
+
 @pytest.mark.parametrize(
     ("count", "picked", "objective"), [(1, [1], 15.888406), (2, [1, 3], 3.414214), (3, [1, 3, 0], 2)]
 )
@@ -91,7 +95,10 @@ def test_output_layer_alone():
 def test_ideal_trains_everybody_and_weighs_the_chosen_by_examples():
     with pytest.raises(ConfigError, match="compressor"):
         build(gradients="ideal")
-    method = DivFL(make_context(DivFLConfig(gradients="ideal"), clients=5, size=2, compressor="none"))
+    for first_replies in ({"over_selection": 0.5}, {"waiting": "buffered"}):
+        with pytest.raises(ConfigError, match="Set 'over-selection' to 0 and 'waiting' to synchronous"):
+            ideal(**first_replies)
+    method = ideal()
     method.learn(points_outcome())
     selection = select(method, seen_roster(examples=[1, 2, 3, 4, 5]), 2, 2)
     assert selection.clients.tolist() == [0, 1, 2, 3, 4]
