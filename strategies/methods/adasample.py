@@ -33,7 +33,7 @@ from typing import final
 
 import numpy as np
 
-from fedsel_app.config import Settings, setting
+from fedsel_app.config import ConfigError, Settings, SharedSettings, setting
 from strategies.base import SelectionStrategy
 from strategies.roster import Floats, Needs, Outcome, Roster, RoundInfo, Selection
 from strategies.round.budget import round_fraction
@@ -115,6 +115,14 @@ class AdaSample(SelectionStrategy[AdaSampleConfig]):
     def needs(cls, config: AdaSampleConfig) -> Needs:
         """Every client's link and seconds a step."""
         return Needs(links=True)
+
+    @classmethod
+    def check_settings(cls, config: AdaSampleConfig, shared: SharedSettings) -> None:
+        """Refuse over-selection: the weights of m draws would be used for the first replies alone, and sum to less."""
+        if shared.replies.over_selection:
+            raise ConfigError(
+                f"Set 'over-selection' to 0, or choose another 'strategy' than {cls.name}: {cls.needs_whole_cohort}."
+            )
 
     def distribution(self, roster: Roster, round_info: RoundInfo) -> tuple[Floats, Floats, Floats]:
         """p, q and the seconds t of the available clients; float64 (n,) each."""
