@@ -10,13 +10,14 @@ Deviations
 ----------
 - A client that is drawn in several rows trains once and gets the weight 1/m for each of them. So a round may have fewer
   than m clients.
-- With m clients or fewer available, all take part with weights p_k.
+- With m clients or fewer available, all take part, with weights in proportion to p_k.
 - Algorithm 2 groups by the angle between the clients' last updates as the server received them (compressed, where the
   run compresses), by average linkage. `linkage` = ward-rows is the authors' code, which uses the rows of the distance
   matrix as feature vectors. L1 and L2 distances are not implemented.
 - A client with p_k >= 1/m gets floor(m p_k) rows of its own before Algorithm 2 runs on the rest. The authors' code does
   not do this and is biased.
-- Weights are renormalised over the aggregated clients.
+- Weights are renormalised over the aggregated clients. The m of the weight 1/m is the setting `cohort` even where a
+  buffered server fills fewer places, because it aggregates clients of several rounds.
 """
 
 from dataclasses import dataclass
@@ -88,12 +89,12 @@ class ClusteredSampling(SelectionStrategy[ClusteredSamplingConfig]):
         return rows_by_similarity(p, angles(among(self._gram, ids)), count, self.config.linkage, rng)
 
     def select(self, roster: Roster, round_info: RoundInfo, count: int, rng: np.random.Generator) -> Selection:
-        """One draw from each row. The weight of a client is the share of the rows that drew it."""
-        ids = roster.ids
+        """One draw from each row. The weight of a client is the number of rows that drew it, times 1/m."""
+        ids, cohort = roster.ids, self.context.run.cohort
         if count >= ids.size:
-            return Selection(ids, weights=shares(roster.examples[ids]))
+            return Selection(ids, weights=shares(roster.examples[ids]) * (ids.size / cohort))
         picked, times = np.unique(draw(self.rows(roster, count, rng), rng), return_counts=True)
-        return Selection(ids[picked], weights=times / count)
+        return Selection(ids[picked], weights=times / cohort)
 
     def update(self, outcome: Outcome) -> None:
         """Compute the inner products of the new updates with all others, for algorithm 2."""

@@ -113,7 +113,15 @@ def test_where_few_are_available_all_take_part_with_weights_p(algorithm, count):
     roster = make_roster(6, examples=[9, 10, 250, 9, 9, 140], available=[1, 2, 5])
     selection = select(build(algorithm=algorithm), roster, 1, count)
     assert selection.clients.tolist() == [1, 2, 5]
-    np.testing.assert_allclose(selection.weights, [0.025, 0.625, 0.35])
+    np.testing.assert_allclose(selection.weights / selection.weights.sum(), [0.025, 0.625, 0.35])
+
+
+def test_a_draw_has_the_same_weight_however_many_places_are_filled():
+    """A buffered server aggregates the cohort of its first round with clients that filled fewer places later."""
+    method, roster = build(algorithm=1), make_roster(6)
+    for count in (2, 3, 6):
+        selection = select(method, roster, 1, count)
+        assert selection.weights.sum() == pytest.approx(count / method.context.run.cohort)
 
 
 @pytest.mark.parametrize(("algorithm", "numbers"), [(0, 0), (1, 0), (2, 36)])
@@ -124,7 +132,7 @@ def test_only_algorithm_2_keeps_inner_products(algorithm, numbers):
 def test_a_client_drawn_in_several_rows_has_the_multiple_weight():
     method = build(algorithm=0)
     roster = make_roster(6, examples=[1, 10**6, 1, 1, 1, 1])
-    selection = select(method, roster, 1, 4)
+    selection = select(method, roster, 1, method.context.run.cohort)
     assert selection.clients.tolist() == [1]
     assert selection.weights is not None
     assert selection.weights.tolist() == [1.0]
