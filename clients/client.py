@@ -158,7 +158,7 @@ class SelectionClient(NumPyClient):
             counts = label_counts_as_bytes(examples, load(context.data, context.run.seed))
         if instruction.moments and context.stated is not None:
             data = load(context.data, context.run.seed)
-            stand_ins = () if data.table is None else data.table.stand_ins
+            stand_ins = () if data.table is None else data.table.stand_ins(examples)
             moments = np.append(sums(data.x_train[examples]), stand_ins).astype("<f8").tobytes()
         own_data = context.stated is not None
         return EnrolAnswer(

@@ -8,7 +8,7 @@ file of lines, or "row", counted from 1.
 import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import chain
 from typing import Any, Self
 
@@ -144,14 +144,19 @@ class Encoding:
     ----------
     missing, unknown : of each column, the values that are missing, and those that are no known category
     gaps : of each column, the rows of the last part whose values are missing
-    stand_ins : of the first part, those of each column one after another (see `Column.stand_ins`)
+    plain : plain values of a client's own data
     """
 
     columns: tuple[Column, ...]
     missing: tuple[int, ...]
     unknown: tuple[int, ...]
     gaps: tuple[NDArray[np.int64], ...] = ()
-    stand_ins: tuple[float, ...] = ()
+    plain: pd.DataFrame = field(default_factory=pd.DataFrame)
+
+    def stand_ins(self, examples: NDArray[np.int64]) -> list[float]:
+        """Those of each column one after another, at these rows of `plain` (see `Column.stand_ins`)."""
+        rows = self.plain.iloc[examples]
+        return [number for column in self.columns for number in column.stand_ins(rows[column.name])]
 
     def of_federation(
         self, moments: NDArray[np.float64], stand_ins: NDArray[np.float64], stated: Iterable[str]
@@ -235,8 +240,7 @@ def fit(columns: Sequence[Column], arguments: Mapping[str, Any], source: str, *p
     missing = tuple(whole.isna().sum().tolist())
     unknown = tuple(int(column.unknown(whole[column.name]).sum()) for column in fitted)
     gaps = tuple(np.flatnonzero(last[column.name].isna()) for column in fitted)
-    stand_ins = tuple(number for column in fitted for number in column.stand_ins(first[column.name]))
-    return Encoding(fitted, missing, unknown, gaps, stand_ins)
+    return Encoding(fitted, missing, unknown, gaps, first if "columns" in arguments else first[:0])
 
 
 def read_columns(

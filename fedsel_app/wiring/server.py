@@ -119,7 +119,7 @@ def make_run_context(config: AppConfig, recorder: Recorder) -> RunContext:
             scale=scale if asks and not protected else None,
             channels=dataset.mean.size,
             features=() if dataset.table is None else dataset.table.units,
-            stand_ins=0 if dataset.table is None else len(dataset.table.stand_ins),
+            stand_ins=0 if dataset.table is None else len(dataset.table.stand_ins(np.arange(0))),
         ),
         layers=model.layers,
         classes=dataset.classes,

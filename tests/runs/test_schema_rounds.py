@@ -6,9 +6,12 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from clients.examples import client_examples
 from fedsel_app import caches
-from fedsel_app.config import ConfigError
+from fedsel_app.config import ConfigError, PartitionConfig
+from fedsel_app.config.data import OwnDataConfig
 from fedsel_app.config.settings import IN_LOG
+from fedsel_app.messages.schema import read_schema
 from fedsel_app.wiring.node_configuration import IDENTITY
 from simulation.deployment.flower_cli import node_config_text
 from simulation.deployment.start import own_data
@@ -133,6 +136,26 @@ def test_what_takes_the_place_of_a_gap_is_the_federations(tmp_path, machines, st
     scores = x @ weights.T + bias
     losses = np.log(np.exp(scores).sum(axis=1)) - scores[np.arange(len(y)), y]
     assert row["loss"] == pytest.approx(losses.mean(), rel=1e-4)
+
+
+def test_what_takes_the_place_of_a_gap_is_of_the_rows_that_train(tmp_path):
+    """A client's own test part ('holdout-fraction') counts neither for it nor for the moments."""
+    ages = [10.0, 20.0, 30.0, 40.0, 50.0, 60.0, 70.0, 80.0]
+    table = pd.DataFrame({"age": ages, "label": 4 * ["ant", "bee"]})
+    table.to_csv(tmp_path / "client-0.csv", index=False)
+    server = pd.DataFrame({"age": [1.0, 2.0, np.nan], "label": ["ant", "bee", "ant"]})
+    server.to_csv(tmp_path / "server.csv", index=False)
+    arguments = 'train="", missing="median"'
+    own = nodes(tmp_path, tmp_path / "client-0.csv", data="csv")
+    settings = {"data_path": str(tmp_path / "server.csv"), "data_arguments": arguments, "seed": 1}
+    _, [row], asked = run(tmp_path, own, data="csv", holdout_fraction=0.25, **settings)
+    assert row["aggregated"] == [0], refusals(tmp_path)
+    split = PartitionConfig(partition="own", holdout_fraction=0.25)
+    trained, _ = client_examples(OwnDataConfig(data="csv", data_path=str(tmp_path / "client-0.csv")), split, 1, 1, 0)
+    mine = np.array(ages)[trained]
+    schema = read_schema(asked[-1].schema)
+    assert schema.columns[0]["fill"] == np.median(mine)
+    assert (*schema.mean, *schema.std) == pytest.approx((mine.mean(), mine.std()))
 
 
 MISFITS = {
