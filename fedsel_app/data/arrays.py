@@ -74,10 +74,11 @@ def as_floats(values: NDArray[Any], what: str, source: str) -> NDArray[np.float3
     if values.dtype.kind != "b" and made.dtype != values.dtype and len(values) >= LEVELS:
         least, most = values.min(axis=0), values.max(axis=0)
         levels = np.float64(most - least) / np.spacing(np.abs(made).max(axis=0))
-        if ((levels > 0) & (levels < LEVELS)).any():
+        if (close := (levels > 0) & (levels < LEVELS)).any():
+            one = untold(np.asarray(values[0])[close].flat[0])
             raise ConfigError(
-                f"{source} has numbers in {what}, such as {untold(values.flat[0])}, that are nearly the same in "
-                "float32, which has seven digits. Subtract a constant from them, or leave them out."
+                f"{source} has numbers in {what}, such as {one}, that are nearly the same in float32, which "
+                "has seven digits. Subtract a constant from them, or leave them out."
             )
     return made
 

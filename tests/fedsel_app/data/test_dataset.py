@@ -9,6 +9,7 @@ from sklearn.datasets import load_digits
 
 from fedsel_app.caches import forget
 from fedsel_app.config import ConfigError, DataConfig, PreprocessingConfig
+from fedsel_app.data.arrays import as_floats
 from fedsel_app.data.dataset import Dataset, from_arrays, load
 from fedsel_app.data.sources import digits
 
@@ -271,3 +272,11 @@ def test_a_failed_download_gives_the_reason(tmp_path, monkeypatch):
     monkeypatch.setattr("torchvision.datasets.cifar.download_and_extract_archive", offline)
     with pytest.raises(ConfigError, match=r"'cifar10' could not be downloaded to '.*': no route to host"):
         load(DataConfig(data="cifar10", data_path=str(tmp_path), download=True), 0)
+
+
+@pytest.mark.parametrize("one", [False, True])
+def test_a_number_that_float32_cannot_tell_from_others_is_named(one):
+    close = 1e9 + np.arange(10.0)
+    values = close if one else np.column_stack([np.arange(10.0), close])
+    with pytest.raises(ConfigError, match=r"numbers in x, such as 1000000000\.0, that are nearly the same in float32"):
+        as_floats(values, "x", "The file")
