@@ -112,7 +112,7 @@ def labels(
     words = {part: texts(column) for part, column in found.items()}
     names = sorted(set().union(*words.values()))
     numeric = pd.to_numeric(pd.Series(names, dtype=object), errors="coerce").notna()
-    if 2 * int(numeric.sum()) > len(names) and not numeric.all():
+    if not named and 2 * int(numeric.sum()) > len(names) and not numeric.all():
         for column in words.values():
             _numbers(column, source)
     return {part: pd.Index(names).get_indexer(column) for part, column in words.items()}, tuple(names)

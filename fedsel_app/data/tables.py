@@ -292,7 +292,7 @@ def _column(found: pd.Series, arguments: Mapping[str, Any]) -> Column:
     kind = named or kind_of(found)
     form = arguments.get("date-format", "") if kind == "date" else ""
     ordinal = kind == "category" and arguments.get("coding") == "ordinal"
-    return Column(name, kind, str(found.dtype), form, bool(named), ordinal, tuple(map(str, categories)))
+    return Column(name, kind, str(found.dtype), form, bool(named), ordinal, tuple(dict.fromkeys(map(str, categories))))
 
 
 def kind_of(found: pd.Series) -> str:
@@ -333,9 +333,11 @@ def parsed(found: pd.Series) -> pd.Series:
 
 def texts(found: pd.Series) -> pd.Series:
     """Values of a column as texts without spaces around them; whole numbers have no decimal point, gaps are None."""
-    if found.dtype.kind == "f" and (found.dropna() % 1 == 0).all():
-        found = found.astype("Int64")
-    made = [None if gap else str(value).strip() for value, gap in zip(found, found.isna(), strict=True)]
+
+    def text(value: Any) -> str:
+        return str(int(value) if found.dtype.kind == "f" and value % 1 == 0 else value).strip()
+
+    made = [None if gap else text(value) for value, gap in zip(found, found.isna(), strict=True)]
     return pd.Series(made, found.index, object, found.name)
 
 

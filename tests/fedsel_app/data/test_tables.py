@@ -230,6 +230,22 @@ def test_classes_with_names_may_be_any_numbers(tmp_path):
     data = read(tmp_path, "a,label\n" + "5,-1\n6,1\n" * 5, 'classes=["1", "-1"], test=""')
     assert data.names == ("1", "-1")
     assert data.y_train.tolist() == [1, 0] * 5
+    data = read(tmp_path, "a,label\n" + "5,-1\n6,1\n7,other\n" * 5, 'classes=["1", "-1", "other"], test=""')
+    assert data.y_train.tolist() == [1, 0, 2] * 5
+
+
+def test_a_category_that_is_stated_twice_counts_once(tmp_path):
+    data = read(tmp_path, "a,label\nx,0\ny,1\n", 'categories={a=["y", "x", "y"]}, test=""')
+    assert data.x_train.tolist() == [[0, 1], [1, 0]]
+
+
+def test_a_whole_number_is_the_same_category_beside_others_and_alone(tmp_path):
+    """The columns of both files are of floats; only the first has one that is not whole."""
+    pd.DataFrame({"a": [1.5, 2.0], "label": [0, 1]}).to_parquet(tmp_path / "train.parquet")
+    pd.DataFrame({"a": [2.0, 2.0], "label": [0, 1]}).to_parquet(tmp_path / "test.parquet")
+    data = load(DataConfig(data="hf", data_path=str(tmp_path), data_arguments='category=["a"]'), 1)
+    assert data.table.columns[0].categories == ("1.5", "2")
+    assert data.x_test.tolist() == [[0, 1]] * 2
 
 
 def test_the_index_of_pandas_is_no_feature(tmp_path):
