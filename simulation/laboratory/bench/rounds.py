@@ -56,17 +56,17 @@ def engine_commands(task: Workload, rounds: int, workers: int) -> dict[str, list
     shared = [
         *(f"data=simulation.laboratory.bench.baselines:{module}", f"model={task.model}", "partition=iid"),
         *(f"rounds={rounds}", f"clients={task.clients}", f"cohort={task.cohort}", f"local-steps={task.steps}"),
-        *(f"batch-size={task.batch}", f"probe-batches={task.probe_batches}"),
-        *("threads=1", "checkpoint-every=0"),
+        *(f"batch-size={task.batch}", "threads=1", "checkpoint-every=0"),
     ]
     ray = "engine=ray", f"workers={workers}", f"eval-threads={workers}"
     sparse = f"kept-fraction={task.kept}", "kept-warmup-rounds=0", "kept-cosine=0", "link-cap=none"
-    hetero_select = "strategy=hetero-select", *sparse, "curvature-layers=0"
+    probing = "strategy=hetero-select", f"probe-batches={task.probe_batches}"
+    hetero_select = *probing, *sparse, "curvature-layers=0"
     own = {
         "fedsel, Ray, hetero-select": (*ray, *hetero_select),
         "fedsel, inline, hetero-select": ("engine=inline", "workers=0", "eval-threads=1", *hetero_select),
         "fedsel, Ray, hetero-select, bf16": (*ray, *hetero_select, "precision=bf16", "device=cpu"),
-        "fedsel, Ray, hetero-select, uncompressed": (*ray, "strategy=hetero-select", "compressor=none"),
+        "fedsel, Ray, hetero-select, uncompressed": (*ray, *probing, "compressor=none"),
         "fedsel, Ray, random, uncompressed": (*ray, "strategy=random", "compressor=none"),
     }
     if task.model != "logistic":
