@@ -121,7 +121,7 @@ def _deployed(settings: dict[str, Value], folder: Path, rounds: int) -> tuple[li
     if not result.completed:
         raise DeploymentError(result.sentence)
     if seen == first:
-        raise DeploymentError("The run ended within one look at its processes. Give more 'rounds' or 'local-steps'.")
+        raise DeploymentError("The run ended within one look at its processes. Give more --rounds or --local-steps.")
     parts = dict.fromkeys((*PARTS, OTHERS), 0.0)
     for process, (part, seconds) in latest.items():
         parts[part] += (seconds - began.get(process, (part, 0.0))[1]) / (seen - first)

@@ -161,9 +161,9 @@ def rankings_said(rankings: Sequence[Ranking], orders: Orders) -> str:
     shares = sorted({run.clients // run.cohort for run in runs})
     return (
         f"Rankings: {len({place.name for place in every})} methods, {workloads}, {_either(seeds)} seeds, against "
-        f"uniform draws with equal weights. Ahead at equal bytes: {_gains(ahead, len(places_of))}. Start with {start}. "
-        f"Unresolved intervals: ±{width}. "
-        f"`full` trains {_either(shares)} times as many clients a round."
+        f"uniform draws with equal weights. Ahead at equal bytes (points): {_gains(ahead, len(places_of))}. "
+        f"Start with {start}. "
+        f"Unresolved intervals: ±{width}. `full` trains {_either(shares)} times as many clients a round."
     )
 
 

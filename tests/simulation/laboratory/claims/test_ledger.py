@@ -203,7 +203,7 @@ def test_the_overview_counts_methods_over_workloads():
     # 95% of t with 4 degrees of freedom is 2.776; the differences of oort have a deviation of 3 x 0.0158.
     said = rankings_said(many[1:], ordered(many[1:], Named(SCORES)))
     start = "Start with a method that is ahead in most workloads: delta. "
-    assert f"Ahead at equal bytes: {gain}. {start}" in said
+    assert f"Ahead at equal bytes (points): {gain}. {start}" in said
     half = [*many[1:], ranking("u", key="accuracy_at_traffic_mb", strategies=("random", "oort"))]
     assert "in 1 of 2 workloads. Start with `--strategy random " in rankings_said(half, ordered(half, Named(SCORES)))
     assert "Unresolved intervals: ±6 points (median, 5 seeds)." in said
