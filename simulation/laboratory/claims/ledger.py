@@ -184,7 +184,8 @@ def overview(orders: Orders) -> Table:
         )
         if every:
             counts = (f"{len(found)} of {len(every)} comparisons" for found in others)
-            rows.append([currency, _gains(ahead, len(orders[key])), _by_workload(within), *counts])
+            workloads = len(orders[key])
+            rows.append([currency, _gains(ahead, workloads), _by_number(within, workloads), *counts])
     return Table("overview", "", "", [Heading(name) for name in columns], rows)
 
 
@@ -215,11 +216,13 @@ def _gains(found: Sequence[tuple[RankedMethod, str]], workloads: int) -> str:
     return "; ".join(texts) or "none"
 
 
-def _by_workload(found: Sequence[tuple[RankedMethod, str]]) -> str:
+def _by_number(found: Sequence[tuple[RankedMethod, str]], workloads: int) -> str:
+    """Names of methods by the number of workloads in which they were found, most first."""
+    counts = Counter(NAMES.get(place.name, place.name) for place, _ in found)
     texts = []
-    for workload in dict.fromkeys(workload for _, workload in found):
-        names = sorted(NAMES.get(place.name, place.name) for place, other in found if other == workload)
-        texts.append(f"{workload}: {', '.join(names)}")
+    for number in sorted(set(counts.values()), reverse=True):
+        names = sorted(name for name, count in counts.items() if count == number)
+        texts.append(f"in {number} of {workloads} workloads: {', '.join(names)}")
     return "; ".join(texts) or "none"
 
 
