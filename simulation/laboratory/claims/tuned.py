@@ -3,7 +3,7 @@
 The search has seeds of its own, and ranks the settings by a score on a validation set, which is a share of the training
 examples. So neither the test set nor the seeds of the comparison have a part in it. The file states the grid, the seeds
 and the share before any run. With `around`, only that side searches the whole grid; the others search the neighbours of
-its best settings: half and twice its rate, and the other momenta. A run that fails counts as the worst.
+its best settings: its rate, half and twice of it, each with each momentum. A run that fails counts as the worst.
 """
 
 import itertools
@@ -25,7 +25,7 @@ from simulation.report.tables import ABSENT, Heading, Table, capital
 FRACTION = "validation-fraction"
 METRIC = MEASURES["stable_validation_accuracy"]
 RATE, MOMENTUM = "lr", "momentum"
-FACTORS = 0.5, 2.0
+FACTORS = 1.0, 0.5, 2.0
 """Rates of neighbours, as multiples of the best rate of `around`."""
 Cell = Mapping[str, Value]
 
@@ -66,6 +66,11 @@ class Search(Study):
     def parsed(cls, table: dict[str, Any]) -> dict[str, Any]:
         """Not read from a file of its own: see `Tuned`."""
         return table
+
+    def on_edge(self, cell: Cell) -> list[str]:
+        """Settings of a cell whose value is the least or the largest of several numbers that were tried."""
+        tried = {key: sorted({each[key] for each in self.cells}) for key in cell}
+        return [key for key, values in tried.items() if len(values) > 2 and cell[key] in (values[0], values[-1])]
 
     def tried(self, arm: Side, cell: Cell) -> Side:
         """`arm` with the settings of a cell."""
@@ -155,7 +160,7 @@ class Tuned(Study):
         """Number of runs of the search and of the comparison."""
         near = len(self.arms) - 1 if self.around else 0
         cells = (len(self.arms) - near) * len(self._cells_of_grid())
-        cells += near * (len(FACTORS) + len(self.grid.get(MOMENTUM, ())))
+        cells += near * len(FACTORS) * len(self.grid.get(MOMENTUM, ()))
         return len(self.search_seeds) * cells + self.seed_count * len(self.arms)
 
     @classmethod
@@ -209,18 +214,13 @@ class Tuned(Study):
         ranking = self.ranking(measured)
         return [*self.searches(measured), *([] if ranking is None else [ranking])]
 
-    def on_edge(self, cell: Cell) -> list[str]:
-        """Settings of a cell whose value is the first or the last of several numbers in the grid."""
-        ends = {key: (values[0], values[-1]) for key, values in self.grid.items() if len(values) > 2}
-        return [key for key, value in cell.items() if value in ends.get(key, ())]
-
     def _cells_of_grid(self) -> tuple[Cell, ...]:
         return tuple(dict(zip(self.grid, values, strict=True)) for values in itertools.product(*self.grid.values()))
 
     def _neighbours(self, best: Cell) -> tuple[Cell, ...]:
         rates = [factor * float(best[RATE]) for factor in FACTORS]
-        momenta = [momentum for momentum in self.grid[MOMENTUM] if momentum != best[MOMENTUM]]
-        return (best, *({**best, RATE: rate} for rate in rates), *({**best, MOMENTUM: one} for one in momenta))
+        momenta = sorted(self.grid[MOMENTUM], key=lambda momentum: momentum != best[MOMENTUM])
+        return tuple({**best, RATE: rate, MOMENTUM: momentum} for momentum in momenta for rate in rates)
 
     def _search(self, part: str, arms: Sequence[Side], cells: tuple[Cell, ...]) -> Search:
         return Search(
@@ -273,10 +273,10 @@ def tuned_table(tuned: Tuned, measured: Measured) -> Table:
             row += [own.accuracy, f"{mean:+.2f} [{low:.2f}, {high:.2f}]" if own.word else ABSENT, own.word]
         rows.append(row)
     title = f"Tuned: {tuned.title.removeprefix('Tuned: ')}"
-    return Table("tuned", title, _caption(tuned, chosen, measured, compared=bool(rows)), columns, rows)
+    return Table("tuned", title, _caption(tuned, measured, compared=bool(rows)), columns, rows)
 
 
-def _caption(tuned: Tuned, chosen: Mapping[str, Cell] | None, measured: Measured, *, compared: bool) -> str:
+def _caption(tuned: Tuned, measured: Measured, *, compared: bool) -> str:
     grid = "; ".join(f"{key} {', '.join(map(str, values))}" for key, values in tuned.grid.items())
     who = "Each side" if not tuned.around else f"{tuned.around} (the others its neighbours)"
     text = (
@@ -285,8 +285,13 @@ def _caption(tuned: Tuned, chosen: Mapping[str, Cell] | None, measured: Measured
         f"{tuned.seeds[-1]}, means and 95% intervals; the lead over {tuned.baseline} is paired. Stated beforehand: "
         f"{tuned.core_hours:g} core hours, {tuned.cost}."
     )
-    edges = [f"{name} ({', '.join(keys)})" for name, cell in (chosen or {}).items() if (keys := tuned.on_edge(cell))]
-    text += f" The best value is at an end of the grid for {', '.join(edges)}." if edges else ""
+    edges = [
+        f"{arm.name} ({', '.join(keys)})"
+        for search in tuned.searches(measured)
+        for arm in search.arms
+        if (cell := search.best(arm, measured)) and (keys := search.on_edge(cell))
+    ]
+    text += f" The best value is at an end of those tried for {', '.join(edges)}." if edges else ""
     rows = (measured.rows.get(run_of(one, side, seed), {}) for one in tuned.searches(measured)
             for side in one.sides for seed in one.seeds)  # fmt: skip
     failed = sum("failed" in row for row in rows)
