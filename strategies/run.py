@@ -101,13 +101,17 @@ class Run:
     def open(self, method: Method, federation: Federation, number: int) -> OpenRound | None:
         """Open round `number`: enrol the clients of `federation`.
 
-        Returns None if the method has no round left for the connected clients. Then the run ends.
+        Returns None if the method has no round left, because clients that left cut its last own round short. Then the
+        model is evaluated, round `number` is recorded without a client, and the run ends.
         """
         started_s = time.perf_counter()
         label_count_bytes = self.prober.enrol(federation, number, wait=number == self.completed + 1)
         record = RoundRecord(number)
         self._await_clients(record)
         if is_over(method, number - 1):
+            self.record = RoundRecord(number, method_round=self.context.run.rounds)
+            self._test(self.record)
+            self._write(started_s)
             self.end()
             return None
         info, sent, self.record = round_info(method, number), sent_model(*self.model), record
@@ -195,11 +199,8 @@ class Run:
                 f"{record.round_s:g} s on the simulated clock, more than it can count."
             )
         if evaluates(method, record.round):
-            self._evaluate(record)
-            if context.evaluation.client_eval:
-                self._test_on_clients(record)
-        record.wall_s, record.epsilon = time.perf_counter() - opened.started_s, self.server.epsilon
-        context.recorder.round(record)
+            self._test(record)
+        self._write(opened.started_s)
         self._refuse_fruitless(over=is_over(method, record.round))
         self.time_s += record.round_s
         self._unsaved_s += record.wall_s
@@ -229,12 +230,22 @@ class Run:
         every, waits = self.context.records.checkpoint_every, self.context.checkpoints_wait
         return bool(every) and number % every == 0 and not (waits and self._unsaved_s < self._saving_s)
 
-    def _evaluate(self, record: RoundRecord) -> None:
-        """Evaluate the global model on the server's test set, and on its validation set, which decides on the best."""
+    def _write(self, started_s: float) -> None:
+        """Write the record of the current round, which started at `started_s` by this process's clock."""
+        self.record.wall_s, self.record.epsilon = time.perf_counter() - started_s, self.server.epsilon
+        self.context.recorder.round(self.record)
+
+    def _test(self, record: RoundRecord) -> None:
+        """Evaluate the global model on the server's test set, and on its validation set, which decides on the best.
+
+        With `client-eval` the clients test it too.
+        """
         if (result := self.context.evaluate(*self.model)) is not None:
             record_evaluation(record, result, self.context.score)
             value = -result.score if lower_wins(self.context.score) else result.score
             self.best.offer(value if result.validation is None else -result.validation.loss, *self.model)
+        if self.context.evaluation.client_eval:
+            self._test_on_clients(record)
 
     def _test_on_clients(self, record: RoundRecord) -> None:
         """Let all connected clients test the model on their own test parts. The policy learns their loss.

@@ -45,7 +45,12 @@ class RoundRecord:
     method_round: Annotated[
         int | None, "", "number of the method's own round to which it belongs, if 'rounds' counts these"
     ] = None
-    iteration: Annotated[int | None, "", "position within the method's own round, from 1"] = None
+    iteration: Annotated[
+        int | None,
+        "",
+        "position within the method's own round, from 1; absent if clients that left cut the last one short, and the"
+        " round only evaluates the model",
+    ] = None
     cohort: Annotated[int, "clients", "number of replies that the round needs"] = 0
     available: Annotated[
         int | None, "clients", "connected clients that are not away as the round begins ('availability')"

@@ -14,7 +14,8 @@ Deviations
 - The paper does not give the largest number of iterations T of a round; `iterations` is 5. With `count` = iterations
   every iteration is a round for all settings, unlike in the paper.
 - An empty range, or no update at all, ends the round. A client that fails leaves the hard set. An unavailable client is
-  left out of the iterations that it misses, and the round ends if fewer than eta clients are available.
+  left out of the iterations that it misses, and the round ends if fewer than eta clients are available. With `count` =
+  rounds, such a round is not evaluated; if it is the last, a Flower round without clients evaluates the model.
 - If the cohort has fewer places than the hard set has clients, the hardest are selected. A participation policy sets
   K of Algorithm 1, line 5, the pool that a round's first iteration draws; it needs `count` = rounds.
 - Eq. 5 weighs the parts by clients and the variances inside them by examples, as printed. The law of total variance,

@@ -67,7 +67,7 @@ def test_eval_every_counts_the_methods_rounds_and_the_last_is_evaluated():
     assert [row["round"] for row in rows if "accuracy" in row] == [3, 6]
 
 
-def test_the_run_ends_untrained_where_the_last_round_cannot_go_on():
+def test_a_last_round_that_cannot_go_on_ends_the_run_with_its_evaluation():
     """Client 2 leaves in round 3's first iteration: round 4 would begin, and there is none."""
     stubs, left = trio(), []
 
@@ -82,11 +82,14 @@ def test_the_run_ends_untrained_where_the_last_round_cannot_go_on():
     strategy = Iterated(context_of(rounds=3))
     rows, _ = run_rounds(strategy, federation, 9)
     assert left == [0]
-    assert [row["method_round"] for row in rows] == [1, 1, 2, 3]
+    assert [(row["round"], row["method_round"]) for row in rows] == [(1, 1), (2, 1), (3, 2), (4, 3), (5, 3)]
+    assert [row["round"] for row in rows if "accuracy" in row] == [2, 3, 5]
+    assert not rows[-1]["selected"]
+    assert rows[-1]["time_s"] == rows[-2]["time_s"] > 0
     assert strategy.context.recorder.finished == 1
 
 
-def test_a_run_that_ends_before_a_round_has_no_record_of_it():
+def test_a_run_that_ends_before_a_round_does_not_tell_of_it():
     ends = []
     for whole in (False, True):
         stubs = trio()
