@@ -178,6 +178,7 @@ class Outcome:
     clients : int64 (r,), the clients whose update was aggregated
     updates : their decoded updates; none if the method's `needs` let workers add them up
     aggregate : float64 (N,), the weighted mean update, before the server optimiser; None if there was no update
+    local_steps : int64 (r,), the local steps that they took, as the server counts them
     losses : float64 (r,), their mean training losses
     reports : name -> float64 (r,), the further numbers that the method's `needs` ask for
     failed : int64, ids of the selected clients that sent no usable update
@@ -189,6 +190,7 @@ class Outcome:
     clients: Ints
     updates: tuple[Update, ...]
     aggregate: Floats | None
+    local_steps: Ints
     losses: Floats
     reports: Mapping[str, Floats]
     failed: Ints

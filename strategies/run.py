@@ -176,6 +176,7 @@ class Run:
                 replies.clients,
                 step.updates,
                 step.aggregate,
+                replies.local_steps,
                 replies.losses,
                 replies.reports,
                 replies.failed,

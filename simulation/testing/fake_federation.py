@@ -153,6 +153,7 @@ class FakeFederation:
             self.round_info(number),
             returned.tolist(),
             [self.update(number, client) for client in returned.tolist()],
+            local_steps=self.local_steps[returned],
             losses=losses[returned],
             reports=dict.fromkeys(sorted(self.needs.reports), reports[returned]),
             failed=missed.tolist(),

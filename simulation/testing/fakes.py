@@ -10,7 +10,7 @@ from fedsel_app.models.layer_slice import LayerSlice
 from fedsel_app.network.links import SimulatedLinks
 from fedsel_app.records.run_folder import UnkeptRecords
 from fedsel_app.wire.codec import Update
-from strategies.roster import Floats, Outcome, RoundInfo, Selection
+from strategies.roster import Floats, Ints, Outcome, RoundInfo, Selection
 from strategies.run_context import Evaluation, RunContext
 
 STEADY = NetworkConfig(uplink_min_bits_per_s=3e6, uplink_max_bits_per_s=3e6, step_min_s=0.3, step_max_s=0.3)
@@ -58,6 +58,7 @@ def outcome(
     clients: Sequence[int],
     updates: Sequence[Update],
     *,
+    local_steps: Sequence[int] | Ints | None = None,
     losses: Sequence[float] | Floats | None = None,
     reports: Mapping[str, Floats] | None = None,
     failed: Sequence[int] = (),
@@ -66,7 +67,8 @@ def outcome(
 ) -> Outcome:
     """Outcome of a round with `updates` of `clients` (ascending), aggregated with equal weights.
 
-    Without `selection`, these and the `failed` were selected. Without `parameters`, they are all 0.
+    Without `selection`, these and the `failed` were selected. Without `parameters`, they are all 0. Without
+    `local_steps` and `losses`, these are all 1.
     """
     selected = np.union1d(np.asarray(clients, np.int64), np.asarray(failed, np.int64))
     mean = np.mean([update.dense() for update in updates], axis=0, dtype=np.float64) if updates else None
@@ -77,6 +79,7 @@ def outcome(
         clients=np.asarray(clients, np.int64),
         updates=tuple(updates),
         aggregate=None if mean is None else np.asarray(mean),
+        local_steps=np.ones(len(clients), np.int64) if local_steps is None else np.asarray(local_steps, np.int64),
         losses=np.ones(len(clients)) if losses is None else np.asarray(losses, np.float64),
         reports=reports or {},
         failed=np.asarray(failed, np.int64),

@@ -150,7 +150,7 @@ class Delta(SelectionStrategy[DeltaConfig]):
             return
         gradients = [
             mean_gradient(update.dense(), training.effective_steps(steps), lr)
-            for update, steps in zip(outcome.updates, self.roster.local_steps[outcome.clients].tolist(), strict=True)
+            for update, steps in zip(outcome.updates, outcome.local_steps.tolist(), strict=True)
         ]
         if self.config.rule == "fedis":
             scores = np.array([np.sqrt(np.square(gradient).sum()) for gradient in gradients])

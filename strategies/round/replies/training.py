@@ -44,6 +44,7 @@ class Decoded(NamedTuple):
     sent_bytes : bytes of the payloads
     statistics : buffers after training, float64 (B,), if the client was asked for them
     sums : sums over clients, this one included, that a simulated worker sent in place of the payloads
+    steps : local steps that the client took, by the settings and its instruction
     """
 
     answer: TrainAnswer
@@ -51,6 +52,7 @@ class Decoded(NamedTuple):
     sent_bytes: int
     statistics: Floats | None
     sums: CohortSum | None = None
+    steps: int = 0
 
     @property
     def norms(self) -> tuple[float, ...]:
@@ -132,6 +134,11 @@ class Replies:
     def losses(self) -> Floats:
         """Mean training losses, float64 (r,); NaN where one is unknown."""
         return np.array([reply.answer.loss for reply in self.decoded], np.float64)
+
+    @property
+    def local_steps(self) -> Ints:
+        """Local steps of each client, int64 (r,)."""
+        return np.array([reply.steps for reply in self.decoded], np.int64)
 
     @property
     def work_steps(self) -> Floats:
@@ -303,7 +310,7 @@ class ReplyReader:
             work_steps = min(reply.answer.work_steps, most)
             answer = replace(reply.answer, loss=float(losses[place]), work_steps=work_steps, reports=reports)
             self._context.links.learn(client, answer)
-            decoded.append(reply._replace(answer=answer))
+            decoded.append(reply._replace(answer=answer, steps=steps))
         return replace(replies, decoded=tuple(decoded))
 
     def steps(self, client: int, instruction: TrainInstruction) -> tuple[int, float]:

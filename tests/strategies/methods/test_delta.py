@@ -25,12 +25,12 @@ def build(**settings):
 def outcome_of(clients, vectors, sigma, number=1):
     """A round whose clients had mean gradients `vectors`: updates -lr x steps x gradient = -2 gradient."""
     updates = [dense([-2.0 * x for x in vector]) for vector in vectors]
-    return outcome(RoundInfo(number, 10), clients, updates, reports={Report.GRADIENT_DEVIATION: np.array(sigma, float)})
+    reports = {Report.GRADIENT_DEVIATION: np.array(sigma, float)}
+    return outcome(RoundInfo(number, 10), clients, updates, local_steps=[4] * len(updates), reports=reports)
 
 
 def learnt(method, *outcomes):
     method.roster = make_roster(5)
-    method.roster.local_steps[:] = 4
     for one in outcomes:
         method.update(one)
     return method

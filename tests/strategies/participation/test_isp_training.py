@@ -7,6 +7,8 @@ import numpy as np
 import pytest
 
 from fedsel_app.config import EvaluationConfig, ParticipationConfig
+from fedsel_app.messages.scalars import Report
+from strategies.methods.delta import Delta, DeltaConfig
 from strategies.methods.power_of_choice import PowerOfChoice, PowerOfChoiceConfig
 from strategies.methods.random_selection import RandomSelection
 from strategies.participation.isp import sample_size
@@ -136,6 +138,33 @@ def test_where_the_search_is_aggregated_the_method_knows_every_loss(method):
     [row], _, _ = run_isp(setup_for(ring(), method=method, isp_intermediate="aggregate"), kind=PowerOfChoice)
     assert row["cohort"] == CLIENTS
     assert np.isfinite(row["probe_losses"]).all()
+
+
+def test_a_method_knows_how_many_steps_the_warm_up_took():
+    """In 3 steps at lr 0.5 client k moves by 1.5 e_k, so g_k = -e_k and zeta_k^2 = (7/8)^2 + 7/64 = 7/8. With
+    a1 = a2 = 1, r is 2 for the client with sigma^2 = 25/8, and 1 for the others with sigma^2 = 1/8.
+    """
+
+    def trains(client, message):
+        reply = own_direction(1.5)(client, message)
+        sigma = float(np.sqrt((1 if client else 25) / 8))
+        return replace(reply, metrics={**reply.metrics, Report.GRADIENT_DEVIATION.value: sigma})
+
+    method = Delta(
+        setup_for(
+            ring(),
+            method=DeltaConfig(diversity_weight=1.0, variance_weight=1.0),
+            isp_warmup_rounds=1,
+            isp_warmup_epochs=3,
+            local_steps=1,
+            batch_size=10,
+            momentum=0.0,
+            lr=0.5,
+            lr_decay=0.0,
+        )
+    )
+    run_rounds(method, [StubClient(client, trains) for client in range(CLIENTS)], 1)
+    np.testing.assert_allclose(method.state()["probabilities"], np.array([2] + [1] * 7) / 9, rtol=1e-6)
 
 
 def test_the_same_seed_gives_the_same_search_in_whatever_order_clients_connect():
