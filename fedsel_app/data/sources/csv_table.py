@@ -9,12 +9,14 @@ from typing import Any
 import pandas as pd
 
 from fedsel_app.config import ConfigError, untold
-from fedsel_app.data.columns import Roles, index_columns, labels
+from fedsel_app.data.columns import LABEL, Roles, index_columns, labels
 from fedsel_app.data.tables import kind_of, read_columns, refuse, refuse_duplicates
 
 SEPARATORS = ",;\t|"
 GROUPED = re.compile(r"[-+]?[1-9]\d{0,2}(\.\d{3})+")
 """Numbers with points between thousands; 0.942 has a decimal point."""
+LEADING_ZERO = re.compile(r"\s*0\d")
+"""The begin of a name that pandas would read as a number, such as 007."""
 
 
 def read(path: Path, arguments: Mapping[str, Any], source: str) -> tuple[dict[str, Any], tuple[str, ...]]:
@@ -51,8 +53,11 @@ def _table(path: Path, arguments: Mapping[str, Any], source: str) -> pd.DataFram
             first = file.readline()
             separator = max(SEPARATORS, key=first.count)
             file.seek(0)
-            names, lines = _lines(csv.reader(file, delimiter=separator, skipinitialspace=True), source)
-            texts = {name for key in ("category", "categories", "date") for name in arguments.get(key, [])}
+            named = {arguments.get("owner", "")}
+            if arguments.get("task") != "regression":
+                named.add(arguments.get("label") or LABEL)
+            names, lines, texts = _lines(csv.reader(file, delimiter=separator, skipinitialspace=True), named, source)
+            texts |= {name for key in ("category", "categories", "date") for name in arguments.get(key, [])}
             texts |= {column.name for column in arguments.get("columns", ()) if column.kind != "number"}
             file.seek(0)
             table = pd.read_csv(
@@ -84,20 +89,27 @@ def _table(path: Path, arguments: Mapping[str, Any], source: str) -> pd.DataFram
     return table.drop(columns=index_columns(names, table.__getitem__))
 
 
-def _lines(rows: Any, source: str) -> tuple[list[str], list[int]]:
-    """Names of the columns, and the line in which each row ends. Raises ConfigError for a row of another length."""
+def _lines(rows: Any, named: set[str], source: str) -> tuple[list[str], list[int], set[str]]:
+    """Names of the columns, the line in which each row ends, and those of the `named` columns with a leading zero.
+
+    Raises ConfigError for a row of another length.
+    """
     names: list[str] = []
     lines: list[int] = []
+    zeros: set[str] = set()
+    places: dict[str, int] = {}
     for row in filter(None, rows):
         if not names:
             names = [name.strip() for name in row]
+            places = {name: names.index(name) for name in named & set(names)}
         elif len(row) != len(names):
             raise ConfigError(f"{source} has {len(row)} values in line {rows.line_num}, but {len(names)} columns.")
         else:
             lines.append(rows.line_num)
+            zeros |= {name for name, place in places.items() if LEADING_ZERO.match(row[place])}
     if not lines:
         raise ConfigError(f"{source} has no rows below the names of its columns.")
     refuse_duplicates(names, source)
     if "" in names[1:]:
         raise ConfigError(f"{source} has no name for column {names.index('', 1) + 1}. Name it in the first line.")
-    return names, lines
+    return names, lines, zeros

@@ -290,6 +290,17 @@ def test_a_column_of_lists_of_whole_numbers_has_tokens(tmp_path):
     assert data.sample_shape == (2,)
 
 
+@pytest.mark.parametrize("arguments", ["", 'classes=["00", "01", "1"]'])
+def test_labels_and_owners_with_leading_zeros_are_names(tmp_path, arguments):
+    body = "".join(f"{i},{label},{label}\n" for i, label in enumerate(["01", "1", "00"] * 2))
+    data = read(tmp_path, "a,label,who\n" + body, f'test="", owner="who" {arguments and ", " + arguments}')
+    assert data.names == ("00", "01", "1")
+    assert data.y_train.tolist() == [1, 2, 0] * 2
+    assert [data.owner_names[owner] for owner in data.owners] == ["01", "1", "00"] * 2
+    amounts = read(tmp_path, "a,label\n" + "0,00\n1,01\n2,10\n" * 2, 'test="", task="regression"')
+    assert amounts.y_train.tolist() == [0, 1, 10] * 2
+
+
 def test_a_class_label_among_the_inputs_is_a_category(tmp_path):
     datasets = pytest.importorskip("datasets", reason="the extra 'datasets' is not installed")
     made = datasets.Dataset.from_dict({"c": [0, 1, 1, 0], "label": [0, 1, 0, 1]})
