@@ -5,6 +5,7 @@ shuffled as `flwr_datasets.FederatedDataset` shuffles them, by default with the 
 flwr-datasets gets the training examples in the same order as there.
 """
 
+import json
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -52,6 +53,11 @@ def read(
             raise ConfigError(
                 f"{source} has no split '{name}'. It has {', '.join(splits)}. Name the splits in 'data-arguments', as "
                 f'in {"train" if name == train else "test"}="{next(iter(splits))}".'
+            )
+        if not len(splits[name]):
+            raise ConfigError(
+                f"{source} has no examples in its split '{name}'. Fill it, or name another in 'data-arguments', or "
+                f'none: {"train" if name == train else "test"}="".'
             )
     columns = Columns(splits[train or test], arguments, source, marked)
     order = arguments.get("seed", seed) if arguments.get("shuffle", True) else None
@@ -258,9 +264,10 @@ def _local(config: DataConfig, arguments: Mapping[str, Any], source: str) -> tup
     datasets = _datasets(config)
     try:
         if (path / "dataset_dict.json").is_file():
-            return dict(datasets.load_from_disk(str(path))), Marked()
+            names = json.loads((path / "dataset_dict.json").read_text(encoding="utf-8"))["splits"]
+            return {name: _saved(path / name, datasets) for name in names}, Marked()
         if (path / "state.json").is_file():
-            return {train or test: datasets.load_from_disk(str(path))}, Marked()
+            return {train or test: _saved(path, datasets)}, Marked()
         splits = _parquet(path, [name for name in (train, test, *SPLITS) if name], source)
         joined = {name: datasets.concatenate_datasets(list(map(datasets.Dataset, splits[name]))) for name in splits}
         written = next(iter(splits.values()))[0].schema.pandas_metadata or {"index_columns": [], "columns": []}
@@ -274,6 +281,13 @@ def _local(config: DataConfig, arguments: Mapping[str, Any], source: str) -> tup
             f"{source} is neither a folder that `datasets` saved nor Parquet that can be read: "
             f"{untold(described(error))}."
         ) from error
+
+
+def _saved(folder: Path, datasets: Any) -> Any:
+    """A split that `save_to_disk` wrote. `datasets` itself cannot load one without rows."""
+    if not json.loads((folder / "state.json").read_text(encoding="utf-8"))["_data_files"]:
+        return datasets.Dataset.from_dict({})
+    return datasets.load_from_disk(str(folder))
 
 
 def _parquet(path: Path, names: Sequence[str], source: str) -> dict[str, list[Any]]:
