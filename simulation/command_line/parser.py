@@ -136,8 +136,8 @@ EXPECTED = re.compile(r"argument (\S+): expected .*")
 REQUIRED = "the following arguments are required: "
 OF_COMPARE = ("--seeds", "--strategies", "--grid", "--baseline")
 """Options of `fedsel compare`."""
-NUMBERS = ("int", "positive")
-"""Names of the types that read whole numbers."""
+NUMBERS = {"int": "a whole number", "positive": "a whole number above 0"}
+"""Names of the types that read whole numbers, and what they read."""
 
 
 class Parser(argparse.ArgumentParser):
@@ -165,9 +165,8 @@ class Parser(argparse.ArgumentParser):
         if what == "choice":
             choices = [str(choice) for choice in self._action(name).choices or ()]
             return f"{name} is one of {', '.join(choices)}. Got {given!r}.{did_you_mean(given, choices)}"
-        if what.removesuffix(" value") in NUMBERS:
-            return f"{name} takes a whole number. Got {given!r}."
-        return f"{name} takes {self._action(name).metavar}. Got {given!r}."
+        taken = NUMBERS.get(what.removesuffix(" value"), self._action(name).metavar)
+        return f"{name} takes {taken}. Got {given!r}."
 
     def _action(self, name: str) -> argparse.Action:
         return next(

@@ -164,12 +164,14 @@ def plan(
     Raises ConfigError for invalid settings, or settings that belong to none of the strategies.
     """
     strategies, seeds = list(dict.fromkeys(strategies)), list(dict.fromkeys(seeds))
+    if empty := [name for name, values in {"strategies": strategies, "seeds": seeds, **grid}.items() if not values]:
+        raise ConfigError(f"Give '{empty[0]}' at least one value: a comparison without it has no run.")
     baseline = baseline or (BASELINE if BASELINE in strategies else strategies[0])
     if baseline not in strategies:
         raise ConfigError(f"The --baseline must be one of the strategies {', '.join(strategies)}. Got {baseline!r}.")
     for key in [*settings, *grid]:
         if key in DECLARED and DECLARED[key].own:
-            raise ConfigError(f"A comparison sets '{key}' itself; use --strategies, --seeds and --out instead.")
+            raise ConfigError(f"A comparison sets '{key}' itself; use its strategies, seeds and out instead.")
     methods = {name: find_strategy(name) for name in strategies}
     others = _own_keys([*STRATEGIES.values(), *methods.values()])
     for key in grid:

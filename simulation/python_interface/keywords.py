@@ -6,7 +6,7 @@ from functools import cache
 from inspect import Parameter, signature
 from typing import Any, Literal, TypeVar
 
-from fedsel_app.config import ConfigError, Value
+from fedsel_app.config import DECLARED, ConfigError, Value
 from fedsel_app.config.settings import Entry, plain_value, setting_value
 from fedsel_app.wiring.configuration import setting_entries
 
@@ -46,10 +46,13 @@ def several(values: object) -> list[Any]:
 
 
 def key_of(keyword: str) -> str:
-    """Setting key of a keyword; a key is returned unchanged. Raises ConfigError for any other text."""
+    """Setting key of a keyword; a key is returned unchanged. Raises ConfigError for an identifier that is neither.
+
+    Any other text may be a key of a user's own method, and is checked with the values.
+    """
     known = setting_keys()
     key = known.get(keyword, keyword)
-    if key not in known.values():
+    if key.isidentifier() and key not in known.values() and key not in DECLARED:
         near = [name for name in known if name.endswith(f"_{keyword}")] or difflib.get_close_matches(keyword, known, 1)
         hint = f"Did you mean {' or '.join(near)}?" if near else "docs/settings.md lists all of them."
         raise ConfigError(f"There is no setting '{keyword}'. {hint}")

@@ -76,6 +76,7 @@ def test_a_plugins_own_setting_is_left_out_for_the_others(tmp_path, monkeypatch)
         ({}, {"lr": [0.1, -1]}, None, "The 'lr' parameter"),
         ({"seed": 3}, {}, None, "sets 'seed' itself; use"),
         ({}, {"strategy": ["oort"]}, None, "sets 'strategy' itself; use"),
+        ({}, {"lr": []}, None, "Give 'lr' at least one value"),
         ({}, {}, "fedcg", "The --baseline must be one of the strategies oort, random. Got 'fedcg'."),
         ({}, {"data-path": ["a/b", "a b"]}, None, "Two runs would have the name oort-data-path=a-b-s1"),
     ],

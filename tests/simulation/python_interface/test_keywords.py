@@ -26,7 +26,8 @@ def test_help_and_completion_list_every_keyword_with_its_default():
 def test_keywords_and_keys_are_taken():
     values = setting_values({"local_steps": 3, "hetero_select_loss_weight": 2.0}, {"mine.share": 0.5, "lr": 0.1})
     assert values == {"local-steps": 3, "hetero-select.loss-weight": 2.0, "mine.share": 0.5, "lr": 0.1}
-    assert key_of("local-steps") == "local-steps"
+    for key in ("local-steps", "patient.random-share", "seed"):
+        assert key_of(key) == key
 
 
 @pytest.mark.parametrize(
@@ -36,3 +37,18 @@ def test_keywords_and_keys_are_taken():
 def test_an_unknown_keyword_is_told_with_the_nearest(keyword, hint):
     with pytest.raises(ConfigError, match=rf"no setting '{keyword}'.*{hint.replace('?', '.')}"):
         setting_values({keyword: 1}, None)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ({"seeds": []}, "Give 'seeds' at least one value"),
+        ({"strategies": []}, "Give 'strategies' at least one value"),
+        ({"jobs": -1}, "Set 'jobs' to a whole number above 0"),
+        ({"jobs": 0}, "Set 'jobs' to a whole number above 0"),
+        ({"seed": 3}, "sets 'seed' itself; use its strategies, seeds and out"),
+    ],
+)
+def test_a_comparison_that_has_no_run_is_refused(tmp_path, arguments, said):
+    with pytest.raises(ConfigError, match=said):
+        fedsel_app.compare(**{"strategies": ["random"], "out": tmp_path, "progress": False} | arguments)
