@@ -19,6 +19,8 @@ from fedsel_app.messages.scalars import Config, Scalar
 from simulation.client_app.messages import (
     CONTROL,
     ENROL,
+    EVALUATION,
+    EVALUATION_PREFIX,
     AppTrainInstruction,
     embed,
     embedded,
@@ -49,7 +51,6 @@ def answer_legacy(message: Message, context: Context, call_next: ClientAppCallab
             return Message(RecordDict({FEDSEL: config_record({ERROR: str(error)})}), reply_to=message)
     config = message_config(message)
     own = embedded(config)
-    users = users_keys(config)
     if not own:
         return call_next(message, context)
 
@@ -57,7 +58,9 @@ def answer_legacy(message: Message, context: Context, call_next: ClientAppCallab
         """Call the client's function for the message, with the user's own config. Raises Unanswered if it fails."""
         name = NAMES[asked.metadata.message_type]
         _, arrays = users_arrays(asked.content)
-        asked.content = RecordDict({f"{name}ins.parameters": arrays, f"{name}ins.config": config_record(users)})
+        [config] = asked.content.config_records.values()
+        users = config_record(users_keys(cast(Config, config)))
+        asked.content = RecordDict({f"{name}ins.parameters": arrays, f"{name}ins.config": users})
         reply = call_next(asked, context)
         status = reply.content.config_records[f"{name}res.status"]
         if status["code"] != Code.OK.value:
@@ -66,6 +69,7 @@ def answer_legacy(message: Message, context: Context, call_next: ClientAppCallab
 
     client = UserClient(message, context, code, functions, lists=True)
     message.content[FEDSEL] = config_record(own)
+    message.content[EVALUATION] = config_record(embedded(config, EVALUATION_PREFIX))
     if message.metadata.message_type == TRAIN and AppTrainInstruction.from_config(own).with_control:
         _, model = users_arrays(message.content)
         message.content[CONTROL] = ArrayRecord({"0": model.pop(list(model)[-1])})

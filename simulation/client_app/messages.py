@@ -2,9 +2,11 @@
 
 In the Message API, fedsel's record has the layout of `fedsel_app.messages.records`. Beside it, a message has an
 ArrayRecord, a ConfigRecord and a MetricRecord of the user's, with any other names, and a question may have the record
-``fedsel.control`` with the control variate, float32 (N,), of SCAFFOLD. In the legacy API, fedsel's keys have a prefix.
-The user's client gets the user's own keys, and fedsel's mod gets those with the prefix. A client without the mod gets
-none of these. See `simulation.client_app.selecting` and `simulation.flower_app`.
+``fedsel.control`` with the control variate, float32 (N,), of SCAFFOLD. A question to train that also needs the loss
+before the training has the record ``fedsel.evaluate`` with the user's config of an evaluation. In the legacy API,
+fedsel's keys have a prefix, and those of that config another one. The user's client gets the user's own keys, and
+fedsel's mod gets those with the prefix. A client without the mod gets none of these. See
+`simulation.client_app.selecting` and `simulation.flower_app`.
 """
 
 import math
@@ -18,16 +20,19 @@ from fedsel_app.messages.answers import LARGEST, MOST_EXAMPLES
 from fedsel_app.messages.instructions import TrainInstruction
 from fedsel_app.messages.records import FEDSEL
 from fedsel_app.messages.reported_values import one_line
-from fedsel_app.messages.scalars import Config, Scalar, read
+from fedsel_app.messages.scalars import Config, Report, Scalar, read
 from fedsel_app.wire.codec import WireError
 
 CONTROL = "fedsel.control"
-PREFIX = "fedsel."
+EVALUATION = "fedsel.evaluate"
+PREFIX, EVALUATION_PREFIX = "fedsel.", f"{EVALUATION}."
 ENROL = "query.fedsel"
 """Type of the message that enrols a client. An app without fedsel's line has no function for it."""
 TRAINING_LOSSES = ("train_loss", "train-loss", "loss")
 EVALUATION_LOSSES = ("eval_loss", "eval-loss", "loss", "val_loss")
 """Usual names of the metric with a client's mean loss, in training and in evaluation."""
+LOSS_REPORTS = frozenset({Report.INITIAL_LOSS, Report.RMS_LOSS})
+"""Reports that are losses of the received model, from the user's function `losses` or from an evaluation."""
 PARTITION_ID = "partition-id"
 """Flower's name for the partition id in the node configuration."""
 
@@ -58,15 +63,20 @@ class AppTrainInstruction(TrainInstruction):
         """True if a control variate follows."""
         return self.solver in SOLVERS and SOLVERS[self.solver].control_variates
 
+    @property
+    def measures_loss(self) -> bool:
+        """True if the client measures its loss before the training, so that the config of an evaluation is sent too."""
+        return not LOSS_REPORTS.isdisjoint(self.reports)
 
-def embed(fedsels: Mapping[str, Scalar], users: Mapping[str, Scalar]) -> Config:
+
+def embed(fedsels: Mapping[str, Scalar], users: Mapping[str, Scalar], prefix: str = PREFIX) -> Config:
     """The user's keys unchanged, and fedsel's keys with the prefix."""
-    return {**users, **{PREFIX + key: value for key, value in fedsels.items()}}
+    return {**users, **{prefix + key: value for key, value in fedsels.items()}}
 
 
-def embedded(config: Mapping[str, Scalar]) -> Config:
-    """fedsel's keys, without the prefix; empty if there are none."""
-    return {key.removeprefix(PREFIX): value for key, value in config.items() if key.startswith(PREFIX)}
+def embedded(config: Mapping[str, Scalar], prefix: str = PREFIX) -> Config:
+    """The keys with the prefix, without it; empty if there are none."""
+    return {key.removeprefix(prefix): value for key, value in config.items() if key.startswith(prefix)}
 
 
 def users_keys(config: Mapping[str, Scalar]) -> Config:

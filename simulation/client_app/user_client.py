@@ -32,7 +32,9 @@ from fedsel_app.seeds import Purpose, stream
 from simulation.client_app.array_layout import ArrayLayout, Arrays
 from simulation.client_app.messages import (
     CONTROL,
+    EVALUATION,
     EVALUATION_LOSSES,
+    LOSS_REPORTS,
     PARTITION_ID,
     AppTrainInstruction,
     no_loss,
@@ -109,13 +111,14 @@ class UserClient:
     def answer(self) -> Message:
         """Answer the message, after removing fedsel's records from it."""
         config, control = fedsel_config(self.message.content) or {}, content_arrays(self.message.content, CONTROL)
+        evaluation = self.message.content.config_records.get(EVALUATION)
         self.message.content = users_records(self.message.content)
         kind = self.message.metadata.message_type.split(".")[0]
         if kind == MessageType.QUERY:
             return self._reply(self.enrolment(EnrolInstruction.from_config(config)).to_config())
         try:
             if kind == MessageType.TRAIN:
-                return self._train(AppTrainInstruction.from_config(config), control[0] if control else None)
+                return self._train(AppTrainInstruction.from_config(config), control[0] if control else None, evaluation)
             if (function := self.functions.losses) and isinstance(read_instruction(config, kind), ProbeInstruction):
                 losses = self._losses(function)
                 return self._reply(EvaluateAnswer(float(losses.mean()), losses.size).to_config())
@@ -162,9 +165,14 @@ class UserClient:
             )
         return losses
 
-    def _evaluated_loss(self, key: str) -> float:
-        """Loss of the received model from the user's evaluation. Raises ValueError if the evaluation has no loss."""
+    def _evaluated_loss(self, key: str, config: ConfigRecord | None) -> float:
+        """Loss of the received model from the user's evaluation, with its own `config` in place of the training's.
+
+        Raises ValueError if the evaluation has no loss.
+        """
         content = RecordDict(dict(self.message.content))
+        if config is not None:
+            content.update(dict.fromkeys(content.config_records, config))
         name, record = users_arrays(content)
         content[name] = ArrayRecord(dict(record))  # the user's evaluation may empty it
         asked = Message(content, reply_to=self.message)
@@ -179,22 +187,24 @@ class UserClient:
             raise ValueError(no_loss(metrics, names))
         return loss
 
-    def _reports_before(self, instruction: AppTrainInstruction) -> dict[Report, float]:
+    def _reports_before(self, instruction: AppTrainInstruction, evaluation: ConfigRecord | None) -> dict[Report, float]:
         """Reports on the received model that the instruction asks for."""
-        wanted = {Report.INITIAL_LOSS, Report.RMS_LOSS} & set(instruction.reports)
+        wanted = LOSS_REPORTS & set(instruction.reports)
         if not wanted:
             return {}
         if self.functions.losses is not None:
             losses = self._losses(self.functions.losses)
             mean, rms = float(losses.mean()), math.sqrt(float(np.square(losses).mean()))
         else:
-            mean = rms = self._evaluated_loss(instruction.loss_key)
+            mean = rms = self._evaluated_loss(instruction.loss_key, evaluation)
         known = {Report.INITIAL_LOSS: mean, Report.RMS_LOSS: rms}
         return {report: known[report] for report in wanted}
 
     # Training -------------------------------------------------------------------------------------------------
 
-    def _train(self, instruction: AppTrainInstruction, control: Vector | None) -> Message:
+    def _train(
+        self, instruction: AppTrainInstruction, control: Vector | None, evaluation: ConfigRecord | None
+    ) -> Message:
         """Run a local round with the user's training."""
         name, received = users_arrays(self.message.content)
         arrays = self._arrays(received)
@@ -213,7 +223,7 @@ class UserClient:
 
         def train(correction: Vector | None) -> Trained:
             nonlocal name, reply
-            measured = self._reports_before(instruction)
+            measured = self._reports_before(instruction, evaluation)
             if correction is not None and functions.control_variates is not None:
                 term = layout.restore(correction, np.zeros_like(statistics))
                 record = ArrayRecord(dict(zip(received, map(Array, term), strict=True)))

@@ -23,8 +23,12 @@ PairFunction = Callable[[list[tuple[int, dict[str, Any]]]], dict[str, Any]]
 
 def numeric_metrics(metrics: Mapping[str, Any]) -> dict[str, Any]:
     """The numeric values among a user's metrics, also those of NumPy and torch."""
-    plain = {name: value.item() if _is_single(value) else value for name, value in metrics.items()}
-    return {name: float(value) for name, value in plain.items() if isinstance(value, int | float)}
+    return {name: float(value) for name, value in plain_metrics(metrics).items() if isinstance(value, int | float)}
+
+
+def plain_metrics(metrics: Mapping[str, Any]) -> dict[str, Any]:
+    """A user's metrics, with Python's numbers in place of those of NumPy and torch."""
+    return {name: value.item() if _is_single(value) else value for name, value in metrics.items()}
 
 
 def _is_single(value: Any) -> bool:

@@ -7,7 +7,7 @@ model.
 import json
 import math
 from collections.abc import Mapping
-from numbers import Real
+from numbers import Integral, Real
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +20,7 @@ from fedsel_app.records.files import append_rows, json_value, write_text
 from fedsel_app.records.reading import read_rows
 from fedsel_app.records.run_folder import Model
 from fedsel_app.records.schema import Row, with_version
+from simulation.flower_app.client_metrics import plain_metrics
 
 FILE = "result.jsonl"
 KINDS = ("train_metrics_clientapp", "evaluate_metrics_clientapp", "evaluate_metrics_serverapp")
@@ -49,13 +50,13 @@ def recall(folder: Path, completed: int) -> Result:
 
 def _plain(metrics: Mapping[str, Any]) -> dict[str, Any]:
     """The numbers and lists of numbers among the metrics."""
-    return {name: _number(value) for name, value in metrics.items() if isinstance(value, Real | list)}
+    return {name: _number(value) for name, value in plain_metrics(metrics).items() if isinstance(value, Real | list)}
 
 
 def _number(value: Any) -> Any:
     if isinstance(value, list):
         return [_number(entry) for entry in value]
-    return float(value) if isinstance(value, float) else int(value)
+    return int(value) if isinstance(value, Integral) else float(value)
 
 
 def _check(row: Row) -> None:

@@ -11,7 +11,6 @@ from flwr.server.strategy import Strategy
 
 from fedsel_app.config import ConfigError
 from fedsel_app.messages.reported_values import one_line
-from fedsel_app.records.files import RecordError
 from fedsel_app.wire.codec import WireError
 from simulation.client_app.messages import refuse_endless, users_keys
 from simulation.flower_app.app_run import AppRun
@@ -26,6 +25,7 @@ from simulation.flower_app.flowers_words import ALONE, EVALUATE_CONFIG, TRAIN_CO
 from simulation.flower_app.transports import UserManager
 from simulation.flower_app.user_clients import counts
 from strategies.method import evaluates, most_rounds
+from strategies.round.federation import NodeError
 from strategies.round.flower_manager import as_parameters
 
 LOGGER = logging.getLogger("fedsel")
@@ -67,7 +67,7 @@ class LegacyApi(AppRun, Strategy):
         if len({id(reply.parameters) for _, reply in results}) < len(results):
             raise ConfigError(ALONE)  # the parameters of SecAgg+: the sum, for each client
         for failure in failures:
-            if isinstance(failure, RecordError):
+            if isinstance(failure, Exception) and not isinstance(failure, NodeError):  # of the server, such as its disk
                 self._recorder.close()
                 raise failure
         flat, metrics = self._limited(lambda: self._inner.aggregate_fit(server_round, results, failures))

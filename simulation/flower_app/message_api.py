@@ -98,7 +98,8 @@ class MessageApi(AppRun):
             if metrics is None:
                 return None
             result.evaluate_metrics_serverapp[number] = metrics
-            return carrier.loss_of(metrics), dict(numeric_metrics(metrics))
+            numbers = numeric_metrics(metrics)
+            return carrier.loss_of(numbers), dict(numbers)
 
         if self._config.records.resume and is_finished(folder):
             refuse_other_settings(folder, recorded(self._config))

@@ -28,8 +28,11 @@ from fedsel_app.wiring.reply_event import is_simulated
 from simulation.client_app.messages import (
     CONTROL,
     ENROL,
+    EVALUATION,
     EVALUATION_LOSSES,
+    EVALUATION_PREFIX,
     MOST_RECORDS,
+    AppTrainInstruction,
     embed,
     no_loss,
     refuse_endless,
@@ -37,7 +40,7 @@ from simulation.client_app.messages import (
     users_records,
 )
 from simulation.flower_app.settings import AppOptions
-from strategies.round.federation import Answer, Message, NodeError, Reply, Wait
+from strategies.round.federation import ALL, Answer, Answers, Message, NodeError, Reply, Until, Wait
 from strategies.round.flower_grid import FlowerGrid
 from strategies.round.flower_manager import FlowerManager
 
@@ -103,6 +106,7 @@ class UserManager(FlowerManager):
     def __init__(self, manager: ClientManager, timeouts: ReplyTimeout, options: AppOptions) -> None:
         super().__init__(manager, timeouts)
         self._of_type = {"train": options.fit_config, "evaluate": options.evaluate_config}
+        self._configs: dict[tuple[str, int], Config] = {}
         self.unchanged: Set[str] = frozenset()
 
     @property
@@ -115,15 +119,27 @@ class UserManager(FlowerManager):
         return in_order(nodes, next((getattr(proxy, "grid", None) for proxy in self._manager.all().values()), None))
 
     def users_config(self, message_type: str, server_round: int) -> Config:
-        """The user's config of the round."""
-        users = self._of_type.get(message_type) or {}
-        return dict(users(server_round) if callable(users) else users)
+        """The user's config of the round, which is the same for all its clients, also from a function that draws."""
+        if (key := (message_type, server_round)) not in self._configs:
+            users = self._of_type.get(message_type) or {}
+            self._configs[key] = dict(users(server_round) if callable(users) else users)
+        return dict(self._configs[key])
+
+    def ask(self, messages: Sequence[Message], until: Until = ALL) -> Answers:
+        """Call the user's functions of the round here, where their errors end the run, and not in a client's thread."""
+        for message in messages:
+            self.config(message)
+        return super().ask(messages, until)
 
     def config(self, message: Message) -> Config:
         """The user's config of the round; if the client has fedsel's line, also the instruction, with the prefix."""
         instruction = message.instruction
-        users = self.users_config(instruction.message_type, getattr(instruction, "server_round", 0))
-        return users if message.node in self.unchanged else embed(instruction.to_config(), users)
+        users = self.users_config(instruction.message_type, number := getattr(instruction, "server_round", 0))
+        if message.node in self.unchanged:
+            return users
+        if isinstance(instruction, AppTrainInstruction) and instruction.measures_loss:
+            users = embed(self.users_config("evaluate", number), users, EVALUATION_PREFIX)
+        return embed(instruction.to_config(), users)
 
     def _call(self, proxy: ClientProxy, message: Message, wait: Wait) -> Reply:
         """A client's reply. Enrolment goes past the proxy, because an unchanged client's own functions are not called.
@@ -201,16 +217,21 @@ class UserGrid(FlowerGrid):
         """The user's arrays and config, and a record of fedsel's instruction if the client has fedsel's line."""
         [message] = part
         instruction, content = message.instruction, RecordDict()
+        number = getattr(instruction, "server_round", 0)
         if message.model.arrays:
             content[self._options.arrayrecord_key] = self._arrays(message.model)
-            number = getattr(instruction, "server_round", 0)
-            users = {**self._configs[instruction.message_type](number), "server-round": number}
-            content[self._options.configrecord_key] = ConfigRecord(users)
+            content[self._options.configrecord_key] = self._users_config(instruction.message_type, number)
         if message.node not in self.unchanged:
             content[FEDSEL] = config_record(instruction.to_config())
+            if isinstance(instruction, AppTrainInstruction) and instruction.measures_loss:
+                content[EVALUATION] = self._users_config("evaluate", number)
             if len(message.model.arrays) > len(self._names):
                 content[CONTROL] = ArrayRecord([message.model.arrays[-1]])
         return content
+
+    def _users_config(self, message_type: str, server_round: int) -> ConfigRecord:
+        """The user's config of the round, with its number, as from Flower's own strategies."""
+        return ConfigRecord({**self._configs[message_type](server_round), "server-round": server_round})
 
     def failure(self, message: Message, reason: str) -> Answer:
         """The answer for an error. An unchanged client gives an empty reply to its enrolment and has not failed."""

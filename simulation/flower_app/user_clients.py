@@ -27,7 +27,14 @@ from fedsel_app.wire.codec import Update, WireError, encode
 from fedsel_app.wire.npy import read_array
 from fedsel_app.wiring.configuration import AppConfig
 from simulation.client_app.array_layout import ArrayLayout
-from simulation.client_app.messages import AppTrainInstruction, embedded, refuse_endless, reported_loss, users_keys
+from simulation.client_app.messages import (
+    LOSS_REPORTS,
+    AppTrainInstruction,
+    embedded,
+    refuse_endless,
+    reported_loss,
+    users_keys,
+)
 from simulation.flower_app.requirements import unmet
 from simulation.flower_app.transports import UserGrid, UserManager, UserReply, without_errors_of_unchanged
 from strategies.round.federation import (
@@ -115,7 +122,7 @@ class UserClients:
         self._recorded = set(known_examples)
         self._stand_in_noted = False
         needs = config.strategy.needs(config.method)
-        losses = needs.loss_probe or needs.reports & {Report.INITIAL_LOSS, Report.RMS_LOSS}
+        losses = needs.loss_probe or needs.reports & LOSS_REPORTS
         self._tries_losses = bool(losses) and not run.completed
         self._model: tuple[SentModel, SentModel] | None = None
 
@@ -350,10 +357,10 @@ class UserClients:
         )
 
     def _evaluated(self, message: Message, reply: Reply) -> Reply:
-        """A reply to an evaluate message; those to local tests are kept."""
+        """A reply to an evaluate message in the round's form, with whole examples; those to local tests are kept."""
         if isinstance(message.instruction, LocalTestInstruction) and message.client is not None:
             self.tested[message.client] = reply
-        return reply
+        return replace(reply, examples=math.ceil(reply.examples)) if counts(reply.examples) else reply
 
     def refuse_lossless(self) -> None:
         """Once, if the method needs losses, let one client evaluate, and if it returns no loss all others.

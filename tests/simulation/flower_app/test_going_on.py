@@ -9,6 +9,7 @@ import sys
 
 import numpy as np
 import pytest
+import torch
 from flwr.app import MetricRecord
 from flwr.clientapp import ClientApp
 from flwr.serverapp import ServerApp
@@ -42,6 +43,7 @@ def program(
     seen=None,
     should_stop=None,
     grid=None,
+    evaluate_fn=None,
 ):
     """One program of a user: the same at every start. It may be killed when it tests a round."""
 
@@ -58,7 +60,7 @@ def program(
     clients = register(app(), [] if seen is None else seen)
     grid = grid or InProcessGrid(clients, {90 + n: node(n, state_dir) for n in range(CLIENTS)})
     arrays = {"initial_arrays": by_name(model()), "num_rounds": ROUNDS}
-    return built.start(grid=grid, evaluate_fn=evaluate, should_stop=should_stop, **arrays)
+    return built.start(grid=grid, evaluate_fn=evaluate_fn or evaluate, should_stop=should_stop, **arrays)
 
 
 def told(result):
@@ -129,6 +131,15 @@ def test_a_finished_run_gives_its_result_again_without_any_message(tmp_path):
     assert "is finished; its result is returned" in log()
     with pytest.raises(ConfigError, match="has 'seed' = 42, and now it would be 7"):
         program(tmp_path / "run", tmp_path, options={"seed": 7})
+
+
+def test_numbers_of_numpy_and_torch_are_kept_as_they_are(tmp_path):
+    """Also Flower's own strategies take a dict from `evaluate_fn`."""
+    metrics = {"loss": np.float32(0.25), "accuracy": torch.tensor(0.75), "count": np.int64(3), "list": [1.5]}
+    for _ in range(2):  # the second result is that of the finished run
+        result = program(tmp_path / "run", tmp_path, evaluate_fn=lambda number, arrays: metrics)
+        assert result.evaluate_metrics_serverapp[ROUNDS] == metrics
+    assert {(row["loss"], row["accuracy"]) for row in read_rows(tmp_path / "run")} == {(0.25, 0.75)}
 
 
 def test_a_run_that_should_have_stopped_when_it_was_killed_stops_when_it_goes_on(tmp_path):

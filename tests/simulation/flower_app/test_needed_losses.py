@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from flwr.app import ConfigRecord
 from flwr.client import NumPyClient
 from flwr.clientapp import ClientApp
 
@@ -10,7 +11,18 @@ from fedsel_app.config import ConfigError
 from simulation.client_app.selecting import selecting
 from tests.support.in_process_grid import InProcessGrid
 from tests.support.logs import logged
-from tests.support.own_app import CLIENTS, by_name, model, node, register, run_app, trained
+from tests.support.own_app import (
+    CLIENTS,
+    OwnClient,
+    by_name,
+    data,
+    losses,
+    model,
+    node,
+    register,
+    run_app,
+    trained,
+)
 
 pytestmark = pytest.mark.usefixtures("task_identity")
 QUICK = {"fedcor": {"warmup": 1, "first_steps": 2, "steps": 1}}
@@ -30,12 +42,12 @@ class Trainer(NumPyClient):
         return trained(parameters, self.client), 10, {}
 
 
-def started(name, app, state_dir="", **options):
-    """Result of three rounds of the method `name` with four clients of `app`, and the types of the messages."""
+def started(name, app, state_dir="", *, start=None, **options):
+    """Result of three rounds of the method `name` with four clients of `app`."""
     options = {"links": "simulated", "fraction_evaluate": 0.0} | QUICK.get(name, {}) | options
     built = fedsel_app.strategy(name, clients=CLIENTS, cohort=2, **options)
     grid = InProcessGrid(app, {90 + client: node(client, state_dir) for client in range(CLIENTS)})
-    return built.start(grid=grid, initial_arrays=by_name(model()), num_rounds=3)
+    return built.start(grid=grid, initial_arrays=by_name(model()), num_rounds=3, **(start or {}))
 
 
 @pytest.mark.parametrize(("name", "app"), APPS)
@@ -60,6 +72,44 @@ def test_clients_without_a_loss_are_refused_at_once_with_what_they_returned(name
     with pytest.raises(ConfigError, match=rf"The strategy {name} needs the losses .*loss_key.* Client \d: .*{came}"):
         started(name, register(app(), seen, loss=loss))
     assert [kind for _, kind, _ in seen] == ["evaluate"] * CLIENTS
+
+
+@pytest.mark.parametrize(("name", "app"), APPS)
+def test_an_evaluation_may_be_over_a_number_of_examples_that_is_not_whole(tmp_path, name, app):
+    """Flower's metrics may be floats, such as 20.0 from a sum of weights."""
+    floats = register(app(), [], loss=lambda client, loss: {"eval_loss": loss, "num-examples": 20.0 + client / 4})
+    found = started(name, floats, tmp_path / "a", fraction_evaluate=1.0, client_eval=True)
+    expected = started(name, register(app(), []), tmp_path / "b").arrays
+    for one, two in zip(found.arrays.to_numpy_ndarrays(), expected.to_numpy_ndarrays(), strict=True):
+        np.testing.assert_array_equal(one, two)
+    losses_after = [losses(expected.to_numpy_ndarrays(), *data(client)).mean() for client in range(CLIENTS)]
+    mean = sum((20 + client / 4) * loss for client, loss in enumerate(losses_after)) / (80 + 6 / 4)
+    assert found.evaluate_metrics_clientapp[3]["eval_loss"] == pytest.approx(mean, rel=1e-5)
+
+
+class Batches(OwnClient):
+    """A client whose evaluation needs its own config."""
+
+    def evaluate(self, parameters, config):
+        self.seen.append(("evaluate", config["batches"]))
+        return super().evaluate(parameters, config)
+
+
+@pytest.mark.parametrize("name", ["oort", "active-fl"])
+def test_the_loss_before_a_training_is_evaluated_with_the_config_of_an_evaluation(tmp_path, name):
+    seen, told = [], []
+    app = register(fedsel_app.client_app(), seen)
+    start = {"train_config": ConfigRecord({"batches": 1}), "evaluate_config": ConfigRecord({"batches": 3})}
+    started(name, app, tmp_path / "a", start=start)
+    configs = [(kind, records["config"]["batches"]) for _, kind, records in seen]
+    assert set(configs) == {("train", 1), ("evaluate", 3)}
+    assert all(set(records) == {"arrays", "config"} for _, _, records in seen)
+    options = {"fit_config": {"mine": 7}, "evaluate_config": lambda number: {"batches": number}}
+    options |= {"clients": CLIENTS, "cohort": 2, "rounds": 3, "links": "simulated", "fraction_evaluate": 0.0}
+    built = fedsel_app.strategy(name, parameters=model(), **options)
+    run_app(built, 3, kind=Batches, mods=[selecting], state_dir=tmp_path / "b", seen=told)
+    assert {batches for kind, batches, *_ in told if kind == "evaluate"} == {1, 2, 3}
+    assert all(config == {"mine": 7} for kind, config, *_ in told if kind != "evaluate")
 
 
 @pytest.mark.parametrize("app", [ClientApp, fedsel_app.client_app])

@@ -82,6 +82,16 @@ def test_the_functions_of_the_round_give_the_clients_their_config():
     assert {records["config"]["batches"] for _, kind, records in seen if kind == "evaluate"} == {1, 2, 3, 4}
 
 
+def test_a_legacy_function_of_the_round_is_called_once_for_all_clients_and_its_error_ends_the_run():
+    seen, draws = [], iter([5, 6])
+    built = fedsel_app.strategy(
+        "random", parameters=model(), rounds=3, fit_config=lambda number: {"draw": next(draws)}, **SIZES
+    )
+    with pytest.raises(StopIteration):
+        run_app(built, 3, seen=seen)
+    assert [config for _, config, _ in seen] == [{"draw": draw} for draw in (5, 5, 6, 6)]
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
