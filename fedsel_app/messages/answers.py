@@ -75,7 +75,8 @@ class EnrolAnswer(Scalars):
     def counts(self, classes: int) -> NDArray[np.int64]:
         """Training examples of each class, int64 (classes,). Raises ConfigError if the client did not send these."""
         if len(self.label_counts) != 8 * classes:
-            raise ConfigError(f"Client {self.client} did not send the examples of each of {classes} classes.")
+            came = f", but of {len(self.label_counts) // 8}" if self.label_counts else ""
+            raise ConfigError(f"Client {self.client} did not send the examples of each of {classes} classes{came}.")
         counts = np.frombuffer(self.label_counts, "<i8").astype(np.int64)
         if counts.min(initial=0) < 0 or counts.max(initial=0) > self.examples:
             raise ConfigError(

@@ -158,12 +158,11 @@ class UserClient:
     def _losses(self, function: Losses) -> NDArray[np.float64]:
         """The user's losses of the received model, float64 (n,). Raises ValueError if there are none."""
         _, record = users_arrays(self.message.content)
-        losses = np.asarray(function(self.context, self._form(record)), np.float64).ravel()
-        if not losses.size:
-            raise ValueError(
-                "The function 'losses' returned no losses: it must return one loss for each training example."
-            )
-        return losses
+        losses = np.asarray(function(self.context, self._form(record)), np.float64)
+        if not losses.size or not losses.ndim:
+            came = "their mean" if losses.size else "no losses"
+            raise ValueError(f"The function 'losses' must return one loss for each training example, and not {came}.")
+        return losses.ravel()
 
     def _evaluated_loss(self, key: str, config: ConfigRecord | None) -> float:
         """Loss of the received model from the user's evaluation, with its own `config` in place of the training's.
@@ -300,7 +299,9 @@ class UserClient:
 
 
 def _content(reply: Message) -> RecordDict:
-    """Content of the user's reply. Raises Unanswered if it is an error."""
+    """Content of the user's reply. Raises Unanswered if it is an error, and TypeError if it is no message."""
+    if not isinstance(reply, Message):
+        raise TypeError(f"A client's function must return Message(content, reply_to=message). It returned {reply!r}.")
     if reply.has_error():
         raise Unanswered(reply, reply.error.reason or f"error {reply.error.code}")
     return reply.content

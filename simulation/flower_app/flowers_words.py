@@ -31,13 +31,29 @@ WORDS: Mapping[str, str] = {
     "says how many updates a round needs at least.",
 }
 """Argument -> what to write instead."""
+SAME = {
+    "min_evaluate_clients": "min_evaluate_nodes",
+    "fit_metrics_aggregation_fn": "train_metrics_aggr_fn",
+    "evaluate_metrics_aggregation_fn": "evaluate_metrics_aggr_fn",
+}
+"""Options of the legacy API -> their names in the Message API."""
+INSTEAD = "Give {!r} in place of {!r}, which is of Flower's other API."
 LEGACY = {
     "parameters": MODEL,
     "fit_config": TRAIN_CONFIG,
     "evaluate_config": EVALUATE_CONFIG,
     "evaluate_fn": "Give 'evaluate_fn' to start, with the arguments (round, arrays).",
+    **{name: INSTEAD.format(other, name) for name, other in SAME.items()},
 }
 """Options of the legacy API -> what to write instead in the Message API."""
+NAMED = ("arrayrecord_key", "configrecord_key", "weighted_by_key", "loss_key")
+MESSAGE = {
+    "train_config_fn": TRAIN_CONFIG,
+    "evaluate_config_fn": EVALUATE_CONFIG,
+    **{other: INSTEAD.format(name, other) for name, other in SAME.items()},
+    **{name: f"Leave {name!r} out: in Flower's legacy API, this has no name of yours." for name in NAMED},
+}
+"""Options of the Message API -> what to write instead in the legacy API."""
 
 
 def refuse_options(options: Iterable[str]) -> None:
@@ -47,11 +63,11 @@ def refuse_options(options: Iterable[str]) -> None:
             raise ConfigError(WORDS[name])
 
 
-def refuse_legacy(options: Iterable[str]) -> None:
-    """Raise ConfigError for an option of the legacy API, which `start` would not use."""
+def refuse_other_api(options: Iterable[str], words: Mapping[str, str]) -> None:
+    """Raise ConfigError for an option of the other API, which has no effect in this one: a name in its `words`."""
     for name in options:
-        if name in LEGACY:
-            raise ConfigError(LEGACY[name])
+        if name in words:
+            raise ConfigError(words[name])
 
 
 def refuse_arguments(others: Iterable[str], own: Iterable[str], options: Iterable[str]) -> None:

@@ -1,10 +1,11 @@
 """Flower's legacy API for a user's ServerApp: its server calls the methods of the `Strategy` interface."""
 
 import logging
+from dataclasses import replace
 from operator import itemgetter
 from typing import cast
 
-from flwr.common import EvaluateIns, EvaluateRes, FitIns, FitRes, Parameters, Scalar
+from flwr.common import Code, EvaluateIns, EvaluateRes, FitIns, FitRes, Parameters, Scalar
 from flwr.server.client_manager import ClientManager
 from flwr.server.client_proxy import ClientProxy
 from flwr.server.strategy import Strategy
@@ -21,7 +22,7 @@ from simulation.flower_app.client_metrics import (
     mean_metrics,
     note_left_out,
 )
-from simulation.flower_app.flowers_words import ALONE, EVALUATE_CONFIG, TRAIN_CONFIG
+from simulation.flower_app.flowers_words import ALONE, MESSAGE, refuse_other_api
 from simulation.flower_app.transports import UserManager
 from simulation.flower_app.user_clients import counts
 from strategies.method import evaluates, most_rounds
@@ -40,8 +41,7 @@ class LegacyApi(AppRun, Strategy):
         """The initial model, or the model of the checkpoint."""
         if not hasattr(self, "_inner"):
             raise ConfigError("Flower's legacy server needs the initial model: strategy(..., parameters=arrays).")
-        if self._options.train_config_fn or self._options.evaluate_config_fn:
-            raise ConfigError(f"{TRAIN_CONFIG} {EVALUATE_CONFIG}")
+        refuse_other_api(self._options.given, MESSAGE)
         self._returned = as_parameters(self._users_model())
         return self._returned
 
@@ -107,6 +107,10 @@ class LegacyApi(AppRun, Strategy):
     ) -> tuple[float | None, dict[str, Scalar]]:
         """The mean of the clients' losses, weighted by their examples, and the user's aggregate of their metrics."""
         number, found = self._inner.run.completed + server_round, dict[int, EvaluateRes]()
+        if failures and all(map(_lacks_evaluate, failures)) and not results:
+            LOGGER.warning("The clients have no evaluate, so that they evaluate no model of this run.")
+            self._options = replace(self._options, fraction_evaluate=0.0)
+            return None, {}
         for failure in failures:
             reason = failure[1].status.message if isinstance(failure, tuple) else failure
             LOGGER.warning("Round %d: a client failed to evaluate: %s", number, one_line(reason))
@@ -145,3 +149,8 @@ class LegacyApi(AppRun, Strategy):
                 f"The {run.context.run.rounds} 'rounds' of the strategy are over, and the ServerConfig's num_rounds "
                 "are more: give both the same number. What was trained so far is on record."
             )
+
+
+def _lacks_evaluate(failure: tuple[ClientProxy, EvaluateRes] | BaseException) -> bool:
+    """True if the client has no function for an evaluation."""
+    return isinstance(failure, tuple) and failure[1].status.code == Code.EVALUATE_NOT_IMPLEMENTED

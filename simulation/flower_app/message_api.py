@@ -16,12 +16,19 @@ from flwr.serverapp.strategy import Result
 
 from fedsel_app.config import ConfigError
 from fedsel_app.messages.instructions import LocalTestInstruction
+from fedsel_app.messages.reported_values import one_line
 from fedsel_app.network.reply_timeout import ReplyTimeout
 from fedsel_app.records.run_folder import is_finished, read_rounds, refuse_other_settings
 from fedsel_app.records.schema import RoundRecord
 from simulation.flower_app.app_run import AppRun
 from simulation.flower_app.client_metrics import aggregated_records, bounded_examples, note_left_out, numeric_metrics
-from simulation.flower_app.flowers_words import ALONE, refuse_arguments, refuse_legacy, refuse_other_types
+from simulation.flower_app.flowers_words import (
+    ALONE,
+    LEGACY,
+    refuse_arguments,
+    refuse_other_api,
+    refuse_other_types,
+)
 from simulation.flower_app.kept_result import keep, read_model, recall
 from simulation.flower_app.settings import AppOptions, app_config, recorded
 from simulation.flower_app.transports import UserGrid, UserReply
@@ -77,9 +84,9 @@ class MessageApi(AppRun):
         RunFailed
             If three rounds in a row, or all rounds, bring no usable update.
         """
-        options = {field.name: getattr(self._options, field.name) for field in fields(AppOptions)}
-        refuse_arguments(others, list(signature(self.start).parameters)[:-1], options)
-        refuse_legacy(name for name, value in options.items() if value is not None)
+        own = list(signature(self.start).parameters)[:-1]
+        refuse_arguments(others, own, [field.name for field in fields(AppOptions)])
+        refuse_other_api(self._options.given, LEGACY)
         refuse_other_types(initial_arrays, {"train_config": train_config, "evaluate_config": evaluate_config})
         if num_rounds is not None:
             self._set_rounds(int(num_rounds))
@@ -97,6 +104,11 @@ class MessageApi(AppRun):
             metrics = None if evaluate_fn is None else evaluate_fn(number, carrier.named(SentModel(tuple(arrays))))
             if metrics is None:
                 return None
+            if not isinstance(metrics, Mapping):
+                raise ConfigError(
+                    "Let start's 'evaluate_fn' return a MetricRecord, such as MetricRecord({'loss': loss, 'accuracy': "
+                    f"accuracy}}), or None. It returned {one_line(repr(metrics))}."
+                )
             result.evaluate_metrics_serverapp[number] = metrics
             numbers = numeric_metrics(metrics)
             return carrier.loss_of(numbers), dict(numbers)

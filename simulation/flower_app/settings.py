@@ -5,7 +5,7 @@ its clients and their records.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
@@ -144,7 +144,7 @@ class AppOptions:
     loss_key: str | None = None
     """Message API: metric of an evaluation that is its loss; None: the first of the usual names."""
     score_key: str | None = None
-    """Message API: metric of an evaluation that is its score; None: the first of the usual names."""
+    """Metric of an evaluation that is its score; None: the first of the usual names."""
     fraction_evaluate: float = 1.0
     """Share of the connected clients that evaluate the model after a round; 0: none."""
     min_evaluate_nodes: int = 2
@@ -167,6 +167,12 @@ class AppOptions:
             raise ConfigError(f"Set 'fraction_evaluate' to a number from 0 to 1. Got {self.fraction_evaluate!r}.")
         if any(isinstance(group, str | int) for group in self.tied or ()):
             raise ConfigError(f"Set 'tied' to a list of groups, such as {[self.tied]}. Got {self.tied}.")
+
+    @property
+    def given(self) -> list[str]:
+        """Names of the options that differ from their defaults."""
+        values = {item.name: (getattr(self, item.name), item.default) for item in fields(self)}
+        return [name for name, (value, default) in values.items() if value is not default and value != default]
 
     def evaluating(self, connected: Sequence[int], least: int, seed: int, server_round: int) -> list[int]:
         """The clients that evaluate after a round, ascending: drawn from the `connected`, at `least` so many."""

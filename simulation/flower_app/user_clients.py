@@ -74,7 +74,8 @@ def numbered(known: Mapping[str, int], connected: Sequence[str]) -> dict[str, in
 def told_examples(reply: Reply, key: str) -> str:
     """What a reply has as its number of examples, or the names of its metrics if it has none."""
     if isinstance(reply, UserReply) and key not in reply.metrics:
-        return f"only {', '.join(sorted(users_keys(reply.metrics))) or 'no metrics'}"
+        names = ", ".join(sorted(users_keys(reply.metrics)))
+        return f"only {names}" if names else "no metrics"
     return one_line(reply.examples)
 
 

@@ -163,6 +163,13 @@ def test_an_error_of_the_users_code_passes_through(tmp_path):
     assert not list(tmp_path.rglob("*.npz"))
 
 
+def test_a_training_that_returns_nothing_is_told_what_it_must_return(tmp_path):
+    app = client_app()
+    app.train()(lambda message, context: None)
+    with pytest.raises(TypeError, match=r"must return Message\(content, reply_to=message\). It returned None"):
+        app(named_question(app_instruction(), model()), node(0, tmp_path))
+
+
 # Enrolment
 
 
@@ -286,6 +293,13 @@ def test_losses_and_the_gradient_deviation_are_reported(tmp_path):
     assert [kind for _, kind, _ in seen] == ["train"]
     for found, after in zip(models[0], trained(model(), 1), strict=True):
         np.testing.assert_array_equal(found, after)
+
+
+@pytest.mark.parametrize(("losses", "came"), [(0.5, "their mean"), ([], "no losses")])
+def test_losses_that_are_not_one_for_each_example_are_refused(tmp_path, losses, came):
+    app = register(client_app(losses=lambda context, arrays: losses), [])
+    with pytest.raises(ValueError, match=f"one loss for each training example, and not {came}"):
+        answered(app, node(1, tmp_path), app_instruction(reports=(Report.RMS_LOSS,)), model())
 
 
 def test_the_users_curvature_scores_as_behind_the_mod(tmp_path):

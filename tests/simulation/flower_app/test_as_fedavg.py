@@ -359,3 +359,15 @@ def test_the_legacy_api_is_fedavgs_too():
         assert mine_told.keys() == theirs_told.keys()
         for name, rows in theirs_told.items():
             np.testing.assert_allclose(mine_told[name], rows, rtol=1e-6)
+
+
+class Trainer(Legacy):
+    """A client without an evaluation."""
+
+    evaluate = NumPyClient.evaluate
+
+
+def test_legacy_clients_without_an_evaluation_are_asked_once():
+    with logged() as log:
+        served(fedsel(parameters=list(MODEL.values()), rounds=3), 3, kind=Trainer)
+    assert log().splitlines() == ["The clients have no evaluate, so that they evaluate no model of this run."]

@@ -108,6 +108,9 @@ def test_a_legacy_function_of_the_round_is_called_once_for_all_clients_and_its_e
         ({"options": {"parameters": model()}}, "as start's 'initial_arrays'"),
         ({"options": {"evaluate_fn": max}}, "Give 'evaluate_fn' to start"),
         ({"options": {"fit_config": {"lr": 1.0}}}, "'train_config_fn' of strategy"),
+        ({"options": {"min_evaluate_clients": 3}}, "'min_evaluate_nodes' in place of 'min_evaluate_clients'"),
+        ({"options": {"fit_metrics_aggregation_fn": dict}}, "'train_metrics_aggr_fn' in place of"),
+        ({"evaluate_fn": lambda number, arrays: (0.5, {})}, r"return a MetricRecord.* It returned \(0.5, \{\}\)"),
     ],
 )
 def test_other_arguments_of_start_are_refused_with_fedsels_word_for_them(arguments, message):
@@ -166,9 +169,18 @@ def test_the_shared_sum_of_secure_aggregation_is_refused():
         built.aggregate_fit(1, replies, [])
 
 
-def test_the_functions_of_the_round_are_of_the_message_api():
-    built = fedsel_app.strategy("random", parameters=model(), rounds=1, train_config_fn=dict, **SIZES)
-    with pytest.raises(ConfigError, match="in the legacy API, either is 'fit_config'"):
+@pytest.mark.parametrize(
+    ("option", "message"),
+    [
+        ({"train_config_fn": dict}, "in the legacy API, either is 'fit_config'"),
+        ({"min_evaluate_nodes": 3}, "'min_evaluate_clients' in place of 'min_evaluate_nodes'"),
+        ({"evaluate_metrics_aggr_fn": dict}, "'evaluate_metrics_aggregation_fn' in place of"),
+        ({"weighted_by_key": "n"}, "Leave 'weighted_by_key' out"),
+    ],
+)
+def test_options_of_the_message_api_are_refused_in_the_other(option, message):
+    built = fedsel_app.strategy("random", parameters=model(), rounds=1, **option, **SIZES)
+    with pytest.raises(ConfigError, match=message):
         run_app(built, 1)
 
 

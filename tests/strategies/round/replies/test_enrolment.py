@@ -75,7 +75,7 @@ def test_label_counts_are_at_most_the_examples_and_invalid_ones_count_nothing():
         for client, counts in ((0, [3, 7]), (1, [90, 9]), (2, [1, 2, 3]))
     ]
     [error] = take_label_counts(answers, roster, 1, 2)
-    assert "Client 2 did not send the examples of each of 2 classes" in str(error)
+    assert "Client 2 did not send the examples of each of 2 classes, but of 3." in str(error)
     assert roster.label_counts.tolist() == [[3, 7], [10, 9], [0, 0]]
     [_, _] = take_label_counts(answers[2:] * 2, roster, 2, 2)
     assert roster.label_counts[0].tolist() == [3, 7]
