@@ -7,6 +7,8 @@ vector and keep their values in the initial model: whole numbers or truth values
 and floats with an infinity (a causal mask) or a NaN (a placeholder).
 """
 
+import json
+import zlib
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
@@ -132,6 +134,11 @@ class ArrayLayout:
         self.has_class_biases = len(members[-1]) == 2 and self._arrays[members[-1][0]].ndim > 1
         last = self._arrays[members[-1][-1]]
         self.classes = last.shape[0] if last.ndim else 1
+
+    def __str__(self) -> str:
+        """Number of the arrays, and a checksum of their names, shapes and dtypes."""
+        kinds = [self.names, self.shapes, [array.dtype.str for array in self._arrays]]
+        return f"{len(self._arrays)} arrays, {zlib.crc32(json.dumps(kinds).encode()):08x}"
 
     def _statistics(self) -> list[int]:
         """Positions of the statistics: found by name, or by order if there are no names other than numbers."""

@@ -68,7 +68,7 @@ class AppRun:
             )
         recorder: RunFolder | UnkeptRecords = UnkeptRecords()
         if config.records.out:
-            recorder = RunFolder(Path(config.records.out), recorded(config), resume=config.records.resume)
+            recorder = RunFolder(Path(config.records.out), recorded(config, layout), resume=config.records.resume)
             add_trackers(recorder, config.records.trackers)
             FLOWER_LOGGER.info("fedsel: records in %s", recorder.path)
         self._recorder = recorder

@@ -114,10 +114,11 @@ class MessageApi(AppRun):
             return carrier.loss_of(numbers), dict(numbers)
 
         if self._config.records.resume and is_finished(folder):
-            refuse_other_settings(folder, recorded(self._config))
+            layout = self._layout(arrays, names)
+            refuse_other_settings(folder, recorded(self._config, layout))
             FLOWER_LOGGER.info("fedsel: the run in %s is finished; its result is returned", folder)
             result = recall(folder, len(read_rounds(folder)))
-            result.arrays = carrier.named(SentModel(tuple(self._layout(arrays, names).restore(*read_model(folder)))))
+            result.arrays = carrier.named(SentModel(tuple(layout.restore(*read_model(folder)))))
             return result
         self.open(arrays, test, names)
         kept = folder if self._config.records.out else None

@@ -19,6 +19,7 @@ from fedsel_app.config.training import SOLVERS
 from fedsel_app.messages.scalars import Config
 from fedsel_app.seeds import Purpose, stream
 from fedsel_app.wiring.configuration import AppConfig
+from simulation.client_app.array_layout import ArrayLayout
 from simulation.flower_app.client_metrics import PairFunction, RecordFunction
 from simulation.idle_settings import refuse_idle
 from strategies import find_strategy
@@ -26,7 +27,7 @@ from strategies import find_strategy
 FEDAVG = "fedavg"
 """Another name of the strategy random, which is Flower's FedAvg with the defaults below."""
 OWN_APP = "flower-app"
-"""Value of the settings `data` and `model` in the records of such a run."""
+"""Value of the setting `data` in the records of such a run, and first word of that of `model`."""
 DEFAULTS: Mapping[str, Value] = {
     "partition": "own",
     # A client's `evaluate` uses its own test data; the amount is unknown.
@@ -99,9 +100,9 @@ def app_config(strategy: str, given: Mapping[str, Value]) -> AppConfig:
     return config
 
 
-def recorded(config: AppConfig) -> dict[str, Value]:
-    """The settings for config.json; data and model are the user's own."""
-    return config.values() | {"data": OWN_APP, "model": OWN_APP}
+def recorded(config: AppConfig, layout: ArrayLayout) -> dict[str, Value]:
+    """The settings for config.json; data and model are the user's own, and a run goes on with the same arrays only."""
+    return config.values() | {"data": OWN_APP, "model": f"{OWN_APP} ({layout})"}
 
 
 def refuse_own_app(settings: Mapping[str, Value], folder: Path) -> None:

@@ -6,11 +6,12 @@ import os
 import signal
 import subprocess
 import sys
+from contextlib import suppress
 
 import numpy as np
 import pytest
 import torch
-from flwr.app import MetricRecord
+from flwr.app import Array, ArrayRecord, MetricRecord
 from flwr.clientapp import ClientApp
 from flwr.serverapp import ServerApp
 from flwr.simulation import run_simulation
@@ -44,6 +45,7 @@ def program(
     should_stop=None,
     grid=None,
     evaluate_fn=None,
+    initial_arrays=None,
 ):
     """One program of a user: the same at every start. It may be killed when it tests a round."""
 
@@ -59,7 +61,7 @@ def program(
     built = fedsel_app.strategy("oort" if app is fedsel_app.client_app else "power-of-choice", out=folder, **options)
     clients = register(app(), [] if seen is None else seen)
     grid = grid or InProcessGrid(clients, {90 + n: node(n, state_dir) for n in range(CLIENTS)})
-    arrays = {"initial_arrays": by_name(model()), "num_rounds": ROUNDS}
+    arrays = {"initial_arrays": initial_arrays or by_name(model()), "num_rounds": ROUNDS}
     return built.start(grid=grid, evaluate_fn=evaluate_fn or evaluate, should_stop=should_stop, **arrays)
 
 
@@ -140,6 +142,22 @@ def test_numbers_of_numpy_and_torch_are_kept_as_they_are(tmp_path):
         result = program(tmp_path / "run", tmp_path, evaluate_fn=lambda number, arrays: metrics)
         assert result.evaluate_metrics_serverapp[ROUNDS] == metrics
     assert {(row["loss"], row["accuracy"]) for row in read_rows(tmp_path / "run")} == {(0.25, 0.75)}
+
+
+@pytest.mark.parametrize("killed_at", [None, 3])
+def test_a_run_does_not_go_on_with_other_arrays(tmp_path, killed_at):
+    """A turned matrix has as many numbers, and a shorter model would be the beginning of the longer one."""
+    with suppress(Killed):
+        program(tmp_path / "run", tmp_path, killed_at=killed_at)
+    first, *_, last = by_name(model())
+    for change in (
+        {"fc.weight": Array(model()[4].T)},
+        {last: Array(model()[5][:1])},
+        {first: Array(np.float32(model()[0]))},
+    ):
+        other = ArrayRecord(dict(by_name(model())) | change)
+        with pytest.raises(ConfigError, match=r"has 'model' = 'flower-app \(6 arrays, .*choose another 'out'"):
+            program(tmp_path / "run", tmp_path, initial_arrays=other)
 
 
 def test_a_run_that_should_have_stopped_when_it_was_killed_stops_when_it_goes_on(tmp_path):
