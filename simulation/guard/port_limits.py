@@ -3,7 +3,9 @@
 - Flower's gRPC servers accept messages of 2 GiB. SuperNodes send arrays in chunks, so a message is never larger than a
   chunk and a small envelope. `limit_fleet_server` sets that limit, which gRPC checks before it reads a message. It also
   closes connections that do not finish their handshake or stay idle; a SuperNode reconnects by itself.
-- Flower reads a whole message before it refuses an unknown key. `refuse_unknown_keys` refuses it without reading.
+- Flower reads a whole message before it refuses an unknown key. `refuse_unknown_keys` refuses it without reading. Over
+  gRPC Flower also lets a caller with any key of its own activate the node of a key that it merely knows, so that the
+  client of this key is refused for an hour. `refuse_unknown_keys` refuses that too.
 - Over HTTP Flower reads a body before it checks the key of a node or the token of a task. `limited_app` bounds the
   bodies of HTTP requests; callers whose headers show neither (`shows_key`) may send only what a request for admission
   needs. Flower itself checks the account of a Control API call before it reads the body. `hide_schema` removes the
@@ -93,7 +95,7 @@ def server_options(most_bytes: int) -> dict[str, int]:
 
 
 def refuse_unknown_keys() -> None:
-    """Refuse calls of the Fleet API without a known key, before their messages are read."""
+    """Refuse calls of the Fleet API without a known key, before their messages are read, and those for another key."""
     from flwr.common.constant import PUBLIC_KEY_HEADER
     from flwr.supercore.utils import get_metadata_bytes
 
@@ -108,10 +110,22 @@ def refuse_unknown_keys() -> None:
         entering = details.method.endswith(ENTERING)
         if key and not entering and self.state_factory.state().get_node_id_by_public_key(key) is None:
             return unread_refusal("Unknown public key")
-        return intercept(self, continuation, details)
+        answer = (lambda details: for_own_key(continuation(details), key)) if entering else continuation
+        return intercept(self, answer, details)
 
     setattr(module, TERMINATOR, unread_refusal)
     module.NodeAuthServerInterceptor.intercept_service = intercept_known
+
+
+def for_own_key(handler: grpc.RpcMethodHandler, key: bytes | None) -> grpc.RpcMethodHandler:
+    """Wrap a handler so that it refuses a request that names another public key than the caller's `key`."""
+
+    def answer(request: Any, context: grpc.ServicerContext) -> Any:
+        if getattr(request, "public_key", key) != key:
+            context.abort(grpc.StatusCode.UNAUTHENTICATED, "Another public key than the caller's")
+        return handler.unary_unary(request, context)
+
+    return grpc.unary_unary_rpc_method_handler(answer, handler.request_deserializer, handler.response_serializer)
 
 
 def unread_refusal(message: str, code: Any = grpc.StatusCode.UNAUTHENTICATED) -> grpc.RpcMethodHandler:

@@ -2,7 +2,8 @@
 
 - `LinkState.get_message_ins` and `get_message_res` return a message before its objects are stored. The receiver then
   sleeps for a second, or for minutes if the sender has died. With forged uploads it sleeps for 80 minutes, and no other
-  client's reply is read. `hand_out_whole` replaces these functions and `get_object`.
+  client's reply is read. A server that cannot read one of the replies that it receives together loses all of them.
+  `hand_out_whole` replaces these functions and `get_object`.
 - `push_messages` and `push_object` of the Fleet API store whatever a node with a key sends: messages to other nodes, a
   tree of objects that a few lines make endless, and any number of bytes. `bound_uploads` replaces both functions.
 
@@ -29,7 +30,7 @@ LEAST_BYTES, MOST_TIMES = 2**26, 4
 
 
 def hand_out_whole(state: Any) -> None:
-    """Let a link state in memory hand out a message only when all of its objects are stored.
+    """Let a link state in memory hand out a message only when all of its objects are stored, and one reply at a time.
 
     If the sender uploads nothing for three minutes, the message is handed out incomplete, and its receiver fails. It
     fails at once, because an object that is not stored counts as missing, and not as delayed.
@@ -61,7 +62,8 @@ def hand_out_whole(state: Any) -> None:
     def get_message_res(message_ids: set[str], **of_run: Any) -> Any:
         with state.lock:
             replies = state.message_ins_id_to_message_res_id
-            return replies_to({name for name in message_ids if not uploading(replies.get(name, ""))}, **of_run)
+            answered = [name for name in message_ids if name in replies and not uploading(replies[name])]
+            return replies_to({*answered[:1], *(message_ids - replies.keys())}, **of_run)
 
     def get_stored(run_id: int, object_id: str) -> bytes | None:
         return get_object(run_id, object_id) or None

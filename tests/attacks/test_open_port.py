@@ -14,8 +14,10 @@ from types import SimpleNamespace
 import grpc
 import pytest
 from fastapi import FastAPI
-from flwr.common.constant import TIMESTAMP_HEADER
+from flwr.common.constant import PUBLIC_KEY_HEADER, SIGNATURE_HEADER, TIMESTAMP_HEADER
+from flwr.proto.fleet_pb2 import ActivateNodeRequest
 from flwr.supercore.constant import TASK_TOKEN_HEADER
+from flwr.supercore.date import now
 from flwr.supercore.primitives.asymmetric import generate_key_pairs, public_key_to_bytes, sign_message
 from rich.console import Console
 
@@ -73,6 +75,32 @@ def test_a_call_without_a_key_is_refused_unread(served):
     for thread in threads:
         thread.join()
     assert codes == [grpc.StatusCode.UNAUTHENTICATED] * 16
+
+
+@pytest.mark.skipif(not FLEET_OVER_GRPC, reason="Flower itself compares the keys over HTTP")
+def test_a_key_activates_its_own_node_alone(monkeypatch):
+    """A stranger with any key activated the node of a public key, whose client was then refused for an hour."""
+    module = import_module("flwr.server.superlink.fleet.grpc_rere.node_auth_server_interceptor")
+    monkeypatch.setattr(module, port_limits.TERMINATOR, getattr(module, port_limits.TERMINATOR))
+    interceptor = module.NodeAuthServerInterceptor
+    monkeypatch.setattr(interceptor, "intercept_service", interceptor.intercept_service)
+    port_limits.refuse_unknown_keys()
+    links = SimpleNamespace(state=lambda: SimpleNamespace(get_node_id_by_public_key=lambda key: None))
+    activate = grpc.unary_unary_rpc_method_handler(lambda request, context: request.public_key)
+    (mine, own), (_, other) = generate_key_pairs(), generate_key_pairs()
+    signed_at, key = now().isoformat(), public_key_to_bytes(own)
+    signature = sign_message(mine, signed_at.encode())
+    headers = ((PUBLIC_KEY_HEADER, key), (TIMESTAMP_HEADER, signed_at), (SIGNATURE_HEADER, signature))
+    details = SimpleNamespace(method="/flwr.proto.Fleet/ActivateNode", invocation_metadata=headers)
+    answer = interceptor(links).intercept_service(lambda _: activate, details).unary_unary
+
+    def abort(code, message):
+        raise PermissionError(message)
+
+    context = SimpleNamespace(abort=abort)
+    assert answer(ActivateNodeRequest(public_key=key), context) == key
+    with pytest.raises(PermissionError):
+        answer(ActivateNodeRequest(public_key=public_key_to_bytes(other)), context)
 
 
 @pytest.mark.skipif(not FLEET_OVER_GRPC, reason="the Fleet API is HTTP")

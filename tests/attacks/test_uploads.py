@@ -92,6 +92,24 @@ def test_an_honest_reply_is_stored_and_handed_out(handlers):
     assert client.link.replies(client.asked) == [client.asked.metadata.message_id]
 
 
+def test_replies_are_handed_out_one_at_a_time(handlers):
+    """A server that cannot read one of the replies of a pull loses all of them: honest clients had failed."""
+    client = Client(handlers)
+    second = client.link.ask(2)
+    assert all(client.link.upload(second, sender=SUPERLINK_NODE_ID))
+    assert client.link.instructions() == [second.metadata.message_id]
+    whole = client.reply()
+    hostile = client.signed(whole, _message_id=whole.content.object_id)
+    pushed, parts = client.push(hostile, get_object_tree(whole.content)), get_all_nested_objects(whole.content)
+    assert all(client.store(parts[name].deflate(), name, pushed.session_id) for name in pushed.objects_to_push)
+    assert all(client.link.upload(Message(RecordDict(), reply_to=second), sender=client.link.node))
+    asked = [client.asked, second]
+    handed = [client.link.replies(*asked)]
+    asked = [message for message in asked if message.metadata.message_id not in handed[0]]
+    handed.append(client.link.replies(*asked))
+    assert sorted(handed) == sorted([message.metadata.message_id] for message in (client.asked, second))
+
+
 def test_nobody_waits_for_an_object_that_is_not_stored(handlers):
     """The server waited for 80 minutes, and read no other client's reply meanwhile."""
     client = Client(handlers)
