@@ -2,11 +2,13 @@
 
 Flower registers a SuperNode's public key by a command for each key. Here `admit` keeps the SuperLink's nodes equal to a
 folder of keys while the SuperLink runs: it registers a new key under the name of its file, and unregisters the node of
-a removed key. It also reports which clients connect and leave. A folder of keys in Flower would replace this file.
+a removed key. A key whose file is being copied, or a folder that cannot be read, revokes nobody. It also reports which
+clients connect and leave. A folder of keys in Flower would replace this file.
 """
 
+import sqlite3
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Set
 from pathlib import Path
 from typing import Any
 
@@ -35,34 +37,54 @@ def admit(state: Any, keys: Path, say: Callable[[str], None]) -> None:
 
 
 def admit_once(state: Any, keys: Path, said: dict[str, str], say: Callable[[str], None]) -> None:
-    """Register new keys and unregister removed ones; `said` holds the last reported status of each client."""
-    admitted = read_keys(keys, said, say)
+    """Register new keys and unregister removed ones; `said` holds the last reported status of each client.
+
+    If the folder cannot be read, or the nodes cannot be stored, that is reported once, and nothing is unregistered.
+    """
+    try:
+        follow_keys(state, keys, said, say)
+        said.pop(str(keys), None)
+    except (OSError, sqlite3.Error) as error:
+        if said.get(str(keys)) != str(error):
+            said[str(keys)] = str(error)
+            say(f"Mend this, because until then clients may be neither admitted nor revoked: {error}.")
+
+
+def follow_keys(state: Any, keys: Path, said: dict[str, str], say: Callable[[str], None]) -> None:
+    """Do what `admit_once` does. Raises OSError if the folder cannot be read, or sqlite3.Error at the database."""
+    admitted, unreadable = read_keys(keys, said, say)
     nodes = {node.public_key: node for node in state.get_node_info() if node.status != NodeStatus.UNREGISTERED}
     for key, name in admitted.items():
         if key not in nodes:
             state.create_node(NOOP_FLWR_AID, name, key, HEARTBEAT_DEFAULT_INTERVAL)
     for key, node in nodes.items():
+        if node.owner_name in unreadable:
+            continue
         if key not in admitted:
             # Flower compares the time of the last heartbeat, and a node that never connected has none.
             node.online_until = node.online_until or 0.0
-            state.delete_node(node.owner_aid, node.node_id)
             state.node_public_key_to_node_id.pop(key, None)
+            state.delete_node(node.owner_aid, node.node_id)
             _tell(said, node.owner_name, "revoked", say)
         elif node.status in (NodeStatus.ONLINE, NodeStatus.OFFLINE):
             _tell(said, node.owner_name, node.status, say)
 
 
-def read_keys(folder: Path, said: dict[str, str], say: Callable[[str], None]) -> Mapping[bytes, str]:
-    """Public key in Flower's form -> name of its file; an unreadable key is reported and left out."""
-    found = {}
-    for path in sorted(folder.glob("*.pub")):
+def read_keys(folder: Path, said: dict[str, str], say: Callable[[str], None]) -> tuple[Mapping[bytes, str], Set[str]]:
+    """Public key in Flower's form -> name of its file, and the names of unreadable files, which are reported.
+
+    Raises OSError if the folder cannot be read.
+    """
+    found, unreadable = {}, set()
+    for path in sorted(path for path in folder.iterdir() if path.suffix == ".pub"):
         try:
             if not path.is_file():
                 raise ValueError("it is no file")
             found[public_key_to_bytes(load_ssh_public_key(path.read_bytes()))] = path.stem  # type: ignore[arg-type]
         except (OSError, *NO_KEY):
+            unreadable.add(path.stem)
             _tell(said, path.stem, "unreadable", say)
-    return found
+    return found, unreadable
 
 
 def _tell(said: dict[str, str], name: str, status: str, say: Callable[[str], None]) -> None:

@@ -68,3 +68,36 @@ def test_a_key_that_cannot_be_read_is_told_once_and_keeps_nobody_else_out(admitt
     look()
     assert look() == {"client-1": "registered"}
     assert said == ["The public key of client-0 cannot be read: copy it again."]
+
+
+def test_a_key_that_is_being_copied_revokes_nobody(admitted):
+    """`scp` writes over the file: the client's node was deleted, and the client left the run."""
+    made, state, look, said = admitted
+    look()
+    node = node_of(state, "client-0")
+    state.activate_node(node, HEARTBEAT_DEFAULT_INTERVAL)
+    whole = made.public_key(0).read_bytes()
+    for content in (b"", whole[:20], whole):
+        made.public_key(0).write_bytes(content)
+        assert look() == {"client-0": "online", "client-1": "registered"}
+    assert node_of(state, "client-0") == node
+    assert said == ["The public key of client-0 cannot be read: copy it again.", "client-0 is connected."]
+
+
+def test_a_folder_or_a_database_that_fails_is_told_once_and_ends_nothing(admitted, tmp_path):
+    """An error ended the thread that admits and revokes; without the folder, every client was revoked."""
+    made, _, look, said = admitted
+    database, elsewhere = tmp_path / "superlink.db", tmp_path / "elsewhere"
+    database.rename(elsewhere)
+    database.mkdir()
+    look()
+    database.rmdir()
+    elsewhere.rename(database)
+    (made.server / "clients").rename(elsewhere)
+    for _ in range(2):
+        assert set(look().values()) <= {"registered"}
+    elsewhere.rename(made.server / "clients")
+    assert look() == {"client-0": "registered", "client-1": "registered"}
+    first, second = said
+    assert first.endswith("unable to open database file.")
+    assert second.endswith(f"No such file or directory: '{made.server / 'clients'}'.")
