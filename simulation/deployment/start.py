@@ -4,6 +4,7 @@ import logging
 import logging.handlers
 import os
 import re
+import shutil
 import signal
 import socket
 import sys
@@ -153,6 +154,8 @@ def plain_log(file: Path, sentences: Mapping[str, str]) -> None:
     from uvicorn import Config
 
     flower, written = logging.getLogger("flwr"), logging.handlers.RotatingFileHandler(file, "a", LOG_BYTES, LOGS)
+    # A renamed file would take what this process and the app print with it, and be removed in the end.
+    written.rotator = _move_content
     written.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
     flower.handlers = [written, _Plainly(sentences)]
     served = logging.getLogger("uvicorn")
@@ -162,6 +165,11 @@ def plain_log(file: Path, sentences: Mapping[str, str]) -> None:
     # uvicorn, which serves Flower's APIs, would configure its logs again when it starts.
     setattr(Config, UVICORN_HOOK, lambda _: None)
     sys.stdout = file.open("a", buffering=1, encoding="utf-8")
+
+
+def _move_content(file: str, to: str) -> None:
+    shutil.copyfile(file, to)
+    os.truncate(file, 0)
 
 
 class _Plainly(logging.Handler):

@@ -19,10 +19,13 @@ from tests.support.sources import ROOT
 
 SAYING = """
 import logging
+import subprocess
 import sys
 from pathlib import Path
+from simulation.deployment import start
 from simulation.deployment.start import plain_log, say
 
+start.LOG_BYTES = 1000
 plain_log(Path(sys.argv[1]), {"SuperNode ID": "Connected."})
 flower = logging.getLogger("flwr")
 flower.setLevel(logging.INFO)
@@ -33,6 +36,10 @@ flower.warning("Odd.")
 flower.warning("Odd.")
 flower.error("Traceback (most recent call last):\\n  File\\nValueError: wrong")
 say("End.")
+for number in range(50):
+    flower.info("Received: a message of some length")
+print("Successfully installed fedsel again")
+subprocess.run(["echo", "The app's own words"], stdout=sys.stdout)
 """
 
 
@@ -91,6 +98,8 @@ def test_a_machine_prints_what_its_user_must_know_and_logs_the_rest(tmp_path):
     printed = [line.split(" ", 2)[2] for line in done.stdout.splitlines()]
     assert printed == ["Connected.", "Odd.", "ValueError: wrong", "End."]
     assert done.stderr == ""
-    logged = log.read_text()
-    for line in ("Successfully installed fedsel", "INFO Received: train message", "WARNING Odd.", "  File"):
-        assert line in logged
+    older = [log.with_name(f"log.txt.{number}").read_text() for number in (1, 2, 3)]
+    for line in ("Successfully installed fedsel\n", "INFO Received: train message", "WARNING Odd.", "  File"):
+        assert line in older[-1]
+    for line in ("Successfully installed fedsel again", "The app's own words"):
+        assert line in log.read_text(), "the file that it prints to was moved away"
