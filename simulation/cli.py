@@ -22,7 +22,7 @@ from simulation.command_line.arguments import (
     add_settings,
     folder,
     overrides,
-    parse_grid,
+    parse_grids,
 )
 from simulation.command_line.parser import USAGE_ERROR, Parser, refuse_unread
 from simulation.comparison import commands as comparison
@@ -114,7 +114,7 @@ def partition(arguments: argparse.Namespace) -> int:
     """
     from simulation.report.class_distribution import draw_class_distribution
 
-    grid = dict(parse_grid(text) for text in arguments.grid)
+    grid = parse_grids(arguments.grid)
     print(*draw_class_distribution(overrides(arguments), grid, arguments.picture), sep="\n")
     print(f"Picture: {arguments.picture}")
     return 0

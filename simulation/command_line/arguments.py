@@ -2,6 +2,7 @@
 
 import argparse
 import tomllib
+from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
 from typing import Protocol
@@ -68,12 +69,23 @@ def parse_setting(text: str) -> tuple[str, Value]:
     if not equals or not key:
         raise ConfigError(f"--set takes KEY=VALUE. Got {text!r}.")
     try:
-        parsed = tomllib.loads(f"value = {value}")["value"]
+        found = tomllib.loads(f"value = {value}")
     except tomllib.TOMLDecodeError:
-        parsed = value
+        found = {}
+    parsed = found["value"] if len(found) == 1 else value
     if isinstance(parsed, list | dict):
         raise ConfigError(f"The '{key}' parameter must be true or false, a number or text. Got {value!r}.")
     return key, parsed if isinstance(parsed, bool | int | float | str) else value
+
+
+def parse_grids(texts: Iterable[str]) -> dict[str, list[Value]]:
+    """Grids by setting, each as `parse_grid` reads it. Raises ConfigError also if two have the same setting."""
+    grids: dict[str, list[Value]] = {}
+    for key, values in map(parse_grid, texts):
+        if key in grids:
+            raise ConfigError(f"Give all values of '{key}' in one --grid: --grid {key}=VALUE,VALUE.")
+        grids[key] = values
+    return grids
 
 
 def parse_grid(text: str) -> tuple[str, list[Value]]:

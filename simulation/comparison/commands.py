@@ -11,7 +11,7 @@ from simulation.command_line.arguments import (
     add_settings,
     folder,
     overrides,
-    parse_grid,
+    parse_grids,
     parse_seeds,
     positive,
 )
@@ -57,7 +57,7 @@ def compare(arguments: argparse.Namespace) -> int:
     from simulation.comparison.plan import plan
 
     console = wide_console()
-    grid = dict(parse_grid(text) for text in arguments.grid)
+    grid = parse_grids(arguments.grid)
     strategies, seeds = strategies_of(arguments), parse_seeds(arguments.seeds)
     comparison = plan(arguments.folder, strategies, seeds, overrides(arguments), grid, arguments.baseline)
     comparison.check()

@@ -159,19 +159,25 @@ def plan(
     """Plan every strategy with every seed and every combination of the grid's values.
 
     A method's own setting, set for all runs or in the grid, is left out for the other methods. Runs that are then
-    identical count once. `baseline` is by default `BASELINE`, or else the first strategy.
+    identical count once, and so do equal values of the grid, such as 1 and 1.0. `baseline` is by default `BASELINE`, or
+    else the first strategy.
 
-    Raises ConfigError for invalid settings, or settings that belong to none of the strategies.
+    Raises ConfigError for invalid settings, settings that belong to none of the strategies or are also in the grid, and
+    if there are no strategies, seeds or values.
     """
     strategies, seeds = list(dict.fromkeys(strategies)), list(dict.fromkeys(seeds))
-    if empty := [name for name, values in {"strategies": strategies, "seeds": seeds, **grid}.items() if not values]:
-        raise ConfigError(f"Give '{empty[0]}' at least one value: a comparison without it has no run.")
+    grid = {key: _distinct(values) for key, values in grid.items()}
+    for name, given in {"strategies": strategies, "seeds": seeds, **grid}.items():
+        if not given:
+            raise ConfigError(f"Give '{name}' at least one value: without it the comparison has no runs.")
+        if name in grid and name in settings:
+            raise ConfigError(f"Give '{name}' in the grid, or one value of it for all runs, not both.")
     baseline = baseline or (BASELINE if BASELINE in strategies else strategies[0])
     if baseline not in strategies:
         raise ConfigError(f"The --baseline must be one of the strategies {', '.join(strategies)}. Got {baseline!r}.")
     for key in [*settings, *grid]:
         if key in DECLARED and DECLARED[key].own:
-            raise ConfigError(f"A comparison sets '{key}' itself; use its strategies, seeds and out instead.")
+            raise ConfigError(f"A comparison sets '{key}' itself; use --strategies, --seeds and --out instead.")
     methods = {name: find_strategy(name) for name in strategies}
     others = _own_keys([*STRATEGIES.values(), *methods.values()])
     for key in grid:
@@ -209,6 +215,14 @@ def run_name(strategy: str, cell: Mapping[str, Value], seed: int) -> str:
     """Name of a run, and of its folder."""
     parts = [strategy, *(f"{key}={value}" for key, value in cell.items()), f"s{seed}"]
     return re.sub(r"[^\w.=+-]+", "-", "-".join(parts))
+
+
+def _distinct(values: Iterable[Value]) -> list[Value]:
+    """The first of equal values each; true is not 1."""
+    found: dict[tuple[bool, Value], Value] = {}
+    for value in values:
+        found.setdefault((isinstance(value, bool), value), value)
+    return list(found.values())
 
 
 def _own_keys(methods: Iterable[type[SelectionStrategy]]) -> set[str]:

@@ -8,7 +8,7 @@ from matplotlib.figure import Figure
 from rich.console import Console
 
 from fedsel_app.caches import of_a_run
-from fedsel_app.config import ConfigError, Value
+from fedsel_app.config import ConfigError, Value, require
 from fedsel_app.config.settings import setting_value
 from simulation.comparison.measures import metric_of
 from simulation.comparison.placement import default_jobs, gpu_count
@@ -101,12 +101,12 @@ def compare(
     Raises
     ------
     ConfigError
-        For settings that cannot be run, `jobs` below 1, or if `out` is the folder of another comparison.
+        For settings that cannot be run, or if `out` is the folder of another comparison.
     RuntimeError
         If runs fail. The message has their names and reasons; `load_comparison` reads the other runs.
     """
-    if jobs is not None and (not isinstance(jobs, int) or jobs < 1):
-        raise ConfigError(f"Set 'jobs' to a whole number above 0, or leave it out. Got {jobs!r}.")
+    jobs = setting_value(jobs)
+    require(jobs is None or (type(jobs) is int and jobs > 0), "jobs", "a whole number above 0, or None", jobs)
     values = setting_values(keywords, settings)
     cells = {key_of(keyword): list(map(setting_value, several(of_key))) for keyword, of_key in (grid or {}).items()}
     with of_a_run():

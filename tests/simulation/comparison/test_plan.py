@@ -7,7 +7,7 @@ import pytest
 from torch import nn
 
 from fedsel_app.config import ConfigError
-from simulation.command_line.arguments import parse_grid
+from simulation.command_line.arguments import parse_grid, parse_grids, parse_setting
 from simulation.comparison.plan import plan
 
 SMALL = {"clients": 6, "cohort": 2, "rounds": 2}
@@ -79,12 +79,27 @@ def test_a_plugins_own_setting_is_left_out_for_the_others(tmp_path, monkeypatch)
         ({}, {"lr": []}, None, "Give 'lr' at least one value"),
         ({}, {}, "fedcg", "The --baseline must be one of the strategies oort, random. Got 'fedcg'."),
         ({}, {"data-path": ["a/b", "a b"]}, None, "Two runs would have the name oort-data-path=a-b-s1"),
+        ({"lr": 0.1}, {"lr": [0.1, 0.2]}, None, "Give 'lr' in the grid, or one value of it for all runs, not both."),
     ],
 )
 def test_what_no_comparison_can_be_made_of(tmp_path, settings, grid, baseline, said):
     with pytest.raises(ConfigError, match=r".") as error:
         plan(tmp_path, ["oort", "random"], [1], settings, grid, baseline)
     assert said in str(error.value)
+
+
+def test_equal_values_of_a_grid_count_once(tmp_path):
+    grid = {"alpha": [1, 1.0, 0.1, 1e-1], "mu": [0.0, -0.0]}
+    runs = plan(tmp_path, ["random"], [1, 1], SMALL, grid).runs
+    assert [run.name for run in runs] == ["random-alpha=1-mu=0.0-s1", "random-alpha=0.1-mu=0.0-s1"]
+    with pytest.raises(ConfigError, match=r"'normalize' parameter must be true or false. Got 1."):
+        plan(tmp_path, ["random"], [1], SMALL, {"normalize": [True, 1]})
+
+
+@pytest.mark.parametrize(("strategies", "seeds", "named"), [([], [1], "strategies"), (["random"], [], "seeds")])
+def test_a_comparison_of_nothing_is_refused(tmp_path, strategies, seeds, named):
+    with pytest.raises(ConfigError, match=f"Give '{named}' at least one value"):
+        plan(tmp_path, strategies, seeds, SMALL, {})
 
 
 def test_a_name_that_no_folder_can_have_is_refused_before_any_run(tmp_path):
@@ -119,6 +134,14 @@ def test_what_is_written_tells_the_runs(tmp_path):
 def test_grid_values_are_read_as_settings_are(text, values):
     assert parse_grid(text) == (text.split("=")[0], values)
     assert list(map(type, parse_grid(text)[1])) == list(map(type, values))
+
+
+def test_no_value_of_the_command_line_is_dropped():
+    """A second grid of a setting once replaced the first, and a second line of --set was not read."""
+    assert parse_grids(["lr=0.1,0.2", "mu=0,1"]) == {"lr": [0.1, 0.2], "mu": [0, 1]}
+    with pytest.raises(ConfigError, match=r"Give all values of 'lr' in one --grid: --grid lr=VALUE,VALUE\."):
+        parse_grids(["lr=0.1", "lr=0.2"])
+    assert parse_setting("lr=0.1\nmu=5") == ("lr", "0.1\nmu=5")
 
 
 def test_a_check_builds_one_model_for_all_methods_of_a_seed(tmp_path):

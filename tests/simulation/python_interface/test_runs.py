@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from fedsel_app import load_run, run
+from fedsel_app import compare, load_run, run
 from fedsel_app.config import ConfigError
 from fedsel_app.records.run_folder import read_rounds
 from tests.support.in_process import run_in_process
@@ -70,3 +70,10 @@ def test_code_of_the_notebook_itself_is_refused_where_another_process_runs(tmp_p
 def test_a_setting_without_an_effect_is_refused():
     with pytest.raises(ConfigError, match="With partition=iid, 'alpha' has no effect: leave it out"):
         run("random", partition="iid", alpha=0.1)
+
+
+@pytest.mark.parametrize("jobs", [-1, 0, 1.5, True])
+def test_a_comparison_without_a_place_for_a_run_is_refused(tmp_path, jobs):
+    """With -1 jobs it once waited for ever."""
+    with pytest.raises(ConfigError, match=r"The 'jobs' parameter must be a whole number above 0, or None"):
+        compare(["random"], out=tmp_path, jobs=jobs)
