@@ -178,9 +178,15 @@ class MultiLabel:
 
 
 class Regression:
-    """Regression: one number for each example, one output."""
+    """Regression: one number for each example, one output.
+
+    Attributes
+    ----------
+    origin : subtracted from the labels before they are summed, which changes no variance
+    """
 
     score = "r2"
+    origin = 0.0
 
     def loss(self, outputs: Tensor, y: Tensor) -> Tensor:
         """Mean squared error."""
@@ -191,8 +197,9 @@ class Regression:
         return functional.mse_loss(outputs.flatten(), y, reduction="none")
 
     def tally(self, outputs: Tensor, y: Tensor) -> Counts:
-        """Sums of the labels, of their squares, and of the squared errors, (3,)."""
-        labels, errors = y.cpu().double(), functional.mse_loss(outputs.flatten(), y, reduction="none").cpu().double()
+        """Sums of the labels from the origin, of their squares, and of the squared errors, (3,)."""
+        labels = y.cpu().double() - self.origin
+        errors = functional.mse_loss(outputs.flatten(), y, reduction="none").cpu().double()
         return np.array([float(labels.sum()), float(labels.square().sum()), float(errors.sum())])
 
     def scores(self, tally: Counts, loss: float, examples: int) -> Mapping[str, float]:
@@ -220,7 +227,8 @@ def task_of(
     if settings.task:
         from fedsel_app.models.own_task import own_task
 
-        return own_task(settings.task, dataset.classes)
+        task = own_task(settings.task, dataset.classes)
+        return _with_origin(task, dataset) if isinstance(task, Regression) else task
     if dataset.task == "classification":
         return Classification(_class_weights(dataset, device, settings, examples), settings.focal_gamma)
     if settings.class_weights or settings.focal_gamma:
@@ -229,7 +237,7 @@ def task_of(
             "classes of examples."
         )
     if dataset.task == "regression":
-        return Regression()
+        return _with_origin(Regression(), dataset)
     if dataset.task == "next-token":
         return NextToken()
     y = (dataset.y_train if len(dataset.y_train) else dataset.y_test) if examples is None else dataset.y_train[examples]
@@ -238,6 +246,14 @@ def task_of(
     both = (positives > 0) & (negatives > 0)
     weights = np.divide(negatives, positives, out=np.ones_like(positives), where=both)
     return MultiLabel(torch.tensor(weights, dtype=torch.float32, device=device))
+
+
+def _with_origin(task: Regression, dataset: Dataset) -> Regression:
+    """The task with its origin: amid labels whose variance would be lost in the rounding of their squares, else 0."""
+    labels = (dataset.y_test if len(dataset.y_test) else dataset.y_train).astype(np.float64)
+    if labels.var() <= 1e-6 * np.square(labels).mean():
+        task.origin = float(np.median(labels))
+    return task
 
 
 def _class_weights(

@@ -1,5 +1,6 @@
 """Server of a run: the strategy with its model, test set, links and run folder, and its rounds."""
 
+import logging
 from collections.abc import Callable
 from contextlib import closing
 from dataclasses import fields, replace
@@ -35,6 +36,7 @@ from strategies.round.method_checks import build
 from strategies.run_context import Admission, Evaluation, RunContext
 from strategies.run_round import run_rounds
 
+LOGGER = logging.getLogger("fedsel")
 EVALUATION_BATCH = 256
 FILES = ("initial-model", "surrogate-path", "availability-trace", "spread-table")
 """Settings that name a file besides the data."""
@@ -171,6 +173,8 @@ def find_score(config: AppConfig, model: flat_model.FlatModel, dataset: Dataset)
         raise ConfigError(f"Give the score another name than {score!r}, which the records have for something else.")
     if not lower_wins(score) and evaluation.target > score_bounds(score)[1]:
         raise ConfigError(f"The 'target' must be at most 1, the best {score_title(score)}. Got {evaluation.target!r}.")
+    if score == "r2" and np.ptp(dataset.y_test) == 0:
+        LOGGER.warning("R² is undefined: all test examples have the same target. The records have only the loss.")
     if not evaluation.score:
         return score
     x, y = trial_batch(dataset, model.parameters.device)

@@ -12,6 +12,9 @@ from torch import nn
 from fedsel_app.config import ConfigError, TaskConfig
 from fedsel_app.models.flat_model import FlatModel, evaluate
 from fedsel_app.models.tasks import Classification, MultiLabel, NextToken, Regression, task_of
+from fedsel_app.wiring.configuration import resolve
+from fedsel_app.wiring.server import find_score
+from tests.support.logs import logged
 from tests.support.training import CPU
 
 
@@ -23,6 +26,7 @@ class Labels:
     y_train: np.ndarray
     y_test: np.ndarray | None = None
     classes: int = 3
+    names: tuple[str, ...] = ()
 
 
 def identity(outputs, task):
@@ -106,7 +110,7 @@ def test_an_undefined_score_is_not_reported(y, defined):
 
 def test_regression_by_hand():
     """Errors 0, 1 and 2 around labels 1, 3 and 5, whose variance is 8/3: R^2 = 1 - (5/3) / (8/3)."""
-    task = task_of(Labels("regression", np.float32([0])), CPU)
+    task = task_of(Labels("regression", np.float32([0]), np.float32([1, 3, 5])), CPU)
     result = some([[1.0], [4.0], [3.0]], np.float32([1, 3, 5]))(task)
     assert isinstance(task, Regression)
     assert result.loss == pytest.approx(5 / 3)
@@ -117,9 +121,25 @@ def test_regression_by_hand():
     assert float(task.loss(outputs.flatten(), y)) == pytest.approx(5 / 3)
 
 
+def test_r2_of_labels_that_are_nearly_the_same():
+    """Labels 0, 64 and 320 above 10^9 with errors 0, 64 and 0: R^2 = 1 - (64^2 / 3) / (64^2 14 / 3) = 13/14."""
+    y = np.float32(1e9) + np.float32([0, 64, 320])
+    result = some((y + np.float32([0, 64, 0]))[:, None], y)(task_of(Labels("regression", y, y), CPU))
+    assert result.scores == {"r2": pytest.approx(13 / 14)}
+
+
 def test_r2_of_equal_labels_is_undefined():
     result = some([[1.0], [4.0], [3.0]], np.full(3, 0.1, np.float32))(Regression())
     assert result.scores == {}
+
+
+def test_a_run_says_that_its_r2_is_undefined():
+    for y in ([1, 2], [1, 1]):
+        data = Labels("regression", np.float32([0]), np.float32(y))
+        model = FlatModel(nn.Linear(1, 1), CPU, task_of(data, CPU))
+        with logged() as log:
+            assert find_score(resolve({}), model, data) == "r2"
+        assert ("R² is undefined" in log()) == (y[0] == y[1])
 
 
 def test_the_score_of_classification_is_its_share_of_hits():
