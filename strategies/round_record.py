@@ -171,11 +171,18 @@ def run_failed(rounds: Sequence[Sequence[str]]) -> RunFailed:
 
 
 def remarks(rows: Sequence[Row], context: RunContext) -> list[str]:
-    """Sentences about a run that has ended: the clients that failed in every round, and scores that point to a setting.
+    """Sentences about a run that has ended: the clients that failed in every round, a last loss that is not finite, and
+    scores that point to a setting.
 
     `rows` are its rounds.
     """
     found = _always_failing(rows)
+    losses = [(row["loss"], row["round"]) for row in rows if "loss" in row]
+    if losses and not (losses[-1][0] is not None and math.isfinite(losses[-1][0])):
+        found.append(
+            "Check the learning rate and the data: the loss of the last evaluation, in round "
+            f"{losses[-1][1]}, is not finite."
+        )
     scores, lower = (
         [(row[context.score], row["round"]) for row in rows if context.score in row],
         lower_wins(context.score),

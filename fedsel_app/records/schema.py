@@ -188,7 +188,7 @@ class Summary:
     seed: Annotated[int, "", "seed of the run"]
     rounds: Annotated[int, "rounds", "finished rounds; the method's own rounds if 'rounds' counts these"]
     peak_accuracy: Annotated[float, "", "best score of all evaluations"]
-    final_accuracy: Annotated[float, "", "score of the last evaluation"]
+    final_accuracy: Annotated[float, "", "score of the last evaluation; null if it was not finite"]
     stable_accuracy: Annotated[float, "", "mean score of the last ten evaluations"]
     stability_drop: Annotated[float, "", "how much worse the last score is than the best"]
     target_accuracy: Annotated[float, "", "score that the costs to target refer to"]
@@ -222,13 +222,13 @@ class Summary:
         dict[str, str | None], "", "versions of Python and packages; null if a package is not installed"
     ]
     score: Annotated[str | None, "", "name of the score, if not the accuracy"] = None
-    final_loss: Annotated[float | None, "", "last loss"] = None
-    final_validation_accuracy: Annotated[float | None, "", "last validation_accuracy"] = None
+    final_loss: Annotated[float | None, "", "loss of the last evaluation; null if it was not finite"] = None
+    final_validation_accuracy: Annotated[float | None, "", "validation_accuracy of the last evaluation"] = None
     stable_validation_accuracy: Annotated[float | None, "", "mean of the last ten values of validation_accuracy"] = None
     final_client_accuracy: Annotated[float | None, "", "last client_accuracy"] = None
     final_client_loss: Annotated[float | None, "", "last client_loss"] = None
     final_epsilon: Annotated[float | None, "", "last epsilon"] = None
-    final_metrics: Annotated[dict[str, float] | None, "", "last metrics"] = None
+    final_metrics: Annotated[dict[str, float] | None, "", "metrics of the last evaluation"] = None
     final_client_metrics: Annotated[dict[str, float] | None, "", "last client_metrics"] = None
 
 

@@ -37,10 +37,11 @@ def summarize(
     def last(name: str) -> Any:
         return next((row[name] for row in reversed(rows) if name in row), None)
 
+    final_row = next((row for row in reversed(rows) if "loss" in row or score in row), {})
     best = _best_validated(rows)
     validated = [row[f"validation_{score}"] for row in rows if row.get(f"validation_{score}") is not None]
     peak = (min if lower_wins(score) else max)(values, default=math.nan)
-    final = values[-1] if values else math.nan
+    final = final_row.get(score, math.nan)
     return Summary(
         strategy=str(config["strategy"]),
         seed=int(config["seed"]),
@@ -74,13 +75,13 @@ def summarize(
         model_parameters=parameters,
         versions={"python": platform.python_version(), **{name: _version(name) for name in PACKAGES}},
         score=None if score == ACCURACY else score,
-        final_loss=last("loss"),
-        final_validation_accuracy=last(f"validation_{score}"),
+        final_loss=final_row.get("loss"),
+        final_validation_accuracy=final_row.get(f"validation_{score}"),
         stable_validation_accuracy=float(np.mean(validated[-STABLE_ROUNDS:])) if validated else None,
         final_client_accuracy=last(f"client_{score}"),
         final_client_loss=last("client_loss"),
         final_epsilon=last("epsilon"),
-        final_metrics=last("metrics"),
+        final_metrics=final_row.get("metrics"),
         final_client_metrics=last("client_metrics"),
     )
 

@@ -236,7 +236,9 @@ def joined(frames: Iterable[tuple[Row, pd.DataFrame]]) -> pd.DataFrame:
 
 
 def _without_nulls(row: Row) -> Row:
-    return {key: value for key, value in row.items() if value is not None}
+    """The row without nulls. A loss that was not finite is NaN, because the row has an evaluation."""
+    found = {key: value for key, value in row.items() if value is not None}
+    return {"loss": math.nan} | found if "loss" in row else found
 
 
 def _frame(rows: Iterable[Row], order: Collection[str] = ()) -> pd.DataFrame:

@@ -68,9 +68,9 @@ def report_run(folder: Path, console: Console) -> None:
         for name, value in summary.pop(field, {}).items()
     }
     for key, value in (summary | metrics).items():
-        measured = value is not None or "_to_target" in key
-        if key != "versions" and measured:
-            shown = "not reached" if value is None else f"{value:.4g}" if isinstance(value, float) else str(value)
+        absent = {"final_loss": "not finite"}.get(key, "not reached" if "_to_target" in key else "")
+        if key != "versions" and (value is not None or absent):
+            shown = absent if value is None else f"{value:.4g}" if isinstance(value, float) else str(value)
             if key == f"stable_{score}":
                 shown += f" ({averaged_text(sum(score in row for row in rows))})"
             table.add_row(escape(key), escape(shown))

@@ -141,6 +141,13 @@ def test_scores_that_point_to_a_setting(scores, said):
     assert [remark[: len(said)] for remark in remarks(rows_of(*scores), context)] == ([said] if said else [])
 
 
+@pytest.mark.parametrize("loss", [float("inf"), float("nan"), None])
+def test_a_last_loss_that_is_not_finite_is_told(loss):
+    rows = [row | {"loss": each} for row, each in zip(rows_of(0.4, 0.5), (1.0, loss), strict=True)]
+    [said] = remarks(rows, replace(context_of(), score="r2"))
+    assert said.endswith("the loss of the last evaluation, in round 2, is not finite.")
+
+
 def test_of_a_lower_score_the_rise_is_a_loss():
     """From an RMSE of 1 to 1.2, 17% is lost; from 1 down to 0.8, nothing."""
     context = replace(context_of(), score="rmse")

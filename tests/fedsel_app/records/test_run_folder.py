@@ -1,4 +1,5 @@
 import json
+import math
 from dataclasses import replace
 
 import numpy as np
@@ -96,6 +97,13 @@ def test_the_stable_accuracy_is_that_of_the_last_ten_evaluations():
     rows = [{"round": n, "accuracy": 0.0 if n <= 2 else n / 100, "failures": []} for n in range(1, 13)]
     summary = summarize(rows, CONFIG, np.zeros(1, np.int64), 1)
     assert summary.stable_accuracy == pytest.approx(0.075)  # the mean of 0.03 ... 0.12
+
+
+def test_the_final_values_are_those_of_the_last_evaluation_finite_or_not():
+    rows = [{"round": 1, "r2": 0.5, "loss": 1.0, "score": "r2"}, {"round": 2, "loss": math.inf}, {"round": 3}]
+    summary = summarize([row | {"failures": []} for row in rows], CONFIG, np.zeros(1, np.int64), 1)
+    assert (summary.peak_accuracy, summary.final_loss) == (0.5, math.inf)
+    assert math.isnan(summary.final_accuracy)
 
 
 def test_the_best_validation_round_is_the_first_with_the_smallest_client_loss():

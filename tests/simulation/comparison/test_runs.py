@@ -13,6 +13,7 @@ from simulation.comparison.measures import EvaluatedMetric, Numbers, client_metr
 from simulation.comparison.results import RecordedComparison
 from simulation.comparison.runs import RecordedRun, joined, read_recorded_run
 from tests.support.report_runs import write_comparison, write_run
+from tests.support.rounds import read_rows
 
 
 def read(folder) -> RecordedRun:
@@ -33,6 +34,13 @@ def test_costs_to_target(tmp_path):
     assert (numbers["traffic_mb"], numbers["final_accuracy"], numbers["client_updates"]) == (3.0, 0.7, 8)
     totals = read(tmp_path / "run").cumulative("uplink_bytes", "downlink_bytes")
     assert totals.tolist() == [750e3, 1500e3, 2250e3, 3000e3]
+
+
+def test_a_final_loss_that_was_not_finite_is_no_number(tmp_path):
+    write_run(tmp_path / "run", "random", 1, [0.5, 0.6])
+    rows = [row | {"loss": loss} for row, loss in zip(read_rows(tmp_path / "run"), (1.5, None), strict=True)]
+    (tmp_path / "run" / "rounds.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    assert np.isnan(read(tmp_path / "run").measures["final_loss"])
 
 
 def test_a_target_that_was_not_reached_is_no_number(tmp_path):

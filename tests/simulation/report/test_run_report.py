@@ -24,6 +24,7 @@ SUMMARY = {
     "best_validation_round": None,
     "client_updates": 12,
     "failure_count": 0,
+    "final_loss": None,
     "versions": {"numpy": "2.0"},
 }
 
@@ -55,6 +56,7 @@ def test_a_finished_run_is_printed_from_its_files(tmp_path):
     assert shown["peak_accuracy"] == "0.8765"
     assert shown["rounds_to_target"] == "not reached"
     assert shown["client_updates"] == "12"
+    assert shown["final_loss"] == "not finite"
     assert not {"versions", "best_validation_round"} & shown.keys()
     assert shown["Run"] == f"folder: {tmp_path}"
     assert shown["Picture:"] == str(tmp_path / "accuracy.png")
