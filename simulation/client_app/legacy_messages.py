@@ -27,7 +27,7 @@ from simulation.client_app.messages import (
     users_arrays,
     users_keys,
 )
-from simulation.client_app.user_client import Functions, Unanswered, UserClient
+from simulation.client_app.user_client import Functions, Unanswered, UserClient, content_of
 
 TRAIN, EVALUATE = "train", "evaluate"
 NAMES = {TRAIN: "fit", EVALUATE: "evaluate"}
@@ -62,7 +62,7 @@ def answer_legacy(message: Message, context: Context, call_next: ClientAppCallab
         users = config_record(users_keys(cast(Config, config)))
         asked.content = RecordDict({f"{name}ins.parameters": arrays, f"{name}ins.config": users})
         reply = call_next(asked, context)
-        status = reply.content.config_records[f"{name}res.status"]
+        status = content_of(reply).config_records[f"{name}res.status"]
         if status["code"] != Code.OK.value:
             raise Unanswered(reply, str(status["message"]))
         return reply
@@ -101,7 +101,7 @@ def _embedded(reply: Message) -> Message:
     """The reply with fedsel's numbers among its metrics. Replies to loss probes, and of a client that cannot write its
     state, have no other content yet.
     """
-    numbers = fedsel_config(reply.content)
+    numbers = None if reply.has_error() else fedsel_config(reply.content)
     if numbers is None:
         return reply
     del reply.content[FEDSEL]

@@ -177,7 +177,7 @@ class UserClient:
         asked = Message(content, reply_to=self.message)
         asked.metadata.message_type = MessageType.EVALUATE
         try:
-            reply = _content(self.code(asked, self.context))
+            reply = content_of(self.code(asked, self.context))
         except Unanswered as unanswered:
             raise ValueError(f"The client's evaluate does not return its loss: {unanswered}") from unanswered
         names, metrics = [key] if key else EVALUATION_LOSSES, _scalars(reply, MetricRecord)
@@ -230,7 +230,7 @@ class UserClient:
             started_s = time.perf_counter()
             reply = self.code(self.message, self.context)
             compute_s = time.perf_counter() - started_s
-            name, record = users_arrays(_content(reply), name)
+            name, record = users_arrays(content_of(reply), name)
             metrics = _scalars(reply.content, ConfigRecord, MetricRecord)
             measured |= self._reports_after(instruction, record)
             after = self._arrays(record)
@@ -298,7 +298,7 @@ class UserClient:
         return StateStore(Path(folder) / STATE_FOLDER, begins_anew=True)
 
 
-def _content(reply: Message) -> RecordDict:
+def content_of(reply: Message) -> RecordDict:
     """Content of the user's reply. Raises Unanswered if it is an error, and TypeError if it is no message."""
     if not isinstance(reply, Message):
         raise TypeError(f"A client's function must return Message(content, reply_to=message). It returned {reply!r}.")

@@ -416,6 +416,17 @@ def test_the_mod_must_be_the_first(mods, told):
     assert ("error" in fedsel_config(reply.content)) == (told is not None)
 
 
+def test_an_error_of_a_mod_behind_it_passes_through(tmp_path):
+    def failing(message, context, call_next):
+        return Message(Error(7, "no data today"), reply_to=message)
+
+    app = legacy_app(selecting, failing)
+    assert app(legacy_message(app_instruction(), model()), node(0, tmp_path)).error.reason == "no data today"
+    before = legacy_message(app_instruction(reports=(Report.RMS_LOSS,)), model())
+    with pytest.raises(ValueError, match="evaluate does not return its loss: no data today"):
+        app(before, node(0, tmp_path))
+
+
 @pytest.mark.parametrize("named", [True, False])
 def test_a_client_asks_itself_for_its_loss_by_a_reply(tmp_path, monkeypatch, named):
     """A message that is none needs the identity of a task from Flower 1.41 on, which a worker of Ray has not."""
