@@ -9,10 +9,12 @@ from collections.abc import Iterable, Iterator, Mapping
 from itertools import product
 from typing import NamedTuple
 
-from fedsel_app.config import Value
+from fedsel_app.config import ConfigError, Value
 from simulation.testing.checks import CHECKS as CHECKS
 from simulation.testing.checks import ContractError as ContractError
+from strategies import STRATEGIES
 from strategies.base import SelectionStrategy
+from strategies.round.method_checks import check_class
 
 FIRST = {"selection": "sound selections", "same-seed": "the same selections from the same seed"}
 """Checks that must pass before the others are meaningful."""
@@ -43,7 +45,12 @@ def check_results(method: type[SelectionStrategy], **settings: Value) -> Iterato
     """Run every check on a method, with `settings` or, without them, with each of its `variants`.
 
     After a failure of one of `FIRST` there are no more results.
+
+    Raises ConfigError if no run takes the class.
     """
+    if not (isinstance(method, type) and issubclass(method, SelectionStrategy)):
+        raise ConfigError(f"Give a subclass of SelectionStrategy, the class itself. Got {method!r}.")
+    check_class(method, STRATEGIES)
     for chosen, name in product([settings] if settings else variants(method), CHECKS):
         failure = None
         try:
@@ -58,7 +65,8 @@ def check_results(method: type[SelectionStrategy], **settings: Value) -> Iterato
 def check_method(method: type[SelectionStrategy], **settings: Value) -> None:
     """Run every check on a method, with `settings` or, without them, with each of its `variants`.
 
-    Raises ContractError with the name of the method and of the first check that it fails.
+    Raises ContractError with the name of the method and of the first check that it fails, and ConfigError if no run
+    takes the class.
     """
     for result in check_results(method, **settings):
         if result.failure is not None:

@@ -103,6 +103,9 @@ def _settings_fault(method: type[SelectionMethod[Any]]) -> str:
     declared = {name for name, annotation in annotations if "ClassVar" not in str(annotation)}
     if not declared <= {item.name for item in fields(method.Config)}:
         return f"its settings {method.Config.__name__} must be a dataclass: put @dataclass(frozen=True) above them."
+    for item in fields(method.Config):
+        if "scope" not in item.metadata:
+            return f"its settings need a meaning: write {item.name} = setting(default, 'what it is')."
     return ""
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from fedsel_app.config import ConfigError, Settings, setting
 from simulation.cli import main
-from simulation.testing import check_results
+from simulation.testing import check_method, check_results
 from simulation.testing.fakes import make_context
 from strategies import find_strategy
 from strategies.base import SelectionStrategy
@@ -99,6 +99,15 @@ class Loose(SelectionStrategy[Undecorated]):
     name, paper, select = "loose", "nowhere", Sound.select
 
 
+@dataclass(frozen=True)
+class Meaningless(Settings):
+    share: float = 0.5
+
+
+class Undeclared(SelectionStrategy[Meaningless]):
+    name, paper, select = "undeclared", "nowhere", Sound.select
+
+
 class Table(SelectionStrategy[dict]):
     name, paper, select = "table", "nowhere", Sound.select
 
@@ -146,14 +155,21 @@ def module(monkeypatch):
         ("Needy", "its `needs` must return a Needs(...). Got a set, {'losses'}."),
         ("Constructed", "its `__init__` must have the parameters (self, context). Got (self)."),
         ("Loose", "its settings Undecorated must be a dataclass: put @dataclass(frozen=True) above them."),
+        ("Undeclared", "its settings need a meaning: write share = setting(default, 'what it is')."),
         ("Table", "its settings must be a dataclass that inherits Settings. Got <class 'dict'>."),
     ],
 )
 @pytest.mark.usefixtures("module")
 def test_a_class_that_cannot_be_run_is_refused_in_one_sentence(name, said):
-    with pytest.raises(ConfigError) as raised:
-        find_strategy(f"users_methods:{name}")
-    assert str(raised.value) == f"The method {__name__}:{name} cannot be run: {said}"
+    for refuse in (find_strategy, lambda path: check_method(globals()[name])):
+        with pytest.raises(ConfigError) as raised:
+            refuse(f"users_methods:{name}")
+        assert str(raised.value) == f"The method {__name__}:{name} cannot be run: {said}"
+
+
+def test_an_object_that_is_no_method_is_refused():
+    with pytest.raises(ConfigError, match=r"Give a subclass of SelectionStrategy, .* Got 'oort'"):
+        check_method("oort")
 
 
 @pytest.mark.parametrize(
