@@ -1,6 +1,7 @@
 """Settings of a run: its federation, its evaluation and its records; and the metrics of torchmetrics, by name."""
 
 import math
+import re
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -38,7 +39,7 @@ METRICS = {
     "rmse": Metric("mean_squared_error", "", ("regression",)),
 }
 """Name in `metrics` -> the metric. In records, the name has underscores, and that of a class or label ends with it."""
-LOWER_WINS = ("loss", "error", "mae", "mse", "rmse", "perplexity")
+LOWER_WINS = ("loss", "logloss", "error", "mae", "mse", "rmse", "perplexity")
 """Words in the names of scores of which a lower value is better; none is below 0."""
 AT_MOST_1 = ("r2", "mcc", "kappa")
 """Names of scores that may be negative, and are at most 1."""
@@ -62,8 +63,8 @@ def of_each(score: str) -> str:
 
 
 def lower_wins(score: str) -> bool:
-    """True if a lower value of the score of this name is better."""
-    return any(word in LOWER_WINS for word in score.split("_"))
+    """True if a lower value of the score of this name is better; a user's own name has any form, such as eval-loss."""
+    return any(word in LOWER_WINS for word in re.split(r"[\W_]+", score.lower()))
 
 
 def score_title(score: str) -> str:

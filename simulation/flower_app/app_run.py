@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from threadpoolctl import ThreadpoolController
 
 from fedsel_app.config import ConfigError, Value
+from fedsel_app.config.run import score_bounds
 from fedsel_app.network.links import make_links
 from fedsel_app.network.reply_timeout import ReplyTimeout
 from fedsel_app.records.reading import check_client, read_rows
@@ -28,7 +29,7 @@ from strategies.round.federation import Reply, SentModel, sent_model
 from strategies.round.method_checks import build
 from strategies.run_context import Evaluation, RunContext
 
-FLOWER_LOGGER = logging.getLogger("flwr")
+LOGGER, FLOWER_LOGGER = logging.getLogger("fedsel"), logging.getLogger("flwr")
 SCORE = "accuracy"
 """Name of the score in the records without `score_key`."""
 
@@ -48,6 +49,7 @@ class AppRun:
         self._timeouts = ReplyTimeout(self._config.replies.reply_timeout_s)
         self._blas = ThreadpoolController()
         self._tested: tuple[float, dict[str, Scalar]] | None = None
+        self._impossible_noted = False
         if isinstance(given := options.parameters, Parameters):
             self.open(parameters_to_ndarrays(given), options.evaluate_fn)
         elif given is not None:
@@ -142,7 +144,19 @@ class AppRun:
         found, key = numeric_metrics(self._tested[1]), self._options.score_key
         score = score_of(found, key)
         found.pop(key or SCORE, None)
+        self._note_impossible(score, key or SCORE)
         return Evaluation(float(self._tested[0]), score, found)
+
+    def _note_impossible(self, score: float, name: str) -> None:
+        """Log once that a score is out of its bounds, such as an accuracy in percent."""
+        low, high = score_bounds(name)
+        if (score < low or score > high) and not self._impossible_noted:
+            self._impossible_noted = True
+            LOGGER.warning(
+                "Let evaluate_fn return the metric %s as a number from %g to %g: it is %g. The records keep it, and "
+                "'target' (%g) is compared with it.",
+                *(name, low, high, score, self._config.evaluation.target),
+            )
 
 
 def _resume(strategy: SelectionStrategy, folder: RunFolder) -> tuple[dict[str, int], dict[int, float]]:

@@ -1,5 +1,6 @@
 """Strategies in a user's app of Flower's Message API, with unchanged clients, and with clients changed by one line."""
 
+import json
 from types import SimpleNamespace
 
 import numpy as np
@@ -20,6 +21,7 @@ from simulation.flower_app.settings import app_config
 from simulation.flower_app.transports import in_order
 from strategies import STRATEGIES
 from tests.support.in_process_grid import InProcessGrid
+from tests.support.logs import logged
 from tests.support.own_app import (
     CLIENTS,
     AppGrid,
@@ -138,6 +140,28 @@ def test_a_score_of_another_name_leaves_the_accuracy_in_the_records(tmp_path):
     assert (row["auc"], row["metrics"]) == (0.5, {"loss": 0.25, "accuracy": 0.75})
     assert result.evaluate_metrics_clientapp[1]["auc"] == 0.625
     assert result.evaluate_metrics_clientapp[1]["accuracy"] == 0.25
+
+
+@pytest.mark.parametrize("name", ["eval-loss", "test_logloss", "RMSE", "val/perplexity"])
+def test_of_a_score_that_is_an_error_the_lowest_is_best(tmp_path, name):
+    """It is 1, 2, 3 in these rounds."""
+    options = {"score_key": name, "target": 1.5}
+    started("random", register(ClientApp(), []), tmp_path / "run", start={"evaluate_fn": numbered(name)}, **options)
+    summary = json.loads((tmp_path / "run" / "summary.json").read_text())
+    assert [value for key, value in summary.items() if key.startswith("peak")] == [1.0]
+    assert summary["rounds_to_target"] == 1
+
+
+def test_an_accuracy_in_percent_is_told_once(tmp_path):
+    with logged() as log:
+        started("random", register(ClientApp(), []), tmp_path / "run", start={"evaluate_fn": numbered("accuracy")})
+    [line] = log().splitlines()
+    assert line.startswith("Let evaluate_fn return the metric accuracy as a number from 0 to 1: it is 2. The records")
+
+
+def numbered(name):
+    """A test of the server whose metric is the number of the round."""
+    return lambda number, arrays: MetricRecord({name: number})
 
 
 def test_a_run_goes_on_from_its_checkpoint_to_the_same_model(tmp_path):
