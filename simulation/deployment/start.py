@@ -204,7 +204,8 @@ def _serve(folder: Path, machine: Machine) -> None:
     named = ", ".join(f"client-{number}" for number in client_numbers(folder)) or "none yet"
     say(f"Server {machine.server}, Flower {HERE_RELEASE}. Port {machine.port} is for clients: {named}.")
     if (left := days_left((folder / "server.crt").read_bytes())) < SOON_DAYS:
-        say(f"Warning: the server's certificate ends in {left} days. `fedsel provision --renew` makes the next one.")
+        ends = f"ends in {left} days" if left >= 0 else "is no longer valid, so no client connects"
+        say(f"Warning: the server's certificate {ends}. `fedsel provision --renew` makes the next one.")
     say(f"Port {machine.control_port} is for `fedsel submit`. The records of runs are written to {folder / 'runs'}.")
     plain_log(folder / LOG, {SECOND: "A client is refused: another client with the same key is connected.", OVER: ""})
     run_superlink(folder, say)
@@ -238,9 +239,9 @@ def _take_part(folder: Path, machine: Machine, trusted: Path | None) -> None:
         unknown = f"{machine.fleet} refuses {machine.name} ({error}). {folder / LOG} has the details."
         raise DeploymentError(refusals[-1].sentence if refusals else unknown) from error
     except SystemExit:
-        # Flower ends without a message if the server refuses a client during a run.
+        # Flower ends without a message, and with 0, if the server refuses a client during a run.
         found = client_obstacle(machine, authority, key)
-        if found is not None and found.kind == "key":
+        if found is not None and found.kind in ("key", "clock"):
             raise DeploymentError(found.sentence) from None
         raise
 

@@ -19,7 +19,7 @@ from fedsel_app.wiring.configuration import AppConfig, resolve
 from simulation.deployment.app_folder import app_folder
 from simulation.deployment.connection import obstacle
 from simulation.deployment.deployed_run import app_values, show_line
-from simulation.deployment.flower_cli import DeploymentError, environment, flwr, submit_to_flower, tool
+from simulation.deployment.flower_cli import DeploymentError, NoAnswerError, environment, flwr, submit_to_flower, tool
 from simulation.federation.folders import SIGNING
 from simulation.federation.machine import Machine, read_machine
 from simulation.federation.sound_folder import check_folder
@@ -91,8 +91,11 @@ def submit_to_federation(folder: Path, config: AppConfig, console: Console) -> i
         write_text(_settings_file(folder, name), text)
     console.print(f"Run {name}. {machine.server} writes its records to server/runs/{name}.", soft_wrap=True)
     go_on = f"Go on with: fedsel submit {folder} --resume {name}"
+    begun = False
 
     def started(run_id: int) -> None:
+        nonlocal begun
+        begun = True
         names = read_object(folder / SUBMITTED / NAMES) or {}
         write_text(folder / SUBMITTED / NAMES, json.dumps({**names, str(run_id): name}))
 
@@ -106,9 +109,15 @@ def submit_to_federation(folder: Path, config: AppConfig, console: Console) -> i
     try:
         result = submit_to_flower(app, CONNECTION, app_values(config), home, None, show, started)
     except DeploymentError as error:
-        raise DeploymentError(f"{error} {go_on}") from error
+        if begun or isinstance(error, NoAnswerError):
+            raise DeploymentError(f"{error} {go_on}") from error
+        if not kept:
+            _settings_file(folder, name).unlink()
+        raise
     except KeyboardInterrupt:
-        end = f"The run {name} goes on. `fedsel status {folder}` shows it, and `fedsel stop {folder} {name}` ends it."
+        end = f"Whether the run {name} has begun, `fedsel status {folder}` shows."
+        if begun:
+            end = f"The run {name} goes on. `fedsel status {folder}` shows it; `fedsel stop {folder} {name}` ends it."
         console.print(f"\n{end}", markup=False, soft_wrap=True)
         raise
     if result.completed:
@@ -214,8 +223,8 @@ def _home(folder: Path, machine: Machine) -> Path:
     home = folder / "flwr"
     make_private_folder(home)
     config = connection_toml(machine.control, (folder / "ca.crt").absolute())
-    (home / "config.toml").write_text(config, encoding="utf-8")
-    keep_token(home, machine.control, (folder / "token").read_text(encoding="utf-8"))
+    write_text(home / "config.toml", config)
+    keep_token(home, machine.control, (folder / "token").read_text(encoding="utf-8").strip())
     return home
 
 

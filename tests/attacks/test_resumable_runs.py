@@ -1,6 +1,7 @@
 """Runs stay resumable: at whatever moment a run is killed, one command begins or continues it."""
 
 import errno
+import base64
 import json
 import os
 import signal
@@ -9,6 +10,7 @@ import sys
 from pathlib import Path
 
 import pytest
+import yaml
 
 from fedsel_app.config import ConfigError
 from fedsel_app.records.fedsel_folder import MARKER, make_fedsel_folder
@@ -137,12 +139,15 @@ class Server:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.lines: list[str] = []
+        self.refusal: BaseException | None = None
         self.status = "finished:completed"
         self.asked: list[dict[str, object]] = []
         monkeypatch.setattr(submission, "obstacle", lambda *about: None)
         monkeypatch.setattr(submission, "submit_to_flower", self.answer)
 
     def answer(self, app, superlink, run_config, home, federation, on_line, on_start=lambda run_id: None):
+        if self.refusal is not None:
+            raise self.refusal
         on_start(len(self.asked) + 1)
         self.asked.append(dict(run_config))
         for line in self.lines:
@@ -176,7 +181,33 @@ def test_ctrl_c_of_submit_says_that_the_run_goes_on_and_how_to_end_it(admin, mon
     server.lines = ["round 1 of 7: accuracy 0.5", "interrupt"]
     assert main(["submit", str(admin), "--cohort", "1", "--out", "cut"]) == 130
     said = capsys.readouterr().out
-    assert f"The run cut goes on. `fedsel status {admin}` shows it, and `fedsel stop {admin} cut` ends it." in said
+    assert f"The run cut goes on. `fedsel status {admin}` shows it; `fedsel stop {admin} cut` ends it." in said
+    server.refusal = KeyboardInterrupt()
+    assert main(["submit", str(admin), "--cohort", "1", "--out", "before"]) == 130
+    assert f"Whether the run before has begun, `fedsel status {admin}` shows." in capsys.readouterr().out
+
+
+def test_a_run_that_the_server_did_not_take_leaves_nothing_to_resume(admin, monkeypatch, capsys):
+    """The settings of the run that never began stayed, and a later run of this name was resumed with them."""
+    server = Server(monkeypatch)
+    command = ["submit", str(admin), "--cohort", "1", "--out", "taken"]
+    server.refusal = DeploymentError("The server does not accept the token.")
+    assert main([*command, "--rounds", "7"]) == 1
+    assert "--resume" not in capsys.readouterr().err
+    server.refusal, server.lines = None, ["lost"]
+    assert main([*command, "--rounds", "9"]) == 1
+    assert f"fedsel submit {admin} --resume taken" in capsys.readouterr().err
+    assert main(["submit", str(admin), "--resume", "taken"]) == 1
+    assert [asked["rounds"] for asked in server.asked] == [9, 9]
+
+
+def test_a_token_that_an_editor_has_ended_with_a_line_is_the_same(admin, monkeypatch):
+    Server(monkeypatch)
+    token = (admin / "token").read_text()
+    (admin / "token").write_text(f"{token}\n")
+    assert main(["submit", str(admin), "--cohort", "1", "--out", "edited"]) == 0
+    kept = yaml.safe_load((admin / "flwr" / "credentials.yaml").read_text())
+    assert token in {base64.b64decode(value).decode() for value in kept.values()}
 
 
 def test_damaged_settings_of_a_submitted_run_are_one_sentence(admin, capsys):

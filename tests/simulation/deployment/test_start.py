@@ -15,6 +15,7 @@ from simulation.deployment.held_folder import working_in
 from simulation.deployment.start import HOME, own_data, start
 from simulation.federation.folders import provision
 from simulation.federation.machine import read_machine, with_settings
+from simulation.guard.transport import free_ports
 from tests.support.sources import ROOT
 
 SAYING = """
@@ -40,6 +41,26 @@ for number in range(50):
     flower.info("Received: a message of some length")
 print("Successfully installed fedsel again")
 subprocess.run(["echo", "The app's own words"], stdout=sys.stdout)
+"""
+STARTING = """
+import sys
+from pathlib import Path
+from simulation.deployment import start
+from simulation.deployment.connection import Obstacle
+from simulation.deployment.flower_cli import DeploymentError
+from simulation.guard import superlink, supernode_process
+
+folder = Path(sys.argv[1])
+start.days_left = lambda certificate: -3
+superlink.run_superlink = lambda *arguments: None
+start.start(folder / "server", {})
+found = iter([None, Obstacle("clock", "The clock is wrong.")])
+start.client_obstacle = lambda *arguments: next(found)
+supernode_process.main = lambda on_refusal: sys.exit(0)  # as Flower does if a heartbeat is refused
+try:
+    start.start(folder / "client-0", {}, unsigned_apps=True)
+except DeploymentError as error:
+    start.say(str(error))
 """
 
 
@@ -103,3 +124,14 @@ def test_a_machine_prints_what_its_user_must_know_and_logs_the_rest(tmp_path):
         assert line in older[-1]
     for line in ("Successfully installed fedsel again", "The app's own words"):
         assert line in log.read_text(), "the file that it prints to was moved away"
+
+
+def test_a_certificate_that_has_ended_and_a_clock_that_jumps_are_told(tmp_path):
+    """A client whose clock jumped during a run ended with 0 and no word, so that no service started it again."""
+    made = provision(tmp_path / "federation", ["localhost"], 1, free_ports(1)[0])
+    done = subprocess.run(
+        [sys.executable, "-c", STARTING, str(made.folder)], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    assert "the server's certificate is no longer valid, so no client connects." in done.stdout
+    assert done.stdout.splitlines()[-1].endswith("The clock is wrong.")
+    assert done.returncode == 0
