@@ -81,9 +81,12 @@ def _make(arguments: argparse.Namespace) -> None:
 
 
 def _add(folder: Path, count: int, requests: list[Path]) -> None:
-    from simulation.federation.folders import FederationFolders, add_clients, share_signature
+    from simulation.federation.folders import SIGNING, FederationFolders, add_clients, share_signature
+    from simulation.federation.private_files import read_file
+    from simulation.guard.app_signature import TRUSTED
 
     made = FederationFolders(folder)
+    read_file(made.admin / SIGNING / TRUSTED)  # without it, a new client's folder would be incomplete
     names = add_clients(folder, count, requests)
     share_signature(made)
     print(
@@ -140,6 +143,9 @@ def start(arguments: argparse.Namespace) -> int:
         settings["data-path"] = str(arguments.data)
         if kind := _kind_of(arguments.data):
             settings.setdefault("data", kind)
+    for key in ("data-path", "state-dir"):
+        if isinstance(path := settings.get(key), str) and path:
+            settings[key] = str(folder(path))
     if not (arguments.systemd or arguments.compose):
         run(arguments.folder, settings, unsigned_apps=arguments.unsigned_apps)
         return 0

@@ -34,7 +34,7 @@ RestartSec=10
 KillSignal=SIGTERM
 NoNewPrivileges=true
 ProtectSystem=strict
-ReadWritePaths={_unit_word(str(folder))}
+ReadWritePaths={" ".join(_unit_word(str(path)) for path in (folder, *_outside(machine, "state-dir")))}
 PrivateTmp=true
 
 [Install]
@@ -48,8 +48,8 @@ def compose_file(folder: Path, machine: Machine, options: Sequence[str] = ()) ->
     `options` follow the folder. Raises ConfigError if a path has a character that cannot be printed.
     """
     mounts = [_mount(folder, Path("/federation"))]
-    if data := machine.settings.get("data-path"):
-        mounts.append(_mount(Path(str(data)), Path(str(data)), read_only=True))
+    mounts += [_mount(data, data, read_only=True) for data in _outside(machine, "data-path")]
+    mounts += [_mount(states, states) for states in _outside(machine, "state-dir")]
     ports = sorted({machine.port, machine.control_port}) if machine.role == "server" else []
     published = "".join(f'      - "{port}:{port}"\n' for port in ports)
     # Not the whole checkout: the folders of other machines may lie there.
@@ -68,6 +68,12 @@ def compose_file(folder: Path, machine: Machine, options: Sequence[str] = ()) ->
     stop_grace_period: 30s
 {"    ports:" + chr(10) + published if ports else ""}    volumes:
 {"".join(mounts)}"""
+
+
+def _outside(machine: Machine, key: str) -> list[Path]:
+    """The path of a client's own setting. A relative path is in its folder."""
+    path = Path(str(machine.settings.get(key, "")))
+    return [path] if path.is_absolute() else []
 
 
 def _mount(source: Path, target: Path, *, read_only: bool = False) -> str:

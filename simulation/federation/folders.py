@@ -155,7 +155,8 @@ def add_clients(folder: Path, count: int, requests: Sequence[Path] = ()) -> list
         is damaged or its key is known.
     """
     made = FederationFolders(folder.absolute())
-    machine, authority = read_machine(made.server, "server"), read_certificates(made.authority)
+    machine, admin = read_machine(made.server, "server"), read_machine(made.admin, "admin")
+    authority = read_certificates(made.authority)
     public_keys = _requested(made, requests)
     count += len(requests)
     taken = set(client_numbers(made.server))
@@ -171,8 +172,8 @@ def add_clients(folder: Path, count: int, requests: Sequence[Path] = ()) -> list
             make_folder(made.client(number), own)
             with own_folder(made.server / "clients") as keys:
                 write_new(keys, made.public_key(number).name, public)
-        for path in (made.server, made.admin):
-            write_machine(path, replace(machine, role=read_machine(path, "server", "admin").role))
+        for path, role in ((made.server, machine.role), (made.admin, admin.role)):
+            write_machine(path, replace(machine, role=role))
     except OSError as error:
         raise ConfigError(f"{made.folder} cannot be written: {error}.") from error
     return [f"client-{number}" for number in numbers]

@@ -106,6 +106,8 @@ def refuse_changeable(path: Path, status: os.stat_result) -> None:
     """Raise ConfigError if another user may change a file or a folder: what it says could then be anybody's."""
     if status.st_uid not in (ROOT, os.geteuid()):
         raise ConfigError(f"Run `chown {os.geteuid()} {path}`: it belongs to another user, who may change it.")
-    if status.st_mode & stat.S_IWOTH:
+    # A group with the owner's number is the owner's own: many systems give each user one, and let it write.
+    shared = stat.S_IWOTH | (stat.S_IWGRP if status.st_gid != status.st_uid else 0)
+    if status.st_mode & shared:
         mode = stat.S_IMODE(status.st_mode)
-        raise ConfigError(f"Run `chmod o-w {path}`: every user of this machine may change it ({mode:o}).")
+        raise ConfigError(f"Run `chmod go-w {path}`: other users of this machine may change it ({mode:o}).")

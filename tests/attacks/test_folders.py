@@ -256,17 +256,29 @@ PUBLIC = [
 
 
 @pytest.mark.parametrize("file", PUBLIC)
-@pytest.mark.parametrize("owner", [None, pytest.param(ANOTHER, marks=AS_ROOT)])
-def test_what_another_user_may_change_starts_no_machine(made, capsys, file, owner):
+@pytest.mark.parametrize("who", ["all", *(pytest.param(who, marks=AS_ROOT) for who in ("group", "owner"))])
+def test_what_another_user_may_change_starts_no_machine(made, capsys, file, who):
     """Whoever may change trusted.yaml decides which code the client imports."""
     path = made.folder / file
-    if owner is None:
-        path.chmod(path.stat().st_mode | stat.S_IWOTH)
-        advice = f"chmod o-w {path}"
-    else:
-        os.chown(path, owner, owner)
+    if who == "owner":
+        os.chown(path, ANOTHER, ANOTHER)
         advice = f"chown {os.geteuid()} {path}"
+    else:
+        if who == "group":
+            os.chown(path, -1, ANOTHER)
+        path.chmod(path.stat().st_mode | (stat.S_IWOTH if who == "all" else stat.S_IWGRP))
+        advice = f"chmod go-w {path}"
     assert f"Run `{advice}`: " in sentence(capsys, "start", made.folder / file.split("/")[0], "--systemd")
+
+
+@AS_ROOT
+def test_the_group_of_one_user_may_write_what_the_user_may(made, capsys):
+    """Where each user has a group, `cp` makes files that the group may change."""
+    for file in PUBLIC:
+        path = made.folder / file
+        os.chown(path, -1, os.geteuid())
+        path.chmod(path.stat().st_mode | stat.S_IWGRP)
+    assert main(["start", str(made.client(0)), "--systemd"]) == 0
 
 
 @pytest.mark.parametrize("name", ["log.txt", "superlink.db"])
@@ -287,6 +299,15 @@ def test_a_damaged_certificate_goes_to_no_other_machine(made, capsys, words, dam
     said = sentence(capsys, "provision", *words, "--out", made.folder)
     assert said.startswith(f"fedsel: Copy {made.authority} again from where it was")
     assert (sorted(made.folder.rglob("*")), tree(made.client(0))) == before
+
+
+@pytest.mark.parametrize("name", ["admin", "admin/signing/trusted.yaml"])
+def test_no_client_is_added_without_what_its_folder_needs(made, capsys, name):
+    """The folder of the new client and its key were there, without a signer, and the next `--add` made another."""
+    (made.folder / name).rename(made.folder.parent / "elsewhere")
+    before = tree(made.folder)
+    assert str(made.folder / name) in sentence(capsys, "provision", "--add", 1, "--out", made.folder)
+    assert tree(made.folder) == before
 
 
 @pytest.mark.parametrize("file", ["signatures.json", "trusted.yaml"])

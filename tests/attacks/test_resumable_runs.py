@@ -1,7 +1,7 @@
 """Runs stay resumable: at whatever moment a run is killed, one command begins or continues it."""
 
-import errno
 import base64
+import errno
 import json
 import os
 import signal

@@ -54,6 +54,19 @@ def test_a_compose_file_of_a_client_mounts_its_folder_and_its_data(made, tmp_pat
     assert read_machine(made.client(1), "client").settings == {"data-path": str(data), "data": "npz"}
 
 
+def test_a_client_with_states_elsewhere_may_write_there(made, tmp_path, monkeypatch, capsys):
+    """In its service, the client could not write its residuals, or lost them with its container."""
+    monkeypatch.chdir(tmp_path)
+    words = [str(made.client(1)), "--set", "state-dir=states"]
+    unit = printed(capsys, *words, "--systemd")
+    [paths] = [line.removeprefix("ReadWritePaths=") for line in unit.splitlines() if line.startswith("ReadWrite")]
+    assert shlex.split(paths)[1:] == [str(tmp_path / "states")]
+    [service] = yaml.safe_load(printed(capsys, *words, "--compose"))["services"].values()
+    states = str(tmp_path / "states")
+    assert service["volumes"][-1] == {"type": "bind", "source": states, "target": states}
+    assert read_machine(made.client(1), "client").settings["state-dir"] == states
+
+
 def test_the_image_of_a_compose_file_holds_the_packages_and_no_other_folder_of_the_checkout(made, capsys):
     build = yaml.safe_load(printed(capsys, str(made.client(0)), "--compose"))["services"]["client-0"]["build"]
     copied = [line.split()[1:-1] for line in build["dockerfile_inline"].splitlines() if line.startswith("COPY ")]
