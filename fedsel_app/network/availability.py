@@ -30,7 +30,8 @@ PEAK_RATIO = 4.0
 WAVE = (PEAK_RATIO - 1.0) / (PEAK_RATIO + 1.0)
 """Amplitude a of the wave 1 + a cos(2 pi t / day) with this ratio."""
 SHORTEST_S = 0.001
-"""Shortest stay of a trace. The clock of a client that resumes goes from stay to stay until its training is done."""
+"""Shortest stay of a trace. The clock of a client that resumes goes from stay to stay until its training is done. A
+shorter absence is lost in the rounding of a late time."""
 TRACE = ("starts", "ends", "devices", "periods")
 """Arrays of a trace: the stays of all devices one after the other, and for each device its stays and its period."""
 
@@ -165,9 +166,10 @@ class Trace(Stays):
         return self._stays[self._bounds[device] : self._bounds[device + 1]]
 
     def leaves(self, client: int, time_s: float) -> float:
-        """End of the stay; inf for a device that is there all the time."""
+        """End of the stay; inf for a device that is there all the time, but for less than `SHORTEST_S` of a period."""
         begun_s, end_s = self.stays(client, 0)[0]
-        return math.inf if end_s - begun_s == self.period_s(client) else super().leaves(client, time_s)
+        away_s = self.period_s(client) - (end_s - begun_s)
+        return math.inf if away_s < SHORTEST_S else super().leaves(client, time_s)
 
 
 def read_trace(path: Path) -> tuple[Floats, NDArray[np.int64], Floats]:

@@ -46,6 +46,13 @@ def test_the_stays_of_a_device_by_hand(tmp_path):
     ]
 
 
+@pytest.mark.timeout(20)
+def test_a_device_that_is_away_for_a_nanosecond_of_a_day_is_there_all_the_time(tmp_path):
+    """From the 2000th day on its stays had no end that a double tells, and the clock never stopped."""
+    _, kept = trace(tmp_path, ([(1e-9, DAY_S)], DAY_S))
+    assert kept.leaves(0, 10.0) == kept.leaves(0, 2000 * DAY_S) == np.inf
+
+
 @pytest.mark.parametrize("kind", ["trace", "diurnal"])
 def test_who_is_available_in_any_order_of_the_questions(kind, tmp_path):
     def made():
