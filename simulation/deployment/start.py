@@ -57,6 +57,9 @@ def read_startable(folder: Path, settings: Mapping[str, Value], *, unsigned_apps
     """
     machine = with_settings(read_machine(folder, "server", "client"), settings)
     check_folder(folder, machine)
+    for text in (str(folder), *map(str, machine.settings.values())):
+        if text != text.encode(errors="replace").decode():
+            raise ConfigError(f"Rename {text!r}: its name is not in UTF-8, as the files of fedsel and Flower are.")
     for path in (folder / LOG, folder / DATABASE):
         if path.is_symlink() or (path.exists() and not path.is_file()):
             raise ConfigError(f"Remove {path}: {machine.name} writes there, and it is a symlink or no file.")

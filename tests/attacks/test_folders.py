@@ -151,6 +151,18 @@ def test_a_path_that_cannot_be_printed_is_in_no_service_file(made, capsys, tmp_p
         assert "to a path of printable characters" in sentence(capsys, "start", made.client(0), form, "--data", data)
 
 
+@pytest.mark.parametrize("moved", ["folder", "data"])
+def test_a_name_of_other_bytes_than_utf_8_is_told(made, capsys, tmp_path, moved):
+    """The data's name ended `start` with a traceback, and the folder's name ended it after it was connected."""
+    odd = tmp_path / os.fsdecode(b"\xff")
+    folder = made.client(0).rename(odd) if moved == "folder" else made.client(0)
+    words = [] if moved == "folder" else ["--data", odd]
+    odd.mkdir(exist_ok=True)
+    before = tree(folder)
+    assert "Rename '" in sentence(capsys, "start", folder, *words)
+    assert tree(folder) == before
+
+
 @pytest.mark.parametrize(
     "host", ["", "a b", "http://x", "../../etc", "a\nb", "-x", "fe80::1%lo", "x" * 254, "1.2.3.4.5", "сервер"]
 )
