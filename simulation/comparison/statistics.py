@@ -32,6 +32,8 @@ FEWEST_FOR_TAILS = 20
 """With fewer values, the distribution of their kurtosis is not known well enough for a test."""
 TAILS_LEVEL = 0.01
 """Error rate of the test of heavy tails."""
+ROUNDING = 1e-12
+"""Share of the values up to which their differences may be rounding errors."""
 POWER = 0.8
 """Probability with which a test should find a true difference."""
 MOST_PAIRS = 1000
@@ -111,16 +113,17 @@ def scaled_interval(values: ArrayLike, scale: str) -> Estimate:
 def paired(values: ArrayLike, others: ArrayLike) -> Paired:
     """Paired t interval and test of `values` - `others`, both (n,), aligned by seed; pairs with a NaN are left out.
 
-    Identical differences have an interval of width 0, and p = 0 unless they are 0.
+    Differences that are identical up to `ROUNDING` have p = 0, and p = 1 if they are 0.
     """
     first, second = np.asarray(values, np.float64), np.asarray(others, np.float64)
     both = np.isfinite(first) & np.isfinite(second)
     differences = first[both] - second[both]
     estimate = t_interval(differences)
+    rounding = ROUNDING * np.abs([first[both], second[both]]).max(initial=0.0)
     if estimate.n < 2:
         p = 1.0
-    elif np.ptp(differences) == 0.0:
-        p = float(estimate.mean == 0.0)
+    elif np.ptp(differences) <= rounding:
+        p = float(abs(estimate.mean) <= rounding)
     else:
         p = float(scipy.stats.ttest_1samp(differences, 0.0).pvalue)
     deviation = float(differences.std(ddof=1)) if estimate.n > 1 else np.nan
@@ -130,16 +133,29 @@ def paired(values: ArrayLike, others: ArrayLike) -> Paired:
 def p_above(values: ArrayLike, threshold: float, *, ranks: bool = False) -> float:
     """One-sided p-value of the t test that the mean of `values` (n >= 2,) is above `threshold`.
 
-    With `ranks` it is the exact signed-rank test (Wilcoxon) of their median, and values may be infinite. Without it,
-    values that are all alike have p = 0 above the threshold, and 1 at or below it.
+    With `ranks` it is the exact signed-rank test (Wilcoxon) of their median, ties included, and values may be infinite.
+    Without it, values that are all alike up to `ROUNDING` have p = 0 above the threshold, and 1 at or below it.
     """
     excess = np.asarray(values, np.float64) - threshold
     if ranks:
         excess = excess[excess != 0.0]
-        return float(scipy.stats.wilcoxon(excess, alternative="greater", method="exact").pvalue) if excess.size else 1.0
-    if np.ptp(excess) == 0.0:
-        return float(excess[0] <= 0.0)
+        return _p_signed_ranks(excess)
+    rounding = ROUNDING * max(np.abs(values).max(), abs(threshold))
+    if np.ptp(excess) <= rounding:
+        return float(excess[0] <= rounding)
     return float(scipy.stats.ttest_1samp(excess, 0.0, alternative="greater").pvalue)
+
+
+def _p_signed_ranks(excess: Floats) -> float:
+    """Share of all choices of signs with which the positive values (n,) have as large a sum of ranks; ties share ranks.
+
+    scipy counts the signs only without ties.
+    """
+    doubled = np.rint(2.0 * scipy.stats.rankdata(np.abs(excess))).astype(np.int64)
+    share = np.ones(1)  # of the 2^n choices of signs, by twice the sum of the positive ranks
+    for rank in doubled:
+        share = (np.append(share, np.zeros(rank)) + np.append(np.zeros(rank), share)) / 2.0
+    return min(1.0, float(share[doubled[excess > 0.0].sum() :].sum()))
 
 
 def p_within(values: ArrayLike, limit: float) -> float:

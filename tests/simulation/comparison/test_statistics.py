@@ -68,10 +68,12 @@ def test_a_pair_with_a_missing_number_is_left_out():
     assert np.isnan(nothing.other_mean)
 
 
-@pytest.mark.parametrize(("by", "p"), [(0.0, 1.0), (-2.0, 0.0)])
+@pytest.mark.parametrize(("by", "p"), [(0.0, 1.0), (-2.0, 0.0), (0.1, 0.0)])
 def test_differences_that_are_all_alike_have_no_width(by, p):
     result = paired([5.0 + by, 7.0 + by, 1.0 + by], [5.0, 7.0, 1.0])
-    assert (result.difference.low, result.difference.mean, result.difference.high, result.p) == (by, by, by, p)
+    found = result.difference
+    assert [found.low, found.mean, found.high] == pytest.approx([by] * 3, abs=1e-14)
+    assert result.p == p
     assert result.more_than_noise(p) == (by != 0.0)
 
 
@@ -143,6 +145,11 @@ def test_the_worst_tenth_is_rounded_up(count, expected):
         ([1.0, 2.0, 3.0], 0.0, True, 1 / 8),
         ([1.0, 2.0, np.inf], 1.0, True, 1 / 4),
         ([1.0, 1.0], 1.0, True, 1.0),
+        # Ranks 1.5, 1.5, 3.5, 3.5, 5: of the 32 choices of signs, 3 have a sum of at least 13.5.
+        ([1.0, -1.0, 2.0, 2.0, 3.0], 0.0, True, 3 / 32),
+        # 0.9 - 0.8, 0.8 - 0.7 and 0.7 - 0.6 differ in their last bits.
+        ([0.9 - 0.8, 0.8 - 0.7, 0.7 - 0.6], 0.1, False, 1.0),
+        ([0.9 - 0.8, 0.8 - 0.7, 0.7 - 0.6], 0.0, False, 0.0),
     ],
 )
 def test_the_one_sided_test(values, threshold, ranks, p):
