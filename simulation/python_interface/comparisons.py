@@ -54,7 +54,7 @@ class ComparisonResult(RecordedComparison):
             [cell] = groups
         if cell not in groups:
             raise ConfigError(f"plot() takes one of the cells {'; '.join(groups)}. Got {cell!r}.")
-        return accuracy_plot(groups[cell], Style(per_seed=per_seed), metric_of(self.runs.values(), metric)).figure
+        return accuracy_plot(groups[cell], Style(per_seed=per_seed), metric_of(self.counted, metric)).figure
 
     def report(self, baseline: str | None = None) -> Path:
         """Write the report into the folder, as `fedsel report` does. Returns the path of the page."""

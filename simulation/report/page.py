@@ -118,7 +118,7 @@ def write_report(
     """
     comparison = RecordedComparison.read(folder, baseline, sources, labels)
     folder.mkdir(parents=True, exist_ok=True)
-    report = _report(comparison, metric_of(comparison.runs.values(), metric), per_seed=per_seed)
+    report = _report(comparison, metric_of(comparison.counted, metric), per_seed=per_seed)
     if console:
         _print(console, report)
     _write_tables(folder, report)

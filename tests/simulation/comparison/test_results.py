@@ -21,15 +21,17 @@ def test_a_comparison_is_read_whole(tmp_path):
 
 
 def test_what_is_missing_or_unfinished_is_noted(tmp_path):
-    """An incomplete last line is not a row. An unfinished run does not count if others are finished."""
+    """An incomplete last line is not a row. An unfinished run does not count if others are finished, and a failure does
+    not if its run has finished since.
+    """
     runs = [("random", seed, {}) for seed in (1, 2, 3)]
     paths = write_plan(tmp_path, runs)
     write_run(paths[0], "random", 1, [0.5, 0.6])
     write_run(paths[1], "random", 2, [0.5, 0.6, 0.7], finished=False)
     with (paths[1] / "rounds.jsonl").open("a") as file:
         file.write('{"round": 4, "sel')
-    failure = {"name": "random-s3", "exit_code": 1, "message": "no memory"}
-    (tmp_path / "failures.jsonl").write_text(json.dumps(failure) + "\n")
+    failures = [{"name": f"random-s{seed}", "exit_code": 1, "message": "no memory"} for seed in (3, 1)]
+    (tmp_path / "failures.jsonl").write_text("".join(json.dumps(failure) + "\n" for failure in failures))
     comparison = RecordedComparison.read(tmp_path)
     assert [run.seed for run in comparison.groups[0].all_runs] == [1]
     assert [len(run.rows) for run in comparison.runs.values()] == [2, 3]
@@ -38,6 +40,17 @@ def test_what_is_missing_or_unfinished_is_noted(tmp_path):
         "random-s3 failed: no memory",
         "random-s2 is unfinished: 3 of 3 rounds. It is left out of figures and statistics.",
     )
+
+
+def test_runs_of_an_earlier_plan_in_the_folder_are_noted(tmp_path):
+    write_runs(tmp_path, [("random", seed, {}) for seed in (1, 2)], [0.5])
+    write_plan(tmp_path, [("random", 3, {})])
+    write_run(tmp_path / "runs" / "random-s3", "random", 3, [0.6])
+    comparison = RecordedComparison.read(tmp_path)
+    assert list(comparison.runs) == ["random-s3"]
+    (note,) = comparison.notes
+    assert note.startswith(f"The last `fedsel compare` in {tmp_path} had other methods, seeds or grids")
+    assert "so this report is without random-s1, random-s2." in note
 
 
 def test_nulls_and_earlier_versions_of_a_round_are_left_out(tmp_path):

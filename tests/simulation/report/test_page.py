@@ -225,3 +225,12 @@ def test_the_settings_of_a_sweep_are_those_of_its_first_value_and_it_says_so(tmp
     assert "momentum 0.9, lr 0.1" in line
     assert "lr 0.2" not in line
     assert "These are the settings with lr=0.1, cohort=2. Set for all runs: rounds=4." in line
+
+
+def test_an_unfinished_run_does_not_change_what_the_score_is_said_to_be(tmp_path, without_figures):
+    finished, unfinished = write_plan(tmp_path, [("random", seed, {}) for seed in (1, 2)])
+    write_run(finished, "random", 1, [0.5, 0.6, 0.7])
+    write_run(unfinished, "random", 2, [0.5, 0.6], finished=False)
+    text = write_report(tmp_path).with_name("report.md").read_text(encoding="utf-8")
+    assert "accuracy, mean of all 3 evaluations" in text
+    assert "mean of all 2 evaluations" not in text
