@@ -9,7 +9,7 @@ from shutil import get_terminal_size
 from rich.console import Console
 
 from fedsel_app.records.reading import legible
-from simulation.command_line.arguments import Subparsers, folder
+from simulation.command_line.arguments import Subparsers, folder, positive
 
 
 def register(commands: Subparsers) -> None:
@@ -33,7 +33,7 @@ def register(commands: Subparsers) -> None:
     converted = commands.add_parser("trace", help="convert a trace of real devices for the clock of simulations")
     converted.add_argument("trace", type=Path, metavar="FILE", help="file of FLASH or FedScale")
     converted.add_argument("--out", required=True, type=folder, metavar="FILE", help="a new .npz or .csv file")
-    converted.add_argument("--batch-size", type=int, default=32, help="examples of a local step, for speeds (32)")
+    converted.add_argument("--batch-size", type=positive, default=32, help="examples of a local step, for speeds (32)")
     converted.set_defaults(call=trace)
 
 

@@ -3,8 +3,8 @@
 import argparse
 from pathlib import Path
 
-from fedsel_app.config import ConfigError
-from simulation.command_line.arguments import FAILURE, Subparsers, add_allowed_code
+from fedsel_app.config import ConfigError, RunConfig
+from simulation.command_line.arguments import FAILURE, Subparsers, add_allowed_code, positive
 from simulation.terminal import whole_table, wide_console
 
 
@@ -37,7 +37,7 @@ def register(commands: Subparsers) -> None:
 
     table = commands.add_parser("methods", help="list the selection methods and their costs")
     table.add_argument("names", nargs="*", metavar="METHOD", help="methods to show (all)")
-    table.add_argument("--size", type=int, default=2_781_514, help="number of model parameters, N (2781514)")
+    table.add_argument("--size", type=positive, default=2_781_514, help="number of model parameters, N (2781514)")
     table.add_argument("--clients", type=int, default=100, help="number of clients, K (100)")
     table.add_argument("--cohort", type=int, default=10, help="number of clients selected in each round, M (10)")
     table.set_defaults(call=methods)
@@ -96,7 +96,8 @@ def methods(arguments: argparse.Namespace) -> int:
     from strategies import STRATEGIES, find_strategy
 
     named = [find_strategy(name) for name in arguments.names]
-    scale = Scale(arguments.size, arguments.clients, arguments.cohort)
+    run = RunConfig(clients=arguments.clients, cohort=arguments.cohort)
+    scale = Scale(arguments.size, run.clients, run.cohort)
     title = f"Cost of what each needs in round 1: N = {scale.size:,}, K = {scale.clients}, M = {scale.cohort}"
     table = whole_table("strategy", "paper", "needs", "MB", "client s", fold=False, title=title)
     for row in method_rows(named or STRATEGIES.values(), scale):

@@ -9,6 +9,10 @@ CHOICES = "See `fedsel {} --help`."
 MISTAKES = {
     "rum": "Did you mean 'run'? See `fedsel --help`.",
     "run --rounds ten": "--rounds takes a whole number. Got 'ten'. " + CHOICES.format("run"),
+    "compare --strategies oort --jobs 0 --out x": "--jobs takes a whole number above 0. Got '0'.",
+    "trace absent --batch-size 0 --out x": "--batch-size takes a whole number above 0. Got '0'.",
+    "methods --size 0": "--size takes a whole number above 0. Got '0'.",
+    "methods --clients 5": "The 'cohort' parameter must be at most 'clients' (5). Got 10.",
     "run --rounds": "A value is missing: --rounds ROUNDS. " + CHOICES.format("run"),
     "run --engine rai": "--engine is one of auto, inline, ray. Got 'rai'. Did you mean 'ray'? " + CHOICES.format("run"),
     "run --set lr 0.1": "The word '0.1' belongs to no option; say --set lr=0.1.",
