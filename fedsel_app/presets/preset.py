@@ -146,6 +146,10 @@ def _preset(table: dict[str, object], path: Path) -> Preset:
     protocol, listed = table.pop("protocol", ""), table.pop("departures", [])
     if not isinstance(protocol, str):
         raise ConfigError(f"The 'protocol' of the preset {path} must be the name of a protocol. Got {protocol!r}.")
+    if "preset" in table:
+        raise ConfigError(
+            f"Write base = {table['preset']!r} at the top of the preset {path}: 'preset' is not read there."
+        )
     protocols = ((_protocol_file(path), protocol),) if protocol else ()
     return Preset(flatten(table), protocols, _departures(listed, path))
 
@@ -172,7 +176,7 @@ def _methods(tables: object, path: Path) -> dict[str, Preset]:
 def read_toml(path: Path) -> dict[str, object]:
     """Table of a TOML file. Raises ConfigError if it cannot be read or is not TOML."""
     try:
-        return tomllib.loads(path.read_text(encoding="utf-8"))
+        return tomllib.loads(path.read_text(encoding="utf-8-sig"))
     except (OSError, ValueError, RecursionError) as error:
         raise ConfigError(f"The preset {path} cannot be read: {error}.") from error
 

@@ -194,7 +194,7 @@ def test_terraform_scenarios(name):
 
 def test_a_preset_starts_from_its_base(tmp_path):
     (tmp_path / "first.toml").write_text('base = "paper"\nrounds = 3\nlr = 0.5\n', encoding="utf-8")
-    (tmp_path / "second.toml").write_text('base = "first.toml"\nlr = 0.25\n', encoding="utf-8")
+    (tmp_path / "second.toml").write_text('base = "first.toml"\nlr = 0.25\n', encoding="utf-8-sig")
     expected = load_preset("paper").settings | {"rounds": 3, "lr": 0.25}
     assert load_preset(str(tmp_path / "second.toml")).settings == expected
     assert resolve({"preset": str(tmp_path / "second.toml"), "rounds": 9}).run.rounds == 9
@@ -213,7 +213,9 @@ def test_other_data_do_not_inherit_the_arguments_of_the_data_of_the_base(tmp_pat
 def test_bases_that_lead_nowhere_are_refused(tmp_path):
     for name, base in (("a", '"b.toml"'), ("b", '"a.toml"'), ("c", '"papr"'), ("d", "3"), ("e", '"none.toml"')):
         (tmp_path / f"{name}.toml").write_text(f"base = {base}\n", encoding="utf-8")
+    (tmp_path / "f.toml").write_text('preset = "paper"\n', encoding="utf-8")
     messages = {
+        "f": f"Write base = 'paper' at the top of the preset {tmp_path / 'f.toml'}: 'preset' is not read there.",
         "a": f"The preset {tmp_path / 'a.toml'} starts from itself through 'base': remove one 'base' of this circle.",
         "d": f"The 'base' of the preset {tmp_path / 'd.toml'} must be the name of another preset. Got 3.",
         "e": f"There is no preset file {tmp_path / 'none.toml'}.",
