@@ -34,7 +34,6 @@ MISTAKES = {
     "run --resume absent": "{here}/absent has no run: there is no config.json.",
     "compare --strategies oort random --out both": "belongs to no option; say --strategies oort,random.",
     "compare --strategies oort,random": "`fedsel compare` needs --out FOLDER. " + CHOICES.format("compare"),
-    "compare --strategies oort --jobs 0 --out x": "--jobs takes a whole number above 0. Got '0'.",
     "compare --strategies oort --seeds 1-3 --out x": "--seeds takes whole numbers separated by commas. Got '1-3'.",
     "report x.npz": "x.npz has no runs: it has neither comparison.json (of `fedsel compare`) nor rounds.jsonl (of a",
     "presets isp": "There is no preset 'isp'. Did you mean 'isp-",
