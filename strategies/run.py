@@ -244,7 +244,9 @@ class Run:
         if (result := self.context.evaluate(*self.model)) is not None:
             record_evaluation(record, result, self.context.score)
             value = -result.score if lower_wins(self.context.score) else result.score
-            self.best.offer(value if result.validation is None else -result.validation.loss, *self.model)
+            if result.validation is not None and result.validation.loss is not None:
+                value = -result.validation.loss
+            self.best.offer(value, *self.model)
         if self.context.evaluation.client_eval:
             self._test_on_clients(record)
 

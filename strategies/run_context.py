@@ -27,10 +27,11 @@ class Model(NamedTuple):
 class Evaluation:
     """Loss, score and further metrics of a model on the server's test set; the score is NaN if it is undefined.
 
-    `validation` is the evaluation on the server's validation set, if it has one.
+    The `loss` is None if a user's own test has none. `validation` is the evaluation on the server's validation set, if
+    it has one.
     """
 
-    loss: float
+    loss: float | None
     score: float
     metrics: Mapping[str, float] = field(default_factory=dict)
     validation: "Evaluation | None" = None

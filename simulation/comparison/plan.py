@@ -177,7 +177,7 @@ def plan(
         raise ConfigError(f"The --baseline must be one of the strategies {', '.join(strategies)}. Got {baseline!r}.")
     for key in [*settings, *grid]:
         if key in DECLARED and DECLARED[key].own:
-            raise ConfigError(f"A comparison sets '{key}' itself; use --strategies, --seeds and --out instead.")
+            raise ConfigError(f"A comparison sets '{key}' itself; use its strategies, seeds and out instead.")
     methods = {name: find_strategy(name) for name in strategies}
     others = _own_keys([*STRATEGIES.values(), *methods.values()])
     for key in grid:

@@ -48,7 +48,7 @@ class AppRun:
             raise ConfigError("The 'track' parameter needs a folder of the records: set 'out', or leave it out.")
         self._timeouts = ReplyTimeout(self._config.replies.reply_timeout_s)
         self._blas = ThreadpoolController()
-        self._tested: tuple[float, dict[str, Scalar]] | None = None
+        self._tested: tuple[Any, dict[str, Scalar]] | None = None
         self._impossible_noted = False
         if isinstance(given := options.parameters, Parameters):
             self.open(parameters_to_ndarrays(given), options.evaluate_fn)
@@ -145,7 +145,8 @@ class AppRun:
         score = score_of(found, key)
         found.pop(key or SCORE, None)
         self._note_impossible(score, key or SCORE)
-        return Evaluation(float(self._tested[0]), score, found)
+        loss = self._tested[0]
+        return Evaluation(None if loss is None else float(loss), score, found)
 
     def _note_impossible(self, score: float, name: str) -> None:
         """Log once that a score is out of its bounds, such as an accuracy in percent."""

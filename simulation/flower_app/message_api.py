@@ -100,7 +100,7 @@ class MessageApi(AppRun):
         timeouts = ReplyTimeout(self._config.replies.reply_timeout_s if timeout is None else timeout)
         carrier = UserGrid(grid, timeouts, names, configs, self._options)
 
-        def test(number: int, arrays: NDArrays, _: dict[str, Scalar]) -> tuple[float, dict[str, Scalar]] | None:
+        def test(number: int, arrays: NDArrays, _: dict[str, Scalar]) -> tuple[float | None, dict[str, Scalar]] | None:
             metrics = None if evaluate_fn is None else evaluate_fn(number, carrier.named(SentModel(tuple(arrays))))
             if metrics is None:
                 return None

@@ -49,7 +49,7 @@ DEFAULTS: Mapping[str, Value] = {
     "enrol-timeout-s": 600.0,
 }
 """Defaults of such a run that differ from those of fedsel's own app."""
-EvaluateFn = Callable[[int, NDArrays, dict[str, Scalar]], tuple[float, dict[str, Scalar]] | None]
+EvaluateFn = Callable[[int, NDArrays, dict[str, Scalar]], tuple[float | None, dict[str, Scalar]] | None]
 """(round, arrays, {}) -> loss and metrics; None: no test in that round."""
 RoundConfig = Config | Callable[[int], Config]
 """Config for the user's clients, or a function of the round that returns it."""

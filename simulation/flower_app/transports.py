@@ -259,6 +259,7 @@ class UserGrid(FlowerGrid):
         except WireError as error:
             return NodeError(message.node, str(error))
         loss = own["loss"] if "loss" in own else self.loss_of(users)
+        loss = math.nan if loss is None else loss
         if isinstance(message.instruction, ProbeInstruction) and "loss" not in own and math.isnan(loss):
             return NodeError(message.node, no_loss(users, self._losses))
         score, others = score_of(users, self._options.score_key), users_records(content)
@@ -290,16 +291,17 @@ class UserGrid(FlowerGrid):
             )
         return [record[name].data for name in self._names]
 
-    def loss_of(self, metrics: Mapping[str, Any]) -> float:
-        """The loss among the metrics of an evaluation; NaN if there is none."""
+    def loss_of(self, metrics: Mapping[str, Any]) -> float | None:
+        """The loss among the metrics of an evaluation; None if there is none."""
         return _first(metrics, self._losses)
 
 
 def score_of(metrics: Mapping[str, Any], key: str | None) -> float:
     """The metric `key`, or without a key the first with a usual name of a score; NaN if there is none."""
-    return _first(metrics, SCORES if key is None else [key])
+    score = _first(metrics, SCORES if key is None else [key])
+    return math.nan if score is None else score
 
 
-def _first(metrics: Mapping[str, Any], names: Sequence[str]) -> float:
-    """The first metric with one of the `names`; NaN if there is none."""
-    return next((float(metrics[name]) for name in names if isinstance(metrics.get(name), int | float)), math.nan)
+def _first(metrics: Mapping[str, Any], names: Sequence[str]) -> float | None:
+    """The first metric with one of the `names`; None if there is none."""
+    return next((float(metrics[name]) for name in names if isinstance(metrics.get(name), int | float)), None)

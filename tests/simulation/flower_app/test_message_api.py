@@ -157,6 +157,7 @@ def test_an_accuracy_in_percent_is_told_once(tmp_path):
         started("random", register(ClientApp(), []), tmp_path / "run", start={"evaluate_fn": numbered("accuracy")})
     [line] = log().splitlines()
     assert line.startswith("Let evaluate_fn return the metric accuracy as a number from 0 to 1: it is 2. The records")
+    assert all("loss" not in row and row["accuracy"] == row["round"] for row in read_rows(tmp_path / "run"))
 
 
 def numbered(name):

@@ -44,8 +44,6 @@ def test_an_unknown_keyword_is_told_with_the_nearest(keyword, hint):
     [
         ({"seeds": []}, "Give 'seeds' at least one value"),
         ({"strategies": []}, "Give 'strategies' at least one value"),
-        ({"jobs": -1}, "Set 'jobs' to a whole number above 0"),
-        ({"jobs": 0}, "Set 'jobs' to a whole number above 0"),
         ({"seed": 3}, "sets 'seed' itself; use its strategies, seeds and out"),
     ],
 )
