@@ -5,6 +5,7 @@ import re
 import pytest
 import torch
 
+from fedsel_app.config.server import PLAIN_MODELS
 from fedsel_app.models.architectures import ARCHITECTURES
 from fedsel_app.models.building import build
 from fedsel_app.presets.preset import preset_files
@@ -47,10 +48,21 @@ def test_the_table_of_models_has_every_model_and_its_parameters() -> None:
 
 
 def parameters(model: str) -> int:
-    """Parameters of a model for MNIST's images and 10 classes, or for 12 leads and 6 labels."""
-    shape, classes = ((12, 1000), 6) if ARCHITECTURES[model].samples == "signals" else ((1, 28, 28), 10)
+    """Parameters of a model for its `samples`."""
     with torch.device("meta"):
-        return sum(weights.numel() for weights in build(model, shape, classes, seed=0).parameters())
+        return sum(weights.numel() for weights in build(model, *samples(model), seed=0).parameters())
+
+
+def samples(model: str) -> tuple[tuple[int, ...], int]:
+    """MNIST's images and 10 classes, or 12 leads and 6 labels."""
+    return ((12, 1000), 6) if ARCHITECTURES[model].samples == "signals" else ((1, 28, 28), 10)
+
+
+def test_calibration_is_idle_for_the_models_without_statistics() -> None:
+    with torch.device("meta"):
+        models = {name: build(name, *samples(name), seed=0) for name in ARCHITECTURES}
+    normed = {name for name, model in models.items() if any("running" in buffer for buffer, _ in model.named_buffers())}
+    assert ARCHITECTURES.keys() - normed == {*PLAIN_MODELS}
 
 
 @pytest.mark.parametrize("name", PAGES)

@@ -222,6 +222,12 @@ class ServerOptimizerConfig(Settings):
         return SERVER_OPTIMIZERS[self.server_optimizer]
 
 
+PLAIN_MODELS = ("linear", "logistic", "mlp", "cnn", "lenet", "cnn4", "cnn5", "cnn5-wide", "alexnet", "swin-t")
+"""Models of which training changes no buffers, so that there is nothing to calibrate."""
+CALIBRATED: ReadBy = {"model": unless(*PLAIN_MODELS)}
+"""Condition with which settings of BatchNorm calibration are read: see `setting`."""
+
+
 @dataclass(frozen=True)
 class CalibrationConfig(Settings, scope="training"):
     """BatchNorm calibration: how the global model gets its BatchNorm statistics, and other buffers that change."""
@@ -231,14 +237,14 @@ class CalibrationConfig(Settings, scope="training"):
         "number of selected clients that recompute the BatchNorm statistics; 0 takes all",
         low=0,
         variants=(0, 3),
-        read_by={"calibration-form": unless("training")},
+        read_by={**CALIBRATED, "calibration-form": unless("training")},
         private=True,
     )
     calibration_batches: int = setting(
         20,
         "number of mini-batches of each of them; with sequential, of all of them together",
         low=1,
-        read_by={"calibration-form": unless("training")},
+        read_by={**CALIBRATED, "calibration-form": unless("training")},
         private=True,
     )
     calibration_form: str = setting(
@@ -253,6 +259,7 @@ class CalibrationConfig(Settings, scope="training"):
         },
         variants=("average", "sequential"),
         private=True,
+        read_by=CALIBRATED,
     )
     changing_buffers: str = setting(
         "average",
@@ -264,6 +271,7 @@ class CalibrationConfig(Settings, scope="training"):
             "also tests with",
         },
         private=True,
+        read_by=CALIBRATED,
     )
 
     @property

@@ -251,7 +251,8 @@ class TaskConfig(Settings, scope="task"):
         "",
         "classification: weight of each class in the loss, as numbers in the order of the classes, such as 1,9; or"
         " balanced, which is examples / (present classes * examples of the class), counted over a client's own training"
-        " examples, and over the test set for the server's test; empty: 1",
+        " examples, and over the test set for the server's test, and 1 for a class that is only in its test part;"
+        " empty: 1",
         read_by={"task": ("",)},
     )
     focal_gamma: float = setting(

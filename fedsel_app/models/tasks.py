@@ -264,7 +264,8 @@ def _class_weights(
         whole = dataset.y_test if len(dataset.y_test) else dataset.y_train
         y = whole if examples is None else dataset.y_train[examples]
         counts = np.bincount(y, minlength=dataset.classes)
-        weights = (len(y) / ((counts > 0).sum() * np.maximum(counts, 1))).tolist()
+        there = counts > 0
+        weights = np.divide(len(y), there.sum() * counts, out=np.ones(len(counts)), where=there).tolist()
     if weights and len(weights) != dataset.classes:
         raise ConfigError(
             f"The 'class-weights' must be {dataset.classes} numbers, one for each class. Got {settings.class_weights}."

@@ -6,7 +6,7 @@ Every function raises ConfigError for one kind of combination, and otherwise ret
 from fedsel_app.config import ConfigError, EnrolmentConfig, EvaluationConfig, ExecutionConfig, Settings, SharedSettings
 from fedsel_app.config.compression import COMPRESSORS
 from fedsel_app.config.run import METRICS
-from fedsel_app.config.server import AGGREGATIONS, SERVER_OPTIMIZERS
+from fedsel_app.config.server import AGGREGATIONS, PLAIN_MODELS, SERVER_OPTIMIZERS
 from fedsel_app.config.settings import named
 from fedsel_app.config.training import SOLVERS
 from strategies.base import SelectionStrategy
@@ -95,7 +95,7 @@ def validate_robust_aggregation(settings: SharedSettings) -> None:
                 "robust 'aggregation' combines."
             )
         return
-    if settings.calibration.calibration_form == "sequential":
+    if settings.calibration.calibration_form == "sequential" and settings.run.model not in PLAIN_MODELS:
         raise ConfigError(
             f"Set 'calibration-form' to average, or 'aggregation' to {others}: with sequential, each client can set "
             f"the BatchNorm statistics, and the 'aggregation' {rule} does not protect them."

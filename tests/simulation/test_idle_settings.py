@@ -39,6 +39,10 @@ REFUSED = [
         "With task=mine:Task, 'focal-gamma' has no effect: leave it out, or set no task.",
     ),
     (
+        {"model": "cnn", "calibration-form": "training"},
+        "With model=cnn, 'calibration-form' has no effect: leave it out, or set another model.",
+    ),
+    (
         {"data": "mnist", "test-fraction": 0.5},
         "With data=mnist, 'test-fraction' has no effect: leave it out, or set another data.",
     ),

@@ -22,7 +22,10 @@ REFUSED = [
         "state that SCAFFOLD averages.",
     ),
     (ROBUST | {"solver": "fednova"}, "the extra state that FedNova averages."),
-    (ROBUST | {"calibration-form": "sequential"}, "Set 'calibration-form' to average, or 'aggregation' to mean: "),
+    (
+        ROBUST | {"model": "resnet9", "calibration-form": "sequential"},
+        "Set 'calibration-form' to average, or 'aggregation' to mean: ",
+    ),
     (
         {"entry-malicious": 1},
         "Set 'aggregation' to median, trimmed-mean, krum or multi-krum, or 'entry-malicious' to 0",
