@@ -34,6 +34,7 @@ class SelectionMethod(ABC, Generic[ConfigT]):
     explores : every client is selected over many rounds
     free_cohort : a participation policy or over-selection may set the cohort's size
     needs_whole_cohort : why only a server that waits for its cohort can use the method, as a clause; empty: any can
+    needs_all_selected : why over-selection cannot be used, which takes the first replies, as a clause; empty: it can
     state_fields : attributes that `update` changes, arrays and numbers; a checkpoint saves them
     last_updates : each client's last update, if `needs` asks for updates
     """
@@ -45,6 +46,7 @@ class SelectionMethod(ABC, Generic[ConfigT]):
     explores: ClassVar[bool] = True
     free_cohort: ClassVar[bool] = True
     needs_whole_cohort: ClassVar[str] = ""
+    needs_all_selected: ClassVar[str] = ""
     state_fields: ClassVar[tuple[str, ...]] = ()
 
     def __init_subclass__(cls) -> None:

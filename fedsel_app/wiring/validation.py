@@ -248,6 +248,8 @@ def validate_method(settings: SharedSettings, strategy: type[SelectionStrategy],
             f"Set 'share-label-counts' to true, or choose another 'strategy': the strategy {strategy.name} reads how "
             "many examples of each class a client has."
         )
+    if settings.replies.over_selection and (reason := strategy.needs_all_selected):
+        raise ConfigError(f"Set 'over-selection' to 0, or choose another 'strategy' than {strategy.name}: {reason}.")
     if settings.replies.over_selection and (settings.participation.searches or not strategy.free_cohort):
         raise ConfigError(
             "Set 'over-selection' to 0: a search or the method determines the cohort's size, and 'over-selection' "

@@ -33,7 +33,7 @@ from typing import final
 
 import numpy as np
 
-from fedsel_app.config import ConfigError, Settings, SharedSettings, setting
+from fedsel_app.config import Settings, setting
 from strategies.base import SelectionStrategy
 from strategies.roster import Floats, Needs, Outcome, Roster, RoundInfo, Selection
 from strategies.round.budget import round_fraction
@@ -103,7 +103,7 @@ class AdaSample(SelectionStrategy[AdaSampleConfig]):
     name = "adasample"
     paper = "Luo et al. 2022, INFOCOM (reconstructed)"
     exact_cohort = False
-    needs_whole_cohort = "the weights of its draws are right only for a whole cohort"
+    needs_whole_cohort = needs_all_selected = "the weights of its draws are right only for a whole cohort"
     state_fields = ("_norms",)
 
     def __init__(self, context: RunContext) -> None:
@@ -115,14 +115,6 @@ class AdaSample(SelectionStrategy[AdaSampleConfig]):
     def needs(cls, config: AdaSampleConfig) -> Needs:
         """Every client's link and seconds a step."""
         return Needs(links=True)
-
-    @classmethod
-    def check_settings(cls, config: AdaSampleConfig, shared: SharedSettings) -> None:
-        """Refuse over-selection: the weights of m draws would be used for the first replies alone, and sum to less."""
-        if shared.replies.over_selection:
-            raise ConfigError(
-                f"Set 'over-selection' to 0, or choose another 'strategy' than {cls.name}: {cls.needs_whole_cohort}."
-            )
 
     def distribution(self, roster: Roster, round_info: RoundInfo) -> tuple[Floats, Floats, Floats]:
         """p, q and the seconds t of the available clients; float64 (n,) each."""

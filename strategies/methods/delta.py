@@ -28,7 +28,7 @@ from typing import final
 import numpy as np
 from numpy.typing import NDArray
 
-from fedsel_app.config import ConfigError, RunConfig, Settings, SharedSettings, setting
+from fedsel_app.config import RunConfig, Settings, setting
 from fedsel_app.messages.scalars import Report
 from strategies.base import SelectionStrategy
 from strategies.roster import Floats, Ints, Needs, Outcome, Roster, RoundInfo, Selection
@@ -92,7 +92,7 @@ class Delta(SelectionStrategy[DeltaConfig]):
     name = "delta"
     paper = "Wang et al. 2023, arXiv:2205.13925"
     exact_cohort = False
-    needs_whole_cohort = "the weights of its draws are right only for a whole cohort"
+    needs_whole_cohort = needs_all_selected = "the weights of its draws are right only for a whole cohort"
     state_fields = ("_probabilities",)
 
     def __init__(self, context: RunContext) -> None:
@@ -103,14 +103,6 @@ class Delta(SelectionStrategy[DeltaConfig]):
     def needs(cls, config: DeltaConfig) -> Needs:
         """The participants' sigma, unless the rule is FedIS."""
         return Needs(reports=frozenset({SIGMA} if config.rule == "delta" else ()))
-
-    @classmethod
-    def check_settings(cls, config: DeltaConfig, shared: SharedSettings) -> None:
-        """Refuse over-selection: the weights of m draws would be used for the first replies alone, and sum to less."""
-        if shared.replies.over_selection:
-            raise ConfigError(
-                f"Set 'over-selection' to 0, or choose another 'strategy' than {cls.name}: {cls.needs_whole_cohort}."
-            )
 
     @classmethod
     def uniform_rounds(cls, config: DeltaConfig, run: RunConfig) -> int:

@@ -122,6 +122,7 @@ class Terraform(SelectionStrategy[TerraformConfig]):
     needs_whole_cohort = (
         "the clients of an iteration are chosen from those of the iteration before, trained from its model"
     )
+    needs_all_selected = "it sizes its hard sets itself"
     state_fields = ("_round", "_iteration", "_hard")
 
     def __init__(self, context: RunContext) -> None:
@@ -139,9 +140,7 @@ class Terraform(SelectionStrategy[TerraformConfig]):
 
     @classmethod
     def check_settings(cls, config: TerraformConfig, shared: SharedSettings) -> None:
-        """Refuse over-selection, and a participation policy unless `rounds` counts Terraform rounds."""
-        if shared.replies.over_selection:
-            raise ConfigError("Set 'over-selection' to 0: the strategy terraform sizes its hard sets itself.")
+        """Refuse a participation policy unless `rounds` counts Terraform rounds."""
         if shared.participation.participation != "fixed" and config.count != "rounds" and config.iterations > 1:
             raise ConfigError(
                 "Set 'terraform.count' to rounds, or 'participation' to fixed: a policy sets how many clients the "

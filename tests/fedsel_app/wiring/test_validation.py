@@ -121,8 +121,15 @@ def test_a_policy_sets_the_pool_of_a_terraform_round(policy):
     assert resolve(values | {"terraform.count": "rounds"}).participation.participation == policy
     with pytest.raises(ConfigError, match=r"Set 'terraform\.count' to rounds"):
         resolve(values)
-    with pytest.raises(ConfigError, match="the strategy terraform sizes its hard sets itself"):
-        resolve({"strategy": "terraform", "over-selection": 0.5})
+
+
+@pytest.mark.parametrize(
+    ("name", "why"),
+    [("adasample", "the weights of its draws"), ("delta", "the weights of its draws"), ("terraform", "it sizes its")],
+)
+def test_over_selection_is_refused_by_methods_that_need_all_that_they_select(name, why):
+    with pytest.raises(ConfigError, match=f"Set 'over-selection' to 0, .* than {name}: {why}"):
+        resolve({"strategy": name, "over-selection": 0.5})
 
 
 @pytest.mark.parametrize("name", STRATEGIES)

@@ -5,10 +5,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedsel_app.config import AggregationConfig, ConfigError, NetworkConfig, ReplyConfig, RunConfig, SharedSettings
+from fedsel_app.config import AggregationConfig, NetworkConfig, ReplyConfig, RunConfig, SharedSettings
 from strategies.base import SelectionStrategy
-from strategies.methods.adasample import AdaSample
-from strategies.methods.delta import Delta
 from strategies.methods.random_selection import RandomSelection
 from strategies.roster import Selection
 from strategies.round.replies.deadline import accept, over_selected_count, simulated_dropouts
@@ -107,12 +105,6 @@ def test_over_selection_waits_for_no_more_replies_than_a_method_has_clients():
     [row], _ = run_round(strategy, trio(slow([5, 9, 3])))
     assert row["aggregated"] == [0]
     assert row["round_s"] == pytest.approx(5.0, abs=1e-3)
-
-
-@pytest.mark.parametrize("method", [AdaSample, Delta])
-def test_over_selection_is_refused_where_weights_are_those_of_all_draws(method):
-    with pytest.raises(ConfigError, match=r"Set 'over-selection' to 0.*: the weights of its draws"):
-        method(context_of(method.Config(), over_selection=0.5))
 
 
 def test_too_few_replies_change_nothing_and_their_time_is_spent():
