@@ -50,12 +50,14 @@ def add_engine(command: argparse.ArgumentParser) -> None:
 
 
 def overrides(arguments: argparse.Namespace) -> dict[str, Value]:
-    """Settings of the command line, by key. A setting's own option takes precedence over --set."""
+    """Settings of the command line, by key. Raises ConfigError if a setting's own option and --set disagree."""
     values = dict(parse_setting(text) for text in arguments.set)
     for key in ("preset", *RunConfig.keys(), "out", "engine"):
         given = getattr(arguments, key.replace("-", "_"), None)
-        if given is not None:
-            values[key] = given
+        if given is None:
+            continue
+        if values.setdefault(key, given) != given:
+            raise ConfigError(f"Give '{key}' once: --{key} says {given}, and --set says {values[key]}.")
     return values
 
 

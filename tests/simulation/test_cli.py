@@ -133,9 +133,17 @@ def test_each_flag_of_a_setting_sets_it(command):
     assert {key: str(given[key]) for key in keys} == dict.fromkeys(keys, "7")
 
 
-def test_own_flags_win_over_set_and_set_over_the_preset(capsys):
+@pytest.mark.parametrize(("key", "one", "other"), [("cohort", 3, 20), ("strategy", "oort", "full")])
+def test_a_flag_and_set_must_agree(key, one, other):
+    words = ["run", f"--{key}", str(one), "--set"]
+    assert overrides(parser().parse_args([*words, f"{key}={one}"])) == {key: one}
+    with pytest.raises(ConfigError, match=f"Give '{key}' once: --{key} says {one}, and --set says {other}"):
+        overrides(parser().parse_args([*words, f"{key}={other}"]))
+
+
+def test_flags_and_set_win_over_the_preset(capsys):
     preset = ["--preset", "paper-mnist", "--set", "data=digits", "--set", "seed=1"]
-    _, out, _ = called(capsys, "run", "--dry-run", *preset, "--set", "rounds=9", "--rounds", "8")
+    _, out, _ = called(capsys, "run", "--dry-run", *preset, "--rounds", "8")
     values = flatten(tomllib.loads(out))
     assert (values["rounds"], values["seed"], values["clients"]) == (8, 1, 100)
 
