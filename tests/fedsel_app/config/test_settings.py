@@ -47,6 +47,14 @@ def test_require_reports_the_name_the_requirement_and_the_value():
 
 
 @pytest.mark.parametrize(
+    "key", ["local-steps", "local-epochs", "isp-warmup-epochs", "isp-draws", "probe-batches", "calibration-batches"]
+)
+def test_work_that_would_take_forever_is_refused(key):
+    with pytest.raises(ConfigError, match=rf"'{key}' parameter must be in \[[01], 1e\+06\]. Got 1000000000."):
+        read_groups({key: 10**9})
+
+
+@pytest.mark.parametrize(
     ("values", "sentence"),
     [
         ({"share": 1.0}, "The 'share' parameter must be in [0, 1). Got 1."),
