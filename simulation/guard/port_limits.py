@@ -16,15 +16,17 @@ Options of Flower's SuperLink for these limits would replace this file.
 """
 
 import resource
+import socket
 from base64 import b64decode
-from collections.abc import Awaitable, Callable, Mapping, MutableMapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping, MutableMapping
+from contextlib import ExitStack, contextmanager, suppress
 from importlib import import_module
 from types import SimpleNamespace
 from typing import Any
 
 import grpc  # type: ignore[import-untyped]
 
-from simulation.guard.transport import FLEET_OVER_GRPC
+from simulation.guard.transport import ANYWHERE, FLEET_OVER_GRPC
 
 AROUND_BYTES = 3 * 2**20
 """Most bytes of a message in addition to a chunk of an array: other objects, and the tree of their names."""
@@ -148,9 +150,25 @@ def limit_http(program: Any) -> None:
             return body_bytes <= MOST_BODY_BYTES and shows_key(app.state, path, headers)
 
         hide_schema(app)
-        uvicorn.run(app=limited_app(app, fits), **{**options, "access_log": False})
+        with open_port(options["host"], options["port"]) as opened:
+            uvicorn.run(app=limited_app(app, fits), **{**options, **opened, "access_log": False})
 
     program.uvicorn = SimpleNamespace(**{**vars(uvicorn), "run": run})
+
+
+@contextmanager
+def open_port(host: str, port: int) -> Iterator[dict[str, int]]:
+    """Option of uvicorn for a socket that IPv6 addresses reach too, as they reach Flower's gRPC servers.
+
+    It is empty for one address of the machine, or if the machine has no such sockets.
+    """
+    with ExitStack() as held:
+        option = {}
+        if host == ANYWHERE and socket.has_dualstack_ipv6():
+            with suppress(OSError):  # uvicorn tells what is wrong
+                both = socket.create_server(("::", port), family=socket.AF_INET6, dualstack_ipv6=True)
+                option["fd"] = held.enter_context(both).fileno()
+        yield option
 
 
 def shows_key(state: Any, path: str, headers: Headers) -> bool:

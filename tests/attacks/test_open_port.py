@@ -3,6 +3,7 @@
 import asyncio
 import concurrent.futures
 import resource
+import socket
 import threading
 from base64 import b64encode
 from functools import partial
@@ -25,11 +26,14 @@ from simulation.deployment import deployed_run
 from simulation.deployment.flower_cli import SubmittedRun
 from simulation.deployment.local_deployment import Deployment
 from simulation.guard import port_limits
-from simulation.guard.port_limits import hide_schema, limited_app, server_options, shows_key, unread_refusal
-from simulation.guard.transport import FLEET_OVER_GRPC, HERE
+from simulation.guard.port_limits import hide_schema, limited_app, open_port, server_options, shows_key, unread_refusal
+from simulation.guard.transport import ANYWHERE, FLEET_OVER_GRPC, HERE, free_ports
 from tests.support import floods
 from tests.support.floods import MB, METHOD, together
 from tests.support.processes import SUPERLINK, looks_in_proc, memory_mb, nodes, running
+
+IPV6 = Path("/proc/net/if_inet6")
+"""The machine's IPv6 addresses, and the interface of each."""
 
 
 @pytest.fixture
@@ -180,6 +184,20 @@ def test_bodies_over_http_of_callers_without_a_key_are_bounded_to_little(monkeyp
     monkeypatch.setattr(port_limits, "FLEET_OVER_GRPC", False)
     state.enable_supernode_auth = False
     assert shows_key(state, "/v1/fleet/push-object", {}), "no node has a key"
+
+
+@pytest.mark.skipif("lo" not in IPV6.read_text() if IPV6.exists() else True, reason="the machine has no IPv6")
+def test_a_port_over_http_is_open_to_ipv6_too():
+    """A federation at an IPv6 address never began with Flower's releases over HTTP."""
+    [port] = free_ports(1)
+    with open_port(ANYWHERE, port) as option:
+        assert set(option) == {"fd"}
+        for host in (HERE, "::1"):
+            socket.create_connection((host, port), timeout=5).close()
+        with open_port(ANYWHERE, port) as taken:
+            assert taken == {}
+    with open_port(HERE, port) as option:
+        assert option == {}
 
 
 def test_the_description_of_the_api_is_off():
