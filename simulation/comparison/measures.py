@@ -2,17 +2,21 @@
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
+from math import inf
 
 import numpy as np
 import pandas as pd
 
 from fedsel_app.config import ConfigError
-from fedsel_app.config.run import AT_MOST_1, lower_wins, score_title
+from fedsel_app.config.run import lower_wins, score_bounds, score_title
 from fedsel_app.records.schema import ACCURACY
 from fedsel_app.records.summary import STABLE_ROUNDS, averaged_text
 from simulation.comparison.results import Group
 from simulation.comparison.runs import OF_CLIENTS, RecordedRun
 from simulation.comparison.statistics import Floats, worst_tenth
+
+SCALES = {(0.0, 1.0): "share", (0.0, inf): "cost", (-inf, 1.0): "at most 1"}
+"""Bounds of a score -> scale of its intervals; without bounds it is free."""
 
 
 @dataclass(frozen=True)
@@ -57,9 +61,7 @@ class EvaluatedMetric:
     @property
     def scale(self) -> str:
         """Scale of the intervals, see `scaled_interval`."""
-        if self.key.removeprefix(OF_CLIENTS) in AT_MOST_1:
-            return "at most 1"
-        return "share" if self.higher_wins else "cost"
+        return SCALES.get(score_bounds(self.key.removeprefix(OF_CLIENTS)), "free")
 
     @property
     def higher_wins(self) -> bool:

@@ -183,7 +183,13 @@ def test_the_name_of_a_stable_score_says_what_it_averages(tmp_path, evaluations,
 
 @pytest.mark.parametrize(
     ("key", "higher_wins", "scale", "worst"),
-    [("accuracy", True, "share", 0.0), ("loss", False, "cost", 1.0), ("r2", True, "at most 1", 0.0)],
+    [
+        ("accuracy", True, "share", 0.0),
+        ("loss", False, "cost", 1.0),
+        ("r2", True, "at most 1", 0.0),
+        ("client_f1_0", True, "share", 0.0),
+        ("utility", True, "free", 0.0),
+    ],
 )
 def test_the_direction_and_the_scale_of_a_metric(key, higher_wins, scale, worst):
     metric = EvaluatedMetric(key, key, is_score=key != "loss")
