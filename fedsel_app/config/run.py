@@ -63,8 +63,12 @@ def of_each(score: str) -> str:
 
 
 def lower_wins(score: str) -> bool:
-    """True if a lower value of the score of this name is better; a user's own name has any form, such as eval-loss."""
-    return any(word in LOWER_WINS for word in re.split(r"[\W_]+", score.lower()))
+    """True if a lower value of the score of this name is better; a user's own name has any form, such as eval-loss.
+
+    A class may have such a name too, as in f1_error.
+    """
+    families = tuple(each.removesuffix(EACH).replace("-", "_") for each in METRICS if each.endswith(EACH))
+    return not score.startswith(families) and any(word in LOWER_WINS for word in re.split(r"[\W_]+", score.lower()))
 
 
 def score_title(score: str) -> str:

@@ -5,7 +5,7 @@ import pytest
 import sklearn.metrics
 import torch
 
-from fedsel_app.config.run import METRICS, EvaluationConfig, score_title
+from fedsel_app.config.run import METRICS, EvaluationConfig, lower_wins, score_title
 from fedsel_app.models.metrics import measured
 
 RNG = np.random.default_rng(3)
@@ -138,3 +138,7 @@ def test_a_score_may_name_its_class(score, key):
 )
 def test_readers_see_the_label_of_a_score(name, title):
     assert score_title(name) == title
+
+
+def test_a_class_that_is_named_like_an_error_does_not_turn_its_score_around():
+    assert [lower_wins(name) for name in ("f1_error", "recall_loss", "mae", "my_loss")] == [False, False, True, True]

@@ -92,7 +92,7 @@ def test_other_settings_in_the_same_folder_are_refused(capsys, out):
         (["--grid", "data=digits,mnist"], "The data set 'mnist' is absent from "),
         (["--grid", "min-examples=1,1000"], "min-examples"),
         (["--seeds", "one"], "--seeds takes whole numbers"),
-        (["--set", "strategy=random"], "use --strategies, --seeds and --out instead"),
+        (["--set", "strategy=random"], "use its strategies, seeds and out instead"),
     ],
 )
 def test_what_one_run_would_refuse_stops_all_before_the_first(capsys, out, monkeypatch, tmp_path, arguments, said):
