@@ -116,7 +116,8 @@ def write_report(
     ConfigError
         If the folder has no run with a finished round, no variant is called `baseline`, or no run measured `metric`.
     """
-    comparison = RecordedComparison.read(folder, baseline, sources, labels)
+    place, several = (sources[0], ()) if len(sources) == 1 else (folder, sources)
+    comparison = RecordedComparison.read(place, baseline, several, labels)
     folder.mkdir(parents=True, exist_ok=True)
     report = _report(comparison, metric_of(comparison.counted, metric), per_seed=per_seed)
     if console:

@@ -94,6 +94,12 @@ def test_the_page_begins_with_it_and_names_what_each_section_shares(tuned, witho
     assert [(row["rank, default"], row["rank, tuned"]) for row in rows] == [("2", "1"), ("1", "2")]
 
 
+def test_a_report_in_another_folder_is_the_same(tuned, tmp_path, without_figures):
+    write_report(tuned)
+    write_report(tmp_path / "elsewhere", sources=[tuned])
+    assert (tmp_path / "elsewhere" / "report.md").read_bytes() == (tuned / "report.md").read_bytes()
+
+
 def test_another_comparison_has_no_such_section(tuned):
     (tuned / "tuning.json").unlink()
     comparison = RecordedComparison.read(tuned)
