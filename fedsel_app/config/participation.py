@@ -95,7 +95,7 @@ class ISPConfig(Settings, read_by=SEARCHES):
 
     isp_interval: int = setting(20, "number of rounds between two searches, Delta", low=1)
     isp_draws: int = setting(
-        10, "number of subsets drawn for each number of clients that is tried, N", low=1, high=1_000_000
+        10, "number of subsets drawn for each number of clients that is tried, N", low=1, high=10_000_000
     )
     isp_step: int = setting(
         1, "step w between the numbers of clients that are tried: 1, 1 + w, 1 + 2w, and so on", low=1
@@ -139,7 +139,7 @@ class ISPConfig(Settings, read_by=SEARCHES):
         0,
         "local epochs in these rounds; 0 trains as in all other rounds",
         low=0,
-        high=1_000_000,
+        high=10_000_000,
         read_by={"isp-warmup-rounds": unless(0)},
     )
     isp_first: int = setting(0, "number of clients in a round before the first search; 0 takes cohort", low=0)

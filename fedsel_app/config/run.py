@@ -172,7 +172,7 @@ class EvaluationConfig(Settings, scope="federation"):
         read_by={"validation-fraction": unless(0.0)},
     )
     probe_batches: int = setting(
-        8, "number of mini-batches in a loss probe, for methods that probe", low=1, high=1_000_000, private=True
+        8, "number of mini-batches in a loss probe, for methods that probe", low=1, high=10_000_000, private=True
     )
     probe_bits: int = setting(
         32,

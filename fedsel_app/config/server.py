@@ -244,7 +244,7 @@ class CalibrationConfig(Settings, scope="training"):
         20,
         "number of mini-batches of each of them; with sequential, of all of them together",
         low=1,
-        high=1_000_000,
+        high=10_000_000,
         read_by={**CALIBRATED, "calibration-form": unless("training")},
         private=True,
     )

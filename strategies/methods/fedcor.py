@@ -62,17 +62,17 @@ class FedCorConfig(Settings):
         1000,
         "number of Adam steps at the end of the warm-up, with update-mean",
         low=1,
-        high=1_000_000,
+        high=10_000_000,
         read_by={"update-mean": (True,)},
     )
     warmup_steps: int = setting(
         150,
         "number of Adam steps in each round of the warm-up, without update-mean",
         low=1,
-        high=1_000_000,
+        high=10_000_000,
         read_by={"update-mean": (False,)},
     )
-    steps: int = setting(100, "number of Adam steps after each later observation", low=1, high=1_000_000)
+    steps: int = setting(100, "number of Adam steps after each later observation", low=1, high=10_000_000)
 
 
 def discounted_mean(changes: Floats, weights: Floats) -> Floats:
