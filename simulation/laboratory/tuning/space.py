@@ -12,6 +12,8 @@ from strategies.base import SelectionStrategy
 
 LOG_RATIO = 10.0
 """Least ratio of a range's ends for which values are drawn on a log scale."""
+LARGE = 100.0
+"""A bound above this multiple of the default (or of 1, if that is larger) is only a limit, and no end of a range."""
 
 
 @dataclass(frozen=True)
@@ -70,8 +72,8 @@ def parse_space(text: str, methods: Sequence[type[SelectionStrategy]]) -> dict[s
 def own_range(entry: Entry) -> Range:
     """Default range of a setting.
 
-    It is all of its choices, or the interval between its bounds if both are closed, or else the part within its bounds
-    of the interval from a tenth of its default to ten times its default.
+    It is all of its choices, or the interval between its bounds if both are closed and not `LARGE`, or else the part
+    within its bounds of the interval from a tenth of its default to ten times its default.
 
     Raises ConfigError if this gives no interval.
     """
@@ -82,7 +84,7 @@ def own_range(entry: Entry) -> Range:
         return Range(choices=tuple(entry.choices))
     if not isinstance(default, str):
         low, high, whole = bounds.low, bounds.high, isinstance(default, int)
-        if not (math.isfinite(low) and math.isfinite(high)):
+        if not math.isfinite(low) or high > LARGE * max(1.0, abs(default)):
             low, high = max(low, default / 10.0), min(high, default * 10.0)
             low, high = (math.ceil(low), math.floor(high)) if whole else (low, high)
         if bounds.above < low < high < bounds.below:
