@@ -2,11 +2,11 @@
 
 The search has seeds of its own, and ranks the settings by a score on a validation set, which is a share of the training
 examples. So neither the test set nor the seeds of the comparison have a part in it. The file states the grid, the seeds
-and the share before any run. With `around`, only that side searches the whole grid; the others search the neighbours of
-its best settings: its rate, half and twice of it, each with each momentum. A run that fails counts as the worst.
+and the share before any run. A run that fails counts as the worst.
 """
 
 import itertools
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -22,11 +22,8 @@ from simulation.laboratory.claims.ranking import Ranking, ranked_methods
 from simulation.laboratory.claims.study import Side, Study
 from simulation.report.tables import ABSENT, Heading, Table, capital
 
-FRACTION = "validation-fraction"
+FRACTION, RATE, MOMENTUM = "validation-fraction", "lr", "momentum"
 METRIC = MEASURES["stable_validation_accuracy"]
-RATE, MOMENTUM = "lr", "momentum"
-FACTORS = 1.0, 0.5, 2.0
-"""Rates of neighbours, as multiples of the best rate of `around`."""
 Cell = Mapping[str, Value]
 
 
@@ -68,7 +65,7 @@ class Search(Study):
         return table
 
     def on_edge(self, cell: Cell) -> list[str]:
-        """Settings of a cell whose value is the least or the largest of several numbers that were tried."""
+        """Settings of a cell whose value is the least or the largest of several numbers in the grid."""
         tried = {key: sorted({each[key] for each in self.cells}) for key in cell}
         return [key for key, values in tried.items() if len(values) > 2 and cell[key] in (values[0], values[-1])]
 
@@ -100,7 +97,6 @@ class Tuned(Study):
     grid : setting -> values that are searched
     search_seeds : seeds of the search
     fraction : share of the training examples in the validation set
-    around : side that searches the whole grid, while the others search its neighbours; empty: all search it
     first_seed, seed_count : fresh seeds of the comparison
     budgets : as in `Ranking`
     measures : names in `MEASURES` of further scores
@@ -122,20 +118,16 @@ class Tuned(Study):
     seed_count: int
     core_hours: float
     cost: str
-    around: str = ""
     budgets: Mapping[str, float] = field(default_factory=dict)
     measures: Sequence[str] = ()
     note: str = ""
     replaces: str = ""
 
     def __post_init__(self) -> None:
-        for name in filter(None, (self.baseline, self.around)):
-            if name not in self.arms:
-                raise ConfigError(f"'{name}' is none of the sides {', '.join(self.arms)}.")
+        if self.baseline not in self.arms:
+            raise ConfigError(f"'{self.baseline}' is none of the sides {', '.join(self.arms)}.")
         if set(self.search_seeds) & set(self.seeds):
             raise ConfigError("The seeds of the search must not be those of the comparison.")
-        if self.around and not {RATE, MOMENTUM} <= self.grid.keys():
-            raise ConfigError(f"'around' needs '{RATE}' and '{MOMENTUM}' in the grid.")
 
     @cached_property
     def sides(self) -> tuple[Side, ...]:
@@ -158,10 +150,8 @@ class Tuned(Study):
     @property
     def run_count(self) -> int:
         """Number of runs of the search and of the comparison."""
-        near = len(self.arms) - 1 if self.around else 0
-        cells = (len(self.arms) - near) * len(self._cells_of_grid())
-        cells += near * len(FACTORS) * len(self.grid.get(MOMENTUM, ()))
-        return len(self.search_seeds) * cells + self.seed_count * len(self.arms)
+        searched = len(self.search_seeds) * math.prod(map(len, self.grid.values()))
+        return (searched + self.seed_count) * len(self.arms)
 
     @classmethod
     def parsed(cls, table: dict[str, Any]) -> dict[str, Any]:
@@ -176,24 +166,25 @@ class Tuned(Study):
             "grid": search["grid"],
             "search_seeds": tuple(search["seeds"]),
             "fraction": search[FRACTION],
-            "around": search.get("around", ""),
         }
 
-    def searches(self, measured: Measured) -> list[Search]:
-        """The searches that are known so far: that of `around` comes before those of its neighbours."""
-        first = [side for side in self.sides if not self.around or side.name == self.around]
-        found = [self._search("search", first, self._cells_of_grid())]
-        if self.around and (best := found[0].best(first[0], measured)):
-            others = [side for side in self.sides if side.name != self.around]
-            found.append(self._search("neighbours", others, self._neighbours(best)))
-        return found
+    @cached_property
+    def search(self) -> Search:
+        """The search of every side over the whole grid."""
+        return Search(
+            name=f"{self.name}, search",
+            preset=self.preset,
+            settings={**self.settings, FRACTION: self.fraction},
+            arms=self.sides,
+            cells=tuple(dict(zip(self.grid, cell, strict=True)) for cell in itertools.product(*self.grid.values())),
+            search_seeds=self.search_seeds,
+        )
 
     def chosen(self, measured: Measured) -> dict[str, Cell] | None:
         """Best settings of each side, by name; None until the search is over."""
-        searches = self.searches(measured)
-        best = {arm.name: search.best(arm, measured) for search in searches for arm in search.arms}
+        best = {arm.name: self.search.best(arm, measured) for arm in self.sides}
         known = {name: cell for name, cell in best.items() if cell is not None}
-        return {name: known[name] for name in self.arms} if len(known) == len(self.arms) else None
+        return known if len(known) == len(best) else None
 
     def ranking(self, measured: Measured) -> Ranking | None:
         """The comparison with the best settings; None until the search is over."""
@@ -210,27 +201,9 @@ class Tuned(Study):
         return ranking
 
     def parts(self, measured: Measured) -> list[Study]:
-        """The searches, and the comparison when they are over."""
+        """The search, and the comparison when it is over."""
         ranking = self.ranking(measured)
-        return [*self.searches(measured), *([] if ranking is None else [ranking])]
-
-    def _cells_of_grid(self) -> tuple[Cell, ...]:
-        return tuple(dict(zip(self.grid, values, strict=True)) for values in itertools.product(*self.grid.values()))
-
-    def _neighbours(self, best: Cell) -> tuple[Cell, ...]:
-        rates = [factor * float(best[RATE]) for factor in FACTORS]
-        momenta = sorted(self.grid[MOMENTUM], key=lambda momentum: momentum != best[MOMENTUM])
-        return tuple({**best, RATE: rate, MOMENTUM: momentum} for momentum in momenta for rate in rates)
-
-    def _search(self, part: str, arms: Sequence[Side], cells: tuple[Cell, ...]) -> Search:
-        return Search(
-            name=f"{self.name}, {part}",
-            preset=self.preset,
-            settings={**self.settings, FRACTION: self.fraction},
-            arms=tuple(arms),
-            cells=cells,
-            search_seeds=self.search_seeds,
-        )
+        return [self.search, *([] if ranking is None else [ranking])]
 
     def _ranking(self, chosen: Mapping[str, Cell]) -> Ranking:
         return Ranking(
@@ -278,23 +251,20 @@ def tuned_table(tuned: Tuned, measured: Measured) -> Table:
 
 def _caption(tuned: Tuned, measured: Measured, *, compared: bool) -> str:
     grid = "; ".join(f"{key} {', '.join(map(str, values))}" for key, values in tuned.grid.items())
-    who = "Each side" if not tuned.around else f"{tuned.around} (the others its neighbours)"
     text = (
-        f"Search: {who} over {grid}, on the seeds {', '.join(map(str, tuned.search_seeds))}, by the accuracy on "
+        f"Search: each side over {grid}, on the seeds {', '.join(map(str, tuned.search_seeds))}, by the accuracy on "
         f"{tuned.fraction:.0%} of the training examples, which no client had. Comparison: seeds {tuned.seeds[0]} to "
         f"{tuned.seeds[-1]}, means and 95% intervals; the lead over {tuned.baseline} is paired. Stated beforehand: "
         f"{tuned.core_hours:g} core hours, {tuned.cost}."
     )
     edges = [
         f"{arm.name} ({', '.join(keys)})"
-        for search in tuned.searches(measured)
-        for arm in search.arms
-        if (cell := search.best(arm, measured)) and (keys := search.on_edge(cell))
+        for arm in tuned.sides
+        if (cell := tuned.search.best(arm, measured)) and (keys := tuned.search.on_edge(cell))
     ]
-    text += f" The best value is at an end of those tried for {', '.join(edges)}." if edges else ""
-    rows = (measured.rows.get(run_of(one, side, seed), {}) for one in tuned.searches(measured)
-            for side in one.sides for seed in one.seeds)  # fmt: skip
-    failed = sum("failed" in row for row in rows)
+    text += f" The best value is at an end of the grid for {', '.join(edges)}." if edges else ""
+    runs = (run_of(tuned.search, side, seed) for side in tuned.search.sides for seed in tuned.search.seeds)
+    failed = sum("failed" in measured.rows.get(run, {}) for run in runs)
     text += f" {failed} runs of the search failed, and count as the worst." if failed else ""
     if tuned.replaces and compared:
         text += _untuned(tuned, Ranking.load([tuned.replaces])[0], measured)
