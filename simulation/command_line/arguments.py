@@ -50,8 +50,11 @@ def add_engine(command: argparse.ArgumentParser) -> None:
 
 
 def overrides(arguments: argparse.Namespace) -> dict[str, Value]:
-    """Settings of the command line, by key. Raises ConfigError if a setting's own option and --set disagree."""
-    values = dict(parse_setting(text) for text in arguments.set)
+    """Settings of the command line, by key. Raises ConfigError if two options disagree on one."""
+    values: dict[str, Value] = {}
+    for key, value in map(parse_setting, arguments.set):
+        if values.setdefault(key, value) != value:
+            raise ConfigError(f"Give '{key}' once: --set says {values[key]}, and then {value}.")
     for key in ("preset", *RunConfig.keys(), "out", "engine"):
         given = getattr(arguments, key.replace("-", "_"), None)
         if given is None:

@@ -11,6 +11,7 @@ MISTAKES = {
     "run --rounds ten": "--rounds takes a whole number. Got 'ten'. " + CHOICES.format("run"),
     "compare --strategies oort --jobs 0 --out x": "--jobs takes a whole number above 0. Got '0'.",
     "trace absent --batch-size 0 --out x": "--batch-size takes a whole number above 0. Got '0'.",
+    "run --set lr=0.1 --set lr=0.2": "Give 'lr' once: --set says 0.1, and then 0.2.",
     "methods --size 0": "--size takes a whole number above 0. Got '0'.",
     "methods --clients 5": "The 'cohort' parameter must be at most 'clients' (5). Got 10.",
     "run --rounds": "A value is missing: --rounds ROUNDS. " + CHOICES.format("run"),
