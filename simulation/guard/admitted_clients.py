@@ -2,8 +2,8 @@
 
 Flower registers a SuperNode's public key by a command for each key. Here `admit` keeps the SuperLink's nodes equal to a
 folder of keys while the SuperLink runs: it registers a new key under the name of its file, and unregisters the node of
-a removed key. A key whose file is being copied, or a folder that cannot be read, revokes nobody. It also reports which
-clients connect and leave. A folder of keys in Flower would replace this file.
+a removed key. While a key or the folder cannot be read, its clients stay admitted. It also reports which clients
+connect and leave. A folder of keys in Flower would replace this file.
 """
 
 import sqlite3
