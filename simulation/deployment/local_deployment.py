@@ -124,7 +124,7 @@ class Deployment:
 
     def _start(self) -> None:
         self._claim_folder()
-        fleet, control, runtime, *node_ports = free_ports(3 + len(self._node_configs))
+        fleet, control, runtime = free_ports(3)
         at = Endpoints(fleet, control, runtime)
         self.fleet = f"{HERE}:{at.fleet_port}"
         for folder in (self.flwr_home, self.logs, self.folder / "work"):
@@ -150,12 +150,12 @@ class Deployment:
         if self._app is not None:
             sign_app(self._app, self.flwr_home, Ed25519PrivateKey.generate())
             trusted = self.flwr_home / TRUSTED
-        for index, (port, node_config) in enumerate(zip(node_ports, self._node_configs, strict=True)):
+        for index, node_config in enumerate(self._node_configs):
             reached = self._detours[index] if self._detours else self.fleet
             own = None if self.federation is None else self.federation.client(index)
             arguments = supernode_arguments(reached, node_config, own, trusted)
-            self._spawn(f"supernode-{index}", SUPERNODE_MODULE, [*arguments, "--host", HERE, "--port", str(port)])
-        deadline = time.monotonic() + START_TIMEOUT_S + START_TIMEOUT_PER_SUPERNODE_S * len(node_ports)
+            self._spawn(f"supernode-{index}", SUPERNODE_MODULE, [*arguments, "--host", HERE])
+        deadline = time.monotonic() + START_TIMEOUT_S + START_TIMEOUT_PER_SUPERNODE_S * clients
         for child in self._children[1:]:
             self._await(child.name, partial(connected, child.log), deadline - time.monotonic())
 

@@ -1,4 +1,4 @@
-"""Memory of the processes that share a GPU, estimated before a run. It has not been measured on a GPU."""
+"""Memory of the processes that share a GPU, estimated before a run; docs/gpu.md compares it with an H200."""
 
 import torch
 
@@ -12,8 +12,10 @@ from fedsel_app.wiring.configuration import AppConfig
 from fedsel_app.wiring.server import make_model
 from simulation.engines.choice import choose, worker_count
 
-CUDA_BYTES = 2**29
-"""Memory of a GPU that CUDA and its libraries take for each process."""
+CUDA_BYTES = 7 * 2**27
+"""Memory of a GPU that CUDA and its libraries take for each process, with their work space."""
+BACKWARD = 2
+"""Memory of a mini-batch's backward pass, in units of what its forward pass keeps: the gradients come on top."""
 VECTORS = 8
 """Vectors of the model's size in a process that trains: weights, gradients, moments, the start, and copies."""
 
@@ -36,7 +38,8 @@ def refuse_too_little(config: AppConfig, model: FlatModel, dataset: Dataset, fre
     processes = 1 + (min(workers, int(1 / share + 1e-9)) if 0.0 < share <= 1.0 else workers)
     inputs = mapped(lambda x: x.to(model.parameters.device), trial_inputs(dataset.x_train, dataset.x_test))
     data = sum(array.nbytes for array in (dataset.x_train, dataset.y_train, dataset.x_test, dataset.y_test))
-    process_bytes = CUDA_BYTES + data + VECTORS * 4 * model.size + batch * saved_bytes(model.module, inputs)
+    vectors, step = VECTORS * 4 * model.size, BACKWARD * batch * saved_bytes(model.module, inputs)
+    process_bytes = CUDA_BYTES + data + vectors + step
     if processes * process_bytes > free_bytes:
         raise ConfigError(
             f"Lower 'workers', 'batch-size' or 'client-gpus', or set 'device' to cpu: {processes} processes on one GPU "

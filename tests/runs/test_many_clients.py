@@ -108,10 +108,10 @@ def test_processes_that_share_a_gpu_are_refused_where_its_memory_does_not_suffic
     config = resolve(SETTINGS | engine | {"client-gpus": share, "out": str(tmp_path / "run"), "device": "cpu"})
     model, dataset = make_model(config, torch.device("cpu")), load(config.data, config.run.seed)
     data = sum(array.nbytes for array in (dataset.x_train, dataset.y_train, dataset.x_test, dataset.y_test))
-    # CUDA, the data, eight vectors of the model, and 32 examples of which logistic regression keeps the input alone.
-    each = 2**29 + data + 32 * model.size + 32 * dataset.x_train[0].size * 4
+    # CUDA, the data, eight vectors of the model, and twice 32 examples, whose input logistic regression keeps.
+    each = 939_524_096 + data + 32 * model.size + 2 * 32 * dataset.x_train[0].size * 4
     refuse_too_little(config, model, dataset, processes * each)
     with pytest.raises(
-        ConfigError, match=rf"Lower 'workers'.* {processes} processes on one GPU need about 0\.5 GiB each"
+        ConfigError, match=rf"Lower 'workers'.* {processes} processes on one GPU need about 0\.9 GiB each"
     ):
         refuse_too_little(config, model, dataset, processes * each - 1)

@@ -238,7 +238,7 @@ def test_a_run_that_could_start_is_started(capsys, monkeypatch, engine):
         lambda federation, config, on_round: started.append(("inline", len(federation.nodes()))),
     )
     monkeypatch.setattr("simulation.report.run_report.report_run", lambda folder, console: None)
-    code, out, error = called(capsys, "run", *SMALL, "--engine", engine)
+    code, out, error = called(capsys, "run", *SMALL, "--engine", engine, "--set", "device=cpu")
     expected = "ray" if engine == "ray" else "inline"
     assert (code, error, started) == (0, "", [(expected, 4)])
     assert out.splitlines()[1].startswith(f"Engine: {expected}, as ")

@@ -94,11 +94,13 @@ def test_the_process_keeps_freed_memory_with_glibc(monkeypatch):
 
 
 @pytest.mark.parametrize(("kind", "deterministic"), [("cpu", []), ("cuda", [True])])
-def test_kernels_are_made_deterministic_on_a_gpu_only(monkeypatch, kind, deterministic):
+def test_a_gpus_kernels_are_made_deterministic_and_compute_in_whole_float32(monkeypatch, kind, deterministic):
     asked = []
     monkeypatch.setattr(torch, "use_deterministic_algorithms", asked.append)
     monkeypatch.setattr(torch.backends.cudnn, "benchmark", kind == "cuda")
+    monkeypatch.setattr(torch.backends.cudnn, "allow_tf32", True)
     monkeypatch.setenv("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
     prepare(torch.device(kind), torch.get_num_threads())
     assert asked == deterministic
     assert not torch.backends.cudnn.benchmark
+    assert torch.backends.cudnn.allow_tf32 == (kind == "cpu")
