@@ -5,9 +5,11 @@ import tomllib
 from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 from fedsel_app.config import ConfigError, RunConfig, Value
+
+Named = TypeVar("Named")
 
 FAILURE = 1
 """Exit code of a command whose run or check failed."""
@@ -51,16 +53,22 @@ def add_engine(command: argparse.ArgumentParser) -> None:
 
 def overrides(arguments: argparse.Namespace) -> dict[str, Value]:
     """Settings of the command line, by key. Raises ConfigError if two options disagree on one."""
-    values: dict[str, Value] = {}
-    for key, value in map(parse_setting, arguments.set):
-        if values.setdefault(key, value) != value:
-            raise ConfigError(f"Give '{key}' once: --set says {values[key]}, and then {value}.")
+    values = named_once("--set", map(parse_setting, arguments.set))
     for key in ("preset", *RunConfig.keys(), "out", "engine"):
         given = getattr(arguments, key.replace("-", "_"), None)
         if given is None:
             continue
         if values.setdefault(key, given) != given:
             raise ConfigError(f"Give '{key}' once: --{key} says {given}, and --set says {values[key]}.")
+    return values
+
+
+def named_once(option: str, pairs: Iterable[tuple[str, Named]]) -> dict[str, Named]:
+    """Names and values of an option that may be repeated. Raises ConfigError if two of them disagree on a name."""
+    values: dict[str, Named] = {}
+    for name, value in pairs:
+        if values.setdefault(name, value) != value:
+            raise ConfigError(f"Give '{name}' once: {option} says {values[name]}, and then {value}.")
     return values
 
 

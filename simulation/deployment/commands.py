@@ -8,7 +8,7 @@ from rich.console import Console
 
 from fedsel_app.config import ConfigError
 from fedsel_app.config.data import READERS
-from simulation.command_line.arguments import Subparsers, folder, parse_setting, positive
+from simulation.command_line.arguments import Subparsers, folder, named_once, parse_setting, positive
 from simulation.federation.machine import FILE
 
 SAVED = ("dataset_dict.json", "state.json")
@@ -136,7 +136,7 @@ def start(arguments: argparse.Namespace) -> int:
     from simulation.deployment.start import read_startable
     from simulation.deployment.start import start as run
 
-    settings = dict(parse_setting(text) for text in arguments.set)
+    settings = named_once("--set", map(parse_setting, arguments.set))
     if arguments.data is not None:
         if not arguments.data.exists():
             raise ConfigError(f"There is no {arguments.data}. --data needs the file or folder with this client's data.")

@@ -19,6 +19,7 @@ from fedsel_app.config import ConfigError, Value
 from fedsel_app.data.dataset import load
 from fedsel_app.wiring.configuration import resolve
 from simulation.comparison.labels import client_label_counts, client_sizes
+from simulation.comparison.plan import refuse_set_and_in_grid
 from simulation.report.data_description import label_words
 from simulation.report.drawing import Picture, label_x
 from simulation.report.run_report import data_name
@@ -42,6 +43,7 @@ def draw_class_distribution(
     """
     if picture.suffix not in FORMATS:
         raise ConfigError(f"The --out of a picture must end in {', '.join(FORMATS)}. Got {picture.name}.")
+    refuse_set_and_in_grid(settings, grid)
     panels: dict[str, Ints] = {}
     sentences, words = [], set()
     for values in itertools.product(*grid.values()):

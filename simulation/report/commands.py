@@ -4,7 +4,7 @@ import argparse
 from pathlib import Path
 
 from fedsel_app.config import ConfigError, RunConfig
-from simulation.command_line.arguments import FAILURE, Subparsers, add_allowed_code, positive
+from simulation.command_line.arguments import FAILURE, Subparsers, add_allowed_code, named_once, positive
 from simulation.terminal import whole_table, wide_console
 
 
@@ -68,7 +68,7 @@ def report(arguments: argparse.Namespace) -> int:
         arguments.out if several else arguments.folders[0],
         arguments.baseline,
         sources=arguments.folders if several else (),
-        labels=dict(parse_label(text) for text in arguments.label),
+        labels=named_once("--label", map(parse_label, arguments.label)),
         metric=arguments.metric,
         per_seed=arguments.per_seed,
         formats=formats,

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fedsel_app.config import ConfigError
-from simulation.command_line.arguments import FAILURE, Subparsers, folder, parse_setting, positive
+from simulation.command_line.arguments import FAILURE, Subparsers, folder, named_once, parse_setting, positive
 
 if TYPE_CHECKING:
     from simulation.laboratory.claims.measured import Measured
@@ -53,7 +53,7 @@ def run(arguments: argparse.Namespace) -> int:
         others: list[type[Study]] = [Ranking, Tuned]
         kinds = {name: next((kind for kind in others if name in kind.files()), Claim) for name in arguments.names}
         studies = [study for name, kind in kinds.items() for study in kind.load([name])]
-    place = dict(parse_setting(text) for text in arguments.set)
+    place = named_once("--set", map(parse_setting, arguments.set))
     failures = run_stages(studies, arguments.runs, place, arguments.jobs or 0, arguments.budget, Console())
     for name, reason in failures.items():
         print(f"{name} failed: {reason}")
@@ -69,7 +69,7 @@ def verify(arguments: argparse.Namespace) -> int:
     from simulation.laboratory.claims.verify import verified_table, verify
     from simulation.terminal import wide_console
 
-    claims, place = Claim.load(arguments.names), dict(parse_setting(text) for text in arguments.set)
+    claims, place = Claim.load(arguments.names), named_once("--set", map(parse_setting, arguments.set))
     most = None if arguments.all_seeds else FEWEST_SEEDS
     found, failures = verify(claims, arguments.runs, place, most, arguments.jobs or 0, Console())
     wide_console().print(verified_table(found))
