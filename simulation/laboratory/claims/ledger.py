@@ -163,7 +163,7 @@ def rankings_said(rankings: Sequence[Ranking], orders: Orders) -> str:
         f"Rankings: {len({place.name for place in every})} methods, {workloads}, {_either(seeds)} seeds, against "
         f"uniform draws with equal weights. Ahead at equal bytes (points): {_gains(ahead, len(places_of))}. "
         f"Start with {start}. "
-        f"Unresolved intervals: ±{width}. `full` trains {_either(shares)} times as many clients a round."
+        f"Unresolved intervals: ±{width}. `full` trains {_either(shares)} times as many clients."
     )
 
 
