@@ -38,8 +38,8 @@ def draw_class_distribution(
 
     Returns one sentence per panel.
 
-    Raises ConfigError for invalid settings, data that are not available or have no classes, or a file of another
-    format.
+    Raises ConfigError for invalid settings or one that is also in the grid, data that are not available or have no
+    classes, or a file of another format.
     """
     if picture.suffix not in FORMATS:
         raise ConfigError(f"The --out of a picture must end in {', '.join(FORMATS)}. Got {picture.name}.")
