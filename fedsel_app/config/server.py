@@ -163,8 +163,8 @@ class ReportedValueConfig(Settings):
     )
     loss_clip: float = setting(
         0.0,
-        "upper bound on a loss, or another number by which a method selects, in multiples of the median of the"
-        " clients' last reports. Scores then change no kept fraction, for any allocation. 0 sets no bound",
+        "upper bound on the size of a loss, or of another number by which a method selects, in multiples of the median"
+        " of the clients' last reports. Scores then change no kept fraction, for any allocation. 0 sets no bound",
         low=0.0,
     )
 

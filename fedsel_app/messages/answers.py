@@ -22,6 +22,8 @@ MOST_EXAMPLES = 10**9
 """Upper bound of the examples, and of the local steps of a round, that a client may report."""
 LARGEST = float(np.sqrt(np.finfo(np.float32).max))
 """Upper bound of every number of a client, and of the norm of an update. Its square is still a float32."""
+SIGNED_REPORTS = frozenset({Report.INITIAL_LOSS, Report.EFFECTIVE_STEPS})
+"""Reports that may be negative: a loss, as of a density, and the effective steps, which the server computes itself."""
 
 
 class Ability(StrEnum):
@@ -111,7 +113,7 @@ class TrainAnswer(Scalars):
     """Local training: the client's losses, computing and speed, in addition to its update."""
 
     title: ClassVar[str] = "the update"
-    loss: float = bounded(0.0, LARGEST)
+    loss: float = bounded(-LARGEST, LARGEST)
     """Mean training loss over the local steps; NaN if a user's own client does not report it."""
     work_steps: float = bounded(0.0, MOST_EXAMPLES)
     """All computing, in local steps."""
@@ -149,8 +151,7 @@ class TrainAnswer(Scalars):
         loss = metrics.get("loss")
         if loss_optional and isinstance(loss, float) and math.isnan(loss):
             return replace(cls.from_metrics({**metrics, "loss": 0.0}, reports), loss=loss)
-        # The server computes the effective steps itself, so it accepts any number here.
-        lowest = {report: -LARGEST if report is Report.EFFECTIVE_STEPS else 0.0 for report in reports}
+        lowest = {report: -LARGEST if report in SIGNED_REPORTS else 0.0 for report in reports}
         found = {
             report: read(metrics.get(report), float, f"{cls.title}'s '{report}'", low, LARGEST)
             for report, low in lowest.items()
@@ -163,7 +164,7 @@ class EvaluateAnswer(Scalars):
     """Loss probe or local test: the model's results on the client's own examples. Invalid values count as unknown."""
 
     title: ClassVar[str] = "the evaluation"
-    loss: float = bounded(0.0, LARGEST, default=math.nan)
+    loss: float = bounded(-LARGEST, LARGEST, default=math.nan)
     """Mean over the examples; NaN if unknown."""
     examples: int = bounded(1, MOST_EXAMPLES, default=0)
     """Number of evaluated examples; 0 for a number out of range."""

@@ -15,19 +15,19 @@ def lower_median(values: Floats) -> float:
 
 
 def winsorised(values: Floats, multiple: float, group: Floats | None = None) -> Floats:
-    """Winsorise: a value above `multiple` times the lower median of its `group` becomes that bound (Dixon, 1960).
+    """Winsorise: a magnitude above `multiple` times the lower median of those of its `group` becomes that bound.
 
     A minority of false values hardly changes the median. A bound of 0 is not applied: if most values are 0, the median
-    carries no information.
+    carries no information. Source: Dixon, 1960.
 
     Parameters
     ----------
-    values : float64 (n,), at least 0; NaN is unknown, and stays NaN
+    values : float64 (n,); NaN is unknown, and stays NaN
     multiple : multiple of the median; 0 changes no value
     group : float64 (m,), the values whose median is taken; None: `values`
     """
-    bound = multiple * lower_median(values if group is None else group)
-    return np.minimum(values, bound) if bound > 0.0 else values
+    bound = multiple * lower_median(np.abs(values if group is None else group))
+    return np.clip(values, -bound, bound) if bound > 0.0 else values
 
 
 def one_line(text: object) -> str:

@@ -92,6 +92,6 @@ def read(value: Any, declared: Any, name: str, *bounds: float) -> Any:
         return tuple(member(each) for each in names if each)
     typed = isinstance(value, (float, int) if kind is float else kind) and isinstance(value, bool) == (kind is bool)
     if not typed or (bounds and not bounds[0] <= value <= bounds[1]):
-        limits = f" from {bounds[0]:g} to {bounds[1]:.3g}" if bounds else ""
+        limits = f" from {bounds[0]:.3g} to {bounds[1]:.3g}" if bounds else ""
         raise WireError(f"{name} must be {NAMES[kind]}{limits}. Got {shortened(value)}.")
     return kind(value)

@@ -293,7 +293,7 @@ def inverted_uplinks(losses: Floats, low: float, high: float) -> Floats:
     """
     known = losses[np.isfinite(losses)]
     top = known.max() if known.size else 0.0
-    share = losses / top if top > 0 else np.ones(losses.shape)
+    share = np.maximum(losses, 0.0) / top if top > 0 else np.ones(losses.shape)
     return np.asarray(low + (high - low) * (1.0 - np.where(np.isfinite(share), share, 1.0)))
 
 

@@ -92,10 +92,10 @@ def no_loss(metrics: Mapping[str, object], names: Iterable[str]) -> str:
 
 
 def reported_loss(metrics: Mapping[str, Scalar], names: Iterable[str] = TRAINING_LOSSES) -> float:
-    """Mean loss of a user's client: its first metric of `names` from 0 to `LARGEST`; NaN if there is none."""
+    """Mean loss of a user's client: its first metric of `names` within +-`LARGEST`; NaN if there is none."""
     for name in names:
         try:
-            return float(read(metrics.get(name), float, name, 0.0, LARGEST))
+            return float(read(metrics.get(name), float, name, -LARGEST, LARGEST))
         except WireError:
             continue
     return math.nan

@@ -27,6 +27,7 @@ from fedsel_app.config.words import did_you_mean
 from fedsel_app.messages.answers import Ability, EnrolAnswer, EvaluateAnswer
 from fedsel_app.messages.instructions import EnrolInstruction, ProbeInstruction, read_instruction
 from fedsel_app.messages.records import UNWRITTEN, content_arrays, fedsel_config, named_arrays, put_answer
+from fedsel_app.messages.reported_values import one_line
 from fedsel_app.messages.scalars import Config, Report
 from fedsel_app.seeds import Purpose, stream
 from simulation.client_app.array_layout import ArrayLayout, Arrays
@@ -140,11 +141,11 @@ class UserClient:
         """
         counts, examples, functions = b"", 0, self.functions
         if functions.label_counts is not None:
-            by_class = np.asarray(functions.label_counts(self.context), "<i8")
+            by_class = _whole("label_counts", functions.label_counts(self.context))
             examples = int(by_class.sum())
-            counts = by_class.tobytes() if instruction.label_counts else b""
+            counts = by_class.astype("<i8").tobytes() if instruction.label_counts else b""
         if functions.examples is not None:
-            examples = int(functions.examples(self.context))
+            examples = int(_whole("examples", functions.examples(self.context)))
         client = self.context.node_config.get(PARTITION_ID)
         if not isinstance(client, int):
             raise ValueError(
@@ -195,7 +196,8 @@ class UserClient:
             losses = self._losses(self.functions.losses)
             mean, rms = float(losses.mean()), math.sqrt(float(np.square(losses).mean()))
         else:
-            mean = rms = self._evaluated_loss(instruction.loss_key, evaluation)
+            mean = self._evaluated_loss(instruction.loss_key, evaluation)
+            rms = abs(mean)
         known = {Report.INITIAL_LOSS: mean, Report.RMS_LOSS: rms}
         return {report: known[report] for report in wanted}
 
@@ -305,6 +307,14 @@ def content_of(reply: Message) -> RecordDict:
     if reply.has_error():
         raise Unanswered(reply, reply.error.reason or f"error {reply.error.code}")
     return reply.content
+
+
+def _whole(function: str, returned: Any) -> NDArray[np.int64]:
+    """The whole numbers that a user's function returned. Raises ValueError for others."""
+    numbers = np.asarray(returned, np.float64)
+    if not (np.isfinite(numbers) & (numbers == np.rint(numbers))).all():
+        raise ValueError(f"The function {function!r} must return whole numbers. It returned {one_line(returned)}.")
+    return numbers.astype(np.int64)
 
 
 def _scalars(content: RecordDict, *kinds: type[ConfigRecord] | type[MetricRecord]) -> Config:

@@ -63,7 +63,7 @@ class ActiveFLConfig(Settings):
 def valuations(losses: Floats, examples: Ints, valuation: str = "sqrt-n") -> Floats:
     """v_k = sqrt(n_k) L_k, or L_k for another `valuation`; float64 (n,), clipped to be finite, NaN for a NaN loss."""
     factors = np.sqrt(examples) if valuation == "sqrt-n" else np.ones(examples.size)
-    return np.asarray(np.clip(factors * np.clip(losses, 0.0, LARGEST_LOSS), 0.0, LARGEST_LOSS))
+    return np.asarray(np.clip(factors * np.clip(losses, -LARGEST_LOSS, LARGEST_LOSS), -LARGEST_LOSS, LARGEST_LOSS))
 
 
 def eligible(values: Floats, excluded: float) -> NDArray[np.bool_]:

@@ -93,16 +93,15 @@ def _divergence(of: Floats, against: Floats) -> Floats:
 
 
 def momentum(before: Floats, after: Floats) -> Floats:
-    """M_k = 2 / (1 + exp(-5 m_k)) - 0.5, m_k = (before - after) / before (Eq. 5), float64 (n,) in [-0.5, 1.5].
+    """M_k = 2 / (1 + exp(-5 m_k)) - 0.5, m_k = (before - after) / |before| (Eq. 5), float64 (n,) in [-0.5, 1.5].
 
-    It is 0.5 (m_k = 0) where one of the losses is NaN (never measured).
+    Eq. 5 divides by a loss that is not negative. It is 0.5 (m_k = 0) where one of the losses is NaN (never measured).
     """
     unknown = np.isnan(before) | np.isnan(after)
     drop = np.where(unknown, 0.0, before - after)
     # Beyond 10 the sigmoid is constant in float64, so the quotient is clipped there before it can overflow.
-    bound = 10.0 * np.abs(before)
-    positive = before > 0
-    change = np.divide(np.clip(drop, -bound, bound), before, out=-10.0 * (drop < 0), where=positive)
+    size = np.abs(before)
+    change = np.divide(np.clip(drop, -10.0 * size, 10.0 * size), size, out=10.0 * np.sign(drop), where=size > 0)
     return np.where(unknown, 0.5, 0.5 + np.tanh(2.5 * change))
 
 

@@ -178,7 +178,7 @@ def test_an_accuracy_that_cannot_be_is_left_out(accuracy):
     assert [answers[client].scores for client in (0, 1)] == [{"accuracy": 0.5}, {}]
 
 
-@pytest.mark.parametrize("loss", [float("nan"), float("inf"), 1e299, -1.0, True, [1.0], "low"])
+@pytest.mark.parametrize("loss", [float("nan"), float("inf"), 1e299, -1e299, True, [1.0], "low"])
 def test_a_test_loss_that_cannot_be_is_unknown_or_with_a_clip_as_bad_as_can_be(loss):
     answers = {client: answer_of() for client in range(3)} | {3: answer_of(loss=loss)}
     assert np.isnan(read_tests(answers, 1, context_of())[3].loss)

@@ -36,6 +36,13 @@ class Huber(Regression):
         return functional.huber_loss(outputs.flatten(), y, reduction="none")
 
 
+class Density(Huber):
+    """Negative logarithm of a density, which may be above 1: this loss falls to -2."""
+
+    def losses(self, outputs, y):
+        return super().losses(outputs, y) - 2.0
+
+
 def counting(config):
     """Sentences that count on, modulo the size of the vocabulary; of every other, the last two tokens are padding."""
     x = (np.arange(160)[:, None] + np.arange(6)) % VOCABULARY
@@ -164,6 +171,33 @@ def test_a_task_of_ones_own_trains_and_a_lower_score_wins(tmp_path):
     assert float(errors.square().mean().sqrt()) == pytest.approx(scores[-1], rel=1e-5)
     huber = torch.where(errors.abs() < 1, errors.square() / 2, errors.abs() - 0.5)
     assert float(huber.mean()) == pytest.approx(rows[-1]["loss"], rel=1e-5)
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"strategy": "random", "participation": "isp", "loss_clip": 3.0},
+        {"strategy": "active-fl"},
+        {"strategy": "active-fl", "active-fl.valuation": "current"},
+        {"strategy": "fedcor"},
+        {"strategy": "fedcvr-bolt"},
+        {"strategy": "hetero-select", "loss_clip": 3.0},
+        {"strategy": "oort"},
+        {"strategy": "power-of-choice"},
+        {"strategy": "power-of-choice", "power-of-choice.variant": "rpow-d"},
+        {"strategy": "terraform", "terraform.magnitude": "loss"},
+    ],
+)
+def test_a_loss_may_be_negative(tmp_path, settings):
+    """Clients were left out as soon as their loss fell below 0."""
+    settings |= {"client_eval": True, "task": f"{__name__}:Density", "rounds": 6}
+    _, rows = run_in_process(tmp_path / "run", **SMALL | LINE | settings)
+    assert [row["failures"] for row in rows] == [[]] * 6
+    last = rows[-1]
+    assert -2.0 < last["loss"] < -1.5
+    assert last["client_loss"] < -1.5
+    assert all(loss < -1.0 for loss in last["fit_losses"])
+    assert json.loads((tmp_path / "run" / "summary.json").read_text())["final_loss"] == last["loss"]
 
 
 @pytest.mark.parametrize(

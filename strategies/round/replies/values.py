@@ -81,7 +81,7 @@ def probed_loss(reply: Answer) -> float:
     if math.isnan(answer.loss) or not answer.examples:
         raise WireError(
             f"it reports a loss of {one_line(reply.loss)} over {one_line(reply.examples)} examples; "
-            f"the loss must be 0 to {LARGEST:.3g}, over 1 to {MOST_EXAMPLES} examples"
+            f"the loss must be -{LARGEST:.3g} to {LARGEST:.3g}, over 1 to {MOST_EXAMPLES} examples"
         )
     return answer.loss
 

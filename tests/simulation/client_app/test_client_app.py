@@ -187,6 +187,15 @@ def test_enrolment_tells_identity_and_the_functions():
     assert EnrolAnswer.from_config(numbers).examples == 7
 
 
+@pytest.mark.parametrize("function", ["examples", "label_counts"])
+@pytest.mark.parametrize("returned", [12.5, [3.0, 0.5], float("nan"), [float("inf"), 1.0]])
+def test_a_part_of_an_example_is_refused(function, returned):
+    """12.5 examples were counted as 12."""
+    app = client_app(**{function: lambda context: returned})
+    with pytest.raises(ValueError, match=rf"^The function '{function}' must return whole numbers\. It returned"):
+        answered(app, node(3), EnrolInstruction(True))
+
+
 def test_a_client_without_a_partition_id_is_told_so():
     context = Context(1, 2, {}, RecordDict(), {})
     with pytest.raises(ValueError, match=r"`client_app` need a 'partition-id' in the node configuration"):

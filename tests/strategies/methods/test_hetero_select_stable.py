@@ -55,6 +55,9 @@ def test_momentum_by_hand():
     after = np.array([1.0, 2.0, 3.0, 1.0, NAN, 0.0, 1.0, 1e300, 0.0])
     expected = [2 / (1 + exp(-5 * m)) - 0.5 for m in (0.5, 0, -0.5, 0, 0, 0)] + [-0.5, -0.5, 2 / (1 + exp(-5)) - 0.5]
     np.testing.assert_allclose(momentum(before, after), expected)
+    # A loss that falls from -2 to -3 falls by half of its size, and from 0 to -1 by more than can be told.
+    expected = [2 / (1 + exp(-5 * m)) - 0.5 for m in (0.5, -0.5)] + [1.5]
+    np.testing.assert_allclose(momentum(np.array([-2.0, -2.0, 0.0]), np.array([-3.0, -1.0, -1.0])), expected)
 
 
 def test_fairness_staleness_and_norm_by_hand():

@@ -87,7 +87,8 @@ def test_the_tested_loss_is_over_the_examples_of_those_who_tested():
         (Reply(loss=0.0, examples=10**9), 0.0),
         (Reply(loss=0.5, examples=0), None),
         (Reply(loss=0.5, examples=10**9 + 1), None),
-        (Reply(loss=-0.5, examples=1), None),
+        (Reply(loss=-0.5, examples=1), -0.5),
+        (Reply(loss=-1e300, examples=1), None),
         (Reply(loss=NAN, examples=1), None),
     ],
 )
