@@ -182,7 +182,12 @@ class EvaluateAnswer(Scalars):
         """The answer in Flower's own fields and its metrics, with the `scores` that are within their bounds."""
         answer, found = cls.from_config({"loss": loss, "examples": examples}), dict[str, float]()
         for name in scores:
-            low, high = score_bounds(name)
             with suppress(WireError):
-                found[name] = read(metrics.get(name), float, name, max(low, -LARGEST), min(high, LARGEST))
+                found[name] = read(metrics.get(name), float, name, *sent_bounds(name))
         return replace(answer, scores=found)
+
+
+def sent_bounds(score: str) -> tuple[float, float]:
+    """Least and largest value of the score of this name that a client may report."""
+    low, high = score_bounds(score)
+    return max(low, -LARGEST), min(high, LARGEST)

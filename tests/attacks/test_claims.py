@@ -173,8 +173,11 @@ def answer_of(loss=0.5, examples=10, accuracy=0.5):
 
 @pytest.mark.parametrize("accuracy", [1e299, 1.1, -1e10, True, float("nan"), "0.5", b"1"])
 def test_an_accuracy_that_cannot_be_is_left_out(accuracy):
-    """1e299 was averaged into `client_accuracy`."""
-    answers = read_tests({0: answer_of(), 1: answer_of(accuracy=accuracy)}, 1, context_of(), ["accuracy"])
+    """1e299 was averaged into `client_accuracy`. An accuracy in percent was left out without a word."""
+    with logged() as log:
+        answers = read_tests({0: answer_of(), 1: answer_of(accuracy=accuracy)}, 1, context_of(), ["accuracy"])
+    words = "Round 1: the accuracy of clients (1) is left out, because it is not a number from 0 to 1: client 1 says "
+    assert f"{words}{accuracy}" in log()
     assert [answers[client].scores for client in (0, 1)] == [{"accuracy": 0.5}, {}]
 
 

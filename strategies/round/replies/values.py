@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fedsel_app.messages.answers import LARGEST, MOST_EXAMPLES, EvaluateAnswer
+from fedsel_app.messages.answers import LARGEST, MOST_EXAMPLES, EvaluateAnswer, sent_bounds
 from fedsel_app.messages.reported_values import one_line, winsorised
 from fedsel_app.records.schema import Failure
 from fedsel_app.wire.codec import Update, WireError
@@ -87,10 +87,10 @@ def probed_loss(reply: Answer) -> float:
 
 
 def read_tests(
-    answers: Mapping[int, Answer], server_round: int, context: RunContext, scores: Iterable[str] = ()
+    answers: Mapping[int, Answer], server_round: int, context: RunContext, scores: Sequence[str] = ()
 ) -> dict[int, EvaluateAnswer]:
-    """Read and bound the answers of clients that tested a model, with these `scores`, by ascending id. Failures are
-    logged.
+    """Read and bound the answers of clients that tested a model, with these `scores`, by ascending id. Failures and
+    impossible scores are logged.
 
     `example-clip` times the median bounds the examples, and `loss-clip` times the median bounds the losses. With
     `loss-clip` an unknown loss counts as this bound.
@@ -99,6 +99,18 @@ def read_tests(
     clients = sorted(replies)
     found = [replies[client] for client in clients]
     told = [EvaluateAnswer.from_evaluation(reply.loss, reply.examples, reply.metrics, scores) for reply in found]
+    for name in scores:
+        left_out = [
+            f"client {client} says {one_line(reply.metrics[name])}"
+            for client, reply, answer in zip(clients, found, told, strict=True)
+            if name in reply.metrics and name not in answer.scores
+        ]
+        if left_out:
+            low, high = sent_bounds(name)
+            LOGGER.warning(
+                "Round %d: the %s of clients (%d) is left out, because it is not a number from %.3g to %.3g: %s",
+                *(server_round, name, len(left_out), low, high, one_line("; ".join(left_out))),
+            )
     reported = np.array([answer.examples for answer in told], np.float64)
     examples = winsorised(reported, context.reported_values.example_clip, reported[reported > 0.0])
     losses = np.array([answer.loss for answer in told], np.float64)
