@@ -50,7 +50,13 @@ class AppRun:
         self._blas = ThreadpoolController()
         self._tested: tuple[Any, dict[str, Scalar]] | None = None
         self._impossible_noted = False
-        if isinstance(given := options.parameters, Parameters):
+        if (given := options.parameters) is not None and "rounds" not in settings:
+            raise ConfigError(
+                "Set 'rounds' to the num_rounds of your ServerConfig: methods and the summary need it, and Flower's "
+                "legacy server does not tell it. In the Message API, give the initial model as start's "
+                "'initial_arrays' instead of 'parameters'."
+            )
+        if isinstance(given, Parameters):
             self.open(parameters_to_ndarrays(given), options.evaluate_fn)
         elif given is not None:
             self.open(list(given), options.evaluate_fn)

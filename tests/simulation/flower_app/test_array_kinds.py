@@ -95,7 +95,7 @@ def test_honest_arrays_of_every_kind_are_averaged(tmp_path, api, line):
 def test_a_model_with_other_arrays_is_refused(dtype):
     arrays = [np.zeros(2, np.float32), np.zeros(2).astype(dtype)]
     with pytest.raises(ConfigError, match=r"real numbers or truth values, of at most 8 bytes each.*position 1"):
-        fedsel_app.strategy("random", parameters=arrays, clients=2, cohort=2)
+        fedsel_app.strategy("random", parameters=arrays, clients=2, cohort=2, rounds=1)
 
 
 WIDE = {

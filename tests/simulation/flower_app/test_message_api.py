@@ -309,7 +309,8 @@ def test_a_simulated_client_that_cannot_write_its_state_ends_the_run_and_the_sam
 
     def simulated(name):
         options = {"clients": CLIENTS, "cohort": 2, "links": "simulated", "compressor": "top-k", "resume": "auto"}
-        built = fedsel_app.strategy("random", parameters=model() if legacy else None, out=tmp_path / name, **options)
+        options |= {"out": tmp_path / name, "rounds": ROUNDS}
+        built = fedsel_app.strategy("random", parameters=model() if legacy else None, **options)
         states = tmp_path / f"states-{name}"
         if legacy:
             return run_app(built, ROUNDS, mods=[selecting], state_dir=states, grid=SimulatedLegacy)
@@ -384,7 +385,7 @@ def test_a_simulation_of_unchanged_clients_goes_on_to_the_same_model(tmp_path):
 def test_a_simulation_with_too_few_nodes_is_refused_at_once(legacy, monkeypatch):
     monkeypatch.setattr(user_clients, "REGISTRATION_S", 0.01)
     grid = Simulated(ClientApp(), {90 + client: node(client) for client in range(CLIENTS - 1)})
-    settings = {"clients": CLIENTS, "cohort": 2, "compressor": "none", "connect_timeout_s": 3600}
+    settings = {"clients": CLIENTS, "cohort": 2, "compressor": "none", "connect_timeout_s": 3600, "rounds": ROUNDS}
     built = fedsel_app.strategy("random", parameters=model() if legacy else None, **settings)
     manager = SimpleClientManager()
     for number in grid.get_node_ids():

@@ -199,8 +199,9 @@ def test_rounds_that_bring_nothing_end_with_an_error():
         ("random", {"kept_fractoin": 0.5}, "Did you mean 'kept-fraction'"),
         ("rondom", {}, "Did you mean 'random'"),
         ("random", {"participation": "isp"}, "another 'participation': isp lets clients train for models"),
+        ("random", {"parameters": [np.ones(3)]}, "^Set 'rounds' to the num_rounds of your ServerConfig"),
         ("hetero-select", {"probe_bits": 8}, "Leave 'probe-bits' out: .* the clients restore a rounded model"),
-        ("hics-fl", {"parameters": [np.ones(3)]}, "reads the biases of the output layer"),
+        ("hics-fl", {"parameters": [np.ones(3)], "rounds": 3}, "reads the biases of the output layer"),
     ],
 )
 def test_settings_that_a_users_app_cannot_have_are_refused(name, settings, message):
