@@ -40,7 +40,7 @@ METRICS = {
 }
 """Name in `metrics` -> the metric. In records, the name has underscores, and that of a class or label ends with it."""
 LOWER_WINS = ("loss", "logloss", "error", "mae", "mse", "rmse", "perplexity")
-"""Words in the names of scores of which a lower value is better; none is below 0."""
+"""Words in the names of scores of which a lower value is better; only a loss may be below 0."""
 AT_MOST_1 = ("r2", "mcc", "kappa")
 """Names of scores that may be negative, and are at most 1."""
 SHARES = ("accuracy", "g_mean", "weighted_sensitivity", "weighted_specificity")
@@ -68,7 +68,11 @@ def lower_wins(score: str) -> bool:
     A class may have such a name too, as in f1_error.
     """
     families = tuple(each.removesuffix(EACH).replace("-", "_") for each in METRICS if each.endswith(EACH))
-    return not score.startswith(families) and any(word in LOWER_WINS for word in re.split(r"[\W_]+", score.lower()))
+    return not score.startswith(families) and any(word in LOWER_WINS for word in _words(score))
+
+
+def _words(score: str) -> list[str]:
+    return re.split(r"[\W_]+", score.lower())
 
 
 def score_title(score: str) -> str:
@@ -82,7 +86,7 @@ def score_title(score: str) -> str:
 def score_bounds(score: str) -> tuple[float, float]:
     """Bounds of the score of this name; infinite if they are unknown."""
     if lower_wins(score):
-        return 0.0, math.inf
+        return -math.inf if "loss" in _words(score) else 0.0, math.inf
     if score in AT_MOST_1:
         return -math.inf, 1.0
     known = score.replace("_", "-") in METRICS or of_each(score)

@@ -15,8 +15,8 @@ from simulation.comparison.results import Group
 from simulation.comparison.runs import OF_CLIENTS, RecordedRun
 from simulation.comparison.statistics import Floats, worst_tenth
 
-SCALES = {(0.0, 1.0): "share", (0.0, inf): "cost", (-inf, 1.0): "at most 1"}
-"""Bounds of a score -> scale of its intervals; without bounds it is free."""
+SCALES = {(0.0, 1.0): "share", (-inf, 1.0): "at most 1"}
+"""Bounds of a score that should be high -> scale of its intervals; without bounds it is free."""
 
 
 @dataclass(frozen=True)
@@ -61,7 +61,7 @@ class EvaluatedMetric:
     @property
     def scale(self) -> str:
         """Scale of the intervals, see `scaled_interval`."""
-        return SCALES.get(score_bounds(self.key.removeprefix(OF_CLIENTS)), "free")
+        return SCALES.get(score_bounds(self.key.removeprefix(OF_CLIENTS)), "free") if self.higher_wins else "cost"
 
     @property
     def higher_wins(self) -> bool:

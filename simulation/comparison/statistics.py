@@ -88,9 +88,9 @@ def t_interval(values: ArrayLike) -> Estimate:
 def scaled_interval(values: ArrayLike, scale: str) -> Estimate:
     """Mean of finite `values` (n,) and its 95% t interval on a `scale` that keeps it in the range; none below 3 values.
 
-    The interval is on the logit scale for a "share" in [0, 1], on the log scale for a "cost" above 0, and on the log
-    scale of 1 - value for a number "at most 1". For "free" it is not transformed. The standard error is transformed by
-    the delta method.
+    The interval is on the logit scale for a "share" in [0, 1], on the log scale for a "cost" without values below 0,
+    and on the log scale of 1 - value for a number "at most 1". For "free" it is not transformed. The standard error is
+    transformed by the delta method.
     """
     plain = t_interval(values)
     if plain.n < FEWEST_PAIRS:
@@ -102,7 +102,7 @@ def scaled_interval(values: ArrayLike, scale: str) -> Estimate:
         centre, width = np.log(mean / (1.0 - mean)), half / (mean * (1.0 - mean))
         low, high = (float(scipy.special.expit(centre + sign * width)) for sign in (-1.0, 1.0))
         return Estimate(mean, low, high, plain.n)
-    if scale == "cost" and mean > 0.0:
+    if scale == "cost" and mean > 0.0 and np.min(values) >= 0.0:
         return Estimate(mean, mean * np.exp(-half / mean), mean * np.exp(half / mean), plain.n)
     if scale == "at most 1" and mean < 1.0:
         left = 1.0 - mean

@@ -45,6 +45,8 @@ def test_an_interval_needs_two_values():
         ([-1.0, 0.0, 1.0], "free", -2.484138, 2.484138),
         # A mean at the end of its range: no transformation.
         ([-1.0, 0.0, 1.0], "cost", -2.484138, 2.484138),
+        # A loss of a density, whose mean is above 0 by chance.
+        ([-0.9, 0.1, 1.1], "cost", -2.384138, 2.584138),
         ([-0.1, 0.0, 0.1], "share", -0.248414, 0.248414),
         ([0.9, 1.0, 1.1], "share", 0.751586, 1.248414),
         ([0.9, 1.0, 1.1], "at most 1", 0.751586, 1.248414),
