@@ -38,7 +38,7 @@ def _dense(values: Floats) -> Update:
 LIES = (
     Lie(lambda values: Update(values.size, np.zeros(1, np.uint32), np.zeros(1, np.float32)), 0.0, 0.0, 1),
     Lie(lambda values: _dense(1e6 * (values[::-1] + 1.0)), 1e9, 1e9, 10**6),
-    Lie(_dense, -1.0, 1.0, 3),
+    Lie(_dense, -1e30, 1.0, 3),
 )
 """The smallest and fastest reply, the largest and slowest, and one that the server must refuse for its loss."""
 

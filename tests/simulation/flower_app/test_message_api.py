@@ -391,7 +391,7 @@ def test_a_simulation_with_too_few_nodes_is_refused_at_once(legacy, monkeypatch)
     for number in grid.get_node_ids():
         manager.register(GridClientProxy(number, grid, 1))
     starts = {
-        False: lambda: built.start(grid=grid, initial_arrays=by_name(model()), num_rounds=1),
+        False: lambda: built.start(grid=grid, initial_arrays=by_name(model()), num_rounds=ROUNDS),
         True: lambda: built.configure_fit(1, built.initialize_parameters(manager), manager),
     }
     with pytest.raises(ConfigError, match=f'3 nodes for {CLIENTS} clients. Give `flwr run` --federation-config "num-s'):
