@@ -127,6 +127,18 @@ def test_krum_by_trying_every_set_of_neighbours(rows):
     assert np.flatnonzero(weights).tolist() == [best]
 
 
+def test_an_entry_that_was_not_sent_is_zero_in_a_distance():
+    """(2, 0, 0) and (0, 3, 0): 4 + 9."""
+    found = robust.squared_distances((sparse(3, [0], [2]), sparse(3, [1], [3])))
+    np.testing.assert_array_equal(found, [[0.0, 13.0], [13.0, 0.0]])
+
+
+def test_a_clipped_update_that_krum_chooses_is_taken_in_part():
+    """Norms 1, 1, 4: with a clip of 2 times the median the third counts by half."""
+    result = combined([dense([1.0]), dense([1.0]), dense([4.0])], "multi-krum", krum_malicious=0, update_clip=2.0)
+    np.testing.assert_array_equal(result.taken, [1.0, 1.0, 0.5])
+
+
 def test_krum_leaves_out_the_far_ones():
     updates = [dense([1.0, 1.0]), dense([1.5, 1.0]), dense([90.0, -90.0]), dense([1.0, 1.5]), dense([1.25, 1.25])]
     result = combined(updates, "multi-krum", krum_malicious=1, update_clip=2.0)

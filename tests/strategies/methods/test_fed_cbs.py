@@ -49,6 +49,13 @@ def test_one_label_is_balanced_and_no_examples_are_as_far_as_they_can_be(labels)
     np.testing.assert_allclose(joined, [1 / labels, 1e-20])
 
 
+def test_one_example_has_a_share_of_one():
+    """(1 - 1/2)^2 + (0 - 1/2)^2."""
+    one = np.array([[1.0, 0.0]])
+    assert qcid(one) == 0.5
+    assert joined_qcid(np.zeros(2), one, np.ones(1), np.ones(1)) == 0.5
+
+
 @given(arrays(np.int64, (4, 5), elements=st.integers(0, 50)))
 def test_the_degree_is_the_servers_form_over_inner_products(counts):
     """sum_ij q_i q_j <a_i, a_j> / (sum q)^2 - 1/B."""

@@ -128,6 +128,13 @@ def build(**settings):
     )
 
 
+def test_the_process_begins_with_a_variance_of_one_for_each_client():
+    """Each of 15 entries of a client's embedding has the variance 1/15."""
+    method = FedCor(make_context(FedCorConfig(), clients=400, cohort=2, size=3))
+    embeddings = method.state()["embeddings"]
+    assert np.square(embeddings).sum(axis=0).mean() == pytest.approx(1.0, abs=0.1)
+
+
 def candidates(method, number, **arguments):
     return method.candidates(make_roster(6, **arguments), RoundInfo(number, 20), 2, np.random.default_rng(0)).tolist()
 

@@ -243,6 +243,13 @@ def build(**changes):
     return FedCVRBolt(make_context(FedCVRBoltConfig(**settings), clients=CLIENTS, size=SIZE, cohort=2))
 
 
+def test_only_the_output_layer_is_compared():
+    """Of 13 parameters, 7 are the body's and 6 the output layer's; `coordinates` draws some of them."""
+    for wanted, kept in ((0, 6), (4, 4), (6, 6), (9, 6)):
+        method = FedCVRBolt(make_context(FedCVRBoltConfig(coordinates=wanted), clients=CLIENTS, size=13, cohort=2))
+        assert method.state()["models"].shape == (CLIENTS, kept)
+
+
 def grouped(number, clients=range(CLIENTS), failed=()):
     """Clients 0-3 pull the output layer one way, the others another."""
     updates = []

@@ -143,6 +143,7 @@ def test_last_fit_losses_are_free_and_unknown_ones_average():
     config = HeteroSelectConfig(loss_source="last-fit")
     assert not HeteroSelect.needs(config).loss_probe
     assert HeteroSelect.needs(HeteroSelectConfig()).loss_probe
+    assert not HeteroSelect.needs(HeteroSelectConfig(loss_weight=0.0)).loss_probe
     roster = make_roster(4, losses=[9.0, 8.0, 7.0, 6.0])
     roster.fit_losses[:] = [np.nan, 1.0, 3.0, 1.5]
     selection = everybody(method(loss_source="last-fit"), roster, RoundInfo(1, 10))
@@ -178,6 +179,17 @@ def test_probes_of_a_few_by_hand():
     again.roster.available[:] = True
     again.roster.losses[:] = np.nan
     assert everybody(again, again.roster, RoundInfo(4, 10)).components["loss"].tolist() == [0.0, 0.2, 0.4, 1.0]
+
+
+@pytest.mark.parametrize("config", [{"probe_candidates": 2}, {"probe_every": 2}])
+def test_a_client_keeps_its_last_probe_where_not_all_are_probed_in_each_round(config):
+    selector = method(**config)
+    selector.roster.losses[:] = [2.0, 4.0, 3.0, 2.5]
+    selector.update(outcome(RoundInfo(1, 10), [0], [dense([1.0, 0, 0, 0])]))
+    selector.roster.available[:] = True
+    selector.roster.losses[:] = np.nan
+    shown = everybody(selector, selector.roster, RoundInfo(2, 10)).components["loss"]
+    assert shown.tolist() == [0.0, 1.0, 0.5, 0.25]
 
 
 def test_if_all_are_probed_a_failed_probe_is_an_average_loss():

@@ -105,7 +105,7 @@ def test_the_factors_of_a_second_round():
 
 def test_additive_and_multiplicative_scores():
     parts = {name: np.array(values) for name, values in expected_parts().items()}
-    weights = {"loss": 1.0, "diversity": 0.5, "momentum": 2.0, "fairness": 3.0, "staleness": 0.25, "norm": 0.0}
+    weights = {"loss": 1.0, "diversity": 0.5, "momentum": 2.0, "fairness": 3.0, "staleness": 0.25, "norm": 0.75}
     method, roster = after_a_round(**{f"{name}_weight": value for name, value in weights.items()})
     shifted = parts | {name: parts[name] - 1 for name in ("fairness", "staleness", "norm")}
     expected = [sum(weights[name] * shifted[name][k] for name in parts) for k in range(3)]
@@ -113,6 +113,15 @@ def test_additive_and_multiplicative_scores():
     method, roster = after_a_round(combination="multiplicative")
     expected = [np.prod([values[k] for values in parts.values()]) for k in range(3)]
     np.testing.assert_allclose(method.score(method.factors(roster, RoundInfo(2, 10))), expected, atol=1e-15)
+
+
+def test_clients_that_do_not_differ_have_no_loss_component_and_score_one():
+    method = build()
+    roster = labelled_roster([2.0] * 3)
+    roster.label_counts[:] = 5
+    selection = select(method, roster, 1, 3)
+    assert selection.components["loss"].tolist() == [0, 0, 0]
+    assert selection.scores.tolist() == [1, 1, 1]
 
 
 def test_draws_follow_the_softmax():

@@ -116,6 +116,26 @@ CUTOFF = {"paper": 0.825, "official": 0.7}
 """Where it matters for both which score is the marginal one."""
 
 
+def test_utilities_that_hardly_differ_are_divided_by_at_least_a_ten_thousandth():
+    """lo = .999 x .001; (.001 - .000999) / .0001 = .01. An arm without a utility has no score."""
+    np.testing.assert_allclose(scaled(np.array([1e-3, 0.0, 1e-3]), 0.95), [0.01, NAN, 0.01])
+
+
+def test_one_local_step_makes_a_client_known_to_the_official_rule():
+    """T is at the 50th percentile of the known 2, 4 and 6 seconds. A client without steps has not been seen."""
+    method = build(clients=4, rule="official", pacer_percentile=50.0)
+    roster = timed_roster([2.0, 4.0, 6.0, 8.0])
+    roster.local_steps[:], roster.step_s[:] = [1, 1, 1, 0], [2.0, 4.0, 6.0, 8.0]
+    durations, preferred = method.durations(roster, RoundInfo(2, 100))
+    np.testing.assert_allclose(durations, [2.0, 4.0, 6.0, 0.0], atol=1e-9)
+    assert preferred == pytest.approx(4.0)
+
+
+def test_only_the_official_rule_draws_its_first_round_uniformly():
+    run = build().context.run
+    assert [Oort.uniform_rounds(OortConfig(rule=rule), run) for rule in RULES] == [0, 1]
+
+
 def reference(rule, rewards, stamps, durations, number):
     """P(the one exploited client) where all clients were tried, from the rules in `oort.py`; T is 5 s."""
     total = []
