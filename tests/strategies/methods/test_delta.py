@@ -136,3 +136,10 @@ def test_everybody_where_few_are_available(draws, count):
     for selection in selections(build(draws=draws), roster, 1, count, 20):
         assert selection.clients.tolist() == [1, 4]
         np.testing.assert_allclose(selection.weights, [0.75, 0.25])
+
+
+def test_small_scores_share_out_too_and_scores_of_zero_change_nothing():
+    """Clients 0 and 2 have .6 together: .1 / .4 and .3 / .4 of it."""
+    p = np.array([0.5, 0.4, 0.1])
+    np.testing.assert_allclose(shared_out(p, np.array([0, 2]), np.array([0.1, 0.3])), [0.15, 0.4, 0.45])
+    np.testing.assert_allclose(shared_out(p, np.array([0, 2]), np.zeros(2)), p)

@@ -191,6 +191,23 @@ def test_annealing_counts_selections_since_the_last_fit():
     np.testing.assert_array_equal(again.state()["annealing"], 1)
 
 
+@pytest.mark.parametrize("update_mean", [True, False])
+def test_a_fit_is_to_the_changes_less_their_discounted_mean(update_mean):
+    """Observations of rounds 2 and 3 count .95 and 1 in round 3. Without `update_mean` the mean is 0."""
+    method = build(update_mean=update_mean, warmup_steps=3)
+    losses = falling_losses(3, {1, 2, 3})
+    expected = method.state()["embeddings"].copy()
+    run(method, losses)
+    changes, weights = np.diff(losses, axis=0), np.array([0.95, 1.0])
+    if update_mean:
+        mean = (0.95 * changes[0] + changes[1]) / 1.95
+        expected = fitted(expected, changes - mean, weights, 1e-4, 30)
+    else:
+        for seen in (1, 2):
+            expected = fitted(expected, changes[:seen], weights[-seen:], 1e-4, 3)
+    np.testing.assert_allclose(method.state()["embeddings"], expected)
+
+
 def test_old_observations_are_forgotten():
     method = build(history=2)
     run(method, falling_losses(6, {1, 2, 3, 5, 6}))

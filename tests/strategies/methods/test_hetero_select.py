@@ -14,6 +14,7 @@ from strategies.methods.hetero_select import (
     CountSketch,
     HeteroSelect,
     HeteroSelectConfig,
+    diversity,
     fairness,
     staleness,
     temperature,
@@ -205,6 +206,12 @@ def test_if_all_are_probed_a_failed_probe_is_an_average_loss():
 # Equation 3: diversity, its running average, and the sketch of an update ----------------------------------------------
 
 
+def test_diversity_is_between_0_and_1():
+    """Cosines 1, 0, -1 and, without an update, none."""
+    found = diversity(np.array([6.0, 0.0, -6.0, 0.0]), np.array([2.0, 2.0, 2.0, 0.0]), 3.0)
+    np.testing.assert_allclose(found, [0.0, 1.0, 1.0, 0.5])
+
+
 def diversity_of(selector, clients=4):
     return selector.select(make_roster(clients), RoundInfo(3, 10), clients, np.random.default_rng(0)).components[
         "diversity"
@@ -264,11 +271,11 @@ def test_the_authors_running_average_by_hand():
 def test_the_average_may_start_as_the_first_aggregate():
     """0.9 (1, 0) + 0.1 (0, 1) = (0.9, 0.1); from zero it is 0.9 (0.1, 0) + 0.1 (0, 1) = (0.09, 0.1)."""
     expected = {"first": 1 - 0.9 / math.hypot(0.9, 0.1), "zero": 1 - 0.09 / math.hypot(0.09, 0.1)}
-    for start, diversity in expected.items():
+    for start, wanted in expected.items():
         selector = method(average_decay=0.9, average_start=start, size=2)
         selector.learn(outcome(RoundInfo(1, 10), [0], [dense([1.0, 0.0])]))
         selector.learn(outcome(RoundInfo(2, 10), [1], [dense([0.0, 1.0])]))
-        np.testing.assert_allclose(diversity_of(selector)[0], diversity, atol=1e-6)
+        np.testing.assert_allclose(diversity_of(selector)[0], wanted, atol=1e-6)
 
 
 def correlated(rng, size):

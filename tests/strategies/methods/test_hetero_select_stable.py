@@ -39,6 +39,7 @@ def test_divergence_of_opposite_and_of_average_labels():
     expected = (log(4 / 3) + log(2 / 3) / 2 + log(2) / 2) / 2
     found = label_divergence(np.array([[10, 0], [0, 5], [3, 3], [0, 0]]))
     np.testing.assert_allclose(found, [expected, expected, 0, 0], atol=1e-15)
+    np.testing.assert_allclose(label_divergence(np.array([[1, 0], [0, 1]])), [expected, expected])
     assert label_divergence(np.zeros((2, 0), int)).tolist() == [0, 0]
     assert label_divergence(np.zeros((2, 3), int)).tolist() == [0, 0]
 
@@ -69,6 +70,7 @@ def test_fairness_staleness_and_norm_by_hand():
     # Of squares 1 and 3 the mean is 2: r = 1/2 and 3/2.
     expected = [1 - 0.5 * (2 / (1 + exp(-3 * r)) - 1) for r in (0.5, 1.5)]
     np.testing.assert_allclose(norm_factor(np.array([1.0, NAN, 3.0]), 0.5), [expected[0], 1, expected[1]])
+    np.testing.assert_allclose(norm_factor(np.array([0.01, NAN, 0.03]), 0.5), [expected[0], 1, expected[1]])
     assert norm_factor(np.array([0.0, NAN]), 0.5).tolist() == [1, 1]
     assert norm_factor(np.array([NAN]), 0.5).tolist() == [1]
     assert [cooling(number, 100) for number in (0, 50, 100, 300)] == [1, 0.75, 0.5, 0.5]

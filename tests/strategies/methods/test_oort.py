@@ -104,6 +104,14 @@ def test_the_draw_of_the_worked_vector():
     np.testing.assert_allclose(counts / DRAWS, [0, 0.2606, 0.3293, 0.4101, 0], rtol=0, atol=FOUR_SIGMA)
 
 
+def test_a_place_beyond_the_last_score_is_the_last():
+    assert admitted(np.array([3.0, 1.0, 2.0]), 9, 1.0).tolist() == [0, 2, 1]
+
+
+def test_rounds_of_less_than_a_second_have_their_own_factor():
+    np.testing.assert_allclose(system_factor(np.array([0.5, 0.25, 0.1]), 0.25, 2.0), [0.25, 1.0, 1.0])
+
+
 @pytest.mark.parametrize(("share", "expected"), [(0.0, 1.0), (0.5, 2.0), (0.99, 3.0), (1.0, 3.0)])
 def test_the_highest_percentile_is_the_largest_value(share, expected):
     assert at_percentile(np.array([3.0, 1.0, 2.0]), share) == expected
@@ -328,6 +336,7 @@ def test_the_blacklist_takes_the_most_used():
     assert blacklist(np.array([3, 5, 4, 5, 1]), 3, 5).tolist() == [False, True, True, True, False]
     assert not blacklist(np.array([3, 5, 4]), -1, 2).any()
     assert not blacklist(np.array([3, 5, 4]), 0, -1).any()
+    assert blacklist(np.array([0, 5, 4]), 0, 1).tolist() == [False, True, False]
     for rule, out in (("paper", {0, 1}), ("official", set())):
         method = tried(build(8, rule=rule), [1e3, 1e3] + [10.0] * 6, [20] * 8)
         roster = timed_roster([1.0] * 8)

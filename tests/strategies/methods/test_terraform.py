@@ -92,6 +92,15 @@ def test_a_round_draws_trains_the_hard_sets_and_draws_again():
     assert fourth.components["iteration"].tolist() == [1.0] * 10
 
 
+def test_a_round_ends_after_its_last_iteration():
+    method, roster = build(iterations=2, min_clients=1), make_roster(CLIENTS)
+    method.roster = roster
+    for expected in ((1, 1), (1, 2), (2, 1), (2, 2)):
+        assert method.own_round(roster) == expected
+        clients = select(method, roster, 1, 10).clients
+        method.update(moved(clients, np.arange(clients.size, 0, -1)))
+
+
 def test_its_own_round_is_known_before_the_selection():
     """The hard set is clients 3 ... 9. With 4 or more of them the round continues, with fewer the next one begins."""
     method, roster = build(), make_roster(CLIENTS)
