@@ -160,6 +160,7 @@ LIES = [
     (forged(b"\x03\x03", TWO, b=31), "cannot take"),
     (forged(b"\x03\x06", TWO, b=1), "padding"),
     (forged(b"\x20\x00", [1.0], b=1), "index of 10"),
+    (forged(b"\x10\x00", [1.0], b=1), "index of 8"),
     (forged(b"\x05", [1.0, math.inf]), "not finite"),
     (forged(b"\x05", [1.0, math.nan]), "not finite"),
 ]

@@ -106,6 +106,13 @@ def test_an_update_without_entries_has_no_norm():
         decode(forged(section(b"", norms=[], bucket=2, nonzero=0), coding=RICE, count=0), size=8)
 
 
+def test_levels_of_one_side_by_side_take_three_bits_each():
+    update = quantised([1.0], [-1] * 8, 8, 3)
+    payload = payload_of(update)
+    assert len(payload) == 28 + 16 + 4 + 3
+    assert decode(payload, size=8).update == update
+
+
 good = section(b"\x07", nonzero=1)  # run + 1 = 1, magnitude 1, negative: 1 1 1
 
 
