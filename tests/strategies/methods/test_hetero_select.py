@@ -161,6 +161,8 @@ def test_probes_of_a_few_by_hand():
     assert selector.candidates(make_roster(4), RoundInfo(2, 10), 2, draw).size == 0
     assert [selector.probe_count(selector.config, RoundInfo(number, 10), 2, 4) for number in (1, 2, 3)] == [2, 0, 2]
     assert selector.probe_count(HeteroSelectConfig(), RoundInfo(2, 10), 2, 4) == 4
+    third = HeteroSelectConfig(probe_every=3)
+    assert [selector.probe_count(third, RoundInfo(number, 10), 2, 4) for number in (1, 2, 3, 4)] == [4, 0, 0, 4]
 
     def losses_of_round(number, losses):
         """Loss components where these losses were probed in the round; then the round is learnt."""

@@ -16,6 +16,7 @@ from tests.support.exact_split import exact_split
 from tests.support.selecting import select
 
 QUARTILES = ("q1-q3", "0-1", "0-q3", "q1-1", "q3-1")
+MAGNITUDES = ("gradient", "bias", "weights", "loss")
 CLIENTS, SIZE = 12, 12
 
 
@@ -90,6 +91,11 @@ def test_a_round_draws_trains_the_hard_sets_and_draws_again():
     assert fourth.clients.size == 10
     assert fourth.components["round"].tolist() == [2.0] * 10
     assert fourth.components["iteration"].tolist() == [1.0] * 10
+
+
+def test_only_magnitudes_of_one_part_of_the_output_layer_need_its_biases():
+    needed = {name: Terraform.needs(TerraformConfig(magnitude=name)).output_biases for name in MAGNITUDES}
+    assert needed == {"gradient": False, "bias": True, "weights": True, "loss": False}
 
 
 def test_a_round_ends_after_its_last_iteration():
