@@ -289,7 +289,7 @@ def table_speeds(path: Path, clients: int, seed: int) -> tuple[Floats, Floats, F
 def inverted_uplinks(losses: Floats, low: float, high: float) -> Floats:
     """Stress test of uplinks: low + (high - low) (1 - loss / largest loss) bits/s (the authors' code).
 
-    `losses` is float64 (K,); a client whose loss is unknown gets the slowest link.
+    `losses` is float64 (K,); a client whose loss is unknown gets the slowest link, and a negative loss counts as 0.
     """
     known = losses[np.isfinite(losses)]
     top = known.max() if known.size else 0.0

@@ -10,8 +10,8 @@ Deviations
   of Eq. 3, whose epsilon is left out.
 - The average distribution of Eq. 4 is the unweighted mean of the available clients' label distributions.
 - Eq. 5 compares the last two measured losses of a client (of consecutive rounds unless it was away). m is 0 until there
-  are two losses, and if both are 0. An infinite loss counts as the largest finite one, and a NaN loss as an
-  average one.
+  are two losses, and if both are 0. It divides by the size of the earlier loss, because a loss may be negative. An
+  infinite loss counts as the largest finite one, and a NaN loss as an average one.
 - Eq. 11 uses the norms of the uploaded, compressed updates, and their mean over the available clients that have one.
   The paper gives no value for its alpha; the default 0.5 is our choice.
 - Score-proportional kept fractions and weights, if they are set, use the score after min-max.
@@ -95,7 +95,7 @@ def _divergence(of: Floats, against: Floats) -> Floats:
 def momentum(before: Floats, after: Floats) -> Floats:
     """M_k = 2 / (1 + exp(-5 m_k)) - 0.5, m_k = (before - after) / |before| (Eq. 5), float64 (n,) in [-0.5, 1.5].
 
-    Eq. 5 divides by a loss that is not negative. It is 0.5 (m_k = 0) where one of the losses is NaN (never measured).
+    It is 0.5 (m_k = 0) where one of the losses is NaN (never measured).
     """
     unknown = np.isnan(before) | np.isnan(after)
     drop = np.where(unknown, 0.0, before - after)
