@@ -93,7 +93,7 @@ def simulate(run: PeerRun) -> PeerResult:
     )
     examples = [task.epochs * examples for examples in times.examples]
     return result_of(
-        run, np.diff(times.ends).tolist(), examples, [weight.detach().numpy() for weight in module.parameters()]
+        run, np.diff(times.ends).tolist(), examples, [weight.detach().cpu().numpy() for weight in module.parameters()]
     )
 
 
