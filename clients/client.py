@@ -44,7 +44,7 @@ from fedsel_app.messages.instructions import (
 )
 from fedsel_app.messages.scalars import Config, Report
 from fedsel_app.models.building import preprocessing_for
-from fedsel_app.models.device import seeded
+from fedsel_app.models.device import naming_lack_of_memory, seeded
 from fedsel_app.models.flat_model import FlatModel, batch_losses, evaluate, further_scores
 from fedsel_app.models.tasks import task_of
 from fedsel_app.seeds import Purpose, stream
@@ -121,27 +121,30 @@ class SelectionClient(NumPyClient):
         ------
         ValueError
             If label counts are requested but not shared, or the client has no test part to evaluate.
+        MachineFault
+            If the memory of the host or the GPU does not suffice, or the state cannot be written.
         """
         sent: NDArrays = []
         stated = self._context.stated
         if stated is not None and not isinstance(instruction, EnrolInstruction | PlaceInstruction):
             self._take_schema(stated.schema(self._context.client))
-        match instruction:
-            case PlaceInstruction():
-                numbers = PlaceAnswer(self._context.client).to_config()
-            case EnrolInstruction():
-                numbers = self._enrol(instruction).to_config()
-            case TrainInstruction():
-                sent, trained = self._train(arrays, instruction, sums)
-                numbers = trained.to_config()
-            case CalibrateInstruction():
-                sent, numbers = [self._calibrate(arrays, instruction)], {}
-            case ProbeInstruction():
-                numbers = self._probe(loaded or self.load(arrays), instruction).to_config()
-            case LocalTestInstruction():
-                numbers = self._test(loaded or self.load(arrays)).to_config()
-            case _:
-                raise TypeError(f"A client has no answer to {type(instruction).__name__}.")
+        with naming_lack_of_memory(f"Client {self._context.client}"):
+            match instruction:
+                case PlaceInstruction():
+                    numbers = PlaceAnswer(self._context.client).to_config()
+                case EnrolInstruction():
+                    numbers = self._enrol(instruction).to_config()
+                case TrainInstruction():
+                    sent, trained = self._train(arrays, instruction, sums)
+                    numbers = trained.to_config()
+                case CalibrateInstruction():
+                    sent, numbers = [self._calibrate(arrays, instruction)], {}
+                case ProbeInstruction():
+                    numbers = self._probe(loaded or self.load(arrays), instruction).to_config()
+                case LocalTestInstruction():
+                    numbers = self._test(loaded or self.load(arrays)).to_config()
+                case _:
+                    raise TypeError(f"A client has no answer to {type(instruction).__name__}.")
         return numbers, sent
 
     def _enrol(self, instruction: EnrolInstruction) -> EnrolAnswer:
@@ -333,7 +336,8 @@ class SelectionClient(NumPyClient):
 
     def load(self, arrays: NDArrays) -> FlatModel:
         """Check the received arrays of a model to evaluate, and load it on the device of this process."""
-        return received_model(self._context, arrays, probed=True)
+        with naming_lack_of_memory(f"Client {self._context.client}"):
+            return received_model(self._context, arrays, probed=True)
 
     def _batches(
         self, examples: Ints, order: Iterable[Ints], model: FlatModel, rng: np.random.Generator | None = None

@@ -9,18 +9,18 @@ from collections.abc import Callable
 from flwr.app import Message, MessageType, RecordDict
 
 from clients.client import SelectionClient
-from clients.state import UnwrittenState
 from fedsel_app.config import ConfigError
 from fedsel_app.messages.instructions import Instruction, TrainInstruction, read_instruction
 from fedsel_app.messages.records import (
     ERROR,
-    UNWRITTEN,
+    MACHINE_FAULT,
     clients_named,
     content_arrays,
     fedsel_config,
     put_answer,
     put_sums,
 )
+from fedsel_app.records.files import MachineFault
 
 ClientOf = Callable[[int | None], SelectionClient]
 """Client of a partition id; for None, the client that received the message."""
@@ -34,7 +34,7 @@ def answer(message: Message, client_of: ClientOf) -> Message:
 def answer_content(message_type: str, content: RecordDict, client_of: ClientOf) -> RecordDict:
     """Answer a question to one client, or to several clients one after the other.
 
-    The exception of a single client is raised, unless it cannot write its state: then the answer says so. A ConfigError
+    The exception of a single client is raised, unless its machine fails: then the answer says so. A ConfigError
     is raised as it may be told to the server; its cause has the values. With several clients, which only a simulation
     has, an exception is the answer of its client. Each answer equals the client's answer to a message of its own,
     but a model to evaluate is loaded only once, and vectors are added up where the instructions have weights.
@@ -47,8 +47,8 @@ def answer_content(message_type: str, content: RecordDict, client_of: ClientOf) 
     if not clients:
         try:
             put_answer(reply, *client_of(None).answer(_instruction(message_type, content), arrays))
-        except UnwrittenState as error:
-            put_answer(reply, {UNWRITTEN: str(error)})
+        except MachineFault as error:
+            put_answer(reply, {MACHINE_FAULT: str(error)})
         except ConfigError as error:
             raise ConfigError(error.told) from error
     for client in clients:
@@ -63,7 +63,7 @@ def answer_content(message_type: str, content: RecordDict, client_of: ClientOf) 
                 sums = CohortSum()
             put_answer(reply, *asked.answer(instruction, arrays, loaded, sums if added else None), client)
         except Exception as error:  # noqa: BLE001 - any exception here is a failure of this client only
-            put_answer(reply, {UNWRITTEN if isinstance(error, UnwrittenState) else ERROR: str(error)}, (), client)
+            put_answer(reply, {MACHINE_FAULT if isinstance(error, MachineFault) else ERROR: str(error)}, (), client)
     if sums is not None:
         put_sums(reply, sums.arrays())
     return reply

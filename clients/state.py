@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 from fedsel_app.config import ConfigError
 from fedsel_app.npz import NpzError, read_arrays
 from fedsel_app.records.fedsel_folder import is_anothers, make_fedsel_folder
+from fedsel_app.records.files import MachineFault
 
 STATE_FOLDER = "fedsel-state"
 """Name of fedsel's folder with the states of clients by run."""
@@ -33,11 +34,7 @@ Arrays = dict[str, NDArray[Any]]
 
 
 class StateError(RuntimeError):
-    """The state of a client cannot be read or written. The message names the file and says what to do."""
-
-
-class UnwrittenState(StateError):
-    """The state of a client cannot be written, for instance because the disk is full."""
+    """The state of a client cannot be read. The message names the file and says what to do."""
 
 
 @dataclass(frozen=True)
@@ -111,7 +108,7 @@ class StateStore:
         It keeps the states that `recall` may need later: those of rounds since the server's checkpoint, and the last
         one that is not later than the checkpoint and the last aggregated reply.
 
-        Raises UnwrittenState if the file cannot be written.
+        Raises MachineFault if the file cannot be written.
         """
         path = self._path(client, server_round)
         with self._writing(path):
@@ -124,7 +121,7 @@ class StateStore:
                     self._path(client, number).unlink(missing_ok=True)
 
     def keep_schema(self, client: int, schema: str) -> None:
-        """Keep what the server states of the client's own data. Raises UnwrittenState as `save` does."""
+        """Keep what the server states of the client's own data. Raises MachineFault as `save` does."""
         path = self._path(client, SCHEMA)
         with self._writing(path):
             _write(path, {"schema": np.frombuffer(schema.encode(), np.uint8)})
@@ -143,7 +140,7 @@ class StateStore:
 
     @contextmanager
     def _writing(self, path: Path) -> Iterator[None]:
-        """Make the folder of a file. An OSError in the block becomes an UnwrittenState."""
+        """Make the folder of a file. An OSError in the block becomes a MachineFault."""
         try:
             if self._fedsel_folder is not None:
                 make_fedsel_folder(self._fedsel_folder)
@@ -151,7 +148,7 @@ class StateStore:
             yield
         except OSError as error:
             client = path.parent.name.removeprefix("client-")
-            raise UnwrittenState(
+            raise MachineFault(
                 f"Client {client} cannot write its state to {path} ({error}). Free the disk, or set 'state-dir'."
             ) from error
 

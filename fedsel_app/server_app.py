@@ -8,7 +8,7 @@ from flwr.serverapp import Grid, ServerApp
 
 from fedsel_app.config import ConfigError
 from fedsel_app.network.reply_timeout import ReplyTimeout
-from fedsel_app.records.files import RunFailed
+from fedsel_app.records.files import MachineFault, RunFailed
 from fedsel_app.records.run_folder import describe_round
 from fedsel_app.wiring.configuration import AppConfig, resolve_run_config
 from fedsel_app.wiring.reply_event import arrivals
@@ -20,8 +20,8 @@ app = ServerApp()
 
 
 class SentenceAlone(logging.Filter):
-    """Filter of Flower's log that keeps only the sentence of a ConfigError or a failed run, without traceback and exit
-    code.
+    """Filter of Flower's log that keeps only the sentence of a ConfigError, a failed run or a failing machine, without
+    traceback and exit code.
     """
 
     _said = False
@@ -29,7 +29,7 @@ class SentenceAlone(logging.Filter):
     def filter(self, record: logging.LogRecord) -> bool:
         """Remove the traceback of such an error from its record, and drop the notice on the exit that follows."""
         error = record.exc_info[1] if record.exc_info else None
-        if isinstance(error, ConfigError | RunFailed):
+        if isinstance(error, ConfigError | RunFailed | MachineFault):
             record.msg, record.args, record.exc_info = str(error), (), None
             self._said = True
         return not (self._said and record.getMessage().startswith("Exit Code:"))

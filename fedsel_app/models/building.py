@@ -16,11 +16,12 @@ from fedsel_app.config.data import OwnDataConfig
 from fedsel_app.data.arrays import SampleShape
 from fedsel_app.data.dataset import Dataset, load
 from fedsel_app.data.inputs import Inputs, mapped, trial_inputs
-from fedsel_app.models.device import seeded
+from fedsel_app.models.device import naming_lack_of_memory, seeded
 from fedsel_app.models.flat_model import FlatModel, refuse_types
 from fedsel_app.models.module_calls import call
 from fedsel_app.models.module_state import in_float32, modes_kept
 from fedsel_app.models.tasks import Task
+from fedsel_app.records.files import MachineFault
 from fedsel_app.seeds import Purpose, torch_seed
 
 
@@ -119,10 +120,14 @@ def _user_model(
 def _refuse_misfit(
     model: nn.Module, name: str, sample_shape: SampleShape, inputs: Inputs, output_shape: tuple[int, ...]
 ) -> None:
-    """Raise ConfigError if a user's model raises for two inputs, or returns outputs of another shape for each."""
+    """Raise ConfigError if a user's model raises for two inputs, or returns outputs of another shape for each, and
+    MachineFault if the memory does not suffice.
+    """
     try:
-        with modes_kept(model), torch.no_grad():
+        with naming_lack_of_memory("The trial of the model"), modes_kept(model), torch.no_grad():
             outputs = call(model.eval(), mapped(torch.clone, inputs))
+    except MachineFault:
+        raise
     except ConfigError as error:
         raise ConfigError(f"The model '{name}' does not fit. {error}") from error
     except Exception as error:

@@ -9,6 +9,7 @@ from pathlib import Path
 import torch
 
 from fedsel_app.config import ConfigError
+from fedsel_app.records.files import MachineFault
 from fedsel_app.seeds import numpys_generator
 
 BF16_FLAGS = frozenset({"amx_bf16", "avx512_bf16", "bf16"})
@@ -19,6 +20,18 @@ CPUINFO = Path("/proc/cpuinfo")
 GLIBC_THRESHOLDS = {-1: 2**30, -3: 2**25}
 """Options of glibc's mallopt. M_TRIM_THRESHOLD: number of freed bytes that the process keeps. M_MMAP_THRESHOLD, here at
 its largest value: size of an allocation that gets pages of its own, which the process does not keep."""
+
+
+@contextmanager
+def naming_lack_of_memory(who: str) -> Iterator[None]:
+    """In the block, a lack of memory of the host or the GPU becomes a MachineFault of `who`."""
+    try:
+        yield
+    except (MemoryError, torch.OutOfMemoryError) as error:
+        raise MachineFault(
+            f"{who} has too little memory ({error}). Free memory, lower 'workers', or raise 'client-gpus', "
+            "so that fewer workers share a GPU."
+        ) from error
 
 
 def choose_device(name: str) -> torch.device:

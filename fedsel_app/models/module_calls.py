@@ -10,8 +10,9 @@ from torch import Tensor, nn
 from fedsel_app.config import ConfigError
 from fedsel_app.config.plugins import described
 from fedsel_app.data.inputs import Inputs, mapped
-from fedsel_app.models.device import seeded
+from fedsel_app.models.device import naming_lack_of_memory, seeded
 from fedsel_app.models.module_state import Place, buffer_places, frozen_places, modes_kept
+from fedsel_app.records.files import MachineFault
 
 SHIFT = 1e-3
 """What is added to the weights between two steps of a trial, so that a moving average of them moves."""
@@ -53,18 +54,19 @@ def tried(module: nn.Module, train: Callable[[], None], x: Inputs) -> ModuleTria
 
     `train` sets the module's mode of training.
 
-    Raises ConfigError if it cannot train with two examples.
+    Raises ConfigError if it cannot train with two examples, and MachineFault if the memory does not suffice for them.
     """
     before = {place: place.copy() for place in buffer_places(module) | frozen_places(module)}
     weights = [(each, each.detach().clone()) for each in module.parameters() if each.requires_grad]
     with modes_kept(module), seeded(0, _device(x)), torch.no_grad():
         train()
         try:
-            outputs, writes_input = _stepped(module, x)
-            for weight, _ in weights:
-                weight.add_(SHIFT)
-            _stepped(module, x)
-        except ConfigError:
+            with naming_lack_of_memory("The trial of the model"):
+                outputs, writes_input = _stepped(module, x)
+                for weight, _ in weights:
+                    weight.add_(SHIFT)
+                _stepped(module, x)
+        except (ConfigError, MachineFault):
             raise
         except Exception as error:
             raise ConfigError(

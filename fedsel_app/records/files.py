@@ -12,7 +12,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 
-class RecordError(OSError):
+class MachineFault(OSError):
+    """The machine has too little disk or memory. The message says what to do; the run can be resumed after that."""
+
+
+class RecordError(MachineFault):
     """A record of a run cannot be written. The message names the file and says what to do."""
 
 

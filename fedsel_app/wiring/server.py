@@ -23,7 +23,7 @@ from fedsel_app.data.dataset import Dataset, load, load_surrogate, of_training_e
 from fedsel_app.data.inputs import Inputs, mapped, trial_inputs
 from fedsel_app.data.partition import divide
 from fedsel_app.models import building, flat_model
-from fedsel_app.models.device import choose_device, prepare, require_precision
+from fedsel_app.models.device import choose_device, naming_lack_of_memory, prepare, require_precision
 from fedsel_app.models.tasks import task_of
 from fedsel_app.network.links import make_links
 from fedsel_app.records.run_folder import Recorder, RunFolder
@@ -76,8 +76,9 @@ def make_run_context(config: AppConfig, recorder: Recorder) -> RunContext:
         further: flat_model.Further | None = None,
     ) -> flat_model.Result:
         prepare(device, threads)
-        model.load(parameters, buffers)
-        return flat_model.evaluate(model, cast(DeviceData, sets[name]).test_batches(EVALUATION_BATCH), further)
+        with naming_lack_of_memory("The server"):
+            model.load(parameters, buffers)
+            return flat_model.evaluate(model, cast(DeviceData, sets[name]).test_batches(EVALUATION_BATCH), further)
 
     def evaluate(parameters: NDArray[np.float32], buffers: NDArray[np.float32], name: str = "test") -> Evaluation:
         result = test(name, parameters, buffers, further)

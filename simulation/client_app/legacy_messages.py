@@ -14,7 +14,7 @@ from flwr.clientapp import ClientApp
 from flwr.clientapp.typing import ClientAppCallable
 from flwr.common import Code
 
-from fedsel_app.messages.records import ERROR, FEDSEL, UNWRITTEN, config_record, fedsel_config
+from fedsel_app.messages.records import ERROR, FEDSEL, MACHINE_FAULT, config_record, fedsel_config
 from fedsel_app.messages.scalars import Config, Scalar
 from simulation.client_app.messages import (
     CONTROL,
@@ -98,15 +98,15 @@ def refuse_mods_before() -> None:
 
 
 def _embedded(reply: Message) -> Message:
-    """The reply with fedsel's numbers among its metrics. Replies to loss probes, and of a client that cannot write its
-    state, have no other content yet.
+    """The reply with fedsel's numbers among its metrics. Replies to loss probes, and of a client whose machine
+    fails, have no other content yet.
     """
     numbers = None if reply.has_error() else fedsel_config(reply.content)
     if numbers is None:
         return reply
     del reply.content[FEDSEL]
     if reply.metadata.message_type == TRAIN:
-        if UNWRITTEN in numbers:
+        if MACHINE_FAULT in numbers:
             reply.content["fitres.parameters"] = ArrayRecord()
             reply.content["fitres.num_examples"] = MetricRecord({"num_examples": 0})
             reply.content["fitres.status"] = config_record(OK)

@@ -21,14 +21,15 @@ from numpy.typing import NDArray
 
 from clients.compression.compressors import draw_layers
 from clients.local_round import LocalRound, Trained
-from clients.state import STATE_FOLDER, StateStore, UnwrittenState, user_state_folder
+from clients.state import STATE_FOLDER, StateStore, user_state_folder
 from fedsel_app.config import CompressionConfig, TrainingConfig
 from fedsel_app.config.words import did_you_mean
 from fedsel_app.messages.answers import Ability, EnrolAnswer, EvaluateAnswer
 from fedsel_app.messages.instructions import EnrolInstruction, ProbeInstruction, read_instruction
-from fedsel_app.messages.records import UNWRITTEN, content_arrays, fedsel_config, named_arrays, put_answer
+from fedsel_app.messages.records import MACHINE_FAULT, content_arrays, fedsel_config, named_arrays, put_answer
 from fedsel_app.messages.reported_values import one_line
 from fedsel_app.messages.scalars import Config, Report
+from fedsel_app.records.files import MachineFault
 from fedsel_app.seeds import Purpose, stream
 from simulation.client_app.array_layout import ArrayLayout, Arrays
 from simulation.client_app.messages import (
@@ -126,8 +127,8 @@ class UserClient:
             return self.code(self.message, self.context)
         except Unanswered as unanswered:
             return unanswered.reply
-        except UnwrittenState as error:
-            return self._reply({UNWRITTEN: str(error)})
+        except MachineFault as error:
+            return self._reply({MACHINE_FAULT: str(error)})
 
     def _reply(self, numbers: Config) -> Message:
         content = RecordDict()

@@ -42,6 +42,6 @@ def refuse_too_little(config: AppConfig, model: FlatModel, dataset: Dataset, fre
     process_bytes = CUDA_BYTES + data + vectors + step
     if processes * process_bytes > free_bytes:
         raise ConfigError(
-            f"Lower 'workers', 'batch-size' or 'client-gpus', or set 'device' to cpu: {processes} processes on one GPU "
-            f"need about {process_bytes / 2**30:,.1f} GiB each, and it has {free_bytes / 2**30:,.1f} GiB free."
+            f"Lower 'workers' or 'batch-size', raise 'client-gpus', or set 'device' to cpu: {processes} processes on "
+            f"one GPU need about {process_bytes / 2**30:,.1f} GiB each, and it has {free_bytes / 2**30:,.1f} GiB free."
         )

@@ -10,11 +10,10 @@ from typing import Any
 from flwr.app import MessageType
 from flwr.common import ndarrays_to_parameters
 
-from clients.state import UnwrittenState
 from fedsel_app.exact_sums import CohortSum
 from fedsel_app.messages.instructions import TrainInstruction, read_instruction
 from fedsel_app.models.flat_model import FlatModel
-from fedsel_app.records.files import RecordError
+from fedsel_app.records.files import MachineFault
 from fedsel_app.wiring.client import own_client
 from fedsel_app.wiring.configuration import AppConfig
 from fedsel_app.wiring.server import run_folder, run_with
@@ -62,8 +61,8 @@ class Inline:
     def ask(self, messages: Sequence[Message], until: Until = ALL) -> Answers:
         """Let the clients answer one after the other; a client's exception is its answer.
 
-        Raises RecordError if a client's state cannot be written: the disk is that of the run, which can be resumed
-        without a failure.
+        Raises MachineFault if the machine fails, which has too little memory or disk: the run can be resumed without a
+        failure.
         """
         self._loaded, sums = None, CohortSum()
         return {message.node: self._answer(message, sums) for message in messages}
@@ -82,7 +81,7 @@ class Inline:
             own = sums if isinstance(instruction, TrainInstruction) and instruction.weight > 0.0 else None
             numbers, sent = client.answer(instruction, arrays, self._loaded, own)
             return replace(Reply.of(numbers, ndarrays_to_parameters(sent).tensors), sums=own)
-        except UnwrittenState as error:
-            raise RecordError(f"{error} Then continue with: fedsel run --resume {self._config.records.out}") from error
+        except MachineFault as error:
+            raise MachineFault(f"{error} Then continue with: fedsel run --resume {self._config.records.out}") from error
         except Exception as error:  # noqa: BLE001 - any exception is a failure of this client alone
             return NodeError(message.node, str(error))

@@ -20,7 +20,7 @@ from flwr.server.client_proxy import ClientProxy
 from flwr.serverapp import Grid
 
 from fedsel_app.messages.instructions import ProbeInstruction
-from fedsel_app.messages.records import ERROR, FEDSEL, UNWRITTEN, config_record, fedsel_config
+from fedsel_app.messages.records import ERROR, FEDSEL, MACHINE_FAULT, config_record, fedsel_config
 from fedsel_app.messages.scalars import Config
 from fedsel_app.network.reply_timeout import ReplyTimeout
 from fedsel_app.wire.codec import WireError
@@ -254,7 +254,7 @@ class UserGrid(FlowerGrid):
             for values in content.values():
                 if isinstance(values, MetricRecord | ConfigRecord):
                     refuse_endless(values)
-            trained = message.instruction.message_type == "train" and UNWRITTEN not in own
+            trained = message.instruction.message_type == "train" and MACHINE_FAULT not in own
             tensors = self._tensors(content, message) if trained else []
         except WireError as error:
             return NodeError(message.node, str(error))

@@ -18,10 +18,10 @@ from numpy.typing import NDArray
 from fedsel_app.config import ConfigError
 from fedsel_app.messages.answers import MOST_EXAMPLES, Ability, EnrolAnswer, TrainAnswer
 from fedsel_app.messages.instructions import LocalTestInstruction, ProbeInstruction, TrainInstruction
-from fedsel_app.messages.records import UNWRITTEN
+from fedsel_app.messages.records import MACHINE_FAULT
 from fedsel_app.messages.reported_values import lower_median, one_line, winsorised
 from fedsel_app.messages.scalars import Report
-from fedsel_app.records.files import RecordError
+from fedsel_app.records.files import MachineFault
 from fedsel_app.records.schema import EnrolmentRecord
 from fedsel_app.wire.codec import Update, WireError, encode
 from fedsel_app.wire.npy import read_array
@@ -164,9 +164,9 @@ class UserClients:
             try:
                 if isinstance(answer, Reply):
                     refuse_endless(answer.metrics)
-                    self._refuse_unwritten(answer)
+                    self._refuse_machine_fault(answer)
                     answer = read(of_node[node], answer)
-            except RecordError:
+            except MachineFault:
                 raise
             except Exception as error:  # noqa: BLE001 - any exception from a client's reply is that client's failure
                 answer = NodeError(node, str(error))
@@ -175,19 +175,19 @@ class UserClients:
             self._count_examples()
         return found
 
-    def _refuse_unwritten(self, reply: Reply) -> None:
-        """Raise an error for a client that cannot write its state.
+    def _refuse_machine_fault(self, reply: Reply) -> None:
+        """Raise an error for a client whose machine fails.
 
         Raises
         ------
-        RecordError
-            In a simulation: the disk is that of the run, which can be resumed without a failure.
+        MachineFault
+            In a simulation: the machine is that of the run, which can be resumed without a failure.
         ValueError
             In a deployment, as for other failures of a client.
         """
-        if sentence := embedded(reply.metrics).get(UNWRITTEN):
+        if sentence := embedded(reply.metrics).get(MACHINE_FAULT):
             again = f'{sentence!s} Then start the same program again, with resume="auto".'
-            raise RecordError(again) if self.carrier.in_simulation else ValueError(sentence)
+            raise MachineFault(again) if self.carrier.in_simulation else ValueError(sentence)
 
     # Enrolment ------------------------------------------------------------------------------------------------
 

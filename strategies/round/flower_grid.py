@@ -20,10 +20,10 @@ from flwr.serverapp import Grid
 
 from fedsel_app.exact_sums import CohortSum
 from fedsel_app.messages.instructions import Instruction, TrainInstruction
-from fedsel_app.messages.records import ARRAYS, ERROR, UNWRITTEN, fedsel_config, question, read_sums, record_name
+from fedsel_app.messages.records import ARRAYS, ERROR, MACHINE_FAULT, fedsel_config, question, read_sums, record_name
 from fedsel_app.messages.reported_values import one_line
 from fedsel_app.network.reply_timeout import ReplyTimeout
-from fedsel_app.records.files import RecordError
+from fedsel_app.records.files import MachineFault
 from strategies.round.federation import ALL, Answer, Answers, Message, NodeError, Reply, SentModel, Until, Wait
 
 LOGGER = logging.getLogger("fedsel")
@@ -282,16 +282,16 @@ class FlowerGrid:
     def reply(self, content: RecordDict, message: Message, of_client: bool, arrived_s: float) -> Answer:
         """The answer to `message` in the content of a reply. It is under the client's name if `of_client`.
 
-        Raises RecordError if a client of a simulation cannot write its state: the disk is that of the run.
+        Raises MachineFault if the machine of a simulation fails, which has too little memory or disk.
         """
         client = message.client if of_client else None
         numbers = fedsel_config(content, client)
         if numbers is None:
             return NodeError(message.node, "its reply is not from fedsel: server and clients must run the same app")
-        if UNWRITTEN in numbers and self.simulated:
-            raise RecordError(f"{numbers[UNWRITTEN]!s} Then continue the run with --resume.")
-        if UNWRITTEN in numbers or ERROR in numbers:
-            return NodeError(message.node, str(numbers.get(UNWRITTEN, numbers.get(ERROR))))
+        if MACHINE_FAULT in numbers and self.simulated:
+            raise MachineFault(f"{numbers[MACHINE_FAULT]!s} Then continue the run with --resume.")
+        if MACHINE_FAULT in numbers or ERROR in numbers:
+            return NodeError(message.node, str(numbers.get(MACHINE_FAULT, numbers.get(ERROR))))
         # Not `array_records`, which goes through the records of all clients each time.
         arrays = content.get(record_name(ARRAYS, client))
         tensors = [array.data for array in arrays.values()] if isinstance(arrays, ArrayRecord) else []

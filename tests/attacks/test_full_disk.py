@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from fedsel_app.records.files import RecordError, RunFailed
+from fedsel_app.records.files import MachineFault, RecordError, RunFailed
 from fedsel_app.wiring.configuration import resolve
 from fedsel_app.wiring.server import run_with
 from simulation.cli import main
@@ -133,7 +133,7 @@ def unwritable(tmp_path, request):
 
 def test_a_simulated_client_that_cannot_write_its_state_ends_the_run(tmp_path, unwritable):
     """Inline it did; in Ray's workers, which answer for one client or for several, the client counted as failed."""
-    with pytest.raises(RecordError, match=r"Client \d cannot write its state to .*Free the disk.*--resume"):
+    with pytest.raises(MachineFault, match=r"Client \d cannot write its state to .*Free the disk.*--resume"):
         run_config(tmp_path / "run", unwritable, pool=2)
 
 

@@ -13,7 +13,7 @@ from flwr.superlink.grid import InMemoryGrid
 
 import fedsel_app
 from fedsel_app.config import ConfigError
-from fedsel_app.records.files import RecordError
+from fedsel_app.records.files import MachineFault
 from simulation.client_app.selecting import selecting
 from simulation.flower_app import user_clients
 from simulation.flower_app.requirements import requirements
@@ -320,7 +320,7 @@ def test_a_simulated_client_that_cannot_write_its_state_ends_the_run_and_the_sam
         return result.arrays.to_numpy_ndarrays()
 
     (tmp_path / "states-b").touch()
-    with pytest.raises(RecordError, match=r"Client \d cannot write its state .*Free the disk.*start the same program"):
+    with pytest.raises(MachineFault, match=r"Client \d cannot write its state .*Free the disk.*start the same program"):
         simulated("b")
     (tmp_path / "states-b").unlink()
     assert bits(simulated("b")) == bits(simulated("a"))
