@@ -2,6 +2,7 @@ import numpy as np
 import pytest
 
 from clients.state import ClientHistory, StateError, StateStore, user_state_folder
+from fedsel_app.records.files import MachineFault
 
 
 def names(folder):
@@ -146,7 +147,7 @@ def test_a_client_that_lost_its_disk_says_so_once_and_is_taken_back(tmp_path):
 
 def test_a_folder_that_cannot_be_made_is_named(tmp_path):
     (tmp_path / "file").write_text("")
-    with pytest.raises(StateError, match="state-dir"):
+    with pytest.raises(MachineFault, match="state-dir"):
         save(StateStore(tmp_path / "file" / "run"), 0, 1, {})
 
 
