@@ -11,12 +11,18 @@ from fedsel_app.config.plugins import PACKAGES
 from simulation.deployment.app_folder import copy_of
 from simulation.federation.machine import Machine
 
+TEMPORARY = (Path("/tmp"), Path("/var/tmp"))
+"""Folders that a service with PrivateTmp does not see."""
+
 
 def systemd_unit(folder: Path, machine: Machine, options: Sequence[str] = ()) -> str:
     """Unit that runs `fedsel start FOLDER` as this user once the network is up, and restarts it after a failure.
 
     `options` follow the folder. Raises ConfigError if a path has a character that cannot be printed.
     """
+    states = _outside(machine, "state-dir")
+    used = (Path(sys.executable), folder, *_outside(machine, "data-path"), *states)
+    hidden = any(path.is_relative_to(temporary) for path in used for temporary in TEMPORARY)
     words = [str(Path(sys.executable).parent / "fedsel"), "start", str(folder), *options]
     # systemd expands a single $ in a command.
     command = " ".join(_unit_word(word.replace("$", "$$")) for word in words)
@@ -34,8 +40,8 @@ RestartSec=10
 KillSignal=SIGTERM
 NoNewPrivileges=true
 ProtectSystem=strict
-ReadWritePaths={" ".join(_unit_word(str(path)) for path in (folder, *_outside(machine, "state-dir")))}
-PrivateTmp=true
+ReadWritePaths={" ".join(_unit_word(str(path)) for path in (folder, *states))}
+PrivateTmp={"false" if hidden else "true"}
 
 [Install]
 WantedBy=multi-user.target

@@ -2,12 +2,14 @@
 
 import configparser
 import shlex
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import yaml
 
 from simulation.cli import main
+from simulation.deployment.service_files import systemd_unit
 from simulation.federation.folders import FederationFolders
 from simulation.federation.machine import read_machine
 from simulation.guard.transport import FLEET_OVER_GRPC
@@ -35,6 +37,23 @@ def test_a_unit_starts_the_folder_and_writes_nowhere_else(made, capsys):
     assert (Path(command[0]).name, *command[1:]) == ("fedsel", "start", folder.replace("$", "$$"))
     assert unit["Service"]["ReadWritePaths"] == f'"{folder}"'
     assert unit["Unit"]["Description"] == "fedsel client-0 of the federation at server.example"
+
+
+@pytest.mark.parametrize(
+    ("folder", "data", "private"),
+    [
+        ("/srv/client", "/srv/own.csv", "true"),
+        ("/srv/client", "/tmp/own.csv", "false"),
+        ("/var/tmp/client", "/srv/own.csv", "false"),
+    ],
+)
+def test_a_unit_sees_its_folder_and_its_data_in_the_folder_for_temporary_files(
+    made, monkeypatch, folder, data, private
+):
+    """With PrivateTmp the client did not find its data."""
+    monkeypatch.setattr("sys.executable", "/opt/fedsel/bin/python")
+    client = replace(read_machine(made.client(0), "client"), settings={"data-path": data})
+    assert f"\nPrivateTmp={private}\n" in systemd_unit(Path(folder), client)
 
 
 def test_a_compose_file_of_a_client_mounts_its_folder_and_its_data(made, tmp_path, capsys):
