@@ -48,7 +48,7 @@ def configuration(arguments: argparse.Namespace, **defaults: Value) -> "AppConfi
     values = overrides(arguments)
     if not arguments.resume:
         config = resolve(defaults | values)
-        refuse_idle(values, [config.values()])
+        refuse_idle(values, [config.values()], str(values.get("preset", "")))
         return config
     from simulation.experiments.run_folders import resolve_resumed
 

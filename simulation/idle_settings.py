@@ -1,17 +1,34 @@
 """Idle settings: a setting that cannot have an effect under the other settings is refused."""
 
 from collections.abc import Collection, Iterable, Mapping
+from pathlib import Path
 
 from fedsel_app.config import DECLARED, ConfigError, Value
 from fedsel_app.config.settings import Conditions, Reading
+from fedsel_app.presets.preset import own_keys
+from fedsel_app.wiring.configuration import resolve
 from strategies import find_strategy
 
 PROBE = "probe-batches", "probe-bits", "probe-batch"
 """Settings of the loss probe, which a method asks for, or links that depend on the losses."""
 
 
-def refuse_idle(given: Iterable[str], runs: Collection[Mapping[str, Value]]) -> None:
-    """Raise ConfigError if no run reads one of the `given` settings; `runs` are the settings of each run."""
+def refuse_idle(given: Iterable[str], runs: Collection[Mapping[str, Value]], preset: str = "") -> None:
+    """Raise ConfigError if no run reads one of the `given` settings; `runs` are the settings of each run.
+
+    It is also raised for a setting in the user's file `preset` that neither these runs nor runs of the file alone read.
+    """
+    _refuse(given, runs)
+    if preset.endswith(".toml"):
+        strategies = dict.fromkeys(str(values["strategy"]) for values in runs)
+        alone = [resolve({"preset": preset, "strategy": name}).values() for name in strategies]
+        try:
+            _refuse(own_keys(Path(preset), strategies), [*runs, *alone])
+        except ConfigError as error:
+            raise ConfigError(f"The preset {preset}: {error}") from error
+
+
+def _refuse(given: Iterable[str], runs: Collection[Mapping[str, Value]]) -> None:
     for key in given:
         unmet = [_unmet(key, values) for values in runs if key in values]
         if unmet and all(unmet):

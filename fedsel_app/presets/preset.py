@@ -7,7 +7,7 @@ differ in the runs of the strategy NAME, with their protocol and departures.
 """
 
 import tomllib
-from collections.abc import Container, Mapping
+from collections.abc import Collection, Container, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cache
 from importlib.metadata import entry_points
@@ -129,6 +129,12 @@ def load_preset(name: str, above: tuple[Path, ...] = ()) -> Preset:
         raise ConfigError(f"There is no preset file {path}.")
     if path.resolve() in above:
         raise ConfigError(f"The preset {path} starts from itself through 'base': remove one 'base' of this circle.")
+    own, base = _read_preset(path)
+    return load_preset(base, (*above, path.resolve())).overlaid(own) if base else own
+
+
+def _read_preset(path: Path) -> tuple[Preset, str]:
+    """The preset in a file without its base, and the base's name or path; empty: none."""
     table = read_toml(path)
     base, methods, strategies = table.pop("base", ""), table.pop("methods", None), table.pop("strategies", [])
     if not isinstance(base, str):
@@ -138,8 +144,14 @@ def load_preset(name: str, above: tuple[Path, ...] = ()) -> Preset:
     if not isinstance(strategies, list) or not all(isinstance(name, str) for name in strategies):
         raise ConfigError(f"The 'strategies' of the preset {path} must be a list of names. Got {strategies!r}.")
     named = None if methods is None else _methods(methods, path)
-    own = replace(_preset(table, path), methods=named, strategies=tuple(strategies))
-    return load_preset(base, (*above, path.resolve())).overlaid(own) if base else own
+    return replace(_preset(table, path), methods=named, strategies=tuple(strategies)), base
+
+
+def own_keys(path: Path, strategies: Collection[str]) -> list[str]:
+    """Keys of the settings in a preset's file for runs of the `strategies`, without those of its base."""
+    preset = _read_preset(path)[0]
+    methods = (own.settings for name, own in (preset.methods or {}).items() if name in strategies)
+    return list(dict.fromkeys([*preset.settings, *(key for settings in methods for key in settings)]))
 
 
 def _preset(table: dict[str, object], path: Path) -> Preset:

@@ -196,8 +196,8 @@ def plan(
         run = PlannedRun(name, strategy, seed, cell, folder, config)
         if runs.setdefault(name, run) != run:
             raise ConfigError(f"Two runs would have the name {name}; leave one of them out.")
-    refuse_idle([*settings, *grid], [run.config.values() for run in runs.values()])
     named = str(settings.get("preset", ""))
+    refuse_idle([*settings, *grid], [run.config.values() for run in runs.values()], named)
     pipelines = pipelines_of(load_preset(named), strategies, [*settings, *grid]) if named else Pipelines()
     return ComparisonPlan(out, strategies, seeds, grid, settings, baseline, pipelines, list(runs.values()))
 

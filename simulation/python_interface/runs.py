@@ -165,7 +165,7 @@ def run(
     with of_a_run():
         if resume is None:
             config = resolve(values)
-            refuse_idle(values, [config.values()])
+            refuse_idle(values, [config.values()], str(values.get("preset", "")))
         else:
             config = resolve_resumed(Path(resume).expanduser(), values)
         choice = choose(config)

@@ -1,5 +1,7 @@
 """A setting that cannot have an effect under the other settings is refused with a sentence."""
 
+from contextlib import nullcontext
+
 import pytest
 
 from fedsel_app.config import GROUPS, ConfigError
@@ -91,6 +93,34 @@ def test_what_cannot_have_an_effect_is_refused(given, sentence):
 )
 def test_its_neighbours_are_not(given):
     refuse_idle(given, [resolve(given).values()])
+
+
+PRESETS = {
+    'isp-jury = "subset"\n': "'isp-jury' has no effect",
+    'participation = "isp"\nholdout-fraction = 0.2\nisp-loss = "clients"\nisp-jury = "subset"\n': "",
+    'base = "isp-ablations-small"\nisp-loss = "clients"\nisp-jury = "subset"\n': "",
+    'base = "isp-ablations-small"\nparticipation = "fixed"\n': "",
+    'strategy = "random"\n[methods.delta]\nisp-jury = "subset"\n': "",
+    "[methods.random]\nisp-momentum = 0.5\n": "'isp-momentum' has no effect",
+}
+
+
+@pytest.mark.parametrize(("text", "sentence"), PRESETS.items())
+def test_a_preset_of_the_users_is_refused_if_nothing_reads_it(tmp_path, text, sentence):
+    """Only the settings of the command line were looked at. What the base sets for other runs is not the user's."""
+    file = str(tmp_path / "q.toml")
+    (tmp_path / "q.toml").write_text(text)
+    given = {"preset": file, "strategy": "random"}
+    with pytest.raises(ConfigError, match=f"q.toml: With .*{sentence}") if sentence else nullcontext():
+        refuse_idle(given, [resolve(given).values()], file)
+    with pytest.raises(ConfigError, match=sentence) if sentence else nullcontext():
+        plan(tmp_path / "compared", ["random"], [1], {"preset": file}, {})
+
+
+def test_what_a_preset_reads_may_be_turned_off_on_the_command_line(tmp_path):
+    (tmp_path / "q.toml").write_text('participation = "isp"\nholdout-fraction = 0.2\nisp-momentum = 0.5\n')
+    given = {"preset": str(tmp_path / "q.toml"), "strategy": "random", "participation": "fixed"}
+    refuse_idle(given, [resolve(given).values()], str(tmp_path / "q.toml"))
 
 
 def test_a_grid_is_refused_if_none_of_its_runs_reads_it(tmp_path):

@@ -29,8 +29,9 @@ def register(commands: Subparsers) -> None:
         "--metric",
         default="stable_validation_accuracy",
         metavar="NAME",
-        help="number of summary.json whose mean over the tuning seeds ranks the trials (stable_validation_accuracy, "
-        "the score of the runs on a validation set)",
+        help="number whose mean over the tuning seeds ranks the trials: stable_validation_accuracy (the default, on a "
+        "validation set), stable_accuracy, final_accuracy, rounds_to_target, time_to_target_s, uplink_to_target_mb, "
+        "client_updates_to_target; a score of another name takes the place of accuracy",
     )
     tuned.set_defaults(call=tune)
 

@@ -1,5 +1,6 @@
 """Plan of a tuning: the runs of each trial, and the comparison that follows on other seeds."""
 
+import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -24,6 +25,7 @@ from simulation.comparison.tuning_file import (
     goal_of,
     read_tuning,
 )
+from simulation.idle_settings import refuse_idle
 from simulation.laboratory.tuning.space import Range, parse_space
 from strategies import find_strategy
 
@@ -163,7 +165,7 @@ def plan_tuning(base: ComparisonPlan, trials: int, tuning_seeds: Sequence[int], 
     """Plan a tuning of the methods of `base`, and the comparison on its seeds that follows.
 
     Raises ConfigError if a seed is in `tuning_seeds` and in `base`, a range is invalid, a method has no setting of
-    `over`, the runs do not have the `goal`, or the data are not available.
+    `over`, no run reads one of them, the runs do not have the `goal`, or the data are not available.
     """
     if both := sorted({*tuning_seeds} & {*base.seeds}):
         raise ConfigError(
@@ -174,12 +176,15 @@ def plan_tuning(base: ComparisonPlan, trials: int, tuning_seeds: Sequence[int], 
     for key in space:
         if key in base.settings:
             raise ConfigError(f"'{key}' is in --over and is also set for all methods: remove one of the two.")
-    spaces = {}
+    spaces, tried = {}, list[dict[str, Value]]()
     for name in methods:
         values = first_run(base, name).config.values()
         spaces[name] = {key: one for key, one in space.items() if key in values}
+        cells = itertools.product(*(one.ends for one in spaces[name].values()))
+        tried += [values | dict(zip(spaces[name], cell, strict=True)) for cell in cells]
         if not spaces[name]:
             raise ConfigError(f"{name} has none of the settings of --over, so all its trials would be the same.")
+    refuse_idle(space, tried)
     texts = {key: str(one) for key, one in space.items()}
     measure = goal_of(goal, score_of(base.runs[0].config))
     tuning = Tuning(base, trials, list(dict.fromkeys(tuning_seeds)), spaces, texts, measure)

@@ -1,10 +1,14 @@
 """Plan of a tuning: the number that ranks its trials is one that its runs have, in the right direction."""
 
+import re
+
 import pytest
 
 from fedsel_app.config import ConfigError
 from fedsel_app.models.tasks import Classification
+from simulation.cli import main
 from simulation.comparison.plan import plan
+from simulation.comparison.tuning_file import GOALS
 from simulation.laboratory.tuning.plan import plan_tuning
 from simulation.laboratory.tuning.studies import MethodStudy
 from simulation.laboratory.tuning.tune import best_trial
@@ -44,6 +48,24 @@ def test_a_score_that_the_runs_do_not_have_is_refused(tmp_path):
     """Every trial then had the worst number, so that the defaults were the best."""
     with pytest.raises(ConfigError, match=r"one of stable_validation_accuracy, .* Got 'stable_f1_macro'\."):
         goal(tmp_path, "stable_f1_macro", metrics="f1-macro")
+
+
+def test_a_setting_that_no_trial_reads_is_refused(tmp_path):
+    """Four trials of `isp-jury` were planned with a fixed cohort; with the search among the choices, it is read."""
+    base = plan(tmp_path, ["random"], [1], {"clients": 6, "cohort": 2, "rounds": 2, "holdout-fraction": 0.2}, {})
+    with pytest.raises(ConfigError, match="With participation=fixed, 'isp-jury' has no effect"):
+        plan_tuning(base, 2, [101], "isp-jury", "final_accuracy")
+    read = "participation=fixed|isp,isp-loss=clients|surrogate,isp-jury"
+    assert "isp-jury" in plan_tuning(base, 2, [101], read, "final_accuracy").spaces["random"]
+
+
+def test_the_help_lists_what_can_rank_the_trials(capsys, monkeypatch):
+    """It said "number of summary.json", most of which are refused."""
+    monkeypatch.setenv("COLUMNS", "1000")
+    with pytest.raises(SystemExit):
+        main(["tune", "--help"])
+    [line] = [line for line in capsys.readouterr().out.splitlines() if "rank" in line and "the trials" in line]
+    assert [word for word in re.findall(r"\w+", line) if "_" in word] == list(GOALS)
 
 
 def test_the_best_is_one_of_the_trials_that_are_asked_for(tmp_path):
