@@ -128,8 +128,9 @@ class OpenRound:
         record, links = self.record, self.context.links
         work = replies.work(self.roster, self.sent_to_train.nbytes, self.begun_s)
         finish_s, _ = links.finish_s(work, np.zeros(replies.clients.size))
-        record.search = {"failures": replies.failures}
-        record.round_s += links.round_seconds(finish_s, np.zeros(0), 0.0)
+        seconds = links.round_seconds(finish_s, np.zeros(0), 0.0)
+        record.search = {"failures": replies.failures, "intermediate_s": seconds}
+        record.round_s += seconds
         record.downlink_bytes += self.sent_to_train.nbytes * len(answers)
         record.calibration_bytes += self.model.buffers.nbytes * len(replies.statistics)
         replies.charge(record)

@@ -35,6 +35,7 @@ class SearchRecord(TypedDict, total=False):
     losses: Annotated[list[float], "", "mean loss at each size"]
     improvements: Annotated[list[float], "", "improvement over the smoothed past losses at each size"]
     found: Annotated[int | None, "clients", "size that the search chose; null if none"]
+    intermediate_s: Annotated[float, "s", "duration of the intermediate round on the run's clock, part of round_s"]
 
 
 @dataclass

@@ -15,6 +15,8 @@ from simulation.report.drawing import Plot, Style, label_rounds, label_x, look, 
 from simulation.report.tables import capital
 
 SELECTED, FAILED = "#0072B2", "#D55E00"
+FOUND = "found by a search"
+"""Label of the crosses in the figure of the clients of each round."""
 SCALES = 20.0
 """Ratio of components from which they have different axes."""
 
@@ -37,7 +39,7 @@ def participation_plot(group: Group, style: Style, covered: Mapping[str, Sequenc
         panels[1].set_ylim(0, 1.05)
         label_rounds(panels[1])
         panels[1].set_ylabel("label coverage of the cohort")
-    style.legend(figure, panels[0], list(group.runs))
+    style.legend(figure, list(group.runs))
     caption = (
         f"Share of rounds in which each client was selected, sorted in each run: {style.seeds}. A flat line means even "
         "participation."
@@ -61,12 +63,13 @@ def cohort_plot(group: Group, style: Style) -> Plot | None:
         style.band(panel, sizes[name], positions[name], name)
         found = [(schedule_round(row), size) for row in runs[0].rows if (size := found_size(row)) is not None]
         if found:
+            colour, label = look(positions[name])["color"], "" if searched else FOUND
+            panel.plot(*zip(*found, strict=True), "x", color=colour, markersize=8, label=label)
             searched = True
-            panel.plot(*zip(*found, strict=True), "x", color=look(positions[name])["color"], markersize=8)
     label_rounds(panel)
     panel.set_ylabel("client updates in the round")
     panel.set_ylim(bottom=0)
-    style.legend(figure, panel, list(group.runs))
+    style.legend(figure, [*group.runs, FOUND])
     caption = f"Client updates that the server received in each round, those of searches included: {style.seeds}."
     if searched:
         caption += (
@@ -177,7 +180,7 @@ def client_plot(group: Group, style: Style, metric: EvaluatedMetric) -> Plot | N
         style.band(worst, curves, positions[name], name)
     label_rounds(worst)
     worst.set_ylabel("worst tenth of the clients")
-    style.legend(figure, worst, list(measured))
+    style.legend(figure, list(measured))
     caption = (
         "First panel: the clients of all seeds after the last evaluation; the box contains the middle half, its line "
         "is the median, and the whiskers reach the worst and the best client. Second panel: mean over the worst tenth "

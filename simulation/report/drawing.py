@@ -123,13 +123,15 @@ class Style:
             spare.remove()
         return figure, panels[:count]
 
-    def legend(self, figure: Figure, panel: Axes, names: Sequence[str]) -> None:
-        """Add a legend above the panels: the variants `names` that have a labelled line in `panel`."""
+    def legend(self, figure: Figure, names: Sequence[str]) -> None:
+        """Add a legend above the panels: those of `names` that are the label of something drawn in them."""
         if len(names) > 1:
-            lines = {str(line.get_label()): line for line in panel.get_lines()}
-            shown = [name for name in names if name in lines]
+            artists = [one for panel in figure.axes for one in (*panel.get_lines(), *panel.collections)]
+            drawn = {str(one.get_label()): one for one in artists}
+            shown = [name for name in names if name in drawn]
             columns = min(len(shown), 2 if self.narrow else 5)
-            figure.legend([lines[name] for name in shown], shown, loc="outside upper center", ncols=columns)
+            if shown:
+                figure.legend([drawn[name] for name in shown], shown, loc="outside upper center", ncols=columns)
 
     def band(
         self, panel: Axes, curves: Sequence[tuple[Any, Any]], position: int, label: str, *, steps: bool = True

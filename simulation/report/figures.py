@@ -53,7 +53,7 @@ def accuracy_plot(group: Group, style: Style, metric: EvaluatedMetric) -> Plot:
         panel.set_xlim(left=0)
     for panel in panels if style.narrow else panels[::2]:
         panel.set_ylabel(metric.axis)
-    style.legend(figure, panels[0], list(group.runs))
+    style.legend(figure, list(group.runs))
     caption = (
         f"{capital(metric.axis)} of the global model against rounds, {seconds}, bytes sent to the server and "
         f"client updates: {style.seeds}. Between evaluations, and after the end of a run, a curve keeps its last "

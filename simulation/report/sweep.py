@@ -57,7 +57,7 @@ def _plot(
             found = [np.array([of[measure.key] for of in cells[value]]) for value in ordered if value in cells]
             _line(panel, spots, found, positions[label], label, style)
         _label(panel, key, ordered, measure, scale=scale)
-    style.legend(figure, panels[0], list(lines))
+    style.legend(figure, list(lines))
     seeds = "each dot is a seed" if style.per_seed else "bars reach from the lowest to the highest seed"
     caption = (
         f"Means over the seeds for each value of {key}; {seeds}. Costs to target are means over the runs that "

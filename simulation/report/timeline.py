@@ -170,7 +170,8 @@ def timeline_plot(group: Group, style: Style) -> Plot | None:
                 for trip in trips
                 if trip.outcome == outcome
             ]
-            panel.add_collection(LineCollection(lines, colors=colour, linewidths=width, label=outcome))
+            label = outcome if lines else ""
+            panel.add_collection(LineCollection(lines, colors=colour, linewidths=width, label=label))
             starts = [line[0] for line in lines]
             panel.plot(*np.array(starts).reshape(-1, 2).T, "|", color="#000000", markersize=width, markeredgewidth=0.5)
         for row in run.rows:
@@ -182,7 +183,7 @@ def timeline_plot(group: Group, style: Style) -> Plot | None:
         panel.set_ylabel("clients, the fastest first")
         panel.grid(visible=False)
         panel.yaxis.set_major_locator(MaxNLocator(integer=True))
-    style.legend(figure, panels[0], list(OUTCOMES))
+    style.legend(figure, list(OUTCOMES))
     caption = (
         "A bar is a client's way from the dispatch of the model to the arrival of its reply, for the first seed of "
         "each variant. Vertical lines are steps of the server. Clients are sorted by the mean length of their bars."
@@ -203,7 +204,7 @@ def busy_plot(group: Group, style: Style) -> Plot | None:
     panel.set_ylabel("clients that train")
     panel.set_ylim(bottom=0)
     panel.set_xlim(left=0)
-    style.legend(figure, panel, list(group.runs))
+    style.legend(figure, list(group.runs))
     caption = (
         "Clients that were sent the model and whose reply is awaited, over the run's clock, for the first seed of each "
         "variant."

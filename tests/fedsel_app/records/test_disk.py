@@ -8,8 +8,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from clients.state import ClientHistory, StateError, StateStore
-from fedsel_app.records.files import RecordError
+from clients.state import ClientHistory, StateStore
+from fedsel_app.records.files import MachineFault, RecordError
 from fedsel_app.records.run_folder import CHECKPOINT, RunFolder, read_checkpoint, read_rounds
 from fedsel_app.records.schema import RoundRecord
 from tests.support.full_disk import no_file_above
@@ -94,7 +94,7 @@ def test_an_incomplete_line_is_no_round_and_is_removed_when_the_run_is_resumed(f
 def test_a_clients_state_that_does_not_fit_leaves_the_one_before(tmp_path):
     store = StateStore(tmp_path / "state")
     store.save(3, 1, {"residual": np.ones(4)}, ClientHistory())
-    with no_file_above(2000), pytest.raises(StateError, match=r"client-3/round-2\.npz.*Free the disk"):
+    with no_file_above(2000), pytest.raises(MachineFault, match=r"client-3/round-2\.npz.*Free the disk"):
         store.save(3, 2, {"residual": np.ones(LONG)}, ClientHistory(1, 1))
     aggregated, unacknowledged = store.recall(3, ClientHistory(1, 1))
     np.testing.assert_array_equal(aggregated["residual"], np.ones(4))

@@ -58,8 +58,8 @@ def test_a_legend_has_the_drawn_variants_if_there_are_several():
     style = Style()
     figure, [panel] = style.grid(1, 3.0)
     style.band(panel, CURVES, 0, "oort")
-    style.legend(figure, panel, ["oort"])
+    style.legend(figure, ["oort"])
     assert not figure.legends
     style.band(panel, CURVES, 1, "random")
-    style.legend(figure, panel, ["random", "absent", "oort"])
+    style.legend(figure, ["random", "absent", "oort"])
     assert [text.get_text() for text in figure.legends[0].get_texts()] == ["random", "oort"]

@@ -108,14 +108,18 @@ def test_the_clients_of_each_round_are_drawn_with_the_searches(tmp_path, monkeyp
     [path] = write_plan(tmp_path / "isp", [("random", 1, {})])
     write_run(path, "random", 1, [0.1, 0.2, 0.3])
     lines = (path / "rounds.jsonl").read_text(encoding="utf-8").splitlines()
-    lines[1] = lines[1].replace('"client_updates": 2', '"client_updates": 12, "search": {"found": 3, "failures": []}')
+    lines[1] = lines[1].replace(
+        '"client_updates": 2', '"client_updates": 12, "search": {"found": 3, "intermediate_s": 6.0}'
+    )
     lines[1] = lines[1].replace('"round_s": 10.0', '"round_s": 16.0')
     (path / "rounds.jsonl").write_text("\n".join(lines) + "\n", encoding="utf-8")
     [group] = RecordedComparison.read(tmp_path / "isp").groups
-    line, crosses = cohort_plot(group, Style()).figure.axes[0].get_lines()
+    figure = cohort_plot(group, Style()).figure
+    assert [text.get_text() for text in figure.legends[0].get_texts()] == ["random", "found by a search"]
+    line, crosses = figure.axes[0].get_lines()
     assert line.get_ydata().tolist() == [2.0, 12.0, 2.0]
     assert (list(crosses.get_xdata()), list(crosses.get_ydata())) == ([2], [3])
     draw_blank_pictures(monkeypatch)
     write_report(tmp_path / "isp")
     table = (tmp_path / "isp" / "report-searches.csv").read_text(encoding="utf-8").splitlines()
-    assert table[1] == "random,1.0,3.0,12.0,16.0,0.5,2.0,10.0,0.5"
+    assert table[1] == "random,1.0,3.0,6.0,12.0,16.0,0.5,2.0,10.0,0.5"

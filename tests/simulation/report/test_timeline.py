@@ -9,7 +9,7 @@ from simulation.cli import main
 from simulation.comparison.results import Group, RecordedComparison
 from simulation.comparison.runs import RecordedRun, read_recorded_run
 from simulation.report.drawing import Style, look, places
-from simulation.report.timeline import AGGREGATED, UNDER_WAY, WASTED, busy_plot, trips_of, under_way
+from simulation.report.timeline import AGGREGATED, UNDER_WAY, WASTED, busy_plot, timeline_plot, trips_of, under_way
 from tests.support.pictures import draw_blank_pictures
 from tests.support.report_runs import write_plan, write_run
 
@@ -82,6 +82,14 @@ def test_scores_at_equal_costs(tmp_path, monkeypatch):
     ]
     assert table(tmp_path, "equal") == expected
     assert not (tmp_path / "report-clock.csv").exists()
+
+
+def test_the_legend_has_the_outcomes_that_are_drawn(folder):
+    """It was an empty box."""
+    group = Group("", {"random": tuple(RecordedComparison.read(folder).runs.values())}, "random")
+    outcomes = {trip.outcome for trip in trips_of(group.all_runs[0])}
+    [legend] = timeline_plot(group, Style()).figure.legends
+    assert {text.get_text() for text in legend.get_texts()} == outcomes
 
 
 def test_a_method_keeps_its_colour_in_the_figure_of_busy_clients(folder):
