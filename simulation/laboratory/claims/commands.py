@@ -75,8 +75,13 @@ def verify(arguments: argparse.Namespace) -> int:
     wide_console().print(verified_table(found))
     for name, reason in failures.items():
         print(f"{name} failed: {reason}")
-    others = [one.claim.name for one in found if not one.again]
-    print(f"Verdicts that did not come again: {', '.join(others)}." if others else "Every verdict came again.")
+    others = [one.claim.name for one in found if not (one.again or one.failed)]
+    if failures:
+        print("A claim whose runs failed is not verified. The same command runs them again.")
+    elif not others:
+        print("Every verdict came again.")
+    if others:
+        print(f"Verdicts that did not come again: {', '.join(others)}.")
     return FAILURE if failures or others else 0
 
 

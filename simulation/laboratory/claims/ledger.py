@@ -115,11 +115,11 @@ def claims_said(claims: Sequence[Claim], verdicts: dict[str, Standing]) -> str:
     favoured = sum(bool(claim.favoured) for claim in by[HOLDS])
     statements, papers = len({(claim.paper, claim.sentence) for claim in standing}), len(_papers(standing))
     return (
-        f"{len(standing)} tests of {statements} statements from {papers} papers, on paired seeds in small, untuned "
-        f"set-ups. {len(ran)} ran ({_models(ran)}). {len(by[HOLDS])} hold in direction ({_models(by[HOLDS])}), "
-        f"{len(by[DOES_NOT])} do not ({downloads} only because downloads count), {len(by[SMALL])} are smaller than a "
-        f"margin, {len(by[UNDECIDED])} open. {restated} were restated after results; a pilot favoured the set-ups of "
-        f"{favoured} that hold."
+        f"{len(standing)} tests of {statements} statements from {papers} papers, small, untuned and on paired seeds. "
+        f"{len(ran)} ran ({_models(ran)}). {len(by[HOLDS])} hold in direction ({_models(by[HOLDS])}), "
+        f"{len(by[DOES_NOT])} do not ({downloads} only because downloads count), {len(by[SMALL])} differ by less than "
+        f"a margin, {len(by[UNDECIDED])} open. {restated} were restated after results; pilots had favoured {favoured} "
+        "that hold."
     )
 
 
@@ -156,7 +156,8 @@ def rankings_said(rankings: Sequence[Ranking], orders: Orders) -> str:
     ]
     width = f"{median(half_widths or [0]):.0f} points (median, {seeds[0]} seeds)"
     searched = sum(ranking.searched for ranking in rankings)
-    workloads = f"{len(places_of)} workloads" + (f" ({searched} tuned)" if searched else "")
+    tuned = f" ({searched} tuned)" if 0 < searched < len(places_of) else ""
+    workloads = f"{len(places_of)} {'tuned ' if searched == len(places_of) else ''}workloads{tuned}"
     runs = [ranking.configuration(ranking.sides[0], 1).run for ranking in rankings]
     shares = sorted({run.clients // run.cohort for run in runs})
     return (
@@ -175,7 +176,13 @@ def _either(numbers: Sequence[int]) -> str:
 
 def overview(orders: Orders) -> Table:
     """Table with a row per currency: the methods ahead of the baseline, those within the margin, and the rest."""
-    columns = ["at equal", f"ahead of {BASELINE}, points", WITHIN, OPEN, BEHIND]
+    columns = [
+        "at equal",
+        f"ahead of {BASELINE}, points",
+        WITHIN,
+        f"{OPEN} (names: ledger)",
+        f"{BEHIND} (names: ledger)",
+    ]
     rows = []
     for key, currency in CURRENCIES.items():
         every = [(place, name) for name, order in orders[key].items() for place in order]
@@ -183,7 +190,7 @@ def overview(orders: Orders) -> Table:
             [one for one in every if one[0].word == word] for word in (AHEAD, WITHIN, OPEN, BEHIND)
         )
         if every:
-            counts = (f"{len(found)} of {len(every)} comparisons" for found in others)
+            counts = (f"{len(found)} of {len(every)} comparisons{_below_margin(found)}" for found in others)
             workloads = len(orders[key])
             rows.append([currency, _gains(ahead, workloads), _by_number(within, workloads), *counts])
     return Table("overview", "", "", [Heading(name) for name in columns], rows)
@@ -210,10 +217,18 @@ def _methods(ranking: Ranking) -> set[str]:
 def _gains(found: Sequence[tuple[RankedMethod, str]], workloads: int) -> str:
     texts = []
     for name in dict.fromkeys(place.name for place, _ in found):
-        gains = sorted(100 * place.lead.mean for place, _ in found if place.name == name)
+        own = [(place, ranking) for place, ranking in found if place.name == name]
+        gains = sorted(100 * place.lead.mean for place, _ in own)
         shown = dict.fromkeys(f"{gain:+.1f}" for gain in (gains[0], gains[-1]))
-        texts.append(f"{name} {' to '.join(shown)} in {len(gains)} of {workloads} workloads")
+        texts.append(f"{name} {' to '.join(shown)} in {len(gains)} of {workloads} workloads{_below_margin(own)}")
     return "; ".join(texts) or "none"
+
+
+def _below_margin(found: Sequence[tuple[RankedMethod, str]]) -> str:
+    """Text on how many of the leads are smaller than the margin; empty without one."""
+    small = sum(place.small for place, _ in found)
+    number = "" if small == len(found) else f"{small} "
+    return f" ({number}below the margin)" if small else ""
 
 
 def _by_number(found: Sequence[tuple[RankedMethod, str]], workloads: int) -> str:
@@ -427,7 +442,7 @@ def ranking_table(ranking: Ranking, measured: Measured) -> Table:
         row: list[object] = [place.name]
         for order in orders.values():
             own = next(other for other in order if other.name == place.name)
-            row += [own.accuracy, f"{100 * own.lead.mean:+.1f}" if own.word else ABSENT, own.word]
+            row += [own.accuracy, f"{100 * own.lead.mean:+.1f}" if own.word else ABSENT, own.said]
         rows.append(row)
     if first:
         caption = (

@@ -1,8 +1,8 @@
 """Rankings of methods at equal bytes, seconds and rounds on the same seeds (one TOML file each).
 
 Every method is compared with uniform draws and equal weights, paired by seed. It is ahead or behind (t test), or else
-within the margin (two one-sided t tests), or else not resolved. Both kinds of tests are adjusted over the methods
-(Holm).
+within the margin (two one-sided t tests), or else not resolved. If both tests succeed, it is ahead or behind by less
+than the margin. Both kinds of tests are adjusted over the methods (Holm).
 """
 
 from collections.abc import Mapping, Sequence
@@ -99,12 +99,19 @@ class RankedMethod:
     name : the method, or the name of a variant
     lead : its accuracy minus that of the baseline, with a 95% interval (unadjusted)
     word : AHEAD, BEHIND, WITHIN or OPEN; empty for the baseline
+    small : True if it is ahead or behind, and also shown to be within the margin
     """
 
     name: str
     accuracy: Estimate
     lead: Estimate
     word: str
+    small: bool
+
+    @property
+    def said(self) -> str:
+        """The word, and whether the lead is smaller than the margin."""
+        return f"{self.word}, by less than the margin" if self.small else self.word
 
 
 def ranked_methods(ranking: Ranking, metric: ClaimMeasure, measured: Measured) -> list[RankedMethod]:
@@ -134,7 +141,11 @@ def ranked_methods(ranking: Ranking, metric: ClaimMeasure, measured: Measured) -
     order = sorted(common, key=lambda name: (-common[name].mean(), name))
     return [
         RankedMethod(
-            name, t_interval(common[name]), leads[name].difference if name in leads else t_interval([]), words[name]
+            name=name,
+            accuracy=t_interval(common[name]),
+            lead=leads[name].difference if name in leads else t_interval([]),
+            word=words[name],
+            small=words[name] in (AHEAD, BEHIND) and alike[name] < LEVEL,
         )
         for name in order
     ]

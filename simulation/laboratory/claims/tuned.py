@@ -243,7 +243,7 @@ def tuned_table(tuned: Tuned, measured: Measured) -> Table:
         for order in orders:
             own = next(other for other in order if other.name == place.name)
             low, mean, high = (100 * value for value in (own.lead.low, own.lead.mean, own.lead.high))
-            row += [own.accuracy, f"{mean:+.2f} [{low:.2f}, {high:.2f}]" if own.word else ABSENT, own.word]
+            row += [own.accuracy, f"{mean:+.2f} [{low:.2f}, {high:.2f}]" if own.word else ABSENT, own.said]
         rows.append(row)
     title = f"Tuned: {tuned.title.removeprefix('Tuned: ')}"
     return Table("tuned", title, _caption(tuned, measured, compared=bool(rows)), columns, rows)
@@ -302,7 +302,7 @@ def at_best(claim: Claim, measured: Measured) -> str:
         [tuned] = Tuned.load([study])
         ranking = tuned.compared(measured)
         order = ranked_methods(ranking, tuned.metrics[0], measured) if ranking else []
-        lead = next((f"{100 * place.lead.mean:+.2f} points, {place.word}" for place in order if place.name == side), "")
+        lead = next((f"{100 * place.lead.mean:+.2f} points, {place.said}" for place in order if place.name == side), "")
         found.append(f"with momentum {tuned.settings[MOMENTUM]} {lead or 'not run yet'}")
     return (
         f"untuned (rate {values[RATE]:g}, momentum {values[MOMENTUM]:g} for both); both at their best rates: "

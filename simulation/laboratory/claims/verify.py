@@ -4,6 +4,7 @@ The verdict of a few seeds is that of these seeds alone: it is not adjusted for 
 committed rows are judged on the same seeds, in the same way.
 """
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -17,6 +18,7 @@ from simulation.laboratory.claims.ledger import advantage_text
 from simulation.laboratory.claims.measured import SHIPPED, Measured, read_measured
 from simulation.laboratory.claims.runs import FILE, run_claims
 from simulation.laboratory.claims.verdict import NOT_RUN, Verdict, decide
+from simulation.report.tables import ABSENT
 from simulation.terminal import whole_table
 
 
@@ -29,7 +31,9 @@ class Verified:
     stated : the committed verdict, from all seeds and adjusted within the paper
     before, now : verdicts on the verified seeds alone, from the committed rows and from the new ones
     runs, equal : number of runs, and of those whose value is the same in all digits
-    largest : largest difference between a committed value and the new one; None if a run reached its target only once
+    failed : number of runs that failed, so that there is nothing to compare
+    largest : largest difference between a committed value and the new one; None if a run reached its target only once,
+        NaN if there are no two values
     """
 
     claim: Claim
@@ -39,6 +43,7 @@ class Verified:
     now: Verdict
     runs: int
     equal: int
+    failed: int
     largest: float | None
 
     @property
@@ -75,15 +80,16 @@ def verify(
     for claim in few:
         before, now = (decide([claim], measured)[claim.name].verdicts for measured in (shipped, found))
         for index, metric in enumerate(claim.metrics[: len(claim.rule.metrics)]):
-            values = [
-                tuple((measured.values(claim, side, seed) or {}).get(metric.column) for measured in (shipped, found))
+            runs = [
+                tuple(measured.values(claim, side, seed) for measured in (shipped, found))
                 for side in claim.sides
                 for seed in claim.seeds
             ]
+            values = [tuple((row or {}).get(metric.column) for row in both) for both in runs if None not in both]
             known = [abs(one - other) for one, other in values if one is not None and other is not None]
             one_sided = any((one is None) != (other is None) for one, other in values)
-            largest = None if one_sided or not known else max(known)
-            counts = len(values), sum(one == other for one, other in values)
+            largest = None if one_sided else max(known, default=math.nan)
+            counts = len(runs), sum(one == other for one, other in values), sum(now is None for _, now in runs)
             verdict = stated[claim.name].verdicts[index]
             found_again.append(Verified(claim, metric.name, verdict, before[index], now[index], *counts, largest))
     return found_again, failures
@@ -96,9 +102,12 @@ def verified_table(verified: Sequence[Verified]) -> Table:
     for one in verified:
         seeds = one.claim.seeds
         words = [f"{verdict.word}, {advantage_text(verdict)}" for verdict in (one.stated, one.before, one.now)]
-        largest = "a target was missed" if one.largest is None else f"{one.largest:.3g}"
+        if one.failed:
+            words[-1] = f"not verified: {one.failed} of {one.runs} runs failed"
+        largest = "a target was missed" if one.largest is None else f"{one.largest:.3g}".replace("nan", ABSENT)
+        again = ABSENT if one.failed else "yes" if one.again else "NO"
         table.add_row(
-            *(one.claim.name, one.metric, f"{seeds[0]} to {seeds[-1]}", *words, "yes" if one.again else "NO"),
+            *(one.claim.name, one.metric, f"{seeds[0]} to {seeds[-1]}", *words, again),
             *(f"{one.equal} of {one.runs}", largest),
         )
     return table

@@ -55,8 +55,8 @@ def test_the_opening_counts_what_the_rows_say():
     assert f"), {list(words.values()).count(DOES_NOT)} do not (" in said
     assert f"{len(words) - list(words.values()).count(NOT_RUN)} ran (" in said
     old = [claim.superseded_by for claim in claims() if claim.superseded]
-    assert f" {len([name for name in words if name in old])} were restated after results; a pilot " in said
-    assert " a pilot favoured the set-ups of 5 that hold. " in said
+    assert f" {len([name for name in words if name in old])} were restated after results; pilots " in said
+    assert " pilots had favoured 5 that hold. " in said
     assert said.startswith(f"{len(standing)} tests of {len({claim.sentence for claim in standing})} statements from ")
 
 
@@ -209,6 +209,26 @@ def test_the_overview_counts_methods_over_workloads():
     assert overview(ordered(half, Named(SCORES))).rows[0][2] == "in 1 of 2 workloads: divfl"
     assert "in 1 of 2 workloads. Start with `--strategy random " in rankings_said(half, ordered(half, Named(SCORES)))
     assert "Unresolved intervals: ±6 points (median, 5 seeds)." in said
+
+
+def test_a_lead_below_the_margin_is_called_so():
+    """divfl leads by half a point and random trails by as much, with little noise; fed-cbs trails by ten points."""
+    little = 0.001 * np.array([1, -1, 1, -1, 0])
+    steps = {BASELINE: 0.0, "divfl": 0.005, "random": -0.005, "fed-cbs": -0.1}
+    scores = {name: dict(enumerate(0.8 + step + NOISE + bool(step) * little, 1)) for name, step in steps.items()}
+    one = ranking(key="accuracy_at_traffic_mb", strategies=("random", "divfl", "fed-cbs"))
+    (metric,) = one.metrics
+    said = {place.name: place.said for place in ranked_methods(one, metric, Named(scores))}
+    assert said.pop(BASELINE) == ""
+    assert said == {
+        "divfl": "ahead, by less than the margin",
+        "random": "behind, by less than the margin",
+        "fed-cbs": "behind",
+    }
+    assert "| +0.5 | ahead, by less than the margin |" in ranking_table(one, Named(scores)).markdown()
+    (row,) = overview(ordered([one], Named(scores))).rows
+    ahead = "divfl +0.5 in 1 of 1 workloads (below the margin)"
+    assert row == ["bytes", ahead, "none", "0 of 3 comparisons", "2 of 3 comparisons (1 below the margin)"]
 
 
 def test_a_ranking_says_who_selects_uniformly_at_first():

@@ -7,7 +7,7 @@ import pytest
 
 from simulation.laboratory.claims.ledger import advantage_text
 from simulation.laboratory.claims.ranking import OPEN, WITHIN, ranked_methods
-from simulation.laboratory.claims.verdict import DECIDED, NOT_RUN, UNDECIDED
+from simulation.laboratory.claims.verdict import DECIDED, DOES_NOT, HOLDS, NOT_RUN, UNDECIDED
 from simulation.report.tables import capital
 from tests.support.claims import claims, rankings, shipped, verdicts
 from tests.support.documentation import PAGES
@@ -46,11 +46,29 @@ def test_a_section_lists_the_claims_on_its_presets(section):
     assert said.rstrip() == expected(section).rstrip()
 
 
+def test_the_first_table_has_a_claim_in_the_column_of_its_verdict():
+    rows = [row.split("|") for row in RESULTS.partition("\n## ")[0].splitlines() if row.startswith("| [")]
+    named = {HOLDS: 2, DOES_NOT: 3}
+    for word, column in named.items():
+        found = {name for row in rows for name in re.findall(r"`([a-z0-9-]+-[a-z0-9-]+)`", row[column])}
+        assert found
+        assert {verdicts()[name].word for name in found} == {word}
+
+
+def test_the_number_of_claims_about_isp_with_each_partition_is_that_of_their_settings():
+    """The page said that all but one had the same partition."""
+    ran = [c for c in claims() if c.paper == "ISP" and not c.superseded and verdicts()[c.name].word != NOT_RUN]
+    shared = sum(c.configuration(c.claimed, 1).partition.partition == "dirichlet" for c in ran)
+    text = " ".join(RESULTS.split())
+    assert f"{shared} of the {len(ran)} claims about ISP with runs in the [ledger](ledger.md), share each class" in text
+    assert f"The presets and the other {len(ran) - shared} claims draw a class mix for each client" in text
+
+
 def test_no_paragraph_gives_a_claim_another_verdict():
     """Words of verdicts in a paragraph are the verdicts of the claims that it names, none of which is superseded."""
     standing = {claim.name: verdicts()[claim.name].word for claim in claims() if not claim.superseded}
     for page, text in PAGES.items():
-        for paragraph in re.split(r"\n\n|\n(?=- )", text) if page != "docs/ledger.md" else ():
+        for paragraph in re.split(r"\n\n|\n(?=- |\| )", text) if page != "docs/ledger.md" else ():
             named = {claim.name for claim in claims() if f"`{claim.name}`" in paragraph}
             assert named <= set(standing), (page, paragraph)
             words = set(WORDS.findall(" ".join(paragraph.split()))) if named else set()
