@@ -6,6 +6,8 @@ import fcntl
 import os
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import ExitStack
+from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -155,7 +157,8 @@ class RunFolder:
         self._sync()
         for name, (parameters, buffers) in (("model.npz", final), ("best-model.npz", best)):
             write_arrays(self.path / name, {"parameters": parameters, "buffers": buffers})
-        summary = summarize(self.rows, self.config, selections, final[0].size)
+        ended = datetime.now(UTC).isoformat(timespec="seconds")
+        summary = replace(summarize(self.rows, self.config, selections, final[0].size), ended=ended)
         write_json(self.path / "summary.json", with_version(as_row(summary)))
         (self.path / CHECKPOINT).unlink(missing_ok=True)
         self._end(as_row(summary))

@@ -222,6 +222,7 @@ class Summary:
     versions: Annotated[
         dict[str, str | None], "", "versions of Python and packages; null if a package is not installed"
     ]
+    ended: Annotated[str | None, "", "time of the end in UTC (ISO 8601)"] = None
     score: Annotated[str | None, "", "name of the score, if not the accuracy"] = None
     final_loss: Annotated[float | None, "", "loss of the last evaluation; null if it was not finite"] = None
     final_validation_accuracy: Annotated[float | None, "", "validation_accuracy of the last evaluation"] = None

@@ -115,13 +115,13 @@ def _run(folder: Path, name: str, inner: Path, files: Sequence[str]) -> tuple[En
     data = read_object(place / DATA) or {}
     used = [{"@id": f"#data-{data['digest']}", "@type": "Dataset", "name": str(config.get("data")),
              "identifier": f"blake2b:{data['digest']}", "description": json.dumps(data)}] if data else []  # fmt: skip
-    ended = datetime.fromtimestamp((place / "summary.json").stat().st_mtime, UTC)
+    written = datetime.fromtimestamp((place / "summary.json").stat().st_mtime, UTC)
     action: Entity = {
         "@id": f"#run-{quote(name)}",
         "@type": "CreateAction",
         "name": name,
         "description": command_of(config),
-        "endTime": ended.isoformat(timespec="seconds"),
+        "endTime": summary.get("ended") or written.isoformat(timespec="seconds"),
         "instrument": [{"@id": entity["@id"]} for entity in software],
         "object": [{"@id": entity["@id"]} for entity in used],
         "result": [{"@id": file} for file in files if file.startswith(prefix) and (prefix or "/" not in file)],

@@ -70,7 +70,7 @@ def end(folder):
         with np.load(folder / name, allow_pickle=False) as model:
             models.append({key: model[key].tobytes() for key in model})
     summary = json.loads((folder / "summary.json").read_text(encoding="utf-8"))
-    del summary["wall_s"]
+    del summary["wall_s"], summary["ended"]
     return rounds(folder), (folder / "clients.jsonl").read_text(encoding="utf-8"), models, summary
 
 

@@ -2,8 +2,10 @@
 
 import hashlib
 import json
+import os
 import shlex
 import shutil
+from datetime import UTC, datetime, timedelta
 
 import pytest
 
@@ -51,6 +53,18 @@ def test_the_crate_has_hashes_versions_and_commands(run, capsys):
     assert all(json.dumps(part["@id"]) in references for part in root["hasPart"])
     assert main(["export", str(run), "--license", "CC-BY-4.0"]) == 0
     assert (run / NAME).read_bytes() == first
+
+
+def test_the_end_of_a_run_is_not_that_of_its_copy(run, tmp_path):
+    """It was the time at which summary.json was written: that of a copy, a clone or an unpacked archive."""
+    shutil.copytree(run, tmp_path / "copy")
+    os.utime(tmp_path / "copy" / "summary.json", (0, 0))
+    graph = json.loads(write_crate(tmp_path / "copy").read_text(encoding="utf-8"))["@graph"]
+    [action] = [entity for entity in graph if entity["@type"] == "CreateAction"]
+    ended = datetime.fromisoformat(action["endTime"])
+    assert timedelta() < datetime.now(UTC) - ended < timedelta(hours=1)
+    [root] = [entity for entity in graph if entity["@id"] == "./"]
+    assert root["datePublished"] == action["endTime"]
 
 
 def test_the_names_of_files_and_runs_are_uris(run, tmp_path):
