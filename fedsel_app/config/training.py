@@ -5,6 +5,9 @@ from dataclasses import dataclass
 
 from fedsel_app.config.settings import ConfigError, Settings, having, meanings, require, setting, unless
 
+FLOAT32_MAX = (2.0 - 2.0**-23) * 2.0**127
+"""Largest number of float32, in which clients compute."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class SolverTraits:
@@ -193,6 +196,9 @@ class TrainingConfig(Settings, scope="training"):
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        for key, name in self.keys().items():
+            if isinstance(value := getattr(self, name), float):
+                require(abs(value) <= FLOAT32_MAX, key, "a number of float32, at most 3.4e38", value)
         if (self.local_steps > 0) == (self.local_epochs > 0):
             steps, epochs = self.local_steps, self.local_epochs
             remedy = "also set local-steps=0 for epochs, or local-epochs=0 for steps" if steps else "set one of them"

@@ -263,3 +263,12 @@ def test_where_a_run_takes_place_changes_no_number():
     place |= {"connect-timeout-s", "min-available-clients", "enrol-timeout-s", "reply-timeout-s", "node-keys", "track"}
     assert {key for key in DECLARED if not changes_numbers(key)} == place | {"download", "changed-data"}
     assert changes_numbers("oort.rule")
+
+
+@pytest.mark.parametrize("key", ["lr", "mu", "weight_decay"])
+def test_numbers_that_float32_does_not_have_are_refused(key):
+    """Every client failed: "value cannot be converted to type float without overflow"."""
+    largest = float(np.finfo(np.float32).max)
+    TrainingConfig(**{key: largest})
+    with pytest.raises(ConfigError, match=f"'{key.replace('_', '-')}' parameter must be a number of float32"):
+        TrainingConfig(**{key: np.nextafter(largest, np.inf).item()})
