@@ -31,7 +31,7 @@ def total_time(q, reach, seconds, offset):
     return float((q @ seconds) * ((reach**2 / q).sum() + offset))
 
 
-@pytest.mark.parametrize("offset", [0.0, 0.5, 3.0, 50.0])
+@pytest.mark.parametrize("offset", [0.0, 0.5, 1.0, 3.0, 50.0])
 @pytest.mark.parametrize("seed", range(6))
 def test_the_distribution_is_optimal(seed, offset):
     """Nelder-Mead from several starts finds nothing better, and the same."""
