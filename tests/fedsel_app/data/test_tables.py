@@ -1,6 +1,7 @@
 """Tables as users have them: text, gaps, dates, odd headers. Each is read right, or refused with column and place."""
 
 import re
+from dataclasses import replace
 
 import numpy as np
 import pandas as pd
@@ -15,6 +16,7 @@ from sklearn.preprocessing import OneHotEncoder, OrdinalEncoder
 
 from fedsel_app.config import ConfigError, DataConfig, PreprocessingConfig
 from fedsel_app.config.data import OwnDataConfig
+from fedsel_app.data.arrays import sums
 from fedsel_app.data.batches import DeviceData
 from fedsel_app.data.dataset import load
 
@@ -334,3 +336,16 @@ def test_owners_are_names_or_numbers_on_every_path(tmp_path, owners, monkeypatch
     found = load(DataConfig(data="csv", data_path=str(tmp_path / "o.csv"), data_arguments='owner="who"'), 1)
     of_sample = dict(zip(x[:, 0].tolist(), map(str, owners), strict=True))
     assert [found.owner_names[o] for o in found.owners] == [of_sample[v] for v in found.x_train[:, 0].tolist()]
+
+
+def test_the_sums_of_a_federation_are_those_of_features_with_its_stand_ins(tmp_path):
+    """The client's median of `a` is 5, not that of the table; `b` has a stated stand-in, and `c` no gap."""
+    text = "a,b,c,label\n,,1,no\n1,2,2,yes\n9,,3,no\n,4,4,yes\n20,5,5,no\n30,6,6,yes\n40,7,7,no\n50,8,8,yes\n"
+    plain = pd.DataFrame({"a": [np.nan, 1.0, 9.0, np.nan], "b": [np.nan, 2.0, np.nan, 4.0], "c": [1.0, 2.0, 3.0, 4.0]})
+    table = replace(read(tmp_path, text, 'missing="median"').table, plain=plain)
+    x = np.concatenate([column.features(plain[column.name]) for column in table.columns], axis=1).astype(np.float64)
+    found, moments = table.of_federation(sums(x), np.array(table.stand_ins(np.arange(4))), ["b"])
+    assert [column.name for column in table.columns] == ["a", "b", "c"]
+    assert found.columns[0].fill == 5.0 != table.columns[0].fill
+    x[[0, 3], 0] = 5.0
+    np.testing.assert_allclose(moments, [4, *x.sum(axis=0), *(x**2).sum(axis=0)])
