@@ -16,14 +16,18 @@ PROBE = "probe-batches", "probe-bits", "probe-batch"
 def refuse_idle(given: Iterable[str], runs: Collection[Mapping[str, Value]], preset: str = "") -> None:
     """Raise ConfigError if no run reads one of the `given` settings; `runs` are the settings of each run.
 
-    It is also raised for a setting in the user's file `preset` that neither these runs nor runs of the file alone read.
+    It is also raised for a setting in the user's file `preset` that neither these runs nor runs of the file alone read,
+    unless the file states every setting, as a comparison writes it for each of its runs.
     """
     _refuse(given, runs)
     if preset.endswith(".toml"):
         strategies = dict.fromkeys(str(values["strategy"]) for values in runs)
+        stated = own_keys(Path(preset), strategies)
+        if all(values.keys() <= set(stated) for values in runs):
+            return
         alone = [resolve({"preset": preset, "strategy": name}).values() for name in strategies]
         try:
-            _refuse(own_keys(Path(preset), strategies), [*runs, *alone])
+            _refuse(stated, [*runs, *alone])
         except ConfigError as error:
             raise ConfigError(f"The preset {preset}: {error}") from error
 

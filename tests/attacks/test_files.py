@@ -13,6 +13,7 @@ from flwr.superlink.federation import NoOpFederationManager
 from clients.state import STATE_FOLDER, ClientHistory, StateError, StateStore
 from fedsel_app.config import ConfigError
 from fedsel_app.records.fedsel_folder import ForeignFolderError, is_fedsel_folder, make_fedsel_folder
+from fedsel_app.records.files import MachineFault
 from fedsel_app.records.run_folder import RunFolder
 from fedsel_app.wiring.client import client_of
 from fedsel_app.wiring.configuration import resolve
@@ -114,7 +115,7 @@ def test_another_users_state_is_not_read(tmp_path, monkeypatch):
     give_away(monkeypatch, folder)
     with pytest.raises(StateError, match=r"belong to another user, .* Set 'state-dir'"):
         store.recall(0, KNOWN)
-    with pytest.raises(StateError, match="did not make it for this user"):
+    with pytest.raises(MachineFault, match="did not make it for this user"):
         store.save(0, 2, {"residual": np.ones(2)}, KNOWN)
 
 

@@ -3,6 +3,7 @@
 from contextlib import nullcontext
 
 import pytest
+import tomli_w
 
 from fedsel_app.config import GROUPS, ConfigError
 from fedsel_app.wiring.configuration import resolve
@@ -115,6 +116,14 @@ def test_a_preset_of_the_users_is_refused_if_nothing_reads_it(tmp_path, text, se
         refuse_idle(given, [resolve(given).values()], file)
     with pytest.raises(ConfigError, match=sentence) if sentence else nullcontext():
         plan(tmp_path / "compared", ["random"], [1], {"preset": file}, {})
+
+
+def test_a_file_of_every_setting_chooses_none(tmp_path):
+    """A comparison writes one for each of its runs, with settings that the run does not read."""
+    values = resolve({"strategy": "random", "isp-jury": "subset"}).values()
+    (tmp_path / "q.toml").write_text(tomli_w.dumps(values))
+    given = {"preset": str(tmp_path / "q.toml")}
+    refuse_idle(given, [resolve(given).values()], str(tmp_path / "q.toml"))
 
 
 def test_what_a_preset_reads_may_be_turned_off_on_the_command_line(tmp_path):

@@ -75,14 +75,15 @@ def verify(arguments: argparse.Namespace) -> int:
     wide_console().print(verified_table(found))
     for name, reason in failures.items():
         print(f"{name} failed: {reason}")
+    failed = [one.claim.name for one in found if one.failed]
     others = [one.claim.name for one in found if not (one.again or one.failed)]
-    if failures:
+    if failed:
         print("A claim whose runs failed is not verified. The same command runs them again.")
     elif not others:
         print("Every verdict came again.")
     if others:
         print(f"Verdicts that did not come again: {', '.join(others)}.")
-    return FAILURE if failures or others else 0
+    return FAILURE if failed or others else 0
 
 
 def report(arguments: argparse.Namespace) -> int:
