@@ -21,6 +21,7 @@ from simulation.laboratory.claims.ranking import (
     AHEAD,
     BASELINE,
     BEHIND,
+    MARGIN,
     OPEN,
     WITHIN,
     RankedMethod,
@@ -225,10 +226,10 @@ def _gains(found: Sequence[tuple[RankedMethod, str]], workloads: int) -> str:
 
 
 def _below_margin(found: Sequence[tuple[RankedMethod, str]]) -> str:
-    """Text on how many of the leads are smaller than the margin; empty without one."""
+    """Text on how many of the leads are shown to be smaller than the margin; empty without one."""
     small = sum(place.small for place, _ in found)
     number = "" if small == len(found) else f"{small} "
-    return f" ({number}below the margin)" if small else ""
+    return f" ({number}shown below {100 * MARGIN:g})" if small else ""
 
 
 def _by_number(found: Sequence[tuple[RankedMethod, str]], workloads: int) -> str:
@@ -396,9 +397,9 @@ def note(claim: Claim, found: Standing) -> str:
     text += f" Pipeline: {' against '.join(pipelines)}."
     if claim.known_before:
         text += f" Known before the claim was written: {claim.known_before}."
-    for side in claim.sides:
-        if uniform := claim.uniform_rounds(side):
-            text += f" {side.strategy} selects uniformly in its first {_rounds(uniform)}."
+    uniform = {side.strategy: rounds for side in claim.sides if (rounds := claim.uniform_rounds(side))}
+    for strategy, rounds in uniform.items():
+        text += f" {strategy} selects uniformly in its first {_rounds(rounds)}."
     if "second_stage" in found.stages:
         words = [f"{STAGE_TITLES[name].lower()} {found.word_in(name)}" for name in found.stages]
         text += f" Verdicts: {', '.join(words)}."

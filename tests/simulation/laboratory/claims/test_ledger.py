@@ -227,8 +227,8 @@ def test_a_lead_below_the_margin_is_called_so():
     }
     assert "| +0.5 | ahead, by less than the margin |" in ranking_table(one, Named(scores)).markdown()
     (row,) = overview(ordered([one], Named(scores))).rows
-    ahead = "divfl +0.5 in 1 of 1 workloads (below the margin)"
-    assert row == ["bytes", ahead, "none", "0 of 3 comparisons", "2 of 3 comparisons (1 below the margin)"]
+    ahead = "divfl +0.5 in 1 of 1 workloads (shown below 1.5)"
+    assert row == ["bytes", ahead, "none", "0 of 3 comparisons", "2 of 3 comparisons (1 shown below 1.5)"]
 
 
 def test_a_ranking_says_who_selects_uniformly_at_first():
