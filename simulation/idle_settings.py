@@ -32,6 +32,15 @@ def refuse_idle(given: Iterable[str], runs: Collection[Mapping[str, Value]], pre
             raise ConfigError(f"The preset {preset}: {error}") from error
 
 
+def owners(given: Iterable[str], strategy: str) -> set[str]:
+    """Settings whose values decide whether runs of a strategy read one of the `given` settings."""
+    found = {owner for key in given for conditions in _read_by(key, strategy) for owner in conditions}
+    if not set(PROBE).isdisjoint(given):
+        method = find_strategy(strategy)
+        found |= {"link-coupling", *method.Config.keys(f"{method.name}.")}
+    return found
+
+
 def _refuse(given: Iterable[str], runs: Collection[Mapping[str, Value]]) -> None:
     for key in given:
         unmet = [_unmet(key, values) for values in runs if key in values]

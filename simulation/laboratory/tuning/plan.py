@@ -25,7 +25,7 @@ from simulation.comparison.tuning_file import (
     goal_of,
     read_tuning,
 )
-from simulation.idle_settings import refuse_idle
+from simulation.idle_settings import owners, refuse_idle
 from simulation.laboratory.tuning.space import Range, parse_space
 from strategies import find_strategy
 
@@ -180,8 +180,9 @@ def plan_tuning(base: ComparisonPlan, trials: int, tuning_seeds: Sequence[int], 
     for name in methods:
         values = first_run(base, name).config.values()
         spaces[name] = {key: one for key, one in space.items() if key in values}
-        cells = itertools.product(*(one.ends for one in spaces[name].values()))
-        tried += [values | dict(zip(spaces[name], cell, strict=True)) for cell in cells]
+        deciding = [key for key in spaces[name] if key in owners(spaces[name], name)]
+        cells = itertools.product(*(spaces[name][key].ends for key in deciding))
+        tried += [values | dict(zip(deciding, cell, strict=True)) for cell in cells]
         if not spaces[name]:
             raise ConfigError(f"{name} has none of the settings of --over, so all its trials would be the same.")
     refuse_idle(space, tried)

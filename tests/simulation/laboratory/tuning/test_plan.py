@@ -9,6 +9,7 @@ from fedsel_app.models.tasks import Classification
 from simulation.cli import main
 from simulation.comparison.plan import plan
 from simulation.comparison.tuning_file import GOALS
+from simulation.laboratory.tuning import plan as tuning_plan
 from simulation.laboratory.tuning.plan import plan_tuning
 from simulation.laboratory.tuning.studies import MethodStudy
 from simulation.laboratory.tuning.tune import best_trial
@@ -57,6 +58,17 @@ def test_a_setting_that_no_trial_reads_is_refused(tmp_path):
         plan_tuning(base, 2, [101], "isp-jury", "final_accuracy")
     read = "participation=fixed|isp,isp-loss=clients|surrogate,isp-jury"
     assert "isp-jury" in plan_tuning(base, 2, [101], read, "final_accuracy").spaces["random"]
+
+
+def test_only_settings_that_others_depend_on_are_combined(tmp_path, monkeypatch):
+    """With all ends of all ranges, twenty settings would have a million combinations."""
+    seen = []
+    monkeypatch.setattr(tuning_plan, "refuse_idle", lambda given, runs: seen.extend(runs))
+    base = plan(tmp_path, ["random"], [1], {"clients": 6, "cohort": 2, "rounds": 2, "holdout-fraction": 0.2}, {})
+    over = "lr,momentum=0..0.9,kept-fraction,participation=fixed|isp,isp-loss=clients|surrogate,isp-jury"
+    plan_tuning(base, 2, [101], over, "final_accuracy")
+    found = [(run["participation"], run["isp-loss"]) for run in seen]
+    assert sorted(found) == sorted((one, other) for one in ("fixed", "isp") for other in ("clients", "surrogate"))
 
 
 def test_the_help_lists_what_can_rank_the_trials(capsys, monkeypatch):
