@@ -9,16 +9,9 @@ import pytest
 from fedsel_app.wiring.configuration import resolve
 from simulation.cli import main
 from simulation.laboratory.claims import ledger, listing
-from simulation.laboratory.claims.ledger import (
-    opening,
-    ordered,
-    overview,
-    ranking_table,
-    rankings_said,
-    verdict_text,
-    write_ledger,
-)
+from simulation.laboratory.claims.ledger import ranking_table, verdict_text, write_ledger
 from simulation.laboratory.claims.measured import identity
+from simulation.laboratory.claims.opening import claims_said, opening, ordered, overview, rankings_said
 from simulation.laboratory.claims.ranking import AHEAD, BASELINE, BEHIND, OPEN, WITHIN, Ranking, ranked_methods
 from simulation.laboratory.claims.tuned import Tuned
 from simulation.laboratory.claims.verdict import DECIDED, DOES_NOT, HOLDS, NOT_RUN, decide
@@ -69,7 +62,7 @@ def test_only_statements_of_a_paper_are_counted():
     }
     more = [claim("ahead", CHEAT, HONEST), replace(claim("own", CHEAT, HONEST), ours="it has no cheats")]
     found = decide(more, Runs({HONEST: dict.fromkeys(range(1, 11), 0.7), CHEAT: dict.fromkeys(range(1, 11), 0.8)}))
-    assert ledger.claims_said(more, found).startswith("1 tests of 1 statements from 1 papers, ")
+    assert claims_said(more, found).startswith("1 tests of 1 statements from 1 papers, ")
     assert verdict_text(more[1], found["own"].verdicts[0]) == "holds; not stated by the paper: it has no cheats"
 
 

@@ -7,7 +7,7 @@ import pytest
 
 from fedsel_app.config import ConfigError
 from simulation.laboratory.claims.claim import Claim
-from simulation.laboratory.claims.ledger import ordered
+from simulation.laboratory.claims.opening import ordered
 from simulation.laboratory.claims.ranking import BASELINE, Ranking
 from simulation.laboratory.claims.runs import asked_runs, missing_runs
 from simulation.laboratory.claims.tuned import METRIC, Tuned, at_best, standing_rankings, tuned_table
