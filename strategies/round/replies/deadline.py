@@ -1,8 +1,8 @@
 """Straggler handling: deadline and over-selection (Bonawitz et al. 2019, Sec. 2.2).
 
 K. Bonawitz et al., "Towards Federated Learning at Scale: System Design", MLSys 2019: more clients train than are
-needed. The round ends when the needed number of replies has arrived, or at its deadline. In deployment the server does
-not wait for the other clients (`strategies.round.federation.Until`).
+needed. The round ends when the needed number of replies has arrived, when nobody is left who could reply, or at its
+deadline. In deployment the server does not wait for the other clients (`strategies.round.federation.Until`).
 """
 
 import math
@@ -62,7 +62,7 @@ def accept(clients: Ints, finish_s: Floats, wanted: int, limits: ReplyConfig) ->
     late
         The clients that missed the deadline.
     waited_s
-        Seconds for which the server waited for a client that did not reply in time; 0 if enough replied.
+        Seconds until the last reply, at most the deadline, if fewer than `wanted` are accepted; otherwise 0.
     """
     deadline_s = limits.round_deadline_s
     punctual = finish_s <= (deadline_s or math.inf)
@@ -76,4 +76,5 @@ def accept(clients: Ints, finish_s: Floats, wanted: int, limits: ReplyConfig) ->
         }
         for client, seconds in zip(clients[~punctual].tolist(), finish_s[~punctual].tolist(), strict=True)
     ]
-    return accepted, late, 0.0 if accepted.size >= wanted else deadline_s or float(finish_s.max(initial=0.0))
+    last_s = min(float(finish_s.max(initial=0.0)), deadline_s or math.inf)
+    return accepted, late, 0.0 if accepted.size >= wanted else last_s

@@ -131,8 +131,10 @@ def round_with_one_that_leaves(folder, others_s=7.0, **replies):
     return place, row
 
 
-def test_a_round_waits_for_clients_and_records_what_is_lost(tmp_path):
-    place, row = round_with_one_that_leaves(tmp_path)
+@pytest.mark.parametrize("deadline_s", [0.0, 1000.0])
+def test_a_round_waits_for_clients_and_records_what_is_lost(deadline_s, tmp_path):
+    """It ends with the last reply: nobody is left for whom the server could wait until the deadline."""
+    place, row = round_with_one_that_leaves(tmp_path, round_deadline_s=deadline_s)
     assert row["available"] == 3
     assert row["aggregated"] == [client for client in range(3) if client != place]
     assert [(failure["client"], failure["reason"]) for failure in row["failures"]] == [

@@ -66,14 +66,16 @@ def test_a_deadline_that_all_make_changes_nothing():
     np.testing.assert_array_equal(parameters, same)
 
 
-def test_a_dropped_client_costs_the_deadline_where_there_is_one():
+def test_no_deadline_makes_a_round_longer():
+    """The server does not wait for a client whose failure it knows."""
+
     def fit(client, message):
         return ValueError("gone") if client == 0 else slow([2, 3, 4])(client, message)
 
-    for deadline_s, seconds in ((0.0, 4.0), (30.0, 30.0)):
+    for deadline_s in (0.0, 30.0, 1e6):
         strategy = RandomSelection(context_of(network=STILL, round_deadline_s=deadline_s))
         [row], _ = run_round(strategy, trio(fit))
-        assert row["round_s"] == pytest.approx(seconds, abs=1e-3)
+        assert row["round_s"] == pytest.approx(4.0, abs=1e-3)
 
 
 def test_over_selection_aggregates_the_first_replies_and_ends_the_round():
@@ -146,7 +148,8 @@ def test_accepted_replies_by_brute_force(times, wanted, deadline_s, least):
     expected = sorted(early[:wanted]) if len(early[:wanted]) >= least else []
     assert accepted.tolist() == expected
     assert [failure["client"] for failure in late] == sorted(set(clients.tolist()) - set(early))
-    assert waited_s == (0.0 if len(expected) >= wanted else deadline_s or max(times))
+    last_s = min(max(times), deadline_s or 6)
+    assert waited_s == (0.0 if len(expected) >= wanted else last_s)
 
 
 def test_replies_are_dropped_as_often_as_set_and_by_the_seed():
