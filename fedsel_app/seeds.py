@@ -23,7 +23,6 @@ class Purpose(IntEnum):
     CANDIDATES = 10
     ROUNDING = 11
     DROPOUT = 12
-    PRIVACY = 13
     MARKS = 14
     AVAILABILITY = 15
     EVALUATION = 16

@@ -1,7 +1,5 @@
 """Differential privacy in users' own Flower apps: the walk over the settings does not go through their door."""
 
-from importlib.util import find_spec
-
 import numpy as np
 import pytest
 from flwr.app import ArrayRecord, Message, MetricRecord, RecordDict
@@ -15,10 +13,7 @@ from tests.support.in_process_grid import InProcessGrid
 from tests.support.own_app import CLIENTS, by_name, model, node
 
 __all__ = ["task_identity"]
-pytestmark = [
-    pytest.mark.skipif(find_spec("opacus") is None, reason="needs opacus"),
-    pytest.mark.usefixtures("task_identity"),
-]
+pytestmark = pytest.mark.usefixtures("task_identity")
 CLIP, LIAR, ROUNDS = 0.5, 1, 3
 PRIVATE = {"dp_clip_norm": CLIP, "links": "simulated", "weighting": "uniform", "example_clip": 10.0}
 LIES = {"honest": (0.1, 10.0, 0.5), "huge": (1e6, 1e9, 1e9), "nothing": (0.0, 1.0, 0.0), "refused": (1.0, -1.0, 0.5)}

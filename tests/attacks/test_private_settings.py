@@ -3,7 +3,6 @@
 import math
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from importlib.util import find_spec
 
 import numpy as np
 import pytest
@@ -11,8 +10,6 @@ import pytest
 from fedsel_app.config import DECLARED, GROUPS, ConfigError, PrivacyConfig, Settings, setting
 from fedsel_app.wiring.configuration import resolve
 from tests.support.neighbours import LIES, largest_move
-
-pytestmark = pytest.mark.skipif(find_spec("opacus") is None, reason="needs opacus")
 
 BASE = {"strategy": "random", "weighting": "uniform", "clients": 5, "cohort": 3, "rounds": 3, "kept-warmup-rounds": 0}
 BASE |= {"local-steps": 2, "batch-size": 8, "device": "cpu", "uplink-min-bits-per-s": 1e4, "uplink-max-bits-per-s": 1e6}

@@ -83,7 +83,7 @@ class Watched(Privacy):
     """Gaussian mechanism that keeps the parts of its sums, and releases what was released in the `past`."""
 
     def __init__(self, config: PrivacyConfig, past: Past | None, round_of: Callable[[], int]) -> None:
-        super().__init__(config, Releases(), np.random.default_rng(1))
+        super().__init__(config, Releases(), np.random.default_rng(1).standard_normal)
         self._past, self._round_of = past, round_of
         self.parts: dict[int, list[Floats]] = {}
         self.released: dict[int, Floats] = {}
