@@ -162,7 +162,7 @@ class Claim(Study):
     cannot_tell : why the set-up cannot distinguish the sides, if that was found
     superseded : why the claim is no longer valid
     superseded_by : name of the claim that replaces it
-    ours : why it is no statement of the paper, if it is not; the ledger's opening does not count such a claim
+    ours : why it is no statement of the paper, if it is not; the ledger's counts leave out such a claim
     favoured : what had favoured the claim in this set-up before the set-up was chosen; such a claim is marked
     at_best : tuned rankings and sides that compare the claimed side at its best rate, each as STUDY/SIDE; such a claim
         says that it is untuned

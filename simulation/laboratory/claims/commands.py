@@ -87,15 +87,15 @@ def verify(arguments: argparse.Namespace) -> int:
 
 
 def report(arguments: argparse.Namespace) -> int:
-    """`fedsel claims report`: write the ledger as Markdown, and its picture."""
+    """`fedsel claims report`: write the ledger as Markdown, and its pictures."""
     from simulation.laboratory.claims.claim import Claim
     from simulation.laboratory.claims.ledger import write_ledger
     from simulation.laboratory.claims.ranking import Ranking
     from simulation.laboratory.claims.tuned import Tuned
 
     studies = Claim.load(), Ranking.load()
-    markdown, picture = write_ledger(arguments.out, *studies, _measured(arguments), Tuned.load())
-    print(f"Ledger: {markdown}\nPicture: {picture}")
+    markdown, *pictures = write_ledger(arguments.out, *studies, _measured(arguments), Tuned.load())
+    print(f"Ledger: {markdown}\nPictures: {', '.join(map(str, pictures))}")
     return 0
 
 

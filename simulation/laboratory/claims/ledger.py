@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from math import isfinite
 from pathlib import Path
+from textwrap import fill
 
 import numpy as np
 from matplotlib import rc_context
@@ -14,7 +15,7 @@ from fedsel_app.wiring.configuration import AppConfig
 from simulation.comparison.statistics import LEVEL, p_above
 from simulation.laboratory.claims.claim import Claim, Stage
 from simulation.laboratory.claims.measured import Measured
-from simulation.laboratory.claims.opening import counted, opening, papers_of, wrapped
+from simulation.laboratory.claims.picture import draw_rankings
 from simulation.laboratory.claims.ranking import (
     BASELINE,
     RankedMethod,
@@ -37,6 +38,8 @@ from simulation.laboratory.claims.verdict import (
 )
 from simulation.report.tables import ABSENT, Heading, Table, capital, markdown_text, number_text
 
+WIDTH = 120
+"""Characters of a line of Markdown."""
 COLOURS = {HOLDS: "#009E73", DOES_NOT: "#D55E00", SMALL: "#0072B2", UNDECIDED: "#777777"}
 STAGE_TITLES = {"first_stage": "Stage 1", "second_stage": "Stage 2", AGAIN: "Again"}
 PIPELINE = (
@@ -53,9 +56,11 @@ HOW = (
 def write_ledger(
     out: Path, claims: Sequence[Claim], rankings: Sequence[Ranking], measured: Measured, tuned: Sequence[Tuned] = ()
 ) -> list[Path]:
-    """Write ledger.md and ledger.svg into the folder `out`. Returns their paths."""
+    """Write ledger.md and its pictures into the folder `out`. Returns their paths."""
     verdicts, standing = decide(claims, measured), standing_rankings(rankings, tuned, measured)
-    lines = ["# Ledger", "", opening(claims, standing, verdicts, measured)]
+    out.mkdir(parents=True, exist_ok=True)
+    pictures = draw_rankings(out, standing, measured)
+    lines = ["# Ledger", "", *(f"![rankings, {path.stem.rpartition('-')[2]}]({path.name})" for path in pictures), ""]
     lines += ["![advantages of the claims with their intervals](ledger.svg)", ""]
     lines += ["## How the claims were decided", "", "```bash", "fedsel claims run --all --out runs/claims"]
     lines += ["fedsel claims report --runs runs/claims --out docs", "```", ""]
@@ -68,12 +73,11 @@ def write_ledger(
         lines += [replace(table, caption="").markdown().rstrip(), ""] if table.rows else []
         lines += [wrapped(table.caption), ""] if table.caption else []
     lines += ["## Rules", "", *(_item(f"**{claim.name}**: {note(claim, verdicts[claim.name])}") for claim in claims)]
-    out.mkdir(parents=True, exist_ok=True)
     picture, markdown = out / "ledger.svg", out / "ledger.md"
     with rc_context({"svg.hashsalt": "fedsel"}):
         interval_figure(claims, verdicts).savefig(picture, metadata={"Date": None})
     write_text(markdown, "\n".join(lines) + "\n")
-    return [markdown, picture]
+    return [markdown, *pictures, picture]
 
 
 def _stages(claims: Sequence[Claim], verdicts: dict[str, Standing]) -> str:
@@ -324,6 +328,23 @@ def interval_figure(claims: Sequence[Claim], verdicts: dict[str, Standing]) -> F
     handles = [figure.axes[0].plot([], [], "o-", color=colour, label=word)[0] for word, colour in COLOURS.items()]
     figure.legend(handles=handles, loc="outside upper center", ncols=len(handles), frameon=False)
     return figure
+
+
+def papers_of(claims: Sequence[Claim]) -> list[str]:
+    """Papers of the claims, in their order."""
+    return list(dict.fromkeys(claim.paper for claim in claims))
+
+
+def counted(claims: Sequence[Claim]) -> list[Claim]:
+    """Claims that are counted: statements of papers that are not superseded."""
+    return [claim for claim in claims if not claim.superseded and not claim.ours]
+
+
+def wrapped(text: str, first: str = "", later: str = "") -> str:
+    """Lines of Markdown; a name with hyphens stays on one line."""
+    return fill(
+        text, WIDTH, initial_indent=first, subsequent_indent=later, break_long_words=False, break_on_hyphens=False
+    )
 
 
 def _item(text: str) -> str:

@@ -1,5 +1,6 @@
-"""Ledger: its opening, tables and rules from measured values. The committed ledger follows from the committed runs."""
+"""Ledger: its tables and rules from measured values. The committed ledger follows from the committed runs."""
 
+import re
 from dataclasses import dataclass, replace
 from math import isfinite
 
@@ -9,13 +10,14 @@ import pytest
 from fedsel_app.wiring.configuration import resolve
 from simulation.cli import main
 from simulation.laboratory.claims import ledger, listing
-from simulation.laboratory.claims.ledger import ranking_table, verdict_text, write_ledger
+from simulation.laboratory.claims.ledger import counted, ranking_table, verdict_text, write_ledger
 from simulation.laboratory.claims.measured import identity
-from simulation.laboratory.claims.opening import claims_said, opening, ordered, overview, rankings_said
+from simulation.laboratory.claims.picture import methods_of, placed
 from simulation.laboratory.claims.ranking import AHEAD, BASELINE, BEHIND, OPEN, WITHIN, Ranking, ranked_methods
 from simulation.laboratory.claims.tuned import Tuned
-from simulation.laboratory.claims.verdict import DECIDED, DOES_NOT, HOLDS, NOT_RUN, decide
+from simulation.laboratory.claims.verdict import DECIDED, NOT_RUN, decide
 from tests.support.claims import CHEAT, HONEST, Runs, claim, claims, rankings, shipped, standing_rankings, verdicts
+from tests.support.documentation import README
 from tests.support.sources import ROOT
 
 
@@ -27,30 +29,42 @@ def decided_once(monkeypatch):
 
 
 def test_the_committed_ledger_is_what_its_runs_give(tmp_path, decided_once):
-    markdown, _ = write_ledger(tmp_path, claims(), rankings(), shipped(), Tuned.load())
+    markdown, *_ = write_ledger(tmp_path, claims(), rankings(), shipped(), Tuned.load())
     assert markdown.read_text(encoding="utf-8") == (ROOT / "docs" / "ledger.md").read_text(encoding="utf-8")
 
 
-def test_the_readme_says_what_the_ledger_says_in_120_words():
-    said = opening(claims(), standing_rankings(), verdicts(), shipped())
-    assert f"-->\n{said}" in (ROOT / "README.md").read_text(encoding="utf-8")
-    assert len(said.partition("\n\n")[0].split()) <= 120
-
-
-def test_the_opening_counts_what_the_rows_say():
-    """Counted anew: verdicts of the standing claims by model, restatements, and claims that a pilot had favoured."""
-    standing = [claim for claim in claims() if not claim.superseded and not claim.ours]
-    words = {claim.name: verdicts()[claim.name].word for claim in standing}
-    model = {claim.name: claim.configuration(claim.other, 1).run.model for claim in standing}
-    logistic = [name for name in words if words[name] == HOLDS and model[name] == "logistic"]
-    said = " ".join(opening(claims(), standing_rankings(), verdicts(), shipped()).split())
-    assert f" {list(words.values()).count(HOLDS)} hold in direction ({len(logistic)} logistic regression, " in said
-    assert f"), {list(words.values()).count(DOES_NOT)} do not (" in said
-    assert f"{len(words) - list(words.values()).count(NOT_RUN)} ran (" in said
-    old = [claim.superseded_by for claim in claims() if claim.superseded]
-    assert f" {len([name for name in words if name in old])} were restated after results; pilots " in said
-    assert " pilots had favoured 5 that hold. " in said
-    assert said.startswith(f"{len(standing)} tests of {len({claim.sentence for claim in standing})} statements from ")
+def test_the_numbers_in_the_readme_follow_from_the_runs():
+    """Each method ahead at equal bytes and at equal seconds with its points, and what is not resolved."""
+    said = " ".join(README.partition("## Results")[2].partition("\n## ")[0].split())
+    words = re.sub(r"<[^>]*>", "", said).split()
+    assert len(words) <= 90
+    standing = standing_rankings()
+    first = [ranking.configuration(ranking.sides[0], 1) for ranking in standing]
+    by_bytes, by_time = (placed(standing, key, shipped()) for key in ("accuracy_at_traffic_mb", "accuracy_at_time_s"))
+    assert f"All {len(methods_of(by_bytes))}, tuned alike, run on one pipeline" in said
+    assert len(by_bytes) == len(by_time) == len(standing) == 6
+    assert {config.run.clients // config.run.cohort for config in first} == {10}
+    assert {config.run.clients for config in first} == {50, 100}
+    sent = {"solver": "fedprox", "compressor": "top-k", "kept-fraction": 0.2, "error-feedback": True}
+    assert all(config.values()[key] == value for config in first for key, value in sent.items())
+    gains = [
+        {
+            name: sorted(100 * own[name].lead.mean for own in places.values() if own[name].word == AHEAD)
+            for name in methods_of(places)
+        }
+        for places in (by_bytes, by_time)
+    ]
+    ahead, quicker = ({name: leads for name, leads in of.items() if leads} for of in gains)
+    assert set(ahead) == {"fed-cbs"}
+    low, high = (f"{gain:.1f}" for gain in ahead["fed-cbs"])
+    assert f"only Fed-CBS is shown ahead: by {low} and {high} points, in two of six workloads;" in said
+    assert max(quicker, key=lambda name: quicker[name][-1]) == "full"
+    assert f"At equal seconds, `full` gains up to {quicker['full'][-1]:.1f}" in said
+    hardest = [
+        place for name, own in (*by_bytes.items(), *by_time.items()) if "cifar" in name for place in own.values()
+    ]
+    assert {place.lead.n for place in hardest} == {5}
+    assert [place.word for place in hardest].count(OPEN) > len(hardest) / 2
 
 
 def test_only_statements_of_a_paper_are_counted():
@@ -62,7 +76,7 @@ def test_only_statements_of_a_paper_are_counted():
     }
     more = [claim("ahead", CHEAT, HONEST), replace(claim("own", CHEAT, HONEST), ours="it has no cheats")]
     found = decide(more, Runs({HONEST: dict.fromkeys(range(1, 11), 0.7), CHEAT: dict.fromkeys(range(1, 11), 0.8)}))
-    assert claims_said(more, found).startswith("1 tests of 1 statements from 1 papers, ")
+    assert counted(more) == more[:1]
     assert verdict_text(more[1], found["own"].verdicts[0]) == "holds; not stated by the paper: it has no cheats"
 
 
@@ -125,14 +139,12 @@ def test_missed_runs_stand_in_every_row():
             assert (said in verdict_text(stated, verdict)) == (first + second > 0), stated.name
 
 
-def test_the_opening_names_verdicts_and_the_page_shows_both_sides(tmp_path):
+def test_the_page_shows_both_sides(tmp_path):
     scores = {HONEST: {seed: 0.70 + 0.001 * seed for seed in range(1, 11)}}
     scores[CHEAT] = {seed: 0.75 + 0.002 * seed for seed in range(1, 11)}
     three = [claim("ahead", CHEAT, HONEST), claim("behind", HONEST, CHEAT), claim("absent", "divfl", HONEST)]
-    markdown, picture = write_ledger(tmp_path, three, [], Runs(scores))
+    markdown, *_, picture = write_ledger(tmp_path, three, [], Runs(scores))
     text = " ".join(markdown.read_text(encoding="utf-8").split())
-    assert "3 tests of 1 statements from 1 papers, " in text
-    assert " 2 ran (2 logistic regression). 1 hold in direction (1 logistic regression), 1 do not (0 only " in text
     # Means 0.7555 and 0.761 - 0.7055: the paired differences are 0.05 + 0.001 s, 5.55 points on average.
     assert (
         "| ahead: S. | 1 (Table 1) | digits, logistic, 1 to 10 | accuracy, mean of the last ten evaluations | 0.761 | "
@@ -185,25 +197,6 @@ def test_a_method_of_a_ranking_is_compared_with_the_baseline():
     assert ranked_methods(ranking(), metric, Named({})) == []
 
 
-def test_the_overview_counts_methods_over_workloads():
-    """In the second workload delta has the scores of the baseline. Variants are not counted."""
-    within = "in 1 of 1 workloads: divfl"
-    many = [ranking("w", variants={"more": {"strategy": "delta"}}), ranking("v", key="accuracy_at_traffic_mb")]
-    (row, other) = reversed(overview(ordered(many, Named(SCORES))).rows)
-    gain = "delta +10.0 in 1 of 1 workloads"
-    assert row == ["rounds", gain, within, "1 of 4 comparisons", "1 of 4 comparisons"]
-    assert other[:3] == ["bytes", gain, within]
-    assert overview(ordered([], Named(SCORES))).rows == overview(ordered(many, Named({}))).rows == []
-    # 95% of t with 4 degrees of freedom is 2.776; the differences of oort have a deviation of 3 x 0.0158.
-    said = rankings_said(many[1:], ordered(many[1:], Named(SCORES)))
-    start = "Start with a method that is ahead in most workloads: delta. "
-    assert f"Ahead at equal bytes (points): {gain}. {start}" in said
-    half = [*many[1:], ranking("u", key="accuracy_at_traffic_mb", strategies=("random", "oort"))]
-    assert overview(ordered(half, Named(SCORES))).rows[0][2] == "in 1 of 2 workloads: divfl"
-    assert "in 1 of 2 workloads. Start with `--strategy random " in rankings_said(half, ordered(half, Named(SCORES)))
-    assert "Unresolved intervals: ±6 points (median, 5 seeds)." in said
-
-
 def test_a_lead_below_the_margin_is_called_so():
     """divfl leads by half a point and random trails by as much, with little noise; fed-cbs trails by ten points."""
     little = 0.001 * np.array([1, -1, 1, -1, 0])
@@ -219,9 +212,6 @@ def test_a_lead_below_the_margin_is_called_so():
         "fed-cbs": "behind",
     }
     assert "| +0.5 | ahead, by less than the margin |" in ranking_table(one, Named(scores)).markdown()
-    (row,) = overview(ordered([one], Named(scores))).rows
-    ahead = "divfl +0.5 in 1 of 1 workloads (shown below 1.5)"
-    assert row == ["bytes", ahead, "none", "0 of 3 comparisons", "2 of 3 comparisons (1 shown below 1.5)"]
 
 
 def test_a_ranking_says_who_selects_uniformly_at_first():

@@ -7,7 +7,7 @@ import pytest
 
 from fedsel_app.config import ConfigError
 from simulation.laboratory.claims.claim import Claim
-from simulation.laboratory.claims.opening import ordered
+from simulation.laboratory.claims.picture import placed
 from simulation.laboratory.claims.ranking import BASELINE, Ranking
 from simulation.laboratory.claims.runs import asked_runs, missing_runs
 from simulation.laboratory.claims.tuned import METRIC, Tuned, at_best, standing_rankings, tuned_table
@@ -151,9 +151,8 @@ def test_a_tuned_ranking_takes_the_place_of_the_untuned_one_when_all_its_runs_ar
     measured.of["oort", 0.1, 13] = 0.63
     first, second = standing_rankings(untuned, [study], Both(measured))
     assert (first, second.name, second.searched) == (untuned[0], "t", True)
-    [places] = ordered([second], Both(measured))[ROUNDS].values()
-    [place] = places
-    assert (place.name, place.lead.mean) == ("oort", pytest.approx(0.02))
+    [places] = placed([second], ROUNDS, Both(measured)).values()
+    assert {name: place.lead.mean for name, place in places.items()} == {"oort": pytest.approx(0.02)}
 
 
 def test_a_claim_about_a_solver_says_that_it_is_untuned_and_what_came_out_at_the_best_rates():
