@@ -171,12 +171,17 @@ def run_failed(rounds: Sequence[Sequence[str]]) -> RunFailed:
 
 
 def remarks(rows: Sequence[Row], context: RunContext) -> list[str]:
-    """Sentences about a run that has ended: the clients that failed in every round, a last loss that is not finite, and
-    scores that point to a setting.
+    """Sentences about a run that has ended: the clients that failed in every round, an epsilon that is not counted, a
+    last loss that is not finite, and scores that point to a setting.
 
     `rows` are its rounds.
     """
     found = _always_failing(rows)
+    if context.privacy.dp_clip_norm and context.run.initial_model:
+        found.append(
+            "Add the epsilon of the run that trained the 'initial-model', if that was with data of these clients: this "
+            "run's epsilon does not count it."
+        )
     losses = [(row["loss"], row["round"]) for row in rows if "loss" in row]
     if losses and not (losses[-1][0] is not None and math.isfinite(losses[-1][0])):
         found.append(

@@ -114,6 +114,7 @@ class RunConfig(Settings, scope="federation"):
         " drawn from `seed`",
         first=True,
         scope="task",
+        private=True,
     )
     rounds: int = setting(20, "number of communication rounds, T", low=1, first=True, private=True)
     clients: int = setting(
@@ -162,11 +163,13 @@ class EvaluationConfig(Settings, scope="federation"):
         " and all reports use it."
         " Empty: accuracy (multi-label data: g-mean; regression: r2)",
         scope="task",
+        private=True,
     )
     metrics: str = setting(
         "",
         "further metrics on each test set, separated by commas: " + ", ".join(METRICS),
         scope="task",
+        private=True,
     )
     stop_at_target: bool = setting(False, "ends the run in the round that reaches the target", private=True)
     patience: int = setting(
@@ -242,7 +245,9 @@ class RecordConfig(Settings, scope="place"):
     )
     resume: bool = setting(False, "resumes the run in `out` from its last checkpoint", own=True, private=True)
     track: str = setting(
-        "", f"trackers that receive every round, separated by commas: {', '.join(TRACKERS)}", private=True
+        "",
+        f"trackers that receive every round, separated by commas: {', '.join(TRACKERS)}",
+        private=("", "tensorboard"),
     )
     out: str = setting(
         "", "run folder; empty: a new folder below runs/ in the working directory", first=True, own=True, private=True

@@ -89,7 +89,9 @@ class Column:
         return replace(self, categories=categories, fill=fill, indicator=indicator)
 
     def read_fill(self, stated: Any, source: str) -> float | str:
-        """The plain value of what `data-arguments` state in place of a missing value."""
+        """The plain value of what `data-arguments` state for a missing value. A date may be a number of days."""
+        if self.kind == "date" and type(stated) in (int, float):
+            return float(stated)
         values = pd.Series([stated], pd.Index([1], name="fill"), object, self.name)
         found = _plain(values, self, source, fixed=True).iloc[0]
         return str(found) if self.kind == "category" else float(found)

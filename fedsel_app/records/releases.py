@@ -15,8 +15,8 @@ class Releases:
     def __init__(self) -> None:
         self.count = 0
 
-    def add(self) -> None:
-        """Count one more."""
+    def add(self, noise_multiplier: float) -> None:
+        """Count one more, with noise of this many clip norms."""
         self.count += 1
 
 
@@ -32,13 +32,13 @@ class ReleaseFile(Releases):
         self._cut_short = not written.endswith(b"\n") and bool(written)
         self.count = written.count(b"\n") + self._cut_short
 
-    def add(self) -> None:
+    def add(self, noise_multiplier: float) -> None:
         """Count one more, which is kept even if the process is then killed. Raises RecordError if this fails."""
         with record_errors(self._path), self._path.open("ab", buffering=0) as file:
             if self._cut_short:
                 file.write(b"\n")
                 self._cut_short = False
-            append_rows(file, [with_version({"release": self.count + 1})])
+            append_rows(file, [with_version({"release": self.count + 1, "noise_multiplier": noise_multiplier})])
             os.fsync(file.fileno())
             if not self.count:
                 _sync_folder(self._path.parent)

@@ -266,12 +266,13 @@ def read_checkpoint(path: Path) -> dict[str, NDArray[Any]] | None:
 
 
 def describe_round(row: Row, *, measured: bool = False) -> str:
-    """One line about a round: its score, seconds that were simulated or `measured`, MB sent, failures."""
+    """One line about a round: its score, seconds that were simulated or `measured`, MB sent, failures and epsilon."""
     name = score_name(row)
     score = f"{score_title(name)} {row[name]:.4f}, " if name in row else ""
     failures = f", {len(row['failures'])} failed" if row["failures"] else ""
     seconds = f"{row['time_s']:.1f} {'measured' if measured else 'simulated'} s"
-    return f"{score}{seconds}, {row['total_uplink_bytes'] / 1e6:.3f} MB sent{failures}"
+    epsilon = f", epsilon {row['epsilon']:.4f}" if "epsilon" in row else ""
+    return f"{score}{seconds}, {row['total_uplink_bytes'] / 1e6:.3f} MB sent{failures}{epsilon}"
 
 
 def read_rounds(folder: Path) -> list[Row]:

@@ -88,6 +88,9 @@ def make_run_context(config: AppConfig, recorder: Recorder) -> RunContext:
         return Evaluation(result.loss, others.pop(score, np.nan), others, validation)
 
     schema, unscaled = schema_of(dataset, config.data), needs_scaling(dataset, preprocessing)
+    protected = config.privacy.dp_clip_norm or config.aggregation.traits.robust
+    if protected and (config.partition.partition == "own" or not len(dataset.y_train)):
+        refuse_unstated(dataset, config.data, unscaled=unscaled)
     neutral = np.zeros_like(dataset.mean), np.ones_like(dataset.std)
     known = (dataset.mean, dataset.std) if computed(preprocessing) else neutral
     asks = unscaled or needs_stand_ins(dataset, config.data)
@@ -109,7 +112,6 @@ def make_run_context(config: AppConfig, recorder: Recorder) -> RunContext:
         sets["surrogate"] = make_surrogate_set(config, data, device)
         return schema_of(data, config.data).scaled(mean, std).text
 
-    protected = config.privacy.dp_clip_norm or config.aggregation.traits.robust
     return RunContext(
         **config.groups(),
         method=config.method,
@@ -153,11 +155,26 @@ def needs_scaling(dataset: Dataset, preprocessing: PreprocessingConfig) -> bool:
     return computed(preprocessing) and by_channel and not dataset.stated
 
 
-def needs_stand_ins(dataset: Dataset, config: DataConfig) -> bool:
-    """True if a table may have gaps, and only clients with data of their own know what takes their place."""
+def needs_stand_ins(dataset: Dataset, config: DataConfig) -> list[str]:
+    """Columns of a table that may have gaps, if only clients with data of their own know what takes their place."""
     columns = () if dataset.table is None else dataset.table.columns
     stated = config.arguments.get("fill", {}) if columns else {}
-    return any(column.fill is not None and column.name not in stated for column in columns)
+    return [column.name for column in columns if column.fill is not None and column.name not in stated]
+
+
+def refuse_unstated(dataset: Dataset, config: DataConfig, *, unscaled: bool) -> None:
+    """Raise ConfigError unless the server states everything that clients with their own data would be asked for."""
+    measured = [] if dataset.table is None else list(filter(None, dataset.table.units))
+    scales = ", ".join(f"{name}=[MEAN, DEVIATION]" for name in measured)
+    fills = ", ".join(f"{name}=VALUE" for name in needs_stand_ins(dataset, config))
+    where = "mean and std in the .npz file" if dataset.table is None else f"scaling={{{scales}}} in 'data-arguments'"
+    needed = [f"{where}, or 'normalize' false"] if unscaled else []
+    needed += [f"fill={{{fills}}} in 'data-arguments', or leave 'missing' out"] if fills else []
+    if needed:
+        raise ConfigError(
+            f"State on the server {'; and '.join(needed)}. Dates count in days since 1970. Clients with their own data "
+            "are not asked for these numbers under differential privacy or with a robust 'aggregation'."
+        )
 
 
 def computed(preprocessing: PreprocessingConfig) -> bool:

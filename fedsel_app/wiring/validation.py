@@ -133,7 +133,8 @@ def validate_differential_privacy(settings: SharedSettings) -> None:
     if unproven:
         raise ConfigError(
             f"Set {', '.join(unproven)}, or set 'dp-clip-norm' to 0. Only for these values it is proven that one "
-            "client's data move the sum of the updates by at most one clip norm, so that the epsilon holds."
+            "client's data move the sum of the updates by at most one clip norm, and that numbers without noise stay "
+            "in the run folder."
         )
     if privacy.dp_delta > largest:
         raise ConfigError(

@@ -97,7 +97,7 @@ class Privacy:
 
         Raises RecordError if the release cannot be counted. Then nothing is released.
         """
-        self._releases.add()
+        self._releases.add(self._config.dp_noise_multiplier)
         clip, count = self._config.dp_clip_norm, len(updates)
         shares = np.array([clip / max(update.norm(), clip) for update in updates])
         aggregate = self._config.dp_noise_multiplier * clip / count * self._normal(updates[0].size)

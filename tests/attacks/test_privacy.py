@@ -1,5 +1,6 @@
 """Differential privacy that counts wrong: killed and resumed runs, and settings for which it is not proven."""
 
+import json
 import math
 import os
 import re
@@ -16,6 +17,7 @@ from fedsel_app.config import ConfigError, PrivacyConfig
 from fedsel_app.records.releases import ReleaseFile, Releases
 from fedsel_app.records.run_folder import RunFolder
 from fedsel_app.wiring.configuration import resolve
+from simulation.cli import main
 from simulation.comparison.run_processes import FEDSEL
 from simulation.experiments.run_folders import read_summary
 from strategies import STRATEGIES, Selection, SelectionStrategy, run_round
@@ -118,12 +120,17 @@ def test_a_round_without_updates_after_the_kill_hides_no_release(tmp_path, monke
 
 def test_a_line_that_was_cut_short_counts(tmp_path):
     releases = ReleaseFile(tmp_path)
-    releases.add()
+    releases.add(1.5)
+    assert json.loads((tmp_path / "releases.jsonl").read_bytes()) == {
+        "version": 3,
+        "release": 1,
+        "noise_multiplier": 1.5,
+    }
     with (tmp_path / "releases.jsonl").open("ab") as file:
         file.write(b'{"version"')
     again = ReleaseFile(tmp_path)
     assert again.count == 2
-    again.add()
+    again.add(1.5)
     assert ReleaseFile(tmp_path).count == again.count == 3
 
 
@@ -154,6 +161,27 @@ def test_a_process_that_is_killed_has_counted_what_it_released(tmp_path):
         redone = rounds - int(saved["round"])
     subprocess.run([*FEDSEL, "run", "--resume", str(folder)], check=True, capture_output=True)
     assert read_summary(folder)["final_epsilon"] == pytest.approx(integrated_epsilon(1.0, counted + redone))
+
+
+# What leaves a private run beside its models ----------------------------------------------------------------------
+
+
+def test_a_tracker_outside_the_run_folder_is_refused():
+    """It would get losses and label counts of clients, without noise."""
+    resolve(PRIVATE | {"track": "tensorboard"})
+    with pytest.raises(ConfigError, match=r"Set 'track' to empty or tensorboard \(it is tensorboard,mlflow\)"):
+        resolve(PRIVATE | {"track": "tensorboard,mlflow"})
+
+
+def test_a_private_run_goes_on_from_a_model_whose_epsilon_it_does_not_count(tmp_path, capsys):
+    """Scores of the server's own test set are those of a released model."""
+    run_config(tmp_path / "first", resolve(SMALL))
+    file = str(tmp_path / "first.safetensors")
+    assert main(["model", str(tmp_path / "first"), "--out", file]) == 0
+    second = resolve(SMALL | {"initial-model": file, "score": "f1-macro", "metrics": "mcc"})
+    _, rows = run_config(tmp_path / "second", second)
+    assert rows[-1].keys() >= {"f1_macro", "epsilon"}
+    assert "Add the epsilon of the run that trained the 'initial-model'" in capsys.readouterr().err
 
 
 # Methods and settings for which nothing is proven ----------------------------------------------------------------

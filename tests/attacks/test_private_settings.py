@@ -19,7 +19,8 @@ PRIVATE = BASE | {"dp-clip-norm": CLIP}
 MOST = 1.0 + 1e-9
 """Clip norms, with a margin for rounding."""
 UNPROVEN = "it is proven that one client's data"
-NAMES = {"out", "state-dir", "resume", "track", "ray-address", "data-path", "data-arguments", "partition-arguments"}
+NAMES = {"out", "state-dir", "resume", "initial-model", "ray-address", "data-path", "data-arguments"}
+NAMES |= {"partition-arguments"}
 """Settings that name files, machines or columns; they have no other value here."""
 SAMPLES = {
     "strategy": ["full", "oort", "hetero-select", "tests.attacks.test_privacy:Waits"],
@@ -41,7 +42,7 @@ SAMPLES = {
     "surrogate-path": ["some.npz"],
     "device": ["auto"],
     "dp-delta": [1e-9, 0.2],
-    "initial-model": ["some.safetensors"],
+    "track": ["mlflow", "tensorboard"],
     "target": [0.05, 1.0],
     "score": ["f1-macro"],
     "metrics": ["f1-macro,mcc"],

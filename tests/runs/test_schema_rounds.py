@@ -297,15 +297,18 @@ def test_a_client_that_has_lost_the_schema_fails_with_that_reason(tmp_path, mach
     assert "Client 1 has lost the schema of this run" in rows[1]["failures"][0]["reason"]
 
 
-@pytest.mark.parametrize(
-    ("scaling", "aggregated"),
-    [
-        ("", None),
-        (", scaling={age=[50, 9], day=[19800, 80]}", None),
-        (', scaling={age=[50, 9], day=[19800, 80]}, fill={age=50, city="Ulm", day="2024-05-01"}', CLIENTS),
-    ],
-    ids=["sums", "scaling", "stated"],
-)
+SCALES = ", scaling={age=[50, 9], day=[19800, 80]}"
+ASKED = {
+    "": r"scaling={age=\[MEAN, DEVIATION\], day=.*fill={age=VALUE, city=VALUE, day=VALUE}",
+    SCALES: "State on the server fill={age=VALUE, city=VALUE, day=VALUE} in",
+    SCALES + ', fill={age=50, city="Ulm"}': "State on the server fill={day=VALUE} in",
+    "rows": "State the mean and the standard deviation of the samples on the server",
+    SCALES + ', fill={age=50, city="Ulm", day=19844}': "",
+}
+"""What a server states, or training rows of its own -> the sentence that refuses it."""
+
+
+@pytest.mark.parametrize("stated", ASKED)
 @pytest.mark.parametrize(
     "protected",
     [
@@ -314,16 +317,19 @@ def test_a_client_that_has_lost_the_schema_fails_with_that_reason(tmp_path, mach
     ],
     ids=["private", "robust"],
 )
-def test_nobody_sends_moments_where_they_would_not_be_protected(tmp_path, machines, protected, scaling, aggregated):
-    def deploy():
-        return in_one_process(tmp_path, data_arguments=SERVER + scaling, links="simulated", **protected)
+def test_nobody_sends_moments_where_they_would_not_be_protected(tmp_path, machines, protected, stated):
+    """A server without training rows asks for all that is missing before it waits, by column."""
 
-    if aggregated is None:
-        with pytest.raises(ConfigError, match="State the mean and the standard deviation of the samples on the server"):
+    def deploy():
+        arguments = SERVER.replace('train="", ', "") if stated == "rows" else SERVER + stated
+        return in_one_process(tmp_path, data_arguments=arguments, links="simulated", **protected)
+
+    if ASKED[stated]:
+        with pytest.raises(ConfigError, match=ASKED[stated]):
             deploy()
         return
     _, [row], asked = deploy()
-    assert row["aggregated"] == aggregated
+    assert row["aggregated"] == CLIENTS
     assert not any(instruction.moments for instruction in asked)
 
 

@@ -205,4 +205,5 @@ def test_a_round_in_one_line():
     assert describe_round(row) == "accuracy 0.5124, 12.3 simulated s, 1.235 MB sent"
     del row["accuracy"]
     row["failures"] = [{"client": 1, "reason": "no reply"}, {"client": 2, "reason": "no reply"}]
-    assert describe_round(row, measured=True) == "12.3 measured s, 1.235 MB sent, 2 failed"
+    row["epsilon"] = 4.37718
+    assert describe_round(row, measured=True) == "12.3 measured s, 1.235 MB sent, 2 failed, epsilon 4.3772"
