@@ -63,12 +63,13 @@ dist: setup ## Build sdist and wheel into dist/, install the wheel in an empty e
 	cd build/elsewhere && ../empty/bin/fedsel run
 	cd build/elsewhere && XDG_CACHE_HOME="$$PWD/cache" ../empty/bin/fedsel deploy --clients 3 --cohort 2 --rounds 2
 
-check: setup ## The gate: lint, format, types, documentation, fast tests
+check: setup ## The gate: lint, format, types, documentation, fast tests, tests of the laboratory
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(MAKE) docs
 	$(MAKE) test
+	$(BIN)/python -m pytest $(FAST) laboratory/tests
 
 clean: ## Remove .venv, caches and build output (runs/ stays)
 	rm -rf $(VENV) $(NEWEST) build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis

@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 
 UPLOAD_FILE = "FEDSEL_UPLOAD_FILE"
-"""Environment variable with the path of a JSON file, {"bytes", "seconds"}: see `simulation.guard.supernode_process`."""
+"""Environment variable with the path of a JSON file, {"bytes", "seconds"}, which the SuperNode writes."""
 
 
 def last_upload() -> tuple[int, float]:

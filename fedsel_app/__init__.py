@@ -14,25 +14,27 @@ if resource.getrlimit(resource.RLIMIT_FSIZE)[0] != resource.RLIM_INFINITY:
 from fedsel_app.imports import prefer_own_packages, refuse_namesakes, set_defaults
 
 if TYPE_CHECKING:
-    from simulation.client_app.client_app import client_app as client_app
-    from simulation.client_app.selecting import selecting as selecting
-    from simulation.flower_app.strategy import strategy as strategy
-    from simulation.python_interface.comparisons import ComparisonResult as ComparisonResult
-    from simulation.python_interface.comparisons import compare as compare
-    from simulation.python_interface.comparisons import load_comparison as load_comparison
-    from simulation.python_interface.runs import RunResult as RunResult
-    from simulation.python_interface.runs import load_run as load_run
-    from simulation.python_interface.runs import run as run
+    from simulation.apps.client.client_app import client_app as client_app
+    from simulation.apps.client.selecting import selecting as selecting
+    from simulation.apps.server.strategy import strategy as strategy
+    from simulation.workbench.python_interface.comparisons import ComparisonResult as ComparisonResult
+    from simulation.workbench.python_interface.comparisons import compare as compare
+    from simulation.workbench.python_interface.comparisons import load_comparison as load_comparison
+    from simulation.workbench.python_interface.runs import RunResult as RunResult
+    from simulation.workbench.python_interface.runs import load_run as load_run
+    from simulation.workbench.python_interface.runs import run as run
 
 OWN_APP = {
-    "client_app": "simulation.client_app.client_app",
-    "selecting": "simulation.client_app.selecting",
-    "strategy": "simulation.flower_app.strategy",
+    "client_app": "simulation.apps.client.client_app",
+    "selecting": "simulation.apps.client.selecting",
+    "strategy": "simulation.apps.server.strategy",
 }
 """Names for users' own Flower apps, and their modules."""
 PYTHON = {
-    **dict.fromkeys(("RunResult", "load_run", "run"), "simulation.python_interface.runs"),
-    **dict.fromkeys(("ComparisonResult", "compare", "load_comparison"), "simulation.python_interface.comparisons"),
+    **dict.fromkeys(("RunResult", "load_run", "run"), "simulation.workbench.python_interface.runs"),
+    **dict.fromkeys(
+        ("ComparisonResult", "compare", "load_comparison"), "simulation.workbench.python_interface.comparisons"
+    ),
 }
 """Names for scripts and notebooks, and their modules."""
 

@@ -1,1 +1,1 @@
-"""Tools of one machine, which are never bundled: simulation, comparison, report, deployment, guard and laboratory."""
+"""Tools of one machine, which are never bundled: engines, workbench, users' apps, operations."""

@@ -53,7 +53,7 @@ def no_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def without_figures(monkeypatch: pytest.MonkeyPatch) -> None:
     """A report draws no figures."""
-    from simulation.report import page
+    from simulation.workbench.report import page
 
     for name in ("plots", "sweep_plots"):
         monkeypatch.setattr(page, name, lambda *about: [])

@@ -9,9 +9,8 @@ import pytest
 
 from tests.support.sources import ROOT, nodes
 
-FILES = sorted(
-    path for top in ("fedsel_app", "strategies", "clients", "simulation") for path in (ROOT / top).rglob("*.py")
-)
+TOPS = ("fedsel_app", "strategies", "clients", "simulation")
+FILES = sorted(path for top in TOPS for path in (ROOT / top).rglob("*.py"))
 NAMES = [path.relative_to(ROOT).as_posix() for path in FILES]
 LEAVES = ("config", "messages", "network", "wire")
 PURE = {f"fedsel_app/{name}.py" for name in ("npz", "seeds", "solvers", "data/partition", "data/label_skew")}
@@ -20,10 +19,13 @@ FLOWER_INTERNALS = tuple(
     f"flwr.{name}"
     for name in ("cli.", "compat.", "proto.", "server.superlink", "simulation.", "supercore", "superlink", "supernode")
 )
-ENTRY_POINTS = {*(f"fedsel_app/{name}.py" for name in ("__init__", "server_app", "flower_client")), "simulation/cli.py"}
+ENTRY_POINTS = {
+    *(f"fedsel_app/{name}.py" for name in ("__init__", "server_app", "flower_client")),
+    "simulation/workbench/cli.py",
+}
 WIRING = {name for name in NAMES if name.startswith("fedsel_app/wiring/")}
 OF_CLIENTS = {"fedsel_app/flower_client.py", *(f"fedsel_app/wiring/client{end}.py" for end in ("", "_settings"))}
-OF_CLIENTS |= {name for name in NAMES if name.startswith("simulation/client_app/")}
+OF_CLIENTS |= {name for name in NAMES if name.startswith("simulation/apps/client/")}
 GUARD_KNOWS = {
     "clients.upload_time.UPLOAD_FILE",
     "fedsel_app.config.ConfigError",
@@ -33,7 +35,7 @@ GUARD_KNOWS = {
     "fedsel_app.network.links.LEAST_BYTES",
     "fedsel_app.network.reply_timeout.ReplyTimeout",
     "fedsel_app.records.fedsel_folder.PRIVATE",
-    "simulation.processes.exit_on_signals",
+    "simulation.engines.processes.exit_on_signals",
 }
 PRIVATE_PARTS_OUTSIDE_THE_GUARD = {"simulation/engines/flower_engine.py", "fedsel_app/wiring/reply_event.py"}
 FORBIDDEN = {
@@ -82,23 +84,22 @@ def test_imports_run_one_way():
 
 
 def test_the_wall_stands():
-    """What is bundled imports nothing of `simulation`, clients import nothing of `strategies`, and nothing imports the
-    laboratory.
+    """What is bundled imports nothing of `simulation`, clients import nothing of `strategies`, and what is installed
+    imports nothing of the laboratory or of the kit for tests of methods.
     """
     for name in {*NAMES} - {"fedsel_app/__init__.py"}:
         used = imports(name)
         if not name.startswith("simulation/"):
             assert not [module for module in used if module.split(".")[0] == "simulation"], name
-        if not name.startswith("simulation/laboratory/"):
-            assert not [module for module in used if module.startswith("simulation.laboratory")], name
+        assert not [module for module in used if module.split(".")[0] in ("laboratory", "tests")], name
         if name in OF_CLIENTS:
             assert not [module for module in used if module.split(".")[0] == "strategies"], name
 
 
 def test_the_guard_knows_a_handful_of_names_of_fedsel():
-    guard = [name for name in NAMES if name.startswith("simulation/guard/")]
+    guard = [name for name in NAMES if name.startswith("simulation/operations/guard/")]
     used = {module for name in guard for module in imports(name) if module.split(".")[0] in FORBIDDEN}
-    foreign = {module for module in used if not module.startswith("simulation.guard")}
+    foreign = {module for module in used if not module.startswith("simulation.operations.guard")}
     assert foreign - {known.rpartition(".")[0] for known in GUARD_KNOWS} == GUARD_KNOWS
 
 
@@ -113,7 +114,7 @@ def test_flowers_internals_are_named_in_the_guard_and_in_two_files():
         for name in NAMES
         if any(used.startswith(FLOWER_INTERNALS) and used != "flwr.simulation.run_simulation" for used in imports(name))
     }
-    outside = {name for name in private if not name.startswith("simulation/guard/")}
+    outside = {name for name in private if not name.startswith("simulation/operations/guard/")}
     assert outside == PRIVATE_PARTS_OUTSIDE_THE_GUARD
 
 
@@ -141,7 +142,7 @@ SEEDING = {"default_rng", "SeedSequence", "get_state", "set_state", "seed"}
 
 def test_randomness_comes_from_the_seed_and_nothing_is_pickled():
     for name in NAMES:
-        roots = set(imports(name)) - ({"pickle"} if name == "simulation/experiments/traces.py" else set())
+        roots = set(imports(name)) - ({"pickle"} if name == "simulation/workbench/traces.py" else set())
         assert not roots & {"random", "numpy.random", "pickle", "cloudpickle", "dill", "joblib", "shelve"}, name
         allowed = {"Generator"} | (SEEDING if name == "fedsel_app/seeds.py" else set())
         for node in nodes(ROOT / name):

@@ -9,9 +9,12 @@ import pytest
 from strategies import STRATEGIES
 from tests.support.sources import ROOT, nodes
 
-TOPS = ("fedsel_app", "strategies", "clients", "simulation")
+TOPS = ("fedsel_app", "strategies", "clients", "simulation", "laboratory")
 PACKAGES = [
-    path.parent for top in TOPS for path in sorted((ROOT / top).rglob("__init__.py"), key=lambda path: path.parent)
+    path.parent
+    for top in TOPS
+    for path in sorted((ROOT / top).rglob("__init__.py"), key=lambda path: path.parent)
+    if "tests" not in path.parts[len(ROOT.parts) :]
 ]
 
 

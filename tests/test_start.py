@@ -27,7 +27,7 @@ COMMANDS = {
 
 CALLS = """
 import contextlib, json, pathlib, sys
-from simulation.cli import main
+from simulation.workbench.cli import main
 
 small = "--rounds", "2", "--clients", "3", "--cohort", "2", "--set", "local-steps=2"
 heavy, folder, imported = json.loads(sys.argv[1]), pathlib.Path(sys.argv[2]), {}

@@ -9,7 +9,7 @@ record                  kind          content
 ``arrays.<client>``     ArrayRecord   arrays of that client's answer; all of them share the question's ``arrays``
 ======================  ============  ==========================================================================
 
-A user's client has further records: see `simulation.client_app.messages`.
+A user's client has further records: see `simulation.apps.client.messages`.
 """
 
 from collections.abc import Mapping, Sequence

@@ -22,8 +22,8 @@ from fedsel_app.wiring.configuration import AppConfig
 from fedsel_app.wiring.server import run_folder, run_with
 from simulation.engines.choice import worker_count
 from simulation.engines.gpu_memory import refuse_full_gpu
-from simulation.experiments.preflight import refuse_unrunnable
-from simulation.experiments.run_folders import INTERRUPTED, discard_states, stop_sentence
+from simulation.engines.preflight import refuse_unrunnable
+from simulation.engines.run_folders import INTERRUPTED, discard_states, stop_sentence
 from strategies.round.flower_grid import FlowerGrid
 
 FAILED = 1

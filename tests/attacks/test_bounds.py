@@ -8,9 +8,9 @@ import pytest
 
 from fedsel_app.config import AggregationConfig
 from fedsel_app.wire.codec import Update
-from simulation.testing.fakes import dense
 from strategies.aggregation.robust import combine
 from strategies.methods.random_selection import RandomSelection
+from strategies.testing.fakes import dense
 from tests.support.contexts import SIZE, context_of
 from tests.support.rounds import run_rounds
 from tests.support.sources import ROOT

@@ -15,7 +15,6 @@ from fedsel_app.config import BudgetConfig, NetworkConfig, TrainingConfig
 from fedsel_app.messages.answers import TrainAnswer
 from fedsel_app.messages.scalars import Report
 from fedsel_app.network.links import MeasuredLinks
-from simulation.testing.fakes import dense, make_context, outcome
 from strategies.methods.delta import Delta, DeltaConfig
 from strategies.methods.fed_cbs import FedCBS, FedCBSConfig
 from strategies.methods.random_selection import RandomSelection
@@ -23,6 +22,7 @@ from strategies.roster import RoundInfo, Selection
 from strategies.round.budget import cohort_fractions
 from strategies.round.federation import Reply
 from strategies.round.replies.values import read_tests
+from strategies.testing.fakes import dense, make_context, outcome
 from tests.support.contexts import context_of, make_roster
 from tests.support.in_process import run_in_process
 from tests.support.logs import logged

@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 
 from fedsel_app.config import AggregationConfig, BudgetConfig
+from laboratory.bench.lies import LIARS, RULES, read, result
 from strategies.roster import RoundInfo
 from strategies.round.budget import client_fractions
-from tests.bench.lies import LIARS, RULES, read, result
 from tests.support.lying_losses import LIARS as LYING
 from tests.support.lying_losses import run_with_lying_losses
 

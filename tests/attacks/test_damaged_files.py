@@ -12,8 +12,8 @@ from clients.state import ClientHistory, StateError, StateStore
 from fedsel_app.npz import read_arrays
 from fedsel_app.records.schema import RoundRecord, as_row
 from fedsel_app.wiring.configuration import resolve
-from simulation.cli import main
-from simulation.deployment.local_deployment import Deployment
+from simulation.operations.deployment.local_deployment import Deployment
+from simulation.workbench.cli import main
 from tests.support.in_process import run_in_process, run_until
 from tests.support.report_runs import write_plan
 

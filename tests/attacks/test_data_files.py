@@ -12,7 +12,7 @@ from PIL import Image
 
 from fedsel_app.config import ConfigError, DataConfig
 from fedsel_app.data.dataset import load
-from simulation.cli import main
+from simulation.workbench.cli import main
 
 
 def npz(folder, **other):

@@ -17,13 +17,13 @@ from fedsel_app.records.files import MachineFault
 from fedsel_app.records.run_folder import RunFolder
 from fedsel_app.wiring.client import client_of
 from fedsel_app.wiring.configuration import resolve
-from simulation.cli import main
-from simulation.comparison.plan import plan
-from simulation.deployment.local_deployment import Deployment
-from simulation.federation.folders import provision
-from simulation.guard.superlink import in_memory_factories
-from simulation.report.page import write_report
-from simulation.starter import Starter
+from simulation.engines.starter import Starter
+from simulation.operations.deployment.local_deployment import Deployment
+from simulation.operations.guard.superlink import in_memory_factories
+from simulation.operations.machines.folders import provision
+from simulation.workbench.cli import main
+from simulation.workbench.comparison.plan import plan
+from simulation.workbench.report.page import write_report
 from tests.support.in_process import run_in_process
 from tests.support.report_runs import write_plan, write_run
 from tests.support.users_files import checkout, tree, written

@@ -15,12 +15,12 @@ import yaml
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
-from simulation.cli import main
-from simulation.federation import folders
-from simulation.federation.folders import FederationFolders
-from simulation.federation.keys import Authority
-from simulation.guard.app_signature import TRUSTED
-from simulation.guard.transport import FLEET_OVER_GRPC
+from simulation.operations.guard.app_signature import TRUSTED
+from simulation.operations.guard.transport import FLEET_OVER_GRPC
+from simulation.operations.machines import folders
+from simulation.operations.machines.folders import FederationFolders
+from simulation.operations.machines.keys import Authority
+from simulation.workbench.cli import main
 from tests.support.users_files import tree
 
 ANOTHER = 12345

@@ -10,9 +10,9 @@ import pytest
 from fedsel_app.records.files import MachineFault, RecordError, RunFailed
 from fedsel_app.wiring.configuration import resolve
 from fedsel_app.wiring.server import run_with
-from simulation.cli import main
-from simulation.deployment.deployed_run import PROBE_BYTES, refuse_full
 from simulation.engines import ray_engine
+from simulation.operations.deployment.deployed_run import PROBE_BYTES, refuse_full
+from simulation.workbench.cli import main
 from strategies.round.flower_grid import FlowerGrid
 from tests.support.flower_state import task_identity
 from tests.support.full_disk import no_file_above

@@ -14,16 +14,16 @@ import pytest
 from fedsel_app.network.reply_timeout import LEAST_S, ReplyTimeout
 from fedsel_app.wiring.configuration import resolve
 from simulation import starter
-from simulation.comparison import run_processes
-from simulation.comparison.run_processes import FEDSEL
-from simulation.deployment import flower_cli
-from simulation.deployment.app_folder import app_folder
-from simulation.deployment.deployed_run import app_values
-from simulation.deployment.flower_cli import ANSWER_S, SILENCE_S, node_config_text, show, submit_to_flower
-from simulation.deployment.local_deployment import Deployment
 from simulation.engines import flower_engine as engine
 from simulation.engines.flower_engine import NO_NODE, START_S, WorkerWatch
-from simulation.guard.command_lines import CONNECTION
+from simulation.operations.deployment import flower_cli
+from simulation.operations.deployment.app_folder import app_folder
+from simulation.operations.deployment.deployed_run import app_values
+from simulation.operations.deployment.flower_cli import ANSWER_S, SILENCE_S, node_config_text, show, submit_to_flower
+from simulation.operations.deployment.local_deployment import Deployment
+from simulation.operations.guard.command_lines import CONNECTION
+from simulation.workbench.comparison import run_processes
+from simulation.workbench.comparison.run_processes import FEDSEL
 from tests.support.client_messages import train_message
 from tests.support.logs import logged
 from tests.support.processes import await_that, mentioning, running, titles, training
@@ -292,7 +292,10 @@ def test_a_deployment_goes_on_without_who_is_frozen_and_ends_without_its_server(
         def failed(after):
             return any(failure["client"] == 1 for row in read_rows(folder)[after:] for failure in row["failures"])
 
-        for what, program in (("SuperNode", "simulation.guard.supernode_process"), ("app process", "app_process.py")):
+        for what, program in (
+            ("SuperNode", "simulation.operations.guard.supernode_process"),
+            ("app process", "app_process.py"),
+        ):
             before = written(folder)
             await_that(lambda before=before: written(folder) >= before + 3 and training(node), run)
             before, [pid] = written(folder), running(node, program)

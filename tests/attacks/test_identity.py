@@ -20,14 +20,14 @@ from fedsel_app.server_app import federation_of
 from fedsel_app.wiring.client import make_client_app
 from fedsel_app.wiring.configuration import resolve
 from fedsel_app.wiring.server import run_with as carry_out
-from simulation import processes
-from simulation.deployment.app_folder import app_folder
-from simulation.deployment.deployed_run import app_values
-from simulation.deployment.flower_cli import environment, submit_to_flower
-from simulation.deployment.local_deployment import Deployment
-from simulation.federation.folders import provision
-from simulation.guard.command_lines import CONNECTION, SUPERNODE_MODULE, supernode_arguments
-from simulation.guard.transport import free_ports
+from simulation.engines import processes
+from simulation.operations.deployment.app_folder import app_folder
+from simulation.operations.deployment.deployed_run import app_values
+from simulation.operations.deployment.flower_cli import environment, submit_to_flower
+from simulation.operations.deployment.local_deployment import Deployment
+from simulation.operations.guard.command_lines import CONNECTION, SUPERNODE_MODULE, supernode_arguments
+from simulation.operations.guard.transport import free_ports
+from simulation.operations.machines.folders import provision
 from strategies.methods.random_selection import RandomSelection
 from strategies.round import clients as connected
 from strategies.round.federation import ALL

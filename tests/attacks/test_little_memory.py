@@ -10,7 +10,7 @@ from torch import nn
 from fedsel_app.records.files import MachineFault, RunFailed
 from fedsel_app.wiring.configuration import resolve
 from fedsel_app.wiring.server import run_with
-from simulation.cli import main
+from simulation.workbench.cli import main
 from strategies.round.flower_grid import FlowerGrid
 from tests.support.flower_state import task_identity
 from tests.support.in_process import run_config

@@ -22,12 +22,19 @@ from flwr.supercore.date import now
 from flwr.supercore.primitives.asymmetric import generate_key_pairs, public_key_to_bytes, sign_message
 from rich.console import Console
 
-from simulation.deployment import deployed_run
-from simulation.deployment.flower_cli import SubmittedRun
-from simulation.deployment.local_deployment import Deployment
-from simulation.guard import port_limits
-from simulation.guard.port_limits import hide_schema, limited_app, open_port, server_options, shows_key, unread_refusal
-from simulation.guard.transport import ANYWHERE, FLEET_OVER_GRPC, HERE, free_ports
+from simulation.operations.deployment import deployed_run
+from simulation.operations.deployment.flower_cli import SubmittedRun
+from simulation.operations.deployment.local_deployment import Deployment
+from simulation.operations.guard import port_limits
+from simulation.operations.guard.port_limits import (
+    hide_schema,
+    limited_app,
+    open_port,
+    server_options,
+    shows_key,
+    unread_refusal,
+)
+from simulation.operations.guard.transport import ANYWHERE, FLEET_OVER_GRPC, HERE, free_ports
 from tests.support import floods
 from tests.support.floods import MB, METHOD, together
 from tests.support.processes import SUPERLINK, looks_in_proc, memory_mb, nodes, running
@@ -232,7 +239,7 @@ def test_a_run_whose_summary_is_written_has_ended_with_0(tmp_path, monkeypatch, 
         return SubmittedRun(1, "finished:failed", "No heartbeat received from the task")
 
     monkeypatch.setattr(deployed_run, "submit_to_flower", submit)
-    monkeypatch.setattr("simulation.report.run_report.report_run", lambda folder, console: None)
+    monkeypatch.setattr("simulation.workbench.report.run_report.report_run", lambda folder, console: None)
     config = deployed_run.AppConfig.from_values({"strategy": "random", "out": str(tmp_path)})
     assert deployed_run.run_submitted(config, "fedsel", None, Console(quiet=True)) == code
     if finished:
@@ -250,7 +257,7 @@ def test_a_gigabyte_without_a_key_leaves_the_memory_of_a_superlink(tmp_path):
     """N4: 175 MB became 1,851 by three calls over gRPC, and 2,151 by one body over HTTP."""
     with Deployment(tmp_path / "processes", nodes(tmp_path / "state")[:1]) as deployment:
         superlink = deployment._children[SUPERLINK]
-        [pid] = running(superlink, "simulation.guard.superlink_process")
+        [pid] = running(superlink, "simulation.operations.guard.superlink_process")
         rest, arguments = memory_mb(pid), superlink.command
         http = f"{HERE}:{arguments[arguments.index('--port') + 1]}"
         authority, peaks = deployment.federation.authority.read_bytes(), {}

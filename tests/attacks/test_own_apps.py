@@ -8,9 +8,9 @@ from flwr.server import Server, SimpleClientManager
 from flwr.server.compat.grid_client_proxy import GridClientProxy
 
 from fedsel_app.wire.npy import read_array
-from simulation.client_app.selecting import selecting
-from simulation.flower_app import user_clients
-from simulation.flower_app.strategy import strategy
+from simulation.apps.client.selecting import selecting
+from simulation.apps.server import user_clients
+from simulation.apps.server.strategy import strategy
 from strategies.methods.random_weighted import RandomWeighted
 from tests.support.flower_state import task_identity
 from tests.support.own_app import CLIENTS, AppGrid, OwnClient, data, model, run_app

@@ -16,10 +16,10 @@ from fedsel_app.config import ConfigError
 from fedsel_app.records.fedsel_folder import MARKER, make_fedsel_folder
 from fedsel_app.records.run_folder import RunFolder
 from fedsel_app.wiring.configuration import resolve
-from simulation.cli import main
-from simulation.deployment import deployed_run, submission
-from simulation.deployment.flower_cli import DeploymentError, SubmittedRun
-from simulation.federation.folders import FederationFolders
+from simulation.operations.deployment import deployed_run, submission
+from simulation.operations.deployment.flower_cli import DeploymentError, SubmittedRun
+from simulation.operations.machines.folders import FederationFolders
+from simulation.workbench.cli import main
 from tests.support.rounds import assert_same
 from tests.support.sources import ROOT
 from tests.support.users_files import tree
@@ -33,7 +33,7 @@ def replace(source, target, **options):
         os.kill(os.getpid(), signal.SIGKILL)
     return real(source, target, **options)
 os.replace = replace
-from simulation.cli import main
+from simulation.workbench.cli import main
 sys.exit(main(sys.argv[1:]))
 """
 """`fedsel`, killed before config.json has its name."""

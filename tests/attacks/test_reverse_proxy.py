@@ -19,14 +19,14 @@ import pytest
 import uvicorn
 
 from fedsel_app.wiring.configuration import resolve
-from simulation.deployment.app_folder import app_folder
-from simulation.deployment.deployed_run import app_values
-from simulation.deployment.flower_cli import submit_to_flower
-from simulation.deployment.local_deployment import Deployment
-from simulation.federation.folders import provision
-from simulation.guard.command_lines import CONNECTION
-from simulation.guard.port_limits import server_options
-from simulation.guard.transport import free_ports
+from simulation.operations.deployment.app_folder import app_folder
+from simulation.operations.deployment.deployed_run import app_values
+from simulation.operations.deployment.flower_cli import submit_to_flower
+from simulation.operations.deployment.local_deployment import Deployment
+from simulation.operations.guard.command_lines import CONNECTION
+from simulation.operations.guard.port_limits import server_options
+from simulation.operations.guard.transport import free_ports
+from simulation.operations.machines.folders import provision
 from tests.support.floods import MB, METHOD
 from tests.support.processes import nodes
 from tests.support.rounds import read_rows

@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 
 from fedsel_app.wire.codec import Update, decode, encode
-from simulation.testing.fakes import dense
 from strategies import STRATEGIES
 from strategies.methods.random_selection import RandomSelection
+from strategies.testing.fakes import dense
 from tests.support.contexts import context_of
 from tests.support.in_process import run_in_process
 from tests.support.logs import logged

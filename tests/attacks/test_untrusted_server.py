@@ -19,11 +19,11 @@ from fedsel_app.config import ConfigError
 from fedsel_app.messages.answers import EnrolAnswer
 from fedsel_app.messages.reported_values import one_line
 from fedsel_app.wiring.configuration import known_defaults, resolve
-from simulation.deployment.app_folder import app_folder
-from simulation.deployment.deployed_run import app_values, client_nodes
-from simulation.deployment.flower_cli import environment, flwr, node_config_text, submit_to_flower
-from simulation.deployment.local_deployment import Deployment
-from simulation.guard.command_lines import CONNECTION
+from simulation.operations.deployment.app_folder import app_folder
+from simulation.operations.deployment.deployed_run import app_values, client_nodes
+from simulation.operations.deployment.flower_cli import environment, flwr, node_config_text, submit_to_flower
+from simulation.operations.deployment.local_deployment import Deployment
+from simulation.operations.guard.command_lines import CONNECTION
 from strategies.round.instructions import client_run_key
 from tests.support.client_messages import node_enrolment
 from tests.support.flower_state import task_identity

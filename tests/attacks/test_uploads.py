@@ -14,7 +14,7 @@ from flwr.proto.message_pb2 import ObjectTree, PullObjectRequest, PushObjectRequ
 from flwr.proto.node_pb2 import Node
 from flwr.supercore.inflatable.inflatable_object import get_all_nested_objects, get_object_tree
 
-from simulation.guard import uploads
+from simulation.operations.guard import uploads
 from tests.support.flower_state import task_identity
 from tests.support.link_state import Link
 

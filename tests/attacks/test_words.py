@@ -10,8 +10,8 @@ import tomli_w
 
 from fedsel_app.records.reading import legible
 from fedsel_app.wiring.configuration import resolve
-from simulation.cli import main
-from simulation.deployment.deployed_run import show_line
+from simulation.operations.deployment.deployed_run import show_line
+from simulation.workbench.cli import main
 from tests.support.report_runs import write_plan, write_run
 
 OBEYED = "\x1b]0;owned\x07\x1b[2J\x9b2J\r\x08\u202e\u2066\ud800\x7f"

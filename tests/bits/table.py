@@ -25,9 +25,9 @@ from threadpoolctl import threadpool_info
 
 from fedsel_app.records.schema import ACCURACY, score_name
 from fedsel_app.wiring.configuration import resolve
-from simulation.client_app.selecting import selecting
+from simulation.apps.client.selecting import selecting
+from simulation.apps.server.strategy import strategy
 from simulation.engines import inline_engine
-from simulation.flower_app.strategy import strategy
 from tests.bits.cases import BASE, CASES, OWN_APPS, Settings
 from tests.support import own_app
 from tests.support.flower_state import become_task

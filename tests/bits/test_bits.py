@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 
 from fedsel_app.wiring.configuration import resolve
-from simulation.deployment.app_folder import app_folder
-from simulation.deployment.deployed_run import app_values
-from simulation.deployment.flower_cli import submit_to_flower
-from simulation.deployment.local_deployment import Deployment
-from simulation.guard.command_lines import CONNECTION
+from simulation.operations.deployment.app_folder import app_folder
+from simulation.operations.deployment.deployed_run import app_values
+from simulation.operations.deployment.flower_cli import submit_to_flower
+from simulation.operations.deployment.local_deployment import Deployment
+from simulation.operations.guard.command_lines import CONNECTION
 from tests.bits.cases import BASE, CASES, METHODS, OWN_APPS
 from tests.bits.table import COMMAND, Bits, Table, case_bits, differences, folder_bits, machine, read_table, run_bits
 from tests.support.engines import deployment_of, engine, ray

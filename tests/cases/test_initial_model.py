@@ -14,7 +14,7 @@ from fedsel_app.models import building
 from fedsel_app.models.device import choose_device
 from fedsel_app.wiring.configuration import resolve
 from fedsel_app.wiring.server import make_model
-from simulation.cli import main
+from simulation.workbench.cli import main
 from tests.cases import models
 from tests.cases.test_models import DIGITS, NAMED, TOKENS, bits, deployment, interrupted, trained
 from tests.support.engines import engine, inline, ray
@@ -124,10 +124,10 @@ def test_a_run_begins_with_the_file_and_a_resumed_one_ends_with_the_same_bits(tm
 @pytest.mark.slow
 @pytest.mark.e2e
 def test_ray_and_a_deployment_end_with_the_same_bits(tmp_path: Path, engine: ProcessPoolExecutor, deployment) -> None:
-    from simulation.deployment.app_folder import app_folder
-    from simulation.deployment.deployed_run import app_values
-    from simulation.deployment.flower_cli import submit_to_flower
-    from simulation.guard.command_lines import CONNECTION
+    from simulation.operations.deployment.app_folder import app_folder
+    from simulation.operations.deployment.deployed_run import app_values
+    from simulation.operations.deployment.flower_cli import submit_to_flower
+    from simulation.operations.guard.command_lines import CONNECTION
 
     own = make_model(resolve(settings_of("spectral", seed=9)), choose_device("cpu")).module.state_dict()
     file = saved(tmp_path / "file.pt", own)

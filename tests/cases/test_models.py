@@ -13,12 +13,12 @@ import torch
 from fedsel_app import load_run
 from fedsel_app.config import ConfigError
 from fedsel_app.wiring.configuration import resolve
-from simulation.deployment.app_folder import app_folder
-from simulation.deployment.deployed_run import app_values
-from simulation.deployment.flower_cli import node_config_text, submit_to_flower
-from simulation.deployment.local_deployment import Deployment
 from simulation.engines import inline_engine
-from simulation.guard.command_lines import CONNECTION
+from simulation.operations.deployment.app_folder import app_folder
+from simulation.operations.deployment.deployed_run import app_values
+from simulation.operations.deployment.flower_cli import node_config_text, submit_to_flower
+from simulation.operations.deployment.local_deployment import Deployment
+from simulation.operations.guard.command_lines import CONNECTION
 from tests.cases.data import tokens
 from tests.support.engines import engine, inline, ray
 from tests.support.rounds import rounds

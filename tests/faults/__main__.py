@@ -26,7 +26,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from simulation.comparison.run_processes import FEDSEL
+from simulation.workbench.comparison.run_processes import FEDSEL
 from tests.faults import sitecustomize
 from tests.support.processes import mentioning, until
 from tests.support.rounds import assert_same
@@ -193,7 +193,7 @@ class Laboratory:
             os.dup2(log, 1)
             os.dup2(log, 2)
             os.setsid()
-            from simulation.cli import main
+            from simulation.workbench.cli import main
 
             if plan is not None:
                 sitecustomize.install(**plan)  # type: ignore[arg-type]
@@ -240,8 +240,8 @@ def main(words: Sequence[str] | None = None) -> int:
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--keep", type=Path, help="folder that keeps what the programs leave")
     arguments = parser.parse_args(words)
-    import simulation.cli
-    import simulation.preparation  # noqa: F401
+    import simulation.workbench.cli
+    import simulation.workbench.preparation  # noqa: F401
 
     rng, wrong = random.Random(arguments.seed), []
     root = arguments.keep or Path(tempfile.mkdtemp(prefix="faults-"))

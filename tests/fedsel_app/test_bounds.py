@@ -3,7 +3,7 @@ import pytest
 
 from fedsel_app.messages.reported_values import LONGEST, lower_median, one_line, winsorised
 from fedsel_app.wire.codec import WireError
-from simulation.client_app.messages import refuse_endless
+from simulation.apps.client.messages import refuse_endless
 
 NAN, INF = float("nan"), float("inf")
 

@@ -6,9 +6,9 @@ import sys
 import pytest
 from rich.console import Console
 
-from simulation.cli import main
-from simulation.report import progress
-from simulation.report.progress import RunDisplay
+from simulation.workbench.cli import main
+from simulation.workbench.report import progress
+from simulation.workbench.report.progress import RunDisplay
 
 SMALL = ["--clients", "4", "--cohort", "2", "--set", "local-steps=1", "--engine", "inline"]
 MODULE = '''

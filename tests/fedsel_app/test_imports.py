@@ -8,7 +8,7 @@ import sys
 import pytest
 
 from fedsel_app.imports import namesake, refuse_namesakes
-from simulation.comparison.run_processes import FEDSEL
+from simulation.workbench.comparison.run_processes import FEDSEL
 from tests.support.sources import ROOT
 
 CONFLICT = r"{theirs} and fedsel's own package {ours} have the same name, 'clients', .* rename yours"

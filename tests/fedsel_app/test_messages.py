@@ -12,7 +12,7 @@ from fedsel_app.messages.answers import LARGEST, MOST_EXAMPLES, EnrolAnswer, Eva
 from fedsel_app.messages.instructions import INSTRUCTIONS, ProbeInstruction, TrainInstruction, read_instruction
 from fedsel_app.messages.scalars import Report
 from fedsel_app.wire.codec import WireError
-from simulation.client_app.messages import EVALUATION_LOSSES, reported_loss
+from simulation.apps.client.messages import EVALUATION_LOSSES, reported_loss
 from strategies.round.federation import Reply
 from strategies.round.replies.values import probed_loss
 

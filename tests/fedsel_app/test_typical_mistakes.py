@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from simulation.cli import main
+from simulation.workbench.cli import main
 
 CHOICES = "See `fedsel {} --help`."
 MISTAKES = {

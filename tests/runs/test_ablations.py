@@ -13,7 +13,7 @@ import torch
 from clients.state import ClientHistory, StateStore
 from fedsel_app.wire.codec import Update, decode
 from fedsel_app.wiring.configuration import resolve
-from simulation.command_line.arguments import parse_setting
+from simulation.workbench.command_line.arguments import parse_setting
 from tests.support.in_process import run_config
 from tests.support.stubs import sent_payload
 

@@ -92,7 +92,16 @@ def test_a_run_from_the_built_app_in_an_empty_folder(bundle: Path, installed: Pa
 @pytest.mark.e2e
 @pytest.mark.slow
 def test_flwr_run_of_the_built_app(installed: Path, tmp_path: Path, flower_home: dict[str, str]) -> None:
-    command = [sys.executable, "-m", "simulation.cli", "submit", "local", *SMALL, "--out", str(tmp_path / "run")]
+    command = [
+        sys.executable,
+        "-m",
+        "simulation.workbench.cli",
+        "submit",
+        "local",
+        *SMALL,
+        "--out",
+        str(tmp_path / "run"),
+    ]
     carry_out(command, installed, **flower_home)
     run_in_process(tmp_path / "here", clients=3, cohort=2, rounds=5)
     assert rounds(tmp_path / "run") == rounds(tmp_path / "here")

@@ -5,9 +5,9 @@ import pytest
 from sklearn.datasets import load_wine
 
 from fedsel_app.wiring.configuration import resolve
-from simulation.comparison.labels import client_label_counts
-from simulation.deployment.deployed_run import client_nodes
-from simulation.deployment.flower_cli import node_config_text
+from simulation.operations.deployment.deployed_run import client_nodes
+from simulation.operations.deployment.flower_cli import node_config_text
+from simulation.workbench.comparison.labels import client_label_counts
 from tests.support.in_process import run_in_process
 from tests.support.own_files import deployed
 from tests.support.rounds import read_rows

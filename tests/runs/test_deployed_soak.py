@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 
 from fedsel_app.wiring.configuration import resolve
-from simulation.deployment.app_folder import app_folder
-from simulation.deployment.deployed_run import app_values
-from simulation.deployment.flower_cli import submit_to_flower
-from simulation.deployment.local_deployment import Deployment
-from simulation.guard.command_lines import CONNECTION
+from simulation.operations.deployment.app_folder import app_folder
+from simulation.operations.deployment.deployed_run import app_values
+from simulation.operations.deployment.flower_cli import submit_to_flower
+from simulation.operations.deployment.local_deployment import Deployment
+from simulation.operations.guard.command_lines import CONNECTION
 from tests.support.processes import SUPERLINK, kill, nodes, resident_mb, start_again, training
 from tests.support.rounds import rounds, written
 
@@ -29,9 +29,9 @@ def watched(deployment: Deployment) -> dict[str, float]:
     """MiB of the processes that live as long as the run does."""
     link, undisturbed = deployment._children[SUPERLINK], deployment._children[1]
     return {
-        "SuperLink": resident_mb(link, "simulation.guard.superlink_process"),
+        "SuperLink": resident_mb(link, "simulation.operations.guard.superlink_process"),
         "ServerApp": resident_mb(link, "flwr-serverapp"),
-        "SuperNode": resident_mb(undisturbed, "simulation.guard.supernode_process"),
+        "SuperNode": resident_mb(undisturbed, "simulation.operations.guard.supernode_process"),
         "app process": resident_mb(undisturbed, "app_process.py"),
     }
 

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from fedsel_app.wiring.configuration import resolve
-from simulation.deployment.app_folder import app_folder
-from simulation.deployment.flower_cli import environment, tool
 from simulation.engines import inline_engine
+from simulation.operations.deployment.app_folder import app_folder
+from simulation.operations.deployment.flower_cli import environment, tool
 from tests.support.processes import FLEET_STARTS, mentioning
 from tests.support.programs import PROGRAM, SMALL, fedsel, flower_home
 from tests.support.rounds import assert_same, rounds

@@ -7,7 +7,7 @@ import pytest
 
 import fedsel_app
 from fedsel_app.records.files import RunFailed
-from simulation.cli import main
+from simulation.workbench.cli import main
 from tests.support.programs import fedsel
 from tests.support.rounds import read_rows
 from tests.support.sources import ROOT

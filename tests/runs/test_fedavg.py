@@ -7,7 +7,7 @@ from fedsel_app.data.dataset import load
 from fedsel_app.models import building
 from fedsel_app.seeds import Purpose, stream
 from fedsel_app.wiring.configuration import resolve
-from simulation.cli import main
+from simulation.workbench.cli import main
 from tests.support.rounds import read_rows
 
 SEED, ROUNDS, CLIENTS, COHORT, EPOCHS, BATCH, RATE = 3, 8, 20, 5, 5, 10, 0.05

@@ -12,13 +12,13 @@ import pytest
 
 from fedsel_app.config import Value
 from fedsel_app.records.run_folder import read_rounds
-from simulation import processes
-from simulation.comparison.watch import progress_of_run
-from simulation.deployment.flower_cli import environment, submit_to_flower, tool
-from simulation.deployment.local_deployment import GRACE_S, Deployment, free_ports
-from simulation.guard.command_lines import CONNECTION, connection_toml
-from simulation.report.page import write_report
-from simulation.starter import Starter
+from simulation.engines import processes
+from simulation.engines.starter import Starter
+from simulation.operations.deployment.flower_cli import environment, submit_to_flower, tool
+from simulation.operations.deployment.local_deployment import GRACE_S, Deployment, free_ports
+from simulation.operations.guard.command_lines import CONNECTION, connection_toml
+from simulation.workbench.comparison.watch import progress_of_run
+from simulation.workbench.report.page import write_report
 from tests.support.sources import ROOT
 
 EXAMPLE = ROOT / "examples" / "flower-app"

@@ -7,7 +7,7 @@ import pytest
 
 from fedsel_app.config import ConfigError
 from fedsel_app.wiring.configuration import resolve
-from simulation.experiments.preflight import refuse_unrunnable
+from simulation.engines.preflight import refuse_unrunnable
 from strategies import STRATEGIES
 from tests.support.in_process import run_in_process
 

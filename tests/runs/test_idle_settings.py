@@ -4,8 +4,8 @@ import pytest
 
 from fedsel_app.config import GROUPS, ConfigError
 from fedsel_app.wiring.configuration import resolve
+from fedsel_app.wiring.idle_settings import refuse_idle
 from simulation.engines import inline_engine
-from simulation.idle_settings import refuse_idle
 from strategies import STRATEGIES
 from tests.bits.cases import BASE, MLP, NORMED
 from tests.bits.table import folder_bits, reproducible

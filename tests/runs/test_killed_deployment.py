@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from simulation.comparison.run_processes import FEDSEL
+from simulation.workbench.comparison.run_processes import FEDSEL
 from tests.support.processes import looks_in_proc, mentioning, until
 from tests.support.rounds import assert_same, written
 

@@ -8,11 +8,11 @@ import pytest
 import torch
 
 from fedsel_app.wiring.configuration import AppConfig, resolve
-from simulation.deployment.app_folder import app_folder
-from simulation.deployment.deployed_run import app_values
-from simulation.deployment.flower_cli import DeploymentError, SubmittedRun, submit_to_flower
-from simulation.deployment.local_deployment import Deployment
-from simulation.guard.command_lines import CONNECTION
+from simulation.operations.deployment.app_folder import app_folder
+from simulation.operations.deployment.deployed_run import app_values
+from simulation.operations.deployment.flower_cli import DeploymentError, SubmittedRun, submit_to_flower
+from simulation.operations.deployment.local_deployment import Deployment
+from simulation.operations.guard.command_lines import CONNECTION
 from tests.support.in_process import run_config
 from tests.support.processes import FLEET_STARTS, SUPERLINK, await_text, await_that, kill, nodes, start_again, training
 from tests.support.rounds import assert_same, written

@@ -13,8 +13,8 @@ from fedsel_app.data.dataset import load
 from fedsel_app.wiring.configuration import resolve
 from fedsel_app.wiring.server import make_model
 from simulation.engines.gpu_memory import refuse_too_little
-from simulation.experiments.preflight import refuse_unrunnable
-from simulation.laboratory.data_sets import synthetic
+from simulation.engines.preflight import refuse_unrunnable
+from simulation.workbench.data_sets import synthetic
 from tests.support.in_process import run_config
 
 EXAMPLES, COHORT = 20_000, 3

@@ -10,16 +10,16 @@ from fedsel_app.config import ConfigError
 from fedsel_app.records.fedsel_folder import MARKER, ForeignFolderError, is_fedsel_folder, make_fedsel_folder
 from fedsel_app.wiring.configuration import resolve, resolve_run_config
 from fedsel_app.wiring.server import open_run_folder
-from simulation.cli import main
-from simulation.comparison.plan import plan
-from simulation.comparison.run_processes import RunProcesses, prepare
-from simulation.deployment import deployed_run
-from simulation.deployment.flower_cli import DeploymentError, SubmittedRun
-from simulation.deployment.local_deployment import Deployment
 from simulation.engines.ray_engine import simulate
-from simulation.experiments.run_folders import remove_states
-from simulation.report.page import write_report
-from simulation.starter import Starter
+from simulation.engines.run_folders import remove_states
+from simulation.engines.starter import Starter
+from simulation.operations.deployment import deployed_run
+from simulation.operations.deployment.flower_cli import DeploymentError, SubmittedRun
+from simulation.operations.deployment.local_deployment import Deployment
+from simulation.workbench.cli import main
+from simulation.workbench.comparison.plan import plan
+from simulation.workbench.comparison.run_processes import RunProcesses, prepare
+from simulation.workbench.report.page import write_report
 from tests.support.in_process import run_in_process
 from tests.support.pictures import draw_blank_pictures
 from tests.support.users_files import checkout, tree, written

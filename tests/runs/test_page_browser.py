@@ -8,7 +8,7 @@ import subprocess
 
 import pytest
 
-from simulation.report.page import write_report
+from simulation.workbench.report.page import write_report
 from tests.support.report_runs import write_comparison
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")

@@ -14,7 +14,7 @@ import pandas
 import pytest
 
 from fedsel_app import load_comparison, load_run, run
-from simulation.python_interface import comparisons
+from simulation.workbench.python_interface import comparisons
 from tests.support.documentation import PAGES, ROOT, code_blocks, code_spans
 from tests.support.rounds import read_rows
 from tests.support.scaled_down import compare_small, folder

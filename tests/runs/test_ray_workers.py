@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from ray.cluster_utils import Cluster
 
-from simulation.comparison.run_processes import FEDSEL
+from simulation.workbench.comparison.run_processes import FEDSEL
 from tests.support.processes import titles
 from tests.support.rounds import assert_same, written
 

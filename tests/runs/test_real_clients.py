@@ -7,7 +7,7 @@ import pytest
 from torch import nn
 
 from fedsel_app.presets.preset import load_preset
-from simulation.laboratory.data_sets.synthetic import generate
+from simulation.workbench.data_sets.synthetic import generate
 from tests.support.in_process import run_in_process
 from tests.support.rounds import without_wall
 

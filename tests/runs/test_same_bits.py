@@ -10,12 +10,12 @@ from typing import Any
 import pytest
 
 from fedsel_app.wiring.configuration import resolve
-from simulation.deployment.app_folder import app_folder
-from simulation.deployment.deployed_run import app_values
-from simulation.deployment.flower_cli import submit_to_flower
-from simulation.deployment.local_deployment import Deployment
 from simulation.engines import inline_engine
-from simulation.guard.command_lines import CONNECTION
+from simulation.operations.deployment.app_folder import app_folder
+from simulation.operations.deployment.deployed_run import app_values
+from simulation.operations.deployment.flower_cli import submit_to_flower
+from simulation.operations.deployment.local_deployment import Deployment
+from simulation.operations.guard.command_lines import CONNECTION
 from strategies import STRATEGIES
 from tests.support.engines import AT_ONCE, SPAWN, Settings, deployment_of, engine, inline, ray
 from tests.support.programs import fedsel, flower_home

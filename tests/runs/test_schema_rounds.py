@@ -13,9 +13,9 @@ from fedsel_app.config.data import OwnDataConfig
 from fedsel_app.config.settings import IN_LOG
 from fedsel_app.messages.schema import read_schema
 from fedsel_app.wiring.node_configuration import IDENTITY
-from simulation.deployment.flower_cli import node_config_text
-from simulation.deployment.start import own_data
-from simulation.federation.machine import Machine
+from simulation.operations.deployment.flower_cli import node_config_text
+from simulation.operations.deployment.start import own_data
+from simulation.operations.machines.machine import Machine
 from tests.support.flower_state import task_identity
 from tests.support.own_files import deployed, nodes, plain, refusals, run
 

@@ -17,7 +17,7 @@ import pytest
 
 from fedsel_app.config import Value
 from fedsel_app.network.links import Floats, SimulatedLinks
-from simulation.cli import main
+from simulation.workbench.cli import main
 from tests.support.namespaces import NamespaceMachine, machines, refused
 from tests.support.processes import until
 from tests.support.rounds import read_rows

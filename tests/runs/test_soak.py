@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from simulation.comparison.run_processes import FEDSEL
+from simulation.workbench.comparison.run_processes import FEDSEL
 from tests.support.processes import memory_mb
 from tests.support.rounds import rounds, written
 

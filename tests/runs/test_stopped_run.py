@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from simulation.federation.folders import FederationFolders
-from simulation.guard.transport import free_ports
+from simulation.operations.guard.transport import free_ports
+from simulation.operations.machines.folders import FederationFolders
 from tests.support.processes import until
 from tests.support.rounds import read_rows, written
 

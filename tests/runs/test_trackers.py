@@ -16,7 +16,7 @@ from fedsel_app.records.trackers import numbers
 from tests.support.sources import ROOT
 from tests.support.wandb_files import read_parts
 
-FEDSEL = [sys.executable, "-P", "-m", "simulation.cli", "run"]
+FEDSEL = [sys.executable, "-P", "-m", "simulation.workbench.cli", "run"]
 SMALL = ["--rounds", "12", "--clients", "4", "--cohort", "2", "--set", "local-steps=2", "--set", "checkpoint-every=4"]
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from simulation.cli import main
+from simulation.workbench.cli import main
 from tests.support.documentation import BLOCK, PAGES, written_files
 from tests.support.transcripts import SHARE, alike
 

@@ -10,8 +10,8 @@ import tomllib
 
 import pytest
 
-from simulation.cli import main
-from simulation.laboratory.tuning import studies
+from simulation.workbench.cli import main
+from simulation.workbench.tuning import studies
 from tests.support.stubbed_runs import out
 
 __all__ = ["out"]
@@ -101,7 +101,7 @@ def test_the_plan_is_shown_and_a_missing_extra_is_named(capsys, out, monkeypatch
 
 def test_suggestions_follow_from_the_trials_before(tmp_path):
     """The same in another process's study with the same trials; a default outside the range counts as no trial."""
-    from simulation.laboratory.tuning.space import Range
+    from simulation.workbench.tuning.space import Range
 
     space = {"lr": Range(low=0.01, high=1.0), "cohort": Range(low=2, high=8, whole=True), "kind": Range(("a", "b"))}
 
@@ -128,7 +128,7 @@ def test_suggestions_follow_from_the_trials_before(tmp_path):
 def test_a_killed_tuning_ends_as_one_that_was_not(tmp_path):
     def command(out):
         arguments = ["tune", "--strategies", "random,oort", "--over", "lr", "--trials", "3", *ARGUMENTS]
-        return [sys.executable, "-m", "simulation.cli", *arguments, "--out", str(out)]
+        return [sys.executable, "-m", "simulation.workbench.cli", *arguments, "--out", str(out)]
 
     whole, cut = tmp_path / "whole", tmp_path / "cut"
     subprocess.run(command(whole), check=True, capture_output=True)

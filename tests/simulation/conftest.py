@@ -2,7 +2,7 @@ from pathlib import Path
 
 import pytest
 
-from simulation.report import page
+from simulation.workbench.report import page
 from tests.support.flower_state import task_identity
 from tests.support.report_runs import write_comparison
 

@@ -7,10 +7,10 @@ import pytest
 
 from fedsel_app.config import ConfigError
 from fedsel_app.wire.codec import Update
-from simulation.testing.fakes import dense, outcome
 from strategies.checkpoint import scatter
 from strategies.last_updates import LastUpdates
 from strategies.roster import RoundInfo
+from strategies.testing.fakes import dense, outcome
 
 SPARSE = Update(4, np.array([1, 3], np.uint32), np.array([5.0, 6.0], np.float32))
 

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from fedsel_app.config import ConfigError, Settings, setting
-from simulation.testing.fakes import make_context
 from strategies.base import SelectionStrategy
 from strategies.roster import Needs, RoundInfo, Selection
+from strategies.testing.fakes import make_context
 from tests.support.contexts import make_roster
 
 

@@ -42,13 +42,13 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from simulation.testing.checked_method import MethodUnderTest, copied, demand_same
-from simulation.testing.fake_federation import FakeClients
 from strategies import STRATEGIES
 from strategies.methods.power_of_choice import PowerOfChoice, PowerOfChoiceConfig
 from strategies.run_context import Evaluation
 from strategies.run_round import run_round
 from strategies.selection_math.sampling_rows import merge_tree
+from strategies.testing.checked_method import MethodUnderTest, copied, demand_same
+from strategies.testing.fake_federation import FakeClients
 from tests.support.contexts import context_of
 from tests.support.rounds import run_rounds
 from tests.support.sources import ROOT

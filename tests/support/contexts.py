@@ -9,8 +9,8 @@ from fedsel_app.config import NetworkConfig, Settings
 from fedsel_app.network.links import SimulatedLinks
 from fedsel_app.records.run_folder import UnkeptRecords
 from fedsel_app.records.schema import as_row
-from simulation.testing.fakes import make_context
 from strategies.roster import Roster
+from strategies.testing.fakes import make_context
 
 SIZE = 4
 """Parameters of the model that stub clients train."""

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from fedsel_app.wiring.configuration import resolve
-from simulation.deployment.flower_cli import node_config_text
-from simulation.deployment.local_deployment import Deployment
 from simulation.engines import inline_engine, ray_engine
+from simulation.operations.deployment.flower_cli import node_config_text
+from simulation.operations.deployment.local_deployment import Deployment
 
 SPAWN = multiprocessing.get_context("spawn")
 AT_ONCE = {

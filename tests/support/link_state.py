@@ -11,7 +11,7 @@ from flwr.supercore.constant import FLWR_IN_MEMORY_DB_NAME, NOOP_FEDERATION_ID, 
 from flwr.supercore.inflatable.inflatable_object import get_all_nested_objects, get_object_tree
 from flwr.superlink.federation import NoOpFederationManager
 
-from simulation.guard.superlink import in_memory_factories
+from simulation.operations.guard.superlink import in_memory_factories
 from tests.support.flower_state import of_run
 
 

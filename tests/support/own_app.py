@@ -12,7 +12,7 @@ from flwr.server import Server, SimpleClientManager
 from flwr.server.compat.grid_client_proxy import GridClientProxy
 
 from fedsel_app.config import CompressionConfig
-from simulation.client_app.messages import AppTrainInstruction
+from simulation.apps.client.messages import AppTrainInstruction
 
 CLIENTS, FEATURES, CLASSES = 4, 3, 2
 NAMES = ("scale", "norm.running_mean", "norm.running_var", "norm.num_batches_tracked", "fc.weight", "fc.bias")

@@ -12,11 +12,11 @@ from fedsel_app.messages.instructions import EnrolInstruction
 from fedsel_app.messages.records import fedsel_config
 from fedsel_app.wiring.configuration import AppConfig, resolve
 from fedsel_app.wiring.server import make_strategy, open_run_folder
-from simulation.deployment.app_folder import app_folder
-from simulation.deployment.deployed_run import app_values
-from simulation.deployment.flower_cli import submit_to_flower
-from simulation.deployment.local_deployment import Deployment
-from simulation.guard.command_lines import CONNECTION
+from simulation.operations.deployment.app_folder import app_folder
+from simulation.operations.deployment.deployed_run import app_values
+from simulation.operations.deployment.flower_cli import submit_to_flower
+from simulation.operations.deployment.local_deployment import Deployment
+from simulation.operations.guard.command_lines import CONNECTION
 from strategies.round.flower_grid import FlowerGrid
 from strategies.run_round import run_rounds
 from tests.support.in_process_grid import InProcessGrid

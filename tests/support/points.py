@@ -2,8 +2,8 @@
 
 import numpy as np
 
-from simulation.testing.fakes import dense, outcome
 from strategies.roster import RoundInfo
+from strategies.testing.fakes import dense, outcome
 
 POINTS = np.array([(0, 0), (1, 0), (0, 1), (5, 5), (6, 5)], float)
 

@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from simulation import processes
-from simulation.deployment.flower_cli import SubmittedRun, environment, node_config_text
-from simulation.deployment.local_deployment import Deployment
-from simulation.guard.transport import FLEET_OVER_GRPC
+from simulation.engines import processes
+from simulation.operations.deployment.flower_cli import SubmittedRun, environment, node_config_text
+from simulation.operations.deployment.local_deployment import Deployment
+from simulation.operations.guard.transport import FLEET_OVER_GRPC
 
 FLEET_STARTS = "Starting Fleet API (gRPC-rere)" if FLEET_OVER_GRPC else "Starting the SuperLink Fleet HTTP API"
 """Line in the log of a SuperLink that serves the Fleet API."""

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from simulation.guard.transport import free_ports
+from simulation.operations.guard.transport import free_ports
 
 PROGRAM = str(Path(sys.executable).parent / "fedsel")
 SMALL = ["--clients", "3", "--cohort", "2", "--rounds", "5"]

@@ -20,21 +20,20 @@ from fedsel_app.data import dataset
 from fedsel_app.wiring import server
 from fedsel_app.wiring.configuration import AppConfig, known_defaults, resolve, resolve_run_config
 from fedsel_app.wiring.server import run_folder
-from simulation.comparison import compare
-from simulation.comparison.plan import ComparisonPlan
-from simulation.comparison.tuning_file import BestTrial
-from simulation.deployment import deployed_run, start, submission
-from simulation.deployment.flower_cli import SubmittedRun
+from laboratory.bench.commands import BENCHES
+from laboratory.claims import runs as claim_runs
+from laboratory.claims.claim import Claim
+from laboratory.claims.measured import write_measured
 from simulation.engines import inline_engine, ray_engine
-from simulation.experiments.published import expected_shape
-from simulation.laboratory.bench.commands import BENCHES
-from simulation.laboratory.claims import runs as claim_runs
-from simulation.laboratory.claims.claim import Claim
-from simulation.laboratory.claims.measured import write_measured
-from simulation.laboratory.data_sets import synthetic
-from simulation.laboratory.tuning import tune
-from simulation.laboratory.tuning.plan import Tuning
-from tests.bench import __main__ as own_benches
+from simulation.operations.deployment import deployed_run, start, submission
+from simulation.operations.deployment.flower_cli import SubmittedRun
+from simulation.workbench.catalogue.published import expected_shape
+from simulation.workbench.comparison import compare
+from simulation.workbench.comparison.plan import ComparisonPlan
+from simulation.workbench.comparison.tuning_file import BestTrial
+from simulation.workbench.data_sets import synthetic
+from simulation.workbench.tuning import tune
+from simulation.workbench.tuning.plan import Tuning
 from tests.support.documentation import (
     PAGES,
     commands,
@@ -170,7 +169,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     monkeypatch.setitem(dataset.LOADERS, "synthetic", lambda config, seed: synthetic_once(config))
     named = {name: path for name, path in Claim.files().items() if name in WORDS}
     monkeypatch.setattr(Claim, "files", lambda: named)
-    for bench in (BENCHES | own_benches.BENCHES).values():
+    for bench in BENCHES.values():
         monkeypatch.setattr(importlib.import_module(bench.module), "run", lambda arguments, console: [])
     yield tmp_path
     forget()

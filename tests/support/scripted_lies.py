@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 
 from fedsel_app.wire.codec import decode, encode
-from simulation.testing.fakes import dense
 from strategies.round.federation import NodeError, Reply
+from strategies.testing.fakes import dense
 from tests.support.payloads import sealed
 from tests.support.stubs import as_sent, sent_payload, with_payload
 

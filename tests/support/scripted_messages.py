@@ -15,10 +15,10 @@ import numpy as np
 from fedsel_app.config import CompressionConfig, ConfigError
 from fedsel_app.messages.instructions import CalibrateInstruction
 from fedsel_app.messages.scalars import Report
-from simulation.testing.fake_federation import FakeClients, FakeFederation
 from strategies import STRATEGIES
 from strategies.base import SelectionStrategy
 from strategies.round.federation import ALL, Answer, Answers, Message, Reply, Until
+from strategies.testing.fake_federation import FakeClients, FakeFederation
 from tests.support.contexts import context_of
 from tests.support.rounds import run_rounds
 from tests.support.scripted_lies import CALIBRATE, ENROL, EVALUATE, FIT, LIAR, SIZE, STATISTICS, Attack, attacks_on

@@ -3,9 +3,9 @@
 import numpy as np
 from numpy.typing import NDArray
 
-from simulation.testing.checked_method import copied, demand_same
 from strategies.base import SelectionStrategy
 from strategies.roster import Roster, RoundInfo, Selection
+from strategies.testing.checked_method import copied, demand_same
 
 
 def select(method: SelectionStrategy, roster: Roster, number: int, count: int, seed: int = 0) -> Selection:

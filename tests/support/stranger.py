@@ -29,7 +29,7 @@ from flwr.supercore.fab import Fab
 from flwr.supercore.protobuf.constants import PROTOBUF_MEDIA_TYPE
 from flwr.supercore.runtime_version_compatibility import RuntimeVersionMetadata
 
-from simulation.guard.transport import CONTROL_OVER_GRPC, FLEET_OVER_GRPC
+from simulation.operations.guard.transport import CONTROL_OVER_GRPC, FLEET_OVER_GRPC
 
 NOBODY = 65534
 TIMEOUT_S = 20.0

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from simulation.cli import main
-from simulation.comparison import run_processes
+from simulation.workbench.cli import main
+from simulation.workbench.comparison import run_processes
 
 ARGUMENTS = ["--clients", "6", "--cohort", "2", "--rounds", "2", "--seeds", "1,2"]
 

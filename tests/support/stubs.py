@@ -12,10 +12,10 @@ from fedsel_app.messages.answers import EnrolAnswer, TrainAnswer
 from fedsel_app.messages.instructions import TrainInstruction
 from fedsel_app.messages.scalars import Config
 from fedsel_app.wire.codec import Update, encode
-from simulation.testing.fakes import dense, make_context
 from strategies.roster import Roster
 from strategies.round.federation import ALL, Answers, Message, NodeError, Reply, Until
 from strategies.round.replies.training import ReplyReader
+from strategies.testing.fakes import dense, make_context
 from tests.support.contexts import SIZE
 
 

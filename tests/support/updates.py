@@ -1,4 +1,4 @@
-"""Sparse updates by hand; dense ones are in `simulation.testing.fakes`."""
+"""Sparse updates by hand; dense ones are in `strategies.testing.fakes`."""
 
 import numpy as np
 

@@ -11,7 +11,7 @@ from clients.compression.compressors import rounded
 from clients.compression.error_feedback import as_sent, restore_untaken
 from fedsel_app.config import CompressionConfig, ConfigError
 from fedsel_app.wire.codec import WireError, decode, encode
-from simulation.testing.fakes import dense
+from strategies.testing.fakes import dense
 from tests.support.uploads import PLAIN, sent_by, spec
 
 TOP = {16: 1, 8: 127, 4: 7}

@@ -5,8 +5,8 @@ import pytest
 from fedsel_app.config import ConfigError
 from fedsel_app.config.words import ALIASES, MEANT, SHARES, did_you_mean, nearest_setting
 from fedsel_app.wiring.configuration import known_defaults, resolve
-from simulation.cli import main
-from simulation.comparison.plan import plan
+from simulation.workbench.cli import main
+from simulation.workbench.comparison.plan import plan
 
 
 def test_every_other_word_means_a_setting_and_is_no_setting_itself():
@@ -71,8 +71,8 @@ def test_an_interruption_says_how_to_continue(command, said, monkeypatch, capsys
     def interrupted(arguments):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("simulation.comparison.commands.compare", interrupted)
-    monkeypatch.setattr("simulation.experiments.commands.settings", interrupted)
+    monkeypatch.setattr("simulation.workbench.comparison.commands.compare", interrupted)
+    monkeypatch.setattr("simulation.workbench.catalogue.commands.settings", interrupted)
     words = ["compare", "--strategies", "random", "--out", "x"] if command == "compare" else ["settings"]
     assert main(words) == 130
     assert capsys.readouterr().err == f"fedsel: {said}\n"

@@ -5,7 +5,7 @@ import pytest
 
 from fedsel_app.config import ConfigError, DataConfig
 from fedsel_app.data.dataset import from_arrays, load, load_surrogate
-from simulation.experiments.published import expected_shape
+from simulation.workbench.catalogue.published import expected_shape
 
 X = np.ones((3, 4), np.float32)
 MULTI = np.array([[1, 0], [0, 0], [1, 1]])

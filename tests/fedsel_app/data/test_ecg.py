@@ -8,8 +8,8 @@ import pytest
 
 from fedsel_app.config import ConfigError, DataConfig
 from fedsel_app.data.dataset import load
-from simulation.laboratory.data_sets import ecg
-from simulation.laboratory.data_sets.ptb_xl import LABELS
+from simulation.workbench.data_sets import ecg
+from simulation.workbench.data_sets.ptb_xl import LABELS
 
 NAMES = ["I", "II", "III", "AVR", "AVL", "AVF", "V1", "V2", "V3", "V4", "V5", "V6"]
 ROWS = [

@@ -7,7 +7,7 @@ from fedsel_app.config import DataConfig, PartitionConfig
 from fedsel_app.data.dataset import load
 from fedsel_app.data.partition import split
 from fedsel_app.wiring.configuration import resolve
-from simulation.laboratory.data_sets.regression import generate
+from simulation.workbench.data_sets.regression import generate
 
 
 def per_client(made, key):

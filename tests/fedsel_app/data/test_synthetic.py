@@ -9,7 +9,7 @@ from fedsel_app.config import ConfigError, DataConfig, PartitionConfig
 from fedsel_app.data.dataset import from_arrays, load, load_surrogate
 from fedsel_app.data.partition import split
 from fedsel_app.wiring.configuration import resolve
-from simulation.laboratory.data_sets.synthetic import generate
+from simulation.workbench.data_sets.synthetic import generate
 
 NATURAL = PartitionConfig(partition="natural")
 
@@ -53,7 +53,7 @@ def test_inputs_spread_in_a_client_by_the_published_power(many):
 @pytest.mark.parametrize("beta", [0.0, 0.5, 2.0])
 def test_client_centres_differ_by_beta(beta, monkeypatch):
     """The centre's entries are N(B_k, 1) and B_k is N(0, beta^2): a client's mean entry has variance beta^2 + 1/60."""
-    monkeypatch.setattr("simulation.laboratory.data_sets.synthetic.LOG_MEAN", -9.0)
+    monkeypatch.setattr("simulation.workbench.data_sets.synthetic.LOG_MEAN", -9.0)
     made = generate(300, 1.0, beta, 0.2, seed=5)
     centres = np.stack([x.mean(axis=0) for x in per_client(made, made["x_train"].astype(np.float64))])
     levels = centres.mean(axis=1)

@@ -7,12 +7,12 @@ import numpy as np
 import pytest
 
 from fedsel_app.wiring.configuration import resolve
-from simulation.deployment.app_folder import app_folder
-from simulation.deployment.deployed_run import app_values, client_nodes
-from simulation.deployment.flower_cli import submit_to_flower
-from simulation.deployment.local_deployment import Deployment
-from simulation.guard.command_lines import CONNECTION
-from simulation.guard.transport import free_ports
+from simulation.operations.deployment.app_folder import app_folder
+from simulation.operations.deployment.deployed_run import app_values, client_nodes
+from simulation.operations.deployment.flower_cli import submit_to_flower
+from simulation.operations.deployment.local_deployment import Deployment
+from simulation.operations.guard.command_lines import CONNECTION
+from simulation.operations.guard.transport import free_ports
 from tests.support.rounds import read_rows
 from tests.support.throttle import Throttle
 

@@ -10,8 +10,8 @@ import pytest
 from fedsel_app.config import ConfigError
 from fedsel_app.presets.preset import FOLDER, PROTOCOL_FILE, load_preset, preset_files
 from fedsel_app.wiring.configuration import known_defaults, resolve
-from simulation.command_line.arguments import parse_grid, parse_setting
-from simulation.idle_settings import refuse_idle
+from fedsel_app.wiring.idle_settings import refuse_idle
+from simulation.workbench.command_line.arguments import parse_grid, parse_setting
 from tests.support.in_process import run_config
 from tests.support.sources import ROOT
 
@@ -142,7 +142,7 @@ def test_every_preset_is_packed_into_the_wheel_and_those_of_papers_into_the_flow
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]
     package_data = project["setuptools"]["package-data"]
     of_packages: set[Path] = set()
-    for package in ("fedsel_app", "simulation.laboratory.presets"):
+    for package in ("fedsel_app", "simulation.workbench.presets"):
         folder = ROOT / package.replace(".", "/")
         of_packages |= {path for pattern in package_data[package] for path in folder.glob(pattern)}
     packed = {path for path in of_packages if path.suffix == ".toml" and path.name != PROTOCOL_FILE}

@@ -13,7 +13,7 @@ from fedsel_app.config.run import TRACKERS
 from fedsel_app.records.run_folder import read_rounds
 from fedsel_app.records.trackers import KINDS, EventFiles, numbers
 from fedsel_app.wiring.configuration import resolve
-from simulation.experiments.preflight import TRACKER_MODULES, refuse_unrunnable
+from simulation.engines.preflight import TRACKER_MODULES, refuse_unrunnable
 from tests.support.in_process import run_in_process
 
 SMALL = {"rounds": 3, "clients": 4, "cohort": 2, "local_steps": 1, "strategy": "random"}

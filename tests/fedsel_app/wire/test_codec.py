@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fedsel_app.wire.codec import Update, WireError, bits_of_values, decode, encode, index_bits
-from simulation.testing.fakes import dense
+from strategies.testing.fakes import dense
 from tests.support.payloads import BITMAP, DENSE, RICE, every_change_is_noticed, forged_payload, payload_of, sealed
 from tests.support.updates import sparse
 

@@ -3,10 +3,10 @@ import pytest
 
 from fedsel_app.config import Settings
 from fedsel_app.wire.codec import Update
-from simulation.testing.fakes import dense, make_context
 from strategies.aggregation.entry_bounds import FADING, EntryBounds
 from strategies.aggregation.server_state import ServerState
 from strategies.roster import Selection
+from strategies.testing.fakes import dense, make_context
 from tests.support.stubs import decoded, update_reply
 
 SIZE, CLIENTS = 30, 8

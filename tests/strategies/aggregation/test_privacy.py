@@ -8,9 +8,9 @@ from scipy.stats import kstest
 
 from fedsel_app.config import ConfigError, PrivacyConfig, Settings
 from fedsel_app.records.releases import Releases
-from simulation.testing.fakes import dense, make_context
 from strategies.aggregation import privacy
 from strategies.aggregation.server_state import ServerState
+from strategies.testing.fakes import dense, make_context
 
 
 def private(noise=1.0, clip=2.0, seed=0):

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from fedsel_app.config import AggregationConfig
 from fedsel_app.wire.codec import Update
-from simulation.testing.fakes import dense
 from strategies.aggregation import robust
+from strategies.testing.fakes import dense
 from tests.support.updates import sparse
 
 EQUAL = np.full(5, 0.2)

@@ -8,13 +8,13 @@ import pytest
 
 from fedsel_app.config import TrainingConfig
 from fedsel_app.solvers import Weights, nova_weights
-from simulation.testing.fakes import dense, make_context
 from strategies.aggregation.ef21 import Estimates
 from strategies.aggregation.server_state import ServerSolver
 from strategies.methods.adasample import AdaSample, AdaSampleConfig
 from strategies.methods.delta import Delta, DeltaConfig
 from strategies.roster import RoundInfo
 from strategies.round.federation import SentModel
+from strategies.testing.fakes import dense, make_context
 from tests.support.contexts import make_roster
 from tests.support.updates import sparse
 

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from fedsel_app.config import Settings
-from simulation.testing.fakes import dense, make_context
 from strategies.aggregation.server_state import ServerState
 from strategies.roster import Selection
+from strategies.testing.fakes import dense, make_context
 from tests.support.stubs import decoded, update_reply
 
 MODEL = np.array([1, 1], np.float32)

@@ -5,9 +5,9 @@ from itertools import permutations
 import numpy as np
 
 from fedsel_app.messages.scalars import Report
-from simulation.testing.fakes import dense, make_context, outcome
 from strategies.methods.active_fl import ActiveFL, ActiveFLConfig, draw, eligible, valuations
 from strategies.roster import RoundInfo
+from strategies.testing.fakes import dense, make_context, outcome
 from tests.support.contexts import make_roster
 from tests.support.selecting import frequencies, select
 

@@ -6,9 +6,9 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from fedsel_app.wire.codec import Update
-from simulation.testing.fakes import dense, make_context, outcome
 from strategies.methods.adafl import AdaFL, AdaFLConfig, distance, refreshed
 from strategies.roster import RoundInfo
+from strategies.testing.fakes import dense, make_context, outcome
 from tests.support.contexts import make_roster
 from tests.support.selecting import frequencies, select
 

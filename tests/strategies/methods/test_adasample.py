@@ -9,7 +9,6 @@ from scipy.special import softmax
 
 from fedsel_app.config import TrainingConfig
 from fedsel_app.wire.codec import Update
-from simulation.testing.fakes import dense, make_context, outcome
 from strategies.methods.adasample import (
     AdaSample,
     AdaSampleConfig,
@@ -17,6 +16,7 @@ from strategies.methods.adasample import (
     sampling_distribution,
 )
 from strategies.roster import RoundInfo
+from strategies.testing.fakes import dense, make_context, outcome
 from tests.support.contexts import make_roster
 from tests.support.selecting import select, selections
 

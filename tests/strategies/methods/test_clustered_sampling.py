@@ -7,11 +7,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from simulation.testing.fakes import dense, make_context, outcome
 from strategies.methods.clustered_sampling import ClusteredSampling, ClusteredSamplingConfig
 from strategies.roster import RoundInfo
 from strategies.selection_math.sampling_rows import draw, rows_by_similarity, rows_by_size
 from strategies.selection_math.similarity import angles
+from strategies.testing.fakes import dense, make_context, outcome
 from tests.support.contexts import make_roster
 from tests.support.selecting import select
 

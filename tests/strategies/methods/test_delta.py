@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 
 from fedsel_app.config import TrainingConfig
 from fedsel_app.messages.scalars import Report
-from simulation.testing.fakes import dense, make_context, outcome
 from strategies.methods.delta import Delta, DeltaConfig, mean_gradient, scores_by_diversity, shared_out
 from strategies.roster import RoundInfo
+from strategies.testing.fakes import dense, make_context, outcome
 from tests.support.contexts import make_roster
 from tests.support.selecting import select, selections
 

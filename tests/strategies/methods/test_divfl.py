@@ -6,9 +6,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fedsel_app.config import ConfigError
-from simulation.testing.fakes import dense, make_context, outcome
 from strategies.methods.divfl import DivFL, DivFLConfig, facility_location
 from strategies.roster import RoundInfo
+from strategies.testing.fakes import dense, make_context, outcome
 from tests.support.contexts import seen_roster
 from tests.support.points import POINTS, distances_of, points_outcome
 from tests.support.selecting import select

@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from scipy.special import softmax
 
-from simulation.testing.fakes import make_context
 from strategies.methods.fed_cbs import FedCBS, FedCBSConfig, exploration_bonus, joined_qcid, log_weights, qcid
+from strategies.testing.fakes import make_context
 from tests.support.contexts import make_roster
 from tests.support.selecting import frequencies, select
 

@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 from scipy.optimize import linprog
 
-from simulation.testing.fakes import make_context, outcome
 from strategies.methods.fedcg import FedCG, FedCGConfig, Problem, best_deadline, cover, relative_distances, represented
 from strategies.roster import RoundInfo
 from strategies.selection_math.client_time import fitting_fractions
+from strategies.testing.fakes import make_context, outcome
 from tests.support.contexts import make_roster, seen_roster
 from tests.support.points import POINTS, distances_of, points_outcome
 from tests.support.selecting import select

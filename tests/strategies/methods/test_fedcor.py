@@ -8,7 +8,6 @@ from hypothesis import strategies as st
 from scipy.optimize import check_grad
 from scipy.stats import multivariate_normal
 
-from simulation.testing.fakes import dense, make_context, outcome
 from strategies.methods.fedcor import (
     FedCor,
     FedCorConfig,
@@ -19,6 +18,7 @@ from strategies.methods.fedcor import (
     likelihood_gradient,
 )
 from strategies.roster import RoundInfo
+from strategies.testing.fakes import dense, make_context, outcome
 from tests.support.contexts import make_roster
 from tests.support.selecting import select
 

@@ -3,7 +3,6 @@
 import numpy as np
 import pytest
 
-from simulation.testing.fakes import dense, make_context, outcome
 from strategies.methods.fedcvr_bolt import (
     FedCVRBolt,
     FedCVRBoltConfig,
@@ -15,6 +14,7 @@ from strategies.methods.fedcvr_bolt import (
     variance_reduction,
 )
 from strategies.roster import RoundInfo
+from strategies.testing.fakes import dense, make_context, outcome
 from tests.support.contexts import make_roster
 from tests.support.selecting import frequencies, select
 

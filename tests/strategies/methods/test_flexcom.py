@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from fedsel_app.config import ConfigError, Settings
-from simulation.testing.fakes import make_context
 from strategies.methods.flexcom import FlexCom
+from strategies.testing.fakes import make_context
 from tests.support.contexts import make_roster
 from tests.support.selecting import select
 

@@ -3,9 +3,9 @@
 import pytest
 
 from fedsel_app.config import Settings
-from simulation.testing.fakes import make_context
 from strategies.methods.full import FullParticipation
 from strategies.roster import Needs
+from strategies.testing.fakes import make_context
 from tests.support.contexts import make_roster
 from tests.support.selecting import select
 

@@ -8,8 +8,6 @@ from hypothesis import strategies as st
 
 from fedsel_app.config import TrainingConfig
 from fedsel_app.wire.codec import Update
-from simulation.testing import CHECKS
-from simulation.testing.fakes import dense, make_context, outcome
 from strategies.methods.hetero_select import (
     CountSketch,
     HeteroSelect,
@@ -20,6 +18,8 @@ from strategies.methods.hetero_select import (
     temperature,
 )
 from strategies.roster import RoundInfo
+from strategies.testing import CHECKS
+from strategies.testing.fakes import dense, make_context, outcome
 from tests.support.contexts import make_roster
 
 SIZE = 4

@@ -6,7 +6,6 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from simulation.testing.fakes import dense, make_context, outcome
 from strategies.methods.hetero_select_stable import (
     HeteroSelectStable,
     HeteroSelectStableConfig,
@@ -18,6 +17,7 @@ from strategies.methods.hetero_select_stable import (
     staleness,
 )
 from strategies.roster import RoundInfo
+from strategies.testing.fakes import dense, make_context, outcome
 from tests.support.contexts import make_roster
 from tests.support.selecting import frequencies, select
 

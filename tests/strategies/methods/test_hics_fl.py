@@ -5,7 +5,6 @@ from itertools import combinations
 import numpy as np
 import pytest
 
-from simulation.testing.fakes import dense, make_context, outcome
 from strategies.methods.hics_fl import (
     HiCSFL,
     HiCSFLConfig,
@@ -16,6 +15,7 @@ from strategies.methods.hics_fl import (
     group_logits,
 )
 from strategies.roster import RoundInfo
+from strategies.testing.fakes import dense, make_context, outcome
 from tests.support.contexts import seen_roster
 from tests.support.selecting import select, selections
 

@@ -7,7 +7,6 @@ import pytest
 
 from fedsel_app.messages.scalars import Report
 from fedsel_app.wire.rounded_values import BLOCK
-from simulation.testing.fakes import dense, make_context, outcome
 from strategies.methods.oort import (
     Oort,
     OortConfig,
@@ -23,6 +22,7 @@ from strategies.methods.oort import (
     system_factor,
 )
 from strategies.roster import RoundInfo, Selection
+from strategies.testing.fakes import dense, make_context, outcome
 from tests.support.contexts import make_roster
 from tests.support.selecting import select
 

@@ -10,9 +10,9 @@ from scipy.optimize import linprog
 
 from fedsel_app.config import ConfigError, Settings
 from fedsel_app.wire.codec import Update
-from simulation.testing.fakes import dense, make_context, outcome
 from strategies.methods.optrate import OptRate, spread, top_k_error
 from strategies.roster import RoundInfo
+from strategies.testing.fakes import dense, make_context, outcome
 from tests.support.contexts import make_roster
 from tests.support.selecting import select
 

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from fedsel_app.config import ConfigError
-from simulation.testing.fakes import make_context
 from strategies.methods.power_of_choice import PowerOfChoice, PowerOfChoiceConfig, candidate_count, largest
 from strategies.roster import RoundInfo
+from strategies.testing.fakes import make_context
 from tests.support.contexts import make_roster
 from tests.support.selecting import select
 

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from fedsel_app.config import Settings
-from simulation.testing.fakes import make_context
 from strategies.methods.random_weighted import RandomWeighted
 from strategies.selection_math.sampling import weighted_draws
+from strategies.testing.fakes import make_context
 from tests.support.contexts import make_roster
 from tests.support.selecting import frequencies, select
 

@@ -8,9 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fedsel_app.wire.codec import Update
-from simulation.testing.fakes import dense, make_context, outcome
 from strategies.methods.terraform import Terraform, TerraformConfig, split_index, split_range
 from strategies.roster import RoundInfo
+from strategies.testing.fakes import dense, make_context, outcome
 from tests.support.contexts import make_roster
 from tests.support.exact_split import exact_split
 from tests.support.selecting import select

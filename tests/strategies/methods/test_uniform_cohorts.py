@@ -4,12 +4,12 @@ import numpy as np
 import pytest
 
 from fedsel_app.config import RunConfig
-from simulation.testing.fakes import dense, make_context, outcome
 from strategies import STRATEGIES
 from strategies.methods.fedcor import FedCor, FedCorConfig
 from strategies.methods.fedcvr_bolt import FedCVRBolt, FedCVRBoltConfig
 from strategies.methods.oort import Oort, OortConfig
 from strategies.roster import RoundInfo
+from strategies.testing.fakes import dense, make_context, outcome
 from tests.support.contexts import make_roster
 from tests.support.selecting import frequencies, select
 

@@ -6,8 +6,8 @@ import pytest
 from fedsel_app.config import NetworkConfig
 from fedsel_app.messages.instructions import LocalTestInstruction
 from fedsel_app.network.links import SimulatedLinks
-from simulation.testing.checked_method import demand_same
 from strategies.participation.isp import ISP, best_relative, first_improvement, mixed, moving_average
+from strategies.testing.checked_method import demand_same
 from tests.support.isp_ring import CLIENTS, MODEL_BYTES, REPLY_BYTES, ring, run_isp, setup_for
 
 

@@ -5,11 +5,11 @@ from flwr.server.superlink.linkstate.utils import NODE_UNAVAILABLE_ERROR_REASON
 from fedsel_app.config import ConfigError, EnrolmentConfig
 from fedsel_app.messages.instructions import EnrolInstruction, ProbeInstruction
 from fedsel_app.wire.codec import Update, WireError
-from simulation.testing.fakes import dense
 from strategies.round import clients as connected
 from strategies.round.clients import ConnectedClients
 from strategies.round.federation import ALL, NodeError, Reply, sent_model
 from strategies.round.replies import replies_among, values
+from strategies.testing.fakes import dense
 from tests.support.logs import logged
 from tests.support.stubs import StubClient, StubFederation, as_sent, update_reply
 

@@ -12,11 +12,11 @@ from fedsel_app.exact_sums import CohortSum
 from fedsel_app.messages.instructions import CalibrateInstruction, EnrolInstruction, ProbeInstruction, TrainInstruction
 from fedsel_app.messages.records import clients_named, put_sums
 from fedsel_app.network.reply_timeout import ReplyTimeout
-from simulation.testing.fakes import dense
 from strategies.round import flower_grid
 from strategies.round.federation import ALL, NodeError, Reply, Until, sent_model
 from strategies.round.federation import Message as Asked
 from strategies.round.flower_grid import Arrivals, FlowerGrid, divided
+from strategies.testing.fakes import dense
 from tests.support.flower_state import task_identity
 
 __all__ = ["task_identity"]

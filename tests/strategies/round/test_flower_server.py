@@ -24,12 +24,12 @@ from fedsel_app.messages.instructions import read_instruction
 from fedsel_app.network.links import MeasuredLinks
 from fedsel_app.network.reply_timeout import ReplyTimeout
 from fedsel_app.records.files import RunFailed
-from simulation.testing.fakes import dense
 from strategies.methods.hetero_select import HeteroSelect, HeteroSelectConfig
 from strategies.methods.random_selection import RandomSelection
 from strategies.round.federation import Message, SentModel
 from strategies.round.flower_manager import FlowerManager, replies_of
 from strategies.run_round import run_rounds
+from strategies.testing.fakes import dense
 from tests.support.contexts import SIZE, context_of
 from tests.support.logs import logged
 from tests.support.rounds import run_rounds as run_stubs

@@ -7,9 +7,9 @@ import pytest
 
 from fedsel_app.config import Settings
 from fedsel_app.messages.scalars import Report
-from simulation.testing.fakes import make_context
 from strategies.roster import RoundInfo, Selection
 from strategies.round.instructions import InstructionBuilder
+from strategies.testing.fakes import make_context
 from tests.support.contexts import make_roster
 
 CLIENTS = np.array([1, 4])

@@ -9,14 +9,14 @@ import numpy as np
 import pytest
 
 from fedsel_app.config import ConfigError, Settings, setting
-from simulation.cli import main
-from simulation.testing import check_method, check_results
-from simulation.testing.fakes import make_context
+from simulation.workbench.cli import main
 from strategies import find_strategy
 from strategies.base import SelectionStrategy
 from strategies.methods.oort import Oort
 from strategies.roster import RoundInfo, Selection
 from strategies.round.method_checks import build, candidates_fault, select, selection_fault, size_fault
+from strategies.testing import check_method, check_results
+from strategies.testing.fakes import make_context
 
 AVAILABLE = np.array([0, 2, 3, 7])
 MUST = "`select` must return Selection(clients), with clients an ascending array of distinct ids of available clients."

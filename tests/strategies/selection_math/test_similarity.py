@@ -6,7 +6,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fedsel_app.wire.codec import Update
-from simulation.testing.fakes import dense
 from strategies.selection_math import similarity
 from strategies.selection_math.similarity import (
     among,
@@ -17,6 +16,7 @@ from strategies.selection_math.similarity import (
     layer_part,
     refreshed_gram,
 )
+from strategies.testing.fakes import dense
 from tests.support.updates import sparse
 
 

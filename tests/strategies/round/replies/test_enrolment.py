@@ -7,9 +7,9 @@ import pytest
 
 from fedsel_app.config import EnrolmentConfig, Settings
 from fedsel_app.messages.answers import EnrolAnswer
-from simulation.testing.fakes import make_context
 from strategies.roster import Roster
 from strategies.round.replies.enrolment import Enrolment, assign, take_examples, take_label_counts
+from strategies.testing.fakes import make_context
 
 
 @pytest.mark.parametrize(

@@ -7,11 +7,11 @@ from fedsel_app.config import Settings
 from fedsel_app.messages.instructions import TrainInstruction
 from fedsel_app.messages.scalars import Report
 from fedsel_app.wire.codec import Update, encode
-from simulation.testing.fakes import dense, make_context
 from strategies.roster import Selection
 from strategies.round.federation import NodeError
 from strategies.round.replies.training import ReplyReader, most_work_steps
 from strategies.round_record import warn_of_zero_weights
+from strategies.testing.fakes import dense, make_context
 from tests.support.contexts import make_roster
 from tests.support.logs import logged
 from tests.support.stubs import as_sent, decoded, update_reply, with_payload

@@ -4,10 +4,10 @@ import pytest
 from fedsel_app.config import Settings
 from fedsel_app.messages.answers import EvaluateAnswer
 from fedsel_app.wire.bits import WireError
-from simulation.testing.fakes import make_context
 from strategies.round.federation import Reply
 from strategies.round.replies.values import LastReported, read_losses, read_tests, unpack_buffers
 from strategies.round.replies.values import tested_loss as loss_of_tests
+from strategies.testing.fakes import make_context
 from tests.support.stubs import as_sent
 
 EVERYBODY, NAN = np.arange(4), float("nan")

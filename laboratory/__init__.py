@@ -1,0 +1,1 @@
+"""Laboratory: claims of the papers, rankings and benchmarks. It is never installed, and nothing imports it."""

@@ -1,0 +1,1 @@
+"""Benchmarks: parts of fedsel, measured beside other programs in one run."""

@@ -1,0 +1,1 @@
+"""Claims of the papers, one file each, stated before they are run and decided by paired seeds."""

@@ -1,0 +1,145 @@
+"""Metrics of claims. Each is a number of a run, and gives the advantage of a run over another with the same seed."""
+
+from dataclasses import dataclass, replace
+from math import isfinite, log1p
+
+import numpy as np
+
+from fedsel_app.records.summary import MB
+from simulation.workbench.comparison.labels import label_coverage
+from simulation.workbench.comparison.runs import TRAFFIC, RecordedRun
+from simulation.workbench.comparison.statistics import step_values, worst_tenth
+
+
+@dataclass(frozen=True)
+class ClaimMeasure:
+    """Measure of a claim: its key and title, and how it compares two runs.
+
+    Attributes
+    ----------
+    ratio : True for a cost, whose advantage is the share saved; False for a difference
+    higher_wins : True if a higher value is better
+    whole : measure of the whole run; a run that never reached its target has spent at least this
+    cost : entries of a round that are summed up to the budget; None without a budget
+    budget : how much of the cost may be spent
+    """
+
+    key: str
+    title: str
+    ratio: bool = False
+    higher_wins: bool = False
+    whole: str = ""
+    cost: tuple[str, ...] | None = None
+    unit: float = 1.0
+    budget: float | None = None
+
+    @property
+    def budgeted(self) -> bool:
+        """True for a score at a budget."""
+        return self.cost is not None
+
+    @property
+    def column(self) -> str:
+        """Key of the metric in a measured run, with its budget if it has one."""
+        return f"{self.key}={self.budget:g}" if self.budgeted else self.key
+
+    @property
+    def name(self) -> str:
+        """Title, with the budget if there is one."""
+        return self.title.format(self.budget) if self.budgeted else self.title
+
+    def within(self, budget: float | None) -> "ClaimMeasure":
+        """The same metric with a budget."""
+        return replace(self, budget=budget) if self.budgeted else self
+
+    def advantage(self, stated: float) -> float:
+        """Convert an advantage to the scale of the tests: a share saved becomes the log of the ratio of both costs."""
+        return -log1p(-stated) if self.ratio else stated
+
+    def limit(self, margin: float) -> float:
+        """Convert a margin to the scale of the tests: a share of additional cost, or a difference."""
+        return log1p(margin) if self.ratio else margin
+
+    def stated(self, advantage: float) -> float:
+        """Inverse of `advantage`: the share saved, or the difference."""
+        return float(-np.expm1(-advantage)) if self.ratio else advantage
+
+    def of_pair(self, claimed: float, other: float) -> float:
+        """Advantage of the claimed side over the other on one seed; NaN if a value is NaN or a cost is 0."""
+        if not self.ratio:
+            return claimed - other if self.higher_wins else other - claimed
+        return float(np.log(other / claimed)) if claimed > 0 and other > 0 else np.nan
+
+
+MEASURES = {
+    metric.key: metric
+    for metric in (
+        ClaimMeasure("rounds_to_target", "rounds to the target", ratio=True, whole="rounds"),
+        ClaimMeasure("time_to_target_s", "simulated seconds to the target", ratio=True, whole="time_s"),
+        ClaimMeasure(
+            "uplink_value_to_target_mb", "MB to the target, values sent up", ratio=True, whole="uplink_value_mb"
+        ),
+        ClaimMeasure("uplink_to_target_mb", "MB to the target, sent up", ratio=True, whole="uplink_mb"),
+        ClaimMeasure("traffic_to_target_mb", "MB to the target, all traffic", ratio=True, whole="traffic_mb"),
+        ClaimMeasure("client_updates_to_target", "client updates to the target", ratio=True, whole="client_updates"),
+        ClaimMeasure("client_updates", "client updates, whole run", ratio=True),
+        ClaimMeasure("client_updates_to_best_validation", "client updates to the best validation round", ratio=True),
+        ClaimMeasure("time_s", "simulated seconds, whole run", ratio=True),
+        ClaimMeasure("stable_accuracy", "accuracy, mean of the last ten evaluations", higher_wins=True),
+        ClaimMeasure(
+            "stable_validation_accuracy", "validation accuracy, mean of the last ten evaluations", higher_wins=True
+        ),
+        ClaimMeasure("final_accuracy", "accuracy at the end", higher_wins=True),
+        ClaimMeasure("peak_accuracy", "best accuracy", higher_wins=True),
+        ClaimMeasure("final_client_accuracy", "mean of the clients' accuracies at the end", higher_wins=True),
+        ClaimMeasure(
+            "worst_tenth_accuracy", "mean accuracy of the worst tenth of the clients at the end", higher_wins=True
+        ),
+        ClaimMeasure("final_client_loss", "mean of the clients' losses at the end"),
+        ClaimMeasure("stability_drop", "best accuracy minus final accuracy"),
+        ClaimMeasure("selection_count_std", "standard deviation of the clients' selection counts"),
+        ClaimMeasure("label_coverage", "share of the labels in a cohort, mean over the rounds", higher_wins=True),
+        ClaimMeasure("accuracy_at_rounds", "accuracy after {:g} rounds", higher_wins=True, cost=()),
+        ClaimMeasure(
+            "accuracy_at_client_updates",
+            "accuracy after {:g} client updates",
+            higher_wins=True,
+            cost=("client_updates",),
+        ),
+        ClaimMeasure(
+            "accuracy_at_time_s", "accuracy after {:g} simulated seconds", higher_wins=True, cost=("round_s",)
+        ),
+        ClaimMeasure(
+            "accuracy_at_uplink_mb", "accuracy after {:g} MB sent up", higher_wins=True, cost=("uplink_bytes",), unit=MB
+        ),
+        ClaimMeasure(
+            "accuracy_at_traffic_mb", "accuracy after {:g} MB of all traffic", higher_wins=True, cost=TRAFFIC, unit=MB
+        ),
+    )
+}
+"""Metric key -> metric."""
+
+
+def measured_values(run: RecordedRun, metrics: list[ClaimMeasure]) -> dict[str, float | None]:
+    """Values of `metrics` of a finished run by `column`, and the measures of the whole run that they need.
+
+    A missing value is None, such as the cost to a target that the run did not reach.
+    """
+    known = run.measures
+    evaluated = [run.score in row for row in run.rows]
+    accuracies = [row[run.score] for row in run.rows if run.score in row]
+    values: dict[str, float] = {}
+    for metric in metrics:
+        if metric.cost is not None and metric.budget is not None:
+            spent = run.cumulative(*metric.cost) / metric.unit if metric.cost else run.schedule
+            values[metric.column] = float(step_values(spent[evaluated], accuracies, [metric.budget])[0])
+        elif metric.key == "label_coverage":
+            values[metric.column] = float(np.nanmean(label_coverage(run)))
+        elif metric.key == "worst_tenth_accuracy":
+            accuracies_of = run.client_accuracies
+            values[metric.column] = worst_tenth(accuracies_of[max(accuracies_of)]) if accuracies_of else np.nan
+        else:
+            values[metric.column] = known.get(metric.key, np.nan)
+        if metric.whole:
+            values[metric.whole] = known[metric.whole]
+    return {key: value if isfinite(value) else None for key, value in values.items()}

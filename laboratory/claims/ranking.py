@@ -1,0 +1,151 @@
+"""Rankings of methods at equal bytes, seconds and rounds on the same seeds (one TOML file each).
+
+Every method is compared with uniform draws and equal weights, paired by seed. It is ahead or behind (t test), or else
+within the margin (two one-sided t tests), or else not resolved. If both tests succeed, it is ahead or behind by less
+than the margin. Both kinds of tests are adjusted over the methods (Holm).
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
+
+import numpy as np
+import pandas as pd
+
+from fedsel_app.config import ConfigError, Value
+from fedsel_app.presets.preset import flatten
+from laboratory.claims.measured import Measured
+from laboratory.claims.metrics import MEASURES, ClaimMeasure
+from laboratory.claims.study import Side, Study
+from simulation.workbench.comparison.statistics import LEVEL, Estimate, holm, p_within, paired, t_interval
+
+BASELINE = "random (equal weights)"
+"""Variant in every ranking, to compare the methods with."""
+MARGIN = 0.015
+"""Differences in accuracy within plus or minus this are called small."""
+AHEAD, BEHIND, WITHIN, OPEN = "ahead", "behind", f"within {100 * MARGIN:g} points", "not resolved"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Ranking(Study):
+    """Ranking, as read from its file.
+
+    Attributes
+    ----------
+    title : the workload
+    strategies : methods that are ranked
+    budgets : metric "accuracy_at_..." -> how much of its cost each method may spend
+    measures : further scores, names in `MEASURES`
+    first_seed, seed_count : seeds
+    baseline : variant that the others are compared with
+    note : note for the reader of the table
+    variants : name -> settings of a further side, including its `strategy`
+    searched : True if each side has the settings that a search chose for it (`Tuned`)
+    """
+
+    kind: ClassVar = "ranking"
+
+    title: str
+    strategies: Sequence[str]
+    budgets: Mapping[str, float]
+    seed_count: int
+    first_seed: int = 1
+    measures: Sequence[str] = ()
+    baseline: str = BASELINE
+    note: str = ""
+    variants: Mapping[str, Mapping[str, Value]] = field(default_factory=dict)
+    searched: bool = False
+
+    @property
+    def sides(self) -> tuple[Side, ...]:
+        """One side per method, without settings of its own, and then the variants."""
+        further = (
+            Side(str(settings["strategy"]), {key: value for key, value in settings.items() if key != "strategy"}, name)
+            for name, settings in self.variants.items()
+        )
+        return (*(Side(strategy) for strategy in self.strategies), *further)
+
+    @property
+    def seeds(self) -> range:
+        """Seeds of the runs."""
+        return range(self.first_seed, self.first_seed + self.seed_count)
+
+    @property
+    def metrics(self) -> list[ClaimMeasure]:
+        """Metrics of the budgets: accuracy at equal bytes, seconds or rounds. Then the further scores."""
+        budgeted = [MEASURES[key].within(budget) for key, budget in self.budgets.items()]
+        return [*budgeted, *(MEASURES[key] for key in self.measures)]
+
+    def __post_init__(self) -> None:
+        if self.baseline not in self.variants:
+            raise ConfigError(f"'variants' lacks '{self.baseline}', with which the others are compared.")
+        for key in self.budgets:
+            if key not in MEASURES or not MEASURES[key].budgeted:
+                raise ConfigError(f"'{key}' is no metric with a budget.")
+
+    @classmethod
+    def parsed(cls, table: dict[str, Any]) -> dict[str, Any]:
+        """Fields of a ranking, with its settings and those of its variants by key."""
+        variants = {name: flatten(own) for name, own in table.get("variants", {}).items()}
+        return {**table, "settings": flatten(table.get("settings", {})), "variants": variants}
+
+
+@dataclass(frozen=True)
+class RankedMethod:
+    """Method in a ranking, in one metric.
+
+    Attributes
+    ----------
+    name : the method, or the name of a variant
+    lead : its accuracy minus that of the baseline, with a 95% interval (unadjusted)
+    word : AHEAD, BEHIND, WITHIN or OPEN; empty for the baseline
+    small : True if it is ahead or behind, and also shown to be within the margin
+    """
+
+    name: str
+    accuracy: Estimate
+    lead: Estimate
+    word: str
+    small: bool
+
+    @property
+    def said(self) -> str:
+        """The word, and whether the lead is smaller than the margin."""
+        return f"{self.word}, by less than the margin" if self.small else self.word
+
+
+def ranked_methods(ranking: Ranking, metric: ClaimMeasure, measured: Measured) -> list[RankedMethod]:
+    """Methods from the best mean to the worst, over the seeds that all have; empty with fewer than two seeds.
+
+    A variant that was not run on all seeds is left out.
+    """
+    every = {
+        side.name: [(measured.values(ranking, side, seed) or {}).get(metric.column) for seed in ranking.seeds]
+        for side in ranking.sides
+    }
+    shown = {name: values for name, values in every.items() if None not in values or name not in ranking.variants}
+    common = pd.DataFrame(shown, dtype=np.float64).dropna()
+    if len(common) < 2 or ranking.baseline not in common:
+        return []
+    leads = {name: paired(common[name], common[ranking.baseline]) for name in common if name != ranking.baseline}
+    differs = dict(zip(leads, holm([lead.p for lead in leads.values()]), strict=True))
+    alike = dict(
+        zip(leads, holm([p_within(common[name] - common[ranking.baseline], MARGIN) for name in leads]), strict=True)
+    )
+    words = {ranking.baseline: ""}
+    for name, lead in leads.items():
+        if differs[name] < LEVEL:
+            words[name] = AHEAD if lead.difference.mean > 0.0 else BEHIND
+        else:
+            words[name] = WITHIN if alike[name] < LEVEL else OPEN
+    order = sorted(common, key=lambda name: (-common[name].mean(), name))
+    return [
+        RankedMethod(
+            name=name,
+            accuracy=t_interval(common[name]),
+            lead=leads[name].difference if name in leads else t_interval([]),
+            word=words[name],
+            small=words[name] in (AHEAD, BEHIND) and alike[name] < LEVEL,
+        )
+        for name in order
+    ]

@@ -1,0 +1,119 @@
+"""Generated texts: `python -m laboratory pages` writes them in a checkout.
+
+The texts are the table of settings in pyproject.toml, the pages docs/settings.md and docs/command-line.md, and the stub
+of typed keywords.
+"""
+
+import argparse
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import tomli_w
+
+from fedsel_app.config import Value
+from fedsel_app.config.settings import Entry
+from fedsel_app.wiring.configuration import known_defaults
+from simulation.workbench.catalogue.listing import settings_page
+from simulation.workbench.cli import parser
+from simulation.workbench.command_line.arguments import Subparsers
+from simulation.workbench.command_line.parser import EXAMPLES
+from simulation.workbench.python_interface.keywords import keyword_entries, keyword_of
+
+ROOT = Path(__file__).parents[1]
+TABLE = re.compile(r"^\[tool\.flwr\.app\.config\]\n.*?(?=^\[tool\.setuptools\])", re.MULTILINE | re.DOTALL)
+KEYWORDS = """# Typed keywords of all settings. `python -m laboratory pages` writes this stub.
+# fmt: off
+
+from typing import Literal, TypedDict
+
+class SettingKeywords(TypedDict, total=False):
+"""
+
+
+def generated() -> dict[Path, str]:
+    """File of the checkout -> its text, for the files that contain all settings or all commands."""
+    project = ROOT / "pyproject.toml"
+    table = tomli_w.dumps({"tool": {"flwr": {"app": {"config": nested(known_defaults())}}}})
+    return {
+        project: TABLE.sub(lambda _: f"{table}\n", project.read_text(encoding="utf-8")),
+        ROOT / "docs" / "settings.md": settings_page(),
+        ROOT / "docs" / "command-line.md": command_line_page(),
+        ROOT / "simulation" / "workbench" / "python_interface" / "setting_keywords.pyi": keywords_stub(),
+    }
+
+
+def nested(values: Mapping[str, Value]) -> dict[str, Any]:
+    """Settings as a TOML table; each method has a table of its own."""
+    table: dict[str, Any] = {key: value for key, value in values.items() if "." not in key}
+    for key, value in values.items():
+        method, dot, name = key.partition(".")
+        if dot:
+            table.setdefault(method, {})[name] = value
+    return table
+
+
+def keywords_stub() -> str:
+    """Text of the stub of typed keywords."""
+    keywords = (f"    {keyword_of(entry.key)}: {_type(entry)}\n" for entry in keyword_entries())
+    return f"{KEYWORDS}{''.join(keywords)}"
+
+
+def _type(entry: Entry) -> str:
+    choices = ", ".join(f'"{choice}"' for choice in entry.choices)
+    return f"Literal[{choices}]" if entry.closed else type(entry.default).__name__
+
+
+def command_line_page() -> str:
+    """Text of docs/command-line.md: for each command its examples and its options, as `--help` has them."""
+    lines = [
+        "# Command line",
+        "",
+        "These are the commands of fedsel with their arguments. The option `--help` of a command prints the same.",
+        "A value in parentheses is the default.",
+        "`python -m laboratory pages` writes this page.",
+        "",
+        "The exit code is 0 if a command did what it should, 1 if it failed, 2 if an argument or a setting is wrong,",
+        "and 130 if it was interrupted.",
+    ]
+    for name, command in _commands(parser()).items():
+        lines += ["", f"## {name}", "", *_examples(name), *_table(command)]
+        for below, nested in _commands(command).items():
+            lines += ["", f"### {name} {below}", *_table(nested)]
+    return "\n".join([*lines, ""])
+
+
+def _commands(above: argparse.ArgumentParser) -> dict[str, argparse.ArgumentParser]:
+    groups = [action.choices for action in above._actions if isinstance(action, argparse._SubParsersAction)]
+    return {name: command for group in groups for name, command in group.items()}
+
+
+def _examples(name: str) -> list[str]:
+    """The examples as a list; each command is run by a test."""
+    return [f"- `{line}`: {meaning}" for line, meaning in EXAMPLES[name].items()]
+
+
+def _table(command: argparse.ArgumentParser) -> list[str]:
+    rows: list[str] = []
+    for action in command._actions:
+        if isinstance(action, argparse._HelpAction | argparse._SubParsersAction):
+            continue
+        value = action.metavar or ("" if action.nargs == 0 else action.dest.upper())
+        if action.choices and not action.metavar:
+            value = ", ".join(action.choices)
+        named = " ".join(part for part in (", ".join(action.option_strings), str(value)) if part)
+        rows.append(f"| `{named}` | {action.help or ''} |".replace("A|B", "A\\|B"))
+    return ["", "| argument | meaning |", "|---|---|", *rows] if rows else []
+
+
+def register(commands: Subparsers) -> None:
+    """Add `pages` to the commands of the laboratory."""
+    commands.add_parser("pages", help="write the generated tables and pages of the checkout").set_defaults(call=write)
+
+
+def write(arguments: argparse.Namespace) -> int:
+    """`python -m laboratory pages`: write the generated texts."""
+    for path, text in generated().items():
+        path.write_text(text, encoding="utf-8")
+    return 0

@@ -1,0 +1,168 @@
+"""Benchmark beside the peers: equal work, the best number of workers, and a peer that is not there."""
+
+import argparse
+import io
+from dataclasses import replace
+from importlib.util import find_spec
+
+import numpy as np
+import pytest
+import torch
+from rich.console import Console
+
+from fedsel_app.models.building import build
+from laboratory.bench import peers
+from laboratory.bench.peer_tasks import PEER_TASKS, PeerRun, PeerTask
+from laboratory.bench.peers import (
+    FEDSEL,
+    FLOWER,
+    PFL,
+    PeerTime,
+    best_of,
+    compare_models,
+    measure,
+    refuse_different_models,
+    refuse_unequal,
+    run_without_chance,
+)
+from simulation.operations.deployment.flower_cli import DeploymentError
+
+INSTALLED = [FEDSEL, FLOWER] + ([PFL] if find_spec("pfl") else [])
+LENET = PEER_TASKS["100-of-100"].model
+TINY = PeerTask("tiny", "this test", LENET, LENET, clients=6, cohort=3, epochs=2, batch=5, lr=0.02)
+
+
+def images(folder):
+    """Two classes of 16x16 images, bright and dark: 60 to train on, 20 to test."""
+    rng = np.random.default_rng(0)
+    arrays = {}
+    for part, count in {"train": 60, "test": 20}.items():
+        labels = rng.integers(2, size=count)
+        arrays[f"x_{part}"] = (rng.integers(60, size=(count, 16, 16)) + 150 * labels[:, None, None]).astype(np.uint8)
+        arrays[f"y_{part}"] = labels
+    np.savez(folder / "images.npz", **arrays)
+    return str(folder / "images.npz")
+
+
+def measured(contender, workers, median_s, examples=250, loss=2.0):
+    return PeerTime("task", contender, workers, median_s, median_s, 1.0, examples, loss)
+
+
+def test_the_tasks_are_those_of_the_peers_own_papers():
+    first, second = PEER_TASKS.values()
+    assert (first.clients, first.cohort, first.epochs, first.batch) == (1000, 50, 1, 10)
+    assert (second.clients, second.cohort, second.epochs, second.batch) == (100, 100, 5, 50)
+    sizes = []
+    for task in (first, second):
+        module_name, function = task.model.split(":")
+        assert module_name == "laboratory.bench.peer_tasks"
+        model = getattr(peers.importlib.import_module(module_name), function)((3, 32, 32), 10)
+        assert model(torch.zeros(2, 3, 32, 32)).shape == (2, 10)
+        sizes.append(sum(parameter.numel() for parameter in model.parameters()))
+    # 3x3 convolutions 3-32 and 32-64, 14 x 14 x 64 = 12,544 to 128, to 10; 5x5 convolutions 3-6 and 6-16, 400-120-84-10
+    assert sizes == [896 + 18_496 + 1_605_760 + 1_290, 456 + 2_416 + 48_120 + 10_164 + 850]
+
+
+def test_contenders_start_from_the_same_weights_and_share_the_partition(tmp_path):
+    run = PeerRun(TINY, images(tmp_path), rounds=1, threads=1, workers=1)
+    first, again = run.initial_model(), run.initial_model()
+    assert all(torch.equal(a, b) for a, b in zip(first.parameters(), again.parameters(), strict=True))
+    x, y, clients = run.training_set()
+    assert x.shape == (60, 1, 16, 16)
+    assert x.dtype == torch.float32
+    assert abs(float(x.mean())) < 1e-5
+    assert sorted(np.concatenate(clients)) == list(range(60))
+    assert [len(part) for part in clients] == [10] * 6
+    loss = run.test_loss([parameter.detach().numpy() for parameter in first.parameters()])
+    assert loss == pytest.approx(np.log(2), abs=0.2)
+    assert len(y) == 60
+
+
+@pytest.mark.parametrize("task", PEER_TASKS.values(), ids=list(PEER_TASKS))
+@pytest.mark.parametrize("field", ["model", "model_without_dropout"])
+def test_fedsels_contender_has_the_same_model(task, field):
+    name = getattr(task, field)
+    plain, ours = (build(name, (3, 32, 32), 10, seed=1).eval() for name in (name, f"{name}_channels_last"))
+    assert all(torch.equal(a, b) for a, b in zip(plain.parameters(), ours.parameters(), strict=True))
+    x = torch.randn(4, 3, 32, 32, generator=torch.Generator().manual_seed(1))
+    torch.testing.assert_close(ours(x), plain(x), rtol=1e-4, atol=1e-5)
+
+
+def test_the_best_number_of_workers_counts_and_fedsel_is_the_unit():
+    times = [measured(PFL, 1, 3.0), measured(FEDSEL, 1, 4.0), measured(FEDSEL, 2, 2.0), measured(PFL, 2, 5.0)]
+    assert [(one.contender, one.workers, one.of_fedsel) for one in best_of(times)] == [(FEDSEL, 2, 1.0), (PFL, 1, 1.5)]
+
+
+@pytest.mark.parametrize("changed", [{"examples": 200}, {"loss": 2.3}, {"loss": float("nan")}])
+def test_unequal_work_is_refused(changed):
+    equal = measured(FEDSEL, 1, 1.0)
+    refuse_unequal([equal, replace(equal, contender=PFL, loss=2.1)])
+    with pytest.raises(DeploymentError, match=r"did not do the same work: fedsel 250 examples to loss 2\.000, "):
+        refuse_unequal([equal, replace(equal, contender=FLOWER, **changed)])
+
+
+@pytest.mark.parametrize("task", PEER_TASKS.values(), ids=list(PEER_TASKS))
+def test_a_model_without_dropout_is_the_same_model_and_draws_nothing(task):
+    plain, exact = (build(name, (3, 32, 32), 10, seed=1) for name in (task.model, task.model_without_dropout))
+    assert all(torch.equal(a, b) for a, b in zip(plain.parameters(), exact.parameters(), strict=True))
+    x = torch.randn(4, 3, 32, 32, generator=torch.Generator().manual_seed(1))
+    assert torch.equal(exact.train()(x), plain.eval()(x))
+
+
+def test_nothing_is_drawn_in_the_rounds_whose_models_are_compared(tmp_path):
+    task = replace(TINY, clients=1000, cohort=50)
+    run = run_without_chance(task, PeerRun(task, images(tmp_path), 1, 1, 1).data, tmp_path)
+    _, labels, clients = run.training_set()
+    assert run.task.cohort == run.task.clients == len(clients)
+    assert sorted(map(len, clients)) == [4, 4, 5, 5], "different sizes: equal ones would hide a wrong weighting"
+    assert max(map(len, clients)) <= run.task.batch, "one mini-batch has all of a client's examples"
+    assert run.task.epochs > 1
+    assert len(labels) == 18
+
+
+def test_models_that_differ_by_more_than_rounding_are_refused():
+    start, ours = np.zeros(4, np.float32), np.array([3, 0, 4, 0], np.float32)
+    nearly = ours + np.float32(1e-3)
+    # |(1e-3, ...)| = 2e-3 of |(3, 0, 4, 0)| = 5
+    assert refuse_different_models(TINY, {FEDSEL: ours, PFL: nearly}, start) == pytest.approx(4e-4, rel=1e-3)
+    for model in (ours * np.float32(1.01), np.full(4, np.nan, np.float32)):
+        with pytest.raises(DeploymentError, match=r"tiny do not do the same work.* untouched Flower's by (1\.00|nan)%"):
+            refuse_different_models(TINY, {FEDSEL: ours, FLOWER: model}, start)
+
+
+def test_an_absent_peer_is_left_out_with_a_sentence(monkeypatch):
+    monkeypatch.setitem(peers.PACKAGES, PFL, "a_package_that_is_absent")
+    monkeypatch.setattr(peers, "compare_models", lambda contenders, task, data: 1e-6)
+    monkeypatch.setattr(peers, "measure", lambda contender, run: measured(contender, run.workers, 1.0))
+    output = io.StringIO()
+    arguments = argparse.Namespace(tasks="50-of-1000", rounds=1, workers=[1, 2], data_path="", device="cpu")
+    rows = peers.run(arguments, Console(file=output, width=120))
+    assert {(row["contender"], row["workers"]) for row in rows} == {
+        (name, workers) for name in (FEDSEL, FLOWER) for workers in (1, 2)
+    }
+    assert "pfl-research is not installed and left out: pip install 'fedsel[peers]'" in output.getvalue()
+    assert "Generated images" in output.getvalue()
+
+
+@pytest.mark.slow
+def test_a_contender_that_fails_ends_the_others_and_says_why(tmp_path):
+    run = PeerRun(replace(TINY, model="nowhere:nothing"), images(tmp_path), rounds=1, threads=1, workers=1)
+    with pytest.raises(DeploymentError, match=r"(?s)peer_flower.*failed.*nowhere"):
+        measure(FLOWER, run)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("workers", [1, 2])
+def test_every_contender_that_is_installed_does_the_same_work(tmp_path, workers):
+    run = PeerRun(TINY, images(tmp_path), rounds=3, threads=1, workers=workers)
+    times = [measure(contender, run) for contender in INSTALLED]
+    refuse_unequal(times)
+    # 3 clients of 10 examples, twice
+    assert {one.examples for one in times} == {60}
+    assert all(one.fastest_s > 0 and one.start_s > 0 for one in times)
+
+
+@pytest.mark.slow
+def test_contenders_end_with_the_same_model_where_nothing_is_drawn(tmp_path):
+    data = PeerRun(TINY, images(tmp_path), rounds=1, threads=1, workers=1).data
+    assert compare_models(INSTALLED, TINY, data) < 1e-4

@@ -1,0 +1,87 @@
+"""Baselines of `python -m laboratory bench round`: the plain loop does its work; all contenders run, on a tiny task."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from rich.console import Console
+
+from clients.compression.compressors import kept_count
+from laboratory.bench import rounds
+from laboratory.bench.baselines import TASKS, BestEffortClients, PlainClients, Workload
+from laboratory.bench.rounds import BEST_EFFORT, PLAIN, WARM_UP, engine_commands, measure
+from simulation.workbench.cli import main
+
+TINY = Workload("tiny", "logistic", (1, 4, 4), examples=400, test_examples=50, clients=8, cohort=3, steps=4, batch=8)
+
+
+@pytest.mark.parametrize("kind", [PlainClients, BestEffortClients])
+def test_training_lowers_the_loss_and_starts_from_what_it_is_given(kind):
+    torch.manual_seed(0)
+    clients = kind(TINY)
+    given = clients.start.copy()
+    change = clients.train(clients.start, 2)
+    assert np.array_equal(clients.start, given)
+    before = np.mean([_loss(clients, clients.start) for _ in range(20)])
+    after = np.mean([_loss(clients, clients.start + np.asarray(change)) for _ in range(20)])
+    assert after < before
+
+
+def _loss(clients, parameters):
+    clients.load(parameters)
+    return clients.probe(2)
+
+
+@pytest.mark.parametrize("kind", [PlainClients, BestEffortClients])
+def test_the_largest_fifth_is_sent_and_the_rest_comes_with_the_next(kind, monkeypatch):
+    torch.manual_seed(0)
+    clients = kind(TINY)
+    indices, values = clients.compressed(clients.start, 1)
+    size = clients.start.size
+    assert len(indices) == len(values) == kept_count(0.2, size, "floor" if kind is PlainClients else "ceil")
+    kept = np.asarray(clients._residual[1])
+    assert np.count_nonzero(kept[indices]) == 0
+    assert np.abs(values).min() >= np.abs(kept / 0.9).max() - 1e-7
+    kept, nothing = kept.copy(), clients.train(clients.start, 1) * 0
+    monkeypatch.setattr(clients, "train", lambda parameters, client: nothing)
+    indices, values = clients.compressed(clients.start, 1)
+    assert np.array_equal(values, kept[indices])
+
+
+def test_every_run_of_fedsel_has_settings_that_it_reads(monkeypatch, tmp_path):
+    monkeypatch.setattr(rounds, "has_bf16", lambda device: True)
+    for key, task in TASKS.items():
+        few = replace(task, examples=1000, test_examples=10)
+        monkeypatch.setitem(TASKS, key, few)
+        for name, command in engine_commands(few, 2, 2).items():
+            assert main([*command, "--out", str(tmp_path / "run"), "--dry-run"]) == 0, name
+
+
+def test_a_row_has_the_median_of_both_turns_without_the_first_rounds_beside_those_of_the_loops(monkeypatch):
+    """Medians of 1, 3, 2, 2, of 1, 1, 1, 1 and of 6, 4, 4, 5 seconds; the 9 of the start count nowhere."""
+    turns = {PLAIN: [[1, 3], [2, 2]], BEST_EFFORT: [[1, 1], [1, 1]], "fedsel": [[6, 4], [4, 5]]}
+    runs = {what: (lambda left=each: [9.0] * WARM_UP + left.pop(0)) for what, each in turns.items()}
+    monkeypatch.setattr(rounds, "contenders", lambda task, rounds, workers: runs)
+    rows = list(measure(["mnist"], 2, 1, Console(quiet=True)))
+    assert [[*row.values()] for row in rows] == [
+        [TASKS["mnist"].name, PLAIN, 2.0, 1, 1.0, 2.0],
+        [TASKS["mnist"].name, BEST_EFFORT, 1.0, 1, 0.5, 1.0],
+        [TASKS["mnist"].name, "fedsel", 4.5, 4, 2.25, 4.5],
+    ]
+
+
+def test_a_task_of_another_name_is_refused(capsys, tmp_path):
+    assert main(["bench", "round", "--tasks", "mnist,cifar", "--out", str(tmp_path / "table.json")]) == 2
+    assert "Got cifar." in capsys.readouterr().err
+
+
+@pytest.mark.slow
+def test_every_contender_runs(monkeypatch):
+    task = Workload("tiny", "logistic", (1, 28, 28), examples=600, test_examples=100, clients=6, cohort=2, steps=2)
+    monkeypatch.setitem(TASKS, "mnist", task)
+    monkeypatch.setattr(rounds, "has_bf16", lambda device: False)
+    results = list(measure(["mnist"], 2, 1, Console(quiet=True)))
+    assert len(results) == 7
+    assert results[0]["of_plain"] == results[1]["of_best_effort"] == 1.0
+    assert all(result["fastest_s"] > 0 for result in results)

@@ -1,0 +1,257 @@
+"""Ledger: its tables and rules from measured values. The committed ledger follows from the committed runs."""
+
+import re
+from dataclasses import dataclass, replace
+from math import isfinite
+
+import numpy as np
+import pytest
+
+from fedsel_app.wiring.configuration import resolve
+from simulation.workbench.cli import main
+from laboratory.claims import ledger, listing
+from laboratory.claims.ledger import counted, ranking_table, verdict_text, write_ledger
+from laboratory.claims.measured import identity
+from laboratory.claims.picture import methods_of, placed
+from laboratory.claims.ranking import AHEAD, BASELINE, BEHIND, OPEN, WITHIN, Ranking, ranked_methods
+from laboratory.claims.tuned import Tuned
+from laboratory.claims.verdict import DECIDED, NOT_RUN, decide
+from laboratory.tests.claims.fakes import CHEAT, HONEST, Runs, claim, claims, rankings, shipped, standing_rankings, verdicts
+from tests.support.documentation import README
+from tests.support.sources import ROOT
+
+
+@pytest.fixture
+def decided_once(monkeypatch):
+    """The ledger and the list use verdicts that were computed once."""
+    for module in (ledger, listing):
+        monkeypatch.setattr(module, "decide", lambda claims, measured: verdicts())
+
+
+def test_the_committed_ledger_is_what_its_runs_give(tmp_path, decided_once):
+    markdown, *_ = write_ledger(tmp_path, claims(), rankings(), shipped(), Tuned.load())
+    assert markdown.read_text(encoding="utf-8") == (ROOT / "docs" / "ledger.md").read_text(encoding="utf-8")
+
+
+def test_the_numbers_in_the_readme_follow_from_the_runs():
+    """Each method ahead at equal bytes and at equal seconds with its points, and what is not resolved."""
+    said = " ".join(README.partition("## Results")[2].partition("\n## ")[0].split())
+    words = re.sub(r"<[^>]*>", "", said).split()
+    assert len(words) <= 90
+    standing = standing_rankings()
+    first = [ranking.configuration(ranking.sides[0], 1) for ranking in standing]
+    by_bytes, by_time = (placed(standing, key, shipped()) for key in ("accuracy_at_traffic_mb", "accuracy_at_time_s"))
+    assert f"All {len(methods_of(by_bytes))}, tuned alike, run on one pipeline" in said
+    assert len(by_bytes) == len(by_time) == len(standing) == 6
+    assert {config.run.clients // config.run.cohort for config in first} == {10}
+    assert {config.run.clients for config in first} == {50, 100}
+    sent = {"solver": "fedprox", "compressor": "top-k", "kept-fraction": 0.2, "error-feedback": True}
+    assert all(config.values()[key] == value for config in first for key, value in sent.items())
+    gains = [
+        {
+            name: sorted(100 * own[name].lead.mean for own in places.values() if own[name].word == AHEAD)
+            for name in methods_of(places)
+        }
+        for places in (by_bytes, by_time)
+    ]
+    ahead, quicker = ({name: leads for name, leads in of.items() if leads} for of in gains)
+    assert set(ahead) == {"fed-cbs"}
+    low, high = (f"{gain:.1f}" for gain in ahead["fed-cbs"])
+    assert f"only Fed-CBS is shown ahead: by {low} and {high} points, in two of six workloads;" in said
+    assert max(quicker, key=lambda name: quicker[name][-1]) == "full"
+    assert f"At equal seconds, `full` gains up to {quicker['full'][-1]:.1f}" in said
+    hardest = [
+        place for name, own in (*by_bytes.items(), *by_time.items()) if "cifar" in name for place in own.values()
+    ]
+    assert {place.lead.n for place in hardest} == {5}
+    assert [place.word for place in hardest].count(OPEN) > len(hardest) / 2
+
+
+def test_only_statements_of_a_paper_are_counted():
+    """FedBuff draws uniformly, so what other methods do with its buffer is no statement of its paper."""
+    stated = {c.name: c for c in claims() if c.name.startswith("fedbuff-")}
+    assert {name for name, c in stated.items() if not c.ours} == {
+        "fedbuff-random-over-selection",
+        "fedbuff-random-synchronous",
+    }
+    more = [claim("ahead", CHEAT, HONEST), replace(claim("own", CHEAT, HONEST), ours="it has no cheats")]
+    found = decide(more, Runs({HONEST: dict.fromkeys(range(1, 11), 0.7), CHEAT: dict.fromkeys(range(1, 11), 0.8)}))
+    assert counted(more) == more[:1]
+    assert verdict_text(more[1], found["own"].verdicts[0]) == "holds; not stated by the paper: it has no cheats"
+
+
+def test_no_method_is_ahead_of_the_draws_of_the_preset_recommended_in_most_rankings():
+    chosen = resolve({"preset": "recommended"})
+    ahead = []
+    for ranking in standing_rankings():
+        (metric,) = (metric for metric in ranking.metrics if metric.key == "accuracy_at_traffic_mb")
+        (baseline,) = (side for side in ranking.sides if side.name == BASELINE)
+        assert baseline.strategy == chosen.run.strategy
+        assert ranking.configuration(baseline, 1).aggregation.weighting == chosen.aggregation.weighting
+        ahead += [place.name for place in ranked_methods(ranking, metric, shipped()) if place.word == AHEAD]
+    assert max(map(ahead.count, ahead), default=0) <= len(standing_rankings()) / 2
+
+
+def test_the_preset_recommended_has_the_variant_of_hetero_select_that_is_best_at_equal_bytes():
+    chosen = resolve({"preset": "recommended", "strategy": "hetero-select"}).method
+    for ranking in rankings():
+        (metric,) = (metric for metric in ranking.metrics if metric.key == "accuracy_at_traffic_mb")
+        sides = {side.name: side for side in ranking.sides}
+        order = [sides[place.name] for place in ranked_methods(ranking, metric, shipped())]
+        best = next(side for side in order if side.strategy == "hetero-select")
+        assert ranking.configuration(best, 1).method.loss_source == chosen.loss_source == "last-fit", ranking.name
+
+
+def test_at_least_24_claims_are_decided_or_shown_undecidable_with_five_seeds_each():
+    settled = [
+        found
+        for found in verdicts().values()
+        if found.word in DECIDED or (found.word != NOT_RUN and isfinite(found.seeds_needed))
+    ]
+    assert sum(found.verdicts[0].pairs.advantages.size >= 5 for found in settled) >= 24
+
+
+def test_the_page_discusses_every_verdict_that_did_not_come_again():
+    for stated in claims():
+        found, other = verdicts()[stated.name], False
+        if stated.again and not stated.superseded and found.word_in("again") != NOT_RUN:
+            both = zip(found.stages["first_stage"], found.stages["again"], strict=True)
+            other = any(first.word != again.word for first, again in list(both)[: found.deciding])
+        assert bool(stated.not_again) == other, stated.name
+
+
+def test_every_measured_run_belongs_to_a_study():
+    parts = [part for tuned in Tuned.load() for part in tuned.parts(shipped())]
+    asked = {
+        identity(study.configuration(side, seed))
+        for study in (*claims(), *rankings(), *parts)
+        for side in study.sides
+        for seed in study.seeds
+    }
+    assert set(shipped().rows) <= asked
+
+
+def test_missed_runs_stand_in_every_row():
+    for stated in claims():
+        for verdict in verdicts()[stated.name].verdicts:
+            first, second = verdict.pairs.missed
+            said = f"runs that missed the target: {first} of the claimed side, {second} of the other side"
+            assert (said in verdict_text(stated, verdict)) == (first + second > 0), stated.name
+
+
+def test_the_page_shows_both_sides(tmp_path):
+    scores = {HONEST: {seed: 0.70 + 0.001 * seed for seed in range(1, 11)}}
+    scores[CHEAT] = {seed: 0.75 + 0.002 * seed for seed in range(1, 11)}
+    three = [claim("ahead", CHEAT, HONEST), claim("behind", HONEST, CHEAT), claim("absent", "divfl", HONEST)]
+    markdown, *_, picture = write_ledger(tmp_path, three, [], Runs(scores))
+    text = " ".join(markdown.read_text(encoding="utf-8").split())
+    # Means 0.7555 and 0.761 - 0.7055: the paired differences are 0.05 + 0.001 s, 5.55 points on average.
+    assert (
+        "| ahead: S. | 1 (Table 1) | digits, logistic, 1 to 10 | accuracy, mean of the last ten evaluations | 0.761 | "
+        "0.7055 | 5.55 points [5.33, 5.77] | 10 of 10 | holds | "
+    ) in text
+    assert picture.read_text(encoding="utf-8").lstrip().startswith("<?xml")
+
+
+@dataclass
+class Named:
+    """Scores by the name of a side and by seed, in place of measured runs."""
+
+    scores: dict
+
+    def values(self, study, side, seed):
+        found = self.scores.get(side.name, {}).get(seed)
+        return None if found is None else {metric.column: found for metric in study.metrics}
+
+
+def ranking(name="w", key="accuracy_at_rounds", **changes):
+    changes = {"settings": {"rounds": 50}, "variants": {}} | changes
+    variants = {BASELINE: {"strategy": "random", "weighting": "uniform"}} | changes.pop("variants")
+    strategies = ("random", "oort", "divfl", "delta")
+    made = {"strategies": strategies, "budgets": {key: 5}, "seed_count": 5, "variants": variants}
+    return Ranking(name=name, title=name, **made | changes)
+
+
+NOISE = np.array([0.00, 0.01, -0.01, 0.02, -0.02])
+SCORES = {
+    name: dict(enumerate(values, start=1))
+    for name, values in {
+        BASELINE: 0.80 + NOISE,
+        "random": 0.70 - NOISE,
+        "oort": 0.80 - 2 * NOISE,
+        "divfl": 0.801 + NOISE + 0.001 * np.array([1, -1, 1, -1, 0]),
+        "delta": 0.90 + NOISE + 0.001 * np.array([1, -1, 1, -1, 0]),
+    }.items()
+}
+"""delta leads by 10 points, divfl by 0.1 with little noise, oort by 0 with much noise, and random trails by 10."""
+
+
+def test_a_method_of_a_ranking_is_compared_with_the_baseline():
+    (metric,) = ranking().metrics
+    found = ranked_methods(ranking(), metric, Named(SCORES))
+    expected = [("delta", AHEAD), ("divfl", WITHIN), (BASELINE, ""), ("oort", OPEN), ("random", BEHIND)]
+    assert [(place.name, place.word) for place in found] == expected
+    assert found[0].lead.mean == pytest.approx(0.1)
+    fewer = SCORES | {"divfl": {seed: score for seed, score in SCORES["divfl"].items() if seed != 3}}
+    assert [place.accuracy.n for place in ranked_methods(ranking(), metric, Named(fewer))] == [4] * 5
+    assert ranked_methods(ranking(), metric, Named({})) == []
+
+
+def test_a_lead_below_the_margin_is_called_so():
+    """divfl leads by half a point and random trails by as much, with little noise; fed-cbs trails by ten points."""
+    little = 0.001 * np.array([1, -1, 1, -1, 0])
+    steps = {BASELINE: 0.0, "divfl": 0.005, "random": -0.005, "fed-cbs": -0.1}
+    scores = {name: dict(enumerate(0.8 + step + NOISE + bool(step) * little, 1)) for name, step in steps.items()}
+    one = ranking(key="accuracy_at_traffic_mb", strategies=("random", "divfl", "fed-cbs"))
+    (metric,) = one.metrics
+    said = {place.name: place.said for place in ranked_methods(one, metric, Named(scores))}
+    assert said.pop(BASELINE) == ""
+    assert said == {
+        "divfl": "ahead, by less than the margin",
+        "random": "behind, by less than the margin",
+        "fed-cbs": "behind",
+    }
+    assert "| +0.5 | ahead, by less than the margin |" in ranking_table(one, Named(scores)).markdown()
+
+
+def test_a_ranking_says_who_selects_uniformly_at_first():
+    uniform = ranking(strategies=("random", "fedcvr-bolt"))
+    scores = Named(SCORES | {"fedcvr-bolt": SCORES["oort"]})
+    assert ranking_table(uniform, scores).caption.endswith(
+        " fedcvr-bolt selects uniformly in the first 30 of 50 rounds."
+    )
+    quick = replace(uniform, settings={"fedcvr-bolt.warmup-rounds": 0})
+    assert "uniformly" not in ranking_table(quick, scores).caption
+    assert ranking_table(replace(quick, note="As told."), scores).caption.endswith(" As told.")
+
+
+def test_a_variant_is_told_by_its_name_once_it_was_run():
+    more = ranking(variants={"random (more steps)": {"strategy": "random", "local-steps": 100}})
+    (metric,) = more.metrics
+    assert len(ranked_methods(more, metric, Named(SCORES | {"random (more steps)": SCORES["oort"]}))) == 6
+    assert len(ranked_methods(more, metric, Named(SCORES))) == 5
+    assert " Not run yet: random (more steps)." in ranking_table(more, Named(SCORES)).caption
+
+
+def test_the_list_has_a_line_a_claim(capsys, decided_once):
+    assert main(["claims"]) == 0
+    said = capsys.readouterr().out
+    for study in (*claims(), *rankings()):
+        assert study.name[:20] in said
+    standing = [claim for claim in claims() if not claim.superseded]
+    assert f"{len(standing)} claims, " in said
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["claims", "run", "--out", "x"], "takes names from the list of `python -m laboratory claims`, or --all"),
+        (["claims", "run", "fedcor-randum", "--out", "x"], "Did you mean 'fedcor-random'?"),
+        (["claims", "run", "fedcor-random", "--out", "x", "--set", "lr=0.1"], "The claims fix 'lr'."),
+        (["claims", "--runs", "nowhere"], "There are no measured runs in"),
+    ],
+)
+def test_wrong_arguments_are_told(tmp_path, monkeypatch, capsys, arguments, said):
+    monkeypatch.chdir(tmp_path)
+    assert main(arguments) == 2
+    assert said in capsys.readouterr().err

@@ -1,0 +1,119 @@
+"""Pages and verdicts cannot disagree: docs/results.md quotes the claims on its presets, and the rankings."""
+
+import re
+from textwrap import fill
+
+import pytest
+
+from laboratory.claims.ledger import advantage_text
+from laboratory.claims.ranking import OPEN, WITHIN, ranked_methods
+from laboratory.claims.verdict import DECIDED, DOES_NOT, HOLDS, NOT_RUN, UNDECIDED
+from laboratory.tests.claims.fakes import claims, rankings, shipped, verdicts
+from simulation.workbench.report.tables import capital
+from tests.support.documentation import PAGES
+
+RESULTS = PAGES["docs/results.md"]
+SECTIONS = re.split(r"^## ", RESULTS, flags=re.MULTILINE)[1:]
+OPENING = "In the [ledger](ledger.md):"
+WORDS = re.compile(rf"\b(?:do not hold|hold|{'|'.join((*DECIDED[::-1], UNDECIDED, NOT_RUN))})")
+PROBES = {
+    "all clients, every round": "hetero-select",
+    "all clients, every round, in 8 bits": "hetero-select (probe in 8 bits)",
+    "all clients, every 5 rounds": "hetero-select (probe every 5)",
+    "20 or 10 clients, every round": "hetero-select (20 candidates)",
+    "20 or 10 clients, every 5 rounds": "hetero-select (20 candidates every 5)",
+    "none: loss of the last training": "hetero-select (last training's loss)",
+}
+"""Row of the table of probes -> variant in the rankings on MNIST; the others have 10 candidates in place of 20."""
+
+
+def expected(section):
+    """List of the standing claims on the presets of a section: verdict, sentence, and the advantage in each measure."""
+    presets, items = set(re.findall(r"--preset (\S+)", section)), []
+    for claim in claims():
+        if claim.preset in presets and not claim.superseded:
+            found = verdicts()[claim.name]
+            shown = [one for one in found.verdicts[: found.deciding] if one.advantage.n > 1]
+            measured = "; ".join(f"{one.pairs.metric.name}: {advantage_text(one)}" for one in shown)
+            text = f"- **{found.word}** (`{claim.name}`): {claim.sentence}" + (measured and f" {capital(measured)}.")
+            items.append(fill(text, 120, subsequent_indent="  ", break_on_hyphens=False))
+    return "\n".join([OPENING, "", *items, ""]) if items else ""
+
+
+@pytest.mark.parametrize("section", SECTIONS, ids=[section.partition("\n")[0] for section in SECTIONS])
+def test_a_section_lists_the_claims_on_its_presets(section):
+    said = section[section.index(OPENING) :] if OPENING in section else ""
+    assert said.rstrip() == expected(section).rstrip()
+
+
+def test_the_first_table_has_a_claim_in_the_column_of_its_verdict():
+    rows = [row.split("|") for row in RESULTS.partition("\n## ")[0].splitlines() if row.startswith("| [")]
+    named = {HOLDS: 2, DOES_NOT: 3}
+    for word, column in named.items():
+        found = {name for row in rows for name in re.findall(r"`([a-z0-9-]+-[a-z0-9-]+)`", row[column])}
+        assert found
+        assert {verdicts()[name].word for name in found} == {word}
+
+
+def test_the_number_of_claims_about_isp_with_each_partition_is_that_of_their_settings():
+    """The page said that all but one had the same partition."""
+    ran = [c for c in claims() if c.paper == "ISP" and not c.superseded and verdicts()[c.name].word != NOT_RUN]
+    shared = sum(c.configuration(c.claimed, 1).partition.partition == "dirichlet" for c in ran)
+    text = " ".join(RESULTS.split())
+    assert f"{shared} of the {len(ran)} claims about ISP with runs in the [ledger](ledger.md), share each class" in text
+    assert f"The presets and the other {len(ran) - shared} claims draw a class mix for each client" in text
+
+
+def test_no_paragraph_gives_a_claim_another_verdict():
+    """Words of verdicts in a paragraph are the verdicts of the claims that it names, none of which is superseded."""
+    standing = {claim.name: verdicts()[claim.name].word for claim in claims() if not claim.superseded}
+    for page, text in PAGES.items():
+        for paragraph in re.split(r"\n\n|\n(?=- |\| )", text) if page != "docs/ledger.md" else ():
+            named = {claim.name for claim in claims() if f"`{claim.name}`" in paragraph}
+            assert named <= set(standing), (page, paragraph)
+            words = set(WORDS.findall(" ".join(paragraph.split()))) if named else set()
+            words = {word.replace("do not hold", "does not hold").replace("holds", "hold") for word in words}
+            assert words <= {standing[name].replace("holds", "hold") for name in named}, (page, paragraph)
+
+
+def probe_rows():
+    """Table of the lead of HeteRo-Select with fewer probes over the baseline, at equal bytes."""
+    workloads = {
+        f"{data}, {skew}": f"{key}-{skew}-skew"
+        for data, key in (("MNIST", "mnist"), ("Fashion-MNIST", "fashion-mnist"), ("CIFAR-10", "cifar10"))
+        for skew in ("strong", "mild")
+    }
+    rows, by_name = [["probes", *workloads], ["---"] * 7], {ranking.name: ranking for ranking in rankings()}
+    for shown, variant in PROBES.items():
+        cells = []
+        for name in workloads.values():
+            (metric,) = (metric for metric in by_name[name].metrics if metric.key == "accuracy_at_traffic_mb")
+            found = {place.name: place for place in ranked_methods(by_name[name], metric, shipped())}
+            place = found[variant if variant in found else variant.replace("20 candidates", "10 candidates")]
+            cells.append(f"{100 * place.lead.mean:.1f} {({OPEN: '?', WITHIN: 'within'}).get(place.word, place.word)}")
+        rows.append([shown, *cells])
+    return [f"| {' | '.join(row)} |" for row in rows]
+
+
+def test_the_table_of_probes_is_that_of_the_rankings():
+    assert "\n".join(probe_rows()) in RESULTS
+
+
+def buffered_rows():
+    """Mean seconds of the buffered server and of both synchronous ones, and the advantages in percent."""
+    rows = []
+    for method in ("random", "oort", "power-of-choice", "hetero-select", "fed-cbs"):
+        some, whole = (
+            verdicts()[f"fedbuff-{method}-{other}"].verdicts[0] for other in ("over-selection", "synchronous")
+        )
+        seconds = [some.pairs.claimed.mean(), some.pairs.other.mean(), whole.pairs.other.mean()]
+        shares = [
+            f"{100 * found.mean:.0f}% [{100 * found.low:.0f}, {100 * found.high:.0f}]"
+            for found in (some.advantage, whole.advantage)
+        ]
+        rows.append(f"| {' | '.join([f'`{method}`', *(f'{value:.1f}' for value in seconds), *shares])} |")
+    return rows
+
+
+def test_the_table_of_buffered_servers_is_that_of_the_claims():
+    assert "\n".join(buffered_rows()) in PAGES["docs/clock.md"]

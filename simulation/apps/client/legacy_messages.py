@@ -1,0 +1,120 @@
+"""Legacy messages to a user's `client_fn`, converted to the layout of `fedsel_app.messages.records` and back.
+
+Flower's `FitIns`, `FitRes` and so on are records with the names below. Their configs and metrics contain fedsel's keys
+with a prefix (see `simulation.apps.client.messages`). A control variate follows the model's arrays.
+"""
+
+import sys
+from collections.abc import Mapping
+from types import FrameType
+from typing import cast
+
+from flwr.app import ArrayRecord, ConfigRecord, Context, Message, MetricRecord, RecordDict
+from flwr.clientapp import ClientApp
+from flwr.clientapp.typing import ClientAppCallable
+from flwr.common import Code
+
+from fedsel_app.messages.records import ERROR, FEDSEL, MACHINE_FAULT, config_record, fedsel_config
+from fedsel_app.messages.scalars import Config, Scalar
+from simulation.apps.client.messages import (
+    CONTROL,
+    ENROL,
+    EVALUATION,
+    EVALUATION_PREFIX,
+    AppTrainInstruction,
+    embed,
+    embedded,
+    users_arrays,
+    users_keys,
+)
+from simulation.apps.client.user_client import Functions, Unanswered, UserClient, content_of
+
+TRAIN, EVALUATE = "train", "evaluate"
+NAMES = {TRAIN: "fit", EVALUATE: "evaluate"}
+"""First part of the names of the records, by type of message."""
+OK: Config = {"code": Code.OK.value, "message": ""}
+
+
+def message_config(message: Message) -> Config:
+    """The config of a message of one of these types; empty for any other."""
+    record = message.content.get(f"{NAMES.get(message.metadata.message_type)}ins.config", ConfigRecord())
+    return dict(cast(Mapping[str, Scalar], record))
+
+
+def answer_legacy(message: Message, context: Context, call_next: ClientAppCallable, functions: Functions) -> Message:
+    """Answer a message of fedsel's server through the user's `client_fn`; pass on any other."""
+    if message.metadata.message_type == ENROL:
+        try:
+            refuse_mods_before()
+            return UserClient(message, context, call_next, functions, lists=True).answer()
+        except Exception as error:  # noqa: BLE001 - as a reply, it tells the server that the app has fedsel's line
+            return Message(RecordDict({FEDSEL: config_record({ERROR: str(error)})}), reply_to=message)
+    config = message_config(message)
+    own = embedded(config)
+    if not own:
+        return call_next(message, context)
+
+    def code(asked: Message, context: Context) -> Message:
+        """Call the client's function for the message, with the user's own config. Raises Unanswered if it fails."""
+        name = NAMES[asked.metadata.message_type]
+        _, arrays = users_arrays(asked.content)
+        [config] = asked.content.config_records.values()
+        users = config_record(users_keys(cast(Config, config)))
+        asked.content = RecordDict({f"{name}ins.parameters": arrays, f"{name}ins.config": users})
+        reply = call_next(asked, context)
+        status = content_of(reply).config_records[f"{name}res.status"]
+        if status["code"] != Code.OK.value:
+            raise Unanswered(reply, str(status["message"]))
+        return reply
+
+    client = UserClient(message, context, code, functions, lists=True)
+    message.content[FEDSEL] = config_record(own)
+    message.content[EVALUATION] = config_record(embedded(config, EVALUATION_PREFIX))
+    if message.metadata.message_type == TRAIN and AppTrainInstruction.from_config(own).with_control:
+        _, model = users_arrays(message.content)
+        message.content[CONTROL] = ArrayRecord({"0": model.pop(list(model)[-1])})
+    return _embedded(client.answer())
+
+
+def refuse_mods_before() -> None:
+    """Raise ValueError if another mod has passed on the message that this mod now answers.
+
+    Flower tells a mod nothing of the others. A mod takes the function that it calls as its last argument, so the call
+    stack shows those between Flower's ClientApp and fedsel's mod.
+    """
+    before = list[str]()
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None and frame.f_code is not ClientApp.__call__.__code__:
+        arguments = frame.f_code.co_varnames[: frame.f_code.co_argcount]
+        own = frame.f_globals["__name__"].split(".")[0] == __name__.split(".")[0]
+        if len(arguments) > 2 and callable(frame.f_locals.get(arguments[-1])) and not own:
+            before.append(frame.f_code.co_qualname)
+        frame = frame.f_back
+    if frame is not None and before:
+        raise ValueError(
+            "Put fedsel's mod before all others: ClientApp(client_fn, mods=[selecting, ...]). The mod "
+            f"{before[-1]} stands before it, and would get fedsel's update in place of the model."
+        )
+
+
+def _embedded(reply: Message) -> Message:
+    """The reply with fedsel's numbers among its metrics. Replies to loss probes, and of a client whose machine
+    fails, have no other content yet.
+    """
+    numbers = None if reply.has_error() else fedsel_config(reply.content)
+    if numbers is None:
+        return reply
+    del reply.content[FEDSEL]
+    if reply.metadata.message_type == TRAIN:
+        if MACHINE_FAULT in numbers:
+            reply.content["fitres.parameters"] = ArrayRecord()
+            reply.content["fitres.num_examples"] = MetricRecord({"num_examples": 0})
+            reply.content["fitres.status"] = config_record(OK)
+        users = cast(Config, reply.content.get("fitres.metrics", {}))
+        reply.content["fitres.metrics"] = config_record(embed(numbers, users))
+        return reply
+    reply.content["evaluateres.loss"] = MetricRecord({"loss": cast(float, numbers["loss"])})
+    reply.content["evaluateres.num_examples"] = MetricRecord({"num_examples": cast(int, numbers["examples"])})
+    reply.content["evaluateres.metrics"] = ConfigRecord()
+    reply.content["evaluateres.status"] = config_record(OK)
+    return reply

@@ -1,0 +1,143 @@
+"""Messages to clients of a user's own Flower app: fedsel's records and keys are sent with the user's.
+
+In the Message API, fedsel's record has the layout of `fedsel_app.messages.records`. Beside it, a message has an
+ArrayRecord, a ConfigRecord and a MetricRecord of the user's, with any other names, and a question may have the record
+``fedsel.control`` with the control variate, float32 (N,), of SCAFFOLD. A question to train that also needs the loss
+before the training has the record ``fedsel.evaluate`` with the user's config of an evaluation. In the legacy API,
+fedsel's keys have a prefix, and those of that config another one. The user's client gets the user's own keys, and
+fedsel's mod gets those with the prefix. A client without the mod gets none of these. See
+`simulation.apps.client.selecting` and `simulation.apps.server`.
+"""
+
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from flwr.app import ArrayRecord, RecordDict
+
+from fedsel_app.config.training import SOLVERS
+from fedsel_app.messages.answers import LARGEST, MOST_EXAMPLES
+from fedsel_app.messages.instructions import TrainInstruction
+from fedsel_app.messages.records import FEDSEL
+from fedsel_app.messages.reported_values import one_line
+from fedsel_app.messages.scalars import Config, Report, Scalar, read
+from fedsel_app.wire.codec import WireError
+
+CONTROL = "fedsel.control"
+EVALUATION = "fedsel.evaluate"
+PREFIX, EVALUATION_PREFIX = "fedsel.", f"{EVALUATION}."
+ENROL = "query.fedsel"
+"""Type of the message that enrols a client. An app without fedsel's line has no function for it."""
+TRAINING_LOSSES = ("train_loss", "train-loss", "loss")
+EVALUATION_LOSSES = ("eval_loss", "eval-loss", "loss", "val_loss")
+"""Usual names of the metric with a client's mean loss, in training and in evaluation."""
+LOSS_REPORTS = frozenset({Report.INITIAL_LOSS, Report.RMS_LOSS})
+"""Reports that are losses of the received model, from the user's function `losses` or from an evaluation."""
+PARTITION_ID = "partition-id"
+"""Flower's name for the partition id in the node configuration."""
+
+
+MOST_RECORDS, MOST_METRICS, MOST_METRIC_BYTES = 100, 1000, 1 << 20
+"""Upper bounds of the records in a reply, of its metrics, and of the bytes of their names and values."""
+
+
+@dataclass(frozen=True)
+class AppTrainInstruction(TrainInstruction):
+    """Local training by a user's own client. The mod compresses the update by the settings in the message."""
+
+    seed: int = 0
+    """Seed of the run."""
+    compression: str = ""
+    """Settings of the compression, as JSON."""
+    statistics_positions: str = ""
+    """Positions of the running statistics among the arrays, separated by commas."""
+    tied: str = ""
+    """Groups of positions of tied arrays, as JSON; empty: whole updates, in which tied arrays stay equal."""
+    loss_key: str = ""
+    """Metric of the user's evaluation that is its loss; empty: the first of `EVALUATION_LOSSES`."""
+    solver: str = "sgd"
+    """Local solver, which decides whether the server's control variate, float32 (N,), follows the model's arrays."""
+
+    @property
+    def with_control(self) -> bool:
+        """True if a control variate follows."""
+        return self.solver in SOLVERS and SOLVERS[self.solver].control_variates
+
+    @property
+    def measures_loss(self) -> bool:
+        """True if the client measures its loss before the training, so that the config of an evaluation is sent too."""
+        return not LOSS_REPORTS.isdisjoint(self.reports)
+
+
+def embed(fedsels: Mapping[str, Scalar], users: Mapping[str, Scalar], prefix: str = PREFIX) -> Config:
+    """The user's keys unchanged, and fedsel's keys with the prefix."""
+    return {**users, **{prefix + key: value for key, value in fedsels.items()}}
+
+
+def embedded(config: Mapping[str, Scalar], prefix: str = PREFIX) -> Config:
+    """The keys with the prefix, without it; empty if there are none."""
+    return {key.removeprefix(prefix): value for key, value in config.items() if key.startswith(prefix)}
+
+
+def users_keys(config: Mapping[str, Scalar]) -> Config:
+    """Only the user's keys."""
+    return {key: value for key, value in config.items() if not key.startswith(PREFIX)}
+
+
+def no_loss(metrics: Mapping[str, object], names: Iterable[str]) -> str:
+    """Sentence on an evaluation without a loss from 0 to `LARGEST` among its `metrics`, under one of the `names`."""
+    losses = [f"{name} = {metrics[name]}" for name in names if name in metrics]
+    came = one_line(", ".join(losses or sorted(metrics))) or "no metrics"
+    return f"its evaluate must return its loss as the metric {' or '.join(names)}, and it returned {came}"
+
+
+def reported_loss(metrics: Mapping[str, Scalar], names: Iterable[str] = TRAINING_LOSSES) -> float:
+    """Mean loss of a user's client: its first metric of `names` within +-`LARGEST`; NaN if there is none."""
+    for name in names:
+        try:
+            return float(read(metrics.get(name), float, name, -LARGEST, LARGEST))
+        except WireError:
+            continue
+    return math.nan
+
+
+def reported_steps(metrics: Mapping[str, Scalar]) -> tuple[int, float]:
+    """Local steps and their learning rate among a user's metrics. Raises WireError if one is missing."""
+    lr = read(metrics.get("lr"), float, "With control variates, a training's metric 'lr'", math.ulp(0.0), LARGEST)
+    return read(metrics.get("steps"), int, "With control variates, a training's metric 'steps'", 1, MOST_EXAMPLES), lr
+
+
+def users_arrays(content: RecordDict, name: str = "") -> tuple[str, ArrayRecord]:
+    """Name and record of the user's arrays: the record `name` if it exists, otherwise the user's only record of arrays.
+
+    Raises WireError if the user has none, or several.
+    """
+    found = {key: record for key, record in users_records(content).items() if isinstance(record, ArrayRecord)}
+    if name in found:
+        return name, found[name]
+    if len(found) != 1:
+        raise WireError(
+            f"a message must have one record of arrays beside fedsel's; this one has {sorted(found) or 'none'}"
+        )
+    return next(iter(found.items()))
+
+
+def users_records(content: RecordDict) -> RecordDict:
+    """The user's own records of a message, not copied."""
+    return RecordDict({name: record for name, record in content.items() if name.split(".")[0] != FEDSEL})
+
+
+def refuse_endless(metrics: Mapping[str, object]) -> None:
+    """Raise WireError if the metrics of a reply are too many, or their names and values too long."""
+    if len(metrics) > MOST_METRICS:
+        raise WireError(f"a reply may have at most {MOST_METRICS} metrics, and {len(metrics)} came")
+    length = sum(len(name) + _bytes(value) for name, value in metrics.items())
+    if length > MOST_METRIC_BYTES:
+        raise WireError(f"the metrics of a reply may have at most {MOST_METRIC_BYTES} bytes, and {length} came")
+
+
+def _bytes(value: object) -> int:
+    """Bytes of a scalar or of a list of scalars; a character counts as one."""
+    if isinstance(value, list):
+        return sum(map(_bytes, value))
+    return len(value) if isinstance(value, str | bytes) else 8

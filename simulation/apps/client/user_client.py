@@ -1,0 +1,328 @@
+"""A user's own client in fedsel's rounds: it enrols, reports losses, trains and compresses its update.
+
+The user's functions compute what only the user can compute. Without `losses` the client's loss comes from its own
+evaluation. Then the mean loss replaces the root mean squared loss (Oort's utility), which is at least as large. With
+`control_variates` the solver may be SCAFFOLD (see `fedsel_app.solvers`).
+"""
+
+import json
+import math
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any, Self
+
+import numpy as np
+from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message, MessageType, MetricRecord, RecordDict
+from flwr.clientapp.typing import ClientAppCallable
+from numpy.typing import NDArray
+
+from clients.compression.compressors import draw_layers
+from clients.local_round import LocalRound, Trained
+from clients.state import STATE_FOLDER, StateStore, user_state_folder
+from fedsel_app.config import CompressionConfig, TrainingConfig
+from fedsel_app.config.words import did_you_mean
+from fedsel_app.messages.answers import Ability, EnrolAnswer, EvaluateAnswer
+from fedsel_app.messages.instructions import EnrolInstruction, ProbeInstruction, read_instruction
+from fedsel_app.messages.records import MACHINE_FAULT, content_arrays, fedsel_config, named_arrays, put_answer
+from fedsel_app.messages.reported_values import one_line
+from fedsel_app.messages.scalars import Config, Report
+from fedsel_app.records.files import MachineFault
+from fedsel_app.seeds import Purpose, stream
+from simulation.apps.client.array_layout import ArrayLayout, Arrays
+from simulation.apps.client.messages import (
+    CONTROL,
+    EVALUATION,
+    EVALUATION_LOSSES,
+    LOSS_REPORTS,
+    PARTITION_ID,
+    AppTrainInstruction,
+    no_loss,
+    reported_loss,
+    reported_steps,
+    users_arrays,
+    users_records,
+)
+
+Vector = NDArray[np.float32]
+Losses = Callable[[Context, Any], NDArray[Any]]
+Diagonal = Callable[[Context, Any], Any]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Functions:
+    """A user's functions, which compute what only the user can compute.
+
+    Their arrays are a model in the form of the user's client: an ArrayRecord with `@app.train()`, a list with
+    `client_fn`.
+    """
+
+    examples: Callable[[Context], int] | None = None
+    """Number of training examples of this client; without it the server learns the number from the first training."""
+    losses: Losses | None = None
+    """Loss of the model on each of the client's training examples, float (n,)."""
+    label_counts: Callable[[Context], Sequence[int]] | None = None
+    """Number of training examples of each class; their sum is the number of examples."""
+    gradient_deviation: Callable[[Context, Any], float] | None = None
+    """Root of the mean squared distance of the mini-batch gradients from their mean, at the trained model."""
+    curvature: Diagonal | None = None
+    """Diagonal of the loss's Hessian at the trained model, in the form of its arrays."""
+    control_variates: Callable[[Context, Any], None] | None = None
+    """Receives the term that the next training must add to each gradient, in the form of the model's arrays. This
+    training returns its `steps` and their `lr` as metrics.
+    """
+
+    @classmethod
+    def named(cls, given: Mapping[str, Any]) -> Self:
+        """The functions by their names. Raises TypeError for another name."""
+        for name in given.keys() - (known := set(Ability)):
+            raise TypeError(
+                f"fedsel's line has no function {name!r}.{did_you_mean(name, known)} The functions are "
+                f"{', '.join(Ability)}."
+            )
+        return cls(**given)
+
+    @property
+    def abilities(self) -> tuple[Ability, ...]:
+        """The functions that the user has given."""
+        return tuple(ability for ability in Ability if getattr(self, ability) is not None)
+
+
+class Unanswered(Exception):
+    """The user's code did not carry out the message. `reply` is its reply."""
+
+    def __init__(self, reply: Message, reason: str) -> None:
+        super().__init__(reason)
+        self.reply = reply
+
+
+@dataclass(frozen=True)
+class UserClient:
+    """A user's client that answers a message of fedsel's server, in the layout of `fedsel_app.messages.records`."""
+
+    message: Message
+    context: Context
+    code: ClientAppCallable
+    """The user's code, which gets the user's own records. Raises Unanswered if it does not carry out the message."""
+    functions: Functions
+    lists: bool = False
+    """True if the functions take lists of arrays instead of ArrayRecords."""
+
+    def answer(self) -> Message:
+        """Answer the message, after removing fedsel's records from it."""
+        config, control = fedsel_config(self.message.content) or {}, content_arrays(self.message.content, CONTROL)
+        evaluation = self.message.content.config_records.get(EVALUATION)
+        self.message.content = users_records(self.message.content)
+        kind = self.message.metadata.message_type.split(".")[0]
+        if kind == MessageType.QUERY:
+            return self._reply(self.enrolment(EnrolInstruction.from_config(config)).to_config())
+        try:
+            if kind == MessageType.TRAIN:
+                return self._train(AppTrainInstruction.from_config(config), control[0] if control else None, evaluation)
+            if (function := self.functions.losses) and isinstance(read_instruction(config, kind), ProbeInstruction):
+                losses = self._losses(function)
+                return self._reply(EvaluateAnswer(float(losses.mean()), losses.size).to_config())
+            return self.code(self.message, self.context)
+        except Unanswered as unanswered:
+            return unanswered.reply
+        except MachineFault as error:
+            return self._reply({MACHINE_FAULT: str(error)})
+
+    def _reply(self, numbers: Config) -> Message:
+        content = RecordDict()
+        put_answer(content, numbers)
+        return Message(content, reply_to=self.message)
+
+    def enrolment(self, instruction: EnrolInstruction) -> EnrolAnswer:
+        """Identity from the node configuration, and numbers of examples if a function returns them.
+
+        Raises ValueError without a partition id.
+        """
+        counts, examples, functions = b"", 0, self.functions
+        if functions.label_counts is not None:
+            by_class = _whole("label_counts", functions.label_counts(self.context))
+            examples = int(by_class.sum())
+            counts = by_class.astype("<i8").tobytes() if instruction.label_counts else b""
+        if functions.examples is not None:
+            examples = int(_whole("examples", functions.examples(self.context)))
+        client = self.context.node_config.get(PARTITION_ID)
+        if not isinstance(client, int):
+            raise ValueError(
+                f"The mod `selecting` and `client_app` need a '{PARTITION_ID}' in the node configuration: "
+                'flower-supernode --node-config "partition-id=0 num-partitions=..."'
+            )
+        return EnrolAnswer(client, examples, counts, functions.abilities)
+
+    # Losses ---------------------------------------------------------------------------------------------------
+
+    def _losses(self, function: Losses) -> NDArray[np.float64]:
+        """The user's losses of the received model, float64 (n,). Raises ValueError if there are none."""
+        _, record = users_arrays(self.message.content)
+        losses = np.asarray(function(self.context, self._form(record)), np.float64)
+        if not losses.size or not losses.ndim:
+            came = "their mean" if losses.size else "no losses"
+            raise ValueError(f"The function 'losses' must return one loss for each training example, and not {came}.")
+        return losses.ravel()
+
+    def _evaluated_loss(self, key: str, config: ConfigRecord | None) -> float:
+        """Loss of the received model from the user's evaluation, with its own `config` in place of the training's.
+
+        Raises ValueError if the evaluation has no loss.
+        """
+        content = RecordDict(dict(self.message.content))
+        if config is not None:
+            content.update(dict.fromkeys(content.config_records, config))
+        name, record = users_arrays(content)
+        content[name] = ArrayRecord(dict(record))  # the user's evaluation may empty it
+        asked = Message(content, reply_to=self.message)
+        asked.metadata.message_type = MessageType.EVALUATE
+        try:
+            reply = content_of(self.code(asked, self.context))
+        except Unanswered as unanswered:
+            raise ValueError(f"The client's evaluate does not return its loss: {unanswered}") from unanswered
+        names, metrics = [key] if key else EVALUATION_LOSSES, _scalars(reply, MetricRecord)
+        loss = reported_loss(metrics, names)
+        if math.isnan(loss):
+            raise ValueError(no_loss(metrics, names))
+        return loss
+
+    def _reports_before(self, instruction: AppTrainInstruction, evaluation: ConfigRecord | None) -> dict[Report, float]:
+        """Reports on the received model that the instruction asks for."""
+        wanted = LOSS_REPORTS & set(instruction.reports)
+        if not wanted:
+            return {}
+        if self.functions.losses is not None:
+            losses = self._losses(self.functions.losses)
+            mean, rms = float(losses.mean()), math.sqrt(float(np.square(losses).mean()))
+        else:
+            mean = self._evaluated_loss(instruction.loss_key, evaluation)
+            rms = abs(mean)
+        known = {Report.INITIAL_LOSS: mean, Report.RMS_LOSS: rms}
+        return {report: known[report] for report in wanted}
+
+    # Training -------------------------------------------------------------------------------------------------
+
+    def _train(
+        self, instruction: AppTrainInstruction, control: Vector | None, evaluation: ConfigRecord | None
+    ) -> Message:
+        """Run a local round with the user's training."""
+        name, received = users_arrays(self.message.content)
+        arrays = self._arrays(received)
+        positions = [int(place) for place in instruction.statistics_positions.split(",") if place]
+        layout = ArrayLayout(arrays, positions, json.loads(instruction.tied) if instruction.tied else None)
+        start, statistics = layout.flatten(arrays)
+        local_round = LocalRound(
+            client=int(self.context.node_config[PARTITION_ID]),
+            seed=instruction.seed,
+            training=TrainingConfig(solver=instruction.solver, momentum=0.0),
+            compression=CompressionConfig.from_values(json.loads(instruction.compression)),
+            layers=layout.layers,
+            store=self._store(),
+        )
+        functions, reply = self.functions, self.message
+
+        def train(correction: Vector | None) -> Trained:
+            nonlocal name, reply
+            measured = self._reports_before(instruction, evaluation)
+            if correction is not None and functions.control_variates is not None:
+                term = layout.restore(correction, np.zeros_like(statistics))
+                record = ArrayRecord(dict(zip(received, map(Array, term), strict=True)))
+                functions.control_variates(self.context, self._form(record))
+            started_s = time.perf_counter()
+            reply = self.code(self.message, self.context)
+            compute_s = time.perf_counter() - started_s
+            name, record = users_arrays(content_of(reply), name)
+            metrics = _scalars(reply.content, ConfigRecord, MetricRecord)
+            measured |= self._reports_after(instruction, record)
+            after = self._arrays(record)
+            parameters, moved = layout.flatten(after)
+            layout.refuse_untied(arrays, after)
+            steps, lr = (0, 0.0) if control is None else reported_steps(metrics)
+            curvature = None
+            if functions.curvature is not None:
+                curvature = partial(self._curvature, functions.curvature, record, layout, local_round, instruction)
+            return Trained(
+                parameters=parameters,
+                loss=reported_loss(metrics),
+                compute_s=compute_s,
+                steps=steps,
+                lr=lr,
+                statistics=moved if instruction.statistics else None,
+                reports=measured,
+                curvature=curvature,
+            )
+
+        sent, numbers = local_round.answer(instruction, start, control, train)
+        reply.content[name] = ArrayRecord(sent)
+        put_answer(reply.content, numbers.to_config())
+        return reply
+
+    def _reports_after(self, instruction: AppTrainInstruction, trained: ArrayRecord) -> dict[Report, float]:
+        """The gradient deviation of the trained model, if the server requests it and the user has a function for it."""
+        function = self.functions.gradient_deviation
+        if Report.GRADIENT_DEVIATION not in instruction.reports or function is None:
+            return {}
+        return {Report.GRADIENT_DEVIATION: float(function(self.context, self._form(trained)))}
+
+    def _curvature(
+        self,
+        function: Diagonal,
+        trained: ArrayRecord,
+        layout: ArrayLayout,
+        local_round: LocalRound,
+        instruction: AppTrainInstruction,
+        shares: NDArray[np.float64],
+    ) -> dict[int, Vector]:
+        """The user's diagonal curvature for the layers that the Markov rule draws by their `shares`."""
+        compression = local_round.compression
+        rng = stream(local_round.seed, Purpose.COMPRESS, instruction.server_round, local_round.client)
+        drawn = draw_layers(shares, compression.curvature_layers, compression.curvature_explore, rng)
+        found = function(self.context, self._form(trained))
+        diagonal, _ = layout.flatten(found if self.lists else named_arrays(found))
+        spans = {layer: layout.layers[layer] for layer in drawn.tolist()}
+        return {layer: diagonal[span.start : span.stop] for layer, span in spans.items()}
+
+    # Forms ----------------------------------------------------------------------------------------------------
+
+    def _form(self, record: ArrayRecord) -> ArrayRecord | list[NDArray[Any]]:
+        """A copy of the arrays in the form of the user's functions, which may change it."""
+        return list(named_arrays(record).values()) if self.lists else ArrayRecord(dict(record))
+
+    def _arrays(self, record: ArrayRecord) -> Arrays:
+        """The arrays by their names, or as a list if the names have no meaning."""
+        named = named_arrays(record)
+        return list(named.values()) if self.lists else named
+
+    def _store(self) -> StateStore:
+        """The client's states, in the node configuration's `state-dir` or in the user's own folder."""
+        folder = str(self.context.node_config.get("state-dir", "")) or user_state_folder()
+        return StateStore(Path(folder) / STATE_FOLDER, begins_anew=True)
+
+
+def content_of(reply: Message) -> RecordDict:
+    """Content of the user's reply. Raises Unanswered if it is an error, and TypeError if it is no message."""
+    if not isinstance(reply, Message):
+        raise TypeError(f"A client's function must return Message(content, reply_to=message). It returned {reply!r}.")
+    if reply.has_error():
+        raise Unanswered(reply, reply.error.reason or f"error {reply.error.code}")
+    return reply.content
+
+
+def _whole(function: str, returned: Any) -> NDArray[np.int64]:
+    """The whole numbers that a user's function returned. Raises ValueError for others."""
+    numbers = np.asarray(returned, np.float64)
+    if not (np.isfinite(numbers) & (numbers == np.rint(numbers))).all():
+        raise ValueError(f"The function {function!r} must return whole numbers. It returned {one_line(returned)}.")
+    return numbers.astype(np.int64)
+
+
+def _scalars(content: RecordDict, *kinds: type[ConfigRecord] | type[MetricRecord]) -> Config:
+    """The values of all records of these kinds; of equal keys the last value counts."""
+    values: dict[str, Any] = {}
+    for kind in kinds:
+        for record in content.values():
+            if isinstance(record, kind):
+                values.update(record)
+    return values

@@ -1,0 +1,185 @@
+"""Settings of a run in a user's own Flower app, and options of the app: the keywords of `strategy`.
+
+The settings concern the server and the method. Each client has its own settings. The options describe the app's model,
+its clients and their records.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from flwr.common import NDArrays, Parameters, Scalar
+from numpy.typing import NDArray
+
+from fedsel_app.config import DECLARED, ConfigError, Value
+from fedsel_app.config.settings import named, plain_value
+from fedsel_app.config.training import SOLVERS
+from fedsel_app.messages.scalars import Config
+from fedsel_app.seeds import Purpose, stream
+from fedsel_app.wiring.configuration import AppConfig
+from fedsel_app.wiring.idle_settings import refuse_idle
+from simulation.apps.client.array_layout import ArrayLayout
+from simulation.apps.server.client_metrics import PairFunction, RecordFunction
+from strategies import find_strategy
+
+FEDAVG = "fedavg"
+"""Another name of the strategy random, which is Flower's FedAvg with the defaults below."""
+OWN_APP = "flower-app"
+"""Value of the setting `data` in the records of such a run, and first word of that of `model`."""
+DEFAULTS: Mapping[str, Value] = {
+    "partition": "own",
+    # A client's `evaluate` uses its own test data; the amount is unknown.
+    "holdout-fraction": 0.5,
+    "solver": "sgd",
+    "local-steps": 0,
+    "local-epochs": 1,
+    "lr-decay": 0.0,
+    "calibration-form": "training",
+    "example-clip": 0.0,
+    "server-optimizer": "mean",
+    "compressor": "none",
+    "curvature-layers": 0,
+    "links": "measured",
+    # After each round, unless writing it takes longer than the rounds since the last one.
+    "checkpoint-every": 1,
+    # Before its first answer a client loads its data, and perhaps downloads it.
+    "connect-timeout-s": 600,
+    "enrol-timeout-s": 600.0,
+}
+"""Defaults of such a run that differ from those of fedsel's own app."""
+EvaluateFn = Callable[[int, NDArrays, dict[str, Scalar]], tuple[float | None, dict[str, Scalar]] | None]
+"""(round, arrays, {}) -> loss and metrics; None: no test in that round."""
+RoundConfig = Config | Callable[[int], Config]
+"""Config for the user's clients, or a function of the round that returns it."""
+
+
+def app_config(strategy: str, given: Mapping[str, Value]) -> AppConfig:
+    """Configuration of a run of `strategy` with the settings `given` as keywords.
+
+    A keyword is a setting's key with underscores instead of dashes. The method's own settings may omit its name.
+
+    Raises ConfigError for an unknown setting, a setting of the clients, a value out of range, or incompatible settings.
+    """
+    strategy = "random" if strategy == FEDAVG else strategy
+    method = find_strategy(strategy)
+    own = method.Config.keys(f"{method.name}.")
+    values: dict[str, Value] = {}
+    for keyword, value in given.items():
+        key = keyword.replace("_", "-")
+        settable = key in DECLARED and DECLARED[key].scope.own_app
+        if not settable and f"{method.name}.{key}" in own:
+            key = f"{method.name}.{key}"
+        if key in DECLARED and not settable:
+            raise ConfigError(
+                f"Set '{key}' in your client, and leave it out here: it belongs to the clients, which are yours in a "
+                "Flower app of your own."
+            )
+        values[key] = value
+    config = AppConfig.from_values({**DEFAULTS, **values, "strategy": strategy})
+    refuse_idle(values, [config.values()])
+    if not config.training.traits.own_apps:
+        corrected = named(SOLVERS, lambda traits: traits.own_apps and traits.control_variates)
+        raise ConfigError(
+            f"Leave 'solver' out, or set it to {corrected} and write the function control_variates: the 'solver' "
+            f"{config.training.solver} is a matter of the clients' steps, which are yours in a Flower app of your own."
+        )
+    if config.evaluation.probe_bits < 32:
+        raise ConfigError(
+            "Leave 'probe-bits' out: with fewer than 32 bits the clients restore a rounded model, which clients of a "
+            "Flower app of your own do not."
+        )
+    if config.waiting.waiting != "synchronous":
+        raise ConfigError("Set 'waiting' to synchronous: the server of a Flower app of your own waits for its cohort.")
+    if config.participation.searches:
+        raise ConfigError(
+            f"Choose another 'participation': {config.participation.participation} lets clients train for models that "
+            "it then drops, which a Flower app of your own does not."
+        )
+    return config
+
+
+def recorded(config: AppConfig, layout: ArrayLayout) -> dict[str, Value]:
+    """The settings for config.json; data and model are the user's own, and a run goes on with the same arrays only."""
+    return config.values() | {"data": OWN_APP, "model": f"{OWN_APP} ({layout})"}
+
+
+def refuse_own_app(settings: Mapping[str, Value], folder: Path) -> None:
+    """Raise ConfigError if the run in `folder`, with these recorded settings, belongs to a user's own app."""
+    if settings.get("data") == OWN_APP:
+        raise ConfigError(
+            f"The run in {folder} is one of a Flower app of your own: to continue it, give its strategy(...) "
+            f"out={str(folder)!r} and resume=True, and run the app again."
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class AppOptions:
+    """Options of a user's Flower app. Each is a keyword of `strategy`."""
+
+    parameters: Parameters | Sequence[NDArray[Any]] | None = None
+    """Legacy server: the initial model, as Flower's Parameters or as a list of arrays in the clients' order."""
+    evaluate_fn: EvaluateFn | None = None
+    """Legacy server: central test of the model; its metric "accuracy" is the score in the records."""
+    fit_config: RoundConfig | None = None
+    """Legacy server: config for the clients' `fit`."""
+    evaluate_config: RoundConfig | None = None
+    """Legacy server: config for the clients' `evaluate`."""
+    train_config_fn: Callable[[int], Mapping[str, Any]] | None = None
+    """Message API: function of the round that returns config for the training, such as a learning rate."""
+    evaluate_config_fn: Callable[[int], Mapping[str, Any]] | None = None
+    """Message API: function of the round that returns config for the evaluation."""
+    statistics: Sequence[int] | Sequence[str] | None = None
+    """Positions or names of BatchNorm's running statistics among the arrays; None: found by PyTorch's names."""
+    tied: Sequence[Sequence[int]] | Sequence[Sequence[str]] | None = None
+    """Groups of positions or names of arrays that are one tensor; None: found by their equal values, unless a group's
+    values are all the same number. A compressor sends, and noise is added to, one array of each group.
+    """
+    arrayrecord_key: str = "arrays"
+    """Message API: name of the record of arrays in a message."""
+    configrecord_key: str = "config"
+    """Message API: name of the record of the config in a message."""
+    weighted_by_key: str = "num-examples"
+    """Message API: metric that is the number of examples."""
+    loss_key: str | None = None
+    """Message API: metric of an evaluation that is its loss; None: the first of the usual names."""
+    score_key: str | None = None
+    """Metric of an evaluation that is its score; None: the first of the usual names."""
+    fraction_evaluate: float = 1.0
+    """Share of the connected clients that evaluate the model after a round; 0: none."""
+    min_evaluate_nodes: int = 2
+    """Message API: least number of clients that evaluate, if `fraction_evaluate` is above 0."""
+    min_evaluate_clients: int = 2
+    """Legacy server: the same."""
+    train_metrics_aggr_fn: RecordFunction | None = None
+    """Message API: aggregation of the clients' metrics of training; None: their means, weighted."""
+    evaluate_metrics_aggr_fn: RecordFunction | None = None
+    """Message API: aggregation of the clients' metrics of evaluation; None: their means, weighted."""
+    fit_metrics_aggregation_fn: PairFunction | None = None
+    """Legacy server: aggregation of the clients' metrics of training; None: the server keeps none."""
+    evaluate_metrics_aggregation_fn: PairFunction | None = None
+    """Legacy server: aggregation of the clients' metrics of evaluation; None: the server keeps none."""
+
+    def __post_init__(self) -> None:
+        for name in ("statistics", "tied"):
+            object.__setattr__(self, name, plain_value(getattr(self, name)))
+        if not 0.0 <= self.fraction_evaluate <= 1.0:
+            raise ConfigError(f"Set 'fraction_evaluate' to a number from 0 to 1. Got {self.fraction_evaluate!r}.")
+        if any(isinstance(group, str | int) for group in self.tied or ()):
+            raise ConfigError(f"Set 'tied' to a list of groups, such as {[self.tied]}. Got {self.tied}.")
+
+    @property
+    def given(self) -> list[str]:
+        """Names of the options that differ from their defaults."""
+        values = {item.name: (getattr(self, item.name), item.default) for item in fields(self)}
+        return [name for name, (value, default) in values.items() if value is not default and value != default]
+
+    def evaluating(self, connected: Sequence[int], least: int, seed: int, server_round: int) -> list[int]:
+        """The clients that evaluate after a round, ascending: drawn from the `connected`, at `least` so many."""
+        count = min(max(int(len(connected) * self.fraction_evaluate), least), len(connected))
+        if not self.fraction_evaluate or not count:
+            return []
+        rng = stream(seed, Purpose.EVALUATION, server_round)
+        drawn: NDArray[np.int64] = rng.choice(np.asarray(connected), count, replace=False)
+        return sorted(drawn.tolist())

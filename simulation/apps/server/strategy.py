@@ -1,0 +1,61 @@
+"""Strategy for a user's own ServerApp: any strategy of fedsel with the model and clients of the app.
+
+It has two interfaces. In Flower's Message API, `strategy.start(grid=grid, initial_arrays=arrays, num_rounds=3)` runs
+all rounds. Flower's legacy server calls the methods of its `Strategy` interface instead.
+"""
+
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+from fedsel_app.config import ConfigError
+from fedsel_app.config.settings import setting_value
+from simulation.apps.server.flowers_words import refuse_options
+from simulation.apps.server.legacy_api import LegacyApi
+from simulation.apps.server.message_api import MessageApi
+from simulation.apps.server.settings import AppOptions
+
+
+def strategy(name: str, *, clients: int, cohort: int, out: str | Path | None = None, **options: Any) -> "AppStrategy":
+    """Build a Flower strategy for your own ServerApp and your own clients.
+
+    Parameters
+    ----------
+    name
+        Selection method, as `fedsel methods` lists them, or package.module:Class.
+    clients, cohort
+        Number of clients (SuperNodes), and number of clients that train in a round.
+    out
+        Folder of the records; None: no records. With `resume=True` the run in this folder is resumed, and with
+        `resume="auto"` it starts if it has not yet started. `start` returns the result of a finished run.
+    options
+        The fields of `AppOptions`, such as `evaluate_fn`, and fedsel's settings with underscores instead of dashes:
+        rounds (unless `start` gets them), seed, compressor, kept_fraction, links and so on, and the method's own
+        settings. See docs/flower-app.md.
+
+    Raises
+    ------
+    ConfigError
+        If the settings cannot be run, or the folder cannot be written.
+    """
+    refuse_options(options)
+    names = {field.name for field in fields(AppOptions)}
+    settings = {key: value for key, value in options.items() if key not in names}
+    settings |= {"clients": clients, "cohort": cohort}
+    settings = {key: setting_value(value) for key, value in settings.items()}
+    if out is not None:
+        settings["out"] = str(Path(out).expanduser().absolute())
+    if resume := settings.get("resume"):
+        if out is None:
+            raise ConfigError("Set 'out', the folder of the run that 'resume' continues, or leave 'resume' out.")
+        begun = (Path(str(settings["out"])) / "config.json").exists()
+        if resume != "auto" and not begun:
+            raise ConfigError(
+                f"Set 'resume' to 'auto', which starts a run where none is: {settings['out']} has no run."
+            )
+        settings["resume"] = begun
+    return AppStrategy(name, settings, AppOptions(**{key: options[key] for key in options.keys() & names}))
+
+
+class AppStrategy(MessageApi, LegacyApi):
+    """Flower strategy that runs the rounds of a selection method with a user's own clients."""

@@ -1,0 +1,307 @@
+"""Transports of a user's Flower app: its clients are reached through Flower's grid or its legacy client manager.
+
+A message to a client with fedsel's line has the user's part and fedsel's part: two records of the Message API, or one
+config in which fedsel's keys have a prefix (see `simulation.apps.client.messages`). An unchanged client gets the user's
+part alone, as from Flower's own strategies.
+"""
+
+import logging
+import math
+import sys
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence, Set
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+from flwr.app import ArrayRecord, ConfigRecord, MetricRecord, RecordDict
+from flwr.app import Message as FlowerMessage
+from flwr.server.client_manager import ClientManager
+from flwr.server.client_proxy import ClientProxy
+from flwr.serverapp import Grid
+
+from fedsel_app.messages.instructions import ProbeInstruction
+from fedsel_app.messages.records import ERROR, FEDSEL, MACHINE_FAULT, config_record, fedsel_config
+from fedsel_app.messages.scalars import Config
+from fedsel_app.network.reply_timeout import ReplyTimeout
+from fedsel_app.wire.codec import WireError
+from fedsel_app.wiring.reply_event import is_simulated
+from simulation.apps.client.messages import (
+    CONTROL,
+    ENROL,
+    EVALUATION,
+    EVALUATION_LOSSES,
+    EVALUATION_PREFIX,
+    MOST_RECORDS,
+    AppTrainInstruction,
+    embed,
+    no_loss,
+    refuse_endless,
+    users_arrays,
+    users_records,
+)
+from simulation.apps.server.settings import AppOptions
+from strategies.round.federation import ALL, Answer, Answers, Message, NodeError, Reply, Until, Wait
+from strategies.round.flower_grid import FlowerGrid
+from strategies.round.flower_manager import FlowerManager
+
+FLOWER_LOGGER = logging.getLogger("flwr")
+NO_QUERY = "No query function registered"
+"""Part of the error of an unchanged app of the Message API, to which fedsel's enrolment is unknown."""
+UNKNOWN = (NO_QUERY + " with name 'fedsel'", f"Invalid message type: {ENROL}")
+"""Part of the errors with which an unchanged app of either API answers its enrolment."""
+RAISED = (2, 6)
+"""Codes of the errors of an app that raised, and of a mod of Flower's that refused a message."""
+
+SCORES = ("accuracy", "eval_acc", "eval-acc", "eval_accuracy", "acc", "test_acc")
+"""Usual names of the metric with the score of an evaluation in users' clients."""
+
+
+@dataclass(frozen=True, eq=False)
+class UserReply(Reply):
+    """Reply of a user's client through the Message API.
+
+    Attributes
+    ----------
+    content : the user's own records, without arrays
+    """
+
+    content: RecordDict = field(default_factory=RecordDict)
+
+
+@contextmanager
+def without_errors_of_unchanged() -> Iterator[None]:
+    """Keep out of Flower's log that unchanged apps do not know their enrolment, as simulated nodes log with tracebacks.
+
+    Nothing else tells whether an app has fedsel's line: any message that an unchanged app knows calls the user's code.
+    """
+
+    def wanted(record: logging.LogRecord) -> bool:
+        return not any(words in str(sys.exception()) for words in UNKNOWN)
+
+    FLOWER_LOGGER.addFilter(wanted)
+    try:
+        yield
+    finally:
+        FLOWER_LOGGER.removeFilter(wanted)
+
+
+def in_order(nodes: Collection[str], grid: object) -> list[str]:
+    """The nodes by ascending id. In a simulation by their registration, which is the order of the partition ids."""
+    registered: Mapping[str, str] = {}
+    if is_simulated(grid):
+        registered = {str(node.node_id): node.registered_at for node in grid.state.get_node_info()}
+    return sorted(nodes, key=lambda node: (registered.get(node, ""), int(node)))
+
+
+class UserManager(FlowerManager):
+    """Federation of a user's `client_fn` clients, behind Flower's legacy client manager.
+
+    Attributes
+    ----------
+    unchanged : nodes whose app has no line of fedsel's
+    """
+
+    loss_key, examples_key = "", "num_examples"  # of Flower's own results
+
+    def __init__(self, manager: ClientManager, timeouts: ReplyTimeout, options: AppOptions) -> None:
+        super().__init__(manager, timeouts)
+        self._of_type = {"train": options.fit_config, "evaluate": options.evaluate_config}
+        self._configs: dict[tuple[str, int], Config] = {}
+        self.unchanged: Set[str] = frozenset()
+
+    @property
+    def in_simulation(self) -> bool:
+        """True if Flower simulates the nodes."""
+        return any(is_simulated(getattr(proxy, "grid", None)) for proxy in self._manager.all().values())
+
+    def in_order(self, nodes: Collection[str]) -> list[str]:
+        """The nodes in the order of their numbers."""
+        return in_order(nodes, next((getattr(proxy, "grid", None) for proxy in self._manager.all().values()), None))
+
+    def users_config(self, message_type: str, server_round: int) -> Config:
+        """The user's config of the round, which is the same for all its clients, also from a function that draws."""
+        if (key := (message_type, server_round)) not in self._configs:
+            users = self._of_type.get(message_type) or {}
+            self._configs[key] = dict(users(server_round) if callable(users) else users)
+        return dict(self._configs[key])
+
+    def ask(self, messages: Sequence[Message], until: Until = ALL) -> Answers:
+        """Call the user's functions of the round here, where their errors end the run, and not in a client's thread."""
+        for message in messages:
+            self.config(message)
+        return super().ask(messages, until)
+
+    def config(self, message: Message) -> Config:
+        """The user's config of the round; if the client has fedsel's line, also the instruction, with the prefix."""
+        instruction = message.instruction
+        users = self.users_config(instruction.message_type, number := getattr(instruction, "server_round", 0))
+        if message.node in self.unchanged:
+            return users
+        if isinstance(instruction, AppTrainInstruction) and instruction.measures_loss:
+            users = embed(self.users_config("evaluate", number), users, EVALUATION_PREFIX)
+        return embed(instruction.to_config(), users)
+
+    def _call(self, proxy: ClientProxy, message: Message, wait: Wait) -> Reply:
+        """A client's reply. Enrolment goes past the proxy, because an unchanged client's own functions are not called.
+
+        An unchanged client gives an empty reply, also if its client_fn or a mod of its own cannot take this message.
+        Raises the errors of the client.
+        """
+        if message.instruction.message_type != "query":
+            return super()._call(proxy, message, wait)
+        ttl_s = wait.left_s if math.isfinite(wait.left_s) else None
+        content = RecordDict({FEDSEL: config_record(message.instruction.to_config())})
+        asked = FlowerMessage(content, dst_node_id=int(message.node), message_type=ENROL, group_id="0", ttl=ttl_s)
+        replies = list(proxy.grid.send_and_receive([asked]))  # type: ignore[attr-defined]
+        if not replies:
+            raise NodeError(message.node, "it did not answer")
+        [reply] = replies
+        if reply.has_error():
+            if reply.error.code in RAISED:
+                return Reply()
+            raise NodeError(message.node, reply.error.reason)
+        own = fedsel_config(reply.content) or {}
+        if ERROR in own:
+            raise NodeError(message.node, str(own[ERROR]))
+        return Reply(embed(own, {}), arrived_s=wait.elapsed_s)
+
+
+class UserGrid(FlowerGrid):
+    """Federation of a user's `@app.train()` clients, behind Flower's grid.
+
+    Parameters
+    ----------
+    names : names of the model's arrays, in their order
+    configs : message type -> the user's config for a round
+
+    Attributes
+    ----------
+    examples_key : metric with a client's number of examples
+    unchanged : nodes whose app has no line of fedsel's
+    """
+
+    def __init__(
+        self,
+        grid: Grid,
+        timeouts: ReplyTimeout,
+        names: Sequence[str],
+        configs: Mapping[str, Callable[[int], Mapping[str, Any]]],
+        options: AppOptions,
+    ) -> None:
+        super().__init__(grid, timeouts, names=names)
+        self._configs, self._options = configs, options
+        self.examples_key = options.weighted_by_key
+        self.unchanged: Set[str] = frozenset()
+        self._losses = EVALUATION_LOSSES if options.loss_key is None else (options.loss_key,)
+
+    @property
+    def loss_key(self) -> str:
+        """Metric of an evaluation that is its loss; empty: the first of the usual names."""
+        return self._options.loss_key or ""
+
+    @property
+    def in_simulation(self) -> bool:
+        """True if Flower simulates the nodes."""
+        return is_simulated(self._grid)
+
+    def in_order(self, nodes: Collection[str]) -> list[str]:
+        """The nodes in the order of their numbers."""
+        return in_order(nodes, self._grid)
+
+    def message_type(self, part: Sequence[Message]) -> str:
+        """Flower's type of the message. Enrolment has a type of its own: a client's own query is never called."""
+        found = super().message_type(part)
+        return ENROL if found == "query" else found
+
+    def content(self, part: Sequence[Message]) -> RecordDict:
+        """The user's arrays and config, and a record of fedsel's instruction if the client has fedsel's line."""
+        [message] = part
+        instruction, content = message.instruction, RecordDict()
+        number = getattr(instruction, "server_round", 0)
+        if message.model.arrays:
+            content[self._options.arrayrecord_key] = self._arrays(message.model)
+            content[self._options.configrecord_key] = self._users_config(instruction.message_type, number)
+        if message.node not in self.unchanged:
+            content[FEDSEL] = config_record(instruction.to_config())
+            if isinstance(instruction, AppTrainInstruction) and instruction.measures_loss:
+                content[EVALUATION] = self._users_config("evaluate", number)
+            if len(message.model.arrays) > len(self._names):
+                content[CONTROL] = ArrayRecord([message.model.arrays[-1]])
+        return content
+
+    def _users_config(self, message_type: str, server_round: int) -> ConfigRecord:
+        """The user's config of the round, with its number, as from Flower's own strategies."""
+        return ConfigRecord({**self._configs[message_type](server_round), "server-round": server_round})
+
+    def failure(self, message: Message, reason: str) -> Answer:
+        """The answer for an error. An unchanged client gives an empty reply to its enrolment and has not failed."""
+        if message.instruction.message_type == "query" and NO_QUERY in reason:
+            return Reply()
+        return super().failure(message, reason)
+
+    def reply(self, content: RecordDict, message: Message, of_client: bool, arrived_s: float) -> Answer:
+        """The reply: the user's metrics, and fedsel's metrics with the prefix in their keys.
+
+        A loss probe that returns no loss has failed.
+        """
+        if len(content) > MOST_RECORDS:
+            return NodeError(message.node, f"a reply may have at most {MOST_RECORDS} records, and {len(content)} came")
+        users: dict[str, Any] = {}
+        for record in content.metric_records.values():
+            users |= dict(record)
+        own: dict[str, Any] = dict(content.config_records.get(FEDSEL, {}))
+        try:
+            for values in content.values():
+                if isinstance(values, MetricRecord | ConfigRecord):
+                    refuse_endless(values)
+            trained = message.instruction.message_type == "train" and MACHINE_FAULT not in own
+            tensors = self._tensors(content, message) if trained else []
+        except WireError as error:
+            return NodeError(message.node, str(error))
+        loss = own["loss"] if "loss" in own else self.loss_of(users)
+        loss = math.nan if loss is None else loss
+        if isinstance(message.instruction, ProbeInstruction) and "loss" not in own and math.isnan(loss):
+            return NodeError(message.node, no_loss(users, self._losses))
+        score, others = score_of(users, self._options.score_key), users_records(content)
+        for name in list(others.array_records):
+            del others[name]
+        return UserReply(
+            embed(own, users if math.isnan(score) else users | {"accuracy": score}),
+            tensors,
+            users.get(self._options.weighted_by_key, own.get("examples", 0)),
+            loss,
+            arrived_s,
+            content=others,
+        )
+
+    def _tensors(self, content: RecordDict, message: Message) -> list[bytes]:
+        """The arrays of a reply: those of an unchanged client in the order of the model's names.
+
+        Raises WireError without a record of arrays, or if an unchanged client's arrays have other names.
+        """
+        _, record = users_arrays(content, self._options.arrayrecord_key)
+        if message.node not in self.unchanged:
+            return [array.data for array in record.values()]
+        if odd := record.keys() ^ set(self._names):
+            missing, foreign = sorted(odd & set(self._names)), sorted(odd - set(self._names))
+            raise WireError(
+                "A client's training must return all arrays that it received, by their names: "
+                f"{len(missing)} of the model's {len(self._names)} arrays are missing ({', '.join(missing[:3])}), and "
+                f"{len(foreign)} that came are not the model's ({', '.join(foreign[:3])})."
+            )
+        return [record[name].data for name in self._names]
+
+    def loss_of(self, metrics: Mapping[str, Any]) -> float | None:
+        """The loss among the metrics of an evaluation; None if there is none."""
+        return _first(metrics, self._losses)
+
+
+def score_of(metrics: Mapping[str, Any], key: str | None) -> float:
+    """The metric `key`, or without a key the first with a usual name of a score; NaN if there is none."""
+    score = _first(metrics, SCORES if key is None else [key])
+    return math.nan if score is None else score
+
+
+def _first(metrics: Mapping[str, Any], names: Sequence[str]) -> float | None:
+    """The first metric with one of the `names`; None if there is none."""
+    return next((float(metrics[name]) for name in names if isinstance(metrics.get(name), int | float)), None)

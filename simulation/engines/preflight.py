@@ -1,0 +1,126 @@
+"""Preflight checks of a run: folders, device, data and partition, before any process starts."""
+
+import os
+from collections.abc import Iterable
+from dataclasses import replace
+from importlib import import_module
+from pathlib import Path
+
+import torch
+
+from fedsel_app.caches import kept
+from fedsel_app.config import ConfigError, RunConfig, SharedSettings
+from fedsel_app.data.client_parts import client_parts
+from fedsel_app.data.dataset import load
+from fedsel_app.models.device import choose_device, require_precision
+from fedsel_app.records.fedsel_folder import refuse_links, refuse_used
+from fedsel_app.records.reading import check_client, read_rows
+from fedsel_app.records.releases import Releases
+from fedsel_app.records.run_folder import read_checkpoint, read_rounds
+from fedsel_app.wiring.configuration import AppConfig
+from fedsel_app.wiring.server import make_model, run_folder
+from simulation.engines.run_folders import refuse_foreign_states
+from strategies.aggregation.privacy import Privacy
+from strategies.round.replies.deadline import over_selected_count
+
+TRACKER_MODULES = {"tensorboard": "torch.utils.tensorboard", "mlflow": "mlflow", "wandb": "wandb"}
+"""Tracker -> module that it needs."""
+PAIR_TABLES = 4
+"""Number of K x K float64 tables in memory at the peak of a method that compares all pairs of clients (measured)."""
+
+
+def refuse_unrunnable(config: AppConfig) -> None:
+    """Raise ConfigError if the run would fail after its processes have started.
+
+    Reasons: privacy without its accountant, a used or damaged run folder, a missing device or precision, too little
+    memory for the strategy, missing data, or a model or partition that does not fit the data.
+    """
+    run = config.run
+    if config.privacy.dp_clip_norm:
+        Privacy(config.privacy, Releases())
+    if config.records.resume:
+        refuse_damaged(run_folder(config))
+    else:
+        refuse_used(run_folder(config))
+    refuse_foreign_states(run_folder(config), resume=config.records.resume)
+    device = choose_device(config.execution.device)
+    require_precision(config.execution.precision, device)
+    _refuse_absent(config.records.trackers)
+    _refuse_large(config)
+    dataset = load(config.data, run.seed)
+    _refuse_many_estimates(config, _model_size(_of_model(config), device))
+    client_parts(config.partition, dataset, run.clients, run.seed)
+
+
+@kept
+def _model_size(config: SharedSettings, device: torch.device) -> int:
+    """Number of trainable parameters of the model. Raises ConfigError as `make_model` does."""
+    return make_model(config, device).size
+
+
+def _of_model(config: AppConfig) -> SharedSettings:
+    """The settings that `make_model` reads: the same for all methods of a comparison, which then build one model."""
+    return SharedSettings(
+        run=replace(config.run, strategy=RunConfig.strategy),
+        data=config.data,
+        task=config.task,
+        training=config.training,
+        compression=config.compression,
+        calibration=config.calibration,
+        execution=config.execution,
+    )
+
+
+def _refuse_absent(names: Iterable[str]) -> None:
+    """Raise ConfigError if the package of one of these trackers is not installed."""
+    for name in names:
+        try:
+            import_module(TRACKER_MODULES[name])
+        except ImportError as error:
+            raise ConfigError(
+                f"The 'track' parameter {name} needs the package {name}; install it with "
+                f"`pip install 'fedsel[{name}]'`, or leave it out."
+            ) from error
+
+
+def _refuse_large(config: AppConfig) -> None:
+    """Raise ConfigError if the strategy compares all pairs of clients and its tables do not fit in memory."""
+    if not config.strategy.needs(config.method).pairs:
+        return
+    clients, memory_bytes = config.run.clients, _memory_bytes()
+    needed_bytes = PAIR_TABLES * 8 * clients**2
+    if needed_bytes > memory_bytes:
+        raise ConfigError(
+            f"The strategy {config.run.strategy} compares every two of the clients, which takes "
+            f"{needed_bytes / 2**30:,.1f} GiB for {clients:,} of them, and this machine has "
+            f"{memory_bytes / 2**30:,.1f} GiB. Lower 'clients', or choose another strategy."
+        )
+
+
+def _refuse_many_estimates(config: AppConfig, size: int) -> None:
+    """Raise ConfigError if the estimates of ef21 for a model of `size` parameters do not fit in memory."""
+    if not config.compression.ef21:
+        return
+    run, memory_bytes = config.run, _memory_bytes()
+    seen = run.clients
+    if config.strategy.exact_cohort and config.participation.participation == "fixed":
+        seen = min(seen, run.rounds * over_selected_count(run.cohort, config.replies.over_selection, run.clients))
+    needed_bytes = 4 * seen * size
+    if needed_bytes > memory_bytes:
+        raise ConfigError(
+            f"With the 'error-feedback-scheme' ef21, the server keeps a dense estimate of each client's update: "
+            f"{needed_bytes / 2**30:,.1f} GiB for {seen:,} clients and {size:,} parameters, and this machine has "
+            f"{memory_bytes / 2**30:,.1f} GiB. Choose ef14, whose residuals are with the clients."
+        )
+
+
+def _memory_bytes() -> int:
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+
+
+def refuse_damaged(path: Path) -> None:
+    """Raise ConfigError if the run in the folder at `path` cannot be resumed from its records and its checkpoint."""
+    refuse_links(path)
+    read_checkpoint(path)
+    read_rounds(path)
+    read_rows(path / "clients.jsonl", check_client)

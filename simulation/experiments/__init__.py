@@ -1,1 +1,0 @@
-"""Experiments: what a run would do, before it runs: listings, protocols of papers, preflight checks and folders."""

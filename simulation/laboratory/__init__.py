@@ -1,1 +1,0 @@
-"""Laboratory: claims, rankings, tuning, benchmarks, and presets and data sets of single papers. Nothing imports it."""

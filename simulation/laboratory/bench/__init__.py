@@ -1,1 +1,0 @@
-"""Benchmarks: `fedsel bench`, ratios measured within one run."""

@@ -1,1 +1,0 @@
-"""Claims of the papers, one file each, stated before they are run and decided by paired seeds (`fedsel claims`)."""

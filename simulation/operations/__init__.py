@@ -1,0 +1,1 @@
+"""Operations: runs as real server and client processes, on this machine or on separate ones."""

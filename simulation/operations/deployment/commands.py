@@ -1,0 +1,256 @@
+"""Commands of `fedsel` for a federation on separate machines: request, provision, start, status, stop and sign."""
+
+import argparse
+import os
+from pathlib import Path
+
+from rich.console import Console
+
+from fedsel_app.config import ConfigError
+from fedsel_app.config.data import READERS
+from simulation.operations.machines.machine import FILE
+from simulation.workbench.command_line.arguments import Subparsers, folder, named_once, parse_setting, positive
+
+SAVED = ("dataset_dict.json", "state.json")
+"""Files of a folder that `datasets` saved."""
+
+
+def request(arguments: argparse.Namespace) -> int:
+    """`fedsel request`: make a client's folder with its key on the client's own machine."""
+    from simulation.operations.machines.folders import request_folder
+    from simulation.operations.machines.keys import fingerprint
+
+    made = request_folder(arguments.folder)
+    print(
+        f"Made {arguments.folder}. Its file key never leaves this machine. Send {made} to the admin of the federation, "
+        f"and tell the admin its fingerprint by another channel: {fingerprint(made.read_bytes())}. Copy the files of "
+        f"the answer into {arguments.folder}."
+    )
+    return 0
+
+
+def provision(arguments: argparse.Namespace) -> int:
+    """`fedsel provision`: make the folders of a federation, add or revoke clients, or renew the certificates."""
+    _refuse_together(arguments)
+    if arguments.revoke:
+        _revoke(arguments.folder, arguments.revoke)
+    elif arguments.renew:
+        _renew(arguments.folder)
+    elif arguments.server and (arguments.clients or arguments.sign):
+        _make(arguments)
+    elif arguments.add or arguments.sign:
+        _add(arguments.folder, arguments.add or 0, arguments.sign)
+    else:
+        raise ConfigError(
+            "`fedsel provision` needs --server HOST with --clients N or --sign REQUEST. For a federation that exists, "
+            "it needs --add N, --sign REQUEST, --revoke CLIENT or --renew."
+        )
+    return 0
+
+
+def _refuse_together(arguments: argparse.Namespace) -> None:
+    """Raise ConfigError for two tasks at once, of which only one would be done, and for options of another task."""
+    tasks = [f"--{name}" for name in ("server", "add", "revoke", "renew") if getattr(arguments, name)]
+    other = {"--sign": ("--server", "--add"), **dict.fromkeys(("--clients", "--port", "--keep-ca-key"), ("--server",))}
+    given = [name for name in other if getattr(arguments, name[2:].replace("-", "_"))]
+    if len(tasks) > 1:
+        raise ConfigError(f"Give {' and '.join(tasks)} in separate commands.")
+    if foreign := [name for name in given if tasks and tasks[0] not in other[name]]:
+        raise ConfigError(f"Leave out {', '.join(foreign)}: {tasks[0]} does not take it.")
+
+
+def _make(arguments: argparse.Namespace) -> None:
+    from simulation.operations.deployment.app_folder import app_folder
+    from simulation.operations.guard.app_signature import sign_app
+    from simulation.operations.guard.transport import Endpoints
+    from simulation.operations.machines.folders import SIGNING, client_numbers, provision, share_signature
+    from simulation.operations.machines.keys import signing_key
+
+    app, port, clients = app_folder(), arguments.port or Endpoints().fleet_port, arguments.clients or 0
+    requests, keep = arguments.sign, arguments.keep_ca_key
+    made = provision(arguments.folder, arguments.server, clients, port, requests=requests, keep_authority=keep)
+    sign_app(app, made.admin / SIGNING, signing_key(made.admin / SIGNING))
+    share_signature(made)
+    names = [made.client(number).name for number in client_numbers(made.server)]
+    print(
+        f"Made in {made.folder}: server, {', '.join(names)}, admin. Copy each folder to its own machine only. Run "
+        "`fedsel start FOLDER` on the server and on each client, and submit runs with `fedsel submit admin`. The app "
+        "is signed, and the clients import no other app."
+    )
+    _print_answers(made.folder, names[clients:], requests)
+
+
+def _add(folder: Path, count: int, requests: list[Path]) -> None:
+    from simulation.operations.guard.app_signature import TRUSTED
+    from simulation.operations.machines.folders import SIGNING, FederationFolders, add_clients, share_signature
+    from simulation.operations.machines.private_files import read_file
+
+    made = FederationFolders(folder)
+    read_file(made.admin / SIGNING / TRUSTED)  # without it, a new client's folder would be incomplete
+    names = add_clients(folder, count, requests)
+    share_signature(made)
+    print(
+        f"Made {', '.join(names)} in {folder}. Copy each folder to its machine, the new files of "
+        f"{made.server / 'clients'} to the server's folder, and {made.admin / FILE} to the admin's. A running server "
+        "admits the new clients within seconds."
+    )
+    _print_answers(folder, names[count:], requests)
+
+
+def _print_answers(folder: Path, names: list[str], requests: list[Path]) -> None:
+    from simulation.operations.machines.keys import fingerprint, read_request
+
+    for name, path in zip(names, requests, strict=True):
+        print(
+            f"{folder / name} is the answer to {path}. Compare the fingerprint with its sender before you copy: "
+            f"{fingerprint(read_request(path))}."
+        )
+
+
+def _renew(folder: Path) -> None:
+    from simulation.operations.machines.folders import renew_certificates
+
+    *authorities, key, certificate = renew_certificates(folder)
+    first = "First copy the new ca.crt into the folder of every machine, and restart the clients. Then copy"
+    print(
+        f"Renewed the server's certificate in {folder}. {first if authorities else 'Copy'} {certificate.name} and "
+        f"{key.name} of {certificate.parent} into the server's folder, and restart the server."
+    )
+
+
+def _revoke(folder: Path, name: str) -> None:
+    from simulation.operations.machines.folders import FederationFolders, revoke_client
+
+    revoke_client(folder, name)
+    print(
+        f"Revoked {name} in {FederationFolders(folder).server}. Remove clients/{name}.pub from the folder on the "
+        "server's machine too. A running server then refuses the client within seconds."
+    )
+
+
+def start(arguments: argparse.Namespace) -> int:
+    """`fedsel start`: run the server or client of a folder in the foreground, or print a service file for it."""
+    # gRPC reads this when it is imported. Without it, gRPC logs each failed handshake of a stranger.
+    os.environ.setdefault("GRPC_VERBOSITY", "ERROR")
+    from simulation.operations.deployment.service_files import compose_file, systemd_unit
+    from simulation.operations.deployment.start import read_startable
+    from simulation.operations.deployment.start import start as run
+
+    settings = named_once("--set", map(parse_setting, arguments.set))
+    if arguments.data is not None:
+        if not arguments.data.exists():
+            raise ConfigError(f"There is no {arguments.data}. --data needs the file or folder with this client's data.")
+        settings["data-path"] = str(arguments.data)
+        if kind := _kind_of(arguments.data):
+            settings.setdefault("data", kind)
+    for key in ("data-path", "state-dir"):
+        if isinstance(path := settings.get(key), str) and path:
+            settings[key] = str(folder(path))
+    if not (arguments.systemd or arguments.compose):
+        run(arguments.folder, settings, unsigned_apps=arguments.unsigned_apps)
+        return 0
+    machine = read_startable(arguments.folder, settings, unsigned_apps=arguments.unsigned_apps)
+    options = ["--unsigned-apps"] if arguments.unsigned_apps else []
+    print((systemd_unit if arguments.systemd else compose_file)(arguments.folder, machine, options), end="")
+    return 0
+
+
+def _kind_of(path: Path) -> str:
+    """Value of the setting 'data' that reads a file or folder; empty if the path does not tell."""
+    if path.is_dir():
+        return "hf" if any((path / name).is_file() for name in SAVED) or next(path.rglob("*.parquet"), None) else ""
+    return READERS.get(path.suffix.lower(), "")
+
+
+def status(arguments: argparse.Namespace) -> int:
+    """`fedsel status`: show which clients are connected, and the round in progress."""
+    from simulation.operations.deployment.submission import show_status
+
+    show_status(arguments.folder, Console())
+    return 0
+
+
+def stop(arguments: argparse.Namespace) -> int:
+    """`fedsel stop`: end a run of a federation, so that it can be resumed."""
+    from simulation.operations.deployment.submission import stop_run
+
+    stop_run(arguments.folder, arguments.run, Console())
+    return 0
+
+
+def sign(arguments: argparse.Namespace) -> int:
+    """`fedsel sign`: sign the app, so that clients that trust the signer import it."""
+    from simulation.operations.deployment.app_folder import app_folder
+    from simulation.operations.guard.app_signature import sign_app
+    from simulation.operations.machines.keys import signing_key
+
+    signed = sign_app(app_folder(), arguments.folder, signing_key(arguments.folder))
+    print(
+        f"Signed the app with SHA-256 {signed} in {arguments.folder}. Copy signatures.json to the server's folder and "
+        "trusted.yaml to the clients' folders. Keep the file key to yourself. After a change, sign the app again."
+    )
+    return 0
+
+
+def register(commands: Subparsers) -> None:
+    """Add the commands to the parser's."""
+    asked = commands.add_parser("request", help="make a client's key on its own machine, and a request for the admin")
+    asked.add_argument("folder", type=folder, metavar="NAME", help="the client's new folder")
+    asked.set_defaults(call=request)
+
+    _register_provision(commands)
+    _register_start(commands)
+
+    shown = commands.add_parser("status", help="show the connected clients and the round in progress")
+    shown.add_argument("folder", type=folder, metavar="ADMIN", help="the admin's folder")
+    shown.set_defaults(call=status)
+
+    ended = commands.add_parser("stop", help="end a run of a federation, so that it can be resumed")
+    ended.add_argument("folder", type=folder, metavar="ADMIN", help="the admin's folder")
+    ended.add_argument("run", nargs="?", metavar="RUN", help="name of the run (the only one in progress)")
+    ended.set_defaults(call=stop)
+
+    signed = commands.add_parser("sign", help="sign the app, so that clients import it")
+    signed.add_argument("--out", dest="folder", required=True, type=folder, metavar="DIR", help="folder of the key")
+    signed.set_defaults(call=sign)
+
+
+def _register_provision(commands: Subparsers) -> None:
+    made = commands.add_parser("provision", help="make a folder with keys for each machine of a federation")
+    made.add_argument(
+        "--server", action="append", metavar="HOST", help="name or address of the server; clients use the first one"
+    )
+    made.add_argument("--clients", type=positive, metavar="N", help="number of clients whose keys are made here")
+    made.add_argument("--port", type=positive, help="the server's port for clients; the next port is for the admin")
+    made.add_argument("--add", type=positive, metavar="N", help="add N clients to the federation in this folder")
+    made.add_argument(
+        "--sign",
+        action="append",
+        default=[],
+        type=folder,
+        metavar="REQUEST",
+        help="add the client that sent this file of `fedsel request`; its private key stays with it",
+    )
+    made.add_argument("--renew", action="store_true", help="make a new certificate of the server")
+    made.add_argument("--revoke", metavar="CLIENT", help="revoke this client, such as client-1")
+    made.add_argument("--keep-ca-key", action="store_true", help="keep the authority's key in the admin's folder")
+    made.add_argument(
+        "--out", dest="folder", required=True, type=folder, metavar="DIR", help="folder of the federation"
+    )
+    made.set_defaults(call=provision)
+
+
+def _register_start(commands: Subparsers) -> None:
+    run = commands.add_parser("start", help="run the server or client of a folder until Ctrl-C")
+    run.add_argument("folder", type=folder, metavar="FOLDER", help="a folder that `fedsel provision` made")
+    run.add_argument("--data", type=folder, metavar="PATH", help="this client's data; its folder keeps the path")
+    run.add_argument(
+        "--set", action="append", default=[], metavar="KEY=VALUE", help="this client's own setting; its folder keeps it"
+    )
+    run.add_argument(
+        "--unsigned-apps", action="store_true", help="client: execute the apps of all runs, without trusted signers"
+    )
+    printed = run.add_mutually_exclusive_group()
+    printed.add_argument("--systemd", action="store_true", help="print a systemd unit instead")
+    printed.add_argument("--compose", action="store_true", help="print a compose file instead")
+    run.set_defaults(call=start)

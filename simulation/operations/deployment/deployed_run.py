@@ -1,0 +1,257 @@
+"""Deployed runs: on processes that are started here, or on a SuperLink that already runs."""
+
+import errno
+import os
+import re
+import resource
+import sys
+import tempfile
+from dataclasses import replace
+from pathlib import Path
+
+from rich.console import Console
+
+from fedsel_app.config import ConfigError, Value
+from fedsel_app.records.fedsel_folder import is_fedsel_folder
+from fedsel_app.records.files import RecordError
+from fedsel_app.records.reading import legible
+from fedsel_app.wiring.configuration import AppConfig, known_defaults
+from fedsel_app.wiring.node_configuration import ALLOWED, named_code
+from fedsel_app.wiring.server import run_folder
+from fedsel_app.wiring.validation import validate_simulation
+from simulation.engines.run_folders import discard_states
+from simulation.operations.deployment.app_folder import app_folder
+from simulation.operations.deployment.flower_cli import DeploymentError, node_config_text, submit_to_flower
+from simulation.operations.deployment.local_deployment import Deployment
+from simulation.operations.guard.command_lines import CONNECTION, commands_elsewhere
+from simulation.operations.machines.folders import FederationFolders
+
+COLOUR = re.compile(r"(\x1b\[[\d;]*m)")
+FLOWERS_NOTES = re.compile(r"(\x1b\[\d+m)?INFO\b|Using SuperLink: |Successfully installed fedsel ")
+"""Beginnings of Flower's own lines in the log of a run, which say nothing about the run."""
+
+UNKNOWN = "not found in the Flower configuration file"
+"""Words of `flwr` about a connection that it does not know."""
+PROBE_BYTES = 1 << 16
+
+
+def run_deployed(
+    config: AppConfig,
+    console: Console,
+    federation: FederationFolders | None = None,
+    *,
+    insecure: bool = False,
+) -> int:
+    """Carry out a run with one SuperLink and `clients` SuperNodes on this machine, and end all of them.
+
+    Connections use TLS, and the SuperNodes authenticate themselves with the keys of `federation`, which are made for
+    the run by default. With `insecure` there is neither TLS nor authentication.
+
+    Returns
+    -------
+    int
+        Exit code: 0 only if the run finished. The run's summary determines it, not a later failure of a process.
+
+    Raises
+    ------
+    DeploymentError
+        If a process ends, does not start or does not answer.
+    RecordError
+        If the reason is a full disk.
+    """
+    from simulation.workbench.report.run_report import report_run
+
+    own_data = config.data.data_path != ""
+    config = _deployable(config, node_keys=not insecure)
+    folder = Path(config.records.out)
+    place, nodes = folder / "processes", client_nodes(config, folder)
+    console.print(
+        f"Starting one SuperLink and {len(nodes)} SuperNodes. Logs: {place / 'logs'}", markup=False, soft_wrap=True
+    )
+    try:
+        with Deployment(place, nodes, federation, insecure=insecure, app=app_folder()) as deployment:
+            result = submit_to_flower(
+                app_folder(), CONNECTION, app_values(config), deployment.flwr_home, None, show_line
+            )
+    except DeploymentError:
+        refuse_full(folder)
+        raise
+    if not result.completed and not (folder / "summary.json").exists():
+        refuse_full(folder)
+        console.print(result.sentence, style="red", markup=False, soft_wrap=True)
+        if (folder / "config.json").exists():
+            console.print(f"Go on with: fedsel deploy --resume {folder}", markup=False, soft_wrap=True)
+        return 1
+    discard_states(folder)
+    report_run(folder, console)
+    console.print("\nThe same on separate machines:", style="bold")
+    for command in _elsewhere(config, own_data=own_data):
+        console.print(command, markup=False, highlight=False, soft_wrap=True)
+    return 0
+
+
+def _deployable(config: AppConfig, *, node_keys: bool) -> AppConfig:
+    """Settings for processes on this machine. Raises ConfigError if the run is not possible."""
+    # Loads torch, which `fedsel submit` and `fedsel status` do not need.
+    from simulation.engines.preflight import refuse_unrunnable
+
+    config = with_absolute_paths(config, local=True)
+    refuse_unrunnable(config)
+    folder = Path(config.records.out)
+    # A deployment that ended before the run had settings is started again in its folder.
+    begun = is_fedsel_folder(folder / "processes") and not (folder / "config.json").exists()
+    if not config.records.resume and os.path.lexists(folder / "processes") and not begun:
+        raise ConfigError(f"The run folder {folder} contains 'processes'. Choose another 'out'.")
+    records, enrolment = replace(config.records, state_dir=""), replace(config.enrolment, node_keys=node_keys)
+    return replace(config, records=records, enrolment=enrolment)
+
+
+def _elsewhere(config: AppConfig, *, own_data: bool) -> list[str]:
+    """Commands for the same run on separate machines, with the settings that differ from the defaults there."""
+    here = {"out", "state-dir", "clients"} | (set() if own_data else {"data-path"})
+    defaults = known_defaults() | {"links": "measured", "node-keys": config.enrolment.node_keys}
+    changed = {key: value for key, value in app_values(config).items() if defaults[key] != value and key not in here}
+    return commands_elsewhere(config.run.clients, owner_settings(config, None, own_data=own_data), changed)
+
+
+def run_submitted(config: AppConfig, superlink: str, federation_config: str | None, console: Console) -> int:
+    """Submit a run as `flwr run` does, and wait for its end.
+
+    Parameters
+    ----------
+    config : settings of the run
+    superlink : connection in Flower's config.toml. `local` simulates the run with one supernode for each client.
+    federation_config : federation configuration of a simulation, as for `flwr run`
+    console : where the outcome and the report are printed
+
+    Returns
+    -------
+    int
+        Exit code: 0 only if the run finished.
+    """
+    from simulation.workbench.report.run_report import report_run
+
+    if superlink != "local" and federation_config is None:
+        if config.records.state_dir and not config.records.resume:
+            raise ConfigError(
+                "A client takes 'state-dir' only from its owner. Remove it here, and set it in the --node-config of "
+                "each SuperNode."
+            )
+        config = replace(config, records=replace(config.records, state_dir=""))
+    config = with_absolute_paths(config, local=superlink == "local")
+    if superlink == "local":
+        validate_simulation(config, config.execution, config.enrolment)
+    if superlink == "local" and federation_config is None:
+        federation_config = f"num-supernodes={config.run.clients} client-resources-num-cpus=1"
+    summary = Path(config.records.out) / "summary.json"
+    finished_before = summary.exists()
+    try:
+        result = submit_to_flower(app_folder(), superlink, app_values(config), None, federation_config, show_line)
+    except DeploymentError as error:
+        if UNKNOWN not in str(error):
+            raise
+        raise ConfigError(
+            f"{superlink!r} is neither an admin's folder, which `fedsel provision` makes, nor a connection in Flower's "
+            f"config.toml, which is in FLWR_HOME (~/.flwr)."
+        ) from error
+    console.print(result.sentence, markup=False, soft_wrap=True)
+    finished = summary.exists() and not finished_before
+    if finished:
+        report_run(summary.parent, console)
+    return 0 if result.completed or finished else 1
+
+
+def client_nodes(config: AppConfig, states: Path) -> list[str]:
+    """Node configuration of each client: its partition id and its `owner_settings`."""
+    clients, own = config.run.clients, owner_settings(config, states)
+    return [node_config_text(client, clients, own) for client in range(clients)]
+
+
+def owner_settings(config: AppConfig, states: Path | None, *, own_data: bool = True) -> dict[str, str]:
+    """Settings that only a client's owner may give.
+
+    Parameters
+    ----------
+    config : settings of the run. The code that they name becomes the code that the client allows.
+    states : folder of the clients' states; None for the client's own folder.
+    own_data : whether the client's data has a path of its own
+    """
+    own: dict[str, str] = {}
+    if own_data:
+        own = {"data-path": config.data.data_path, "partition": config.partition.partition}
+        if arguments := config.partition.partition_arguments:
+            own["partition-arguments"] = arguments
+    if states is not None:
+        own["state-dir"] = str(states)
+    if code := [name for _, name in named_code(config.values())]:
+        own[ALLOWED] = " ".join(code)
+    return own
+
+
+def with_absolute_paths(config: AppConfig, *, local: bool) -> AppConfig:
+    """Make all paths absolute, because server and clients run in other directories.
+
+    If all of them run on this machine (`local`), the default data folder is ``data`` in this directory.
+    """
+
+    def absolute(path: str) -> str:
+        return str(Path(path).expanduser().absolute()) if path else ""
+
+    return replace(
+        config,
+        run=replace(config.run, initial_model=absolute(config.run.initial_model)),
+        records=replace(config.records, out=str(run_folder(config)), state_dir=absolute(config.records.state_dir)),
+        data=replace(config.data, data_path=absolute(config.data.data_path or ("data" if local else ""))),
+        search_loss=replace(config.search_loss, surrogate_path=absolute(config.search_loss.surrogate_path)),
+        network=replace(config.network, spread_table=absolute(config.network.spread_table)),
+        availability=replace(config.availability, availability_trace=absolute(config.availability.availability_trace)),
+    )
+
+
+def app_values(config: AppConfig) -> dict[str, Value]:
+    """Settings that Flower accepts, which are those in the app's pyproject.toml.
+
+    Raises ConfigError if another setting, of a user's own strategy, is not at its default. Flower would refuse it.
+    """
+    defaults = config.strategy.Config.defaults(f"{config.strategy.name}.")
+    unknown = {key: value for key, value in config.values().items() if key not in known_defaults()}
+    for key, value in unknown.items():
+        if value != defaults[key]:
+            raise ConfigError(
+                f"Flower accepts only settings in the app's pyproject.toml, and '{key}' is not there. "
+                "Add it to [tool.flwr.app.config], or change its default in the strategy."
+            )
+    return {key: value for key, value in config.values().items() if key not in unknown}
+
+
+def show_line(line: str) -> None:
+    """Print a line of the run's log, without colours if the output is no terminal. Leave `FLOWERS_NOTES` out.
+
+    A terminal gets no other escape character of the server.
+    """
+    if not FLOWERS_NOTES.match(line):
+        parts = COLOUR.split(line)
+        parts[1::2] = parts[1::2] if sys.stdout.isatty() else [""] * (len(parts) // 2)
+        parts[::2] = map(legible, parts[::2])
+        print("".join(parts), flush=True)
+
+
+def refuse_full(folder: Path) -> None:
+    """Raise RecordError if a file in the run folder has the largest allowed size, or no other file fits on the disk."""
+    limit_bytes, _ = resource.getrlimit(resource.RLIMIT_FSIZE)
+    try:
+        for path in sorted(folder.rglob("*")):
+            if limit_bytes != resource.RLIM_INFINITY and path.is_file() and path.stat().st_size >= limit_bytes:
+                raise OSError(errno.EFBIG, os.strerror(errno.EFBIG), str(path))
+        with tempfile.TemporaryFile(dir=folder, buffering=0) as probe:
+            left = PROBE_BYTES
+            while left:
+                left -= probe.write(bytes(left))
+    except OSError as error:
+        again = (
+            f"continue with: fedsel deploy --resume {folder}" if (folder / "config.json").exists() else "start again"
+        )
+        raise RecordError(
+            f"{error.filename or folder} cannot be written: {error.strerror}. The records so far are complete. Free "
+            f"disk space or raise the limit (file size or quota), then {again}"
+        ) from error

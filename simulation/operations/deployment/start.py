@@ -1,0 +1,271 @@
+"""Start of a machine: its SuperLink or SuperNode runs in this process, and prints in plain lines what happens."""
+
+import logging
+import logging.handlers
+import os
+import re
+import shutil
+import signal
+import socket
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from datetime import datetime
+from pathlib import Path
+
+from clients.state import STATE_FOLDER, StateStore, read_schema_file
+from fedsel_app.config import ConfigError, DataConfig, RunConfig, Value
+from fedsel_app.config.data import OwnDataConfig
+from fedsel_app.data.dataset import load
+from fedsel_app.records.fedsel_folder import make_fedsel_folder
+from fedsel_app.records.reading import legible
+from simulation.engines.uncollected import uncollected_imports
+from simulation.operations.deployment.connection import Obstacle, client_obstacle, key_in_use, other_release
+from simulation.operations.deployment.flower_cli import DeploymentError, environment, node_config_text
+from simulation.operations.deployment.held_folder import temporary_folder, working_in
+from simulation.operations.guard.app_signature import TRUSTED, refuse_no_signer
+from simulation.operations.guard.command_lines import superlink_arguments, supernode_arguments
+from simulation.operations.guard.transport import ANYWHERE, HERE, free_ports
+from simulation.operations.machines.folders import LOG, client_numbers
+from simulation.operations.machines.keys import days_left
+from simulation.operations.machines.machine import HERE_RELEASE, Machine, read_machine, with_settings, write_machine
+from simulation.operations.machines.sound_folder import check_folder
+from simulation.workbench.command_line.arguments import FAILURE
+
+HOME, STATE, DATABASE = "flwr", "state", "superlink.db"
+"""In a machine's folder: FLWR_HOME, a client's residuals, and the server's list of SuperNodes."""
+TRY_AGAIN_S = 5.0
+LOG_BYTES, LOGS = 10_000_000, 3
+SOON_DAYS = 30
+UVICORN_HOOK = "configure_logging"
+HERE_AGAIN, LOST, REFUSED = "SuperNode ID|Connection successful", "Connection attempt failed", "<_InactiveRpcError"
+"""Flower's lines when a SuperNode finds the SuperLink, loses it, and is refused: regular expressions of their start."""
+OVER = r"\[.*\]\[ApiError:(1008\]|2007\].*Run is finished)"
+"""Lines of a SuperLink about calls that belong to a stopped run."""
+SECOND = r"\[.*\]\[ApiError:2004\]"
+"""The line of a SuperLink that refuses a second SuperNode with the key of a connected one. It shows the key."""
+
+
+def read_startable(folder: Path, settings: Mapping[str, Value], *, unsigned_apps: bool) -> Machine:
+    """Read the machine in `folder`, and add a client's own `settings`, which its folder keeps.
+
+    Raises ConfigError if the folder is neither a server's nor a client's, or is damaged, if a client cannot have one of
+    the settings of its own, or if a client trusts no signer and `unsigned_apps` does not allow that.
+    """
+    machine = with_settings(read_machine(folder, "server", "client"), settings)
+    check_folder(folder, machine)
+    for text in (str(folder), *map(str, machine.settings.values())):
+        if text != text.encode(errors="replace").decode():
+            raise ConfigError(f"Rename {text!r}: its name is not in UTF-8, as the files of fedsel and Flower are.")
+    for path in (folder / LOG, folder / DATABASE):
+        if path.is_symlink() or (path.exists() and not path.is_file()):
+            raise ConfigError(f"Remove {path}: {machine.name} writes there, and it is a symlink or no file.")
+    if unsigned_apps and machine.role != "client":
+        raise ConfigError(f"Leave out --unsigned-apps: {machine.name} is no client.")
+    if machine.role == "client" and not unsigned_apps:
+        refuse_no_signer(folder / TRUSTED)
+    if settings:
+        write_machine(folder, machine)
+    return machine
+
+
+def start(folder: Path, settings: Mapping[str, Value], *, unsigned_apps: bool = False) -> None:
+    """Run the server or client of this folder until a signal ends it: see `read_startable`.
+
+    Raises ConfigError as `read_startable` does, or if the client's data cannot be read (its settings are not kept
+    then); DeploymentError if the machine cannot run or connect, and trying again would not help.
+    """
+    data = own_data(folder, with_settings(read_machine(folder, "server", "client"), settings))
+    machine = read_startable(folder, settings, unsigned_apps=unsigned_apps)
+    with _ending(), _alone(folder / HOME):
+        os.environ.update(environment(folder / HOME))
+        os.chdir(folder)
+        for number in (signal.SIGINT, signal.SIGTERM):
+            # Flower and uvicorn install their own handlers, which call this one at the end.
+            signal.signal(number, lambda *_: sys.exit(0))
+        if machine.role == "server":
+            _serve(folder, machine)
+        else:
+            if data:
+                say(f"Data: {data}.")
+            _take_part(folder, machine, None if unsigned_apps else folder / TRUSTED)
+
+
+def own_data(folder: Path, machine: Machine) -> str:
+    """Description of the data that a client's own settings name; empty if the kind of its data comes with a run.
+
+    Raises ConfigError if the data cannot be read, or do not fit what the server stated of them in the last run.
+    """
+    own = {key: value for key, value in machine.settings.items() if key in DataConfig.defaults()}
+    if "data" not in own or ":" in str(own["data"]):
+        return ""
+    data = DataConfig.from_values(own)
+    if machine.settings.get("partition", "own") != "own":
+        return load(data, RunConfig.seed).description
+    kept = StateStore(Path(str(machine.settings.get("state-dir", folder / STATE))) / STATE_FOLDER)
+    stated = kept.last_schema(machine.client)
+    try:
+        schema = "" if stated is None else read_schema_file(stated)
+        return load(OwnDataConfig.of(data, schema), RunConfig.seed).description
+    except ConfigError as error:
+        if stated is None:
+            raise
+        raise ConfigError(
+            f"{error} If the schema has changed since the last run, remove the files {stated.name} in {kept.folder}."
+        ) from error
+
+
+@contextmanager
+def _ending() -> Iterator[None]:
+    """End the process at once after a DeploymentError if threads of Flower would keep it alive."""
+    try:
+        yield
+    except DeploymentError as error:
+        if all(thread.daemon or thread is threading.main_thread() for thread in threading.enumerate()):
+            raise
+        print(f"fedsel: {legible(str(error))}", file=sys.stderr, flush=True)
+        os._exit(FAILURE)
+
+
+@contextmanager
+def _alone(home: Path) -> Iterator[None]:
+    """Lock FLWR_HOME `home`, and put temporary files there. Remove those of a process that was killed."""
+    make_fedsel_folder(home)
+    with ExitStack() as held:
+        try:
+            held.enter_context(working_in(home))
+        except BlockingIOError as error:
+            raise DeploymentError(f"Another `fedsel start` is running in {home.parent}. End it first.") from error
+        os.environ["TMPDIR"] = tempfile.tempdir = str(held.enter_context(temporary_folder(home)))
+        yield
+
+
+def say(sentence: str) -> None:
+    """Print a sentence with the time to the terminal, even while `sys.stdout` is the log file."""
+    print(f"{datetime.now():%Y-%m-%d %H:%M:%S} {legible(sentence)}", file=sys.__stdout__, flush=True)
+
+
+def plain_log(file: Path, sentences: Mapping[str, str]) -> None:
+    """Send Flower's log and what it prints to `file`, and print only what the user must know.
+
+    That is each warning and error, and for each line whose start matches a key of `sentences`, a regular expression,
+    the sentence of that key; nothing if the sentence is empty. A sentence is not printed twice in a row.
+    """
+    from uvicorn import Config
+
+    flower, written = logging.getLogger("flwr"), logging.handlers.RotatingFileHandler(file, "a", LOG_BYTES, LOGS)
+    # A renamed file would take what this process and the app print with it, and be removed in the end.
+    written.rotator = _move_content
+    written.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
+    flower.handlers = [written, _Plainly(sentences)]
+    served = logging.getLogger("uvicorn")
+    served.handlers = [written, _Plainly({})]
+    served.propagate = False
+    served.setLevel(logging.WARNING)
+    # uvicorn, which serves Flower's APIs, would configure its logs again when it starts.
+    setattr(Config, UVICORN_HOOK, lambda _: None)
+    sys.stdout = file.open("a", buffering=1, encoding="utf-8")
+
+
+def _move_content(file: str, to: str) -> None:
+    shutil.copyfile(file, to)
+    os.truncate(file, 0)
+
+
+class _Plainly(logging.Handler):
+    """Handler that prints what the user must know."""
+
+    def __init__(self, sentences: Mapping[str, str]) -> None:
+        super().__init__()
+        self._sentences = sentences
+        self._last = ""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Print the sentence or the warning in a record."""
+        message = record.getMessage().strip()
+        known = next((said for start, said in self._sentences.items() if re.match(start, message)), None)
+        # One line is enough; of a traceback it is the last line. The log file has the other lines.
+        line = message.splitlines()[-1 if message.startswith("Traceback") else 0] if message else ""
+        sentence = (line if record.levelno >= logging.WARNING else "") if known is None else known
+        if sentence and sentence != self._last:
+            self._last = sentence
+            say(sentence)
+
+
+def _serve(folder: Path, machine: Machine) -> None:
+    if (wrong := other_release(machine)) is not None:
+        raise DeploymentError(wrong.sentence)
+    at = machine.endpoints(free_ports(1)[0])
+    for port in sorted({machine.port, machine.control_port}):
+        _refuse_taken(port)
+    sys.argv = ["fedsel start", *superlink_arguments(folder, folder / DATABASE), *at.arguments]
+    with uncollected_imports():
+        from simulation.operations.guard.superlink import run_superlink
+    named = ", ".join(f"client-{number}" for number in client_numbers(folder)) or "none yet"
+    say(f"Server {machine.server}, Flower {HERE_RELEASE}. Port {machine.port} is for clients: {named}.")
+    if (left := days_left((folder / "server.crt").read_bytes())) < SOON_DAYS:
+        ends = f"ends in {left} days" if left >= 0 else "is no longer valid, so no client connects"
+        say(f"Warning: the server's certificate {ends}. `fedsel provision --renew` makes the next one.")
+    say(f"Port {machine.control_port} is for `fedsel submit`. The records of runs are written to {folder / 'runs'}.")
+    plain_log(folder / LOG, {SECOND: "A client is refused: another client with the same key is connected.", OVER: ""})
+    run_superlink(folder, say)
+
+
+def _take_part(folder: Path, machine: Machine, trusted: Path | None) -> None:
+    """Run the client, which imports only the apps of the `trusted` signers; None: all apps."""
+    authority, key = folder / "ca.crt", folder / "key"
+    say(f"Client {machine.name}, Flower {HERE_RELEASE}. The server is {machine.fleet}.")
+    if trusted is None:
+        say("Warning: --unsigned-apps lets everybody who may submit runs execute code on this machine.")
+    _wait_for_server(machine, authority, key)
+    own = {"state-dir": str(folder / STATE), **machine.settings}
+    node_config = node_config_text(machine.client, machine.clients, own)
+    sys.argv = ["fedsel start", *supernode_arguments(machine.fleet, node_config, folder, trusted), "--host", HERE]
+    with uncollected_imports():
+        from simulation.operations.guard import supernode_process as supernode
+    here, lost = f"Connected to {machine.fleet} as {machine.name}.", f"{machine.fleet} does not answer. Trying again."
+    plain_log(folder / LOG, {HERE_AGAIN: here, LOST: lost, REFUSED: ""})
+    refusals: list[Obstacle] = []
+
+    def refused() -> None:
+        found = client_obstacle(machine, authority, key) or key_in_use(machine)
+        if not refusals or refusals[-1].kind != found.kind:
+            say(f"{found.sentence} Trying again every {supernode.RETRY_S:.0f} s.")
+        refusals.append(found)
+
+    try:
+        supernode.main(refused)
+    except RuntimeError as error:
+        unknown = f"{machine.fleet} refuses {machine.name} ({error}). {folder / LOG} has the details."
+        raise DeploymentError(refusals[-1].sentence if refusals else unknown) from error
+    except SystemExit:
+        # Flower ends without a message, and with 0, if the server refuses a client during a run.
+        found = client_obstacle(machine, authority, key)
+        if found is not None and found.kind in ("key", "clock"):
+            raise DeploymentError(found.sentence) from None
+        raise
+
+
+def _wait_for_server(machine: Machine, authority: Path, key: Path) -> None:
+    """Wait until the server answers, is trusted and knows this client. Print each kind of obstacle once."""
+    said = ""
+    while (found := client_obstacle(machine, authority, key)) is not None:
+        if not found.passing:
+            raise DeploymentError(found.sentence)
+        if found.kind != said:
+            say(f"{found.sentence} Trying again every {TRY_AGAIN_S:.0f} s.")
+            said = found.kind
+        time.sleep(TRY_AGAIN_S)
+
+
+def _refuse_taken(port: int) -> None:
+    try:
+        socket.create_server((ANYWHERE, port)).close()
+    except OSError as error:
+        raise DeploymentError(
+            f"Port {port} of this machine cannot be opened: {error.strerror}. End the program that uses it, or "
+            "provision with another --port."
+        ) from error

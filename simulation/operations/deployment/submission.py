@@ -1,0 +1,252 @@
+"""Submission of runs to a federation, and its status, with the admin's folder."""
+
+import json
+import re
+import subprocess
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from datetime import datetime
+from pathlib import Path
+
+from rich.console import Console
+
+from fedsel_app.config import ConfigError, Value
+from fedsel_app.records.fedsel_folder import make_private_folder
+from fedsel_app.records.files import write_text
+from fedsel_app.records.reading import legible, read_object
+from fedsel_app.wiring.configuration import AppConfig, resolve
+from simulation.operations.deployment.app_folder import app_folder
+from simulation.operations.deployment.connection import obstacle
+from simulation.operations.deployment.deployed_run import app_values, show_line
+from simulation.operations.deployment.flower_cli import (
+    DeploymentError,
+    NoAnswerError,
+    environment,
+    flwr,
+    submit_to_flower,
+    tool,
+)
+from simulation.operations.guard.app_signature import is_signed
+from simulation.operations.guard.command_lines import CONNECTION, connection_toml
+from simulation.operations.guard.control_account import keep_token
+from simulation.operations.machines.folders import SIGNING
+from simulation.operations.machines.machine import Machine, read_machine
+from simulation.operations.machines.sound_folder import check_folder
+from simulation.workbench.terminal import whole_table
+
+SUBMITTED = "submitted"
+"""Folder in the admin's folder with the settings of each submitted run, by the run's name."""
+NAMES = ".names"
+"""File in that folder: Flower's id of a run -> its name."""
+ROUND = re.compile(r"round (\d+) of (\d+): (.*)")
+LOG_S = 20.0
+STATES = {"online": "connected", "offline": "not connected", "registered": "not connected yet"}
+
+
+def run_defaults(folder: Path) -> dict[str, Value]:
+    """Default settings of a run that is submitted from this admin's folder."""
+    return {"clients": read_machine(folder, "admin").clients, "links": "measured", "node-keys": True}
+
+
+def resumed(folder: Path, name: str, values: Mapping[str, Value]) -> AppConfig:
+    """Configuration that continues a run which was submitted from this admin's folder.
+
+    Raises ConfigError if `values` holds other settings, or no run of this name was submitted from the folder.
+    """
+    if values:
+        raise ConfigError(f"A resumed run keeps its settings. Leave out {', '.join(sorted(values))}.")
+    known = sorted(path.stem for path in (folder / SUBMITTED).glob("*.json"))
+    if Path(name).name not in known:
+        raise ConfigError(f"No run {name!r} was submitted from {folder}. Its runs are: {', '.join(known) or 'none'}.")
+    before = read_object(_settings_file(folder, Path(name).name)) or {}
+    return resolve({**before, "resume": True})
+
+
+def submit_to_federation(folder: Path, config: AppConfig, console: Console) -> int:
+    """Carry out a run with the federation. The server writes its records to ``runs/NAME`` in its folder.
+
+    Returns
+    -------
+    int
+        Exit code: 0 only if the run finished.
+
+    Raises
+    ------
+    ConfigError
+        If the app has changed since it was signed, or a setting is not allowed for separate machines.
+    DeploymentError
+        If the server cannot be reached, or does not answer.
+    """
+    machine = _admin(folder)
+    if config.records.state_dir:
+        raise ConfigError("A client keeps its state in its own folder. Leave 'state-dir' out.")
+    app, signing = app_folder(), folder / SIGNING
+    if not is_signed(app, signing):
+        raise ConfigError(
+            f"The app of this fedsel has changed since it was signed, so the clients would refuse it. Read it, sign "
+            f"it with `fedsel sign --out {signing}`, and copy signatures.json from there to the server's folder."
+        )
+    name = _run_name(config)
+    config = replace(config, records=replace(config.records, out=f"runs/{name}"))
+    home = _home(folder, machine)
+    make_private_folder(folder / SUBMITTED)
+    text = json.dumps({key: value for key, value in config.values().items() if key != "resume"}, indent=1)
+    # An earlier run of this name needs its settings to be resumed, until the server has accepted this run.
+    kept = _settings_file(folder, name).exists()
+    if not kept:
+        write_text(_settings_file(folder, name), text)
+    console.print(f"Run {name}. {machine.server} writes its records to server/runs/{name}.", soft_wrap=True)
+    go_on = f"Go on with: fedsel submit {folder} --resume {name}"
+    begun = False
+
+    def started(run_id: int) -> None:
+        nonlocal begun
+        begun = True
+        names = read_object(folder / SUBMITTED / NAMES) or {}
+        write_text(folder / SUBMITTED / NAMES, json.dumps({**names, str(run_id): name}))
+
+    def show(line: str) -> None:
+        nonlocal kept
+        if kept and ROUND.search(line):
+            write_text(_settings_file(folder, name), text)
+            kept = False
+        show_line(line)
+
+    try:
+        result = submit_to_flower(app, CONNECTION, app_values(config), home, None, show, started)
+    except DeploymentError as error:
+        if begun or isinstance(error, NoAnswerError):
+            raise DeploymentError(f"{error} {go_on}") from error
+        if not kept:
+            _settings_file(folder, name).unlink()
+        raise
+    except KeyboardInterrupt:
+        end = f"Whether the run {name} has begun, `fedsel status {folder}` shows."
+        if begun:
+            end = f"The run {name} goes on. `fedsel status {folder}` shows it; `fedsel stop {folder} {name}` ends it."
+        console.print(f"\n{end}", markup=False, soft_wrap=True)
+        raise
+    if result.completed:
+        console.print(
+            f"{result.sentence} Make its report on {machine.server} with: fedsel report server/runs/{name}",
+            soft_wrap=True,
+        )
+        return 0
+    console.print(result.sentence, style="red", markup=False, soft_wrap=True)
+    console.print(go_on, markup=False, soft_wrap=True)
+    return 1
+
+
+def show_status(folder: Path, console: Console) -> None:
+    """Print which clients are connected and since when, and the last round of each run that is not finished.
+
+    Raises DeploymentError if the server cannot be reached or does not answer.
+    """
+    machine = _admin(folder)
+    variables = environment(_home(folder, machine))
+    with ThreadPoolExecutor() as both:
+        listed = both.submit(flwr, ["supernode", "list", CONNECTION], variables)
+        unfinished = _unfinished(folder, variables)
+        nodes = legible(listed.result()["nodes"])
+    console.print(f"Server {machine.server}, Flower {machine.flower}", highlight=False)
+    table = whole_table("client", "state", "since")
+    for node in sorted(nodes, key=lambda node: (len(node["owner-name"]), node["owner-name"])):
+        if node["status"] in STATES:
+            since = {"online": node["online-at"], "offline": node["offline-at"]}.get(node["status"], "")
+            table.add_row(node["owner-name"], STATES[node["status"]], "" if since == "N/A" else since)
+    console.print(table)
+    for run_id, (name, status) in unfinished.items():
+        line = f"Run {name}: {status}, {_last_round(run_id, variables)}"
+        console.print(line, markup=False, highlight=False, soft_wrap=True)
+    if not unfinished:
+        console.print("No run is in progress.")
+
+
+def stop_run(folder: Path, name: str | None, console: Console) -> None:
+    """End the run `name`, or the only one in progress. What it has recorded is kept, and it can be resumed.
+
+    Raises ConfigError if there is no such run in progress, or without a `name` more than one; DeploymentError if the
+    server cannot be reached or does not answer.
+    """
+    variables = environment(_home(folder, _admin(folder)))
+    unfinished = _unfinished(folder, variables)
+    named = ", ".join(run for run, _ in unfinished.values()) or "none"
+    chosen = [run_id for run_id, (run, _) in unfinished.items() if name in (None, run, run_id)]
+    if not chosen:
+        raise ConfigError(f"There is no run {name or ''} to stop. Runs in progress: {named}.".replace("  ", " "))
+    if len(chosen) > 1:
+        raise ConfigError(f"Name the run to stop: `fedsel stop {folder} RUN`. Runs in progress: {named}.")
+    [run_id], run = chosen, unfinished[chosen[0]][0]
+    flwr(["stop", run_id, CONNECTION], variables)
+    text = f"The run {run} is stopped. Its records are kept. Go on with: fedsel submit {folder} --resume {run}"
+    console.print(text, markup=False, highlight=False, soft_wrap=True)
+
+
+def _run_name(config: AppConfig) -> str:
+    """Name of a new or resumed run, which is also its folder's below ``runs/`` on the server.
+
+    Raises ConfigError if `out` is not the name of a folder.
+    """
+    if not config.records.out:
+        made = f"{config.run.strategy}-s{config.run.seed}-{datetime.now():%Y%m%d-%H%M%S}"
+        return re.sub(r"[^\w.-]", "-", made)
+    name = Path(config.records.out).name
+    if not re.fullmatch(r"\w[\w.-]{0,99}", name):
+        raise ConfigError(
+            "On a federation, 'out' must be a name of letters, digits, '.', '_' and '-', with a letter or digit first, "
+            f"because the server writes the records to runs/NAME. Got {name!r}."
+        )
+    return name
+
+
+def _settings_file(folder: Path, name: str) -> Path:
+    """File with the settings of a submitted run."""
+    return folder / SUBMITTED / f"{name}.json"
+
+
+def _unfinished(folder: Path, variables: Mapping[str, str]) -> dict[str, tuple[str, str]]:
+    """Id -> name and status of each run that is not finished. A run of another admin's folder has its id as name."""
+    names = read_object(folder / SUBMITTED / NAMES) or {}
+    runs = legible(flwr(["list", CONNECTION], variables)["runs"])
+    return {
+        run["run-id"]: (names.get(run["run-id"], run["run-id"]), run["status"])
+        for run in runs
+        if not run["status"].startswith("finished")
+    }
+
+
+def _admin(folder: Path) -> Machine:
+    """Read the admin's folder. Raises ConfigError if it is damaged."""
+    machine = read_machine(folder, "admin")
+    check_folder(folder, machine)
+    return machine
+
+
+def _home(folder: Path, machine: Machine) -> Path:
+    """Write the FLWR_HOME of `flwr` for the server. Raises DeploymentError if the server cannot be reached."""
+    if (found := obstacle(machine, machine.control_port, folder / "ca.crt")) is not None:
+        raise DeploymentError(found.sentence)
+    home = folder / "flwr"
+    make_private_folder(home)
+    config = connection_toml(machine.control, (folder / "ca.crt").absolute())
+    write_text(home / "config.toml", config)
+    keep_token(home, machine.control, (folder / "token").read_text(encoding="utf-8").strip())
+    return home
+
+
+def _last_round(run_id: str, variables: Mapping[str, str]) -> str:
+    """The last round in a run's log."""
+    try:
+        log = subprocess.run(
+            [tool("flwr"), "log", run_id, CONNECTION, "--show"],
+            env=dict(variables),
+            capture_output=True,
+            text=True,
+            timeout=LOG_S,
+            check=False,
+        ).stdout
+    except subprocess.TimeoutExpired:
+        return f"the server sends no log within {LOG_S:.0f} s"
+    rounds = ROUND.findall(legible(log))
+    return "round {} of {}: {}".format(*rounds[-1]) if rounds else "no round is finished yet"

@@ -1,0 +1,107 @@
+"""App signature: SuperNodes with ``--trusted-entities`` import only an app that a trusted key has signed.
+
+A run brings its app as a bundle (FAB), and Flower's SuperNode can verify an Ed25519 signature of the bundle. Flower's
+SuperLink has signatures only for apps on Flower Hub. The one of `guard.superlink_process` also hands out the
+signatures in the file `SIGNATURES` of its FLWR_HOME. Neither server nor clients need the private key.
+
+It uses `build_fab_from_disk` and Flower's formats of the signed text and of a signature. A command of `flwr` that signs
+a local app would replace this file.
+"""
+
+import base64
+import hashlib
+import json
+import time
+from collections.abc import Mapping
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+from cryptography.exceptions import UnsupportedAlgorithm
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
+from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat, load_ssh_public_key
+
+from fedsel_app.config import ConfigError
+
+SIGNATURES, TRUSTED = "signatures.json", "trusted.yaml"
+"""Files of a folder of signatures: the first for the SuperLink, the second for the SuperNodes."""
+NO_KEY = (ValueError, TypeError, NotImplementedError, UnsupportedAlgorithm)
+"""Errors of cryptography for what is no key or certificate, or one of a kind that it does not read."""
+
+
+def sign_app(app: Path, folder: Path, key: Ed25519PrivateKey) -> str:
+    """Sign the app as it is now, and write the signature and the trusted public key to `folder`.
+
+    Returns the SHA-256 of the bundle. Raises ConfigError if `folder` cannot be written.
+    """
+    from flwr.cli.build import build_fab_from_disk
+    from flwr.supercore.primitives.asymmetric_ed25519 import create_message_to_sign
+
+    content = build_fab_from_disk(app)
+    digest, signed_at = hashlib.sha256(content), int(time.time())
+    signature = base64.urlsafe_b64encode(key.sign(create_message_to_sign(digest.digest(), signed_at))).decode()
+    public = key.public_key().public_bytes(Encoding.OpenSSH, PublicFormat.OpenSSH).decode()
+    name = f"fpk_{hashlib.sha256(public.encode()).hexdigest()[:32]}"
+    signed = _read(folder)
+    signed[digest.hexdigest()] = dict(signed.get(digest.hexdigest(), {})) | {
+        name: json.dumps({"signed_at": signed_at, "signature": signature})
+    }
+    try:
+        for file, text in ((SIGNATURES, json.dumps(signed, indent=1)), (TRUSTED, f"{name}: {public}\n")):
+            part = folder / f"{file}.part"
+            part.write_text(text, encoding="utf-8")
+            part.replace(folder / file)
+    except OSError as error:
+        raise ConfigError(f"The signature cannot be written to {folder}: {error}.") from error
+    return digest.hexdigest()
+
+
+def is_signed(app: Path, folder: Path) -> bool:
+    """True if `folder` has a signature of the app as it is now."""
+    from flwr.cli.build import build_fab_from_disk
+
+    return bool(signatures_of(folder, hashlib.sha256(build_fab_from_disk(app)).hexdigest()))
+
+
+def signatures_of(folder: Path, bundle: str) -> dict[str, str]:
+    """Signatures in `folder` of the bundle with this SHA-256, in Flower's form; empty without any."""
+    signed = _read(folder).get(bundle, {})
+    return {"valid_license": "Valid"} | dict(signed) if signed else {}
+
+
+def refuse_no_signer(trusted: Path) -> None:
+    """Raise ConfigError unless `trusted` has at least one signer, and only public keys that Flower accepts.
+
+    Flower's SuperNode takes a file without signers for the wish to import every app.
+    """
+    yaml: Any = import_module("yaml")
+    try:
+        if trusted.exists() and not trusted.is_file():
+            raise ValueError("it is no file")
+        signers = yaml.safe_load(trusted.read_text(encoding="utf-8")) if trusted.exists() else {}
+        if not isinstance(signers, dict):
+            raise ValueError("it has no names of signers")
+        for name, key in signers.items():
+            if not isinstance(load_ssh_public_key(str(key).encode()), Ed25519PublicKey):
+                raise ValueError(f"the key of {name} is not an Ed25519 key")
+    except (OSError, *NO_KEY, yaml.YAMLError) as error:
+        why = " ".join(str(error).split())
+        raise ConfigError(f"Copy {trusted} again from the folder of `fedsel sign`: it is damaged ({why}).") from error
+    if not signers:
+        raise ConfigError(
+            f"Copy {TRUSTED} from the folder of `fedsel sign` to {trusted}: without a trusted signer, this client "
+            "would execute the app of everybody who may submit runs. If you want that, add --unsigned-apps."
+        )
+
+
+def _read(folder: Path) -> dict[str, Mapping[str, str]]:
+    path = folder / SIGNATURES
+    try:
+        if path.exists() and not path.is_file():
+            raise ValueError("it is no file")
+        signed = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+    except (OSError, ValueError) as error:
+        raise ConfigError(f"The signatures in {path} cannot be read: {error}.") from error
+    if not isinstance(signed, dict) or not all(isinstance(entry, dict) for entry in signed.values()):
+        raise ConfigError(f"The file {path} has no signatures. Run `fedsel sign` again.")
+    return signed

@@ -1,0 +1,1 @@
+"""Workbench: runs, comparisons, tuning and reports, as commands and as Python functions."""

@@ -1,0 +1,1 @@
+"""Catalogue: what fedsel has, printed: settings, presets, and the protocols that presets follow."""

@@ -1,0 +1,257 @@
+"""Command line: `fedsel` and its subcommands. Each returns the exit code."""
+
+import argparse
+import sys
+from collections.abc import Sequence
+from importlib.metadata import version
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from rich.console import Console
+
+from fedsel_app.config import ConfigError, RunConfig, Value
+from fedsel_app.config.plugins import named_by
+from fedsel_app.imports import set_defaults
+from fedsel_app.records.files import RunFailed
+from fedsel_app.records.reading import legible
+from simulation.engines.uncollected import uncollected_imports
+from simulation.operations.deployment import commands as deployment
+from simulation.operations.deployment.flower_cli import DeploymentError
+from simulation.workbench.catalogue import commands as experiments
+from simulation.workbench.command_line.arguments import (
+    FAILURE,
+    Subparsers,
+    add_allowed_code,
+    add_engine,
+    add_settings,
+    folder,
+    overrides,
+    parse_grids,
+)
+from simulation.workbench.command_line.parser import USAGE_ERROR, Parser, refuse_unread
+from simulation.workbench.comparison import commands as comparison
+from simulation.workbench.report import commands as report_commands
+from simulation.workbench.tuning import commands as tuning
+
+if TYPE_CHECKING:
+    from fedsel_app.wiring.configuration import AppConfig
+
+INTERRUPTED = 130
+
+set_defaults()
+
+
+def configuration(arguments: argparse.Namespace, **defaults: Value) -> "AppConfig":
+    """Configuration of a new run or, with --resume, of the run in that folder."""
+    from fedsel_app.wiring.configuration import resolve
+    from fedsel_app.wiring.idle_settings import refuse_idle
+
+    values = overrides(arguments)
+    if not arguments.resume:
+        config = resolve(defaults | values)
+        refuse_idle(values, [config.values()], str(values.get("preset", "")))
+        return config
+    from simulation.engines.run_folders import resolve_resumed
+
+    return resolve_resumed(Path(arguments.resume), values)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """`fedsel run`: simulate one run, or print its configuration and plan."""
+    with uncollected_imports():
+        from fedsel_app.data.dataset import load
+        from fedsel_app.wiring.server import run_folder
+        from simulation.engines.choice import choose
+        from simulation.engines.run_folders import completed_rounds
+        from simulation.workbench.catalogue.pipeline import pipeline_text
+        from simulation.workbench.report.progress import RunDisplay, print_plan
+
+        if not arguments.dry_run:
+            from simulation.workbench.report.run_report import report_run
+
+    config = configuration(arguments)
+    console = Console()
+    if arguments.dry_run:
+        print_plan(config, console)
+        return 0
+    choice = choose(config)
+    data = load(config.data, config.run.seed).description
+    method = f"Method: {config.run.strategy}; {pipeline_text(config.values())}"
+    console.print(f"{method}\nEngine: {choice}\nData: {data}", markup=False, highlight=False, soft_wrap=True)
+    completed = completed_rounds(run_folder(config)) if config.records.resume else 0
+    with RunDisplay(config.run.rounds, console, completed, measured=config.network.links == "measured") as display:
+        folder = choice.simulate(config, display.show, verbose=arguments.verbose)
+    report_run(folder, console)
+    return 0
+
+
+def data(arguments: argparse.Namespace) -> int:
+    """`fedsel data`: describe the data of a run: columns, classes, owners, and what each client has."""
+    from fedsel_app.wiring.configuration import resolve
+    from simulation.workbench.report.data_description import describe
+    from simulation.workbench.terminal import wide_console
+
+    console = wide_console()
+    any_run: dict[str, Value] = {"strategy": "random", "cohort": 1}
+    for part in describe(resolve(any_run | overrides(arguments))):
+        console.print(part, markup=False, highlight=False, soft_wrap=isinstance(part, str))
+    return 0
+
+
+def model(arguments: argparse.Namespace) -> int:
+    """`fedsel model`: write the last or the best model of a run as a state dict."""
+    from fedsel_app.models.state_files import write_state
+    from simulation.workbench.python_interface.runs import load_run
+
+    result = load_run(arguments.run)
+    write_state(arguments.file, result.best_model if arguments.best else result.model)
+    print(f"Model: {arguments.file}")
+    return 0
+
+
+def partition(arguments: argparse.Namespace) -> int:
+    """`fedsel partition`: draw the number of training examples by class and client, in one panel for each cell of a
+    grid.
+    """
+    from simulation.workbench.report.class_distribution import draw_class_distribution
+
+    grid = parse_grids(arguments.grid)
+    print(*draw_class_distribution(overrides(arguments), grid, arguments.picture), sep="\n")
+    print(f"Picture: {arguments.picture}")
+    return 0
+
+
+def deploy(arguments: argparse.Namespace) -> int:
+    """`fedsel deploy`: run with real server and client processes on this machine."""
+    from simulation.operations.deployment.deployed_run import run_deployed
+    from simulation.operations.machines.folders import FederationFolders
+
+    config = configuration(arguments, links="measured")
+    federation = arguments.federation and FederationFolders(arguments.federation)
+    return run_deployed(config, Console(), federation, insecure=arguments.insecure)
+
+
+def submit(arguments: argparse.Namespace) -> int:
+    """`fedsel submit`: submit a run to a federation or to Flower, and wait for its end."""
+    from simulation.operations.machines.machine import FILE
+
+    admin = Path(arguments.superlink).absolute()
+    if not (admin / FILE).is_file():
+        from simulation.operations.deployment.deployed_run import run_submitted
+
+        return run_submitted(configuration(arguments), arguments.superlink, arguments.federation_config, Console())
+    from simulation.operations.deployment.submission import resumed, run_defaults, submit_to_federation
+
+    if arguments.resume:
+        config = resumed(admin, arguments.resume, overrides(arguments))
+    else:
+        config = configuration(arguments, **run_defaults(admin))
+    return submit_to_federation(admin, config, Console())
+
+
+def parser() -> Parser:
+    """Parser of all subcommands and their arguments."""
+    top = Parser(prog="fedsel", description="Federated learning on Flower: simulate, compare, deploy.")
+    top.add_argument("--version", action="version", version=f"fedsel {version('fedsel')}")
+    commands = top.add_subparsers(required=True, metavar="COMMAND", dest="command")
+    register_runs(commands)
+    comparison.register(commands)
+    register_data(commands)
+    register_model(commands)
+    report_commands.register(commands)
+    deployment.register(commands)
+    experiments.register(commands)
+    tuning.register(commands)
+    top.show_examples("fedsel")
+    for name, command in commands.choices.items():
+        command.show_examples(name)
+    return top
+
+
+def register_runs(commands: Subparsers) -> None:
+    """Add `run`, `deploy` and `submit` to the commands of `fedsel`. Each carries out one run."""
+    one = commands.add_parser("run", help="simulate one run on this machine")
+    add_run_settings(one)
+    add_engine(one)
+    one.add_argument("--dry-run", action="store_true", help="print the configuration and the plan, and stop")
+    one.add_argument("--verbose", action="store_true", help="show Flower's own log")
+    one.set_defaults(call=run)
+
+    real = commands.add_parser("deploy", help="run with real server and client processes on this machine")
+    add_run_settings(real)
+    safety = real.add_mutually_exclusive_group()
+    safety.add_argument("--insecure", action="store_true", help="use neither TLS nor keys of the clients")
+    safety.add_argument(
+        "--federation", type=folder, metavar="DIR", help="folders of `fedsel provision` (new ones for this run)"
+    )
+    real.set_defaults(call=deploy)
+
+    sent = commands.add_parser("submit", help="run on a federation, and wait until the run ends")
+    add_run_settings(sent)
+    sent.add_argument("superlink", help="admin's folder, or a connection of Flower's config.toml; `local` simulates")
+    sent.add_argument("--federation-config", help="settings of a simulation, as in `flwr run`")
+    sent.set_defaults(call=submit)
+
+
+def add_run_settings(command: argparse.ArgumentParser) -> None:
+    """Add the arguments that start or resume one run."""
+    add_settings(command, *RunConfig.keys())
+    command.add_argument("--resume", metavar="DIR", help="continue the interrupted run in this folder")
+    command.add_argument("--out", type=lambda text: str(Path(text).absolute()), help="run folder")
+
+
+def register_data(commands: Subparsers) -> None:
+    """Add `data` and `partition` to the commands of `fedsel`."""
+    described = commands.add_parser("data", help="describe the data: columns, classes, owners, clients")
+    add_settings(described, "clients", "seed")
+    described.set_defaults(call=data)
+    drawn = commands.add_parser("partition", help="draw which classes each client has")
+    add_settings(drawn, "clients", "seed")
+    drawn.add_argument("--grid", action="append", default=[], metavar="KEY=V1,V2", help="draw a panel for each value")
+    drawn.add_argument("--out", dest="picture", required=True, type=folder, metavar="FILE", help="a .png, .pdf or .svg")
+    drawn.set_defaults(call=partition)
+
+
+def register_model(commands: Subparsers) -> None:
+    """Add `model` to the commands of `fedsel`."""
+    written = commands.add_parser("model", help="write the model of a finished run as a state dict")
+    written.add_argument("run", type=folder, metavar="RUN", help="run folder")
+    written.add_argument("--best", action="store_true", help="the model of the best round, instead of the last")
+    written.add_argument(
+        "--out", dest="file", required=True, type=folder, metavar="FILE", help="a .safetensors, .npz or .pt"
+    )
+    add_allowed_code(written)
+    written.set_defaults(call=model)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one command. Exit codes: 0 done, 1 failed, 2 wrong settings, 130 interrupted."""
+    return carry_out(parser(), argv)
+
+
+def carry_out(commands: Parser, argv: Sequence[str] | None) -> int:
+    """Run the command of `commands` that `argv` names; None: the words of this process. Exit codes as `main`."""
+    words = sys.argv[1:] if argv is None else argv
+    arguments, unread = commands.parse_known_args(words)
+    try:
+        if unread:
+            from fedsel_app.wiring.configuration import known_defaults
+
+            refuse_unread(arguments, words, unread, known_defaults())
+        with named_by(words):
+            code: int = arguments.call(arguments)
+    except ConfigError as error:
+        print(f"fedsel: {legible(str(error))}", file=sys.stderr)
+        return USAGE_ERROR
+    except (OSError, DeploymentError, RunFailed) as error:
+        print(f"fedsel: {legible(str(error))}", file=sys.stderr)
+        return FAILURE
+    except KeyboardInterrupt:
+        going_on = "; repeat the command to continue from here" if arguments.command in ("compare", "tune") else ""
+        print(f"fedsel: interrupted{going_on}", file=sys.stderr)
+        return INTERRUPTED
+    return code
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,208 @@
+"""Parser of the commands: their examples, as `--help` and docs/command-line.md show them, and their errors.
+
+An error is one sentence that says what to type.
+"""
+
+import argparse
+import re
+from collections.abc import Iterable, Sequence
+from typing import NoReturn
+
+from fedsel_app.config import ConfigError
+from fedsel_app.config.plugins import instead_of_strategy
+from fedsel_app.config.words import did_you_mean, nearest_setting
+
+EXAMPLES: dict[str, dict[str, str]] = {
+    "fedsel": {
+        "fedsel run": "simulate one federation and print its result",
+        "fedsel compare --strategies oort,random --out runs/two": "compare methods on the same seeds",
+        "fedsel deploy --clients 3 --cohort 2": "train with real server and client processes on this machine",
+    },
+    "run": {
+        "fedsel run --strategy random --out runs/first": "simulate one run of a method",
+        "fedsel run --set lr=0.1 --dry-run": "change a setting, and see the plan without running it",
+        "fedsel run --resume runs/first": "continue a run that was interrupted",
+    },
+    "deploy": {
+        "fedsel deploy --clients 3 --cohort 2 --out runs/deployed": "train with a server and three clients",
+        "fedsel deploy --resume runs/deployed": "continue a deployment that was interrupted",
+        "fedsel deploy --clients 3 --cohort 2 --insecure": "do the same without TLS and keys",
+    },
+    "compare": {
+        "fedsel compare --strategies oort,random --seeds 1,2,3 --out runs/two": "compare methods on the same seeds",
+        "fedsel compare --strategies random --grid alpha=0.1,1 --out runs/alpha": "compare values of a setting",
+        "fedsel compare --strategies oort,random --out runs/more --dry-run": "check everything, and list the runs",
+    },
+    "watch": {
+        "fedsel watch runs/two": "follow a comparison",
+        "fedsel watch runs/first": "follow one run",
+    },
+    "report": {
+        "fedsel report runs/two": "write the report of a comparison",
+        "fedsel report runs/first": "write the report of one run",
+        "fedsel report runs/first runs/second --out runs/both": "compare runs that exist",
+    },
+    "tune": {
+        "fedsel tune --strategies oort,random --over lr --out runs/tuned": "tune a setting for each method",
+        "fedsel tune --strategies oort,random --over lr=0.01..1 --out runs/range": "tune it within a range",
+        "fedsel tune --strategies oort,random --over lr --trials 20 --out runs/more": "try more values",
+    },
+    "model": {
+        "fedsel model runs/first --out first.safetensors": "write the last model of a run",
+        "fedsel model runs/first --best --out best.pt": "write its best model, as torch.save does",
+    },
+    "data": {
+        "fedsel data": "describe the digits, and what each client has of them",
+        "fedsel data --clients 5 --set partition=iid": "describe them under another partition",
+        "fedsel data --set data=npz --set data-path=mine.npz": "describe a file of yours",
+    },
+    "partition": {
+        "fedsel partition --out classes.png": "draw which classes each client has",
+        "fedsel partition --set alpha=0.1 --out skewed.png": "draw another partition",
+        "fedsel partition --grid alpha=0.1,1 --out panels.png": "draw several side by side",
+    },
+    "methods": {
+        "fedsel methods": "list the methods with their sources and costs",
+        "fedsel methods oort --size 11173962": "show one method, and its costs for a model of this size",
+        "fedsel methods --clients 1000 --cohort 50": "show the costs for more clients",
+    },
+    "check": {
+        "fedsel check random": "check a method of fedsel",
+        "fedsel check waiting:LongestWaiting": "check your own method",
+    },
+    "settings": {
+        "fedsel settings": "list the settings with their defaults",
+        "fedsel settings krum": "explain the settings that contain this word",
+        "fedsel settings lr": "explain a setting",
+    },
+    "presets": {
+        "fedsel presets": "list the presets",
+        "fedsel presets paper-mnist": "show what a preset sets, and where it differs from its paper",
+        "fedsel presets fedavg": "show FedAvg as published",
+    },
+    "export": {
+        "fedsel export runs/two": "describe a comparison: hashes of its files, versions and commands",
+        "fedsel export runs/first --license CC-BY-4.0": "with a license",
+        "fedsel export runs/first": "describe one run",
+    },
+    "trace": {
+        "fedsel trace normalized_guid2data.json --out phones.npz": "convert FLASH's trace of phones",
+        "fedsel trace client_behave_trace --out behaviour.npz": "convert FedScale's trace",
+        "fedsel trace client_device_capacity --out speeds.csv": "convert FedScale's speeds of devices",
+    },
+    "provision": {
+        "fedsel provision --server SERVER --clients 3 --out federation": "make a folder for each machine",
+        "fedsel provision --add 2 --out federation": "add clients",
+        "fedsel provision --revoke client-1 --out federation": "revoke a client",
+    },
+    "request": {
+        "fedsel request north": "make a folder with a key, and the request for the admin",
+    },
+    "start": {
+        "fedsel start server": "run the server",
+        "fedsel start client-0 --data /data/mine.npz": "run a client with its own data",
+        "fedsel start client-0": "run the client again; its folder keeps the settings",
+    },
+    "submit": {
+        "fedsel submit federation/admin --cohort 2 --rounds 5": "submit a run to a federation, and wait until it ends",
+        "fedsel submit federation/admin --strategy oort": "do the same with another method",
+        "fedsel submit local --rounds 10": "simulate with Flower's own command",
+    },
+    "status": {
+        "fedsel status federation/admin": "show the connected clients and the current round",
+    },
+    "stop": {
+        "fedsel stop federation/admin": "end the run in progress",
+        "fedsel stop federation/admin NAME": "end the run of this name",
+    },
+    "sign": {
+        "fedsel sign --out federation/admin/signing": "sign the app after a change",
+    },
+}
+"""Command -> its main command lines, at most three, with what each does; "fedsel" has those of the whole program."""
+USAGE_ERROR = 2
+INVALID = re.compile(r"argument (\S+): invalid (choice|\w+ value): '?(.*?)'?(?: \(.*)?", re.DOTALL)
+EXPECTED = re.compile(r"argument (\S+): expected .*")
+REQUIRED = "the following arguments are required: "
+OF_COMPARE = ("--seeds", "--strategies", "--grid", "--baseline")
+"""Options of `fedsel compare`."""
+NUMBERS = {"int": "a whole number", "positive": "a whole number above 0"}
+"""Names of the types that read whole numbers, and what they read."""
+
+
+class Parser(argparse.ArgumentParser):
+    """argparse's parser, with plain error sentences; also used for the subcommands."""
+
+    def show_examples(self, command: str) -> None:
+        """Put the examples of `command` between the usage and the options of the help."""
+        self.formatter_class = argparse.RawDescriptionHelpFormatter
+        lines = [f"  {line}\n      {meaning}" for line, meaning in EXAMPLES[command].items()]
+        self.description = "\n".join([*([self.description, ""] if self.description else []), "examples:", *lines])
+
+    def error(self, message: str) -> NoReturn:
+        """Print a sentence for the `message` of argparse, and exit with 2."""
+        self.exit(USAGE_ERROR, f"fedsel: {self._sentence(message)} See `{self.prog} --help`.\n")
+
+    def _sentence(self, message: str) -> str:
+        if message.startswith(REQUIRED):
+            named = message.removeprefix(REQUIRED).split(", ")
+            return f"`{self.prog}` needs {' and '.join(self._example(name) for name in named)}."
+        if (expected := EXPECTED.fullmatch(message)) is not None:
+            return f"A value is missing: {self._example(expected[1])}."
+        if (invalid := INVALID.fullmatch(message)) is None:
+            return f"{message[:1].upper()}{message[1:]}."
+        name, what, given = invalid.groups()
+        if what == "choice":
+            choices = [str(choice) for choice in self._action(name).choices or ()]
+            return f"{name} is one of {', '.join(choices)}. Got {given!r}.{did_you_mean(given, choices)}"
+        taken = NUMBERS.get(what.removesuffix(" value"), self._action(name).metavar)
+        return f"{name} takes {taken}. Got {given!r}."
+
+    def _action(self, name: str) -> argparse.Action:
+        return next(
+            action for action in self._actions if name in ("/".join(action.option_strings), action.metavar, action.dest)
+        )
+
+    def _example(self, name: str) -> str:
+        action = self._action(name)
+        return f"{name} {action.metavar or action.dest.upper()}" if action.option_strings else str(name)
+
+
+def refuse_unread(
+    arguments: argparse.Namespace, words: Sequence[str], unread: Sequence[str], settings: Iterable[str]
+) -> NoReturn:
+    """Raise ConfigError for the first `unread` word of the `words` of a command, which no argument takes.
+
+    `settings` are the keys that the user may mean.
+    """
+    option, _, given = unread[0].partition("=")
+    listed = f"`fedsel {arguments.command} --help` lists them."
+    if not option.startswith("-"):
+        instead = "" if _joined(words, unread[0]) else instead_of_strategy(unread[0])
+        if option.endswith(".toml") and hasattr(arguments, "preset"):
+            instead = f" Say --preset {option}."
+        said = f".{instead}" if instead else f"; {_joined(words, unread[0]) or listed}"
+        raise ConfigError(f"The word {unread[0]!r} belongs to no option{said}")
+    if option in OF_COMPARE and hasattr(arguments, "strategy"):
+        raise ConfigError(
+            f"`fedsel {arguments.command}` carries out one run, and {option} is for several: use fedsel compare."
+        )
+    hint = nearest_setting(option, settings) if hasattr(arguments, "set") else ""
+    meant = hint.partition("'")[2].partition("'")[0]
+    value = given or next((word for word in unread[1:2] if not word.startswith("--")), "VALUE")
+    if not meant:
+        raise ConfigError(f"There is no option {option}; {listed}")
+    right = f"Say --{meant} {value}." if meant in vars(arguments) else f"A setting is given as --set {meant}={value}."
+    raise ConfigError(f"There is no option {option}. {right}")
+
+
+def _joined(words: Sequence[str], stray: str) -> str:
+    """What to type for a value of two words, the second of which is `stray`; empty if `stray` is not such a word."""
+    place = list(words).index(stray)
+    option, value = words[max(place - 2, 0) : place] if place >= 2 else ("", "")
+    if not option.startswith("--") or value.startswith("--"):
+        return ""
+    if stray.startswith("="):
+        return f"say {option} {value}={''.join([*words[place:], 'VALUE'][:2]).removeprefix('=')}."
+    sign = "=" if option in ("--set", "--grid") and "=" not in value else ","
+    return f"say {option} {value.rstrip(',')}{sign}{stray}."

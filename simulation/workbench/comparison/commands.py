@@ -1,0 +1,85 @@
+"""Commands of `fedsel` that carry out a comparison or watch it."""
+
+import argparse
+from pathlib import Path
+
+from fedsel_app.config import RunConfig
+from simulation.workbench.command_line.arguments import (
+    FAILURE,
+    Subparsers,
+    add_engine,
+    add_settings,
+    folder,
+    overrides,
+    parse_grids,
+    parse_seeds,
+    positive,
+)
+from simulation.workbench.terminal import wide_console
+
+
+def register(commands: Subparsers) -> None:
+    """Add `compare` and `watch` to the commands of `fedsel`."""
+    several = commands.add_parser("compare", help="compare methods on the same seeds")
+    add_strategies(several)
+    several.add_argument(
+        "--grid",
+        action="append",
+        default=[],
+        metavar="KEY=V1,V2",
+        help="repeat the runs for each value of a setting; several grids give every combination",
+    )
+    several.set_defaults(call=compare)
+
+    live = commands.add_parser("watch", help="show the progress of a comparison or a run")
+    live.add_argument("folder", type=Path, metavar="DIR", help="comparison or run folder")
+    live.set_defaults(call=watch)
+
+
+def add_strategies(command: argparse.ArgumentParser) -> None:
+    """Add the arguments of a command that runs several methods on the same seeds."""
+    command.add_argument("--strategies", metavar="NAME,...", help="selection methods (those of the preset)")
+    command.add_argument("--seeds", default="1,2,3", metavar="SEED,...", help="seeds of every method (1,2,3)")
+    add_settings(command, *(entry.key for entry in RunConfig.entries() if not entry.own))
+    add_engine(command)
+    command.add_argument(
+        "--baseline", metavar="NAME", help="method to compare the others with (random, or else the first)"
+    )
+    command.add_argument("--jobs", type=positive, metavar="N", help="runs at the same time (what cores and GPUs allow)")
+    command.add_argument("--out", dest="folder", required=True, type=folder, help="comparison folder")
+    command.add_argument("--dry-run", action="store_true", help="check everything, print the runs, and stop")
+
+
+def compare(arguments: argparse.Namespace) -> int:
+    """`fedsel compare`: simulate several methods on the same seeds, or print the runs."""
+    from simulation.workbench.comparison import compare as comparing
+    from simulation.workbench.comparison.placement import default_jobs, gpu_count
+    from simulation.workbench.comparison.plan import plan
+
+    console = wide_console()
+    grid = parse_grids(arguments.grid)
+    strategies, seeds = strategies_of(arguments), parse_seeds(arguments.seeds)
+    comparison = plan(arguments.folder, strategies, seeds, overrides(arguments), grid, arguments.baseline)
+    comparison.check()
+    jobs = arguments.jobs or default_jobs([run.config for run in comparison.runs], gpu_count())
+    if arguments.dry_run:
+        console.print(comparing.plan_table(comparison, jobs))
+        return 0
+    return FAILURE if comparing.compare(comparison, jobs, console) else 0
+
+
+def strategies_of(arguments: argparse.Namespace) -> list[str]:
+    """Strategies of a comparison, from --strategies or the preset."""
+    from simulation.workbench.comparison.plan import preset_strategies
+
+    if arguments.strategies:
+        return [name.strip() for name in arguments.strategies.split(",")]
+    return preset_strategies(arguments.preset or "")
+
+
+def watch(arguments: argparse.Namespace) -> int:
+    """`fedsel watch`: show the progress of a comparison or a run until it ends."""
+    from simulation.workbench.comparison.watch import watch
+
+    watch(arguments.folder, wide_console())
+    return 0

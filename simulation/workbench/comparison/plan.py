@@ -1,0 +1,235 @@
+"""Plan of a comparison: its runs, on the same seeds for every strategy, and their progress.
+
+A seed decides the partitions, the links and the initial model. So runs of one seed differ only in their strategy and in
+the settings that a preset has for single methods.
+"""
+
+import itertools
+import json
+import os
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from fedsel_app.caches import of_a_run
+from fedsel_app.config import DECLARED, ConfigError, Value, changes_numbers
+from fedsel_app.presets.preset import load_preset
+from fedsel_app.records.files import write_text
+from fedsel_app.records.reading import read_object
+from fedsel_app.wiring.configuration import AppConfig, resolve
+from fedsel_app.wiring.idle_settings import refuse_idle
+from simulation.engines.choice import choose
+from simulation.engines.preflight import refuse_unrunnable
+from simulation.workbench.comparison.pipelines import (
+    Pipelines,
+    comparison_kind,
+    pipelines_of,
+)
+from simulation.workbench.comparison.plan_file import PLAN_VERSION, read_plan
+from strategies import STRATEGIES, find_strategy
+from strategies.base import SelectionStrategy
+
+BASELINE = "random"
+"""Method that the others are compared with, if it is among them."""
+LONGEST_NAME = 255
+"""Bytes of the longest name of a file on common file systems."""
+
+
+@dataclass(frozen=True)
+class PlannedRun:
+    """Run of a comparison. `cell` is its cell of the grid: the values of the grid's keys that apply to its strategy."""
+
+    name: str
+    strategy: str
+    seed: int
+    cell: Mapping[str, Value]
+    folder: Path
+    config: AppConfig
+
+    @property
+    def files(self) -> list[Path]:
+        """The run's folder, and the comparison's files on the run: the log and the settings."""
+        return [self.folder, *(self.folder.with_name(f"{self.name}{ending}") for ending in (".log", ".toml"))]
+
+    @property
+    def finished(self) -> bool:
+        """True if the run is finished."""
+        return (self.folder / "summary.json").exists()
+
+    @property
+    def checkpointed(self) -> bool:
+        """True if the run stopped and can be resumed from a checkpoint."""
+        return not self.finished and (self.folder / "checkpoint.npz").exists()
+
+    def refuse_other(self) -> None:
+        """Raise ConfigError if the folder has a run with other settings."""
+        found, wanted = read_object(self.folder / "config.json"), self.config.values()
+        if found is None:
+            return
+        for key in sorted(found.keys() | wanted.keys()):
+            if changes_numbers(key) and found.get(key) != wanted.get(key):
+                raise ConfigError(
+                    f"The run {self.name} is in {self.folder.parent} with '{key}' = {found.get(key)!r}, "
+                    f"not {wanted.get(key)!r}. Choose another --out, or remove {self.folder}."
+                )
+
+
+@dataclass(frozen=True)
+class ComparisonPlan:
+    """Comparison: its runs, with the first seed first, and the settings that they come from."""
+
+    out: Path
+    strategies: Sequence[str]
+    seeds: Sequence[int]
+    grid: Mapping[str, Sequence[Value]]
+    settings: Mapping[str, Value]
+    baseline: str
+    pipelines: Pipelines
+    runs: Sequence[PlannedRun]
+
+    @property
+    def kind(self) -> str:
+        """Sentence on what the methods share: see `comparison_kind`."""
+        configs = {run.strategy: run.config.values() for run in self.runs}
+        return comparison_kind(configs, self.grid, self.pipelines)
+
+    def check(self) -> None:
+        """Raise ConfigError if the folder has other content, or a run is invalid or differs from an existing one."""
+        self._refuse_foreign()
+        for run in self.runs:
+            run.refuse_other()
+        with of_a_run():
+            for run in self.runs:
+                if not run.finished:
+                    # The run's own folder may hold its unfinished run.
+                    choose(run.config)
+                    own = replace(run.config.records, out=str(run.folder / "new"))
+                    refuse_unrunnable(replace(run.config, records=own))
+
+    def _refuse_foreign(self) -> None:
+        for name in ("comparison.json", "compare.lock", "failures.jsonl", "runs"):
+            if (self.out / name).is_symlink():
+                raise ConfigError(f"The folder {self.out} has a symlink '{name}'; choose another --out.")
+        for path in (path for run in self.runs for path in run.files):
+            if path.is_symlink():
+                raise ConfigError(f"{path} is a symlink; a comparison writes to its own files only. Remove it.")
+        if (self.out / "rounds.jsonl").exists():
+            raise ConfigError(f"The folder {self.out} already has a run; choose another --out.")
+        if read_plan(self.out) is not None:
+            return
+        for name in ("runs", "failures.jsonl"):
+            if os.path.lexists(self.out / name):
+                raise ConfigError(f"The folder {self.out} has '{name}' but no comparison; choose another --out.")
+
+    def write(self) -> None:
+        """Write comparison.json atomically."""
+        runs = [
+            {
+                "name": run.name,
+                "strategy": run.strategy,
+                "seed": run.seed,
+                "cell": run.cell,
+                "folder": run.folder.relative_to(self.out).as_posix(),
+            }
+            for run in self.runs
+        ]
+        content: dict[str, Any] = {
+            "version": PLAN_VERSION,
+            "strategies": self.strategies,
+            "seeds": self.seeds,
+            "grid": self.grid,
+            "settings": self.settings,
+            "baseline": self.baseline,
+            "pipelines": asdict(self.pipelines),
+            "runs": runs,
+        }
+        write_text(self.out / "comparison.json", json.dumps(content, indent=2) + "\n")
+
+
+def plan(
+    out: Path,
+    strategies: Sequence[str],
+    seeds: Sequence[int],
+    settings: Mapping[str, Value],
+    grid: Mapping[str, Sequence[Value]],
+    baseline: str | None = None,
+) -> ComparisonPlan:
+    """Plan every strategy with every seed and every combination of the grid's values.
+
+    A method's own setting, set for all runs or in the grid, is left out for the other methods. Runs that are then
+    identical count once, and so do equal values of the grid, such as 1 and 1.0. `baseline` is by default `BASELINE`, or
+    else the first strategy.
+
+    Raises ConfigError for invalid settings, settings that belong to none of the strategies or are also in the grid, and
+    if there are no strategies, seeds or values.
+    """
+    strategies, seeds = list(dict.fromkeys(strategies)), list(dict.fromkeys(seeds))
+    grid = {key: _distinct(values) for key, values in grid.items()}
+    for name, given in {"strategies": strategies, "seeds": seeds, **grid}.items():
+        if not given:
+            raise ConfigError(f"Give '{name}' at least one value: without it the comparison has no runs.")
+    refuse_set_and_in_grid(settings, grid)
+    baseline = baseline or (BASELINE if BASELINE in strategies else strategies[0])
+    if baseline not in strategies:
+        raise ConfigError(f"The --baseline must be one of the strategies {', '.join(strategies)}. Got {baseline!r}.")
+    for key in [*settings, *grid]:
+        if key in DECLARED and DECLARED[key].own:
+            raise ConfigError(f"A comparison sets '{key}' itself; use its strategies, seeds and out instead.")
+    methods = {name: find_strategy(name) for name in strategies}
+    others = _own_keys([*STRATEGIES.values(), *methods.values()])
+    for key in grid:
+        if key in others and key not in _own_keys(methods.values()):
+            raise ConfigError(f"The grid's '{key}' belongs to none of the strategies {', '.join(strategies)}.")
+    cells = [dict(zip(grid, values, strict=True)) for values in itertools.product(*grid.values())]
+    runs: dict[str, PlannedRun] = {}
+    for seed, (strategy, method), cell in itertools.product(seeds, methods.items(), cells):
+        foreign = others - _own_keys([method])
+        cell = {key: value for key, value in cell.items() if key not in foreign}
+        shared = {key: value for key, value in settings.items() if key not in foreign}
+        name = run_name(strategy, cell, seed)
+        if len(f"{name}.toml".encode()) > LONGEST_NAME:
+            raise ConfigError(f"Sweep fewer settings: a folder cannot have a name as long as that of the run {name}.")
+        folder = out / "runs" / name
+        config = resolve(shared | cell | {"strategy": strategy, "seed": seed, "out": str(folder)})
+        run = PlannedRun(name, strategy, seed, cell, folder, config)
+        if runs.setdefault(name, run) != run:
+            raise ConfigError(f"Two runs would have the name {name}; leave one of them out.")
+    named = str(settings.get("preset", ""))
+    refuse_idle([*settings, *grid], [run.config.values() for run in runs.values()], named)
+    pipelines = pipelines_of(load_preset(named), strategies, [*settings, *grid]) if named else Pipelines()
+    return ComparisonPlan(out, strategies, seeds, grid, settings, baseline, pipelines, list(runs.values()))
+
+
+def refuse_set_and_in_grid(settings: Mapping[str, Value], grid: Mapping[str, Sequence[Value]]) -> None:
+    """Raise ConfigError if a setting has one value for all cells of the grid, and values in the grid."""
+    for name in grid:
+        if name in settings:
+            raise ConfigError(f"Give '{name}' in the grid, or one value of it for all runs, not both.")
+
+
+def preset_strategies(preset: str) -> list[str]:
+    """Strategies of the preset with this name. Raises ConfigError if there is no preset, or it has none."""
+    strategies = list(load_preset(preset).strategies) if preset else []
+    if not strategies:
+        raise ConfigError("A comparison needs --strategies NAME,... or a --preset that has some: `fedsel presets`.")
+    return strategies
+
+
+def run_name(strategy: str, cell: Mapping[str, Value], seed: int) -> str:
+    """Name of a run, and of its folder."""
+    parts = [strategy, *(f"{key}={value}" for key, value in cell.items()), f"s{seed}"]
+    return re.sub(r"[^\w.=+-]+", "-", "-".join(parts))
+
+
+def _distinct(values: Iterable[Value]) -> list[Value]:
+    """The first of equal values each; true is not 1."""
+    found: dict[tuple[bool, Value], Value] = {}
+    for value in values:
+        found.setdefault((isinstance(value, bool), value), value)
+    return list(found.values())
+
+
+def _own_keys(methods: Iterable[type[SelectionStrategy]]) -> set[str]:
+    return {key for method in methods for key in method.Config.keys(f"{method.name}.")}

@@ -1,0 +1,133 @@
+"""Comparisons from Python: `compare`, `load_comparison`, and their result."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from matplotlib.figure import Figure
+from rich.console import Console
+
+from fedsel_app.caches import of_a_run
+from fedsel_app.config import ConfigError, Value, require
+from fedsel_app.config.settings import setting_value
+from simulation.workbench.comparison.measures import metric_of
+from simulation.workbench.comparison.placement import default_jobs, gpu_count
+from simulation.workbench.comparison.plan import plan, preset_strategies
+from simulation.workbench.comparison.results import RecordedComparison
+from simulation.workbench.comparison.run_processes import carry_out
+from simulation.workbench.python_interface.keywords import key_of, listed, setting_values, several
+from simulation.workbench.python_interface.places import refuse_main
+from simulation.workbench.python_interface.runs import RunResult
+from simulation.workbench.report.drawing import Style
+from simulation.workbench.report.figures import accuracy_plot
+from simulation.workbench.report.page import write_report
+from simulation.workbench.terminal import wide_console
+
+if TYPE_CHECKING:
+    from typing import Unpack
+
+    from simulation.workbench.python_interface.setting_keywords import SettingKeywords
+
+
+class ComparisonResult(RecordedComparison):
+    """Comparison that was read from its folder: the result of `compare` and `load_comparison`."""
+
+    run_kind = RunResult
+    runs: Mapping[str, RunResult]
+
+    def plot(self, cell: str | None = None, *, metric: str = "", per_seed: bool = False) -> Figure:
+        """Figure of the score, or of another metric, against rounds, seconds, bytes sent and client updates.
+
+        Parameters
+        ----------
+        cell : cell of the grid, such as "alpha=0.1"; needed if there are several
+        metric : metric of the rounds; empty: the score
+        per_seed : draw a line for each seed instead of the seeds' range
+
+        Raises
+        ------
+        ConfigError
+            If there are several cells and `cell` is None, no cell has this name, or no run measured the metric.
+        """
+        groups = {group.name: group for group in self.groups}
+        if cell is None and len(groups) == 1:
+            [cell] = groups
+        if cell not in groups:
+            raise ConfigError(f"plot() takes one of the cells {'; '.join(groups)}. Got {cell!r}.")
+        return accuracy_plot(groups[cell], Style(per_seed=per_seed), metric_of(self.counted, metric)).figure
+
+    def report(self, baseline: str | None = None) -> Path:
+        """Write the report into the folder, as `fedsel report` does. Returns the path of the page."""
+        with of_a_run():
+            return write_report(self.folder, baseline)
+
+
+@listed
+def compare(
+    strategies: Sequence[str] | None = None,
+    *,
+    out: str | Path,
+    seeds: Sequence[int] = (1, 2, 3),
+    grid: Mapping[str, Sequence[Value]] | None = None,
+    baseline: str | None = None,
+    jobs: int | None = None,
+    settings: Mapping[str, Value] | None = None,
+    progress: bool = True,
+    **keywords: "Unpack[SettingKeywords]",
+) -> ComparisonResult:
+    """Simulate several methods on the same seeds, as `fedsel compare` does, each run in its own process.
+
+    Finished runs in `out` are kept, and interrupted runs are resumed.
+
+    Parameters
+    ----------
+    strategies
+        Selection methods; by default those of the preset.
+    out
+        Comparison folder.
+    seeds
+        Seeds, the same for every method.
+    grid
+        Setting -> its values. Each combination of values is compared.
+    baseline
+        Strategy with which the report compares the others: by default random or, without it, the first.
+    jobs
+        Number of runs at the same time; by default it depends on the cores and GPUs.
+    settings, keywords
+        Settings of all runs, as in `run`.
+    progress
+        Show a table on a terminal; elsewhere print a line when a run begins and ends.
+
+    Raises
+    ------
+    ConfigError
+        For settings that cannot be run, or if `out` is the folder of another comparison.
+    RuntimeError
+        If runs fail. The message has their names and reasons; `load_comparison` reads the other runs.
+    """
+    jobs = setting_value(jobs)
+    require(jobs is None or (type(jobs) is int and jobs > 0), "jobs", "a whole number above 0, or None", jobs)
+    values = setting_values(keywords, settings)
+    cells = {key_of(keyword): list(map(setting_value, several(of_key))) for keyword, of_key in (grid or {}).items()}
+    with of_a_run():
+        if strategies is None:
+            strategies = preset_strategies(str(values.get("preset", "")))
+        folder = Path(out).expanduser().absolute()
+        comparison = plan(folder, several(strategies), several(seeds), values, cells, baseline)
+        for planned in comparison.runs:
+            refuse_main(planned.config)
+        comparison.check()
+    side_by_side = jobs or default_jobs([planned.config for planned in comparison.runs], gpu_count())
+    failures = carry_out(comparison, side_by_side, wide_console() if progress else Console(quiet=True))
+    if failures:
+        reasons = "; ".join(f"{name}: {reason}" for name, reason in failures.items())
+        raise RuntimeError(f"These runs of the comparison in {comparison.out} failed: {reasons}.")
+    return load_comparison(comparison.out)
+
+
+def load_comparison(folder: str | Path) -> ComparisonResult:
+    """Read a comparison from its folder, also one of `fedsel compare`, and also an unfinished one.
+
+    Raises ConfigError if the folder has no run with a finished round, or a file is damaged.
+    """
+    return ComparisonResult.read(Path(folder).expanduser().absolute())

@@ -1,0 +1,196 @@
+"""Runs from Python: `run`, `load_run`, and their result, with its trained model as a torch module."""
+
+from collections.abc import Callable, Mapping
+from contextlib import nullcontext
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import torch
+from matplotlib.figure import Figure
+from rich.console import Console
+from torch import Tensor, nn
+
+from fedsel_app.caches import of_a_run
+from fedsel_app.config import ConfigError, Value
+from fedsel_app.config.settings import plain_value
+from fedsel_app.data.batches import device_data
+from fedsel_app.data.dataset import load
+from fedsel_app.data.inputs import Inputs
+from fedsel_app.models import building
+from fedsel_app.models.tasks import task_of
+from fedsel_app.npz import NpzError, read_arrays
+from fedsel_app.records.run_folder import read_rounds
+from fedsel_app.records.schema import Row
+from fedsel_app.wiring.configuration import AppConfig, resolve
+from fedsel_app.wiring.idle_settings import refuse_idle
+from fedsel_app.wiring.server import run_folder
+from simulation.apps.server.settings import OWN_APP
+from simulation.engines.choice import choose
+from simulation.engines.run_folders import completed_rounds, resolve_resumed
+from simulation.workbench.comparison.measures import metric_of
+from simulation.workbench.comparison.results import Group
+from simulation.workbench.comparison.runs import RecordedRun, read_recorded_run
+from simulation.workbench.python_interface.keywords import listed, setting_values
+from simulation.workbench.python_interface.places import simulate_apart, simulate_inline
+from simulation.workbench.report.drawing import Style
+from simulation.workbench.report.figures import accuracy_plot
+from simulation.workbench.report.progress import RunDisplay
+
+if TYPE_CHECKING:
+    from typing import Unpack
+
+    from simulation.workbench.python_interface.setting_keywords import SettingKeywords
+
+CPU = torch.device("cpu")
+
+
+class RunResult(RecordedRun):
+    """Run that was read from its folder: the result of `run` and `load_run`.
+
+    Its models and its test data raise ConfigError if the data set is not available, if the run is one of a user's own
+    Flower app, or if the file of a model is absent or damaged.
+    """
+
+    @property
+    def settings(self) -> Mapping[str, Value]:
+        """Setting key -> value."""
+        return self.config
+
+    @property
+    def model(self) -> nn.Module:
+        """Model of the last round, on the CPU and in eval mode. Its inputs must be normalised as in `test_data`."""
+        return self._trained(self.folder / "model.npz")
+
+    @property
+    def best_model(self) -> nn.Module:
+        """Model of the round with the best score, on the CPU and in eval mode."""
+        return self._trained(self.folder / "best-model.npz")
+
+    @property
+    def test_data(self) -> tuple[Inputs, Tensor]:
+        """Samples of the server's test set, normalised for the model, and their targets."""
+        config = self._app_config()
+        with of_a_run():
+            run = config.run
+            preprocessing = building.preprocessing_for(run.model, config.data, config.preprocessing, run.seed)
+            data = device_data(config.data, preprocessing, run.seed, CPU)
+        [batch] = data.test_batches(len(data.y_test))
+        return batch
+
+    def _trained(self, path: Path) -> nn.Module:
+        config = self._app_config()
+        try:
+            with path.open("rb") as file:
+                arrays = read_arrays(file)
+        except FileNotFoundError as error:
+            raise ConfigError(f"There is no {path} yet: the run is not finished.") from error
+        except (NpzError, OSError) as error:
+            raise ConfigError(f"The model {path} cannot be read: {error}.") from error
+        with of_a_run():
+            dataset = load(config.data, config.run.seed)
+            run, averages = config.run, config.calibration.averages
+            task = task_of(dataset, CPU, config.task)
+            model = building.build_flat(run.model, dataset, run.seed, CPU, task, averages=averages)
+        try:
+            model.load(arrays["parameters"], arrays["buffers"])
+        except (KeyError, ValueError) as error:
+            raise ConfigError(
+                f"The model {path} does not fit what the 'model' {run.model} builds now ({error}). Restore its code of "
+                "the run."
+            ) from error
+        return model.module.eval()
+
+    def _app_config(self) -> AppConfig:
+        if self.settings.get("data") == OWN_APP:
+            raise ConfigError(
+                "The model and data of this run are from your own Flower app: load model.npz with its code."
+            )
+        return AppConfig.from_values(self.settings)
+
+    def plot(self, metric: str = "") -> Figure:
+        """Figure of the score, or of another metric, against rounds, seconds, bytes sent and client updates."""
+        alone = Group("", {self.strategy: (self,)}, self.strategy)
+        return accuracy_plot(alone, Style(), metric_of([self], metric)).figure
+
+
+@listed
+def run(
+    strategy: str | None = None,
+    *,
+    seed: int | None = None,
+    out: str | Path | None = None,
+    resume: str | Path | None = None,
+    settings: Mapping[str, Value] | None = None,
+    on_round: Callable[[Row], None] | None = None,
+    progress: bool = True,
+    **keywords: "Unpack[SettingKeywords]",
+) -> RunResult:
+    """Simulate one run on this machine. `fedsel run` with the same settings gives bit-identical results.
+
+    Small runs are carried out in this process. A run that needs Ray, or is faster with it, has its own processes.
+
+    Parameters
+    ----------
+    strategy
+        Selection method: a name from `fedsel methods`, or package.module:Class. The default is that of the preset, or
+        hetero-select.
+    seed
+        Seed of all random numbers; 42 by default.
+    out
+        Run folder; by default one in runs/, named by method, data, seed and time.
+    resume
+        Folder of an interrupted run to resume. Only settings without effect on results, such as `engine`, may be added.
+    settings
+        Further settings by their keys, as in `--set`: needed for the settings of your own method.
+    on_round
+        Called with the record of each finished round.
+    progress
+        Show a bar on a terminal; elsewhere print a line per round.
+    keywords
+        Settings, with underscores for dashes (`local_steps=10`), and after a method's name (`oort_explore=0.5`).
+
+    Raises
+    ------
+    ConfigError
+        For settings that cannot be run, or a folder that is in use.
+    RuntimeError
+        If the processes of a run with Ray fail.
+    KeyboardInterrupt
+        On Ctrl-C. The finished rounds are kept, and `run(resume=FOLDER)` resumes the run.
+    """
+    values = setting_values(keywords, settings)
+    values |= {} if strategy is None else {"strategy": strategy}
+    values |= {} if seed is None else {"seed": plain_value(seed)}
+    values |= {} if out is None else {"out": str(Path(out).expanduser().absolute())}
+    with of_a_run():
+        if resume is None:
+            config = resolve(values)
+            refuse_idle(values, [config.values()], str(values.get("preset", "")))
+        else:
+            config = resolve_resumed(Path(resume).expanduser(), values)
+        choice = choose(config)
+        completed = completed_rounds(run_folder(config)) if resume is not None else 0
+        display = RunDisplay(config.run.rounds, Console(), completed, measured=config.network.links == "measured")
+
+        def show(row: Row) -> None:
+            if progress:
+                display.show(row)
+            if on_round is not None:
+                on_round(row)
+
+        with display if progress else nullcontext():
+            inline = choice.engine == "inline"
+            return load_run(simulate_inline(config, show) if inline else simulate_apart(config, show, completed))
+
+
+def load_run(folder: str | Path) -> RunResult:
+    """Read a run from its folder, also one of `fedsel run`, and also an unfinished one.
+
+    Raises ConfigError if there is no run, the run has no finished round, or a file is damaged.
+    """
+    place = Path(folder).expanduser().absolute()
+    read_rounds(place)
+    found = read_recorded_run(place, place.name, {}, RunResult)
+    if found is None or not found.rows:
+        raise ConfigError(f"{place} has no run with a finished round: there is nothing to read yet.")
+    return found

@@ -1,0 +1,271 @@
+# Typed keywords of all settings. `python -m laboratory pages` writes this stub.
+# fmt: off
+
+from typing import Literal, TypedDict
+
+class SettingKeywords(TypedDict, total=False):
+    preset: str
+    variant: Literal["default", "text", "code"]
+    model: str
+    initial_model: str
+    rounds: int
+    clients: int
+    cohort: int
+    eval_every: int
+    client_eval: bool
+    target: float
+    score: str
+    metrics: str
+    stop_at_target: bool
+    patience: int
+    probe_batches: int
+    probe_bits: int
+    probe_batch: Literal["plain", "training"]
+    data: str
+    data_path: str
+    data_arguments: str
+    download: bool
+    image_size: int
+    test_fraction: float
+    normalize: bool
+    moments: Literal["computed", "mnist", "cifar10", "cifar100", "tiny-imagenet"]
+    augment: Literal["none", "flip", "crop-flip"]
+    partition: str
+    partition_arguments: str
+    alpha: float
+    alphas: str
+    psi: float
+    client_examples: int
+    missing_classes: int
+    partition_form: Literal["text", "code"]
+    shards_per_client: int
+    min_examples: int
+    holdout_fraction: float
+    holdout_class_examples: int
+    surrogate_examples: int
+    validation_fraction: float
+    task: str
+    class_weights: str
+    focal_gamma: float
+    positive_weights: Literal["all", "client"]
+    local_steps: int
+    local_epochs: int
+    batch_size: int
+    batch_order: Literal["stream", "loader"]
+    lr: float
+    lr_decay: float
+    lr_step_rounds: int
+    lr_step_factor: float
+    optimizer: Literal["sgd", "adam", "adamw"]
+    momentum: float
+    weight_decay: float
+    solver: Literal["fedprox", "sgd", "scaffold", "feddyn", "fednova"]
+    mu: float
+    feddyn_alpha: float
+    clip_norm: float
+    compressor: Literal["top-k", "rand-k", "qsgd", "none"]
+    value_bits: int
+    top_k_scope: Literal["global", "layer"]
+    qsgd_levels: int
+    qsgd_bucket: int
+    error_feedback: bool
+    error_feedback_scheme: Literal["ef14", "ef21"]
+    kept_rounding: Literal["ceil", "floor"]
+    curvature_layers: int
+    curvature_scale: Literal["literal", "layer-mean"]
+    curvature_floor: float
+    curvature_batch: Literal["plain", "training"]
+    curvature_signs: Literal["chosen", "all"]
+    curvature_explore: float
+    layer_importance: Literal["mask-share", "kept-share"]
+    residual_decay: Literal["adaptive", "static"]
+    residual_decay_static: float
+    residual_decay_min: float
+    residual_decay_max: float
+    kept_fraction: float
+    kept_cosine: float
+    kept_floor: float
+    kept_min: float
+    kept_warmup_rounds: int
+    kept_warmup_full: bool
+    cosine_from: Literal["round-1", "warmup"]
+    allocation: Literal["score", "uniform"]
+    link_cap: Literal["transfer", "round", "none"]
+    weighting: Literal["method", "score", "examples", "uniform"]
+    aggregation: Literal["mean", "median", "trimmed-mean", "krum", "multi-krum"]
+    trim_share: float
+    krum_malicious: int
+    quorum: float
+    update_clip: float
+    entry_malicious: int
+    max_update_norm: float
+    example_clip: float
+    loss_clip: float
+    server_optimizer: Literal["momentum", "mean", "fedadam", "fedyogi", "fedadagrad"]
+    server_momentum: float
+    server_lr: float
+    server_beta1: float
+    server_beta2: float
+    server_tau: float
+    waiting: Literal["synchronous", "buffered", "asynchronous"]
+    buffer_size: int
+    staleness: Literal["constant", "polynomial", "hinge"]
+    staleness_exponent: float
+    hinge_slope: float
+    hinge_lag: float
+    calibration_clients: int
+    calibration_batches: int
+    calibration_form: Literal["average", "sequential", "training"]
+    changing_buffers: Literal["average", "local"]
+    dp_clip_norm: float
+    dp_noise_multiplier: float
+    dp_delta: float
+    share_label_counts: bool
+    participation: Literal["fixed", "adafl-full", "adafl-econom", "adafl-staged", "decay", "isp", "isp-ri"]
+    growth_first: int
+    growth_last: int
+    growth_every: float
+    growth_warmup: int
+    stages: int
+    stage_first: float
+    stage_last: float
+    decay_rate: float
+    isp_interval: int
+    isp_draws: int
+    isp_step: int
+    isp_momentum: float
+    isp_mix_first: bool
+    isp_rounding: Literal["nearest", "down"]
+    isp_relative_exponent: float
+    isp_intermediate: Literal["discard", "aggregate"]
+    isp_sample: float
+    isp_warmup_rounds: int
+    isp_warmup_epochs: int
+    isp_first: int
+    isp_if_none: Literal["all", "keep"]
+    isp_loss: Literal["clients", "surrogate"]
+    isp_jury: Literal["same", "subset"]
+    surrogate_path: str
+    isp_smoothing: float
+    isp_smoothing_rule: Literal["text", "code"]
+    links: Literal["simulated", "measured"]
+    uplink_min_bits_per_s: float
+    uplink_max_bits_per_s: float
+    downlink_min_bits_per_s: float
+    downlink_max_bits_per_s: float
+    step_min_s: float
+    step_max_s: float
+    spread: Literal["constant", "uniform", "log-normal", "table"]
+    spread_table: str
+    link_coupling: Literal["independent", "inverted-loss"]
+    clock: Literal["paper", "full"]
+    server_bits_per_s: float
+    clock_bytes: Literal["wire", "paper"]
+    clock_probes: bool
+    availability: Literal["always", "diurnal", "trace"]
+    availability_share: float
+    stay_s: float
+    availability_trace: str
+    leaving: Literal["lost", "resumes"]
+    connect_timeout_s: int
+    min_available_clients: int
+    enrol_timeout_s: float
+    node_keys: bool
+    round_deadline_s: float
+    over_selection: float
+    min_returned: int
+    reply_timeout_s: float
+    client_failure_rate: float
+    engine: Literal["auto", "inline", "ray"]
+    workers: int
+    ray_address: str
+    threads: int
+    eval_threads: int
+    client_gpus: float
+    device: Literal["auto", "cpu", "cuda", "mps"]
+    precision: Literal["fp32", "bf16"]
+    checkpoint_every: int
+    changed_data: bool
+    track: str
+    hetero_select_loss_weight: float
+    hetero_select_diversity_weight: float
+    hetero_select_fairness_weight: float
+    hetero_select_staleness_weight: float
+    hetero_select_without: Literal["none", "loss", "diversity", "fairness-staleness"]
+    hetero_select_staleness_scale: float
+    hetero_select_temperature: float
+    hetero_select_loss_source: Literal["probe", "last-fit"]
+    hetero_select_probe_candidates: int
+    hetero_select_probe_every: int
+    hetero_select_average_decay: float
+    hetero_select_average_start: Literal["zero", "first"]
+    hetero_select_sketch_size: int
+    hetero_select_score_adaptive_lr: bool
+    hetero_select_score_adaptive_lr_max: float
+    hetero_select_stable_combination: Literal["additive", "multiplicative"]
+    hetero_select_stable_loss_weight: float
+    hetero_select_stable_diversity_weight: float
+    hetero_select_stable_momentum_weight: float
+    hetero_select_stable_fairness_weight: float
+    hetero_select_stable_staleness_weight: float
+    hetero_select_stable_norm_weight: float
+    hetero_select_stable_fairness_scale: float
+    hetero_select_stable_staleness_scale: float
+    hetero_select_stable_staleness_rounds: int
+    hetero_select_stable_norm_penalty: float
+    hetero_select_stable_temperature: float
+    terraform_iterations: int
+    terraform_count: Literal["iterations", "rounds"]
+    terraform_min_clients: int
+    terraform_quartiles: Literal["q1-q3", "0-1", "0-q3", "q1-1", "q3-1"]
+    terraform_magnitude: Literal["gradient", "bias", "weights", "loss"]
+    fedcvr_bolt_warmup_rounds: int
+    fedcvr_bolt_inverse_temperature: float
+    fedcvr_bolt_coordinates: int
+    fedcvr_bolt_normalisation: Literal["clients", "coordinates", "none"]
+    fedcvr_bolt_sampled_delta: Literal["zero", "own"]
+    fedcvr_bolt_step_from: Literal["warm-up", "round-1"]
+    fedcvr_bolt_landmarks: int
+    power_of_choice_variant: Literal["pow-d", "cpow-d", "rpow-d", "adapow-d"]
+    power_of_choice_candidates: int
+    power_of_choice_loss: Literal["train", "test"]
+    oort_rule: Literal["paper", "official"]
+    oort_explore: float
+    oort_cutoff: float
+    oort_clip: float
+    oort_penalty: float
+    oort_pacer_rounds: int
+    oort_pacer_step_s: float
+    oort_pacer_percentile: float
+    active_fl_excluded: float
+    active_fl_sharpness: float
+    active_fl_uniform: float
+    active_fl_valuation: Literal["sqrt-n", "mean", "current"]
+    active_fl_cold_start: Literal["probe", "uniform"]
+    fedcor_warmup: int
+    fedcor_interval: int
+    fedcor_annealing: float
+    fedcor_history: int
+    fedcor_update_mean: bool
+    fedcor_first_steps: int
+    fedcor_warmup_steps: int
+    fedcor_steps: int
+    fed_cbs_exploration: float
+    delta_rule: Literal["delta", "fedis"]
+    delta_diversity_weight: float
+    delta_variance_weight: float
+    delta_uniform_share: float
+    delta_draws: Literal["replacement", "distinct"]
+    hics_fl_rule: Literal["paper", "official"]
+    hics_fl_temperature: float
+    hics_fl_balance: float
+    divfl_gradients: Literal["stale", "ideal"]
+    divfl_subsample: float
+    divfl_layers: Literal["all", "output"]
+    clustered_sampling_algorithm: int
+    clustered_sampling_linkage: Literal["average", "ward-rows"]
+    adafl_decay: float
+    fedcg_error_weight: float
+    fedcg_deadline_s: float
+    adasample_bound_offset: float
+    adasample_uniform_share: float

@@ -1,0 +1,231 @@
+"""Audit tables of a report: the methods' pipelines, participation, accuracies of clients, the runs, and failures."""
+
+import json
+from collections.abc import Iterable, Sequence
+from typing import get_type_hints
+
+import numpy as np
+
+from fedsel_app.config import ConfigError
+from fedsel_app.config.run import score_title
+from fedsel_app.records.schema import ACCURACY, RoundRecord, Row
+from simulation.workbench.comparison.labels import label_coverage
+from simulation.workbench.comparison.measures import EvaluatedMetric, client_metric
+from simulation.workbench.comparison.results import Group, RecordedComparison
+from simulation.workbench.comparison.runs import RecordedRun, found_size
+from simulation.workbench.comparison.statistics import Floats, gini, jain, longest_gaps
+from simulation.workbench.report.tables import FREE, Heading, Table, capital
+
+NUMBERS = tuple(
+    name for name, kind in get_type_hints(RoundRecord).items() if kind in (int, float, int | None, float | None)
+)
+"""Fields of a round that are one number."""
+
+
+def pipeline_table(comparison: RecordedComparison) -> Table | None:
+    """Table of the settings that differ between the methods; None if there are none."""
+    differing, papers = comparison.differing, comparison.pipelines.papers
+    keys = list(next(iter(differing.values())))
+    rows = [
+        [name, *(json.dumps(value).strip('"') for value in values.values()), papers.get(name)]
+        for name, values in differing.items()
+    ]
+    columns = [Heading("strategy"), *map(Heading, keys), Heading("protocol")]
+    caption = "Shared settings with different values for the methods, and the protocol that the values follow."
+    return Table("pipelines", "The methods' pipelines", caption, columns, rows) if keys else None
+
+
+def coverages(group: Group) -> tuple[dict[str, list[Floats]], str]:
+    """Label coverage: variant -> float64 (T,) of each run. If it is unknown: {}, and a sentence with the reason."""
+    try:
+        return {name: [label_coverage(run) for run in runs] for name, runs in group.runs.items()}, ""
+    except ConfigError as error:
+        return {}, f"The label coverage of the cohorts is not shown: {str(error).rstrip('.')}."
+
+
+def participation_table(group: Group, covered: dict[str, list[Floats]]) -> Table:
+    """Table of the evenness of the selections, one row per variant; `covered` is the label coverage of `coverages`."""
+    columns = [
+        Heading("variant"),
+        Heading("clients a round", 2),
+        Heading("selections a client, fewest", 1),
+        Heading("mean", 1),
+        Heading("most", 1),
+        Heading("never selected", 1),
+        Heading("Gini", 3),
+        Heading("Jain", 3),
+        Heading("longest streak unselected, worst client", 1),
+        Heading("mean client", 1),
+    ]
+    if covered:
+        columns += [Heading("label coverage, mean", 3), Heading("lowest", 3)]
+    rows = []
+    for name, runs in group.runs.items():
+        measured = [_evenness(run) for run in runs]
+        if covered:
+            both = zip(measured, covered[name], strict=True)
+            measured = [[*even, float(np.nanmean(rounds)), float(np.nanmin(rounds))] for even, rounds in both]
+        rows.append([name, *(float(np.mean(numbers)) for numbers in zip(*measured, strict=True))])
+    caption = (
+        "Means over the runs of each variant. Gini is 0 if all clients are selected equally often, and near 1 if only "
+        "a few are ever selected. Jain is 1 if all clients are selected equally often, and 1/K if only one is ever "
+        "selected. A streak is a number of consecutive rounds without the client."
+    )
+    if covered:
+        caption += " Label coverage: share of all labels for which a round's cohort has training examples."
+    return Table("participation", "Who took part", caption, columns, rows)
+
+
+def search_table(group: Group) -> Table | None:
+    """Table of the rounds with a search for the cohort, and of the others; None if no run searched.
+
+    ISP's paper has these times in its Tables 10, 11, 16 and 19.
+    """
+    columns = [Heading("variant"), Heading("searches", 1), Heading("clients that a search found", 2)]
+    columns += [Heading("seconds of its intermediate round", 2)]
+    for kind in ("with a search", "without"):
+        columns += [Heading(f"client updates a round, {kind}", 2), Heading(f"seconds a round, {kind}", 2)]
+        columns += [Heading(f"computing seconds a round, {kind}", 3)]
+    rows: list[list[object]] = []
+    for name, runs in group.runs.items():
+        every = [row for run in runs for row in run.rows]
+        searched = [row for row in every if row.get("search")]
+        if searched:
+            found = [size for row in searched if (size := found_size(row)) is not None]
+            others = [row for row in every if not row.get("search")]
+            own = [row["search"] for row in searched if "intermediate_s" in row["search"]]
+            numbers = [_mean(of, key) for of in (searched, others) for key in ("client_updates", "round_s", "wall_s")]
+            rows.append([name, len(searched) / len(runs), float(np.mean(found)) if found else None])
+            rows[-1] += [_mean(own, "intermediate_s"), *numbers]
+    caption = (
+        "Means over the rounds of all runs of a variant. A round with a search includes its intermediate round. "
+        "Seconds are those of the run's clock. Computing seconds are those of the machine, whatever else it did."
+    )
+    return Table("searches", "Rounds with a search for the number of clients", caption, columns, rows) if rows else None
+
+
+def _mean(rows: Sequence[Row], key: str) -> float | None:
+    """Mean of a field over rows; None without rows."""
+    return float(np.mean([row.get(key, 0) for row in rows])) if rows else None
+
+
+def client_table(group: Group, metric: EvaluatedMetric) -> Table | None:
+    """Table of the last values of the metric on the clients' own test parts; None if no run measured it."""
+    metric = client_metric(group.all_runs, metric)
+    worst, best = (np.min, np.max) if metric.higher_wins else (np.max, np.min)
+    columns = [
+        Heading("variant"),
+        Heading("runs"),
+        Heading("mean of clients", 4),
+        Heading("standard deviation", 4),
+    ]
+    columns += [Heading("worst tenth", 4), Heading("worst client", 4), Heading("best client", 4)]
+    rows = []
+    for name, runs in group.runs.items():
+        last = [values[max(values)] for run in runs if (values := run.client_scores(metric.key))]
+        if last:
+            figures = [(one.mean(), one.std(), metric.worst_tenth(one), worst(one), best(one)) for one in last]
+            rows.append([name, len(last), *(float(value) for value in np.mean(figures, axis=0))])
+    caption = (
+        f"{capital(metric.name)} of the global model after the last evaluated round on each client's own test part; "
+        "means over the runs. The worst tenth is the mean over the tenth of the clients with the worst value, at least "
+        "one client."
+    )
+    return Table("clients", f"{capital(metric.name)} by client", caption, columns, rows) if rows else None
+
+
+def run_table(comparison: RecordedComparison) -> Table:
+    """Table of the runs with a finished round."""
+    columns = [
+        Heading("run"),
+        Heading("strategy"),
+        Heading("cell"),
+        Heading("seed"),
+        Heading("state"),
+        Heading("rounds"),
+    ]
+    scores = dict.fromkeys(score_title(run.score) for run in comparison.runs.values())
+    columns += [
+        Heading(f"final {' or '.join(scores)}", 4),
+        Heading("rounds to target"),
+        Heading("seconds", 1),
+    ]
+    columns += [Heading("MB, uplink", 3), Heading("wall time in s", 1), Heading("client failures")]
+    return Table(
+        "runs",
+        "The runs",
+        "All runs with a finished round. Client failures: the server selected or probed a client, and received nothing "
+        "usable from it.",
+        columns,
+        [_run_row(run) for run in comparison.runs.values()],
+    )
+
+
+def round_table(comparison: RecordedComparison) -> Table:
+    """Table of every round of every run, finished or not; a number that was not measured is empty."""
+    runs = list(comparison.runs.values())
+    keys = list(dict.fromkeys(key for run in runs for key in run.cell))
+    named = dict.fromkeys(name.replace(ACCURACY, run.score) for run in runs for name in NUMBERS)
+    metrics = [name for name in dict.fromkeys(name for run in runs for name in run.metrics) if name not in named]
+    columns = [Heading(name) for name in ("run", "strategy", "seed", *keys)]
+    columns += [Heading(name, FREE) for name in (*named, "selected_count", "failure_count", *metrics)]
+    rows = [
+        [run.name, run.strategy, run.seed]
+        + [run.cell.get(key) for key in keys]
+        + [row.get(name) for name in named]
+        + [len(row["selected"]), len(row["failures"])]
+        + [row.get(name) for name in metrics]
+        for run in runs
+        for row in run.flat_rows
+    ]
+    return Table("rounds", "The rounds", "Every round of every run.", columns, rows)
+
+
+def failure_table(runs: Iterable[RecordedRun]) -> Table | None:
+    """Table of client failures; None if there are none."""
+    rows = [
+        [run.name, row["round"], failure["client"], failure["reason"]]
+        for run in runs
+        for row in run.rows
+        for failure in row["failures"]
+    ]
+    columns = [Heading("run"), Heading("round"), Heading("client"), Heading("reason")]
+    caption = "Clients whose replies were missing or unusable. The rounds continued without them."
+    return Table("failures", "Client failures", caption, columns, rows) if rows else None
+
+
+def _run_row(run: RecordedRun) -> list[object]:
+    numbers = run.measures
+    reached = numbers["rounds_to_target"]
+    cell = ", ".join(f"{key}={value}" for key, value in run.cell.items())
+    state = "finished" if run.finished else "unfinished"
+    return [
+        run.name,
+        run.strategy,
+        cell,
+        run.seed,
+        state,
+        int(numbers["rounds"]),
+        numbers["final_accuracy"],
+        int(reached) if np.isfinite(reached) else None,
+        numbers["time_s"],
+        numbers["uplink_mb"],
+        numbers["wall_s"],
+        int(numbers["failure_count"]),
+    ]
+
+
+def _evenness(run: RecordedRun) -> list[float]:
+    """Numbers of a run in the participation table."""
+    counts, gaps = run.selection_counts, longest_gaps(run.selection_matrix > 0)
+    return [
+        counts.sum() / len(run.rows),
+        counts.min(),
+        counts.mean(),
+        counts.max(),
+        (counts == 0).sum(),
+        gini(counts),
+        jain(counts),
+        gaps.max(),
+        gaps.mean(),
+    ]

@@ -1,0 +1,130 @@
+"""Commands `fedsel report`, `fedsel export`, `fedsel methods` and `fedsel check`."""
+
+import argparse
+from pathlib import Path
+
+from fedsel_app.config import ConfigError, RunConfig
+from simulation.workbench.command_line.arguments import FAILURE, Subparsers, add_allowed_code, named_once, positive
+from simulation.workbench.terminal import whole_table, wide_console
+
+
+def register(commands: Subparsers) -> None:
+    """Add `report`, `export`, `methods` and `check` to the commands of `fedsel`."""
+    page = commands.add_parser("report", help="write the report of a comparison or a run into its folder")
+    page.add_argument("folders", nargs="+", type=Path, metavar="DIR", help="comparison and run folders")
+    page.add_argument("--out", type=Path, metavar="DIR", help="folder for the report of several folders")
+    page.add_argument("--baseline", metavar="NAME", help="method to compare the others with (as in `fedsel compare`)")
+    page.add_argument(
+        "--metric",
+        default="",
+        metavar="NAME",
+        help="metric in figures and tables: a score of the runs, loss, client_NAME or client_loss (the runs' score)",
+    )
+    page.add_argument(
+        "--label", action="append", default=[], metavar="NAME=TEXT", help="show a method or variant under another name"
+    )
+    page.add_argument("--per-seed", action="store_true", help="draw a line for each seed")
+    page.add_argument(
+        "--figures", default="", metavar="svg,pdf,png", help="write the figures as files too, into report-figures/"
+    )
+    add_allowed_code(page)
+    page.set_defaults(call=report)
+
+    exported = commands.add_parser("export", help="describe the records of a folder for archives, as an RO-Crate")
+    exported.add_argument("folder", type=Path, metavar="DIR", help="comparison or run folder")
+    exported.add_argument("--license", default="", metavar="TEXT", help="license of the records, or its address")
+    exported.set_defaults(call=export)
+
+    table = commands.add_parser("methods", help="list the selection methods and their costs")
+    table.add_argument("names", nargs="*", metavar="METHOD", help="methods to show (all)")
+    table.add_argument("--size", type=positive, default=2_781_514, help="number of model parameters, N (2781514)")
+    table.add_argument("--clients", type=int, default=100, help="number of clients, K (100)")
+    table.add_argument("--cohort", type=int, default=10, help="number of clients selected in each round, M (10)")
+    table.set_defaults(call=methods)
+
+    checked = commands.add_parser("check", help="run the tests that every selection method must pass")
+    checked.add_argument("strategy", metavar="METHOD", help="name of a method, or package.module:Class")
+    checked.set_defaults(call=check)
+
+
+def parse_label(text: str) -> tuple[str, str]:
+    """Name and label of the form NAME=TEXT; the last = divides them. Raises ConfigError for anything else."""
+    name, equals, label = text.rpartition("=")
+    if not (equals and name and label.strip()):
+        raise ConfigError(f"A --label is NAME=TEXT. Got {text!r}.")
+    return name, label.strip()
+
+
+def report(arguments: argparse.Namespace) -> int:
+    """`fedsel report`: write the page, tables and figures of a comparison or a run."""
+    from simulation.workbench.report.drawing import FOLDER, parse_formats
+    from simulation.workbench.report.page import write_report
+
+    formats = parse_formats(arguments.figures)
+    several = arguments.out is not None or len(arguments.folders) > 1
+    if several and arguments.out is None:
+        raise ConfigError("Give the report of several folders a folder of its own: --out DIR.")
+    page = write_report(
+        arguments.out if several else arguments.folders[0],
+        arguments.baseline,
+        sources=arguments.folders if several else (),
+        labels=named_once("--label", map(parse_label, arguments.label)),
+        metric=arguments.metric,
+        per_seed=arguments.per_seed,
+        formats=formats,
+        console=wide_console(),
+    )
+    print(f"Report:  {page}")
+    print(f"Tables:  {page.with_suffix('.md')}, {page.with_name('report-*.csv')} and {page.with_name('report-*.tex')}")
+    print(f"Rounds:  {page.with_name('rounds.csv')}")
+    if formats:
+        print(f"Figures: {page.with_name(FOLDER) / '*'}")
+    return 0
+
+
+def export(arguments: argparse.Namespace) -> int:
+    """`fedsel export`: write the hashes, versions and commands of a run or a comparison into its folder."""
+    from simulation.workbench.report.crate import write_crate
+
+    print(f"RO-Crate: {write_crate(arguments.folder, arguments.license)}")
+    return 0
+
+
+def methods(arguments: argparse.Namespace) -> int:
+    """`fedsel methods`: list all or the named selection methods, and their costs in round 1."""
+    from simulation.workbench.report.method_table import Scale, method_rows
+    from strategies import STRATEGIES, find_strategy
+
+    named = [find_strategy(name) for name in arguments.names]
+    run = RunConfig(clients=arguments.clients, cohort=arguments.cohort)
+    scale = Scale(arguments.size, run.clients, run.cohort)
+    title = f"Cost of what each needs in round 1: N = {scale.size:,}, K = {scale.clients}, M = {scale.cohort}"
+    table = whole_table("strategy", "paper", "needs", "MB", "client s", fold=False, title=title)
+    for row in method_rows(named or STRATEGIES.values(), scale):
+        table.add_row(*row)
+    wide_console().print(table)
+    for method in named:
+        if method.Config.entries():
+            print(f"Settings of {method.name}: fedsel settings {method.name}")
+    return 0
+
+
+def check(arguments: argparse.Namespace) -> int:
+    """`fedsel check`: run the contract tests on a selection method, and print one line per test."""
+    from strategies import find_strategy
+    from strategies.testing import CHECKS, FIRST, check_results
+
+    method = find_strategy(arguments.strategy)
+    failed = 0
+    for result in check_results(method):
+        under = " ".join(f"{method.name}.{key.replace('_', '-')}={value}" for key, value in result.settings.items())
+        promised = result.check != "coverage" or method.explores
+        sentence = CHECKS[result.check].__doc__ if promised else "The class does not promise this: explores = False."
+        outcome = "passed" if result.failure is None else "FAILED"
+        print(f"{outcome}  {result.check}{f' ({under})' * bool(under)}: {result.failure or sentence}", flush=True)
+        failed += result.failure is not None
+        if result.failure is not None and result.check in FIRST:
+            print(f"The other checks need {FIRST[result.check]}: fix this first.")
+    failures = "1 check" if failed == 1 else f"{failed} checks"
+    print(f"{arguments.strategy}: {failures} failed." if failed else f"{arguments.strategy} passes all checks.")
+    return FAILURE if failed else 0

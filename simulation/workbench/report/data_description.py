@@ -1,0 +1,100 @@
+"""Description of a data set, before anything trains: its columns, its classes, its owners, and what each client has."""
+
+from collections.abc import Iterable, Mapping, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+from rich.table import Table
+
+from fedsel_app.config import ConfigError
+from fedsel_app.data.dataset import Dataset, load
+from fedsel_app.data.tables import Column, Encoding
+from fedsel_app.wiring.configuration import AppConfig
+from simulation.workbench.comparison.labels import client_label_counts, client_sizes
+from simulation.workbench.terminal import whole_table
+
+MOST_SHOWN = 10
+"""Categories, classes and owners that are listed; of more, the first."""
+
+
+def describe(config: AppConfig) -> list[Table | str]:
+    """Sentences and tables about the data of a run, in their order.
+
+    Raises ConfigError if the data are absent, or cannot be read.
+    """
+    dataset = load(config.data, config.run.seed)
+    said: list[Table | str] = [f"Data: {dataset.description}"]
+    said += [_columns(dataset.table)] if dataset.table else [_samples(dataset)]
+    if dataset.task not in ("regression", "next-token"):
+        said.append(_classes(dataset))
+    if dataset.owners is not None:
+        said.append(_owners(dataset.owner_names, dataset.owners))
+    if dataset.task in ("regression", "next-token"):
+        return said
+    arguments = config.data, config.partition, config.run.clients, config.run.seed
+    try:
+        counts, sizes = client_label_counts(*arguments), client_sizes(*arguments)
+    except ConfigError as error:
+        return [*said, f"Clients: {error}"]
+    title = f"Training examples of each client by {label_words(dataset)[0]} (partition {config.partition.partition})"
+    rows = {str(client): [size, *row] for client, (size, row) in enumerate(zip(sizes, counts, strict=True))}
+    return [*said, _table(title, "client", ["examples", *_names(dataset)], rows)]
+
+
+def _columns(table: Encoding) -> Table:
+    shown = whole_table("column", "kind", "type", "becomes", numbers=("missing", "unknown"), title="Inputs")
+    for column, missing, unknown in zip(table.columns, table.missing, table.unknown, strict=True):
+        becomes = _becomes(column, gaps=missing > 0)
+        shown.add_row(column.name, column.kind, column.type, becomes, str(missing), str(unknown))
+    return shown
+
+
+def _becomes(column: Column, *, gaps: bool) -> str:
+    made = {"number": "a number", "date": "days since 1970"}.get(column.kind)
+    coding = "the number of" if column.ordinal else "one feature for each of"
+    made = made or f"{coding} {len(column.categories)} values: {_listed(column.categories)}"
+    fill = f"{column.fill:g}" if isinstance(column.fill, float) else column.fill
+    tells = ", and a feature that tells" if column.indicator else ""
+    return f"{made}; a missing value becomes {fill}{tells}" if gaps else made
+
+
+def _samples(dataset: Dataset) -> str:
+    low, high = dataset.samples.min(), dataset.samples.max()
+    return f"Samples: {dataset.samples.dtype} of shape {dataset.sample_shape}, from {low:g} to {high:g}"
+
+
+def _classes(dataset: Dataset) -> Table:
+    parts = (dataset.y_train, dataset.y_test)
+    if dataset.task == "classification":
+        counts = [np.bincount(y, minlength=dataset.classes) for y in parts]
+    else:
+        counts = [y.sum(axis=0).astype(int) for y in parts]
+    rows = dict(zip(_names(dataset), np.transpose(counts).tolist(), strict=True))
+    word, several = label_words(dataset)
+    return _table(several.capitalize(), word, ["training examples", "test examples"], rows)
+
+
+def _owners(names: Sequence[str], owners: NDArray[np.int64]) -> str:
+    held = np.bincount(owners, minlength=len(names))
+    named = [f"{name} ({count:,})" for name, count in zip(names, held, strict=True)]
+    return f"Owners: {len(named)} with {held.min():,} to {held.max():,} training examples: {_listed(named)}"
+
+
+def _names(dataset: Dataset) -> Sequence[str]:
+    return dataset.names or [str(label) for label in range(dataset.classes)]
+
+
+def _listed(names: Sequence[str]) -> str:
+    return ", ".join(names[:MOST_SHOWN]) + ", ..." * (len(names) > MOST_SHOWN)
+
+
+def _table(title: str, names: str, columns: Sequence[str], rows: Mapping[str, Iterable[int]]) -> Table:
+    shown = whole_table(names, numbers=tuple(columns), title=title)
+    for name, counts in rows.items():
+        shown.add_row(name, *(f"{count:,}" for count in counts))
+    return shown
+
+
+def label_words(dataset: Dataset) -> tuple[str, str]:
+    """What one and several of the outputs are called."""
+    return ("label", "labels") if dataset.task == "multi-label" else ("class", "classes")

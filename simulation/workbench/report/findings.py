@@ -1,0 +1,249 @@
+"""Findings of a report: measures of the variants of a group, and significance of their differences."""
+
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import replace
+from itertools import combinations
+from typing import Any, TypeVar
+
+import numpy as np
+
+from simulation.workbench.comparison.measures import (
+    BEST_CLIENT_UPDATES,
+    CLIENT_UPDATES,
+    ROUNDS,
+    SECONDS,
+    TO_TARGET,
+    TRAFFIC_MB,
+    UPLINK_MB,
+    WHOLE_TRAFFIC_MB,
+    Measure,
+    Numbers,
+    metric_of,
+)
+from simulation.workbench.comparison.results import Group
+from simulation.workbench.comparison.statistics import (
+    FEWEST_PAIRS,
+    MOST_PAIRS,
+    POWER,
+    Estimate,
+    Paired,
+    holm,
+    paired,
+    pairs_needed,
+    scaled_interval,
+    wins_ties_losses,
+)
+from simulation.workbench.report.tables import FREE, Heading, Table, capital
+
+Key = TypeVar("Key", bound=Hashable)
+SCALES = f"on the logit scale for shares and on the log scale for costs (no interval below {FEWEST_PAIRS} runs)"
+"""Part of captions: the scales of the intervals."""
+COMPARED = (ROUNDS, SECONDS, UPLINK_MB, TRAFFIC_MB, CLIENT_UPDATES)
+"""Measures for comparing variants, in addition to the metric of the report."""
+SIGNIFICANT, NOT_SIGNIFICANT = "significant after Holm", "not significant after Holm"
+TOO_FEW = "too few seeds for a test"
+
+
+def against(
+    numbers: Numbers, variant: str, others: Sequence[str], measure: Measure
+) -> dict[str, tuple[Paired, float, str]]:
+    """Paired comparison of a variant with each of `others`: the pairs, Holm's p over all, and the verdict as text."""
+    results = [paired(*numbers.pairs(variant, other, measure.key)) for other in others]
+    return judged(dict(zip(others, results, strict=True)))
+
+
+def judged(results: Mapping[Key, Paired]) -> dict[Key, tuple[Paired, float, str]]:
+    """Paired comparisons with Holm's p over all of them, and the verdict on each as text."""
+    adjusted = holm([result.p for result in results.values()])
+    results = {key: _without_weak_interval(result) for key, result in results.items()}
+    return {key: (result, p, judge(result, p)) for (key, result), p in zip(results.items(), adjusted, strict=True)}
+
+
+def _without_weak_interval(result: Paired) -> Paired:
+    """The comparison, without its interval if it has fewer than `FEWEST_PAIRS` pairs; such an interval carries no
+    information.
+    """
+    few = 0 < result.difference.n < FEWEST_PAIRS
+    return replace(result, difference=replace(result.difference, low=np.nan, high=np.nan)) if few else result
+
+
+def judge(result: Paired, adjusted_p: float) -> str:
+    """Verdict as text: a paired difference is significant, is not significant, or has too few seeds."""
+    if result.difference.n < FEWEST_PAIRS:
+        return TOO_FEW
+    return SIGNIFICANT if result.more_than_noise(adjusted_p) else NOT_SIGNIFICANT
+
+
+def seeds_text(result: Paired, comparisons: int) -> str:
+    """Text on the number of seeds with which a difference like this one would be significant."""
+    needed = pairs_needed(result, comparisons)
+    if needed is None:
+        most = f"more than {MOST_PAIRS}" if result.difference.n > 1 else f"at least {FEWEST_PAIRS}"
+        return f"{most} pairs are needed"
+    return f"with this mean and spread, {needed} pairs are needed"
+
+
+def p_text(p: float) -> str:
+    """Text of a p-value after Holm's adjustment."""
+    return "p < 0.001" if p < 0.001 else f"p = {p:.3f}"
+
+
+def pairs_text(result: Paired, p: float, verdict: str, comparisons: int) -> str:
+    """Text on the pairs of a comparison, its verdict and p; with too few seeds, on the number that is needed."""
+    pairs = "one pair" if result.difference.n == 1 else f"{result.difference.n} pairs"
+    more = f"; {seeds_text(result, comparisons)}" if verdict == TOO_FEW else f", {p_text(p)}"
+    return f"{pairs}: {verdict}{more}."
+
+
+def interval(numbers: Numbers, variant: str, measure: Measure) -> Estimate:
+    """Mean of a measure, over the runs of a variant with this measure, and its interval on the measure's scale."""
+    return scaled_interval(numbers.reached(variant, measure.key), measure.scale)
+
+
+def score_table(group: Group, numbers: Numbers) -> Table:
+    """Table of the metric and of whole-run costs, one line per variant."""
+    columns = [Heading("variant"), Heading("runs")]
+    columns += [Heading(measure.name, measure.digits, estimates=True) for measure in numbers.metric.levels]
+    totals = (
+        ("seconds", "time_s", 1),
+        ("MB, value bytes", "uplink_value_mb", 3),
+        ("MB, uplink", "uplink_mb", 3),
+        (WHOLE_TRAFFIC_MB.name, WHOLE_TRAFFIC_MB.key, 3),
+        ("client updates", "client_updates", 0),
+        ("wall time in s", "wall_s", 1),
+    )
+    columns += [Heading(name, digits) for name, _, digits in totals]
+    rows = [
+        [variant, len(runs)]
+        + [interval(numbers, variant, measure) for measure in numbers.metric.levels]
+        + [float(numbers.values(variant, key).mean()) for _, key, _ in totals]
+        for variant, runs in group.runs.items()
+    ]
+    caption = (
+        f"{capital(numbers.metric.name)}: mean over the runs of a variant (one run a seed) with its 95% t interval in "
+        f"brackets, {SCALES}. The other columns are totals of whole runs, averaged over the same runs. 1 MB is 10⁶ "
+        "bytes; all traffic is uplink, downlink, probes and calibration. Wall time is the duration of the computation, "
+        "not simulated time."
+    )
+    return Table("score", f"{capital(numbers.metric.name)} and cost of whole runs", caption, columns, rows)
+
+
+def intervals(
+    group: Group, numbers: Numbers, title: str, counted: Measure, measures: Sequence[Measure]
+) -> tuple[list[Heading], list[list[Any]]]:
+    """Columns and one row per variant: the number of its runs with `counted`, and t intervals of `measures`."""
+    columns = [Heading("variant"), Heading(title)]
+    columns += [Heading(measure.name, measure.digits, estimates=True) for measure in measures]
+    rows: list[list[Any]] = [
+        [variant, f"{numbers.reached(variant, counted.key).size} of {len(runs)}"]
+        + [interval(numbers, variant, measure) for measure in measures]
+        for variant, runs in group.runs.items()
+    ]
+    return columns, rows
+
+
+def target_table(group: Group, numbers: Numbers) -> Table:
+    """Table of rounds, seconds, bytes and client updates to target, and of the runs that reached it."""
+    caption = (
+        "Costs up to the first evaluation that reaches the target: mean and 95% t interval over the runs that reached "
+        f"it, {SCALES}. The second column is the number of these runs; the others are in no mean. Value bytes are 4 "
+        "per kept value, as papers count; uplink is the size of the encoded updates, indices included; all traffic "
+        "adds downlink, probes and calibration. Client updates are those that the server received, including those of "
+        "ISP's intermediate rounds."
+    )
+    columns, rows = intervals(group, numbers, "runs that reached the target", ROUNDS, TO_TARGET)
+    return Table("target", "Rounds, seconds, bytes and client updates to target", caption, columns, rows)
+
+
+def validation_table(group: Group, numbers: Numbers) -> Table:
+    """Table of the best validation round, the client updates up to it, and its score."""
+    caption = (
+        "The best validation round is the first round with the lowest loss on the server's validation set "
+        "('validation-fraction') or, without one, with the lowest mean loss on the clients' own test parts "
+        f"('client-eval'). Mean and 95% t interval over the runs, {SCALES}. Client updates are those that the server "
+        "received up to this round, including those of ISP's intermediate rounds. The score is that of the same "
+        "round on the server's test set."
+    )
+    score = metric_of(group.all_runs)
+    columns, rows = intervals(group, numbers, "runs with a validation", BEST_CLIENT_UPDATES, score.at_best_validation)
+    return Table("validation", "Client updates to the best validation round", caption, columns, rows)
+
+
+def difference_table(group: Group, numbers: Numbers) -> Table:
+    """Table of differences from the baseline, paired by seed."""
+    columns = [
+        Heading("measure"),
+        Heading("variant"),
+        Heading("pairs"),
+        Heading(f"mean of {group.baseline}", FREE),
+    ]
+    columns += [
+        Heading("difference", FREE, estimates=True),
+        Heading("difference in %", 1),
+        Heading("p (Holm)", 3),
+    ]
+    columns += [Heading("verdict"), Heading("seeds needed")]
+    others = [variant for variant in group.runs if variant != group.baseline]
+    rows = []
+    for measure in (numbers.metric.stable, *COMPARED):
+        results = {other: paired(*numbers.pairs(other, group.baseline, measure.key)) for other in others}
+        for variant, (result, p, verdict) in judged(results).items():
+            row = [measure.name, variant, result.difference.n, result.other_mean, result.difference]
+            needed = None if verdict == SIGNIFICANT else pairs_needed(result, len(others))
+            rows.append([*row, percent(result), p if result.difference.n > 1 else None, verdict, needed])
+    caption = (
+        f"The variant minus the baseline {group.baseline} on the same seed (same partition, links and initial model): "
+        f"mean over the seeds on which both have a value and, from {FEWEST_PAIRS} pairs on, its 95% t interval. p is "
+        "from the paired t test, adjusted by Holm over all variants of a measure. A difference is significant with at "
+        f"least {FEWEST_PAIRS} pairs and p below 0.05. Seeds needed: with so many seeds the test finds a difference "
+        f"with this mean and spread in {POWER:.0%} of all cases. A dash means that the difference is significant "
+        f"already, that more than {MOST_PAIRS} seeds are needed, or that the number is unknown (one pair, or equal "
+        "means)."
+    )
+    return Table("differences", f"Against the baseline {group.baseline}", caption, columns, rows)
+
+
+def win_table(group: Group, numbers: Numbers, measure: Measure, name: str) -> Table:
+    """Table of wins, ties and losses of every variant against every other variant."""
+    variants = list(group.runs)
+    couples = list(combinations(variants, 2))
+    results = judged({couple: paired(*numbers.pairs(*couple, measure.key)) for couple in couples})
+
+    def cell(row: str, column: str) -> str:
+        if row == column:
+            return ""
+        couple = (row, column) if (row, column) in results else (column, row)
+        counts = wins_ties_losses(*numbers.pairs(row, column, measure.key), higher_wins=measure.higher_wins)
+        return " – ".join(map(str, counts)) + (" *" if results[couple][2] == SIGNIFICANT else "")
+
+    rows = [[row, *(cell(row, column) for column in variants)] for row in variants]
+    caption = (
+        f"Number of seeds on which the row won – tied with – lost to the column: {measure.name}, "
+        f"{'higher' if measure.higher_wins else 'lower'} wins"
+        + (
+            "; reaching the target beats not reaching it, two runs that did not reach it tie"
+            if measure in TO_TARGET
+            else ""
+        )
+        + ". A star marks a significant paired difference (paired t test, Holm over all pairs of variants, at "
+        f"least {FEWEST_PAIRS} seeds on which both have a value). Without a star, the wins can be chance."
+    )
+    columns = [Heading("variant"), *(Heading(variant) for variant in variants)]
+    return Table(f"wins-{name}", f"Who won, seed by seed: {measure.name}", caption, columns, rows)
+
+
+def percent(result: Paired) -> float:
+    """Difference in percent of the size of the other's mean; NaN if that is 0 or unknown."""
+    return 100.0 * result.difference.mean / abs(result.other_mean) if result.other_mean else np.nan
+
+
+def finding_tables(group: Group, numbers: Numbers) -> list[Table]:
+    """Tables of this module. The comparing tables need at least two variants."""
+    tables = [target_table(group, numbers), score_table(group, numbers)]
+    if any(numbers.reached(variant, BEST_CLIENT_UPDATES.key).size for variant in group.runs):
+        tables.insert(1, validation_table(group, numbers))
+    if len(group.runs) > 1:
+        tables.append(difference_table(group, numbers))
+        won = (numbers.metric.stable, "score"), (UPLINK_MB, "bytes"), (SECONDS, "seconds")
+        tables += [win_table(group, numbers, measure, name) for measure, name in won]
+    return tables

@@ -1,0 +1,265 @@
+"""Report page (`fedsel report`): one self-contained HTML file, and the same tables as CSV, LaTeX and Markdown."""
+
+import base64
+import io
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+
+from PIL import Image
+from rich.console import Console
+
+from fedsel_app.records.files import write_text
+from fedsel_app.wiring.configuration import known_defaults
+from simulation.workbench.catalogue.pipeline import pipeline_text
+from simulation.workbench.comparison.measures import EvaluatedMetric, Numbers, metric_of
+from simulation.workbench.comparison.results import Group, RecordedComparison
+from simulation.workbench.report.answer import print_lines, print_table, variants_table, verdict
+from simulation.workbench.report.audit import (
+    client_table,
+    coverages,
+    failure_table,
+    participation_table,
+    pipeline_table,
+    round_table,
+    run_table,
+    search_table,
+)
+from simulation.workbench.report.drawing import Plot, Style, write_figures
+from simulation.workbench.report.figures import plots
+from simulation.workbench.report.findings import finding_tables
+from simulation.workbench.report.html import html
+from simulation.workbench.report.run_report import data_name
+from simulation.workbench.report.sweep import sweep_plots
+from simulation.workbench.report.tables import NAMES, Table, capital, csv_text, latex_tables, markdown_text
+from simulation.workbench.report.timeline import clock_table, equal_table
+from simulation.workbench.report.tuning import tuned_kind, tuning_section
+
+PAGE_BYTES = 5_000_000
+RESOLUTIONS = (144, 100, 60)
+"""Resolutions of the figures in dots per inch. A page has the first that keeps it below `PAGE_BYTES`, else the last."""
+
+
+@dataclass(frozen=True)
+class Drawn:
+    """Figure in two forms: panels side by side for a wide page, and in one column for a narrow page."""
+
+    wide: Plot
+    narrow: Plot
+
+
+@dataclass(frozen=True)
+class Section:
+    """Section of the report on one group."""
+
+    name: str
+    ranking: Table
+    verdict: list[str]
+    notes: list[str]
+    tables: list[Table]
+    clients: Table | None
+    plots: list[Drawn]
+
+
+@dataclass(frozen=True)
+class ReportContent:
+    """Report on a comparison or a run, as the page and the Markdown show it.
+
+    Attributes
+    ----------
+    settings : kind of the comparison, its main settings, its pipeline
+    tuned : sentences on a tuning, whose table is then the first of `common`; empty for other folders
+    common : tables on all runs
+    sweeps : figures over the values of a swept setting
+    """
+
+    title: str
+    settings: str
+    notes: Sequence[str]
+    tuned: Sequence[str]
+    sections: Sequence[Section]
+    common: Sequence[Table]
+    sweeps: Sequence[Drawn]
+
+
+def write_report(
+    folder: Path,
+    baseline: str | None = None,
+    *,
+    sources: Sequence[Path] = (),
+    labels: Mapping[str, str] | None = None,
+    metric: str = "",
+    per_seed: bool = False,
+    formats: Sequence[str] = (),
+    console: Console | None = None,
+) -> Path:
+    """Write report.html, report.md, rounds.csv, and a report-TABLE.csv and .tex for each table into `folder`.
+
+    Parameters
+    ----------
+    baseline : variant to compare the others with; by default the baseline of the comparison
+    sources : folders of runs and comparisons that the report compares; by default what `folder` has
+    labels : method or variant -> the name under which it is shown
+    metric : metric of the rounds in figures, tables and sentences; empty: the score, to which targets always refer
+    per_seed : draw a line for each seed
+    formats : further formats of the figures, from `drawing.FORMATS`
+    console : prints the answer; None: the answer is not printed
+
+    Returns
+    -------
+    Path
+        The page.
+
+    Raises
+    ------
+    ConfigError
+        If the folder has no run with a finished round, no variant is called `baseline`, or no run measured `metric`.
+    """
+    place, several = (sources[0], ()) if len(sources) == 1 else (folder, sources)
+    comparison = RecordedComparison.read(place, baseline, several, labels)
+    folder.mkdir(parents=True, exist_ok=True)
+    report = _report(comparison, metric_of(comparison.counted, metric), per_seed=per_seed)
+    if console:
+        _print(console, report)
+    _write_tables(folder, report)
+    write_text(folder / "rounds.csv", csv_text([("", round_table(comparison))]))
+    write_text(folder / "report.md", _markdown(report))
+    if formats:
+        named = [("", plot.wide) for plot in report.sweeps]
+        named += [(section.name, plot.wide) for section in report.sections for plot in section.plots]
+        write_figures(folder, named, formats)
+    for dots in RESOLUTIONS:
+        text = html("report", **vars(report), png=partial(_png, dots=dots))
+        if len(text.encode()) < PAGE_BYTES:
+            break
+    page = folder / "report.html"
+    write_text(page, text)
+    return page
+
+
+def _print(console: Console, report: ReportContent) -> None:
+    """Print the answer of the report: the ranking and the verdict of each section."""
+    print_lines(console, [report.title, report.settings, *report.notes, *report.tuned])
+    for section in report.sections:
+        print_table(console, section.name, section.ranking)
+        print_lines(console, section.verdict)
+        if section.clients is not None:
+            print_table(console, section.name, section.clients)
+
+
+def _report(comparison: RecordedComparison, metric: EvaluatedMetric, *, per_seed: bool) -> ReportContent:
+    styles = Style(per_seed=per_seed), Style(narrow=True, per_seed=per_seed)
+    tuned, tuned_table = tuning_section(comparison)
+    tables = [tuned_table, run_table(comparison), pipeline_table(comparison), failure_table(comparison.runs.values())]
+    return ReportContent(
+        title=headline(comparison),
+        settings=setting_line(comparison),
+        notes=comparison.notes,
+        tuned=tuned,
+        sections=[
+            _section(group, (tuned and tuned_kind(group)) or comparison.kind_of(group), metric, styles)
+            for group in comparison.groups
+        ],
+        common=[table for table in tables if table],
+        sweeps=_drawn(sweep_plots(comparison, metric, style) for style in styles),
+    )
+
+
+def _section(group: Group, kind: str, metric: EvaluatedMetric, styles: Sequence[Style]) -> Section:
+    numbers = Numbers(group, metric)
+    covered, why_not = coverages(group)
+    clients = client_table(group, metric)
+    notes = [why_not] if why_not else []
+    if clients is None:
+        notes.append("The scores of the clients are not shown: the runs did not measure them ('client-eval' was off).")
+    findings = [replace(table, caption=f"{kind} {table.caption}".lstrip()) for table in finding_tables(group, numbers)]
+    more = [participation_table(group, covered), search_table(group), clock_table(group), clients]
+    tables = [*findings, equal_table(group, numbers), *(table for table in more if table is not None)]
+    drawn = _drawn(plots(group, style, numbers, covered) for style in styles)
+    return Section(group.name, variants_table(group, numbers), verdict(group, numbers), notes, tables, clients, drawn)
+
+
+def _drawn(by_style: Iterable[Sequence[Plot]]) -> list[Drawn]:
+    """Pairs of the wide and the narrow form of each figure."""
+    return [Drawn(*both) for both in zip(*by_style, strict=True)]
+
+
+def _write_tables(folder: Path, report: ReportContent) -> None:
+    """Write all tables of the same name into one CSV and one LaTeX file. Remove the files of an earlier report."""
+    for name in NAMES:
+        for ending in ("csv", "tex"):
+            (folder / f"report-{name}.{ending}").unlink(missing_ok=True)
+    kinds: dict[str, list[tuple[str, Table]]] = {}
+    for section in report.sections:
+        for table in (section.ranking, *section.tables):
+            kinds.setdefault(table.name, []).append((section.name, table))
+    kinds |= {table.name: [("", table)] for table in report.common}
+    for name, tables in kinds.items():
+        write_text(folder / f"report-{name}.csv", csv_text(tables))
+        write_text(folder / f"report-{name}.tex", latex_tables(tables))
+
+
+def headline(comparison: RecordedComparison) -> str:
+    """Headline of the page: strategies, data set and seeds."""
+    runs = comparison.counted
+    strategies = list(dict.fromkeys(comparison.shown(run.strategy) for run in runs))
+    seeds = sorted({run.seed for run in runs})
+    named = f"seed{'s' * (len(seeds) > 1)} {', '.join(map(str, seeds))}"
+    return f"{', '.join(strategies)} on {data_name(runs[0].config)}, {named}"
+
+
+def setting_line(comparison: RecordedComparison) -> str:
+    """Line on the kind of the comparison, its main settings, and its compressor, solver and server optimizer."""
+    [first, *_] = comparison.counted
+    config, cell = first.config, ", ".join(f"{key}={value}" for key, value in first.cell.items())
+    given = ", ".join(f"{key}={value}" for key, value in comparison.settings.items())
+    kinds = dict.fromkeys(comparison.kind_of(group) for group in comparison.groups)
+    kind = f"{next(iter(kinds))} " if len(kinds) == 1 and any(kinds) else ""
+    return (
+        f"{kind}Model {config['model']}, {config['clients']} clients with partition {config['partition']}, "
+        f"{config['cohort']} selected a round, {config['rounds']} rounds, links {config['links']}, "
+        f"target {config['target']:g}. {_pipelines(comparison)}"
+        + (f" These are the settings with {cell}." if cell else "")
+        + (f" Set for all runs: {given}." if given else "")
+    )
+
+
+def _pipelines(comparison: RecordedComparison) -> str:
+    """Sentences on compressor, solver and server optimizer: one for all methods or, if they differ, one for each.
+
+    They are those of the first run of each method.
+    """
+    first = {comparison.shown(run.strategy): run for run in reversed(comparison.counted)}
+    texts = {name: pipeline_text({**known_defaults(), **run.config}) for name, run in reversed(first.items())}
+    if len({*texts.values()}) == 1:
+        return capital(f"{texts.popitem()[1]}.")
+    return " ".join(f"{name}: {text}." for name, text in texts.items())
+
+
+def _png(plot: Plot, dots: int) -> str:
+    """PNG of the figure as base64; a palette reduces its size to a third."""
+    drawn, output = io.BytesIO(), io.BytesIO()
+    plot.figure.savefig(drawn, format="png", dpi=dots)
+    image = Image.open(drawn).convert("RGB").quantize(128, Image.Quantize.MEDIANCUT, dither=Image.Dither.NONE)
+    image.save(output, "png", optimize=True)
+    return base64.b64encode(output.getvalue()).decode()
+
+
+def _markdown(report: ReportContent) -> str:
+    parts = [f"# {markdown_text(report.title)}", markdown_text(report.settings)]
+    parts += [f"Note: {markdown_text(note)}" for note in report.notes]
+    parts += [_items(report.tuned)] if report.tuned else []
+    for section in report.sections:
+        parts += [f"## {markdown_text(section.name)}"] if section.name else []
+        parts += [section.ranking.without_empty().markdown().rstrip(), _items(section.verdict)]
+        for table in section.tables:
+            parts += [f"### {table.title}", table.without_empty().markdown().rstrip()]
+        parts += map(markdown_text, section.notes)
+    for table in report.common:
+        parts += [f"### {table.title}", table.without_empty().markdown().rstrip()]
+    return "\n\n".join(parts) + "\n"
+
+
+def _items(sentences: Sequence[str]) -> str:
+    return "\n".join(f"- {markdown_text(sentence)}" for sentence in sentences)

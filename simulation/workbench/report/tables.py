@@ -1,0 +1,205 @@
+"""Tables of a report, written as text cells, as Markdown, as LaTeX, and as CSV with all digits.
+
+A LaTeX document with these tables needs the packages booktabs and adjustbox.
+"""
+
+import csv
+import html
+import io
+import math
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from simulation.workbench.comparison.statistics import Estimate
+
+ABSENT = "–"
+FORMULA = ("=", "+", "-", "@", "\t", "\r")
+FREE = -1
+"""`Heading.digits` for numbers of very different sizes: they have four significant digits."""
+
+HEAD = "% \\usepackage{adjustbox, booktabs}\n"
+ESCAPES = {
+    **{character: f"\\{character}" for character in "&%$#_{}"},
+    "\\": r"\textbackslash{}",
+    "~": r"\textasciitilde{}",
+    "^": r"\textasciicircum{}",
+    "<": r"$<$",
+    ">": r"$>$",
+    "|": r"$|$",
+    "*": r"$*$",
+    "±": r"$\pm$",
+    "²": r"$^2$",
+    "⁶": r"$^6$",
+    "–": "--",
+    "∞": r"$\infty$",
+}
+
+
+def capital(text: str) -> str:
+    """Text with its first letter in upper case."""
+    return text[:1].upper() + text[1:]
+
+
+def number_text(number: float, digits: int) -> str:
+    """Number with `digits` digits after the point; with two significant digits if it is too small for these."""
+    if digits == FREE:
+        return f"{number:.4g}"
+    if 1e-9 < abs(number) < 10.0 ** (1 - digits):
+        return f"{number:.2g}"
+    return f"{round(number, digits) + 0.0:.{digits}f}"
+
+
+NAMES = (
+    "ranking",
+    "pipelines",
+    "score",
+    "target",
+    "validation",
+    "differences",
+    "wins-score",
+    "wins-bytes",
+    "wins-seconds",
+    "participation",
+    "clock",
+    "equal",
+    "searches",
+    "clients",
+    "runs",
+    "failures",
+    "tuning",
+)
+"""Names of the report's tables."""
+
+
+@dataclass(frozen=True)
+class Heading:
+    """Column: its name, digits after the point of its numbers, and whether its cells are `Estimate`s."""
+
+    name: str
+    digits: int = 0
+    estimates: bool = False
+
+    def shown(self, cell: Any) -> str:
+        """Text of a cell: a mean with its interval, or a value; a dash if there is none."""
+        if isinstance(cell, Estimate):
+            interval = f" [{self.shown(cell.low)}, {self.shown(cell.high)}]" if math.isfinite(cell.low) else ""
+            return self.shown(cell.mean) + interval
+        if cell is None or (isinstance(cell, float) and not math.isfinite(cell)):
+            return ABSENT
+        return number_text(cell, self.digits) if isinstance(cell, float) else str(cell)
+
+
+@dataclass(frozen=True)
+class Table:
+    """Table: rows under columns; `name` is part of the CSV file's name, `caption` explains the numbers."""
+
+    name: str
+    title: str
+    caption: str
+    columns: Sequence[Heading]
+    rows: Sequence[Sequence[Any]]
+
+    def texts(self) -> list[list[str]]:
+        """Texts of the cells, row by row."""
+        return [[column.shown(cell) for column, cell in zip(self.columns, row, strict=True)] for row in self.rows]
+
+    def without_empty(self) -> "Table":
+        """The table without the columns that are empty in every row."""
+        texts = [[column.name for column in self.columns], *self.texts()]
+        kept = [place for place, (_, *cells) in enumerate(zip(*texts, strict=True)) if not {*cells} <= {"", ABSENT}]
+        rows = [[row[place] for place in kept] for row in self.rows]
+        return replace(self, columns=[self.columns[place] for place in kept], rows=rows) if rows else self
+
+    def markdown(self) -> str:
+        """Markdown of the table, with its caption below."""
+        lines = [[column.name for column in self.columns], ["---"] * len(self.columns), *self.texts()]
+        body = "\n".join("| " + " | ".join(map(markdown_text, line)) + " |" for line in lines)
+        return f"{body}\n\n{markdown_text(self.caption)}\n"
+
+
+def markdown_text(text: str) -> str:
+    """Text on one line, escaped for Markdown: no part of it is HTML, a link, a picture or the end of a cell."""
+    line = html.escape(" ".join(text.split()), quote=False)
+    return line.replace("](", "]\\(").replace("|", "\\|")
+
+
+def csv_text(tables: Iterable[tuple[str, Table]]) -> str:
+    """CSV text of tables of one kind, one after the other. If any table has a label, each row begins with its label."""
+    labelled = list(tables)
+    lead = any(label for label, _ in labelled)
+    output = io.StringIO()
+    writer = csv.writer(output, lineterminator="\n")
+    header = None
+    for label, table in labelled:
+        columns = [name for column in table.columns for name in _csv_names(column)]
+        if columns != header:
+            writer.writerow(["cell"] * lead + columns)
+            header = columns
+        for row in table.rows:
+            cells = [value for column, cell in zip(table.columns, row, strict=True) for value in _csv(column, cell)]
+            writer.writerow([_inert(label)] * lead + cells)
+    return output.getvalue()
+
+
+def _csv_names(column: Heading) -> list[str]:
+    name = _inert(column.name)
+    return [name] + [f"{name} ({part})" for part in ("low", "high", "n") if column.estimates]
+
+
+def _csv(column: Heading, cell: Any) -> list[Any]:
+    values = [cell.mean, cell.low, cell.high, cell.n] if column.estimates else [cell]
+    return ["" if isinstance(value, float) and not math.isfinite(value) else _inert(value) for value in values]
+
+
+def _inert(value: Any) -> Any:
+    """The value of a CSV cell, with a quote before text that a spreadsheet would read as a formula (OWASP)."""
+    return f"'{value}" if isinstance(value, str) and value.startswith(FORMULA) and not _is_number(value) else value
+
+
+def _is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
+
+
+def latex_text(text: str) -> str:
+    """Text on one line, escaped for LaTeX."""
+    escaped = "".join(ESCAPES.get(character, character) for character in " ".join(text.split()))
+    return re.sub(r"(?<![\w.-])-(?=\d)", "$-$", escaped)
+
+
+def latex_tables(tables: Iterable[tuple[str, Table]]) -> str:
+    """LaTeX text with a float for each of `tables`, which are pairs of a cell's name and its table."""
+    return HEAD + "".join(_latex(label, table) for label, table in tables)
+
+
+def _latex(cell: str, table: Table) -> str:
+    table = table.without_empty()
+    numbers = [not any(isinstance(row[column], str) for row in table.rows) for column in range(len(table.columns))]
+    lines = [[column.name for column in table.columns], *table.texts()]
+    head, *body = (" & ".join(map(latex_text, line)) + r" \\" for line in lines)
+    about = f"{cell}: {table.title}" if cell else table.title
+    label = "".join(character if character.isalnum() else "-" for character in f"{table.name} {cell}".strip())
+    return "\n".join(
+        [
+            r"\begin{table}[htbp]",
+            r"\centering",
+            rf"\caption{{{latex_text(f'{about}. {table.caption}')}}}",
+            rf"\label{{tab:{label}}}",
+            r"\begin{adjustbox}{max width=\linewidth}",
+            rf"\begin{{tabular}}{{{''.join('r' if number else 'l' for number in numbers)}}}",
+            r"\toprule",
+            head,
+            r"\midrule",
+            *body,
+            r"\bottomrule",
+            r"\end{tabular}",
+            r"\end{adjustbox}",
+            r"\end{table}",
+            "",
+        ]
+    )

@@ -1,0 +1,57 @@
+"""Command `fedsel tune`: the same number of trials for every method, then a comparison on other seeds."""
+
+import argparse
+
+from simulation.workbench.command_line.arguments import FAILURE, Subparsers, overrides, parse_seeds, positive
+from simulation.workbench.comparison.commands import add_strategies, strategies_of
+from simulation.workbench.terminal import wide_console
+
+
+def register(commands: Subparsers) -> None:
+    """Add `tune` to the commands of `fedsel`."""
+    tuned = commands.add_parser("tune", help="search for the best settings of each method, then compare the methods")
+    add_strategies(tuned)
+    tuned.add_argument(
+        "--trials",
+        type=positive,
+        default=10,
+        metavar="N",
+        help="trials for each method, the first with the default settings (10)",
+    )
+    tuned.add_argument(
+        "--over",
+        required=True,
+        metavar="KEY,KEY=LOW..HIGH,KEY=A|B",
+        help="settings to search, each with or without a range",
+    )
+    tuned.add_argument("--tuning-seeds", default="101,102", metavar="SEED,...", help="seeds of the trials (101,102)")
+    tuned.add_argument(
+        "--metric",
+        default="stable_validation_accuracy",
+        metavar="NAME",
+        help="number whose mean over the tuning seeds ranks the trials: stable_validation_accuracy (the default, on a "
+        "validation set), stable_accuracy, final_accuracy, rounds_to_target, time_to_target_s, uplink_to_target_mb, "
+        "client_updates_to_target; a score of another name takes the place of accuracy",
+    )
+    tuned.set_defaults(call=tune)
+
+
+def tune(arguments: argparse.Namespace) -> int:
+    """`fedsel tune`: tune every method with the same number of trials, and compare; or print the plan."""
+    from simulation.workbench.comparison.placement import default_jobs, gpu_count
+    from simulation.workbench.comparison.plan import plan
+    from simulation.workbench.tuning.plan import plan_tuning
+    from simulation.workbench.tuning.studies import import_optuna
+    from simulation.workbench.tuning.tune import tune
+
+    import_optuna()
+    seeds, tuning_seeds = parse_seeds(arguments.seeds), parse_seeds(arguments.tuning_seeds)
+    strategies = strategies_of(arguments)
+    base = plan(arguments.folder, strategies, seeds, overrides(arguments), {}, arguments.baseline)
+    tuning = plan_tuning(base, arguments.trials, tuning_seeds, arguments.over, arguments.metric)
+    tuning.check()
+    jobs = arguments.jobs or default_jobs([run.config for run in base.runs], gpu_count())
+    if arguments.dry_run:
+        print(*tuning.lines(), f"Side by side: {jobs}", sep="\n")
+        return 0
+    return FAILURE if tune(tuning, jobs, wide_console()) else 0

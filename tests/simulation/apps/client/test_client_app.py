@@ -1,0 +1,456 @@
+"""Users' own apps of Flower's Message API behind `client_app`: the same rounds as behind the mod of a `client_fn`."""
+
+from contextlib import suppress
+
+import numpy as np
+import pytest
+from flwr.app import ArrayRecord, ConfigRecord, Context, Error, Message, MetricRecord, RecordDict
+from flwr.clientapp import ClientApp
+from flwr.common import FitIns, ndarrays_to_parameters, parameters_to_ndarrays
+from flwr.compat.common.recorddict_compat import fitins_to_recorddict, recorddict_to_fitres
+
+import fedsel_app
+from fedsel_app.messages.answers import EnrolAnswer, TrainAnswer
+from fedsel_app.messages.instructions import EnrolInstruction, LocalTestInstruction, ProbeInstruction
+from fedsel_app.messages.records import content_arrays, fedsel_config
+from fedsel_app.messages.scalars import Report
+from fedsel_app.wire.codec import decode
+from simulation.apps.client.client_app import client_app
+from simulation.apps.client.messages import ENROL, embed, embedded
+from simulation.apps.client.selecting import selecting
+from tests.support.flower_state import task_identity
+from tests.support.own_app import (
+    NAMES,
+    CountingClient,
+    OwnClient,
+    app_instruction,
+    by_name,
+    data,
+    losses,
+    model,
+    named_question,
+    node,
+    register,
+    trained,
+)
+
+__all__ = ["task_identity"]
+pytestmark = pytest.mark.usefixtures("task_identity")
+
+
+def answered(app, context, *question, **options):
+    """Numbers and arrays of the answer of an app of the Message API."""
+    reply = app(named_question(*question, **options), context)
+    numbers = fedsel_config(reply.content)
+    numbers.pop("compute_s", None)
+    return numbers, content_arrays(reply.content, "arrays")
+
+
+def legacy_app(*mods, kind=OwnClient):
+    """An app of a `client_fn`."""
+    return ClientApp(lambda context: kind(context.node_config["partition-id"], []).to_client(), mods=list(mods))
+
+
+def legacy_message(instruction, arrays, control=None):
+    """fedsel's question to train in a message to a `client_fn`."""
+    sent = ndarrays_to_parameters([*arrays, *([] if control is None else [control])])
+    content = fitins_to_recorddict(FitIns(sent, embed(instruction.to_config(), {})), keep_input=True)
+    return Message(content, 90, "train")
+
+
+def legacy_answer(mod, context, instruction, arrays, control=None, kind=OwnClient):
+    """The same as `answered` of a `client_fn` behind the mod."""
+    reply = legacy_app(mod, kind=kind)(legacy_message(instruction, arrays, control), context)
+    result = recorddict_to_fitres(reply.content, keep_input=True)
+    numbers = embedded(result.metrics)
+    del numbers["compute_s"]
+    return numbers, parameters_to_ndarrays(result.parameters)
+
+
+def same(found, expected):
+    """True for the same numbers and the same bytes of the arrays."""
+    (numbers, arrays), (others, lists) = found, expected
+    equal = [a.dtype == b.dtype and a.tobytes() == b.tobytes() for a, b in zip(arrays, lists, strict=True)]
+    return numbers == others and all(equal)
+
+
+def own_losses(context, arrays):
+    listed = arrays.to_numpy_ndarrays() if isinstance(arrays, ArrayRecord) else arrays
+    return losses(listed, *data(context.node_config["partition-id"]))
+
+
+# The rounds
+
+
+@pytest.mark.parametrize("compressor", ["top-k", "rand-k", "qsgd"])
+def test_three_rounds_are_the_mods_byte_for_byte(tmp_path, compressor):
+    app, arrays = register(client_app(), []), model()
+    for server_round in (1, 2, 3):
+        reports = (Report.INITIAL_LOSS, Report.RMS_LOSS)
+        options = {"statistics": True, "reports": reports, "compression": {"compressor": compressor}}
+        instruction = app_instruction(server_round, **options)
+        found = answered(app, node(2, tmp_path / "named"), instruction, arrays)
+        expected = legacy_answer(selecting, node(2, tmp_path / "legacy"), instruction, arrays)
+        assert same(found, expected)
+        numbers, [payload, statistics] = found
+        np.testing.assert_array_equal(statistics, np.concatenate(trained(arrays, 2)[1:3]))
+        assert numbers["loss"] == numbers["initial_loss"] == pytest.approx(own_losses(node(2), arrays).mean())
+        sent = decode(payload.tobytes(), size=10, seed=5).update.dense()
+        arrays[4] = arrays[4] + sent[2:8].reshape(2, 3)
+    files = [sorted((tmp_path / name).rglob("*.npz")) for name in ("named", "legacy")]
+    assert [file.read_bytes() for file in files[0]] == [file.read_bytes() for file in files[1]]
+    assert len(files[0]) == 3
+
+
+def test_the_users_code_gets_its_own_records_and_its_metrics_stay(tmp_path):
+    seen = []
+    message = named_question(app_instruction(statistics=True, solver="scaffold"), model(), np.zeros(10, np.float32))
+    reply = register(client_app(), seen, {"steps": 3, "lr": 0.01})(message, node(1, tmp_path))
+    [(client, kind, records)] = seen
+    assert (client, kind, list(records)) == (1, "train", ["config", "arrays"])
+    assert records["config"] == ConfigRecord({"lr": 0.5})
+    assert list(records["arrays"]) == list(NAMES)
+    for name, array in zip(NAMES, model(), strict=True):
+        assert records["arrays"][name].numpy().dtype == array.dtype
+        np.testing.assert_array_equal(records["arrays"][name].numpy(), array)
+    assert sorted(reply.content) == ["arrays", "fedsel", "metrics"]
+    assert reply.content["metrics"]["num-examples"] == 20
+    assert list(reply.content["arrays"]) == ["0", "1", "2"]
+
+
+def test_arrays_of_any_name_and_order_are_taken_by_their_names(tmp_path):
+    app, expected = (
+        client_app(),
+        answered(register(client_app(), []), node(0, tmp_path / "a"), app_instruction(), model()),
+    )
+
+    @app.train()
+    def train(message, context):
+        after = by_name(trained(message.content["weights"].to_numpy_ndarrays(), 0))
+        turned = ArrayRecord({name: after[name] for name in reversed(NAMES)})
+        metrics = MetricRecord({"train_loss": expected[0]["loss"]})
+        return Message(RecordDict({"weights": turned, "metrics": metrics}), reply_to=message)
+
+    message = named_question(app_instruction(), model())
+    message.content["weights"] = message.content.pop("arrays")
+    reply = app(message, node(0, tmp_path / "b"))
+    numbers = fedsel_config(reply.content)
+    del numbers["compute_s"]
+    assert same((numbers, content_arrays(reply.content, "weights")), expected)
+
+
+def test_a_model_without_one_of_its_arrays_is_refused_by_name(tmp_path):
+    app = client_app()
+
+    @app.train()
+    def train(message, context):
+        del message.content["arrays"]["fc.bias"]
+        return Message(message.content, reply_to=message)
+
+    with pytest.raises(ValueError, match=r"the ones that came differ in fc.bias: a client's training returns all"):
+        app(named_question(app_instruction(), model()), node(0, tmp_path))
+
+
+def test_an_error_of_the_users_code_passes_through(tmp_path):
+    app = client_app()
+
+    @app.train()
+    def train(message, context):
+        return Message(Error(2, "no data today"), reply_to=message)
+
+    reply = app(named_question(app_instruction(), model()), node(0, tmp_path))
+    assert (reply.error.code, reply.error.reason) == (2, "no data today")
+    assert not list(tmp_path.rglob("*.npz"))
+
+
+def test_a_training_that_returns_nothing_is_told_what_it_must_return(tmp_path):
+    app = client_app()
+    app.train()(lambda message, context: None)
+    with pytest.raises(TypeError, match=r"must return Message\(content, reply_to=message\). It returned None"):
+        app(named_question(app_instruction(), model()), node(0, tmp_path))
+
+
+# Enrolment
+
+
+def test_enrolment_tells_identity_and_the_functions():
+    def counts(context):
+        return np.bincount(data(context.node_config["partition-id"])[1], minlength=2)
+
+    plain, _ = answered(client_app(), node(3), EnrolInstruction(True))
+    assert EnrolAnswer.from_config(plain) == EnrolAnswer(3, 0, b"", ())
+    numbers, _ = answered(client_app(label_counts=counts, losses=own_losses), node(3), EnrolInstruction(True))
+    enrolment = EnrolAnswer.from_config(numbers)
+    assert (enrolment.client, enrolment.examples, set(enrolment.abilities)) == (3, 40, {"label_counts", "losses"})
+    np.testing.assert_array_equal(np.frombuffer(enrolment.label_counts, "<i8"), counts(node(3)))
+    numbers, _ = answered(client_app(examples=lambda context: 7), node(3), EnrolInstruction())
+    assert EnrolAnswer.from_config(numbers).examples == 7
+
+
+@pytest.mark.parametrize("function", ["examples", "label_counts"])
+@pytest.mark.parametrize("returned", [12.5, [3.0, 0.5], float("nan"), [float("inf"), 1.0]])
+def test_a_part_of_an_example_is_refused(function, returned):
+    """12.5 examples were counted as 12."""
+    app = client_app(**{function: lambda context: returned})
+    with pytest.raises(ValueError, match=rf"^The function '{function}' must return whole numbers\. It returned"):
+        answered(app, node(3), EnrolInstruction(True))
+
+
+def test_a_client_without_a_partition_id_is_told_so():
+    context = Context(1, 2, {}, RecordDict(), {})
+    with pytest.raises(ValueError, match=r"`client_app` need a 'partition-id' in the node configuration"):
+        client_app()(named_question(EnrolInstruction()), context)
+
+
+# Losses
+
+
+def test_a_loss_probe_is_the_function_or_else_the_users_evaluation():
+    seen = []
+    numbers, arrays = answered(register(client_app(losses=own_losses), seen), node(1), ProbeInstruction(1, 0), model())
+    expected = own_losses(node(1), model())
+    assert (numbers, arrays, seen) == ({"loss": pytest.approx(expected.mean()), "examples": 20}, [], [])
+    for instruction in (ProbeInstruction(1, 0), LocalTestInstruction(1)):
+        reply = register(client_app(), seen)(named_question(instruction, model()), node(1))
+        assert list(reply.content) == ["metrics"]
+        assert reply.content["metrics"]["eval_acc"] == 0.5
+        assert list(seen.pop()[2]) == ["config", "arrays"]
+
+
+@pytest.mark.parametrize("name", ["eval_loss", "eval-loss", "loss", "val_loss"])
+def test_the_loss_before_training_is_the_users_evaluation_within_one_lifespan(tmp_path, name):
+    """An evaluation within a training is a message of its own, of the type evaluate, and enters no lifespan."""
+    lives, seen, app = [], [], client_app()
+    register(app, seen)
+    inner = client_app()
+
+    @app.lifespan()
+    def lifespan(context):
+        lives.append("begins")
+        yield
+        lives.append("ends")
+
+    numbers, _ = answered(app, node(1, tmp_path), app_instruction(reports=(Report.RMS_LOSS,)), model())
+    assert numbers["rms_loss"] == pytest.approx(own_losses(node(1), model()).mean())
+    assert [(kind, list(records)) for _, kind, records in seen] == [
+        ("evaluate", ["config", "arrays"]),
+        ("train", ["config", "arrays"]),
+    ]
+    assert lives == ["begins", "ends"]
+
+    @inner.evaluate()
+    def evaluate(message, context):
+        return Message(RecordDict({"m": MetricRecord({name: 0.75, "accuracy": 1.0})}), reply_to=message)
+
+    @inner.train()
+    def train(message, context):
+        return Message(message.content, reply_to=message)
+
+    numbers, _ = answered(inner, node(1, tmp_path / "inner"), app_instruction(reports=(Report.INITIAL_LOSS,)), model())
+    assert numbers["initial_loss"] == 0.75
+
+
+def test_an_evaluation_without_a_loss_is_told_by_the_names_that_it_may_have(tmp_path):
+    app = client_app()
+
+    @app.evaluate()
+    def evaluate(message, context):
+        return Message(RecordDict({"metrics": MetricRecord({"accuracy": 1.0})}), reply_to=message)
+
+    with pytest.raises(ValueError, match="metric eval_loss or eval-loss or loss or val_loss, and it returned accuracy"):
+        app(named_question(app_instruction(reports=(Report.RMS_LOSS,)), model()), node(0, tmp_path))
+
+
+def test_user_code_may_empty_the_records_that_it_gets(tmp_path):
+    """As `to_torch_state_dict(keep_input=False)` does."""
+    app = client_app(gradient_deviation=lambda context, arrays: len(arrays.to_numpy_ndarrays(keep_input=False)))
+
+    @app.evaluate()
+    def evaluate(message, context):
+        message.content["arrays"].to_numpy_ndarrays(keep_input=False)
+        return Message(RecordDict({"metrics": MetricRecord({"loss": 0.5})}), reply_to=message)
+
+    @app.train()
+    def train(message, context):
+        arrays = message.content["arrays"].to_numpy_ndarrays(keep_input=False)
+        return Message(RecordDict({"arrays": by_name(trained(arrays, 1))}), reply_to=message)
+
+    asked = app_instruction(reports=(Report.RMS_LOSS, Report.GRADIENT_DEVIATION))
+    found = answered(app, node(1, tmp_path / "a"), asked, model())
+    expected = answered(register(client_app(), []), node(1, tmp_path / "b"), app_instruction(), model())
+    assert (found[0]["rms_loss"], found[0]["gradient_deviation"]) == (0.5, 6.0)
+    assert found[1][0].tobytes() == expected[1][0].tobytes()
+
+
+# Functions
+
+
+def test_losses_and_the_gradient_deviation_are_reported(tmp_path):
+    models = []
+
+    def deviation(context, arrays):
+        models.append(arrays.to_numpy_ndarrays())
+        return 2.5
+
+    app = register(client_app(losses=own_losses, gradient_deviation=deviation), seen := [])
+    asked = app_instruction(reports=(Report.RMS_LOSS, Report.GRADIENT_DEVIATION))
+    numbers, _ = answered(app, node(1, tmp_path), asked, model())
+    answer = TrainAnswer.from_metrics(numbers, asked.reports)
+    assert answer.reports[Report.GRADIENT_DEVIATION] == 2.5
+    expected = np.sqrt(np.square(own_losses(node(1), model()).astype(np.float64)).mean())
+    assert answer.reports[Report.RMS_LOSS] == pytest.approx(expected)
+    assert [kind for _, kind, _ in seen] == ["train"]
+    for found, after in zip(models[0], trained(model(), 1), strict=True):
+        np.testing.assert_array_equal(found, after)
+
+
+@pytest.mark.parametrize(("losses", "came"), [(0.5, "their mean"), ([], "no losses")])
+def test_losses_that_are_not_one_for_each_example_are_refused(tmp_path, losses, came):
+    app = register(client_app(losses=lambda context, arrays: losses), [])
+    with pytest.raises(ValueError, match=f"one loss for each training example, and not {came}"):
+        answered(app, node(1, tmp_path), app_instruction(reports=(Report.RMS_LOSS,)), model())
+
+
+def test_the_users_curvature_scores_as_behind_the_mod(tmp_path):
+    def curvature(context, arrays):
+        diagonal = [np.abs(array) + index for index, array in enumerate(listed(arrays))]
+        return by_name(diagonal) if isinstance(arrays, ArrayRecord) else diagonal
+
+    def listed(arrays):
+        return arrays.to_numpy_ndarrays() if isinstance(arrays, ArrayRecord) else arrays
+
+    app = register(client_app(curvature=curvature), [])
+    for server_round in (1, 2):
+        asked = app_instruction(server_round, curvature=True, compression={"curvature_layers": 1})
+        found = answered(app, node(1, tmp_path / "named"), asked, model())
+        mod = selecting(curvature=curvature)
+        assert same(found, legacy_answer(mod, node(1, tmp_path / "legacy"), asked, model()))
+
+
+def test_scaffold_is_that_of_the_mod_and_hands_the_term_over_by_name(tmp_path):
+    terms, control = [], np.linspace(0.0, 0.9, 10, dtype=np.float32)
+    app = register(client_app(control_variates=lambda context, term: terms.append(term)), [], {"steps": 3, "lr": 0.01})
+    mod = selecting(control_variates=lambda context, term: terms.append(term))
+    for server_round in (1, 2):
+        asked = app_instruction(server_round, solver="scaffold")
+        found = answered(app, node(1, tmp_path / "named"), asked, model(), control)
+        expected = legacy_answer(mod, node(1, tmp_path / "legacy"), asked, model(), control, CountingClient)
+        assert same(found, expected)
+        assert [array.dtype for array in found[1]] == [np.uint8, np.uint8]
+        named, listed = terms[-2:]
+        assert list(named) == list(NAMES)
+        for found_term, expected_term in zip(named.to_numpy_ndarrays(), listed, strict=True):
+            np.testing.assert_array_equal(found_term, expected_term)
+    np.testing.assert_array_equal(terms[0].to_numpy_ndarrays()[5], control[8:])
+
+
+# Without fedsel's server
+
+
+def test_without_fedsels_server_the_app_is_flowers(tmp_path):
+    """The same replies, the same refusals, the same mods and actions."""
+    calls = []
+
+    def mod(message, context, call_next):
+        calls.append(message.metadata.message_type)
+        return call_next(message, context)
+
+    def built(app):
+        register(app, [])
+
+        @app.train("again", mods=[mod])
+        def again(message, context):
+            return Message(RecordDict({"said": ConfigRecord({"word": "again"})}), reply_to=message)
+
+        return app
+
+    outcomes = []
+    for app in (built(ClientApp(mods=[mod])), built(client_app(mods=[mod]))):
+        replies = []
+        for kind in ("train", "evaluate", "train.again", "query", "query.other", "train.other", "nonsense"):
+            try:
+                message = Message(RecordDict({"arrays": by_name(model())}), 90, "train")
+                message.metadata.__dict__["_message_type"] = kind
+                replies.append(app(message, node(0, tmp_path)).content)
+            except ValueError as error:
+                replies.append(str(error))
+        for wrong in ("train", "query"):
+            with suppress(ValueError):
+                getattr(app, wrong)("no name")(mod)
+                replies.append("registered")
+        with pytest.raises(ValueError, match="already registered"):
+            app.train()(mod)
+        outcomes.append((replies, list(calls)))
+        calls.clear()
+    assert [str(reply) for reply in outcomes[0][0]] == [str(reply) for reply in outcomes[1][0]]
+    assert outcomes[0][1] == outcomes[1][1] == ["train", "evaluate", "train.again", "train.again"]
+
+
+def test_an_action_of_the_users_trains_in_fedsels_rounds_too(tmp_path):
+    app = client_app()
+
+    @app.train("personal")
+    def personal(message, context):
+        return Message(message.content, reply_to=message)
+
+    reply = app(named_question(app_instruction(), model(), kind="train.personal"), node(0, tmp_path))
+    [payload] = content_arrays(reply.content, "arrays")
+    assert not decode(payload.tobytes(), size=10).update.dense().any()
+
+
+def test_a_client_fn_has_the_mod(tmp_path):
+    app = fedsel_app.client_app(lambda context: OwnClient(0, []).to_client())
+    reply = app(legacy_message(app_instruction(), model()), node(0, tmp_path))
+    result = recorddict_to_fitres(reply.content, keep_input=True)
+    [payload] = parameters_to_ndarrays(result.parameters)
+    assert payload.dtype == np.uint8
+    assert embedded(result.metrics)
+
+
+def others_mod(message, context, call_next):
+    return call_next(message, context)
+
+
+@pytest.mark.parametrize(
+    ("mods", "told"),
+    [
+        ([selecting], None),
+        ([selecting, others_mod], None),
+        ([others_mod, selecting()], "mods=[selecting, ...]). The mod others_mod stands before it"),
+    ],
+)
+def test_the_mod_must_be_the_first(mods, told):
+    reply = legacy_app(*mods)(Message(named_question(EnrolInstruction()).content, 90, ENROL), node(1))
+    assert (told or "") in fedsel_config(reply.content).get("error", "")
+    assert ("error" in fedsel_config(reply.content)) == (told is not None)
+
+
+def test_an_error_of_a_mod_behind_it_passes_through(tmp_path):
+    def failing(message, context, call_next):
+        return Message(Error(7, "no data today"), reply_to=message)
+
+    app = legacy_app(selecting, failing)
+    assert app(legacy_message(app_instruction(), model()), node(0, tmp_path)).error.reason == "no data today"
+    before = legacy_message(app_instruction(reports=(Report.RMS_LOSS,)), model())
+    with pytest.raises(ValueError, match="evaluate does not return its loss: no data today"):
+        app(before, node(0, tmp_path))
+
+
+@pytest.mark.parametrize("named", [True, False])
+def test_a_client_asks_itself_for_its_loss_by_a_reply(tmp_path, monkeypatch, named):
+    """A message that is none needs the identity of a task from Flower 1.41 on, which a worker of Ray has not."""
+    asked = app_instruction(reports=(Report.RMS_LOSS,))
+    legacy = legacy_message(asked, model())
+    message = named_question(asked, model()) if named else legacy
+    app = register(client_app(), []) if named else legacy_app(selecting)
+    build = Message.__init__
+
+    def reply_only(self, *content, **options):
+        if options.get("reply_to") is None:
+            raise ValueError("TaskIdentity.run_id is not set")
+        build(self, *content, **options)
+
+    monkeypatch.setattr(Message, "__init__", reply_only)
+    content = app(message, node(1, tmp_path)).content
+    numbers = fedsel_config(content) if named else embedded(recorddict_to_fitres(content, keep_input=True).metrics)
+    assert numbers["rms_loss"] == pytest.approx(own_losses(node(1), model()).mean())

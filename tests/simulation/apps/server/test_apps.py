@@ -1,0 +1,129 @@
+"""Ten apps in the form of Flower's examples: with Flower's FedAvg, and converted as docs/flower-app.md says."""
+
+import inspect
+import os
+import re
+import subprocess
+import sys
+from types import ModuleType
+
+import numpy as np
+import pytest
+from flwr.app import ConfigRecord, Message, RecordDict
+from flwr.serverapp import ServerApp
+from flwr.simulation import run_simulation
+
+from fedsel_app.config import ConfigError
+from tests.simulation.apps.server import apps
+from tests.support.documentation import PAGES
+from tests.support.in_process_grid import InProcessGrid
+from tests.support.own_app import CLIENTS, node
+from tests.support.sources import ROOT
+
+pytestmark = pytest.mark.usefixtures("task_identity")
+ROUNDS = 3
+IMPORTS = "from flwr.clientapp import ClientApp\nfrom flwr.serverapp.strategy import FedAvg\n"
+METHODS = {"hetero-select": 'compressor="top-k", ', "oort": "", "divfl": "", "hics-fl": ""}
+"""Method of the table -> its settings."""
+SETTINGS = {"scikit_learn": 'loss_key="test_logloss", '}
+"""App -> the settings that it needs with any method."""
+REFUSALS = {"No client returned a loss": "refused: no loss", "biases of the output layer": "refused: no class biases"}
+"""Part of a refusal -> its words in the table."""
+ROWS = PAGES["docs/flower-app.md"].split("<!-- apps:")[-1].split("\n\n")[0].splitlines()[3:]
+
+
+def converted(text, line):
+    """The text of an app after the change that docs/flower-app.md describes; `line` begins the strategy's arguments."""
+    text = text.replace("from flwr.clientapp import ClientApp", "from fedsel_app import client_app")
+    text = text.replace("from flwr.serverapp.strategy import FedAvg", "import fedsel_app")
+    text = re.sub(r"(?:min_train_nodes|fraction_train)=[^,)]*(?:, )?", "", text.replace("ClientApp(", "client_app("))
+    return text.replace("FedAvg(", f"fedsel_app.strategy({line}")
+
+
+def built(name, method="", *, cohort=CLIENTS, settings="", line=True):
+    """Client app, strategy and initial arrays of the app `name`: with fedsel's `method`, or as it was with FedAvg."""
+    if not method:
+        return getattr(apps, name)()
+    arguments = f'"{method}", clients={CLIENTS}, cohort={cohort}, {SETTINGS.get(name, "")}{settings}'
+    module = ModuleType("converted_apps")
+    exec(converted(inspect.getsource(apps), arguments), vars(module))
+    return (getattr(module, name)()[0] if line else getattr(apps, name)()[0], *getattr(module, name)()[1:])
+
+
+def ran(name, method="", **options):
+    """Arrays after three rounds in this process, the types of the messages, and the grid."""
+    app, strategy, initial = built(name, method, **options)
+    grid = InProcessGrid(app, {90 + client: node(client) for client in range(CLIENTS)})
+    found = strategy.start(grid=grid, initial_arrays=initial, num_rounds=ROUNDS).arrays
+    return {key: array.numpy() for key, array in found.items()}, grid
+
+
+def difference(found, expected):
+    """The largest difference between two models. Whole numbers are left out, because fedsel keeps the initial ones."""
+    assert list(found) == list(expected)
+    return max(np.abs(found[key] - expected[key]).max() for key in expected if found[key].dtype.kind == "f")
+
+
+def outcome(name, method):
+    """Cell of the table: the method runs with half of the clients, or is refused before any training."""
+    try:
+        found, grid = ran(name, method, cohort=2, settings=METHODS[method])
+    except ConfigError as error:
+        return next(words for part, words in REFUSALS.items() if part in str(error))
+    assert all(np.isfinite(array).all() for array in found.values())
+    assert sum(message.metadata.message_type == "train" for message in grid.pushed) == 2 * ROUNDS
+    return "runs"
+
+
+@pytest.mark.parametrize("name", [app.__name__ for app in apps.APPS])
+def test_an_app_is_as_with_fedavg_and_runs_with_other_methods_as_the_page_says(tmp_path, monkeypatch, name):
+    if name in ("jax", "keras"):
+        monkeypatch.setenv("KERAS_BACKEND", "torch")
+        pytest.importorskip(name)
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    expected, original = ran(name)
+    row = f"| {name.replace('_', '-')} | "
+    [cells] = [line.removeprefix(row).strip(" |").split(" | ") for line in ROWS if line.startswith(row)] or [["", "0"]]
+    for method, line in (("random", False), ("fedavg", True)):
+        found, grid = ran(name, method, line=line)
+        far = difference(found, expected)
+        print(f"{name}, {method}, with fedsel's line: {line}. Largest difference to FedAvg: {far:.2g}")
+        assert far <= float(cells[1])
+        if name == "query_and_state":
+            assert asked(grid) == asked(original) == [20 * ROUNDS] * CLIENTS
+    before = (IMPORTS + inspect.getsource(getattr(apps, name))).splitlines()
+    after = converted("\n".join(before), "").splitlines()
+    changed = 2 * sum(old != new for old, new in zip(before, after, strict=True))
+    assert [str(changed), cells[1], *(outcome(name, method) for method in METHODS)] == cells
+
+
+def asked(grid):
+    """Answers of the clients to the user's own query: 20 times their trainings."""
+    mine = RecordDict({"mine": ConfigRecord({"factor": 20})})
+    answers = grid.send_and_receive([Message(mine, node, "query") for node in grid.get_node_ids()])
+    return [answer.content["count"]["trainings"] for answer in answers]
+
+
+def simulate(name, method, folder):
+    """Run the app in Ray's workers, and save its arrays in the folder."""
+    app, strategy, initial = built(name, method)
+    server = ServerApp()
+
+    @server.main()
+    def main(grid, context):
+        found = strategy.start(grid=grid, initial_arrays=initial, num_rounds=ROUNDS).arrays
+        np.savez(f"{folder}/{method or 'original'}.npz", **{key: array.numpy() for key, array in found.items()})
+
+    run_simulation(server, app, CLIENTS, backend_config={"client_resources": {"num_cpus": 1}})
+
+
+@pytest.mark.slow
+@pytest.mark.e2e
+@pytest.mark.parametrize("name", ["pytorch", "query_and_state"])
+def test_an_app_in_rays_workers_is_as_with_fedavg(tmp_path, name):
+    for method in ("", "fedavg"):
+        program = f"from tests.simulation.apps.server.test_apps import simulate; simulate({name!r}, {method!r}, '.')"
+        environment = os.environ | {"PYTHONPATH": str(ROOT), "XDG_STATE_HOME": str(tmp_path)}
+        subprocess.run([sys.executable, "-c", program], cwd=tmp_path, env=environment, check=True, timeout=500)
+    found, expected = (dict(np.load(tmp_path / f"{method}.npz")) for method in ("fedavg", "original"))
+    assert difference(found, expected) <= 1e-6

@@ -1,0 +1,399 @@
+"""Strategies in a user's app of Flower's Message API, with unchanged clients, and with clients changed by one line."""
+
+import json
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from flwr.app import Array, ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
+from flwr.clientapp import ClientApp
+from flwr.server import SimpleClientManager
+from flwr.server.compat.grid_client_proxy import GridClientProxy
+from flwr.superlink.grid import InMemoryGrid
+
+import fedsel_app
+from fedsel_app.config import ConfigError
+from fedsel_app.records.files import MachineFault
+from simulation.apps.client.selecting import selecting
+from simulation.apps.server import user_clients
+from simulation.apps.server.requirements import requirements
+from simulation.apps.server.settings import app_config
+from simulation.apps.server.transports import in_order
+from strategies import STRATEGIES
+from tests.support.in_process_grid import InProcessGrid
+from tests.support.logs import logged
+from tests.support.own_app import (
+    CLIENTS,
+    AppGrid,
+    by_name,
+    data,
+    federated_average,
+    losses,
+    model,
+    node,
+    register,
+    run_app,
+    trained,
+)
+from tests.support.rounds import bits, read_rows, without_wall
+
+pytestmark = pytest.mark.usefixtures("task_identity")
+ROUNDS = 3
+QUICK = {
+    "fedcor": {"warmup": 1, "first_steps": 2, "steps": 1},
+    "fedcvr-bolt": {"warmup_rounds": 1, "landmarks": 4},
+    "terraform": {"iterations": 1},
+}
+FUNCTIONS = {
+    "label_counts": lambda context: np.bincount(data(context.node_config["partition-id"])[1], minlength=2),
+    "gradient_deviation": lambda context, arrays: 1.0 + context.node_config["partition-id"],
+}
+
+
+def started(name, app, folder=None, state_dir="", *, start=None, **settings):
+    """Result of a run of fedsel's strategy, through the Message API, with four clients of `app`."""
+    built = fedsel_app.strategy(name, clients=CLIENTS, cohort=2, out=folder, **settings)
+    grid = InProcessGrid(app, {90 + client: node(client, state_dir) for client in range(CLIENTS)})
+    options = {"num_rounds": ROUNDS, "train_config": ConfigRecord({"mine": 7})} | (start or {})
+    return built.start(grid=grid, initial_arrays=by_name(model()), **options)
+
+
+def settings_of(name):
+    """Settings with which the method `name` runs, and with which no result depends on measured times."""
+    shared = {"links": "simulated", "checkpoint_every": 0} | QUICK.get(name, {})
+    try:
+        app_config(name, {"clients": CLIENTS, "cohort": 2})
+    except ConfigError:
+        return shared | {"compressor": "top-k"}
+    return shared
+
+
+@pytest.mark.parametrize("name", STRATEGIES)
+def test_both_doors_give_the_same_bits(tmp_path, name):
+    functions, settings = dict(FUNCTIONS), settings_of(name)
+    result = started(
+        name, register(fedsel_app.client_app(**functions), []), tmp_path / "one", tmp_path / "a", **settings
+    )
+    rounds = ROUNDS * STRATEGIES[name].most_iterations(STRATEGIES[name].Config())
+    legacy = fedsel_app.strategy(
+        name, parameters=model(), clients=CLIENTS, cohort=2, rounds=ROUNDS, out=tmp_path / "two", **settings
+    )
+    final = run_app(legacy, rounds, mods=[selecting(**functions)], state_dir=tmp_path / "b")
+    found = result.arrays.to_numpy_ndarrays()
+    assert bits(found) == bits(final)
+    assert [array.dtype for array in found] == [array.dtype for array in model()]
+    assert without_wall(read_rows(tmp_path / "one")) == without_wall(read_rows(tmp_path / "two"))
+
+
+@pytest.mark.parametrize(
+    "name", [name for name in STRATEGIES if not list(requirements(app_config(name, {**settings_of(name)})))]
+)
+def test_clients_without_a_line_of_fedsels_take_part(tmp_path, name):
+    seen = []
+    result = started(name, register(ClientApp(), seen), tmp_path / "run", **settings_of(name))
+    assert all(row["aggregated"] == row["selected"] for row in read_rows(tmp_path / "run"))
+    assert set(result.train_metrics_clientapp) == {row["round"] for row in read_rows(tmp_path / "run")}
+    assert all(list(records) == ["arrays", "config"] for _, _, records in seen)
+    assert all(records["config"]["mine"] == 7 for _, kind, records in seen if kind == "train")
+    assert all(records["config"]["server-round"] >= 1 for _, _, records in seen)
+
+
+def test_random_is_federated_averaging_of_named_arrays(tmp_path):
+    result = started("random", register(ClientApp(), []), tmp_path / "run", links="simulated")
+    assert list(result.arrays) == list(by_name(model()))
+    averaged = federated_average(row["selected"] for row in read_rows(tmp_path / "run"))
+    for found, expected in zip(result.arrays.to_numpy_ndarrays(), averaged, strict=True):
+        np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-6)
+
+
+def test_the_result_has_the_metrics_of_flowers_own(tmp_path):
+    tested = []
+
+    def evaluate(number, arrays):
+        tested.append((number, list(arrays)))
+        return MetricRecord({"loss": 0.25, "accuracy": 0.75, "f1": 0.5})
+
+    app = register(fedsel_app.client_app(), [])
+    result = started("random", app, tmp_path / "run", client_eval=True, start={"evaluate_fn": evaluate})
+    assert tested == [(number, list(by_name(model()))) for number in range(ROUNDS + 1)]
+    assert set(result.evaluate_metrics_serverapp) == set(range(ROUNDS + 1))
+    assert [row["accuracy"] for row in read_rows(tmp_path / "run")] == [0.75] * ROUNDS
+    assert read_rows(tmp_path / "run")[0]["metrics"] == {"loss": 0.25, "f1": 0.5}
+    first = read_rows(tmp_path / "run")[0]
+    mean = np.average(
+        [losses(model(), *data(client)).mean() for client in first["selected"]],
+        weights=[len(data(client)[1]) for client in first["selected"]],
+    )
+    assert result.train_metrics_clientapp[1]["train_loss"] == pytest.approx(mean, rel=1e-6)
+    assert result.evaluate_metrics_clientapp[1]["eval_acc"] == 0.5
+
+
+def test_a_score_of_another_name_leaves_the_accuracy_in_the_records(tmp_path):
+    def evaluate(number, arrays):
+        return MetricRecord({"loss": 0.25, "accuracy": 0.75, "auc": 0.5})
+
+    app = register(
+        fedsel_app.client_app(), [], loss=lambda client, loss: {"loss": loss, "auc": 0.625, "accuracy": 0.25}
+    )
+    result = started("random", app, tmp_path / "run", score_key="auc", start={"evaluate_fn": evaluate})
+    row = read_rows(tmp_path / "run")[0]
+    assert (row["auc"], row["metrics"]) == (0.5, {"loss": 0.25, "accuracy": 0.75})
+    assert result.evaluate_metrics_clientapp[1]["auc"] == 0.625
+    assert result.evaluate_metrics_clientapp[1]["accuracy"] == 0.25
+
+
+@pytest.mark.parametrize("name", ["eval-loss", "test_logloss", "RMSE", "val/perplexity"])
+def test_of_a_score_that_is_an_error_the_lowest_is_best(tmp_path, name):
+    """It is 1, 2, 3 in these rounds."""
+    options = {"score_key": name, "target": 1.5}
+    started("random", register(ClientApp(), []), tmp_path / "run", start={"evaluate_fn": numbered(name)}, **options)
+    summary = json.loads((tmp_path / "run" / "summary.json").read_text())
+    assert [value for key, value in summary.items() if key.startswith("peak")] == [1.0]
+    assert summary["rounds_to_target"] == 1
+
+
+def test_an_accuracy_in_percent_is_told_once(tmp_path):
+    with logged() as log:
+        started("random", register(ClientApp(), []), tmp_path / "run", start={"evaluate_fn": numbered("accuracy")})
+    [line] = log().splitlines()
+    assert line.startswith("Let evaluate_fn return the metric accuracy as a number from 0 to 1: it is 2. The records")
+    assert all("loss" not in row and row["accuracy"] == row["round"] for row in read_rows(tmp_path / "run"))
+
+
+def numbered(name):
+    """A test of the server whose metric is the number of the round."""
+    return lambda number, arrays: MetricRecord({name: number})
+
+
+def test_a_run_goes_on_from_its_checkpoint_to_the_same_model(tmp_path):
+    class Stop(Exception):
+        pass
+
+    def stopping(number, arrays):
+        if number == 3:
+            raise Stop
+
+    settings = {"compressor": "top-k", "kept_fraction": 0.3, "checkpoint_every": 2, "links": "simulated"}
+    app = register(fedsel_app.client_app(), [])
+    whole = started("random", app, tmp_path / "whole", tmp_path / "a", start={"num_rounds": 4}, **settings)
+    options = {"num_rounds": 4, "evaluate_fn": stopping}
+    with pytest.raises(Stop):
+        started("random", app, tmp_path / "parts", tmp_path / "b", start=options, **settings)
+    parts = started("random", app, tmp_path / "parts", tmp_path / "b", start={"num_rounds": 4}, resume=True, **settings)
+    for found, expected in zip(parts.arrays.to_numpy_ndarrays(), whole.arrays.to_numpy_ndarrays(), strict=True):
+        np.testing.assert_array_equal(found, expected)
+    assert (tmp_path / "parts" / "summary.json").exists()
+
+
+def test_other_names_of_records_and_metrics():
+    renamed = ClientApp()
+
+    @renamed.train()
+    def train(message, context):
+        client = context.node_config["partition-id"]
+        arrays = trained(message.content["weights"].to_numpy_ndarrays(), client)
+        assert message.content["settings"]["mine"] == 7
+        records = {"weights": by_name(arrays), "numbers": MetricRecord({"n": len(data(client)[1])})}
+        return Message(RecordDict(records), reply_to=message)
+
+    keys = {"arrayrecord_key": "weights", "configrecord_key": "settings", "weighted_by_key": "n"}
+    result = started("random", renamed, links="simulated", **keys)
+    expected = started("random", register(ClientApp(), []), links="simulated")
+    for found, other in zip(result.arrays.to_numpy_ndarrays(), expected.arrays.to_numpy_ndarrays(), strict=True):
+        np.testing.assert_array_equal(found, other)
+
+
+def test_clients_that_lack_what_the_method_needs_are_told_the_line():
+    with pytest.raises(ConfigError, match=r"Write fedsel_app\.client_app\(\) .* needs the rms loss of the selected"):
+        started("oort", register(ClientApp(), []), links="simulated")
+
+
+def test_a_client_that_fails_is_left_out_and_rounds_that_bring_nothing_end_with_an_error():
+    broken = ClientApp()
+
+    @broken.train()
+    def train(message, context):
+        raise ValueError("the GPU is gone")
+
+    with pytest.raises(RuntimeError, match=r"in 3 rounds in a row no client .* 6 of 6 times: the GPU is gone"):
+        started("random", broken, links="simulated")
+
+
+def test_a_client_whose_enrolment_fails_is_not_taken_for_one_without_fedsels_line():
+    broken = register(ClientApp(), [])
+
+    @broken.query("fedsel")
+    def query(message, context):
+        raise ValueError("the disk is gone")
+
+    with pytest.raises(ConfigError, match=r"No client could be enrolled\. .* its enrolment failed: the disk is gone"):
+        started("random", broken, links="simulated")
+
+
+def test_other_rounds_than_those_that_were_set_are_refused():
+    with pytest.raises(ConfigError, match="The strategy has 5 'rounds', but start has num_rounds=3"):
+        started("random", register(ClientApp(), []), rounds=5)
+
+
+def test_statistics_are_known_by_their_names(tmp_path):
+    """BatchNorm statistics in another place are averaged too. Found by position, they would be compressed."""
+    arrays = by_name(model())
+    shuffled = ArrayRecord({name: arrays[name] for name in reversed(list(arrays))})
+
+    app = fedsel_app.client_app()
+
+    @app.train()
+    def train(message, context):
+        client = context.node_config["partition-id"]
+        found = message.content["arrays"]
+        named = by_name(trained([found[name].numpy() for name in arrays], client))
+        records = {
+            "arrays": ArrayRecord({name: named[name] for name in found}),
+            "metrics": MetricRecord({"num-examples": len(data(client)[1])}),
+        }
+        return Message(RecordDict(records), reply_to=message)
+
+    options = {"compressor": "top-k", "kept_fraction": 0.1, "kept_warmup_rounds": 0, "links": "simulated"}
+    straight = started("full", register(fedsel_app.client_app(), []), None, tmp_path / "a", **options)
+    built = fedsel_app.strategy("full", clients=CLIENTS, cohort=2, **options)
+    grid = InProcessGrid(app, {90 + client: node(client, tmp_path / "b") for client in range(CLIENTS)})
+    turned = built.start(grid=grid, initial_arrays=shuffled, num_rounds=ROUNDS)
+    for name in arrays:
+        if name.endswith(("running_mean", "running_var")):
+            np.testing.assert_allclose(turned.arrays[name].numpy(), straight.arrays[name].numpy(), rtol=1e-6)
+
+
+@pytest.mark.parametrize("app", [ClientApp, fedsel_app.client_app], ids=["unchanged", "with fedsel's line"])
+@pytest.mark.parametrize("place", [0, 6])
+def test_a_mask_with_infinities_stays_as_it_is(tmp_path, app, place):
+    """The other arrays are trained as without it."""
+    mask = np.triu(np.full((3, 3), -np.inf, np.float32), 1)
+    clients = app()
+
+    @clients.train()
+    def train(message, context):
+        client = context.node_config["partition-id"]
+        named = {name: array.numpy() for name, array in message.content["arrays"].items()}
+        np.testing.assert_array_equal(named["mask"], mask)
+        after = by_name(trained([array for name, array in named.items() if name != "mask"], client))
+        arrays = ArrayRecord({name: Array(mask) if name == "mask" else after[name] for name in named})
+        metrics = MetricRecord({"num-examples": len(data(client)[1])})
+        return Message(RecordDict({"arrays": arrays, "metrics": metrics}), reply_to=message)
+
+    named = list(by_name(model()).items())
+    initial = ArrayRecord(dict([*named[:place], ("mask", Array(mask)), *named[place:]]))
+    built = fedsel_app.strategy("full", clients=CLIENTS, cohort=2, links="simulated")
+    grid = InProcessGrid(clients, {90 + client: node(client, tmp_path) for client in range(CLIENTS)})
+    found = built.start(grid=grid, initial_arrays=initial, num_rounds=ROUNDS).arrays
+    np.testing.assert_array_equal(found["mask"].numpy(), mask)
+    expected = federated_average([range(CLIENTS)] * ROUNDS)
+    for name, array in zip(by_name(model()), expected, strict=True):
+        np.testing.assert_allclose(found[name].numpy(), array, rtol=1e-5, err_msg=name)
+
+
+class Simulated(InProcessGrid, InMemoryGrid):
+    """Grid that is in this process, as that of a simulation is."""
+
+    state = SimpleNamespace(get_node_info=list)
+
+
+class SimulatedLegacy(AppGrid, InMemoryGrid):
+    """That of Flower's legacy server."""
+
+    state = SimpleNamespace(get_node_info=list)
+
+
+@pytest.mark.parametrize("legacy", [False, True])
+def test_a_simulated_client_that_cannot_write_its_state_ends_the_run_and_the_same_program_goes_on(tmp_path, legacy):
+    """As in fedsel's own runs: it counted as a failure of the client, and the run went on without it."""
+
+    def simulated(name):
+        options = {"clients": CLIENTS, "cohort": 2, "links": "simulated", "compressor": "top-k", "resume": "auto"}
+        options |= {"out": tmp_path / name, "rounds": ROUNDS}
+        built = fedsel_app.strategy("random", parameters=model() if legacy else None, **options)
+        states = tmp_path / f"states-{name}"
+        if legacy:
+            return run_app(built, ROUNDS, mods=[selecting], state_dir=states, grid=SimulatedLegacy)
+        app = register(fedsel_app.client_app(), [])
+        grid = Simulated(app, {90 + client: node(client, states) for client in range(CLIENTS)})
+        result = built.start(grid=grid, initial_arrays=by_name(model()), num_rounds=ROUNDS)
+        return result.arrays.to_numpy_ndarrays()
+
+    (tmp_path / "states-b").touch()
+    with pytest.raises(MachineFault, match=r"Client \d cannot write its state .*Free the disk.*start the same program"):
+        simulated("b")
+    (tmp_path / "states-b").unlink()
+    assert bits(simulated("b")) == bits(simulated("a"))
+    assert without_wall(read_rows(tmp_path / "b")) == without_wall(read_rows(tmp_path / "a"))
+
+
+def test_in_a_simulation_unchanged_clients_have_their_partition_ids(tmp_path):
+    """Flower registers the nodes by partition id, and draws their ids at random."""
+    ids = [77, 5, 901, 12]
+    grid = Simulated(register(ClientApp(), []), {number: node(client) for client, number in enumerate(ids)})
+    registered = [SimpleNamespace(node_id=number, registered_at=f"12:00:0{at}") for at, number in enumerate(ids)]
+    grid.state = SimpleNamespace(get_node_info=lambda: registered[::-1])
+    assert in_order({str(number) for number in ids}, grid) == ["77", "5", "901", "12"]
+    assert in_order({str(number) for number in ids}, object()) == ["5", "12", "77", "901"]
+    built = fedsel_app.strategy("full", clients=CLIENTS, cohort=CLIENTS, links="simulated", out=tmp_path)
+    built.start(grid=grid, initial_arrays=by_name(model()), num_rounds=1)
+    told = {row["client"]: row["examples"] for row in read_rows(tmp_path, "clients.jsonl")}
+    assert told == {client: len(data(client)[1]) for client in range(CLIENTS)}
+
+
+def test_a_simulation_that_still_adds_its_nodes_is_awaited(monkeypatch):
+    """Flower starts the server while it adds the nodes."""
+    monkeypatch.setattr(user_clients, "REGISTRATION_S", 0.01)
+
+    class Starting(Simulated):
+        state, calls = SimpleNamespace(get_node_info=list), 0
+
+        def get_node_ids(self):
+            self.calls += 1
+            return super().get_node_ids()[: 2 * (self.calls - 1)]
+
+    grid = Starting(register(ClientApp(), []), {90 + client: node(client) for client in range(CLIENTS)})
+    built = fedsel_app.strategy("full", clients=CLIENTS, cohort=CLIENTS)
+    assert list(built.start(grid=grid, initial_arrays=by_name(model()), num_rounds=1).train_metrics_clientapp) == [1]
+
+
+def test_a_simulation_of_unchanged_clients_goes_on_to_the_same_model(tmp_path):
+    """Each process has nodes of other ids, and the clients keep their numbers and with them their part in the draws."""
+
+    class Stop(Exception):
+        pass
+
+    def stopping(number, arrays):
+        if number == 3:
+            raise Stop
+
+    def simulated(ids, folder, **start):
+        grid = Simulated(register(ClientApp(), []), {number: node(client) for client, number in enumerate(ids)})
+        registered = [SimpleNamespace(node_id=number, registered_at=f"12:00:0{at}") for at, number in enumerate(ids)]
+        grid.state = SimpleNamespace(get_node_info=lambda: registered)
+        options = {"links": "simulated", "checkpoint_every": 2, "resume": "evaluate_fn" not in start and folder == "b"}
+        built = fedsel_app.strategy("random", clients=CLIENTS, cohort=2, out=tmp_path / folder, **options)
+        return built.start(grid=grid, initial_arrays=by_name(model()), num_rounds=4, **start).arrays.to_numpy_ndarrays()
+
+    whole = simulated([1, 2, 3, 4], "a")
+    with pytest.raises(Stop):
+        simulated([40, 30, 20, 10], "b", evaluate_fn=stopping)
+    assert bits(simulated([7, 9, 6, 8], "b")) == bits(whole)
+
+
+@pytest.mark.parametrize("legacy", [False, True])
+def test_a_simulation_with_too_few_nodes_is_refused_at_once(legacy, monkeypatch):
+    monkeypatch.setattr(user_clients, "REGISTRATION_S", 0.01)
+    grid = Simulated(ClientApp(), {90 + client: node(client) for client in range(CLIENTS - 1)})
+    settings = {"clients": CLIENTS, "cohort": 2, "compressor": "none", "connect_timeout_s": 3600, "rounds": ROUNDS}
+    built = fedsel_app.strategy("random", parameters=model() if legacy else None, **settings)
+    manager = SimpleClientManager()
+    for number in grid.get_node_ids():
+        manager.register(GridClientProxy(number, grid, 1))
+    starts = {
+        False: lambda: built.start(grid=grid, initial_arrays=by_name(model()), num_rounds=ROUNDS),
+        True: lambda: built.configure_fit(1, built.initialize_parameters(manager), manager),
+    }
+    with pytest.raises(ConfigError, match=f'3 nodes for {CLIENTS} clients. Give `flwr run` --federation-config "num-s'):
+        starts[legacy]()
+    assert not grid.pushed

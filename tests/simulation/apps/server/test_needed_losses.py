@@ -1,0 +1,152 @@
+"""Methods that need losses, in users' apps: the loss under any name, and what is refused, with the client's reason."""
+
+import numpy as np
+import pytest
+from flwr.app import ConfigRecord
+from flwr.client import NumPyClient
+from flwr.clientapp import ClientApp
+
+import fedsel_app
+from fedsel_app.config import ConfigError
+from simulation.apps.client.selecting import selecting
+from tests.support.in_process_grid import InProcessGrid
+from tests.support.logs import logged
+from tests.support.own_app import (
+    CLIENTS,
+    OwnClient,
+    by_name,
+    data,
+    losses,
+    model,
+    node,
+    register,
+    run_app,
+    trained,
+)
+
+pytestmark = pytest.mark.usefixtures("task_identity")
+QUICK = {"fedcor": {"warmup": 1, "first_steps": 2, "steps": 1}}
+LOSSES = ["hetero-select", "power-of-choice", "active-fl", "fedcor", "oort"]
+"""Methods that need losses."""
+UNCHANGED = LOSSES[:-1]
+APPS = [*((name, ClientApp) for name in UNCHANGED), *((name, fedsel_app.client_app) for name in LOSSES)]
+
+
+class Trainer(NumPyClient):
+    """A client without `evaluate`."""
+
+    def __init__(self, client, seen):
+        self.client = client
+
+    def fit(self, parameters, config):
+        return trained(parameters, self.client), 10, {}
+
+
+def started(name, app, state_dir="", *, start=None, **options):
+    """Result of three rounds of the method `name` with four clients of `app`."""
+    options = {"links": "simulated", "fraction_evaluate": 0.0} | QUICK.get(name, {}) | options
+    built = fedsel_app.strategy(name, clients=CLIENTS, cohort=2, **options)
+    grid = InProcessGrid(app, {90 + client: node(client, state_dir) for client in range(CLIENTS)})
+    return built.start(grid=grid, initial_arrays=by_name(model()), num_rounds=3, **(start or {}))
+
+
+@pytest.mark.parametrize(("name", "app"), APPS)
+def test_a_loss_of_another_name_counts_like_one_of_the_usual_names(tmp_path, name, app):
+    other = register(app(), [], loss=lambda client, loss: {"loss": 0.0, "test_logloss": loss})
+    found = started(name, other, tmp_path / "a", loss_key="test_logloss").arrays
+    expected = started(name, register(app(), []), tmp_path / "b").arrays
+    for one, two in zip(found.to_numpy_ndarrays(), expected.to_numpy_ndarrays(), strict=True):
+        np.testing.assert_array_equal(one, two)
+
+
+@pytest.mark.parametrize(("name", "app"), APPS)
+@pytest.mark.parametrize(
+    ("loss", "came"),
+    [
+        (lambda client, loss: {"test_logloss": loss}, "it returned eval_acc, num-examples, test_logloss"),
+        (lambda client, loss: {"eval_loss": float("nan")}, "it returned eval_loss = nan"),
+    ],
+)
+def test_clients_without_a_loss_are_refused_at_once_with_what_they_returned(name, app, loss, came):
+    seen = []
+    with pytest.raises(ConfigError, match=rf"The strategy {name} needs the losses .*loss_key.* Client \d: .*{came}"):
+        started(name, register(app(), seen, loss=loss))
+    assert [kind for _, kind, _ in seen] == ["evaluate"] * CLIENTS
+
+
+@pytest.mark.parametrize(("name", "app"), APPS)
+def test_an_evaluation_may_be_over_a_number_of_examples_that_is_not_whole(tmp_path, name, app):
+    """Flower's metrics may be floats, such as 20.0 from a sum of weights."""
+    floats = register(app(), [], loss=lambda client, loss: {"eval_loss": loss, "num-examples": 20.0 + client / 4})
+    found = started(name, floats, tmp_path / "a", fraction_evaluate=1.0, client_eval=True)
+    expected = started(name, register(app(), []), tmp_path / "b").arrays
+    for one, two in zip(found.arrays.to_numpy_ndarrays(), expected.to_numpy_ndarrays(), strict=True):
+        np.testing.assert_array_equal(one, two)
+    losses_after = [losses(expected.to_numpy_ndarrays(), *data(client)).mean() for client in range(CLIENTS)]
+    mean = sum((20 + client / 4) * loss for client, loss in enumerate(losses_after)) / (80 + 6 / 4)
+    assert found.evaluate_metrics_clientapp[3]["eval_loss"] == pytest.approx(mean, rel=1e-5)
+
+
+class Batches(OwnClient):
+    """A client whose evaluation needs its own config."""
+
+    def evaluate(self, parameters, config):
+        self.seen.append(("evaluate", config["batches"]))
+        return super().evaluate(parameters, config)
+
+
+@pytest.mark.parametrize("name", ["oort", "active-fl"])
+def test_the_loss_before_a_training_is_evaluated_with_the_config_of_an_evaluation(tmp_path, name):
+    seen, told = [], []
+    app = register(fedsel_app.client_app(), seen)
+    start = {"train_config": ConfigRecord({"batches": 1}), "evaluate_config": ConfigRecord({"batches": 3})}
+    started(name, app, tmp_path / "a", start=start)
+    configs = [(kind, records["config"]["batches"]) for _, kind, records in seen]
+    assert set(configs) == {("train", 1), ("evaluate", 3)}
+    assert all(set(records) == {"arrays", "config"} for _, _, records in seen)
+    options = {"fit_config": {"mine": 7}, "evaluate_config": lambda number: {"batches": number}}
+    options |= {"clients": CLIENTS, "cohort": 2, "rounds": 3, "links": "simulated", "fraction_evaluate": 0.0}
+    built = fedsel_app.strategy(name, parameters=model(), **options)
+    run_app(built, 3, kind=Batches, mods=[selecting], state_dir=tmp_path / "b", seen=told)
+    assert {batches for kind, batches, *_ in told if kind == "evaluate"} == {1, 2, 3}
+    assert all(config == {"mine": 7} for kind, config, *_ in told if kind != "evaluate")
+
+
+@pytest.mark.parametrize("app", [ClientApp, fedsel_app.client_app])
+def test_an_app_that_cannot_evaluate_is_refused_by_that_reason(app):
+    trains = app()
+    trains.train()(lambda message, context: message)
+    with pytest.raises(ConfigError, match=r"needs the losses of the clients.*No evaluate function registered"):
+        started("power-of-choice", trains)
+
+
+@pytest.mark.parametrize(
+    ("name", "mods"), [*((name, ()) for name in UNCHANGED), *((name, [selecting]) for name in LOSSES)]
+)
+def test_a_legacy_client_that_cannot_evaluate_is_refused_by_that_reason(tmp_path, name, mods):
+    options = {"clients": CLIENTS, "cohort": 2, "rounds": 3, "links": "simulated"} | QUICK.get(name, {})
+    built = fedsel_app.strategy(name, parameters=model(), **options)
+    with pytest.raises(ConfigError, match=rf"The strategy {name} needs the losses .*does not implement `evaluate`"):
+        run_app(built, 3, kind=Trainer, mods=mods, state_dir=tmp_path)
+
+
+def test_one_client_with_a_loss_is_enough_and_the_others_are_left_out_by_name():
+    app = register(ClientApp(), [], loss=lambda client, loss: {"loss" if client == 3 else "test_logloss": loss})
+    with logged() as log:
+        assert started("power-of-choice", app, candidates=CLIENTS).train_metrics_clientapp.keys() == {1, 2, 3}
+    assert "Round 1: client 0 failed its loss probe: its evaluate must return its loss" in log()
+
+
+def test_the_function_losses_replaces_the_evaluation():
+    seen = []
+    app = fedsel_app.client_app(losses=lambda context, arrays: np.ones(5))
+    result = started("power-of-choice", register(app, seen, loss=lambda client, loss: {}))
+    assert result.train_metrics_clientapp.keys() == {1, 2, 3}
+    assert {kind for _, kind, _ in seen} == {"train"}
+
+
+def test_rounds_without_any_usable_loss_end_with_the_clients_reason_and_not_with_the_connection():
+    with logged() as log, pytest.raises(RuntimeError, match=r"The reason, .* loss probe: it reports a loss of -1e\+30"):
+        started("hetero-select", register(ClientApp(), [], loss=lambda client, loss: {"loss": -1e30}))
+    assert "Round 3: every client failed its loss probe; the model does not change." in log()
+    assert "connected" not in log()

@@ -1,0 +1,223 @@
+"""The call of `start` as in Flower: its arguments in every release, the end of a run, and what is refused."""
+
+import json
+from inspect import signature
+
+import numpy as np
+import pytest
+from flwr.app import Array, ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
+from flwr.clientapp import ClientApp
+from flwr.common import FitRes
+from flwr.server import SimpleClientManager
+from flwr.server.strategy import DifferentialPrivacyClientSideFixedClipping
+from flwr.serverapp import strategy as strategies
+
+import fedsel_app
+from fedsel_app.config import ConfigError
+from simulation.apps.client.selecting import selecting
+from simulation.apps.server.strategy import AppStrategy
+from tests.support.in_process_grid import InProcessGrid
+from tests.support.logs import logged
+from tests.support.own_app import CLIENTS, by_name, model, node, register, run_app
+from tests.support.rounds import read_rows
+
+pytestmark = pytest.mark.usefixtures("task_identity")
+SIZES = {"clients": CLIENTS, "cohort": 2, "links": "simulated"}
+ALONE = "Leave Flower's own strategies, wrappers and secure aggregation out"
+
+
+def grid_of(seen):
+    app = register(ClientApp(), seen)
+    return InProcessGrid(app, {90 + client: node(client) for client in range(CLIENTS)})
+
+
+def started(folder=None, *, seen=None, options=None, **arguments):
+    built = fedsel_app.strategy("random", out=folder, **SIZES, **(options or {}))
+    calls = {"grid": grid_of([] if seen is None else seen), "initial_arrays": by_name(model()), "num_rounds": 4}
+    return built.start(**calls | arguments)
+
+
+def test_start_takes_every_argument_of_flowers_installed_release():
+    """A parameter that a new release adds must be taken or refused by name; `others` would refuse it without reason."""
+    own = [name for name in signature(AppStrategy.start).parameters if name != "others"]
+    flowers = list(signature(strategies.Strategy.start).parameters)
+    assert flowers == own[: len(flowers)]
+    assert own == [
+        *("self", "grid", "initial_arrays", "num_rounds", "timeout", "train_config", "evaluate_config"),
+        *("evaluate_fn", "should_stop"),
+    ]
+
+
+@pytest.mark.parametrize("round_of_the_end", [1, 3, 4])
+def test_should_stop_ends_the_run_after_the_round_with_a_summary(tmp_path, round_of_the_end):
+    asked = []
+
+    def should_stop(number, result):
+        asked.append(number)
+        assert list(result.train_metrics_clientapp) == asked
+        assert list(result.arrays) == list(by_name(model()))
+        return result.evaluate_metrics_serverapp[number]["loss"] <= 1.0 / round_of_the_end
+
+    def evaluate(number, arrays):
+        return MetricRecord({"loss": 1.0 / max(number, 1) if number else 9.0})
+
+    result = started(tmp_path / "run", should_stop=should_stop, evaluate_fn=evaluate)
+    whole = started(num_rounds=round_of_the_end)
+    assert asked == list(result.train_metrics_clientapp) == list(range(1, round_of_the_end + 1))
+    for found, expected in zip(result.arrays.values(), whole.arrays.values(), strict=True):
+        np.testing.assert_array_equal(found.numpy(), expected.numpy())
+    assert json.loads((tmp_path / "run" / "summary.json").read_text())["rounds"] == round_of_the_end
+    assert len(read_rows(tmp_path / "run")) == round_of_the_end
+
+
+def test_the_functions_of_the_round_give_the_clients_their_config():
+    seen, rng = [], np.random.default_rng(1)
+    options = {"train_config_fn": lambda number: {"lr": 0.1 / number, "draw": rng.integers(1 << 30).item()}}
+    options |= {"evaluate_config_fn": lambda number: ConfigRecord({"batches": number}), "client_eval": True}
+    started(seen=seen, options=options, train_config=ConfigRecord({"lr": 9.0, "mine": 7}))
+    trained = [records["config"] for _, kind, records in seen if kind == "train"]
+    assert [(config["lr"], config["mine"]) for config in trained] == [(0.1 / n, 7) for n in (1, 1, 2, 2, 3, 3, 4, 4)]
+    assert all(first["draw"] == second["draw"] for first, second in zip(trained[::2], trained[1::2], strict=True))
+    assert len({config["draw"] for config in trained}) == 4
+    assert {records["config"]["batches"] for _, kind, records in seen if kind == "evaluate"} == {1, 2, 3, 4}
+
+
+def test_a_legacy_function_of_the_round_is_called_once_for_all_clients_and_its_error_ends_the_run():
+    seen, draws = [], iter([5, 6])
+    built = fedsel_app.strategy(
+        "random", parameters=model(), rounds=3, fit_config=lambda number: {"draw": next(draws)}, **SIZES
+    )
+    with pytest.raises(StopIteration):
+        run_app(built, 3, seen=seen)
+    assert [config for _, config, _ in seen] == [{"draw": draw} for draw in (5, 5, 6, 6)]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"train_config": lambda number: ConfigRecord({"lr": 1.0})}, "'train_config_fn' of strategy"),
+        ({"evaluate_config": lambda number: ConfigRecord()}, "'evaluate_config_fn' of strategy"),
+        ({"on_fit_config_fn": dict}, "'train_config_fn' of strategy"),
+        ({"on_evaluate_config_fn": dict}, "'evaluate_config_fn' of strategy"),
+        ({"initial_parameters": model()}, "as start's 'initial_arrays'"),
+        ({"initial_arrays": model()}, "'initial_arrays' as Flower's ArrayRecord"),
+        ({"initial_arrays": ArrayRecord([np.zeros(9, np.uint8)])}, "cannot combine bytes, such as the trees of XGBo"),
+        ({"train_config_fn": dict}, "Give 'train_config_fn' to strategy"),
+        ({"min_available_clients": 2}, "Give 'min_available_clients' to strategy"),
+        ({"endurance": 2}, "Leave 'endurance' out of start. Its arguments are grid, .*evaluate_fn, should_stop.$"),
+        ({"options": {"parameters": model()}}, "as start's 'initial_arrays'"),
+        ({"options": {"evaluate_fn": max}}, "Give 'evaluate_fn' to start"),
+        ({"options": {"fit_config": {"lr": 1.0}}}, "'train_config_fn' of strategy"),
+        ({"options": {"min_evaluate_clients": 3}}, "'min_evaluate_nodes' in place of 'min_evaluate_clients'"),
+        ({"options": {"fit_metrics_aggregation_fn": dict}}, "'train_metrics_aggr_fn' in place of"),
+        ({"evaluate_fn": lambda number, arrays: (0.5, {})}, r"return a MetricRecord.* It returned \(0.5, \{\}\)"),
+    ],
+)
+def test_other_arguments_of_start_are_refused_with_fedsels_word_for_them(arguments, message):
+    with pytest.raises(ConfigError, match=message):
+        started(**arguments)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"initial_parameters": model()}, "as start's 'initial_arrays'"),
+        ({"initial_arrays": model()}, "as start's 'initial_arrays'"),
+        ({"on_fit_config_fn": dict}, "'train_config_fn'"),
+        ({"on_evaluate_config_fn": dict}, "'evaluate_config_fn'"),
+        ({"accept_failures": False}, "'min-returned'"),
+        ({"fraction_train": 0.5}, "Did you mean 'cohort'"),
+        ({"min_fit_clients": 2}, "Did you mean 'cohort'"),
+        ({"min_available_nodes": 2}, "Did you mean 'min-available-clients'"),
+        ({"num_rounds": 2}, "Did you mean 'rounds'"),
+        ({"around": strategies.FedAvg()}, ALONE),
+        ({"strategy": strategies.FedAvg()}, ALONE),
+    ],
+)
+def test_arguments_of_flowers_strategies_are_refused_with_fedsels_word_for_them(options, message):
+    with pytest.raises(ConfigError, match=message):
+        fedsel_app.strategy("random", **SIZES, **options)
+
+
+@pytest.mark.parametrize("wrapper", ["ServerSideFixed", "ServerSideAdaptive", "ClientSideFixed", "ClientSideAdaptive"])
+def test_flowers_wrappers_for_privacy_are_refused_before_any_training(wrapper):
+    seen, inner = [], fedsel_app.strategy("random", **SIZES)
+    kind = getattr(strategies, f"DifferentialPrivacy{wrapper}Clipping")
+    norm = {"clipping_norm": 1.0} if wrapper.endswith("Fixed") else {}
+    wrapped = kind(inner, noise_multiplier=0.1, num_sampled_clients=2, **norm)
+    grid = grid_of(seen)
+    grid.send_and_receive = None
+    with pytest.raises(ConfigError, match=ALONE):
+        wrapped.start(grid=grid, initial_arrays=by_name(model()), num_rounds=1)
+    assert not seen
+
+
+def test_a_legacy_wrapper_whose_noise_would_be_lost_is_refused():
+    inner = fedsel_app.strategy("random", parameters=model(), rounds=2, **SIZES)
+    noisy = {"noise_multiplier": 0.1, "clipping_norm": 1.0, "num_sampled_clients": 2}
+    with pytest.raises(ConfigError, match=ALONE):
+        run_app(DifferentialPrivacyClientSideFixedClipping(inner, **noisy), 1)
+
+
+def test_the_shared_sum_of_secure_aggregation_is_refused():
+    built = fedsel_app.strategy("random", parameters=model(), rounds=1, **SIZES)
+    replies = [(None, FitRes(None, built.initialize_parameters(SimpleClientManager()), 10, {})) for _ in range(2)]
+    shared = replies[0][1].parameters
+    for _, reply in replies:
+        reply.parameters = shared
+    with pytest.raises(ConfigError, match=ALONE):
+        built.aggregate_fit(1, replies, [])
+
+
+@pytest.mark.parametrize(
+    ("option", "message"),
+    [
+        ({"train_config_fn": dict}, "in the legacy API, either is 'fit_config'"),
+        ({"min_evaluate_nodes": 3}, "'min_evaluate_clients' in place of 'min_evaluate_nodes'"),
+        ({"evaluate_metrics_aggr_fn": dict}, "'evaluate_metrics_aggregation_fn' in place of"),
+        ({"weighted_by_key": "n"}, "Leave 'weighted_by_key' out"),
+    ],
+)
+def test_options_of_the_message_api_are_refused_in_the_other(option, message):
+    built = fedsel_app.strategy("random", parameters=model(), rounds=1, **option, **SIZES)
+    with pytest.raises(ConfigError, match=message):
+        run_app(built, 1)
+
+
+def test_the_summary_says_what_flowers_own_says():
+    with logged("flwr") as log:
+        fedsel_app.strategy("oort", weighted_by_key="n", **SIZES).summary()
+    assert "fedsel strategy oort" in log()
+    assert "Sampling: 2 of 4 clients" in log()
+    assert "Weighted by: 'n'" in log()
+    assert "ArrayRecord key: 'arrays'" in log()
+
+
+@pytest.mark.parametrize("line", [fedsel_app.client_app, selecting])
+def test_a_function_of_another_name_in_fedsels_line_is_refused_with_the_name_that_is_meant(line):
+    with pytest.raises(TypeError, match=r"no function 'loss'. Did you mean 'losses'\? The functions are examples, "):
+        line(loss=len)
+
+
+@pytest.mark.parametrize("names", [map(str, range(5)), ("kernel", "gamma", "beta", "moving_mean", "moving_variance")])
+def test_statistics_of_a_keras_model_are_averaged_whole_by_their_positions_or_names(tmp_path, names):
+    """Parameters are compressed. A client with n = 1, 2, 3, 4 examples adds n, on average (1 + 4 + 9 + 16) / 10 = 3."""
+    names, app = list(names), fedsel_app.client_app()
+
+    @app.train()
+    def train(message, context):
+        number = context.node_config["partition-id"] + 1
+        arrays = {name: Array(array.numpy() + np.float32(number)) for name, array in message.content["arrays"].items()}
+        metrics = MetricRecord({"num-examples": number})
+        return Message(RecordDict({"arrays": ArrayRecord(arrays), "metrics": metrics}), reply_to=message)
+
+    initial = [np.zeros((3, 2)), np.ones(2), np.zeros(2), np.zeros(2), np.ones(2)]
+    record = ArrayRecord({name: Array(array.astype(np.float32)) for name, array in zip(names, initial, strict=True)})
+    statistics = [3, 4] if names[0] == "0" else names[3:]
+    compressed = {"compressor": "top-k", "kept_fraction": 0.1, "kept_warmup_rounds": 0, "fraction_evaluate": 0.0}
+    built = fedsel_app.strategy("full", statistics=statistics, **SIZES | compressed)
+    grid = InProcessGrid(app, {90 + client: node(client, tmp_path) for client in range(CLIENTS)})
+    found = list(built.start(grid=grid, initial_arrays=record, num_rounds=1).arrays.to_numpy_ndarrays())
+    np.testing.assert_allclose(found[3], [3.0, 3.0], rtol=1e-6)
+    np.testing.assert_allclose(found[4], [4.0, 4.0], rtol=1e-6)
+    assert 0 < np.count_nonzero(np.concatenate([found[0].ravel(), found[1] - 1.0, found[2]])) < 10

@@ -1,0 +1,209 @@
+"""Strategies in a user's own Flower app: unchanged clients, clients with the mod, and what is refused."""
+
+import json
+
+import numpy as np
+import pytest
+from flwr.clientapp.mod import message_size_mod
+
+from clients.state import ClientHistory, StateStore
+from fedsel_app.config import ConfigError
+from simulation.apps.client.selecting import selecting
+from simulation.apps.server.strategy import strategy
+from tests.support.own_app import (
+    CLIENTS,
+    BrokenClient,
+    CountingClient,
+    data,
+    federated_average,
+    losses,
+    model,
+    run_app,
+    trained,
+)
+from tests.support.rounds import read_rows
+
+pytestmark = pytest.mark.usefixtures("task_identity")
+SIZES = {"clients": CLIENTS, "cohort": 2}
+
+
+def build(name, folder=None, **settings):
+    return strategy(name, parameters=model(), out=folder, **{"rounds": 3} | SIZES | settings)
+
+
+def test_random_with_an_unchanged_client_is_federated_averaging(tmp_path):
+    final = run_app(build("random", tmp_path / "run"), 3)
+    rows = read_rows(tmp_path / "run")
+    assert all(row["aggregated"] == row["selected"] for row in rows)
+    averaged = federated_average(row["selected"] for row in rows)
+    for found, expected, like in zip(final, averaged, model(), strict=True):
+        np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-6)
+        assert found.dtype == like.dtype
+    told = {row["client"]: row["examples"] for row in read_rows(tmp_path / "run", "clients.jsonl")}
+    assert told == {client: 10 * (client + 1) for row in rows for client in row["selected"]}
+
+
+def test_a_loss_probe_is_the_unchanged_clients_evaluate(tmp_path):
+    run_app(build("power-of-choice", tmp_path / "run"), 3)
+    first = read_rows(tmp_path / "run")[0]
+    expected = [losses(model(), *data(client)).mean() for client in first["selected"]]
+    np.testing.assert_allclose(first["probe_losses"], expected, rtol=1e-6)
+    assert first["fit_losses"] == first["probe_losses"]
+    assert "accuracy" not in first
+
+
+@pytest.mark.parametrize(
+    ("name", "settings", "mods", "message"),
+    [
+        (
+            "oort",
+            {},
+            (),
+            r"Write .*\[selecting\].*: the strategy oort needs the rms loss .* lacks fedsel's line",
+        ),
+        ("random", {"compressor": "top-k"}, (), r"mods=\[selecting\].*: compression \('compressor' top-k"),
+        ("fed-cbs", {}, (selecting,), r"Write .*selecting\(label_counts=\.\.\.\).*: .* each client's label counts"),
+        (
+            "random",
+            {"solver": "scaffold"},
+            (selecting,),
+            r"selecting\(control_var.*correct their gradients",
+        ),
+        ("delta", {}, (), r"selecting\(gradient_deviation=\.\.\.\).*the gradient deviation of the selected"),
+    ],
+)
+def test_a_need_that_the_clients_cannot_meet_is_refused_by_name(name, settings, mods, message):
+    with pytest.raises(ConfigError, match=message):
+        run_app(build(name, **settings), 3, mods=mods)
+
+
+def test_a_stray_node_that_cannot_take_part_ends_no_run(tmp_path):
+    run_app(build("oort", tmp_path / "run"), 3, mods=[selecting], nodes=[1, 2, 3, 4, 5], strays=[5])
+    assert [len(row["aggregated"]) for row in read_rows(tmp_path / "run")] == [2, 2, 2]
+
+
+def test_the_mod_hands_the_users_arrays_and_config_on_and_compresses_with_error_feedback(tmp_path):
+    """What is sent plus the residual (divided by its decay) is the client's change. Statistics are not compressed."""
+    seen = []
+    options = {"compressor": "top-k", "kept_fraction": 0.3, "kept_warmup_rounds": 0, "fit_config": {"mine": 7}}
+    built = build("random", tmp_path / "run", cohort=1, rounds=1, **options)
+    after = run_app(built, 1, mods=[selecting], state_dir=tmp_path, seen=seen)
+    [(client, config, parameters)] = seen
+    assert config == {"mine": 7}
+    for found, expected in zip(parameters, model(), strict=True):
+        np.testing.assert_allclose(found, expected, rtol=1e-7)
+        assert found.dtype == expected.dtype
+    own = trained(model(), client)
+    before, sent, whole = (
+        np.concatenate([arrays[place].ravel() for place in (0, 4, 5)]) for arrays in (model(), after, own)
+    )
+    [row] = read_rows(tmp_path / "run")
+    assert np.count_nonzero(sent - before) == np.ceil(10 * row["kept_fractions"][0]) < 10
+    [folder] = (tmp_path / "fedsel-state").glob("*/client-*")
+    state, _ = StateStore(folder.parent).recall(client, ClientHistory(1, 1))
+    decay = float(state["decay"])
+    np.testing.assert_allclose(sent - before + state["residual"] / decay, whole - before, atol=1e-6)
+    np.testing.assert_allclose(after[2], own[2])
+
+
+def passing(message, context, call_next):
+    """A mod that changes nothing."""
+    return call_next(message, context)
+
+
+class Passing:
+    """The same as an object."""
+
+    def __call__(self, message, context, call_next):
+        return call_next(message, context)
+
+
+@pytest.mark.parametrize("other", [passing, Passing(), message_size_mod], ids=["function", "object", "Flower's"])
+@pytest.mark.parametrize("mod", [selecting, selecting(examples=lambda context: 7)], ids=["plain", "with a function"])
+def test_mods_follow_fedsels(tmp_path, mod, other):
+    built = build("random", rounds=1, compressor="top-k")
+    run_app(built, 1, mods=[mod, other], state_dir=tmp_path)
+    with pytest.raises(ConfigError, match=r"Put fedsel's mod before all others: .*The mod .* stands before it"):
+        run_app(build("random", rounds=1, compressor="top-k"), 1, mods=[other, mod], state_dir=tmp_path)
+
+
+def test_scaffold_corrects_by_the_control_variates(tmp_path):
+    """In round 2 the term is mean(c) - c_i. Each c_i is the mean gradient of round 1, -delta / (steps lr)."""
+    terms = {}
+
+    def take(context, arrays):
+        terms.setdefault(context.node_config["partition-id"], []).append(np.concatenate([arrays[4].ravel(), arrays[5]]))
+
+    built = build("full", solver="scaffold", cohort=CLIENTS, rounds=2)
+    mod = selecting(control_variates=take)
+    run_app(built, 2, mods=[mod], kind=CountingClient, state_dir=tmp_path)
+    before, after = model(), [trained(model(), client) for client in range(CLIENTS)]
+    gradients = np.array(
+        [np.concatenate([(arrays[place] - before[place]).ravel() for place in (4, 5)]) / -0.03 for arrays in after]
+    )
+    for client, (first, second) in terms.items():
+        assert not first.any()
+        np.testing.assert_allclose(second, gradients.mean(axis=0) - gradients[client], rtol=1e-4, atol=1e-5)
+
+
+def test_the_users_curvature_and_losses_are_asked_for(tmp_path):
+    asked = []
+
+    def curvature(context, arrays):
+        asked.append("curvature")
+        return [np.ones_like(array) for array in arrays]
+
+    def own_losses(context, arrays):
+        asked.append("losses")
+        return losses(arrays, *data(context.node_config["partition-id"]))
+
+    options = {"compressor": "top-k", "kept_warmup_rounds": 0, "curvature_layers": 1, "rounds": 1}
+    mod = selecting(curvature=curvature, losses=own_losses, examples=lambda context: 7)
+    run_app(build("power-of-choice", tmp_path / "run", **options), 1, mods=[mod], state_dir=tmp_path)
+    assert sorted(asked) == ["curvature"] * 2 + ["losses"] * CLIENTS
+    assert [row["examples"] for row in read_rows(tmp_path / "run", "clients.jsonl")] == [7] * CLIENTS
+
+
+def test_unchanged_clients_are_numbered_by_ascending_node_id(tmp_path):
+    """The node of client 0 has the highest id, so it counts as client 3."""
+    run_app(build("full", tmp_path, cohort=CLIENTS, rounds=1), 1, nodes=[1000, 300, 20, 9])
+    told = {row["client"]: row["examples"] for row in read_rows(tmp_path, "clients.jsonl")}
+    assert told == {3: 10, 2: 20, 1: 30, 0: 40}
+
+
+def test_the_users_central_test_is_recorded(tmp_path):
+    asked = []
+
+    def evaluate(number, arrays, config):
+        asked.append((number, len(arrays), config))
+        return 0.25, {"accuracy": 0.75, "f1": 0.5}
+
+    run_app(build("random", tmp_path / "run", evaluate_fn=evaluate, eval_every=2), 3)
+    assert asked == [(number, 6, {}) for number in (0, 2, 3)]
+    assert [row.get("accuracy") for row in read_rows(tmp_path / "run")] == [None, 0.75, 0.75]
+    assert read_rows(tmp_path / "run")[1]["metrics"] == {"f1": 0.5}
+    assert json.loads((tmp_path / "run" / "config.json").read_text())["data"] == "flower-app"
+
+
+def test_rounds_that_bring_nothing_end_with_an_error():
+    with pytest.raises(RuntimeError, match=r"in 3 rounds in a row no client brought a usable update"):
+        run_app(build("random", rounds=20), 20, kind=BrokenClient)
+
+
+@pytest.mark.parametrize(
+    ("name", "settings", "message"),
+    [
+        ("random", {"momentum": 0.5}, "Set 'momentum' in your client"),
+        ("random", {"partition": "iid"}, "Set 'partition' in your client"),
+        ("random", {"solver": "feddyn"}, "the 'solver' feddyn is a matter of the clients' steps"),
+        ("random", {"kept_fractoin": 0.5}, "Did you mean 'kept-fraction'"),
+        ("rondom", {}, "Did you mean 'random'"),
+        ("random", {"participation": "isp"}, "another 'participation': isp lets clients train for models"),
+        ("random", {"parameters": [np.ones(3)]}, "^Set 'rounds' to the num_rounds of your ServerConfig"),
+        ("hetero-select", {"probe_bits": 8}, "Leave 'probe-bits' out: .* the clients restore a rounded model"),
+        ("hics-fl", {"parameters": [np.ones(3)], "rounds": 3}, "reads the biases of the output layer"),
+    ],
+)
+def test_settings_that_a_users_app_cannot_have_are_refused(name, settings, message):
+    with pytest.raises(ConfigError, match=message):
+        strategy(name, **{"parameters": model()} | SIZES | settings)

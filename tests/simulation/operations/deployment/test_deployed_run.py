@@ -1,0 +1,75 @@
+"""Log of a deployed run, as a user sees it."""
+
+import io
+from contextlib import nullcontext
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+from rich.console import Console
+
+from fedsel_app.wiring.configuration import resolve
+from simulation.operations.deployment import deployed_run
+from simulation.operations.deployment.deployed_run import run_deployed, run_submitted, show_line
+from simulation.operations.deployment.flower_cli import SubmittedRun
+
+
+def test_the_log_is_piped_without_colours_and_what_goes_well_in_flower(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    for line in (
+        "Using SuperLink: fedsel (localhost:9093)",
+        "\x1b[92mINFO \x1b[0m:      Start `flwr-serverapp` process",
+        "INFO :      ",
+        "Successfully installed fedsel to /home/apps.",
+        "round 1 of 2: accuracy 0.5",
+        "\x1b[93mWARNING \x1b[0m:   Client 3 left",
+    ):
+        show_line(line)
+    assert capsys.readouterr().out == "round 1 of 2: accuracy 0.5\nWARNING :   Client 3 left\n"
+
+
+@pytest.mark.parametrize(
+    ("status", "details", "said"),
+    [
+        ("finished:completed", "N/A", "The run is finished.\n"),
+        ("finished:failed", "Only 2 of 3 clients connected.", "The run failed. Only 2 of 3 clients connected.\n"),
+        ("finished:stopped", "N/A", "The run stopped.\n"),
+    ],
+)
+def test_the_outcome_is_told_in_words(
+    status: str, details: str, said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(deployed_run, "submit_to_flower", lambda *_: SubmittedRun(1, status, details))
+    written = io.StringIO()
+    run_submitted(resolve({"out": str(tmp_path / "run")}), "local", None, Console(file=written, width=80))
+    assert written.getvalue() == said
+
+
+@pytest.mark.parametrize(
+    ("written", "code", "said"),
+    [
+        ((), 1, "The run failed. The disk is gone.\n"),
+        (("config.json",), 1, "The run failed. The disk is gone.\nGo on with: fedsel deploy --resume {out}\n"),
+        (("config.json", "rounds.jsonl", "summary.json"), 0, "\nThe same on separate machines:\nfedsel provision "),
+    ],
+)
+def test_a_deployed_run_says_where_its_logs_are_and_how_it_goes_on(
+    written: tuple[str, ...], code: int, said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A failure of a process after the summary is no failure of the run."""
+    out, printed = tmp_path / "run", io.StringIO()
+
+    def submitted(*_: object) -> SubmittedRun:
+        out.mkdir()
+        for name in written:
+            (out / name).touch()
+        return SubmittedRun(1, "finished:failed", "The disk is gone.")
+
+    monkeypatch.setattr(deployed_run, "Deployment", lambda *_, **__: nullcontext(SimpleNamespace(flwr_home=tmp_path)))
+    monkeypatch.setattr(deployed_run, "submit_to_flower", submitted)
+    monkeypatch.setattr("simulation.workbench.report.run_report.report_run", lambda folder, console: None)
+    config = resolve({"out": str(out), "clients": 3, "cohort": 1})
+    assert run_deployed(config, Console(file=printed, width=80)) == code
+    start = f"Starting one SuperLink and 3 SuperNodes. Logs: {out}/processes/logs\n"
+    assert printed.getvalue().startswith(start + said.format(out=out))

@@ -1,0 +1,139 @@
+"""Start of a machine in its folder."""
+
+import subprocess
+import sys
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from fedsel_app.config import ConfigError
+from fedsel_app.records.fedsel_folder import make_fedsel_folder
+from simulation.operations.deployment.flower_cli import DeploymentError
+from simulation.operations.deployment.held_folder import working_in
+from simulation.operations.deployment.start import HOME, own_data, start
+from simulation.operations.guard.transport import free_ports
+from simulation.operations.machines.folders import provision
+from simulation.operations.machines.machine import read_machine, with_settings
+from simulation.workbench.cli import main
+from tests.support.sources import ROOT
+
+SAYING = """
+import logging
+import subprocess
+import sys
+from pathlib import Path
+from simulation.operations.deployment import start
+from simulation.operations.deployment.start import plain_log, say
+
+start.LOG_BYTES = 1000
+plain_log(Path(sys.argv[1]), {"SuperNode ID": "Connected."})
+flower = logging.getLogger("flwr")
+flower.setLevel(logging.INFO)
+print("Successfully installed fedsel")
+flower.info("SuperNode ID: 7")
+flower.info("Received: train message")
+flower.warning("Odd.")
+flower.warning("Odd.")
+flower.error("Traceback (most recent call last):\\n  File\\nValueError: wrong")
+say("End.")
+for number in range(50):
+    flower.info("Received: a message of some length")
+print("Successfully installed fedsel again")
+subprocess.run(["echo", "The app's own words"], stdout=sys.stdout)
+"""
+STARTING = """
+import sys
+from pathlib import Path
+from simulation.operations.deployment import start
+from simulation.operations.deployment.connection import Obstacle
+from simulation.operations.deployment.flower_cli import DeploymentError
+from simulation.operations.guard import superlink, supernode_process
+
+folder = Path(sys.argv[1])
+start.days_left = lambda certificate: -3
+superlink.run_superlink = lambda *arguments: None
+start.start(folder / "server", {})
+found = iter([None, Obstacle("clock", "The clock is wrong.")])
+start.client_obstacle = lambda *arguments: next(found)
+supernode_process.main = lambda on_refusal: sys.exit(0)  # as Flower does if a heartbeat is refused
+try:
+    start.start(folder / "client-0", {}, unsigned_apps=True)
+except DeploymentError as error:
+    start.say(str(error))
+"""
+
+
+def test_a_folder_that_is_at_work_is_not_started_twice(tmp_path):
+    federation = provision(tmp_path / "federation", ["localhost"], 1, 9092)
+    home = federation.server / HOME
+    make_fedsel_folder(home)
+    with working_in(home), pytest.raises(DeploymentError, match="Another `fedsel start` is running in"):
+        start(federation.server, {})
+
+
+def test_a_clients_data_are_read_before_it_connects_and_remembered_only_if_they_can_be(tmp_path):
+    client = provision(tmp_path / "federation", ["localhost"], 1, 9092).client(0)
+    (tmp_path / "bad.csv").write_text("a,label\n1,\n")
+    with pytest.raises(ConfigError, match="has no label in column 'label', line 2"):
+        start(client, {"data": "csv", "data-path": str(tmp_path / "bad.csv")}, unsigned_apps=True)
+    machine = read_machine(client, "client")
+    assert (dict(machine.settings), own_data(client, machine)) == ({}, "")
+    (tmp_path / "good.csv").write_text("a,label\n" + "1,x\n2,y\n" * 5)
+    mine = with_settings(machine, {"data": "csv", "data-path": str(tmp_path / "good.csv")})
+    assert own_data(client, mine) == "10 training and 0 test examples of shape (1,), 2 classes"
+
+
+def test_data_of_another_kind_take_the_place_of_the_remembered_ones(tmp_path, monkeypatch):
+    """`--data X.npz`, then `--data FOLDER`: the kind npz was remembered, and the folder could not be read."""
+    client, started = provision(tmp_path / "federation", ["localhost"], 1, 9092).client(0), []
+    monkeypatch.setattr(
+        "simulation.operations.deployment.start.start", lambda folder, settings, **_: started.append(settings)
+    )
+    x, y = np.zeros((4, 2), np.float32), np.arange(4) % 2
+    np.savez(tmp_path / "mine.npz", x_train=x, y_train=y)
+    (tmp_path / "mine.csv").write_text("a,sick\n1,x\n2,y\n")
+    pd.DataFrame({"a": [1.0, 2.0], "label": [0, 1]}).to_parquet(tmp_path / "mine.parquet")
+    (tmp_path / "saved").mkdir()
+    (tmp_path / "saved" / "state.json").touch()
+    (tmp_path / "other").mkdir()
+    machine = read_machine(client, "client")
+    for name, typed, kind in (
+        ("mine.npz", [], "npz"),
+        ("mine.csv", ["--set", 'data-arguments=label="sick"'], "csv"),
+        ("saved", [], "hf"),
+        ("mine.parquet", [], "hf"),
+        ("other", [], None),
+    ):
+        assert main(["start", str(client), "--data", str(tmp_path / name), *typed]) == 0
+        machine = with_settings(machine, started[-1])
+        assert machine.settings.get("data") == kind
+        assert ("data-arguments" in machine.settings) == (kind == "csv")
+        if kind in ("npz", "csv"):
+            assert "0 test examples" in own_data(client, machine)
+
+
+def test_a_machine_prints_what_its_user_must_know_and_logs_the_rest(tmp_path):
+    log = tmp_path / "log.txt"
+    done = subprocess.run(
+        [sys.executable, "-c", SAYING, str(log)], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    printed = [line.split(" ", 2)[2] for line in done.stdout.splitlines()]
+    assert printed == ["Connected.", "Odd.", "ValueError: wrong", "End."]
+    assert done.stderr == ""
+    older = [log.with_name(f"log.txt.{number}").read_text() for number in (1, 2, 3)]
+    for line in ("Successfully installed fedsel\n", "INFO Received: train message", "WARNING Odd.", "  File"):
+        assert line in older[-1]
+    for line in ("Successfully installed fedsel again", "The app's own words"):
+        assert line in log.read_text(), "the file that it prints to was moved away"
+
+
+def test_a_certificate_that_has_ended_and_a_clock_that_jumps_are_told(tmp_path):
+    """A client whose clock jumped during a run ended with 0 and no word, so that no service started it again."""
+    made = provision(tmp_path / "federation", ["localhost"], 1, free_ports(1)[0])
+    done = subprocess.run(
+        [sys.executable, "-c", STARTING, str(made.folder)], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    assert "the server's certificate is no longer valid, so no client connects." in done.stdout
+    assert done.stdout.splitlines()[-1].endswith("The clock is wrong.")
+    assert done.returncode == 0

@@ -1,0 +1,129 @@
+"""The account of a SuperLink's Control API, and the secrets of its tasks."""
+
+import logging
+import stat
+import subprocess
+import sys
+from importlib import import_module
+from types import SimpleNamespace
+
+import pytest
+from flwr.cli.auth_plugin.oidc_cli_plugin import OidcCliPlugin
+from flwr.common.constant import ACCESS_TOKEN_KEY, ISOLATION_MODE_PROCESS, ISOLATION_MODE_SUBPROCESS, NOOP_FLWR_AID
+from flwr.supercore.credential_store import file_credential_store
+from flwr.supercore.superexec.executor import subprocess_executor
+
+from simulation.operations.guard import control_account
+from simulation.operations.guard import superlink as own_superlink
+from simulation.operations.guard import supernode as own_supernode
+from simulation.operations.guard.control_account import open_account
+from simulation.operations.guard.superexec import STARTER_HOOK, main, start_hiding
+from simulation.operations.guard.superlink import close_to_strangers
+
+
+@pytest.fixture
+def home(tmp_path, monkeypatch):
+    """A FLWR_HOME that does not exist yet."""
+    home = tmp_path / "home"
+    monkeypatch.setattr(file_credential_store, "CREDENTIAL_FILE_PATH", home / "credentials.yaml")
+    monkeypatch.setattr(control_account, "get_flwr_home", lambda: home)
+    return home
+
+
+@pytest.mark.parametrize("address", ["127.0.0.1:9093", "0.0.0.0:9093", "[::]:9093"])
+def test_a_command_line_with_the_same_home_is_let_in_and_nobody_else(home, address):
+    account = open_account(address)
+    command_line = OidcCliPlugin("127.0.0.1:9093")
+    command_line.load_tokens()
+    known, info = account.validate_tokens_in_metadata(command_line.write_tokens_to_metadata([]))
+    assert known
+    assert info is not None
+    assert info.flwr_aid == NOOP_FLWR_AID
+    token = command_line.access_token
+    for said in ([], [(ACCESS_TOKEN_KEY, "")], [(ACCESS_TOKEN_KEY, f"{token}x")], [(ACCESS_TOKEN_KEY, token)] * 2):
+        assert account.validate_tokens_in_metadata(said) == (False, None)
+        assert account.refresh_tokens(said) == (None, None)
+    assert (account.get_login_details(), account.get_auth_tokens("")) == (None, None)
+    assert stat.S_IMODE((home / "credentials.yaml").stat().st_mode) == 0o600
+    assert stat.S_IMODE(home.stat().st_mode) == 0o700
+
+
+def test_each_start_has_a_token_of_its_own(home):
+    first = open_account("127.0.0.1:9093")
+    open_account("127.0.0.1:9093")
+    command_line = OidcCliPlugin("127.0.0.1:9093")
+    command_line.load_tokens()
+    assert first.validate_tokens_in_metadata(command_line.write_tokens_to_metadata([])) == (False, None)
+
+
+def test_flower_still_has_the_places_that_are_closed():
+    superlink = import_module("flwr.superlink.cli.flower_superlink")
+    supernode = import_module("flwr.supernode.cli.flower_supernode")
+    assert callable(getattr(superlink, own_superlink.CONFIG_HOOK))
+    assert callable(getattr(superlink, own_superlink.SUPEREXEC_HOOK))
+    assert callable(getattr(supernode, own_supernode.CONFIG_HOOK))
+    assert callable(getattr(subprocess_executor, STARTER_HOOK).Popen)
+
+
+@pytest.mark.parametrize("isolation", [ISOLATION_MODE_PROCESS, ISOLATION_MODE_SUBPROCESS])
+def test_a_superlink_gets_the_account_and_its_superexec_the_secret(tmp_path, isolation):
+    parsed = SimpleNamespace(
+        control_address="127.0.0.1:1",
+        host="127.0.0.1",
+        port=1,
+        isolation=isolation,
+        authn_plugin=None,
+        superexec_auth_secret=b"given",
+    )
+    program = SimpleNamespace(
+        _parse_superlink_lifespan_config=lambda: parsed, _get_superexec_command=lambda **_: ["flower-superexec", "--x"]
+    )
+    close_to_strangers(program, tmp_path, lambda address: f"account at {address}")
+    config = program._parse_superlink_lifespan_config()
+    *command, file, rest = program._get_superexec_command()
+    assert config.authn_plugin == "account at 127.0.0.1:1"
+    assert command[-2:] == ["-m", "simulation.operations.guard.superexec"]
+    assert rest == "--x"
+    secret = tmp_path / "superexec-secret"
+    assert (file, stat.S_IMODE(secret.stat().st_mode)) == (str(secret), 0o600)
+    own = isolation == ISOLATION_MODE_SUBPROCESS
+    assert config.superexec_auth_secret == (secret.read_bytes() if own else b"given")
+
+
+def test_a_tasks_token_stands_in_no_command_line(tmp_path):
+    started = start_hiding(lambda words, **options: (words, options), tmp_path, ["app", "--token", "secret", "-x"], n=1)
+    words, options = started
+    assert (words[0], words[1], words[3:], options) == ("app", "--token-file", ["-x"], {"n": 1})
+    [file] = tmp_path.iterdir()
+    assert words[2] == str(file)
+    assert (file.read_text(), stat.S_IMODE(file.stat().st_mode)) == ("secret", 0o600)
+
+
+WAITING = """
+import signal, sys, threading
+signal.signal(signal.SIGINT, lambda *_: sys.exit(7))
+print("ready", flush=True)
+threading.Event().wait()
+"""
+
+
+def test_a_superexec_that_ends_interrupts_its_apps(tmp_path, monkeypatch):
+    """Their main threads wait, so that a signal that one of their threads sends to itself would not wake them."""
+    started = []
+
+    def superexec():
+        for _ in range(2):
+            command = [sys.executable, "-c", WAITING, "--token", "secret"]
+            app = subprocess_executor.subprocess.Popen(command, stdout=subprocess.PIPE)
+            assert app.stdout.readline() == b"ready\n"
+            started.append(app)
+        raise SystemExit(0)
+
+    monkeypatch.setattr("flwr.supercore.cli.flower_superexec", superexec)
+    monkeypatch.setattr(subprocess_executor, STARTER_HOOK, None)
+    monkeypatch.setattr(sys, "argv", ["superexec", str(tmp_path / "secret")])
+    level = logging.getLogger("flwr").level
+    with pytest.raises(SystemExit):
+        main()
+    logging.getLogger("flwr").setLevel(level)
+    assert [app.wait(10) for app in started] == [7, 7]

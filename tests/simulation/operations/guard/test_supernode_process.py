@@ -1,0 +1,160 @@
+"""Upload times, measured by the SuperNode and reported by the client."""
+
+import json
+import time
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
+from itertools import repeat
+
+import pytest
+from flwr.supercore.inflatable import inflatable_utils
+from flwr.supernode import start_client_internal
+
+from clients.upload_time import UPLOAD_FILE, last_upload
+from simulation.operations.guard import supernode_process as supernode
+from simulation.operations.guard.supernode import CONNECTION_HOOK, PUSH_HOOK, TIME_HOOK
+from simulation.operations.guard.supernode_process import (
+    IDLE_S,
+    LONGEST_PAUSE_S,
+    SHORTEST_PAUSE_S,
+    Stopwatch,
+    measuring,
+    retrying,
+    waiting,
+)
+
+
+def test_flower_still_has_the_places_that_are_replaced():
+    assert getattr(start_client_internal, PUSH_HOOK) is getattr(inflatable_utils, PUSH_HOOK)
+    assert callable(getattr(start_client_internal, CONNECTION_HOOK))
+    assert getattr(start_client_internal, TIME_HOOK) is time
+
+
+LARGE = bytes(20_000)
+
+
+class Clock:
+    """Time that passes only in `sleep`."""
+
+    def __init__(self):
+        self.now_s = 0.0
+
+    def monotonic(self):
+        return self.now_s
+
+    def sleep(self, seconds):
+        self.now_s += seconds
+
+
+def test_pushes_side_by_side_count_once_and_pauses_do_not():
+    stopwatch = Stopwatch()
+    push = stopwatch.timed(lambda name, content: time.sleep(0.2))
+    with ThreadPoolExecutor(2) as pool:
+        list(pool.map(push, "ab", [LARGE, LARGE]))
+    time.sleep(0.3)
+    push("c", LARGE)
+    assert stopwatch.bytes == 60_000
+    assert stopwatch.seconds == pytest.approx(0.4, abs=0.15)
+
+
+def test_what_a_small_push_takes_comes_off_a_large_one(monkeypatch):
+    clock = Clock()
+    monkeypatch.setattr(supernode, "time", clock)
+    stopwatch = Stopwatch()
+    push = stopwatch.timed(lambda name, content: clock.sleep(1 + len(content) / 5_000))
+    for content in (b"", b"1", LARGE):
+        push("name", content)
+    assert stopwatch.bytes == 20_000
+    assert stopwatch.seconds == pytest.approx((1 + 4) - 1)
+    # The result is at least half of the measured time.
+    hasty = Stopwatch()
+    hasty.timed(lambda name, content: clock.sleep(3))("a", b"")
+    hasty.timed(lambda name, content: clock.sleep(1))("a", LARGE)
+    assert hasty.seconds == pytest.approx(0.5)
+
+
+def test_an_upload_is_read_for_the_next_reply(tmp_path, monkeypatch):
+    def push_all(contents, push_object_fn, *, most):
+        for name, content in contents:
+            push_object_fn(name, content)
+
+    monkeypatch.setenv(UPLOAD_FILE, str(tmp_path / "upload.json"))
+    assert last_upload() == (0, 0.0)
+    pushed = []
+    push = measuring(push_all, tmp_path / "upload.json")
+    push([("a", LARGE), ("b", b"4")], push_object_fn=lambda name, content: pushed.append(name), most=2)
+    assert pushed == ["a", "b"]
+    upload_bytes, upload_s = last_upload()
+    assert upload_bytes == 20_000
+    assert 0.0 < upload_s < 1.0
+    push([("c", b"a loss")], push_object_fn=lambda name, content: None, most=2)
+    assert last_upload() == (upload_bytes, upload_s), "the answer to a probe is no measurement, and takes none away"
+
+
+@pytest.mark.parametrize("text", ["", "[]", "{}", json.dumps({"bytes": 0, "seconds": 1.0}), '{"bytes": 1'])
+def test_no_measurement_is_no_upload(tmp_path, monkeypatch, text):
+    (tmp_path / "upload.json").write_text(text)
+    monkeypatch.setenv(UPLOAD_FILE, str(tmp_path / "upload.json"))
+    assert last_upload() == (0, 0.0)
+
+
+def refusing(times, left):
+    """A connection that is refused `times` times, as by Flower. Addresses of ended attempts are added to `left`."""
+    refusals = repeat(True, times)
+
+    @contextmanager
+    def connect(address):
+        if not next(refusals, False):
+            yield address
+        left.append(address)
+
+    return connect
+
+
+def test_a_supernode_asks_until_it_is_let_in(monkeypatch):
+    monkeypatch.setattr(supernode, "RETRY_S", 0.0)
+    left = []
+    with retrying(refusing(3, left))("host") as opened:
+        assert (opened, left) == ("host", ["host"] * 3)
+    assert left == ["host"] * 4
+
+
+def test_a_supernode_gives_up_in_time_and_errors_of_its_work_are_its_own(monkeypatch):
+    monkeypatch.setattr(supernode, "RETRY_S", 0.0)
+    left = []
+    with pytest.raises(RuntimeError, match="work"), retrying(refusing(0, left))("host"):
+        raise RuntimeError("work")
+    assert not left
+    monkeypatch.setattr(supernode, "CONNECT_TIMEOUT_S", 0.05)
+    with pytest.raises(RuntimeError, match="yield"), retrying(refusing(10**9, left))("host"):
+        pass
+
+
+def test_a_connection_that_is_lost_is_over():
+    """Flower logs the error and continues after the block. A new connection needs a new call."""
+    opened = []
+
+    @contextmanager
+    def logging(address):
+        opened.append(address)
+        with suppress(ConnectionError):
+            yield address
+
+    with retrying(logging)("host"):
+        raise ConnectionError
+    assert opened == ["host"]
+
+
+def test_a_supernode_waits_for_a_message(monkeypatch):
+    clock = Clock()
+    monkeypatch.setattr(supernode, "time", clock)
+    answers = iter([*[None] * 1000, "message"])
+    rested_s: list[float] = []
+    assert waiting(lambda: next(answers), lambda: rested_s.append(clock.now_s))() == "message"
+    assert LONGEST_PAUSE_S * 900 < clock.now_s < LONGEST_PAUSE_S * 1000, "the longer it waits, the less it asks"
+    assert IDLE_S < rested_s[0] < IDLE_S + 2 * LONGEST_PAUSE_S
+    soon = Clock()
+    monkeypatch.setattr(supernode, "time", soon)
+    answers = iter([None, None, "message"])
+    assert waiting(lambda: next(answers), pytest.fail)() == "message"
+    assert soon.now_s == pytest.approx(2 * SHORTEST_PAUSE_S)

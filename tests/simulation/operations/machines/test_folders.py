@@ -1,0 +1,247 @@
+"""Folders of a federation: keys checked by Python's TLS and by OpenSSH, and the files in each folder."""
+
+import hashlib
+import os
+import shutil
+import socket
+import ssl
+import stat
+import subprocess
+import threading
+
+import pytest
+
+from fedsel_app.config import ConfigError
+from simulation.operations.machines.folders import (
+    FederationFolders,
+    add_clients,
+    client_numbers,
+    provision,
+    renew_certificates,
+    request_folder,
+    revoke_client,
+)
+from simulation.operations.machines.keys import days_left, fingerprint
+from simulation.operations.machines.machine import read_machine, with_settings, write_machine
+from simulation.operations.machines.sound_folder import check_folder
+from tests.support.public_keys import public_key_line
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory) -> FederationFolders:
+    return provision(tmp_path_factory.mktemp("made") / "federation", ["server.example", "10.1.2.3"], 2, 9092)
+
+
+def handshake(server: FederationFolders, trusted: FederationFolders, name: str) -> str:
+    """Outcome of a TLS connection to `server` under `name` by a client that trusts `trusted`."""
+    listening = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    listening.load_cert_chain(server.server / "server.crt", server.server / "server.key")
+    asking = ssl.create_default_context(cafile=trusted.authority)
+    here, there = socket.socketpair()
+
+    def serve() -> None:
+        try:
+            with listening.wrap_socket(there, server_side=True) as connection:
+                connection.sendall(b"hello")
+        except ssl.SSLError:
+            there.close()
+
+    thread = threading.Thread(target=serve)
+    thread.start()
+    try:
+        with here, asking.wrap_socket(here, server_hostname=name) as connection:
+            return connection.recv(5).decode()
+    except ssl.SSLCertVerificationError as error:
+        return error.verify_message
+    finally:
+        thread.join()
+
+
+@pytest.mark.parametrize("name", ["server.example", "10.1.2.3", "localhost", "127.0.0.1", "::1"])
+def test_the_server_is_trusted_under_each_of_its_names(made, name):
+    assert handshake(made, made, name) == "hello"
+
+
+def test_another_name_and_another_authority_are_refused(made, tmp_path):
+    assert "mismatch" in handshake(made, made, "elsewhere.example")
+    other = provision(tmp_path / "other", ["server.example"], 1, 9092)
+    assert handshake(made, other, "server.example") == "unable to get local issuer certificate"
+
+
+def test_private_files_are_their_owners_alone(made):
+    private = {path.relative_to(made.folder).as_posix() for path in made.folder.rglob("*") if is_private(path)}
+    assert private == {"server/server.key", "admin/token", "client-0/key", "client-1/key"}
+    folders = [made.folder, *(path for path in made.folder.rglob("*") if path.is_dir())]
+    assert {stat.S_IMODE(folder.stat().st_mode) for folder in folders} == {0o700}
+
+
+def test_each_folder_holds_its_own_and_nothing_of_anothers(made):
+    names = {folder.name: sorted(path.name for path in folder.rglob("*")) for folder in made.folder.iterdir()}
+    common = ["README.md", "ca.crt", "machine.toml"]
+    public = ["client-0.pub", "client-1.pub", "clients"]
+    assert names == {
+        ".gitignore": [],
+        "server": sorted([*common, *public, "server.crt", "server.key", "token.sha256"]),
+        "client-0": sorted([*common, "key"]),
+        "client-1": sorted([*common, "key"]),
+        "admin": sorted([*common, "token"]),
+    }
+    contents = [path.read_bytes() for path in made.folder.rglob("*") if path.name in ("key", "token", "server.key")]
+    assert len(set(contents)) == len(contents)
+    token = (made.admin / "token").read_bytes()
+    assert (made.server / "token.sha256").read_text() == hashlib.sha256(token).hexdigest()
+
+
+def test_the_authoritys_key_is_kept_where_somebody_asks_for_it(tmp_path):
+    kept = provision(tmp_path / "kept", ["server.example"], 1, 9092, keep_authority=True)
+    assert [path.relative_to(kept.folder).as_posix() for path in kept.folder.rglob("ca.key")] == ["admin/ca.key"]
+    assert is_private(kept.admin / "ca.key")
+
+
+def test_clients_are_added_and_revoked_by_name(tmp_path):
+    made = provision(tmp_path / "federation", ["server.example"], 2, 9092)
+    before = (made.client(0) / "key").read_bytes()
+    assert add_clients(made.folder, 2) == ["client-2", "client-3"]
+    revoke_client(made.folder, "client-1")
+    assert client_numbers(made.server) == [0, 2, 3]
+    assert (made.client(0) / "key").read_bytes() == before
+    assert [read_machine(path, "server", "admin").clients for path in (made.server, made.admin)] == [4, 4]
+    with pytest.raises(ConfigError, match="The clients are: client-0, client-2, client-3"):
+        revoke_client(made.folder, "client-1")
+    with pytest.raises(ConfigError, match="client-1 is the folder of a revoked client"):
+        add_clients(made.folder, 1)
+    made.client(1).rename(tmp_path / "revoked")
+    assert add_clients(made.folder, 1) == ["client-1"]
+    assert (made.client(1) / "key").read_bytes() != (tmp_path / "revoked" / "key").read_bytes()
+
+
+def answered(answer, folder) -> None:
+    """Copy an answer's files into the folder that made the request."""
+    shutil.copytree(answer, folder, dirs_exist_ok=True)
+
+
+def test_a_client_that_makes_its_key_itself_keeps_it(tmp_path):
+    requests = [request_folder(tmp_path / name) for name in ("north", "south", "west")]
+    made = provision(tmp_path / "federation", ["server.example"], 1, 9092, requests=requests[:2])
+    assert add_clients(made.folder, 1, requests[2:]) == ["client-3", "client-4"]
+    assert client_numbers(made.server) == [0, 1, 2, 3, 4]
+    keys = [path.parent.name for path in made.folder.rglob("key")]
+    assert sorted(keys) == ["client-0", "client-3"]
+    assert all(is_private(request.parent / "key") for request in requests)
+    north, answer = tmp_path / "north", made.client(1)
+    assert made.public_key(1).read_bytes() == (answer / "key.pub").read_bytes() == requests[0].read_bytes()
+    with pytest.raises(ConfigError, match="into the folder that `fedsel request` made"):
+        check_folder(answer, read_machine(answer, "client"))
+    answered(answer, north)
+    machine = read_machine(north, "client")
+    check_folder(north, machine)
+    assert (machine.name, machine.clients) == ("client-1", 3)
+    answered(made.client(4), north)
+    with pytest.raises(ConfigError, match=r"key is not the key of the request that .*key\.pub answers"):
+        check_folder(north, read_machine(north, "client"))
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        (b"", "is no request of a client"),
+        (b"ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIG9Qtqz8aPTV1Cq1mTBRGzBXAZxf3ZCIs4dW4hH8Pj9o", "another kind of key"),
+        (b"ecdsa-sha2-nistp384 " + b"A" * 100_000, "is no request of a client"),
+        (public_key_line(b"\x02" + bytes(48)), "is no request of a client"),
+        (None, "No such file"),
+        (None, "pipe"),
+    ],
+)
+def test_a_damaged_request_is_refused(tmp_path, content, said):
+    path = tmp_path / "request.pub"
+    if said == "pipe":
+        os.mkfifo(path)
+    elif content is not None:
+        path.write_bytes(content)
+    with pytest.raises(ConfigError, match="is no request of a client" if said == "pipe" else said):
+        provision(tmp_path / "federation", ["server.example"], 0, 9092, requests=[path])
+    assert not (tmp_path / "federation").exists()
+
+
+@pytest.mark.timeout(20)
+def test_more_clients_than_a_federation_may_have_are_refused_before_a_key_is_made(tmp_path):
+    with pytest.raises(ConfigError, match="'clients' parameter must be from 1 to 1000000"):
+        provision(tmp_path / "many", ["localhost"], 10**12, 9092)
+    made = provision(tmp_path / "federation", ["localhost"], 1, 9092)
+    with pytest.raises(ConfigError, match="'clients' parameter must be from 1 to 1000000"):
+        add_clients(made.folder, 10**12)
+
+
+def test_a_request_counts_once(tmp_path):
+    request = request_folder(tmp_path / "north")
+    with pytest.raises(ConfigError, match=r"its key is that of .*north/request\.pub"):
+        provision(tmp_path / "federation", ["server.example"], 0, 9092, requests=[request, request])
+    made = provision(tmp_path / "federation", ["server.example"], 0, 9092, requests=[request])
+    with pytest.raises(ConfigError, match="its key is that of client-0"):
+        add_clients(made.folder, 0, [request])
+    with pytest.raises(ConfigError, match="exists already"):
+        request_folder(tmp_path / "north")
+
+
+def test_the_fingerprint_is_that_of_ssh_keygen(tmp_path):
+    request = request_folder(tmp_path / "north")
+    listed = subprocess.run(["ssh-keygen", "-lf", request], capture_output=True, text=True, check=True).stdout
+    assert fingerprint(request.read_bytes()) == listed.split()[1]
+
+
+@pytest.mark.parametrize("kept", [True, False], ids=["the authority's key is kept", "it is not"])
+def test_renewed_certificates_work_beside_the_old_ones(tmp_path, kept):
+    made = provision(tmp_path / "federation", ["server.example", "10.1.2.3"], 1, 9092, keep_authority=kept)
+    shutil.copytree(made.folder, tmp_path / "old")
+    old = FederationFolders(tmp_path / "old")
+    changed = [path.relative_to(made.folder).as_posix() for path in renew_certificates(made.folder)]
+    authorities = [] if kept else ["admin/ca.crt", "client-0/ca.crt", "server/ca.crt"]
+    assert changed == [*authorities, "server/server.key", "server/server.crt"]
+    assert is_private(made.server / "server.key")
+    assert (made.server / "server.key").read_bytes() != (old.server / "server.key").read_bytes()
+    for name in ("server.example", "10.1.2.3", "localhost"):
+        assert handshake(made, made, name) == "hello"
+        assert handshake(old, made, name) == "hello"
+    assert handshake(made, old, "server.example") == ("hello" if kept else "unable to get local issuer certificate")
+    assert 363 <= days_left((made.server / "server.crt").read_bytes()) <= 365
+    made.check(1)
+
+
+def is_private(path) -> bool:
+    return path.is_file() and stat.S_IMODE(path.stat().st_mode) == 0o600
+
+
+def test_what_is_there_is_never_overwritten(made):
+    before = made.authority.read_bytes()
+    with pytest.raises(ConfigError, match="exists already"):
+        provision(made.folder, ["server.example"], 1, 9092)
+    assert made.authority.read_bytes() == before
+
+
+def test_missing_files_are_named(made):
+    made.check(2)
+    with pytest.raises(ConfigError, match="client-2"):
+        made.check(3)
+
+
+def test_a_machine_keeps_a_clients_own_settings(made, tmp_path):
+    machine = read_machine(made.client(1), "client")
+    assert (machine.name, machine.fleet, machine.clients) == ("client-1", "server.example:9092", 2)
+    own = with_settings(machine, {"data-path": "/data/it's mine.npz", "threads": 2, "share-label-counts": False})
+    write_machine(tmp_path, own)
+    assert read_machine(tmp_path, "client") == own
+    with pytest.raises(ConfigError, match="A client cannot have rounds of its own"):
+        with_settings(machine, {"rounds": 3})
+    with pytest.raises(ConfigError, match="server cannot have threads: only a client has"):
+        with_settings(read_machine(made.server, "server"), {"threads": 2})
+
+
+def test_a_folder_that_is_none_or_anothers_is_refused(made, tmp_path):
+    with pytest.raises(ConfigError, match=r"it has no machine\.toml"):
+        read_machine(tmp_path, "client")
+    with pytest.raises(ConfigError, match="is the folder of server, but this command needs the folder of admin"):
+        read_machine(made.server, "admin")
+    for text, said in (("", "is damaged at .*clients"), ("role", "cannot be read")):
+        (tmp_path / "machine.toml").write_text(text)
+        with pytest.raises(ConfigError, match=said):
+            read_machine(tmp_path, "client")

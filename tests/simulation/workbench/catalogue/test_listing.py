@@ -1,0 +1,68 @@
+"""Lists of settings and presets: complete, searchable, within the given width, and equal to docs/settings.md."""
+
+import pytest
+
+from fedsel_app.presets.preset import preset_files, summary
+from fedsel_app.wiring.configuration import known_defaults
+from simulation.workbench.catalogue.listing import first_settings, matching_settings, preset_lines, setting_lines
+
+
+def keys(groups):
+    return [entry.key for entries in groups.values() for entry in entries]
+
+
+def test_every_setting_is_listed_once_and_has_a_meaning():
+    groups = matching_settings()
+    assert keys(groups) == list(known_defaults())
+    assert all(entry.meaning for entries in groups.values() for entry in entries)
+
+
+def test_the_settings_that_a_user_sets_first_are_few_and_in_the_same_groups():
+    first, every = first_settings(), matching_settings()
+    assert {"preset", "rounds", "data", "partition", "lr", "compressor", "participation", "out"} <= {*keys(first)}
+    assert len(keys(first)) < 45
+    assert all(entry in every[purpose] for purpose, entries in first.items() for entry in entries)
+
+
+def test_a_setting_says_what_papers_text_and_authors_code_have():
+    [switch] = matching_settings("kept-rounding").values()
+    assert setting_lines({"x": switch}, 200, choices=True) == [
+        "x",
+        '  kept-rounding = "ceil"',
+        "      number of kept entries of N at the kept fraction theta; paper's text ceil, authors' code floor",
+        "        ceil: ceil(theta N)",
+        "        floor: max(1, floor(theta N))",
+    ]
+
+
+@pytest.mark.parametrize("width", [40, 80, 200])
+def test_no_line_is_wider_than_asked_and_nothing_is_cut(width):
+    groups = matching_settings()
+    lines = setting_lines(groups, width)
+    assert max(map(len, lines)) <= width
+    words = " ".join(lines).split()
+    text = " ".join(words)
+    for purpose, entries in groups.items():
+        assert purpose in text
+        for entry in entries:
+            assert entry.key in words
+            assert " ".join(entry.meaning.split()) in text
+            assert entry.allowed in text
+
+
+def test_the_search_reads_keys_meanings_and_choices_in_either_case():
+    assert keys(matching_settings("KRUM")) == ["aggregation", "krum-malicious"]
+    assert keys(matching_settings("epsilon")) == ["dp-delta"]
+    assert keys(matching_settings("fed-cbs")) == ["fed-cbs.exploration"]
+
+
+@pytest.mark.parametrize("width", [60, 80])
+def test_every_preset_is_listed_by_paper(width):
+    lines = preset_lines(width)
+    assert max(map(len, lines)) <= width
+    assert [line for line in lines if line and not line.startswith(" ")] == [
+        *("general", "fedavg", "fedbuff", "fedcvr_bolt", "fedxplore", "hetero_select", "hetero_select_stable"),
+        *("isp", "niid_bench", "terraform"),
+    ]
+    text = " ".join(" ".join(lines).split())
+    assert all(f" {name} {summary(name)}" in text for name in preset_files())

@@ -1,0 +1,315 @@
+"""`fedsel compare` with a stub in place of `fedsel run`, and once with the real one."""
+
+import io
+import json
+import multiprocessing
+import os
+import re
+import signal
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from simulation.workbench.cli import main
+from simulation.workbench.comparison import compare as comparing
+from simulation.workbench.comparison import placement, run_processes
+from simulation.workbench.comparison.plan import plan
+from tests.support.processes import looks_in_proc, mentioning, until
+from tests.support.rounds import read_rows
+from tests.support.stubbed_runs import compare_arguments, compared, events, out, records, stub, stubbed_runs
+
+__all__ = ["out"]
+
+SETTINGS = {"clients": 6, "cohort": 2, "rounds": 2}
+RUNS = ["oort-s1", "random-s1", "oort-s2", "random-s2"]
+
+
+def test_runs_are_done_once(capsys, out):
+    code, said, error = compared(capsys, out, "--jobs", "2")
+    assert (code, error) == (0, "")
+    assert sorted(events(out)) == sorted(f"{name}: {what}" for name in RUNS for what in ("start after 0", "end"))
+    assert "oort-s1: finished after 2 rounds, accuracy 0.2100" in said
+    # Final accuracies 0.21 and 0.22: mean 0.215, standard deviation 0.01 / sqrt(2).
+    assert re.search(r"oort +│ +2/2 │ +0.2150 ± 0.0071 │ +0.5000 ± 0.0000 │", said)
+    assert said.rstrip().endswith(f"Next: fedsel report {out}")
+    assert {path.name for path in out.iterdir()} == {"comparison.json", "compare.lock", "runs", "starts.log"}
+    before = records(out)
+    assert compared(capsys, out, "--jobs", "1")[0] == 0
+    assert len(events(out)) == 8
+    assert records(out) == before
+    code, said, _ = compared(capsys, out, "--dry-run")
+    assert (code, said.count("nothing")) == (0, 4)
+
+
+def test_more_seeds_and_strategies_can_be_added(capsys, out):
+    assert compared(capsys, out, "--seeds", "1", strategies="random")[0] == 0
+    assert compared(capsys, out)[0] == 0
+    assert Counter(line.split(":")[0] for line in events(out)) == dict.fromkeys(RUNS, 2)
+
+
+@pytest.mark.parametrize("checkpoint", [False, True])
+def test_a_failed_run_is_told_and_loses_nothing(capsys, monkeypatch, out, checkpoint):
+    stub(monkeypatch, fail=["random-s1"], checkpoint=checkpoint)
+    code, said, _ = compared(capsys, out)
+    assert code == 1
+    log = out / "runs" / "random-s1.log"
+    reason = f"The round failed. (exit code 1; see {log})"
+    assert f"random-s1 failed: {reason}\n" in said
+    failure = {"name": "random-s1", "exit_code": 1, "message": reason}
+    assert read_rows(out, "failures.jsonl") == [failure]
+    assert {path.parent.name for path in out.glob("runs/*/summary.json")} == set(RUNS) - {"random-s1"}
+    stub(monkeypatch)
+    _, said, _ = compared(capsys, out, "--dry-run")
+    assert ("continues from its checkpoint" in said) == checkpoint
+    assert compared(capsys, out)[0] == 0
+    assert not (out / "failures.jsonl").exists()
+    assert events(out)[-2:] == [f"random-s1: start after {int(checkpoint)}", "random-s1: end"]
+    assert len(events(out)) == 2 * 4 + 1
+    assert [row["round"] for row in read_rows(out / "runs" / "random-s1")] == [1, 2]
+
+
+def test_other_settings_in_the_same_folder_are_refused(capsys, out):
+    assert compared(capsys, out)[0] == 0
+    before = records(out)
+    code, said, error = compared(capsys, out, "--set", "lr=0.2")
+    assert (code, said) == (2, "")
+    assert "fedsel: The run oort-s1 is in" in error
+    assert "'lr' = 0.05, not 0.2" in error
+    assert error.count("\n") == 1
+    assert records(out) == before
+    assert compared(capsys, out, "--set", "workers=2")[0] == 0
+    assert len(events(out)) == 8
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["--grid", "lr=0.1,-1"], "The 'lr' parameter must be in (0, ∞). Got -1."),
+        (["--grid", "data=digits,mnist"], "The data set 'mnist' is absent from "),
+        (["--grid", "min-examples=1,1000"], "min-examples"),
+        (["--seeds", "one"], "--seeds takes whole numbers"),
+        (["--set", "strategy=random"], "use its strategies, seeds and out instead"),
+    ],
+)
+def test_what_one_run_would_refuse_stops_all_before_the_first(capsys, out, monkeypatch, tmp_path, arguments, said):
+    monkeypatch.chdir(tmp_path)
+    code, printed, error = compared(capsys, out, *arguments)
+    assert (code, printed) == (2, "")
+    assert said in error
+    assert error.count("\n") == 1
+    assert not out.exists()
+
+
+def test_jobs_run_side_by_side_and_no_more(capsys, monkeypatch, out):
+    stub(monkeypatch, sleep_s=0.2)
+    assert compared(capsys, out, "--jobs", "2")[0] == 0
+    at_once = [0]
+    for line in events(out):
+        at_once.append(at_once[-1] + (1 if "start" in line else -1))
+    assert max(at_once) == 2
+    assert all(json.loads(path.read_text())["workers"] == 0 for path in out.glob("runs/*/config.json"))
+
+
+def test_side_by_side_through_ray_every_run_has_its_part_of_the_cores(capsys, monkeypatch, out):
+    monkeypatch.setattr(placement, "usable_cores", lambda: 7)
+    assert compared(capsys, out, "--jobs", "2", "--seeds", "1", "--engine", "ray")[0] == 0
+    configs = [json.loads(path.read_text()) for path in out.glob("runs/*/config.json")]
+    assert [(config["workers"], config["engine"]) for config in configs] == [(3, "ray")] * 2
+
+
+@pytest.fixture(scope="module")
+def calm(tmp_path_factory):
+    """Records of an undisturbed comparison, by whether its runs write checkpoints."""
+    found = {}
+    for checkpoint in (False, True):
+        with pytest.MonkeyPatch.context() as patch:
+            out = stubbed_runs(tmp_path_factory.mktemp("calm"), patch)
+            stub(patch, checkpoint=checkpoint)
+            assert main(compare_arguments(out, "--jobs", "2")) == 0
+        found[checkpoint] = records(out)
+    return found
+
+
+def in_the_background(out, jobs=2):
+    """`compare` in a process of its own, with the stub."""
+    comparison = plan(out, ["oort", "random"], [1, 2], SETTINGS, {})
+    console = Console(file=(out.parent / "x.log").open("w"))
+    process = multiprocessing.get_context("fork").Process(target=comparing.compare, args=(comparison, jobs, console))
+    process.start()
+    return process
+
+
+@looks_in_proc
+@pytest.mark.parametrize(
+    ("number", "checkpoint"),
+    [(signal.SIGINT, False), (signal.SIGTERM, True), (signal.SIGKILL, False), (signal.SIGKILL, True)],
+)
+def test_killed_and_run_again_ends_as_if_nothing_had_happened(capsys, monkeypatch, calm, out, number, checkpoint):
+    stub(monkeypatch, checkpoint=checkpoint, hang=RUNS[2:], grandchild=True)
+    process = in_the_background(out)
+    begun = [out / "runs" / name / ("checkpoint.npz" if checkpoint else "rounds.jsonl") for name in RUNS[2:]]
+    until(lambda: all(path.exists() for path in begun), 30.0)  # two runs ended, the others had their first round
+    until(lambda: mentioning(out), 30.0)
+    os.kill(process.pid, number)
+    process.join(30)
+    assert process.exitcode not in (None, 0)
+    until(lambda: not mentioning(out), 30.0 if number == signal.SIGKILL else 0.1)
+
+    ended = {line.split(":")[0] for line in events(out) if line.endswith("end")}
+    assert ended == set(RUNS[:2])
+    stub(monkeypatch, checkpoint=checkpoint)
+    assert compared(capsys, out, "--jobs", "2")[0] == 0
+    starts = Counter(line.split(":")[0] for line in events(out) if "start" in line)
+    assert all(starts[name] == 1 for name in ended)
+    assert records(out) == calm[checkpoint]
+
+
+@pytest.mark.parametrize("victim", ["run", "server"])
+@pytest.mark.parametrize("checkpoint", [False, True])
+def test_a_run_whose_process_is_killed_is_taken_up_again(capsys, monkeypatch, calm, out, checkpoint, victim):
+    """Killed after its first round; with the starter all runs end that are going on."""
+    stub(monkeypatch, checkpoint=checkpoint, kill="random-s1", victim=victim)
+    code, said, error = compared(capsys, out, "--jobs", "2")
+    assert (code, error) == (0, "")
+    assert "random-s1: ended by SIGKILL, and restarted" in said
+    assert records(out) == calm[checkpoint]
+
+
+KILLED_PREPARATION = """
+import os, signal
+from pathlib import Path
+
+def prepare(data, seed):
+    begun = Path(os.environ["BEGUN"])
+    begun.write_text(begun.read_text() + "x" if begun.exists() else "x")
+    if begun.stat().st_size <= int(os.environ["KILLS"]):
+        os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+@pytest.mark.parametrize(("kills", "code"), [(1, 0), (run_processes.RESTARTS + 1, 1)])
+def test_a_starter_killed_while_it_loads_the_data_is_started_again(capsys, monkeypatch, tmp_path, out, kills, code):
+    """Killed once, nothing is lost but time; killed every time, the comparison ends and can be started again."""
+    (tmp_path / "killed_preparation.py").write_text(KILLED_PREPARATION)
+    monkeypatch.setattr(run_processes, "PREPARATION", "killed_preparation")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    monkeypatch.setenv("BEGUN", str(tmp_path / "begun"))
+    monkeypatch.setenv("KILLS", str(kills))
+    ended, said, error = compared(capsys, out)
+    assert ended == code
+    reason = "the process that starts all others was ended by SIGKILL"
+    assert said.count(f"oort-s1: {reason}, and restarted") == min(kills, run_processes.RESTARTS)
+    if code:
+        assert error == (
+            f"fedsel: oort-s1 cannot be started: {reason}. What was done is kept: start the comparison again.\n"
+        )
+        assert compared(capsys, out)[0] == 0
+    else:
+        assert error == ""
+    assert len(list(out.glob("runs/*/summary.json"))) == 4
+
+
+def test_a_run_that_is_killed_again_and_again_fails_alone(capsys, monkeypatch, out):
+    stub(monkeypatch, kill="random-s1", always=True)
+    code, said, _ = compared(capsys, out, "--jobs", "2")
+    assert code == 1
+    assert said.count("random-s1: ended by SIGKILL, and restarted") == run_processes.RESTARTS
+    assert "(ended by SIGKILL; see " in said
+    assert {path.parent.name for path in out.glob("runs/*/summary.json")} == set(RUNS) - {"random-s1"}
+
+
+@looks_in_proc
+def test_what_a_run_leaves_behind_ends_with_it(capsys, monkeypatch, out):
+    stub(monkeypatch, grandchild=True)
+    assert compared(capsys, out, "--seeds", "1", strategies="random")[0] == 0
+    assert mentioning(out) == []
+
+
+def test_two_at_work_on_one_folder_are_one_too_many(capsys, monkeypatch, out):
+    stub(monkeypatch, sleep_s=30)
+    process = in_the_background(out, jobs=1)
+    try:
+        until((out / "starts.log").exists, 30.0)
+        code, _, error = compared(capsys, out)
+        assert (code, "Another `fedsel compare` is running" in error) == (2, True)
+    finally:
+        process.terminate()
+        process.join(30)
+
+
+def test_a_terminal_shows_the_table(out):
+    out.parent.mkdir(exist_ok=True)
+    with (out.parent / "x.log").open("w+") as file:
+        console = Console(file=file, force_terminal=True, width=160)
+        assert comparing.compare(plan(out, ["random"], [1], SETTINGS, {}), 1, console) == {}
+        file.seek(0)
+        shown = file.read()
+    assert "1 of 1 runs ended" in shown
+    assert "started" not in shown.splitlines()[-1]
+
+
+@pytest.mark.parametrize(
+    ("numbers", "runs", "text"),
+    [
+        ([], 2, "–"),
+        ([1.0], 1, "1.00"),
+        ([1.0], 3, "1.00 (1 of 3)"),
+        ([1.0, 3.0], 2, "2.00 ± 1.41"),
+        ([1.0, 3.0], 4, "2.00 ± 1.41 (2 of 4)"),
+    ],
+)
+def test_mean_and_deviation_of_those_with_the_number(numbers, runs, text):
+    assert comparing.mean_and_deviation(numbers, runs, ".2f") == text
+
+
+def text_of(table):
+    console = Console(file=io.StringIO(), width=400)
+    console.print(table)
+    return " ".join(console.file.getvalue().split())
+
+
+def test_the_tables_before_and_after_the_runs(tmp_path):
+    """Seed 2 misses the target; 4 rounds, tested in every third, are two evaluations."""
+    made = plan(tmp_path, ["random", "oort"], [1, 2], SETTINGS | {"rounds": 4, "eval-every": 3}, {"lr": [0.1]})
+    for run, final, seconds in zip(made.runs, (0.5, 0.25, 0.7, 0.75), (30.0, None, None, 31.5), strict=True):
+        if run.name != "oort-lr=0.1-s2":
+            run.folder.mkdir(parents=True)
+            summary = {"strategy": run.strategy, "seed": run.seed, "target_accuracy": 0.8, "final_accuracy": final}
+            summary |= {"time_to_target_s": seconds, "failure_count": 2 * run.seed}
+            (run.folder / "summary.json").write_text(json.dumps(summary))
+    before = text_of(comparing.plan_table(made, 9))
+    assert "│ run │ strategy │ seed │ engine │ rounds │ done │ what is left │" in before.replace("┃", "│")
+    assert "│ random-lr=0.1-s1 │ random │ 1 │ inline │ 4 │ 0 │ nothing │" in before
+    assert "│ oort-lr=0.1-s2 │ oort │ 2 │ inline │ 4 │ 0 │ everything │" in before
+    assert before.endswith(f"In {tmp_path}, side by side: 9")
+    after = text_of(comparing.results_table(made)).replace("┃", "│")
+    assert after.startswith("Mean ± standard deviation over the seeds 1, 2 ")
+    assert "│ strategy │ runs │ final accuracy │ s to target │ client failures │" in after
+    assert "│ random lr=0.1 │ 2/2 │ 0.6000 ± 0.1414 │ 30.0 (1 of 2) │ 6 │" in after
+    assert "│ oort lr=0.1 │ 1/2 │ 0.2500 │ – │ 2 │" in after
+    assert after.endswith("Stable accuracy: mean of all 2 evaluations.")
+
+
+@pytest.mark.slow
+@pytest.mark.e2e
+def test_two_real_runs(tmp_path):
+    fedsel = str(Path(sys.executable).parent / "fedsel")
+    arguments = ["--strategies", "random,oort", "--seeds", "1", "--out", "out", "--jobs", "2"]
+    small = ["--rounds", "2", "--clients", "6", "--cohort", "2", "--set", "local-steps=5"]
+    done = subprocess.run(
+        [fedsel, "compare", *arguments, *small], cwd=tmp_path, capture_output=True, text=True, timeout=500, check=False
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    for name in ("random-s1", "oort-s1"):
+        folder = tmp_path / "out" / "runs" / name
+        assert json.loads((folder / "summary.json").read_text())["rounds"] == 2
+    again = subprocess.run(
+        [fedsel, "compare", *arguments, *small, "--dry-run"],
+        cwd=tmp_path, capture_output=True, text=True, timeout=100, check=True,
+    )  # fmt: skip
+    assert again.stdout.count("nothing") == 2
+    assert not mentioning(tmp_path)

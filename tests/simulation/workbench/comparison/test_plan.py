@@ -1,0 +1,154 @@
+"""Plan of a comparison: its runs."""
+
+import json
+
+import numpy as np
+import pytest
+from torch import nn
+
+from fedsel_app.config import ConfigError
+from simulation.workbench.command_line.arguments import parse_grid, parse_grids, parse_setting
+from simulation.workbench.comparison.plan import plan
+
+SMALL = {"clients": 6, "cohort": 2, "rounds": 2}
+BUILT: list[tuple[int, ...]] = []
+"""Shapes of the samples for which `counted` was called."""
+
+
+def counted(sample_shape, classes):
+    BUILT.append(sample_shape)
+    return nn.Sequential(nn.Flatten(), nn.Linear(int(np.prod(sample_shape)), classes))
+
+
+def test_every_strategy_gets_every_seed_and_the_first_seed_comes_first(tmp_path):
+    comparison = plan(tmp_path, ["oort", "random"], [7, 3], SMALL, {})
+    assert [run.name for run in comparison.runs] == ["oort-s7", "random-s7", "oort-s3", "random-s3"]
+    assert [run.config.run.seed for run in comparison.runs] == [7, 7, 3, 3]
+    assert [run.config.run.strategy for run in comparison.runs] == ["oort", "random"] * 2
+    assert {run.config.partition for run in comparison.runs} == {comparison.runs[0].config.partition}
+    assert comparison.baseline == "random"
+    assert plan(tmp_path, ["oort", "fedcg"], [7], SMALL, {}).baseline == "oort"
+    assert plan(tmp_path, ["oort", "random"], [7], SMALL, {}, "oort").baseline == "oort"
+
+
+def test_a_grid_is_every_combination_and_leaves_out_what_a_strategy_does_not_have(tmp_path):
+    grid = {"lr": [0.1, 0.2], "oort.explore": [0.5, 0.9]}
+    comparison = plan(tmp_path, ["oort", "random"], [1], SMALL, grid)
+    assert [(run.strategy, run.cell) for run in comparison.runs] == [
+        ("oort", {"lr": 0.1, "oort.explore": 0.5}),
+        ("oort", {"lr": 0.1, "oort.explore": 0.9}),
+        ("oort", {"lr": 0.2, "oort.explore": 0.5}),
+        ("oort", {"lr": 0.2, "oort.explore": 0.9}),
+        ("random", {"lr": 0.1}),
+        ("random", {"lr": 0.2}),
+    ]
+    assert comparison.runs[3].name == "oort-lr=0.2-oort.explore=0.9-s1"
+    assert comparison.runs[3].config.values()["oort.explore"] == 0.9
+    assert comparison.runs[5].config.training.lr == 0.2
+
+
+def test_a_plugins_own_setting_is_left_out_for_the_others(tmp_path, monkeypatch):
+    code = """
+        from dataclasses import dataclass
+        from fedsel_app.config import Settings, setting
+        from strategies.methods.random_selection import RandomSelection
+
+        class Mine(RandomSelection):
+            name = "mine"
+            @dataclass(frozen=True)
+            class Config(Settings):
+                luck: float = setting(0.5, "how lucky")
+        """
+    (tmp_path / "own_method.py").write_text("\n".join(line[8:] for line in code.splitlines()))
+    monkeypatch.syspath_prepend(str(tmp_path))
+    runs = plan(tmp_path, ["own_method:Mine", "random"], [1], SMALL | {"mine.luck": 0.75}, {}).runs
+    assert [run.name for run in runs] == ["own_method-Mine-s1", "random-s1"]
+    assert runs[0].config.values()["mine.luck"] == 0.75
+
+
+@pytest.mark.parametrize(
+    ("settings", "grid", "baseline", "said"),
+    [
+        ({"loacl-steps": 3}, {}, None, "Did you mean 'local-steps'?"),
+        ({}, {"loacl-steps": [3]}, None, "Did you mean 'local-steps'?"),
+        ({}, {"fedcg.none": [3]}, None, "There is no setting 'fedcg.none'."),
+        ({}, {"hetero-select.temperature": [1.0]}, None, "belongs to none of the strategies oort, random."),
+        ({}, {"lr": [0.1, -1]}, None, "The 'lr' parameter"),
+        ({"seed": 3}, {}, None, "sets 'seed' itself; use"),
+        ({}, {"strategy": ["oort"]}, None, "sets 'strategy' itself; use"),
+        ({}, {"lr": []}, None, "Give 'lr' at least one value"),
+        ({}, {}, "fedcg", "The --baseline must be one of the strategies oort, random. Got 'fedcg'."),
+        ({}, {"data-path": ["a/b", "a b"]}, None, "Two runs would have the name oort-data-path=a-b-s1"),
+        ({"lr": 0.1}, {"lr": [0.1, 0.2]}, None, "Give 'lr' in the grid, or one value of it for all runs, not both."),
+    ],
+)
+def test_what_no_comparison_can_be_made_of(tmp_path, settings, grid, baseline, said):
+    with pytest.raises(ConfigError, match=r".") as error:
+        plan(tmp_path, ["oort", "random"], [1], settings, grid, baseline)
+    assert said in str(error.value)
+
+
+def test_equal_values_of_a_grid_count_once(tmp_path):
+    grid = {"alpha": [1, 1.0, 0.1, 1e-1], "mu": [0.0, -0.0]}
+    runs = plan(tmp_path, ["random"], [1, 1], SMALL, grid).runs
+    assert [run.name for run in runs] == ["random-alpha=1-mu=0.0-s1", "random-alpha=0.1-mu=0.0-s1"]
+    with pytest.raises(ConfigError, match=r"'normalize' parameter must be true or false. Got 1."):
+        plan(tmp_path, ["random"], [1], SMALL, {"normalize": [True, 1]})
+
+
+@pytest.mark.parametrize(("strategies", "seeds", "named"), [([], [1], "strategies"), (["random"], [], "seeds")])
+def test_a_comparison_of_nothing_is_refused(tmp_path, strategies, seeds, named):
+    with pytest.raises(ConfigError, match=f"Give '{named}' at least one value"):
+        plan(tmp_path, strategies, seeds, SMALL, {})
+
+
+def test_a_name_that_no_folder_can_have_is_refused_before_any_run(tmp_path):
+    keys = "lr", "momentum", "weight-decay", "lr-decay", "clip-norm", "target", "server-lr", "alpha", "holdout-fraction"
+    grid = {key: [0.12345678912345678] for key in keys}
+    with pytest.raises(ConfigError, match=r"Sweep fewer settings: a folder cannot have a name as long as that of the"):
+        plan(tmp_path, ["random"], [1], SMALL, grid)
+
+
+def test_what_is_written_tells_the_runs(tmp_path):
+    plan(tmp_path, ["oort", "random"], [1], {"preset": "recommended"}, {"oort.explore": [0.5]}).write()
+    written = json.loads((tmp_path / "comparison.json").read_text())
+    assert written["settings"] == {"preset": "recommended"}
+    assert (written["strategies"], written["seeds"], written["baseline"]) == (["oort", "random"], [1], "random")
+    tuned, plain = written["runs"]
+    assert (tuned["strategy"], tuned["seed"], tuned["cell"]) == ("oort", 1, {"oort.explore": 0.5})
+    assert (plain["strategy"], plain["seed"], plain["cell"]) == ("random", 1, {})
+    assert [run["folder"] for run in (tuned, plain)] == ["runs/oort-oort.explore=0.5-s1", "runs/random-s1"]
+
+
+@pytest.mark.parametrize(
+    ("text", "values"),
+    [
+        ("lr=0.1,1e-3", [0.1, 0.001]),
+        ("compressor=top-k, none", ["top-k", "none"]),
+        ("workers=1,2", [1, 2]),
+        ("client-eval=true,false", [True, False]),
+        ('alphas="0.1,0.5","1"', ["0.1,0.5", "1"]),
+        ("partition=iid", ["iid"]),
+    ],
+)
+def test_grid_values_are_read_as_settings_are(text, values):
+    assert parse_grid(text) == (text.split("=")[0], values)
+    assert list(map(type, parse_grid(text)[1])) == list(map(type, values))
+
+
+def test_no_value_of_the_command_line_is_dropped():
+    """A second grid of a setting once replaced the first, and a second line of --set was not read."""
+    assert parse_grids(["lr=0.1,0.2", "mu=0,1"]) == {"lr": [0.1, 0.2], "mu": [0, 1]}
+    with pytest.raises(ConfigError, match=r"Give all values of 'lr' in one --grid: --grid lr=VALUE,VALUE\."):
+        parse_grids(["lr=0.1", "lr=0.2"])
+    assert parse_setting("lr=0.1\nmu=5") == ("lr", "0.1\nmu=5")
+
+
+def test_a_check_builds_one_model_for_all_methods_of_a_seed(tmp_path):
+    settings = SMALL | {"model": f"{__name__}:counted"}
+    built = []
+    for strategies in (["random"], ["random", "oort", "delta", "full"]):
+        BUILT.clear()
+        plan(tmp_path / str(len(strategies)), strategies, [1, 2], settings, {}).check()
+        built.append(len(BUILT))
+    assert built[0] == built[1] > 0

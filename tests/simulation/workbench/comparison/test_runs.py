@@ -1,0 +1,218 @@
+"""Numbers of runs with handwritten rounds, and data of eight examples with known owners."""
+
+import json
+from dataclasses import replace
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from fedsel_app.config import ConfigError
+from simulation.workbench.comparison.labels import label_coverage
+from simulation.workbench.comparison.measures import EvaluatedMetric, Numbers, client_metric, metric_of
+from simulation.workbench.comparison.results import RecordedComparison
+from simulation.workbench.comparison.runs import RecordedRun, joined, read_recorded_run
+from tests.support.report_runs import write_comparison, write_run
+from tests.support.rounds import read_rows
+
+
+def read(folder) -> RecordedRun:
+    run = read_recorded_run(folder, folder.name, {}, RecordedRun)
+    assert run is not None
+    return run
+
+
+def test_costs_to_target(tmp_path):
+    """Reached in round 3: 30 s, 0.75 MB up, 0.3 MB of values, and 1.5 MB down."""
+    write_run(tmp_path / "run", "random", 1, [0.5, None, 0.8, 0.7])
+    numbers = read(tmp_path / "run").measures
+    assert numbers["rounds_to_target"] == 3
+    assert numbers["time_to_target_s"] == 30.0
+    assert numbers["uplink_to_target_mb"] == pytest.approx(0.75)
+    assert numbers["uplink_value_to_target_mb"] == pytest.approx(0.3)
+    assert numbers["traffic_to_target_mb"] == pytest.approx(2.25)
+    assert (numbers["traffic_mb"], numbers["final_accuracy"], numbers["client_updates"]) == (3.0, 0.7, 8)
+    totals = read(tmp_path / "run").cumulative("uplink_bytes", "downlink_bytes")
+    assert totals.tolist() == [750e3, 1500e3, 2250e3, 3000e3]
+
+
+def test_a_final_loss_that_was_not_finite_is_no_number(tmp_path):
+    write_run(tmp_path / "run", "random", 1, [0.5, 0.6])
+    rows = [row | {"loss": loss} for row, loss in zip(read_rows(tmp_path / "run"), (1.5, None), strict=True)]
+    (tmp_path / "run" / "rounds.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    assert np.isnan(read(tmp_path / "run").measures["final_loss"])
+
+
+def test_a_target_that_was_not_reached_is_no_number(tmp_path):
+    write_run(tmp_path / "run", "random", 1, [0.5, 0.6])
+    numbers = read(tmp_path / "run").measures
+    assert np.isnan([numbers["rounds_to_target"], numbers["traffic_to_target_mb"]]).all()
+
+
+def test_numbers_are_aligned_by_seed(tmp_path):
+    write_comparison(tmp_path)
+    comparison = RecordedComparison.read(tmp_path)
+    numbers = Numbers(comparison.groups[0], metric_of(comparison.runs.values()))
+    oort, random = numbers.pairs("oort", "random", "rounds_to_target")
+    assert oort.tolist()[1:] == [2, 2]
+    assert np.isnan(oort[0])
+    assert random.tolist() == [4, 4, 3]
+    assert numbers.reached("oort", "rounds_to_target").tolist() == [2, 2]
+    assert numbers.common_seeds(["oort", "random"], "rounds_to_target") == [2, 3]
+    assert numbers.mean("random", "rounds_to_target", [2, 3]) == 3.5
+    assert numbers.mean("oort", "rounds_to_target", []) == 2.0
+
+
+def test_selections_by_client_and_round(tmp_path):
+    write_run(tmp_path / "run", "random", 1, [0.1, 0.2, 0.3], selected=[[0, 2], [2], []], row={"aggregated": [2]})
+    chosen = read(tmp_path / "run").selection_matrix
+    assert chosen[:, :2].tolist() == [[2, 0], [0, 0], [1, 1], [0, 0]]
+    write_run(tmp_path / "two", "random", 1, [0.1, 0.2, 0.3], selected=[[0, 2], [2], []])
+    assert read(tmp_path / "two").selection_counts.tolist() == [1, 0, 2, 0]
+
+
+def test_an_update_that_a_later_round_aggregates_belongs_to_the_selection_before(tmp_path):
+    """With `waiting`: round 2 aggregates client 1 of round 1, whose second trip fails in round 4."""
+    write_run(tmp_path / "run", "random", 1, [0.1] * 4, selected=[[0, 1], [0], [1], [0]])
+    outcomes = [
+        {"aggregated": [0], "weights": [0.5], "under_way": 1},
+        {"aggregated": [1], "weights": [0.25], "under_way": 1},
+        {"aggregated": [0], "weights": [0.125], "under_way": 1},
+        {"aggregated": [], "failures": [{"client": 1, "reason": "gone"}], "under_way": 1},
+    ]
+    path = tmp_path / "run" / "rounds.jsonl"
+    lines = [json.loads(line) | own for line, own in zip(path.read_text().splitlines(), outcomes, strict=True)]
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    run = read(tmp_path / "run")
+    assert run.selection_counts.tolist() == [3, 2, 0, 0]
+    assert run.selection_matrix[:2].tolist() == [[1, 1, 0, 2], [1, 0, 2, 0]]
+    frame = run.selections.fillna({"weight": -1.0, "failure": ""})
+    assert frame[["round", "client", "aggregated", "weight", "failure"]].values.tolist() == [
+        [1, 0, True, 0.5, ""],
+        [1, 1, True, 0.25, ""],
+        [2, 0, True, 0.125, ""],
+        [3, 1, False, -1.0, "gone"],
+        [4, 0, False, -1.0, ""],
+    ]
+
+
+def test_label_coverage_comes_from_the_run_s_own_partition(tmp_path):
+    """Client 0 has label 0, client 1 label 1, client 2 labels 1 and 2, client 3 label 3."""
+    y, owners = np.array([0, 0, 1, 1, 2, 3]), np.array([0, 0, 1, 2, 2, 3])
+    x = np.arange(12, dtype=np.float32).reshape(6, 2)
+    np.savez(tmp_path / "data.npz", x_train=x, y_train=y, x_test=x, y_test=y, owners=owners)
+    settings = {"data": "npz", "data_path": str(tmp_path / "data.npz"), "partition": "natural"}
+    write_run(tmp_path / "run", "random", 1, [0.1, 0.2, 0.3], selected=[[0, 1], [2, 3], []], **settings)
+    coverage = label_coverage(read(tmp_path / "run"))
+    assert coverage[:2].tolist() == [0.5, 0.75]
+    assert np.isnan(coverage[2])
+    write_run(tmp_path / "gone", "random", 1, [0.1], data="npz", data_path=str(tmp_path / "none.npz"))
+    with pytest.raises(ConfigError, match="does not exist"):
+        label_coverage(read(tmp_path / "gone"))
+
+
+def test_label_coverage_where_an_example_has_several_labels_or_none(tmp_path):
+    x, y = np.ones((4, 2), np.float32), np.array([[1, 0], [0, 0], [1, 1], [0, 1]])
+    arrays = {"x_train": x, "y_train": y, "x_test": x, "y_test": y, "owners": np.arange(4), "task": "multi-label"}
+    np.savez(tmp_path / "data.npz", **arrays)
+    settings = {"data": "npz", "data_path": str(tmp_path / "data.npz"), "partition": "natural"}
+    write_run(tmp_path / "run", "random", 1, [0.1, 0.2, 0.3], selected=[[0], [1], [2]], **settings)
+    assert label_coverage(read(tmp_path / "run")).tolist() == [0.5, 0.0, 1.0]
+
+
+def test_a_client_s_last_row_of_a_round_counts(tmp_path):
+    tests = [
+        {"client": client, "round": 2, "accuracy": accuracy} for client, accuracy in ((1, 0.5), (0, 0.25), (1, 1.0))
+    ]
+    write_run(tmp_path / "run", "random", 1, [0.1, 0.2], client_rows=[{"client": 0, "round": 1, "examples": 3}, *tests])
+    accuracies = read(tmp_path / "run").client_accuracies
+    assert {number: values.tolist() for number, values in accuracies.items()} == {2: [0.25, 1.0]}
+
+
+def test_components_are_averaged_over_the_cohort(tmp_path):
+    row = {"components": {"loss": [1.0, 3.0, None], "age": []}}
+    write_run(tmp_path / "run", "random", 1, [0.1, 0.2], row=row)
+    means = read(tmp_path / "run").component_means
+    assert {name: (x.tolist(), y.tolist()) for name, (x, y) in means.items()} == {"loss": ([1, 2], [2.0, 2.0])}
+
+
+@pytest.mark.parametrize(
+    ("score", "name"), [(None, "accuracy"), ("r2", "R²"), ("g_mean", "G-mean"), ("f1_macro", "F1 macro")]
+)
+def test_the_score_has_its_own_name(tmp_path, score, name):
+    write_run(tmp_path / "run", "random", 1, [0.1], row={"score": score} if score else {})
+    run = read(tmp_path / "run")
+    assert metric_of([run]).name == name
+    assert metric_of([run]).values(run).tolist() == [0.1]
+
+
+def test_levels_of_a_metric(tmp_path):
+    """The loss is 1 - accuracy. A metric of the task is one level deeper in a row."""
+    row = {"metrics": {"sensitivity": 0.25}}
+    write_run(tmp_path / "run", "random", 1, [0.2, None, 0.75, 0.5], row=row)
+    run = read(tmp_path / "run")
+    loss = metric_of([run], "loss")
+    assert loss.of(run) == {"final_loss": 0.5, "stable_loss": pytest.approx(1.55 / 3), "best_loss": 0.25}
+    assert (loss.axis, loss.higher_wins, loss.stable.higher_wins) == ("test loss", False, False)
+    assert metric_of([run], "accuracy").of(run)["best_accuracy"] == 0.75
+    assert metric_of([run], "sensitivity").of(run)["final_sensitivity"] == 0.25
+    assert np.isnan(list(metric_of([run]).of(replace(run, rows=())).values())).all()
+    with pytest.raises(ConfigError, match=r"--metric 'f1'\. These runs have accuracy, loss, sensitivity"):
+        metric_of([run], "f1")
+
+
+def test_a_rounds_own_field_goes_before_a_metric_of_the_same_name(tmp_path):
+    write_run(tmp_path / "run", "random", 1, [0.5, None, 0.7], row={"metrics": {"accuracy": 0.1, "f1": 0.2}})
+    run = read(tmp_path / "run")
+    assert run.rounds["accuracy"].tolist() == [0.5, 0.1, 0.7]
+    assert metric_of([run]).values(run).to_dict() == {0: 0.5, 1: 0.1, 2: 0.7}
+    assert metric_of([run], "f1").values(run).tolist() == [0.2, 0.2, 0.2]
+
+
+@pytest.mark.parametrize(
+    ("evaluations", "text"),
+    [([1], "the one evaluation"), ([0, 3], "mean of all 3 evaluations"), ([2, 12],
+     "mean of all 2 evaluations or mean of the last 10 evaluations"), ([0], "mean of the last 10 evaluations")],
+)  # fmt: skip
+def test_the_name_of_a_stable_score_says_what_it_averages(tmp_path, evaluations, text):
+    for seed, count in enumerate(evaluations, start=1):
+        write_run(tmp_path / str(seed), "random", seed, [0.5] * count + [None])
+    metric = metric_of([read(tmp_path / str(seed)) for seed in range(1, len(evaluations) + 1)])
+    assert metric.stable.name == f"accuracy, {text}"
+
+
+@pytest.mark.parametrize(
+    ("key", "higher_wins", "scale", "worst"),
+    [
+        ("accuracy", True, "share", 0.0),
+        ("loss", False, "cost", 1.0),
+        ("r2", True, "at most 1", 0.0),
+        ("client_f1_0", True, "share", 0.0),
+        ("utility", True, "free", 0.0),
+    ],
+)
+def test_the_direction_and_the_scale_of_a_metric(key, higher_wins, scale, worst):
+    metric = EvaluatedMetric(key, key, is_score=key != "loss")
+    assert (metric.higher_wins, metric.scale) == (higher_wins, scale)
+    assert {(level.higher_wins, level.scale, level.digits) for level in metric.levels} == {(higher_wins, scale, 4)}
+    assert metric.at_best_validation[-1].higher_wins == higher_wins
+    assert [measure.higher_wins for measure in metric.at_best_validation[:-1]] == [False, False]
+    assert metric.worst_tenth(np.linspace(0.0, 1.0, 10)) == worst
+
+
+def test_client_scores_stand_for_the_metric_if_they_were_measured(tmp_path):
+    test = {"client": 0, "round": 1, "accuracy": 0.25, "metrics": {"f1": 0.5}}
+    write_run(tmp_path / "run", "random", 1, [0.1], client_rows=[test], row={"metrics": {"f1": 0.2, "auc": 0.3}})
+    runs = [read(tmp_path / "run")]
+    assert [client_metric(runs, metric_of(runs, key)).key for key in ("f1", "auc", "accuracy")] == [
+        "f1", "accuracy", "accuracy",
+    ]  # fmt: skip
+
+
+def test_frames_are_joined_below_each_other_and_a_columns_own_values_stay():
+    first, second = pd.DataFrame({"round": [1, 2], "seed": [7, 8]}), pd.DataFrame({"round": [3], "loss": [0.5]})
+    found = joined([({"run": "a", "seed": 1}, first), ({"run": "b", "seed": 2}, second)])
+    assert list(found.columns) == ["run", "seed", "round", "loss"]
+    assert found["run"].tolist() == ["a", "a", "b"]
+    assert found["seed"].tolist() == [7, 8, 2]
+    assert found["loss"].fillna(-1).tolist() == [-1, -1, 0.5]

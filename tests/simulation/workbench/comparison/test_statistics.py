@@ -1,0 +1,173 @@
+"""Statistics. Expected values are computed by hand, by brute force, or from the source that the test names."""
+
+import numpy as np
+import pytest
+
+from simulation.workbench.comparison import statistics
+from simulation.workbench.comparison.statistics import paired, scaled_interval, t_interval, wins_ties_losses
+
+SLEEP = ([0.7, -1.6, -0.2, -1.2, -0.1, 3.4, 3.7, 0.8, 0.0, 2.0], [1.9, 0.8, 1.1, 0.1, -0.1, 4.4, 5.5, 1.6, 4.6, 3.4])
+"""Student's sleep data (1908), as R's `sleep` has them: t.test(paired) gives the numbers below."""
+
+
+def test_the_interval_and_the_paired_test_are_student_s():
+    result = paired(SLEEP[1], SLEEP[0])
+    assert result.difference.mean == pytest.approx(1.58)
+    assert result.difference.low == pytest.approx(0.7001142)
+    assert result.difference.high == pytest.approx(2.4598858)
+    assert result.p == pytest.approx(0.002833, abs=5e-7)
+    assert result.other_mean == pytest.approx(0.75)
+    assert result.more_than_noise(result.p)
+    assert t_interval(np.subtract(*SLEEP[::-1])) == result.difference
+    assert paired([1.0, 3.0], [1.0, 1.0]).deviation == pytest.approx(2**0.5)
+
+
+def test_an_interval_needs_two_values():
+    """t(0.975, 1) = 12.7062: 1 +- 12.7062 sqrt(2) / sqrt(2)."""
+    two = t_interval([0.0, 2.0])
+    assert (two.mean, two.low, two.high) == pytest.approx((1.0, 1.0 - 12.7062, 1.0 + 12.7062), abs=1e-4)
+    one, none = t_interval([3.0]), t_interval([])
+    assert (one.mean, one.n) == (3.0, 1)
+    assert np.isnan([one.low, one.high, none.mean, none.low]).all()
+
+
+@pytest.mark.parametrize(
+    ("values", "scale", "low", "high"),
+    [
+        # t(0.975, 2) = 4.30265; deviation 0.1, so half = 0.248414; 0.248414 / 0.16 = 1.552586;
+        # logit(0.8) = 1.386294: expit(1.386294 -+ 1.552586)
+        ([0.7, 0.8, 0.9], "share", 0.458523, 0.949720),
+        # mean 2, deviation 1, half = 2.484138: 2 exp(-+1.242069)
+        ([1.0, 2.0, 3.0], "cost", 0.577570, 6.925563),
+        # 1 - 0.8 = 0.2, half 0.248414: 1 - 0.2 exp(+-1.242069)
+        ([0.7, 0.8, 0.9], "at most 1", 0.307444, 0.942243),
+        ([0.1, 0.2, 0.3], "cost", 0.057757, 0.692556),
+        ([-1.0, 0.0, 1.0], "free", -2.484138, 2.484138),
+        # A mean at the end of its range: no transformation.
+        ([-1.0, 0.0, 1.0], "cost", -2.484138, 2.484138),
+        # A loss of a density, whose mean is above 0 by chance.
+        ([-0.9, 0.1, 1.1], "cost", -2.384138, 2.584138),
+        ([-0.1, 0.0, 0.1], "share", -0.248414, 0.248414),
+        ([0.9, 1.0, 1.1], "share", 0.751586, 1.248414),
+        ([0.9, 1.0, 1.1], "at most 1", 0.751586, 1.248414),
+        ([-2.0, -1.0, 0.0], "at most 1", -5.925575, 0.422424),
+        ([1.0, 1.0, 1.0], "share", 1.0, 1.0),
+        ([0.0, 0.0, 0.0], "cost", 0.0, 0.0),
+    ],
+)
+def test_an_interval_stays_in_the_range_of_its_scale(values, scale, low, high):
+    found = scaled_interval(values, scale)
+    assert (found.low, found.high, found.n) == pytest.approx((low, high, 3), abs=1e-4)
+    assert found.mean == pytest.approx(np.mean(values))
+
+
+def test_a_pair_with_a_missing_number_is_left_out():
+    result = paired([1.0, np.nan, 3.0, 4.0], [0.0, 5.0, np.nan, 1.0])
+    assert (result.difference.n, result.difference.mean, result.other_mean) == (2, 2.0, 0.5)
+    assert not result.more_than_noise(0.0)
+    nothing = paired([np.nan], [1.0])
+    assert (nothing.difference.n, nothing.p) == (0, 1.0)
+    assert np.isnan(nothing.other_mean)
+
+
+@pytest.mark.parametrize(("by", "p"), [(0.0, 1.0), (-2.0, 0.0), (0.1, 0.0)])
+def test_differences_that_are_all_alike_have_no_width(by, p):
+    result = paired([5.0 + by, 7.0 + by, 1.0 + by], [5.0, 7.0, 1.0])
+    found = result.difference
+    assert [found.low, found.mean, found.high] == pytest.approx([by] * 3, abs=1e-14)
+    assert result.p == p
+    assert result.more_than_noise(p) == (by != 0.0)
+
+
+def test_holm_against_the_textbook_example():
+    """Wikipedia, "Holm-Bonferroni method": 0.01, 0.04, 0.03, 0.005 become 0.03, 0.06, 0.06, 0.02."""
+    assert statistics.holm([0.01, 0.04, 0.03, 0.005]) == pytest.approx([0.03, 0.06, 0.06, 0.02])
+    assert statistics.holm([0.7, 0.6]) == [1.0, 1.0]
+    assert statistics.holm([]) == []
+
+
+def test_a_record_counts_ties_and_what_is_missing():
+    ours, theirs = [1.0, 2.0, 3.0, np.nan, np.nan], [2.0, 2.0, np.nan, 9.0, np.nan]
+    assert wins_ties_losses(ours, theirs, higher_wins=True) == (1, 2, 2)
+    assert wins_ties_losses(ours, theirs, higher_wins=False) == (2, 2, 1)
+
+
+@pytest.mark.parametrize(
+    ("counts", "gini", "jain"),
+    [
+        ([3, 3, 3], 0.0, 1.0),
+        ([0, 0, 0, 8], 3 / 4, 1 / 4),
+        ([1, 2, 3], 2 / 9, 6 / 7),
+        ([0, 0], 0.0, 1.0),
+    ],
+)
+def test_evenness_by_hand(counts, gini, jain):
+    assert statistics.gini(counts) == pytest.approx(gini)
+    assert statistics.jain(counts) == pytest.approx(jain)
+
+
+def test_the_longest_gap_is_the_longest_string_of_noughts():
+    chosen = np.random.default_rng(3).random((20, 30)) < 0.2
+    chosen[0], chosen[1] = True, False
+    expected = [max(len(gap) for gap in "".join("1" if on else "0" for on in row).split("1")) for row in chosen]
+    assert statistics.longest_gaps(chosen).tolist() == expected
+
+
+def test_step_values_are_the_last_known():
+    rng = np.random.default_rng(5)
+    x, y = np.sort(rng.integers(0, 50, 12)).astype(float), rng.random(12)
+    grid = np.append(rng.uniform(-5, 60, 40), x)
+    for point, value in zip(grid, statistics.step_values(x, y, grid), strict=True):
+        known = [height for at, height in zip(x, y, strict=True) if at <= point]
+        assert value == known[-1] if known else np.isnan(value)
+
+
+def test_coverage_counts_labels_that_exist():
+    labels = np.array([[5, 0, 0, 0], [0, 2, 0, 0], [1, 1, 0, 3]])
+    assert statistics.coverage([0], labels) == pytest.approx(1 / 3)
+    assert statistics.coverage([0, 1], labels) == pytest.approx(2 / 3)
+    assert statistics.coverage([2, 1], labels) == 1.0
+    assert np.isnan(statistics.coverage([0], np.zeros((2, 0))))
+
+
+@pytest.mark.parametrize(("count", "expected"), [(3, 0.0), (10, 0.0), (11, 0.5), (20, 0.5), (21, 1.0)])
+def test_the_worst_tenth_is_rounded_up(count, expected):
+    assert statistics.worst_tenth(np.arange(count)[::-1]) == expected
+
+
+@pytest.mark.parametrize(
+    ("values", "threshold", "ranks", "p"),
+    [
+        # t = 2 sqrt(3) with 2 degrees of freedom: (1 - t / sqrt(t^2 + 2)) / 2; and t = sqrt(3) above 1.
+        ([1.0, 2.0, 3.0], 0.0, False, 0.037090),
+        ([1.0, 2.0, 3.0], 1.0, False, 0.112702),
+        ([0.5, 0.5], 0.5, False, 1.0),
+        ([0.5, 0.5], 0.4, False, 0.0),
+        # All n signs are positive once in 2^n; a difference of 0 is left out.
+        ([1.0, 2.0, 3.0], 0.0, True, 1 / 8),
+        ([1.0, 2.0, np.inf], 1.0, True, 1 / 4),
+        ([1.0, 1.0], 1.0, True, 1.0),
+        # Ranks 1.5, 1.5, 3.5, 3.5, 5: of the 32 choices of signs, 3 have a sum of at least 13.5.
+        ([1.0, -1.0, 2.0, 2.0, 3.0], 0.0, True, 3 / 32),
+        # 0.9 - 0.8, 0.8 - 0.7 and 0.7 - 0.6 differ in their last bits.
+        ([0.9 - 0.8, 0.8 - 0.7, 0.7 - 0.6], 0.1, False, 1.0),
+        ([0.9 - 0.8, 0.8 - 0.7, 0.7 - 0.6], 0.0, False, 0.0),
+    ],
+)
+def test_the_one_sided_test(values, threshold, ranks, p):
+    assert statistics.p_above(values, threshold, ranks=ranks) == pytest.approx(p, abs=1e-6)
+
+
+@pytest.mark.parametrize(("values", "p"), [([-1.0, 0.0, 1.0], 0.017549), ([0.0, 1.0, 2.0], 0.037090)])
+def test_values_are_within_a_limit_if_both_sides_are(values, p):
+    """t = 3 sqrt(3) and 2 sqrt(3) to the nearer limit of 3."""
+    assert statistics.p_within(values, 3.0) == pytest.approx(p, abs=1e-6)
+    assert statistics.p_within(np.negative(values), 3.0) == pytest.approx(p, abs=1e-6)
+
+
+def test_tails_are_heavy_if_a_few_of_at_least_twenty_values_lie_far_out():
+    plain = np.linspace(-1.0, 1.0, 30)
+    far = np.append(plain[1:-1], [9.0, -9.0])
+    assert [statistics.heavy_tails(values) for values in (plain, far, far[-20:], far[-19:], np.ones(30))] == [
+        False, True, True, False, False,
+    ]  # fmt: skip

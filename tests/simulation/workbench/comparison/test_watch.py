@@ -1,0 +1,103 @@
+"""`fedsel watch`: progress from the files of unfinished runs."""
+
+import io
+import json
+import time
+
+import pytest
+from rich.console import Console
+
+from fedsel_app.config import ConfigError
+from fedsel_app.records.schema import RoundRecord, as_row
+from simulation.workbench.cli import main
+from simulation.workbench.comparison import watch as watching
+from simulation.workbench.comparison.watch import last_round, read_progress, watch
+
+
+def row(number, accuracy=None, **more):
+    found = as_row(RoundRecord(number, time_s=2.0 * number, total_uplink_bytes=500_000 * number)) | more
+    return found if accuracy is None else found | {"accuracy": accuracy}
+
+
+def run_folder(path, rows, *, finished=False):
+    path.mkdir(parents=True)
+    (path / "config.json").write_text(json.dumps({"rounds": 20}))
+    (path / "rounds.jsonl").write_text("".join(json.dumps(item) + "\n" for item in rows))
+    if finished:
+        (path / "summary.json").write_text("{}")
+    return path
+
+
+@pytest.fixture
+def comparison(tmp_path):
+    names = ["done", "going", "connecting", "broken", "later"]
+    runs = [{"name": name, "folder": f"runs/{name}"} for name in names]
+    (tmp_path / "comparison.json").write_text(json.dumps({"version": 1, "runs": runs}))
+    (tmp_path / "failures.jsonl").write_text(json.dumps({"name": "broken", "message": "it broke"}) + '\n{"name": "go')
+    run_folder(tmp_path / "runs/done", [row(1, 0.5), row(2, 0.75)], finished=True)
+    run_folder(tmp_path / "runs/going", [row(1, 0.25), row(2), row(3)])
+    with (tmp_path / "runs/going/rounds.jsonl").open("a") as file:
+        file.write('{"round": 4, "accu')
+    run_folder(tmp_path / "runs/connecting", [])
+    run_folder(tmp_path / "runs/broken", [row(1, 0.1)])
+    return tmp_path
+
+
+def test_every_run_is_told_from_its_files(comparison):
+    runs = {run.name: run for run in read_progress(comparison)}
+    assert {name: run.state for name, run in runs.items()} == {
+        "done": "finished", "going": "started", "connecting": "started", "broken": "failed", "later": "waiting",
+    }  # fmt: skip
+    going = runs["going"]
+    assert (going.round, going.rounds, going.score, going.uplink_mb, going.time_s) == (3, 20, 0.25, 1.5, 6.0)
+    assert going.age_s is not None
+    assert 0 <= going.age_s < 60
+    assert (runs["connecting"].round, runs["connecting"].score) == (0, None)
+
+
+def test_without_a_terminal_the_table_is_printed_once(comparison, capsys):
+    assert main(["watch", str(comparison)]) == 0
+    printed = " ".join(capsys.readouterr().out.replace("┃", "│").split())
+    assert "2 of 5 runs ended" in printed
+    assert "│ run │ state │ round │ accuracy │ MB sent │ seconds │ last round │" in printed
+    assert "│ done │ finished │ 2/20 │ 0.7500 │ 1.000 │ 4.0 │ │" in printed
+    assert "│ going │ started │ 3/20 │ 0.2500 │ 1.500 │ 6.0 │ 0 s ago │" in printed
+    assert "│ connecting │ started │ 0/20 │ │ │ │ │" in printed
+    assert "│ broken │ failed │ 1/20 │ 0.1000 │ 0.500 │ 2.0 │ │" in printed
+    assert "│ later │ waiting │ │ │ │ │ │" in printed
+
+
+def test_a_folder_of_neither_is_refused(tmp_path, capsys):
+    assert main(["watch", str(tmp_path)]) == 2
+    assert "has neither a comparison (comparison.json) nor a run" in capsys.readouterr().err
+    (tmp_path / "comparison.json").write_text("{")
+    with pytest.raises(ConfigError, match="cannot be read: "):
+        read_progress(tmp_path)
+
+
+def test_the_live_table_ends_with_the_last_run(comparison, monkeypatch):
+    steps = iter([("connecting", "summary.json"), ("going", "summary.json"), ("later", None)])
+
+    def next_step(_):
+        name, file = next(steps)
+        if file:
+            (comparison / "runs" / name / file).write_text("{}")
+        else:
+            run_folder(comparison / "runs" / name, [row(1, 0.9)], finished=True)
+
+    monkeypatch.setattr(time, "sleep", next_step)
+    console = Console(file=io.StringIO(), force_terminal=True, width=120)
+    watch(comparison, console)
+    assert "5 of 5 runs ended" in console.file.getvalue()
+    assert list(steps) == []
+
+
+def test_a_long_row_is_found_whole(tmp_path):
+    path = tmp_path / "rounds.jsonl"
+    rows = [row(1, 0.5, padding="x" * 1000), row(2, padding="y" * 5 * watching.TAIL_BYTES)]
+    path.write_text("".join(json.dumps(item) + "\n" for item in rows))
+    newest, tested = last_round(path)
+    assert (newest["round"], tested["accuracy"]) == (2, 0.5)
+    path.write_text("x" * 10)
+    assert last_round(path) == ({}, {})
+    assert last_round(tmp_path / "absent") == ({}, {})

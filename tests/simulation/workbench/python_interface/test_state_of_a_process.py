@@ -1,0 +1,319 @@
+"""Several runs in one process, as in a notebook: nothing of an earlier run is in a later one."""
+
+import importlib
+import json
+import os
+import sys
+import threading
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from PIL import Image
+
+from fedsel_app import compare, run
+from fedsel_app.caches import kept, of_a_run
+from fedsel_app.config import ConfigError, DataConfig
+from fedsel_app.config.settings import plain_value
+from fedsel_app.data.dataset import from_arrays, load
+from fedsel_app.records.run_folder import with_earlier
+from fedsel_app.wiring.configuration import resolve
+from fedsel_app.wiring.server import run_folder
+from simulation.apps.server.client_metrics import numeric_metrics
+from simulation.apps.server.settings import AppOptions
+from simulation.apps.server.strategy import strategy
+from simulation.workbench.cli import main
+from simulation.workbench.python_interface.keywords import setting_values, several
+
+SMALL = {"clients": 4, "cohort": 2, "rounds": 3, "local_steps": 20, "lr": 0.1, "partition": "iid", "progress": False}
+SMALL |= {"server_optimizer": "mean", "compressor": "none", "engine": "inline"}
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    return tmp_path
+
+
+def samples():
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(500, 8)).astype("float32")
+    return x, (x[:, 0] > 0).astype("int64"), rng.integers(0, 2, 500)
+
+
+def saved(y, path="mine.npz"):
+    x, *_ = samples()
+    np.savez(path, x_train=x[:400], y_train=y[:400], x_test=x[400:], y_test=y[400:])
+
+
+def accuracy(**settings):
+    return run("random", **(SMALL | settings)).rounds["accuracy"].iloc[-1]
+
+
+def test_a_corrected_file_is_read_again():
+    _, good, bad = samples()
+    saved(bad)
+    first = run("random", **SMALL, data="npz", data_path="mine.npz")
+    assert first.rounds["accuracy"].iloc[-1] < 0.6
+    saved(good)
+    second = run("random", **SMALL, data="npz", data_path="mine.npz")
+    assert second.rounds["accuracy"].iloc[-1] > 0.85
+    assert second.test_data[1].tolist() == good[400:].tolist()
+
+
+def test_every_kind_of_file_is_read_again_and_an_unchanged_one_is_not(folder):
+    def table(path, value):
+        pd.DataFrame({"x": [value, 1.5, 2.5, 3.5] * 3, "label": [0, 1] * 6}).to_csv(path, index=False)
+        os.utime(path, ns=(0, int(value * 1e9)))
+
+    def images(path, value):
+        for name in ("a", "b"):
+            (path / name).mkdir(parents=True, exist_ok=True)
+            for number in range(3):
+                Image.new("L", (2, 2), int(value)).save(path / name / f"{number}.png")
+                os.utime(path / name / f"{number}.png", ns=(0, int(value * 1e9)))
+
+    for kind, path, write in (("csv", folder / "t.csv", table), ("image-folder", folder / "pictures", images)):
+        config = DataConfig(data=kind, data_path=str(path))
+        found = []
+        for value in (5.0, 7.0, 7.0):  # files of the same size
+            write(path, value)
+            with of_a_run():
+                found.append(load(config, 1))
+        assert [data.x_train.max() for data in found] == [5, 7, 7]
+        assert found[2] is found[1]
+
+
+def test_an_edited_module_is_loaded_again_with_what_it_imports(folder):
+    """The edits have the size and, as to the second, the time of the files before."""
+    (folder / "own_widths.py").write_text("WIDTH = 4\n")
+    (folder / "own_net.py").write_text(
+        "from torch import nn\n\nfrom own_widths import WIDTH\n\n\n"
+        "def build(shape, classes):\n    return nn.Sequential(nn.Linear(shape[0], WIDTH), nn.Linear(WIDTH, classes))\n"
+    )
+    (folder / "own_rows.py").write_text(
+        "import numpy as np\n\nSIGN = '>'\n\n\ndef load(config):\n"
+        "    x = np.random.default_rng(0).normal(size=(80, 8))\n"
+        "    y = (x[:, 0] > 0).astype(int) if SIGN == '>' else (x[:, 0] < 0).astype(int)\n"
+        "    return x[:60], y[:60], x[60:], y[60:]\n"
+    )
+    settings = SMALL | {"rounds": 1, "model": "own_net:build", "data": "own_rows:load"}
+    first = run("random", **settings)
+    (folder / "own_widths.py").write_text("WIDTH = 8\n")
+    (folder / "own_rows.py").write_text((folder / "own_rows.py").read_text().replace("'>'", "'<'", 1))
+    second = run("random", **settings)
+    parameters = [int(each.summary["model_parameters"].iloc[0]) for each in (first, second)]
+    assert parameters == [4 * 8 + 4 + 2 * 4 + 2, 8 * 8 + 8 + 2 * 8 + 2]
+    assert second.rounds["failures"].iloc[-1] == []
+    with pytest.raises(
+        ConfigError, match=r"does not fit what the 'model' own_net:build builds now .* Restore its code"
+    ):
+        _ = first.model
+    assert (first.settings["model"], second.test_data[1].tolist()) == (
+        "own_net:build",
+        [int(x < 0) for x in np.random.default_rng(0).normal(size=(80, 8))[60:, 0]],
+    )
+    (folder / "own_net.py").write_text("def build(:\n")
+    with pytest.raises(ConfigError, match="names the module 'own_net', which cannot be imported: SyntaxError"):
+        run("random", **settings)
+    assert run("random", **SMALL | {"rounds": 1}).rounds["failures"].iloc[-1] == []  # needs no such module
+
+
+def test_a_module_that_two_others_import_is_loaded_again_for_both(folder, monkeypatch):
+    """`own_shared` was imported before any setting named a module, and it lies in another folder than they."""
+    (folder / "own_parts").mkdir()
+    for name in ("__init__", "net", "rows"):
+        (folder / "own_parts" / f"{name}.py").touch()
+    (folder / "own_shared.py").write_text("WIDTH = 4\n")
+    importlib.import_module("own_shared")
+    (folder / "own_parts" / "net.py").write_text(
+        "from torch import nn\n\nfrom own_shared import WIDTH\n\n\n"
+        "def build(shape, classes):\n    return nn.Sequential(nn.Linear(shape[0], WIDTH), nn.Linear(WIDTH, classes))\n"
+    )
+    (folder / "own_parts" / "rows.py").write_text(
+        "import numpy as np\n\nimport own_shared\nfrom own_shared import WIDTH\n\n\n"
+        "def load(config):\n    x = np.random.default_rng(0).normal(size=(80, WIDTH))\n"
+        "    y = (x[:, 0] > 0).astype(int)\n    return x[:60], y[:60], x[60:], y[60:]\n"
+    )
+    settings = SMALL | {"rounds": 1, "model": "own_parts.net:build", "data": "own_parts.rows:load"}
+
+    def parameters():
+        return int(run("random", **settings).summary["model_parameters"].iloc[0])
+
+    assert parameters() == 4 * 4 + 4 + 2 * 4 + 2
+    (folder / "own_shared.py").write_text("WIDTH = 8\n")
+    assert parameters() == 8 * 8 + 8 + 2 * 8 + 2
+    # It was edited between its import and the first run that names it.
+    monkeypatch.setattr(sys, "dont_write_bytecode", False)
+    (folder / "own_late.py").write_text("from torch import nn\n\n\ndef build(s, c):\n    return nn.Linear(s[0], c)\n")
+    importlib.import_module("own_late")
+    (folder / "own_late.py").write_text(
+        "from torch import nn\n\n\ndef build(s, c):\n    return nn.Sequential(nn.Linear(s[0], c), nn.Linear(c, c))\n"
+    )
+    settings["model"] = "own_late:build"
+    assert parameters() == 8 * 2 + 2 + 2 * 2 + 2
+
+
+def test_an_edited_method_is_loaded_again(folder):
+    method = (
+        "import numpy as np\n\nfrom strategies import Selection, SelectionStrategy\n\n\n"
+        "class First(SelectionStrategy):\n    name, paper = 'first', 'none'\n\n"
+        "    def select(self, roster, round_info, count, rng):\n        return Selection(np.sort(roster.ids)[:count])\n"
+    )
+    (folder / "own_first.py").write_text(method)
+    settings = SMALL | {"rounds": 1}
+    assert run("own_first:First", **settings).rounds["selected"].iloc[0] == [0, 1]
+    (folder / "own_first.py").write_text(method.replace("[:count]", "[-count:]"))
+    assert run("own_first:First", **settings).rounds["selected"].iloc[0] == [2, 3]
+
+
+def test_runs_in_two_threads_are_as_runs_one_after_the_other(folder):
+    (folder / "own_drop.py").write_text(
+        "from torch import nn\n\n\ndef build(shape, classes):\n"
+        "    return nn.Sequential(nn.Flatten(), nn.Dropout(0.3), nn.Linear(64, classes))\n"
+    )
+    settings = SMALL | {"model": "own_drop:build"}
+
+    def model(out):
+        run("random", **settings, out=out)
+        with np.load(f"{out}/model.npz") as arrays:
+            return arrays["parameters"].tobytes()
+
+    alone, found = model("alone"), {}
+    threads = [threading.Thread(target=lambda n=n: found.update({n: model(f"both-{n}")})) for n in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert list(found.values()) == [alone] * 2
+
+
+def test_what_is_kept_belongs_to_a_run():
+    built = []
+    build = kept(lambda name: built.append(name) or len(built))
+    with of_a_run():
+        assert (build("a"), build("a")) == (1, 1)
+        with of_a_run():
+            assert build("a") == 2
+        assert build("a") == 1
+    with of_a_run(7):
+        assert build("a") == 3
+    with of_a_run(8):
+        assert build("a") == 4
+    with of_a_run(7):
+        assert build("a") == 3  # the next message of this run
+    assert built == ["a"] * 4
+
+
+def test_folders_of_runs_of_the_same_second_differ():
+    config = resolve({"strategy": "random"})
+    assert len({run_folder(config) for _ in range(50)}) == 50
+
+
+def test_numpys_numbers_lists_and_paths_are_taken(folder):
+    saved(samples()[1])
+    small = {"clients": np.int64(4), "cohort": np.int16(2), "progress": False, "engine": "inline"}
+    given = {"rounds": np.uint8(1), "lr": np.float64(0.1), "data_path": Path("mine.npz")}
+    given["settings"] = {"mu": np.array(0.2)}
+    given |= small | {"error_feedback": np.bool_(False), "data": "npz"}
+    done = run("random", seed=np.int64(3), out=folder / "a", **given)
+    values = json.loads((folder / "a" / "config.json").read_text())
+    assert [values[key] for key in ("seed", "rounds", "lr", "data-path", "error-feedback", "mu")] == [
+        3, 1, 0.1, "mine.npz", False, 0.2]  # fmt: skip
+    assert done.settings["clients"] == 4
+    with pytest.raises(ConfigError, match=r"'lr' parameter must be a number\. Got '0\.1,0\.2'\. To compare several"):
+        run("random", lr=np.array([0.1, 0.2]))
+    compared = compare(np.array(["random"]), seeds=np.arange(1, 3), grid={"local_steps": np.arange(5, 6)}, rounds=1,
+                       out=folder / "b", **small)  # fmt: skip
+    assert len(compared.summary) == 2
+
+
+def test_plain_values():
+    values = (np.float32(1), np.int8(1), np.str_("a"), np.bool_(1), Path("x"), torch.tensor(2), torch.tensor(True))
+    assert [type(plain_value(value)) for value in values] == [float, int, str, bool, str, int, bool]
+    assert plain_value("text") == "text"
+    assert plain_value([(np.int64(1), Path("a")), range(2)]) == [[1, "a"], [0, 1]]
+
+
+@pytest.mark.parametrize(
+    "weights", [[1, 9], (1, 9), np.array([1, 9]), torch.tensor([1, 9]), pd.Series([1, 9]), range(1, 10, 8)]
+)
+def test_a_list_is_taken_where_a_setting_has_several_values(weights):
+    assert setting_values({"class_weights": weights, "metrics": ["auroc", "mcc"]}, {"alphas": weights}) == {
+        "class-weights": "1,9", "metrics": "auroc,mcc", "alphas": "1,9"}  # fmt: skip
+
+
+def test_a_single_value_is_a_list_of_one():
+    assert [several(one) for one in ("random", np.float64(0.5), Path("x"), np.array(3))] == [
+        ["random"],
+        [0.5],
+        ["x"],
+        [3],
+    ]
+    assert several({"a": 1}.keys()) == ["a"]
+
+
+def test_a_flower_app_takes_arrays_where_a_list_is():
+    options = AppOptions(statistics=np.arange(2, 4), tied=np.array([[0, 2]]), fraction_evaluate=np.float32(0.5))
+    assert (options.statistics, options.tied) == ([2, 3], [[0, 2]])
+    own = strategy("random", clients=np.int64(4), cohort=torch.tensor(2), lr_decay=np.float64(0))._config
+    assert (own.run.clients, own.run.cohort) == (4, 2)
+
+
+def test_numbers_of_numpy_and_torch_are_metrics():
+    metrics = {"a": np.float32(0.5), "b": torch.tensor(0.25), "c": np.array([2]), "d": 1, "e": "x", "f": np.ones(2)}
+    assert numeric_metrics(metrics) == {"a": 0.5, "b": 0.25, "c": 2.0, "d": 1.0}
+
+
+def test_a_run_is_not_resumed_with_other_data_unless_told_so(folder, capsys):
+    _, good, bad = samples()
+    saved(good)
+
+    def stop(row):
+        if row["round"] == 2:
+            raise KeyboardInterrupt
+
+    settings = SMALL | {"data": "npz", "data_path": "mine.npz", "checkpoint_every": 1, "out": "run"}
+    with pytest.raises(KeyboardInterrupt):
+        run("random", **settings, on_round=stop)
+    first = json.loads(Path("run/data.json").read_text())
+    assert (first["training_examples"], first["classes"]) == (400, 2)
+    saved(bad)
+    with pytest.raises(ConfigError, match=r"data of the run in .* have changed since it began.*'changed-data' to true"):
+        run(resume="run", progress=False)
+    assert main(["run", "--resume", "run"]) == 2
+    assert "have changed since it began" in capsys.readouterr().err
+    saved(good)
+    os.utime("mine.npz", ns=(0, 0))  # the same values
+    with pytest.raises(KeyboardInterrupt):
+        run(resume="run", progress=False, on_round=lambda row: (_ for _ in ()).throw(KeyboardInterrupt))
+    saved(bad)
+    done = run(resume="run", progress=False, changed_data=True)
+    assert len(done.rounds) == 3
+    assert json.loads(Path("run/data.json").read_text())["earlier"] == [first["digest"]]
+
+
+def test_a_run_is_not_resumed_with_another_file_of_a_setting_unless_told_so(tmp_path):
+    before = {"digest": "a", "files": {"spread-table": "b", "initial-model": "c"}}
+    (tmp_path / "data.json").write_text(json.dumps(before))
+    after = before | {"files": {"spread-table": "d", "initial-model": "c"}}
+    with pytest.raises(
+        ConfigError, match=r"The file of 'spread-table' has changed since .* set 'changed-data' to true"
+    ):
+        with_earlier(tmp_path, after, allowed=False)
+    assert with_earlier(tmp_path, after, allowed=True) == after
+    assert with_earlier(tmp_path, before, allowed=False) == before
+
+
+def test_the_digest_of_data_has_what_they_state_and_the_columns_of_a_partition():
+    x, y = np.zeros((4, 2), np.float32), np.arange(4) % 2
+    arrays = {"x_train": x, "y_train": y, "x_test": x, "y_test": y}
+    stated = [from_arrays(arrays | {"mean": [0, mean], "std": [1, 1]}, "it") for mean in (0, 0, 1)]
+    columns = [replace(stated[0], columns={"site": np.array([1, None, "a", name], object)}) for name in "bbc"]
+    for made in (stated, columns):
+        first, same, other = (data.record["digest"] for data in made)
+        assert first == same != other

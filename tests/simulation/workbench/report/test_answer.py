@@ -1,0 +1,102 @@
+"""Answer of a report: `fedsel report` prints it, and it is at the top of the page, with numbers ready for a paper."""
+
+import csv
+
+import pytest
+
+from simulation.workbench.cli import main
+from simulation.workbench.comparison.measures import Numbers, metric_of
+from simulation.workbench.comparison.results import RecordedComparison
+from simulation.workbench.report.answer import variants_table
+from tests.support.pictures import draw_blank_pictures
+from tests.support.report_runs import write_comparison, write_plan, write_run
+
+
+@pytest.fixture
+def printed(tmp_path, monkeypatch, capsys):
+    """Output of `fedsel report` on the comparison that `write` writes."""
+
+    def run(write):
+        write(tmp_path)
+        draw_blank_pictures(monkeypatch)
+        monkeypatch.setenv("COLUMNS", "160")
+        assert main(["report", str(tmp_path)]) == 0
+        return capsys.readouterr().out
+
+    return run
+
+
+def two_seeds(folder):
+    """Runs of two methods on two seeds, with 8 evaluations, and final accuracies that are far apart."""
+    curves = {"random": (0.7, 0.98), "oort": (0.5, 0.99)}
+    runs = [(strategy, seed, {}) for strategy in curves for seed in (1, 2)]
+    for path, (strategy, seed, _) in zip(write_plan(folder, runs), runs, strict=True):
+        last = curves[strategy][seed - 1]
+        write_run(path, strategy, seed, [0.1] * 3 + [last] * 5, target=0.4)
+
+
+def test_the_command_prints_the_ranking_and_the_verdict(printed, tmp_path):
+    out = printed(write_comparison)
+    lines = out.splitlines()
+    assert lines[0] == "random, hetero-select, oort on digits, seeds 1, 2, 3"
+    cells = [[cell.strip() for cell in line.split("│")[1:-1]] for line in lines if line.startswith("│")]
+    cells, clients = cells[:3], cells[3:]
+    assert [cell[:2] for cell in cells] == [["1", "hetero-select"], ["2", "oort"], ["3", "random"]]
+    assert [cell[-1] for cell in cells] == ["first", "open, p = 0.088", "behind, p = 0.016"]
+    assert cells[0][4:] == ["3 of 3", "0.417", "16.7", "1.7", "first"]
+    figures = ["3", "0.7500", "0.1118", "0.6000", "0.6000", "0.9000"]
+    assert clients == [[name, *figures] for name in ("random", "hetero-select", "oort")]
+    said = [line for line in lines if line.startswith("Highest accuracy (mean of all 4 evaluations): hetero-select, ")]
+    assert said[0].endswith("3 pairs: significant after Holm, p = 0.016.")
+    text = (tmp_path / "report.md").read_text()
+    assert text.index("| rank | method |") < text.index(said[0][:40]) < text.index("### Rounds, seconds")
+    assert text.count("Value bytes are ") == 1
+    assert not any(word in text for word in ("exchange", "| level |", "whole update"))
+    html = (tmp_path / "report.html").read_text()
+    assert html.index("against the first") < html.index("Fewest") < html.index("<figure")
+
+
+def test_columns_that_are_empty_in_every_row_are_left_out(printed, tmp_path):
+    def far_from_the_target(folder):
+        runs = [("random", 1, {}), ("oort", 1, {})]
+        for path, (strategy, seed, _) in zip(write_plan(folder, runs), runs, strict=True):
+            write_run(path, strategy, seed, [0.1, 0.2], target=0.9)
+
+    out = printed(far_from_the_target)
+    assert "reached the target" in out
+    html = (tmp_path / "report.html").read_text()
+    markdown = [
+        line for line in (tmp_path / "report.md").read_text().splitlines() if line.startswith(("| rank", "| var"))
+    ]
+    latex = (tmp_path / "report-target.tex").read_text()
+    for name in ("seconds to target", "rounds to target"):
+        assert not any(name in text for text in (out, *markdown, latex))
+        assert f">{name}</th>" not in html
+        assert name in (tmp_path / "report-target.csv").read_text()
+    assert 'class="text name">random</td>' in html
+
+
+def test_two_seeds_have_no_interval_and_too_few_for_a_test(printed, tmp_path):
+    out = printed(two_seeds)
+    assert "too few seeds" in out
+    assert "interval" not in out
+    assert "accuracy, mean of all 8" in " ".join(out.split())
+    for name in ("score", "target"):
+        with (tmp_path / f"report-{name}.csv").open() as file:
+            rows = list(csv.DictReader(file))
+        assert {row[key] for row in rows for key in row if key.endswith("(low)")} == {""}
+        assert "[" not in (tmp_path / f"report-{name}.tex").read_text().split("midrule")[1].replace("[htbp]", "")
+
+
+def test_a_variant_that_is_better_on_the_common_seeds_is_not_behind(tmp_path):
+    """The mean of random is higher only because of the seeds 4 to 6, which oort does not have."""
+    scores = {"random": [0.5, 0.51, 0.52, 0.99, 0.99, 0.99], "oort": [0.6, 0.611, 0.62]}
+    runs = [(name, seed, {}) for name, of in scores.items() for seed in range(1, len(of) + 1)]
+    for path, (name, seed, _) in zip(write_plan(tmp_path, runs), runs, strict=True):
+        write_run(path, name, seed, [scores[name][seed - 1]])
+    [group] = RecordedComparison.read(tmp_path).groups
+    rows = variants_table(group, Numbers(group, metric_of(group.all_runs))).rows
+    assert [(row[1], row[-1]) for row in rows] == [
+        ("random", "first"),
+        ("oort", "ahead on the common seeds, p < 0.001"),
+    ]

@@ -1,0 +1,67 @@
+"""`fedsel data`: what was read, before anything trains."""
+
+import numpy as np
+
+from simulation.workbench.cli import main
+
+
+def described(capsys, *arguments):
+    assert main(["data", *arguments]) == 0
+    return [line.strip() for line in capsys.readouterr().out.replace("│", " ").splitlines()]
+
+
+def cells(lines, first):
+    """The cells of the first line that begins with `first`."""
+    return next(line.split() for line in lines if line.split()[:1] == [first])
+
+
+def test_a_table_is_described_by_its_columns_classes_owners_and_clients(tmp_path, capsys):
+    rows = [
+        f"{i}.5,{'Bonn' if i % 2 else 'Ulm'},{'A' if i < 30 else 'B'},{'ill' if i % 4 else 'well'}" for i in range(40)
+    ]
+    rows[3] = ",Bonn,A,ill"
+    (tmp_path / "t.csv").write_text("\n".join(["age,city,ward,label", *rows]))
+    arguments = 'data-arguments=owner="ward", missing="median"'
+    settings = ["data=csv", f"data-path={tmp_path / 't.csv'}", arguments, "partition=natural"]
+    lines = described(capsys, "--clients", "2", *(word for each in settings for word in ("--set", each)))
+    assert lines[0] == "Data: 32 training and 8 test examples of shape (3,), 2 classes"
+    assert cells(lines, "age")[:5] == ["age", "number", "float64", "a", "number;"]
+    assert cells(lines, "age")[-2:] == ["1", "0"]
+    assert " ".join(cells(lines, "city")[3:-2]) == "one feature for each of 2 values: Bonn, Ulm"
+    assert cells(lines, "ill") == ["ill", "24", "6"]
+    assert cells(lines, "well") == ["well", "8", "2"]
+    owners = next(line for line in lines if line.startswith("Owners: 2 with"))
+    of_wards = [int(word) for word in (cells(lines, "0")[1], cells(lines, "1")[1])]
+    assert f"A ({of_wards[0]}), B ({of_wards[1]})" in owners
+    assert sum(of_wards) == 32
+
+
+def test_other_data_are_described_by_their_range_and_problems_by_a_sentence(tmp_path, capsys):
+    assert "Samples: uint8 of shape (1, 8, 8), from 0 to 255" in described(capsys)
+    x, y = np.arange(8, dtype=np.float32).reshape(4, 2), np.array([0, 1, 0, 1])
+    np.savez(tmp_path / "x.npz", x_train=x, y_train=y, x_test=x, y_test=y)
+    lines = described(capsys, "--set", "data=npz", "--set", f"data-path={tmp_path / 'x.npz'}", "--clients", "30")
+    assert "Samples: float32 of shape (2,), from 0 to 7" in lines
+    assert next(line for line in lines if line.startswith("Clients: The 4 training examples are too few"))
+
+
+def test_labels_are_no_classes_and_an_example_with_two_is_one_example(tmp_path, capsys):
+    x, y = np.arange(8, dtype=np.float32).reshape(4, 2), np.array([[1, 1], [1, 0], [1, 1], [1, 1]])
+    np.savez(tmp_path / "x.npz", x_train=x, y_train=y, x_test=x, y_test=y, task="multi-label")
+    settings = ["data=npz", f"data-path={tmp_path / 'x.npz'}", "partition=iid", "cohort=2"]
+    settings = ["--clients", "2", *(word for each in settings for word in ("--set", each))]
+    lines = described(capsys, *settings)
+    assert next(line.split()[1] for line in lines if "test examples ┃" in line) == "label"
+    assert [cells(lines[-6:], client)[1] for client in "01"] == ["2", "2"]
+    assert "of each client by label" in " ".join(lines)
+    assert "class" not in " ".join(lines).lower()
+    assert main(["partition", *settings, "--out", str(tmp_path / "a.png")]) == 0
+    sentence, _ = capsys.readouterr().out.splitlines()
+    assert sentence.endswith(" of 2 labels.")
+    assert "2 clients have 2 to 2 training examples" in sentence
+
+
+def test_data_that_cannot_be_read_end_with_a_sentence(tmp_path, capsys):
+    (tmp_path / "t.csv").write_text("a,label\n1,\n")
+    assert main(["data", "--set", "data=csv", "--set", f"data-path={tmp_path / 't.csv'}"]) == 2
+    assert "has no label in column 'label', line 2" in capsys.readouterr().err

@@ -1,0 +1,236 @@
+"""Report page of the three methods of `write_comparison`: 0.25 MB up, 0.75 MB in all and 10 s a round; target 0.8."""
+
+import csv
+import io
+import json
+
+import pytest
+
+from simulation.workbench.cli import main
+from simulation.workbench.comparison.results import RecordedComparison
+from simulation.workbench.comparison.statistics import t_interval
+from simulation.workbench.report.findings import SIGNIFICANT, TOO_FEW
+from simulation.workbench.report.page import setting_line, write_report
+from simulation.workbench.report.tables import FREE, Heading, Table, csv_text, number_text
+from tests.support.pictures import draw_blank_pictures
+from tests.support.report_runs import write_plan, write_run, write_runs
+
+
+def rows(folder, name):
+    with (folder / f"report-{name}.csv").open(encoding="utf-8") as file:
+        return list(csv.DictReader(file))
+
+
+def by_variant(folder, name):
+    return {row["variant"]: row for row in rows(folder, name)}
+
+
+def test_costs_to_target_count_who_did_not_reach_it(report):
+    table = by_variant(report, "target")
+    assert {name: row["runs that reached the target"] for name, row in table.items()} == {
+        "random": "3 of 3",
+        "hetero-select": "3 of 3",
+        "oort": "2 of 3",
+    }
+    assert float(table["random"]["rounds to target"]) == pytest.approx(11 / 3)
+    assert float(table["hetero-select"]["MB to target, all traffic"]) == pytest.approx(0.75 * 5 / 3)
+    assert float(table["hetero-select"]["MB to target, value bytes"]) == pytest.approx(0.1 * 5 / 3)
+    assert float(table["random"]["client updates to target"]) == pytest.approx(2 * 11 / 3)
+    assert (float(table["oort"]["seconds to target"]), table["oort"]["seconds to target (n)"]) == (20.0, "2")
+
+
+def test_client_updates_to_the_best_validation_round(tmp_path, monkeypatch):
+    """The first of equal rounds is best. Its 3 client updates include those of searches. One run has no client loss."""
+    runs = [("random", seed, {}) for seed in (1, 2)] + [("oort", 1, {})]
+    for path, (strategy, seed, _) in zip(write_plan(tmp_path, runs), runs, strict=True):
+        row = {} if seed == 2 else {"client_loss": 0.5, "client_updates": 3}
+        write_run(path, strategy, seed, [0.5, 0.9, 0.8], row=row)
+    draw_blank_pictures(monkeypatch)
+    write_report(tmp_path)
+    table = by_variant(tmp_path, "validation")
+    assert [table[name]["runs with a validation"] for name in ("random", "oort")] == ["1 of 2", "1 of 1"]
+    assert float(table["oort"]["best validation round"]) == 1
+    assert float(table["oort"]["client updates to the best validation round"]) == 3
+    assert float(table["random"]["accuracy in the best validation round"]) == 0.5
+
+
+def test_a_report_begins_with_what_the_methods_share(report):
+    """The page's first lines, and the captions of its six tables of findings."""
+    text = (report / "report.md").read_text(encoding="utf-8")
+    shared = "Everything equal but the method, which also weighs the updates. "
+    assert text.split("\n\n")[1].startswith(f"{shared}Model logistic, ")
+    assert f"{shared}Model" in (report / "report.html").read_text(encoding="utf-8")
+    assert text.count(f"\n\n{shared}") == 1 + 6
+    assert not (report / "report-pipelines.csv").exists()
+
+
+def test_a_report_shows_the_settings_in_which_the_methods_differ(tmp_path, monkeypatch):
+    paths = write_plan(tmp_path, [("fedcg", 1, {}), ("random", 1, {})])
+    plan = json.loads((tmp_path / "comparison.json").read_text(encoding="utf-8"))
+    papers = {"fedcg": "Jiang 2022", "random": "McMahan 2017"}
+    (tmp_path / "comparison.json").write_text(json.dumps(plan | {"pipelines": {"papers": papers}}), encoding="utf-8")
+    write_run(paths[0], "fedcg", 1, [0.5, 0.9], mu=0.0)
+    write_run(paths[1], "random", 1, [0.5, 0.9], mu=0.0, compressor="none", error_feedback=False)
+    draw_blank_pictures(monkeypatch)
+    write_report(tmp_path)
+    assert rows(tmp_path, "pipelines") == [
+        {"strategy": "fedcg", "compressor": "top-k", "error-feedback": "true", "protocol": "Jiang 2022"},
+        {"strategy": "random", "compressor": "none", "error-feedback": "false", "protocol": "McMahan 2017"},
+    ]
+    text = (tmp_path / "report.md").read_text(encoding="utf-8")
+    assert text.split("\n\n")[1].startswith("Each method on its own paper's pipeline. Model logistic, ")
+
+
+def test_differences_are_paired_by_seed(report):
+    """hetero-select needs two rounds less on each seed. oort has two pairs: two rounds less, and one round less."""
+    table = {(row["measure"], row["variant"]): row for row in rows(report, "differences")}
+    hetero, oort = (table["MB to target, uplink", name] for name in ("hetero-select", "oort"))
+    assert [float(hetero[key]) for key in ("difference", "difference (low)", "difference (high)")] == [-0.5] * 3
+    assert float(hetero["difference in %"]) == pytest.approx(-100 * 6 / 11)
+    assert (hetero["pairs"], hetero["verdict"]) == ("3", SIGNIFICANT)
+    assert (oort["pairs"], oort["verdict"], float(oort["difference"])) == ("2", TOO_FEW, -0.375)
+
+
+def test_the_win_matrix_knows_ties_and_who_never_arrived(report):
+    table = by_variant(report, "wins-bytes")
+    assert table["hetero-select"]["random"] == "3 – 0 – 0 *"
+    assert table["random"]["hetero-select"] == "0 – 0 – 3 *"
+    assert table["hetero-select"]["oort"] == "2 – 1 – 0"
+    assert table["oort"]["random"] == "2 – 0 – 1"
+    assert table["oort"]["oort"] == ""
+
+
+def test_participation_and_clients(report):
+    """Clients 0 and 1 of four train in all four rounds; the clients' accuracies are 0.6, 0.7, 0.8 and 0.9."""
+    row = by_variant(report, "participation")["oort"]
+    assert [float(row[key]) for key in ("Gini", "Jain", "never selected", "most", "mean client")] == [0.5, 0.5, 2, 4, 2]
+    row = by_variant(report, "clients")["oort"]
+    shown = [float(row[key]) for key in ("mean of clients", "standard deviation", "worst tenth", "best client")]
+    assert shown == pytest.approx([0.75, 0.0125**0.5, 0.6, 0.9])
+
+
+def test_the_verdict_answers_the_question(report):
+    text = (report / "report.md").read_text(encoding="utf-8")
+    assert "Runs that reached accuracy 0.8: random in 3 of 3, hetero-select in 3 of 3, oort in 2 of 3." in text
+    assert (
+        "- Fewest bytes sent to the server until the target: hetero-select, 0.417 MB (mean of 3 runs). "
+        "Against the next, random: 0.500 MB (55%) less; 95% interval of the paired difference -0.500 MB to -0.500 MB, "
+        "3 pairs: significant after Holm, p &lt; 0.001.\n" in text
+    )
+    assert "- Fewest seconds until the target: hetero-select, 16.7 s (mean of 3 runs)." in text
+
+
+def test_the_page_stands_alone(report):
+    html = (report / "report.html").read_text(encoding="utf-8")
+    assert len(html.encode()) < 3_000_000
+    assert [part for part in ("<script", "http://", "https://", "url(") if part in html] == []
+    assert html.count("<img") == html.count("<figcaption>") == 6
+    for sentence in (report / "report.md").read_text(encoding="utf-8").splitlines():
+        if sentence.startswith("- "):
+            assert sentence.rpartition(": ")[2] in html
+
+
+def test_a_report_of_cells_says_which(tmp_path, without_figures):
+    runs = [(strategy, 1, {"alpha": alpha}) for strategy in ("random", "oort") for alpha in (0.1, 1.0)]
+    write_runs(tmp_path, runs, [0.9])
+    (tmp_path / "report-failures.csv").write_text("left from an earlier report")
+    write_report(tmp_path)
+    assert [(row["cell"], row["variant"]) for row in rows(tmp_path, "score")] == [
+        (cell, name) for cell in ("alpha=0.1", "alpha=1.0") for name in ("random", "oort")
+    ]
+    assert not (tmp_path / "report-failures.csv").exists()
+    html = (tmp_path / "report.html").read_text(encoding="utf-8")
+    assert "<h2>alpha=0.1</h2>" in html
+    assert TOO_FEW in html
+
+
+def test_the_command_on_one_run(tmp_path, capsys, monkeypatch):
+    """`fedsel report` on one run, whose texts are escaped."""
+    draw_blank_pictures(monkeypatch)
+    assert main(["report", str(tmp_path)]) == 2
+    assert capsys.readouterr().err.count("\n") == 1
+    failure = {"failures": [{"client": 0, "reason": "<b>|lost"}]}
+    write_run(tmp_path / "run", "random", 1, [0.5, 0.7], row=failure)
+    assert main(["report", str(tmp_path / "run")]) == 0
+    assert str(tmp_path / "run" / "report.html") in capsys.readouterr().out
+    html = (tmp_path / "run" / "report.html").read_text(encoding="utf-8")
+    assert "&lt;b&gt;|lost" in html
+    assert "<b>|lost" not in html
+    assert "client-eval" in html
+    text = (tmp_path / "run" / "report.md").read_text(encoding="utf-8")
+    assert "No run reached accuracy 0.8" in text
+    assert "&lt;b&gt;\\|lost" in text
+
+
+def test_a_table_three_ways():
+    columns = [Heading("name"), Heading("a", 2), Heading("b", 1, estimates=True)]
+    table = Table("t", "T", "Caption.", columns, [["x|y", None, t_interval([1.0, 1.0])], ["z", 0.001, t_interval([])]])
+    assert table.texts() == [["x|y", "–", "1.0 [1.0, 1.0]"], ["z", "0.001", "–"]]
+    assert "| x\\|y | – | 1.0 [1.0, 1.0] |" in table.markdown()
+    assert list(csv.reader(io.StringIO(csv_text([("", table)])))) == [
+        ["name", "a", "b", "b (low)", "b (high)", "b (n)"],
+        ["x|y", "", "1.0", "1.0", "1.0", "2"],
+        ["z", "0.001", "", "", "", "0"],
+    ]
+
+
+@pytest.mark.parametrize(
+    ("number", "digits", "text"),
+    [(1.25, 1, "1.2"), (0.0, 3, "0.000"), (-0.04, 1, "-0.04"), (1e-12, 2, "0.00"), (12345.678, FREE, "1.235e+04")],
+)
+def test_small_numbers_stay_visible(number, digits, text):
+    assert number_text(number, digits) == text
+
+
+def test_the_command_takes_several_folders_and_labels(tmp_path, capsys, without_figures):
+    for name in ("random", "oort"):
+        write_run(tmp_path / name, name, 1, [0.5, 0.9])
+    folders = [str(tmp_path / name) for name in ("oort", "random")]
+    assert main(["report", *folders]) == 2
+    assert "--out DIR" in capsys.readouterr().err
+    assert main(["report", *folders, "--out", str(tmp_path / "both"), "--label", "random=FedAvg (C = 0.1)"]) == 2
+    assert main(["report", *folders, "--out", str(tmp_path / "both"), "--label", "random=FedAvg"]) == 0
+    said = capsys.readouterr().out
+    assert "oort, FedAvg on digits, seed 1" in said
+    assert "FedAvg (the baseline), " in said
+    assert set(by_variant(tmp_path / "both", "score")) == {"FedAvg", "oort"}
+
+
+OWN_DATA = """
+import numpy as np
+
+def load(config):
+    x, y = np.zeros((40, 4), np.float32), np.arange(40) % 2
+    return {"x_train": x, "y_train": y, "x_test": x, "y_test": y}
+"""
+
+
+def test_the_code_of_a_run_is_run_only_if_the_command_allows_it(tmp_path, monkeypatch, without_figures):
+    (tmp_path / "owndatafortest.py").write_text(OWN_DATA, encoding="utf-8")
+    monkeypatch.chdir(tmp_path)
+    name = "owndatafortest:load"
+    write_run(tmp_path / "run", "random", 1, [0.5], data=name)
+    text = tmp_path / "run" / "report.md"
+    assert main(["report", "run"]) == 0
+    assert f"add --allow-code {name} to the command" in text.read_text(encoding="utf-8")
+    assert main(["report", "run", "--allow-code", name]) == 0
+    assert "Label coverage" in text.read_text(encoding="utf-8")
+
+
+def test_the_settings_of_a_sweep_are_those_of_its_first_value_and_it_says_so(tmp_path):
+    runs = [(name, 1, {"lr": lr, "cohort": 2}) for name in ("random", "oort") for lr in (0.1, 0.2)]
+    for path, (name, seed, cell) in zip(write_plan(tmp_path, runs), runs, strict=True):
+        write_run(path, name, seed, [0.5], lr=cell["lr"], lr_decay=0.0)
+    line = setting_line(RecordedComparison.read(tmp_path))
+    assert "momentum 0.9, lr 0.1" in line
+    assert "lr 0.2" not in line
+    assert "These are the settings with lr=0.1, cohort=2. Set for all runs: rounds=4." in line
+
+
+def test_an_unfinished_run_does_not_change_what_the_score_is_said_to_be(tmp_path, without_figures):
+    finished, unfinished = write_plan(tmp_path, [("random", seed, {}) for seed in (1, 2)])
+    write_run(finished, "random", 1, [0.5, 0.6, 0.7])
+    write_run(unfinished, "random", 2, [0.5, 0.6], finished=False)
+    text = write_report(tmp_path).with_name("report.md").read_text(encoding="utf-8")
+    assert "accuracy, mean of all 3 evaluations" in text
+    assert "mean of all 2 evaluations" not in text

@@ -1,0 +1,117 @@
+"""Report for a publication: figures as files, LaTeX, a chosen metric, all rounds in one table, sweeps, seeds."""
+
+import csv
+
+import pytest
+
+from fedsel_app.config import ConfigError
+from simulation.workbench.cli import main
+from simulation.workbench.comparison.measures import metric_of
+from simulation.workbench.comparison.results import RecordedComparison
+from simulation.workbench.report.drawing import Style, parse_formats, write_figures
+from simulation.workbench.report.figures import accuracy_plot
+from simulation.workbench.report.page import write_report
+from simulation.workbench.report.sweep import sweep_plots
+from simulation.workbench.report.tables import Heading, Table, latex_tables, latex_text
+from tests.support.report_runs import write_plan, write_run
+
+
+@pytest.fixture
+def sweep(tmp_path):
+    """Two methods at alpha 1, 0.1 and 10. oort misses the target at 10, and only oort has the key 'oort.gamma'."""
+    cells = [("random", 1, {"alpha": alpha}) for alpha in (1.0, 0.1, 10.0)]
+    cells += [("oort", 1, {"alpha": alpha, "oort.gamma": "x"}) for alpha in (1.0, 0.1, 10.0)]
+    for path, (strategy, seed, cell) in zip(write_plan(tmp_path, cells), cells, strict=True):
+        missed = strategy == "oort" and cell["alpha"] == 10.0
+        write_run(path, strategy, seed, [0.3, 0.4 if missed else 0.9], row={"metrics": {"recall": 0.5}})
+    return tmp_path
+
+
+def test_every_round_is_a_line_with_a_column_for_each_swept_key(sweep, without_figures):
+    write_report(sweep)
+    with (sweep / "rounds.csv").open(encoding="utf-8") as file:
+        rows = list(csv.DictReader(file))
+    assert len(rows) == 12
+    assert {(row["strategy"], row["alpha"], row["oort.gamma"]) for row in rows} == {
+        *(
+            (name, alpha, "x" if name == "oort" else "")
+            for name in ("random", "oort")
+            for alpha in ("0.1", "1.0", "10.0")
+        )
+    }
+    last = rows[-1]
+    assert [last[key] for key in ("round", "accuracy", "recall", "total_uplink_bytes", "selected_count")] == [
+        *("2", "0.4", "0.5", "500000", "2")
+    ]
+    assert [last[key] for key in ("epsilon", "failure_count")] == ["", "0"]
+
+
+def test_a_sweep_is_drawn_over_its_values(sweep):
+    """The values are sorted on a logarithmic axis. A cost to target has no point if no run reached the target."""
+    comparison = RecordedComparison.read(sweep)
+    (plot,) = sweep_plots(comparison, metric_of(comparison.runs.values()), Style())
+    score, seconds, _ = plot.figure.axes
+    assert (plot.name, score.get_xscale()) == ("sweep-alpha", "log")
+    assert [tick.get_text() for tick in score.get_xticklabels()] == ["0.1", "1", "10"]
+    lines = {tuple(line.get_xdata()) for line in score.get_lines() if len(line.get_xdata()) > 2}
+    assert lines == {(0.1, 1.0, 10.0)}
+    assert sorted({len(line.get_xdata()) for line in seconds.get_lines()} - {0, 1}) == [2, 3]
+    assert plot.figure.legends[0].get_texts()[1].get_text() == "oort, oort.gamma=x"
+
+
+def test_figures_of_any_metric_with_a_line_for_each_seed(sweep):
+    group = RecordedComparison.read(sweep).groups[0]
+    plot = accuracy_plot(group, Style(per_seed=True), metric_of(group.all_runs, "recall"))
+    assert plot.figure.axes[0].get_ylabel() == "recall"
+    assert "each thin line is a seed" in plot.caption
+    assert "target" not in plot.caption
+    narrow = accuracy_plot(group, Style(narrow=True), metric_of(group.all_runs))
+    assert len({axes.get_position().x0 for axes in narrow.figure.axes}) == 1
+
+
+def test_figures_as_files_are_the_same_bytes_again(sweep):
+    comparison = RecordedComparison.read(sweep)
+    formats = parse_formats("svg, pdf")
+    for place in ("one", "two"):
+        (sweep / place).mkdir()
+        plots = sweep_plots(comparison, metric_of(comparison.runs.values()), Style())
+        write_figures(sweep / place, [("cell/../x", plot) for plot in plots], formats)
+    one, two = (sorted((sweep / place / "report-figures").glob("*.*")) for place in ("one", "two"))
+    assert [path.name for path in one] == [".made-by-fedsel", "cell-..-x-sweep-alpha.pdf", "cell-..-x-sweep-alpha.svg"]
+    assert [path.read_bytes() for path in one] == [path.read_bytes() for path in two]
+    with pytest.raises(ConfigError, match="--figures takes svg, pdf, png"):
+        parse_formats("svg,bmp")
+
+
+def test_the_command_takes_a_metric(sweep, capsys, without_figures):
+    assert main(["report", str(sweep), "--metric", "loss"]) == 0
+    assert "rounds.csv" in capsys.readouterr().out
+    text = (sweep / "report.md").read_text(encoding="utf-8")
+    assert "- Lowest test loss (mean of all 2 evaluations): " in text
+    assert "at least 3 pairs are needed" in text
+    assert main(["report", str(sweep), "--metric", "f1"]) == 2
+    assert capsys.readouterr().err.startswith(
+        "fedsel: No run measured the --metric 'f1'. These runs have accuracy, loss"
+    )
+
+
+def test_no_target_reached_leaves_all_traffic_in_the_verdict(tmp_path, without_figures):
+    runs = [(name, seed, {}) for name in ("random", "oort") for seed in (1, 2)]
+    for path, (strategy, seed, _) in zip(write_plan(tmp_path, runs), runs, strict=True):
+        extra = {"probe_bytes": 10_000 * seed} if strategy == "oort" else None
+        write_run(path, strategy, seed, [0.1, 0.2], row=extra)
+    write_report(tmp_path)
+    text = (tmp_path / "report.md").read_text(encoding="utf-8")
+    assert "- Fewest bytes in all over the whole run: random (the baseline), 1.500 MB (mean of 2 runs). Against" in text
+    assert "too few seeds for a test; with this mean and spread, 5 pairs are needed." in text
+
+
+def test_latex_has_no_command_of_the_cells():
+    columns = [Heading("a_b"), Heading("c", 1)]
+    text = latex_tables([("alpha=0.1", Table("t", "T", "5% & more.", columns, [["x\\y{}", -1.25], ["#1", None]]))])
+    assert r"a\_b & c \\" in text
+    assert r"x\textbackslash{}y\{\} & $-$1.2 \\" in text
+    assert r"\#1 & -- \\" in text
+    assert r"\caption{alpha=0.1: T. 5\% \& more.}" in text
+    assert r"\begin{tabular}{lr}" in text
+    assert latex_text("10⁶ R² a-1 [-2, -3]") == "10$^6$ R$^2$ a-1 [$-$2, $-$3]"

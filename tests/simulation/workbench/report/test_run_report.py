@@ -1,0 +1,79 @@
+import io
+import json
+
+from matplotlib.figure import Figure
+from rich.console import Console
+
+from fedsel_app.records.schema import RoundRecord, as_row
+from simulation.workbench.cli import main
+from simulation.workbench.report.run_report import draw_run, report_run
+from tests.support.report_runs import write_plan, write_run
+
+SIGNATURE = b"\x89PNG\r\n\x1a\n"
+ROWS = [
+    as_row(RoundRecord(1, time_s=4.0, total_uplink_bytes=1_000_000, accuracy=0.3)),
+    as_row(RoundRecord(2, time_s=9.0, total_uplink_bytes=1_500_000)),
+    as_row(RoundRecord(3, time_s=12.0, total_uplink_bytes=2_000_000, accuracy=0.8)),
+]
+SUMMARY = {
+    "strategy": "random",
+    "seed": 3,
+    "peak_accuracy": 0.87654321,
+    "target_accuracy": 0.9,
+    "rounds_to_target": None,
+    "best_validation_round": None,
+    "client_updates": 12,
+    "failure_count": 0,
+    "final_loss": None,
+    "versions": {"numpy": "2.0"},
+}
+
+
+def test_the_picture_shows_the_rows(tmp_path, monkeypatch):
+    """The curve has no point for the round without an evaluation."""
+    drawn = []
+    savefig = Figure.savefig
+
+    def kept(figure, *args, **kwargs):
+        drawn.append(figure)
+        savefig(figure, *args, **kwargs)
+
+    monkeypatch.setattr(Figure, "savefig", kept)
+    draw_run(ROWS, "accuracy", 0.7, "a title", tmp_path / "accuracy.png")
+    [figure] = drawn
+    curves = [panel.lines[0].get_xydata().tolist() for panel in figure.axes]
+    assert curves == [[[1, 0.3], [3, 0.8]], [[4, 0.3], [12, 0.8]], [[1, 0.3], [2, 0.8]]]
+    assert [panel.lines[1].get_ydata() for panel in figure.axes] == [[0.7, 0.7]] * 3
+
+
+def test_a_finished_run_is_printed_from_its_files(tmp_path):
+    (tmp_path / "summary.json").write_text(json.dumps(SUMMARY), encoding="utf-8")
+    (tmp_path / "config.json").write_text(json.dumps({"data": "digits"}), encoding="utf-8")
+    (tmp_path / "rounds.jsonl").write_text("".join(json.dumps(row) + "\n" for row in ROWS), encoding="utf-8")
+    output = io.StringIO()
+    report_run(tmp_path, Console(file=output, width=100))
+    shown = {line.split()[0]: line.split(maxsplit=1)[1].strip() for line in output.getvalue().splitlines()}
+    assert shown["peak_accuracy"] == "0.8765"
+    assert shown["rounds_to_target"] == "not reached"
+    assert shown["client_updates"] == "12"
+    assert shown["final_loss"] == "not finite"
+    assert not {"versions", "best_validation_round"} & shown.keys()
+    assert shown["Run"] == f"folder: {tmp_path}"
+    assert shown["Picture:"] == str(tmp_path / "accuracy.png")
+    assert (tmp_path / "accuracy.png").read_bytes().startswith(SIGNATURE)
+
+
+def test_names_with_dollar_signs_are_no_formulas(tmp_path):
+    """matplotlib reads `$...$` as a formula: a strange name of a method ended the report with a traceback."""
+    formula = r"$\frac{$"
+    paths = write_plan(tmp_path, [("random", 1, {}), ("oort", 1, {})])
+    for path in paths:
+        write_run(path, "random", 1, [0.5, 0.6], row={"components": {formula: [0.1, 0.2]}})
+        config = json.loads((path / "config.json").read_text(encoding="utf-8"))
+        (path / "config.json").write_text(json.dumps(config | {"strategy": formula}), encoding="utf-8")
+    assert main(["report", str(path), "--figures", "svg"]) == 0
+    plan = json.loads((tmp_path / "comparison.json").read_text(encoding="utf-8"))
+    plan["runs"][0]["strategy"] = formula
+    (tmp_path / "comparison.json").write_text(json.dumps(plan), encoding="utf-8")
+    assert main(["report", str(tmp_path), "--figures", "svg"]) == 0
+    draw_run(ROWS, "accuracy", 0.7, formula, tmp_path / "accuracy.png")

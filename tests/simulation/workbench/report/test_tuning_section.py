@@ -1,0 +1,134 @@
+"""Tuning in a report: default against tuned settings, with handwritten runs."""
+
+import csv
+import json
+
+import pytest
+
+from fedsel_app.config import ConfigError
+from simulation.workbench.comparison.results import RecordedComparison
+from simulation.workbench.comparison.tuning_file import goal_of
+from simulation.workbench.report.page import write_report
+from simulation.workbench.report.tuning import tuning_section
+from tests.support.report_runs import write_plan, write_run
+
+FINAL = {
+    ("random", "default"): (0.5, 0.52, 0.54),
+    ("random", "tuned"): (0.8, 0.83, 0.84),
+    ("oort", "default"): (0.6, 0.62, 0.64),
+    ("oort", "tuned"): (0.6, 0.62, 0.64),
+}
+"""Accuracy of the single round of each run, one value per seed."""
+
+
+@pytest.fixture
+def tuned(tmp_path):
+    """Tuning gives random 0.3, 0.31 and 0.3 more, and so the first rank. The first trial of oort was its best."""
+    runs = [(name, seed, {"settings": cell}) for name, cell in FINAL for seed in (1, 2, 3)]
+    for path, (name, seed, cell) in zip(write_plan(tmp_path, runs), runs, strict=True):
+        lr = {"lr": 0.3} if cell["settings"] == "tuned" and name == "random" else {}
+        write_run(path, name, seed, [FINAL[name, cell["settings"]][seed - 1]], **lr)
+    best = {
+        "random": {"trial": 3, "settings": {"lr": 0.3}, "values": [0.5, None, 0.8], "failures": {"2": "no memory"}},
+        "oort": {"trial": 1, "settings": {"lr": 0.05}, "values": [0.6, 0.5, 0.5], "failures": {}},
+    }
+    tuning = {"version": 1, "strategies": ["random", "oort"], "trials": 3, "tuning_seeds": [101], "best": best}
+    tuning |= {"over": {"lr": "0.005 to 0.5"}, "metric": "stable_accuracy", "settings": {}}
+    (tmp_path / "tuning.json").write_text(json.dumps(tuning), encoding="utf-8")
+    return tmp_path
+
+
+def test_the_section_says_what_tuning_changed(tuned):
+    comparison = RecordedComparison.read(tuned)
+    (budget, random, oort, ranks), _ = tuning_section(comparison)
+    assert budget.startswith("Tuned: 3 trials of each method, the first with its default settings, over lr (0.005 to")
+    assert "on the seeds 101; all results below are on other seeds" in budget
+    assert random.startswith(
+        "random: accuracy 0.5200 with its defaults, 0.8233 tuned (trial 3: lr=0.3); "
+        "95% interval of the paired difference 0.2890 to 0.3177, 3 pairs: significant after Holm, p < 0.001."
+    )
+    assert oort.endswith("0.6200 with its defaults, 0.6200 tuned (the defaults were the best trial).")
+    assert "random from 2 to 1, oort from 1 to 2. Ranks with tuned settings: 1 random, 2 oort." in ranks
+
+
+def test_trials_that_a_validation_set_ranked_are_judged_on_the_test_set(tuned):
+    path = tuned / "tuning.json"
+    tuning = json.loads(path.read_text(encoding="utf-8")) | {"metric": "stable_validation_accuracy"}
+    path.write_text(json.dumps(tuning), encoding="utf-8")
+    comparison = RecordedComparison.read(tuned)
+    (budget, random, *_), _ = tuning_section(comparison)
+    assert "ranked by validation accuracy, mean of the last 10 evaluations on the seeds 101" in budget
+    assert random.startswith("random: accuracy 0.5200 with its defaults, 0.8233 tuned")
+
+
+def test_a_report_of_another_metric_still_compares_what_the_trials_were_ranked_by(tuned, without_figures):
+    """A score of the runs' own, here a lower one is better, and a report of their loss."""
+    for run in sorted((tuned / "runs").iterdir()):
+        [row] = map(json.loads, (run / "rounds.jsonl").read_text().splitlines())
+        own = {"score": "mse", "mse": 1.0 - row.pop("accuracy")}
+        (run / "rounds.jsonl").write_text(json.dumps(row | own) + "\n")
+    path = tuned / "tuning.json"
+    for key in ("stable_validation_mse", "final_mse"):
+        tuning = json.loads(path.read_text(encoding="utf-8")) | {"metric": key}
+        path.write_text(json.dumps(tuning), encoding="utf-8")
+        write_report(tuned, metric="loss")
+        text = (tuned / "report.md").read_text(encoding="utf-8")
+        assert "MSE 0.4800 with its defaults, 0.1767 tuned" in text
+        assert "random from 2 to 1, oort from 1 to 2. Ranks with tuned settings: 1 random, 2 oort." in text
+
+
+def test_the_page_begins_with_it_and_names_what_each_section_shares(tuned, without_figures):
+    write_report(tuned)
+    text = (tuned / "report.md").read_text(encoding="utf-8")
+    assert text.split("\n\n")[2].startswith("- Tuned: 3 trials of each method")
+    default, both = text.split("## settings=default")[1].split("## settings=tuned")
+    assert "Everything equal but the method, which also weighs the updates. " in default
+    assert "Each method with the settings of its best trial. " in both
+    html = (tuned / "report.html").read_text(encoding="utf-8")
+    assert html.index("Ranks that changed") < html.index("Default against tuned settings") < html.index("<h2>settings=")
+    with (tuned / "report-tuning.csv").open(encoding="utf-8") as file:
+        rows = list(csv.DictReader(file))
+    assert [(row["strategy"], row["best trial"], row["failed trials"]) for row in rows] == [
+        *(("random", "3", "1"), ("oort", "1", "0"))
+    ]
+    assert [(row["rank, default"], row["rank, tuned"]) for row in rows] == [("2", "1"), ("1", "2")]
+
+
+def test_a_report_in_another_folder_is_the_same(tuned, tmp_path, without_figures):
+    write_report(tuned)
+    write_report(tmp_path / "elsewhere", sources=[tuned])
+    assert (tmp_path / "elsewhere" / "report.md").read_bytes() == (tuned / "report.md").read_bytes()
+
+
+def test_another_comparison_has_no_such_section(tuned):
+    (tuned / "tuning.json").unlink()
+    comparison = RecordedComparison.read(tuned)
+    assert tuning_section(comparison) == ([], None)
+
+
+@pytest.mark.parametrize(
+    ("key", "score", "found"),
+    [
+        ("stable_accuracy", "", ("stable_accuracy", True)),
+        ("stable_accuracy", "mae", ("stable_mae", False)),
+        ("stable_validation_accuracy", "", ("stable_validation_accuracy", True)),
+        ("stable_validation_accuracy", "mae", ("stable_validation_mae", False)),
+        ("final_f1_macro", "f1_macro", ("final_f1_macro", True)),
+        ("stable_balanced_accuracy", "balanced_accuracy", ("stable_balanced_accuracy", True)),
+        ("time_to_target_s", "mae", ("time_to_target_s", False)),
+    ],
+)
+def test_trials_are_ranked_by_any_score(key, score, found):
+    goal = goal_of(key, score)
+    assert (goal.key, goal.higher_wins) == found
+
+
+def test_trials_are_not_ranked_by_other_numbers():
+    with pytest.raises(
+        ConfigError, match=r"--metric takes one of stable_validation_accuracy, .*, or stable_NAME of a score"
+    ):
+        goal_of("wall_s")
+    with pytest.raises(
+        ConfigError, match=r"--metric takes one of stable_validation_mae, .* for these runs. Got 'stable"
+    ):
+        goal_of("stable_f1_macro", "mae")

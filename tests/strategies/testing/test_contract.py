@@ -1,0 +1,54 @@
+"""Every registered method, under each choice of its settings, keeps the contract."""
+
+import numpy as np
+import pytest
+
+from fedsel_app.config import Value
+from strategies import STRATEGIES
+from strategies.base import SelectionStrategy
+from strategies.methods.power_of_choice import PowerOfChoice
+from strategies.roster import Selection
+from strategies.testing import CHECKS, check_method, variants
+
+TELLING = {"selection", "cohort-size", "round-trip"}
+"""Checks that the fast tests put every variant through; the defaults go through all of them."""
+SLOW = {("fedcor", "coverage"), ("fedcvr-bolt", "coverage"), ("fedcg", "coverage"), ("optrate", "coverage")}
+
+
+def cases():
+    """Every method under each of its variants x every check."""
+    for name, method in STRATEGIES.items():
+        for settings in variants(method):
+            label = "-".join([name, *map(str, settings.values())])
+            for check in CHECKS:
+                fast = (check in TELLING and name != "fedcor") if settings else (name, check) not in SLOW
+                marks = [] if fast else [pytest.mark.slow]
+                yield pytest.param(method, settings, check, id=f"{label}-{check}", marks=marks)
+
+
+@pytest.mark.parametrize(("method", "settings", "check"), list(cases()))
+def test_every_method_keeps_the_contract(
+    method: type[SelectionStrategy], settings: dict[str, Value], check: str
+) -> None:
+    CHECKS[check](method, **settings)
+
+
+class OwnMethod(SelectionStrategy):
+    """Method of a user: clients that waited longest are selected, ties in random order."""
+
+    name, paper = "own", "nowhere"
+
+    def select(self, roster, round_info, count, rng):
+        order = rng.permutation(roster.ids)
+        longest = order[np.argsort(roster.last_selected[order], kind="stable")]
+        return Selection(np.sort(longest[:count]))
+
+
+def test_a_users_method_is_checked_in_one_line() -> None:
+    check_method(OwnMethod)
+
+
+def test_variants_change_one_switch_at_a_time() -> None:
+    assert variants(OwnMethod) == [{}]
+    others = [{"variant": variant} for variant in ("cpow-d", "rpow-d", "adapow-d")]
+    assert variants(PowerOfChoice) == [{}, *others, {"loss": "test"}]
