@@ -11,8 +11,8 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 from PIL import Image
 
-from simulation.laboratory.claims.measured import Measured
-from simulation.laboratory.claims.ranking import (
+from laboratory.claims.measured import Measured
+from laboratory.claims.ranking import (
     AHEAD,
     BASELINE,
     BEHIND,

@@ -5,9 +5,9 @@ import math
 
 import pytest
 
+from laboratory.__main__ import main
 from laboratory.bench import codec
 from laboratory.bench.commands import BENCHES
-from simulation.workbench.cli import main
 
 
 @pytest.mark.parametrize("density", [0.01, 0.2, 0.3])

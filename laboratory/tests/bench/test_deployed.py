@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from laboratory.__main__ import main
 from laboratory.bench.deployed import OTHERS, PARTS, processor_times
-from simulation.workbench.cli import main
 from tests.support.processes import looks_in_proc
 
 BUSY = "import time\nwhile time.process_time() < 0.1: pass\nprint('done', flush=True)\ntime.sleep(600)"

@@ -12,8 +12,8 @@ import torch
 from rich.console import Console
 
 from fedsel_app.wire.codec import Update
-from laboratory.bench import aggregate, clients, codec, selection, start
 from laboratory.__main__ import main
+from laboratory.bench import aggregate, clients, codec, selection, start
 from laboratory.bench.clients import DATA, PROC, SHARED, ClientsCost, Run, descendants, peak_kib, run_once
 from laboratory.bench.selection import TOO_LARGE, TOO_LONG, costs_of, growth
 from laboratory.bench.start import BARE_IMPORTS, INTERPRETER, RUN, Times, python_times
@@ -44,7 +44,7 @@ def test_a_size_that_fails_is_reported_and_the_others_are_measured(monkeypatch, 
 
     monkeypatch.setattr(clients, "run_once", measured)
     out = tmp_path / "table.json"
-    assert main(["clients", "--clients", "20,10", "--out", str(out)]) == 0
+    assert main(["bench", "clients", "--clients", "20,10", "--out", str(out)]) == 0
     smaller, larger = json.loads(out.read_text(encoding="utf-8"))["rows"]
     assert (smaller["clients"], smaller["ratio"], smaller["failed"]) == (10, 1.0, "")
     assert (larger["clients"], larger["round_s"], larger["failed"]) == (20, None, "the memory did not suffice")
@@ -150,12 +150,12 @@ def test_the_stages_of_a_run_add_up_to_its_process(monkeypatch):
 
 def test_a_cohort_as_one_batch_and_top_k_on_the_device_end_with_the_numbers_of_the_loop_and_the_host(tmp_path):
     out, sizes = tmp_path / "table.json", ("--clients", "2", "--steps", "2", "--size", "1001", "--repeats", "1")
-    assert main(["gpu", "--device", "cpu", "--tasks", "", *sizes, "--out", str(out)]) == 0
+    assert main(["bench", "gpu", "--device", "cpu", "--tasks", "", *sizes, "--out", str(out)]) == 0
     whats = [row["what"].split()[0] for row in json.loads(out.read_text(encoding="utf-8"))["rows"]]
     assert whats == ["logistic,", "lenet,", "top-k"]
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a CUDA device")
 def test_the_bench_of_a_gpu_says_that_there_is_none(capsys):
-    assert main(["gpu"]) == 2
+    assert main(["bench", "gpu"]) == 2
     assert "which this machine does not have. Set auto or cpu." in capsys.readouterr().err

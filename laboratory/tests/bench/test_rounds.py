@@ -8,6 +8,7 @@ import torch
 from rich.console import Console
 
 from clients.compression.compressors import kept_count
+from laboratory import __main__ as laboratory
 from laboratory.bench import rounds
 from laboratory.bench.baselines import TASKS, BestEffortClients, PlainClients, Workload
 from laboratory.bench.rounds import BEST_EFFORT, PLAIN, WARM_UP, engine_commands, measure
@@ -72,7 +73,7 @@ def test_a_row_has_the_median_of_both_turns_without_the_first_rounds_beside_thos
 
 
 def test_a_task_of_another_name_is_refused(capsys, tmp_path):
-    assert main(["bench", "round", "--tasks", "mnist,cifar", "--out", str(tmp_path / "table.json")]) == 2
+    assert laboratory.main(["bench", "round", "--tasks", "mnist,cifar", "--out", str(tmp_path / "table.json")]) == 2
     assert "Got cifar." in capsys.readouterr().err
 
 

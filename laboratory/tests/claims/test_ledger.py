@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from fedsel_app.wiring.configuration import resolve
-from simulation.workbench.cli import main
+from laboratory.__main__ import main
 from laboratory.claims import ledger, listing
 from laboratory.claims.ledger import counted, ranking_table, verdict_text, write_ledger
 from laboratory.claims.measured import identity
@@ -245,7 +245,7 @@ def test_the_list_has_a_line_a_claim(capsys, decided_once):
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["claims", "run", "--out", "x"], "takes names from the list of `python -m laboratory claims`, or --all"),
+        (["claims", "run", "--out", "x"], "takes the names of claims"),
         (["claims", "run", "fedcor-randum", "--out", "x"], "Did you mean 'fedcor-random'?"),
         (["claims", "run", "fedcor-random", "--out", "x", "--set", "lr=0.1"], "The claims fix 'lr'."),
         (["claims", "--runs", "nowhere"], "There are no measured runs in"),

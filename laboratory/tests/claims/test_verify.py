@@ -5,12 +5,12 @@ from dataclasses import replace
 import pytest
 
 from fedsel_app.config import ConfigError
+from laboratory.__main__ import main
 from laboratory.claims import verify
 from laboratory.claims.claim import Claim
 from laboratory.claims.measured import Measured, run_of, write_measured
 from laboratory.claims.verify import verified_stage
 from laboratory.tests.claims.fakes import shipped
-from simulation.workbench.cli import main
 
 NAME = "terraform-random-weighted"
 
@@ -26,9 +26,7 @@ def test_the_seeds_are_the_first_of_the_stage_that_decided():
     assert few().seeds == list(decided.range)[:5]
     assert few(None).seeds == list(decided.range)
     [absent] = Claim.load(["fedcvr-mnist-random"])
-    with pytest.raises(
-        ConfigError, match=r"Run fedcvr-mnist-random with `.* claims run`: it has no verdict"
-    ):
+    with pytest.raises(ConfigError, match=r"Run fedcvr-mnist-random with `.* claims run`: it has no verdict"):
         verified_stage(absent, shipped(), 5)
 
 
