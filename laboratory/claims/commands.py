@@ -1,4 +1,4 @@
-"""Commands on claims: `python -m laboratory claims` lists, `run` decides and `verify` repeats them, `report` writes the ledger."""
+"""Commands on claims: `claims` lists, `run` decides and `verify` repeats them, `report` writes the ledger."""
 
 import argparse
 import re
@@ -45,7 +45,9 @@ def run(arguments: argparse.Namespace) -> int:
     from laboratory.claims.tuned import Tuned
 
     if bool(arguments.names) == arguments.all:
-        raise ConfigError("`claims run` takes the names of claims (`python -m laboratory claims` lists them), or --all.")
+        raise ConfigError(
+            "`claims run` takes the names of claims (`python -m laboratory claims` lists them), or --all."
+        )
     studies: list[Study]
     if arguments.all:
         studies = [study for study in (*Claim.load(), *Ranking.load(), *Tuned.load()) if not study.left_open]
@@ -62,7 +64,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def verify(arguments: argparse.Namespace) -> int:
-    """`python -m laboratory claims verify`: run seeds of the named claims anew, and say whether their verdicts came again."""
+    """`claims verify`: run seeds of the named claims anew, and say whether their verdicts came again."""
     from rich.console import Console
 
     from laboratory.claims.claim import Claim

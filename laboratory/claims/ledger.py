@@ -12,7 +12,6 @@ from matplotlib.figure import Figure
 
 from fedsel_app.records.files import write_text
 from fedsel_app.wiring.configuration import AppConfig
-from simulation.workbench.comparison.statistics import LEVEL, p_above
 from laboratory.claims.claim import Claim, Stage
 from laboratory.claims.measured import Measured
 from laboratory.claims.picture import draw_rankings
@@ -36,6 +35,7 @@ from laboratory.claims.verdict import (
     Verdict,
     decide,
 )
+from simulation.workbench.comparison.statistics import LEVEL, p_above
 from simulation.workbench.report.tables import ABSENT, Heading, Table, capital, markdown_text, number_text
 
 WIDTH = 120
@@ -62,7 +62,12 @@ def write_ledger(
     pictures = draw_rankings(out, standing, measured)
     lines = ["# Ledger", "", *(f"![rankings, {path.stem.rpartition('-')[2]}]({path.name})" for path in pictures), ""]
     lines += ["![advantages of the claims with their intervals](ledger.svg)", ""]
-    lines += ["## How the claims were decided", "", "```bash", "python -m laboratory claims run --all --out runs/claims"]
+    lines += [
+        "## How the claims were decided",
+        "",
+        "```bash",
+        "python -m laboratory claims run --all --out runs/claims",
+    ]
     lines += ["python -m laboratory claims report --runs runs/claims --out docs", "```", ""]
     lines += [wrapped(HOW), "", wrapped(_stages(claims, verdicts)), ""]
     best = {claim.name: at_best(claim, measured) for claim in claims}

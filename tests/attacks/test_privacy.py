@@ -17,9 +17,9 @@ from fedsel_app.config import ConfigError, PrivacyConfig
 from fedsel_app.records.releases import ReleaseFile, Releases
 from fedsel_app.records.run_folder import RunFolder
 from fedsel_app.wiring.configuration import resolve
+from simulation.engines.run_folders import read_summary
 from simulation.workbench.cli import main
 from simulation.workbench.comparison.run_processes import FEDSEL
-from simulation.engines.run_folders import read_summary
 from strategies import STRATEGIES, Selection, SelectionStrategy, run_round
 from strategies.aggregation.privacy import Privacy
 from strategies.methods.random_selection import RandomSelection

@@ -16,7 +16,17 @@ from laboratory.claims.picture import methods_of, placed
 from laboratory.claims.ranking import AHEAD, BASELINE, BEHIND, OPEN, WITHIN, Ranking, ranked_methods
 from laboratory.claims.tuned import Tuned
 from laboratory.claims.verdict import DECIDED, NOT_RUN, decide
-from laboratory.tests.claims.fakes import CHEAT, HONEST, Runs, claim, claims, rankings, shipped, standing_rankings, verdicts
+from laboratory.tests.claims.fakes import (
+    CHEAT,
+    HONEST,
+    Runs,
+    claim,
+    claims,
+    rankings,
+    shipped,
+    standing_rankings,
+    verdicts,
+)
 from tests.support.documentation import README
 from tests.support.sources import ROOT
 
