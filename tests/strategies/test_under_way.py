@@ -316,28 +316,6 @@ def test_a_legacy_server_is_refused():
 
 
 ASKED = {"buffered": {"waiting": "buffered"}, "asynchronous": {"waiting": "asynchronous", "server-optimizer": "mean"}}
-REFUSED = [
-    ({"participation": "isp", "holdout-fraction": 0.2}, "'participation'"),
-    ({"solver": "scaffold"}, "'solver' to fedprox or sgd"),
-    ({"solver": "feddyn", "compressor": "none", "server-optimizer": "mean"}, "FedDyn"),
-    ({"solver": "fednova"}, "FedNova"),
-    ({"over-selection": 0.5}, "'over-selection'"),
-    ({"round-deadline-s": 5.0}, "'round-deadline-s'"),
-    ({"buffer-size": 6}, "'buffer-size' to at most 'cohort'"),
-    ({"min-returned": 3}, "'min-returned' to at most 2"),
-    ({"aggregation": "median"}, "'staleness' to constant"),
-    ({"aggregation": "krum", "staleness": "constant"}, "'buffer-size' to at least 5"),
-    ({"waiting": "asynchronous"}, "'server-optimizer' to mean"),
-    ({"waiting": "asynchronous", "server-optimizer": "mean", "server-lr": 1.5}, "'server-lr' to at most 1"),
-    ({"waiting": "asynchronous", "aggregation": "median", "server-optimizer": "mean"}, "'aggregation' to mean"),
-    ({"dp-clip-norm": 1.0, "weighting": "uniform"}, "'waiting' to synchronous"),
-]
-
-
-@pytest.mark.parametrize(("more", "said"), REFUSED)
-def test_what_needs_a_whole_cohort_is_refused(more, said):
-    with pytest.raises(ConfigError, match=said):
-        resolve({"strategy": "random", "waiting": "buffered", "cohort": 5} | more)
 
 
 def test_the_page_says_which_methods_run():

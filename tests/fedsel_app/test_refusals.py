@@ -1,0 +1,254 @@
+"""Refusals: settings that cannot run, and the sentence with which `resolve` refuses them.
+
+One row for each refusal, in the table of its subject: settings, then words of the sentence. `RUNNABLE` has their
+neighbours: settings at the edge of a refusal, which run.
+"""
+
+import pytest
+
+from fedsel_app.config import ConfigError
+from fedsel_app.wiring.configuration import resolve
+
+ROBUST = {"strategy": "random", "aggregation": "median", "error-feedback": False}
+PRIVATE = {"strategy": "random", "dp-clip-norm": 1.0, "weighting": "uniform"}
+SEARCHING = {"strategy": "random", "participation": "isp"}
+BUFFERED = {"strategy": "random", "waiting": "buffered", "cohort": 5}
+OWN = {"partition": "own", "clients": 1, "cohort": 1}
+LARGEST = 3.4028234663852886e38
+"""Largest number of float32."""
+
+NAMES = [
+    ({"preset": "papr"}, "There is no preset 'papr'. Did you mean 'paper'? `fedsel presets` lists all of them."),
+    ({"strategy": "hetro-select"}, "or package.module:name. Got 'hetro-select'. Did you mean 'hetero-select'?"),
+    ({"loacl-steps": 3}, "There is no setting 'loacl-steps'. Did you mean 'local-steps'?"),
+    ({"xyz": 3}, "There is no setting 'xyz'. `fedsel settings --all` lists all of them."),
+    ({"hetero-select.los-weight": 1.0}, "Did you mean 'hetero-select.loss-weight'?"),
+    ({"strategy": f"{__name__}:RowsOf"}, "has no such function or class"),
+    ({"strategy": "tests.support.updates:sparse"}, "must name a subclass of SelectionStrategy"),
+    ({"strategy": "no_such_module:Mine"}, "cannot be imported"),
+    ({"variant": "cod"}, "The 'variant' parameter must be one of default, text, code. Got 'cod'. Did you mean 'code'?"),
+]
+"""Names of settings, strategies, presets."""
+
+VALUES = [
+    ({"server-momentum": 1.0}, "The 'server-momentum' parameter must be in [0, 1). Got 1."),
+    ({"server-momentum": -0.5}, "The 'server-momentum' parameter must be in [0, 1). Got -0.5."),
+    ({"server-momentum": float("nan")}, "The 'server-momentum' parameter must be in [0, 1). Got nan."),
+    ({"server-lr": 0}, "The 'server-lr' parameter must be in (0, ∞). Got 0."),
+    ({"server-lr": float("inf")}, "The 'server-lr' parameter must be in (0, ∞). Got inf."),
+    ({"server-lr": True}, "The 'server-lr' parameter must be a number. Got True."),
+    ({"server-lr": "0.5"}, "The 'server-lr' parameter must be a number. Got '0.5'."),
+    ({"rounds": 2.0}, "The 'rounds' parameter must be a whole number. Got 2.0."),
+    ({"rounds": True}, "The 'rounds' parameter must be a whole number. Got True."),
+    ({"resume": 1}, "The 'resume' parameter must be true or false. Got 1."),
+    ({"solver": 5}, "The 'solver' parameter must be text. Got 5."),
+    ({"waiting": "green"}, "The 'waiting' parameter must be one of synchronous, buffered, asynchronous. Got 'green'."),
+    *[
+        ({key: 10**9}, f"The '{key}' parameter must be in [{low}, 1e+07]. Got 1000000000.")
+        for key, low in {"local-steps": 0, "local-epochs": 0, "isp-draws": 1, "calibration-batches": 1}.items()
+    ],
+    *[
+        ({key: bits}, f"The '{key}' parameter must be ")
+        for key in ("probe-bits", "value-bits")
+        for bits in (3, 5, 9, 17, 31, 33)
+    ],
+    *[
+        ({key: LARGEST * 1.001}, f"'{key}' parameter must be a number of float32")
+        for key in ("lr", "mu", "weight-decay")
+    ],
+]
+"""One value of the wrong type, out of its bounds, or none of its choices."""
+
+GROUPS = [
+    ({"example-clip": 0.99}, "'example-clip' parameter must be 0 or at least 1. Got 0.99"),
+    ({"loss-clip": 0.01}, "'loss-clip' parameter must be 0 or at least 1. Got 0.01"),
+    ({"ray-address": "auto", "workers": 1}, "leave it at 0. Got 1"),
+    ({"engine": "inline", "workers": 1}, "The 'engine' inline has no workers"),
+    ({"engine": "inline", "ray-address": "auto"}, "The 'engine' inline has no workers"),
+    ({"metrics": "f1-macro, aurok"}, "Got 'aurok'. Did you mean 'auroc'?"),
+    ({"track": "mlflow,paper"}, "'track' parameter must be some of tensorboard, mlflow, wandb"),
+    ({"clients": 5, "cohort": 6}, "The 'cohort' parameter must be at most 'clients' (5). Got 6."),
+    ({"availability": "trace"}, "Set 'availability-trace' to a file"),
+    ({"uplink-min-bits-per-s": 5.1, "uplink-max-bits-per-s": 5.0}, "must be at most 'uplink-max-bits-per-s'"),
+    ({"spread": "log-normal", "step-min-s": 0.0}, "Set 'step-min-s' above 0"),
+    ({"spread": "table"}, "Set 'spread-table' to a CSV file"),
+    *[({"alphas": f"0.1,{alpha}"}, "'alphas' parameter must be numbers above 0") for alpha in ("0", "inf", "x")],
+    ({"class-weights": "1,0"}, "'class-weights' parameter must be balanced, or a number above 0"),
+    *[({"task": name}, "'task' parameter must be package.module:Class") for name in ("a.b:", ":C")],
+    ({"partition": "iid", "partition-arguments": "a=1"}, "Got the partition iid"),
+    ({"partition": "iiid"}, "Did you mean 'iid'?"),
+    ({"data": "hf:a/b/c"}, "hf:NAME or hf:OWNER/NAME"),
+    ({"data": "hf"}, "needs the path of a folder"),
+    ({"data": "csv"}, "needs the file's path"),
+    ({"data": "mnist", "data-path": "x.csv"}, "does not read x.csv: set data=csv"),
+    ({"data": "x.npz"}, "set data=npz and data-path=x.npz"),
+    ({"local-steps": 0}, "Exactly one of 'local-steps' and 'local-epochs' must be above 0. Now "),
+    ({"local-steps": 50, "local-epochs": 1}, "Exactly one of 'local-steps' and 'local-epochs' must be above 0. Now "),
+]
+"""Values of one group that do not fit together."""
+
+COMBINATIONS = [
+    ({"clients": 5, "cohort": 2, "min-returned": 6}, "'min-returned' parameter must be at most 'clients' (5). Got 6."),
+    ({"client-eval": True}, "'client-eval' needs each client's own test part"),
+    (ROBUST | {"weighting": "examples"}, "'weighting' examples would be ignored"),
+    (ROBUST | {"weighting": "score"}, "'weighting' score would be ignored"),
+    (
+        ROBUST | {"solver": "scaffold"},
+        "Set 'solver' to fedprox or sgd, or 'aggregation' to mean: a robust 'aggregation' does not protect the extra "
+        "state that SCAFFOLD averages.",
+    ),
+    (ROBUST | {"solver": "fednova"}, "the extra state that FedNova averages."),
+    (
+        ROBUST | {"model": "resnet9", "calibration-form": "sequential"},
+        "Set 'calibration-form' to average, or 'aggregation' to mean: ",
+    ),
+    (
+        {"entry-malicious": 1},
+        "Set 'aggregation' to median, trimmed-mean, krum or multi-krum, or 'entry-malicious' to 0",
+    ),
+    (
+        {"solver": "feddyn", "server-optimizer": "mean"},
+        "Set 'compressor' to none (it is top-k), or choose another 'solver': FedDyn keeps each client's gradient, "
+        "which is the sum of its whole updates.",
+    ),
+    (
+        {"solver": "feddyn", "server-optimizer": "mean", "compressor": "none", "value-bits": 8},
+        "Set 'value-bits' to 32 (it is 8), or choose another 'solver': FedDyn keeps",
+    ),
+    (
+        {"solver": "feddyn", "compressor": "none"},
+        "Set 'server-optimizer' to mean (it is momentum), or choose another 'solver': FedDyn has its own server step.",
+    ),
+    (
+        {"solver": "fednova", "optimizer": "adamw"},
+        "Set 'optimizer' to sgd (it is adamw), or choose another 'solver': FedNova works only with plain SGD.",
+    ),
+    (
+        {"solver": "fednova", "error-feedback-scheme": "ef21"},
+        "Set 'error-feedback-scheme' to ef14, or choose another 'solver': FedNova needs updates of one round, and ef21 "
+        "mixes those of several rounds.",
+    ),
+    ({"compressor": "qsgd", "value-bits": 8}, "qsgd rounds its values itself, as 'qsgd-levels' says."),
+    ({"compressor": "none", "error-feedback-scheme": "ef21"}, "Choose another 'compressor' than none, or set"),
+    ({"error-feedback-scheme": "ef21", "error-feedback": False}, "Set 'error-feedback' to true, or"),
+    (ROBUST | {"aggregation": "krum", "krum-malicious": 2, "cohort": 6}, "Set 'cohort' to at least 7 (it is 6)"),
+    (
+        {"dp-clip-norm": 1.0},
+        "Set 'strategy' to random or full (it is hetero-select), 'weighting' to uniform (it is method), or",
+    ),
+    (PRIVATE | {"aggregation": "median"}, "Set 'aggregation' to mean (it is median)"),
+    (PRIVATE | {"solver": "scaffold"}, "Set 'solver' to fedprox or sgd (it is scaffold)"),
+    (PRIVATE | {"participation": "isp", "holdout-fraction": 0.2}, "Set 'participation' to fixed or adafl-full"),
+    (PRIVATE | {"over-selection": 0.5}, "Set 'over-selection' to 0.0 (it is 0.5)"),
+    (PRIVATE | {"min-returned": 2}, "Set 'min-returned' to 1 (it is 2)"),
+    (PRIVATE | {"round-deadline-s": 9.0}, "Set 'round-deadline-s' to 0.0 (it is 9.0)"),
+    (PRIVATE | {"links": "measured"}, "Set 'links' to simulated (it is measured)"),
+    (PRIVATE | {"link-coupling": "inverted-loss"}, "Set 'link-coupling' to independent"),
+    (PRIVATE | {"link-cap": "round"}, "Set 'link-cap' to transfer or none (it is round)"),
+    (PRIVATE | {"dp-delta": 0.06}, "The 'dp-delta' parameter must be at most 1 / 'clients', 0.05. Got 0.06."),
+    ({"participation": "sometimes"}, "'participation' parameter must be one of"),
+    (SEARCHING, "'holdout-fraction' above 0"),
+    (SEARCHING | {"isp-loss": "surrogate"}, "'surrogate-path'"),
+    (SEARCHING | {"participation": "isp-ri", "surrogate-path": "x.npz"}, "'isp-loss'"),
+    (SEARCHING | {"surrogate-path": "x.npz", "surrogate-examples": 9}, "not both"),
+    (OWN | {"surrogate-examples": 9}, "no node has the whole training set"),
+    (OWN | {"validation-fraction": 0.1}, "Set 'validation-fraction' to 0"),
+    (SEARCHING | {"over-selection": 0.3, "holdout-fraction": 0.2}, "Set 'over-selection' to 0"),
+    ({"strategy": "fed-cbs", "share-label-counts": False}, "Set 'share-label-counts' to true"),
+    *[
+        (
+            {"strategy": "full", "holdout-fraction": 0.2, "participation": policy},
+            "the strategy full decides itself how many clients train",
+        )
+        for policy in ("isp", "isp-ri", "adafl-full", "decay")
+    ],
+    *[
+        (
+            {"strategy": "terraform", "holdout-fraction": 0.2, "participation": policy},
+            "Set 'terraform.count' to rounds",
+        )
+        for policy in ("isp", "isp-ri", "adafl-full", "decay")
+    ],
+    *[
+        ({"strategy": name, "over-selection": 0.5}, f"'strategy' than {name}: {why}")
+        for name, why in {
+            "adasample": "the weights of its draws",
+            "delta": "the weights of its draws",
+            "terraform": "it sizes its",
+        }.items()
+    ],
+]
+"""Settings of several groups that do not fit together."""
+
+WAITING = [
+    (BUFFERED | {"participation": "isp", "holdout-fraction": 0.2}, "'participation'"),
+    (BUFFERED | {"solver": "scaffold"}, "'solver' to fedprox or sgd"),
+    (BUFFERED | {"solver": "feddyn", "compressor": "none", "server-optimizer": "mean"}, "FedDyn"),
+    (BUFFERED | {"solver": "fednova"}, "FedNova"),
+    (BUFFERED | {"over-selection": 0.5}, "'over-selection'"),
+    (BUFFERED | {"round-deadline-s": 5.0}, "'round-deadline-s'"),
+    (BUFFERED | {"buffer-size": 6}, "'buffer-size' to at most 'cohort'"),
+    (BUFFERED | {"min-returned": 3}, "'min-returned' to at most 2"),
+    (BUFFERED | {"aggregation": "median"}, "'staleness' to constant"),
+    (BUFFERED | {"aggregation": "krum", "staleness": "constant"}, "'buffer-size' to at least 5"),
+    (BUFFERED | {"waiting": "asynchronous"}, "'server-optimizer' to mean"),
+    (BUFFERED | {"waiting": "asynchronous", "server-optimizer": "mean", "server-lr": 1.5}, "'server-lr' to at most 1"),
+    (
+        BUFFERED | {"waiting": "asynchronous", "aggregation": "median", "server-optimizer": "mean"},
+        "'aggregation' to mean",
+    ),
+    (BUFFERED | {"dp-clip-norm": 1.0, "weighting": "uniform"}, "'waiting' to synchronous"),
+]
+"""Servers that do not wait for the whole cohort."""
+
+TABLES = [NAMES, VALUES, GROUPS, COMBINATIONS, WAITING]
+
+
+@pytest.mark.parametrize(("settings", "sentence"), [row for table in TABLES for row in table])
+def test_settings_that_cannot_run_are_refused_with_what_to_do(settings, sentence):
+    with pytest.raises(ConfigError) as error:
+        resolve(settings)
+    assert sentence in str(error.value)
+
+
+RUNNABLE = [
+    {"example-clip": 0.0},
+    {"loss-clip": 1.0},
+    {"ray-address": "auto"},
+    {"engine": "ray", "workers": 1},
+    {"engine": "inline"},
+    {"metrics": "f1-macro, auroc"},
+    {"track": "mlflow,wandb"},
+    {"clients": 5, "cohort": 5},
+    {"availability": "trace", "availability-trace": "a.csv"},
+    {"uplink-min-bits-per-s": 5.0, "uplink-max-bits-per-s": 5.0},
+    {"spread": "log-normal", "step-min-s": 0.1, "step-max-s": 0.1},
+    {"spread": "table", "spread-table": "a.csv"},
+    {"alphas": "0.1, 2"},
+    {"class-weights": "1,9"},
+    {"task": "a.b:C"},
+    {"partition": "flwr:IidPartitioner", "partition-arguments": "a=1"},
+    {"data": "hf:owner/name", "data-path": ""},
+    *[{"probe-bits": bits, "value-bits": bits} for bits in (4, 8, 16, 32)],
+    {"lr": LARGEST, "mu": LARGEST, "weight-decay": LARGEST},
+    {"client-eval": True, "holdout-fraction": 0.2},
+    ROBUST,
+    PRIVATE,
+    PRIVATE | {"strategy": "full", "dp-delta": 0.05},
+    {"over-selection": 0.5, "min-returned": 2, "round-deadline-s": 9.0, "dp-delta": 0.5},
+    SEARCHING | {"holdout-fraction": 0.2},
+    SEARCHING | {"isp-loss": "surrogate", "surrogate-examples": 100},
+    {"strategy": "random", "surrogate-examples": 100},
+    {"strategy": "oort", "share-label-counts": False},
+    {"strategy": "full", "holdout-fraction": 0.2},
+    *[
+        {"strategy": "terraform", "terraform.count": "rounds", "holdout-fraction": 0.2, "participation": policy}
+        for policy in ("isp", "isp-ri", "adafl-full", "decay")
+    ],
+]
+
+
+@pytest.mark.parametrize("settings", RUNNABLE)
+def test_their_neighbours_can_run(settings):
+    resolved = resolve(settings).values()
+    assert {key: resolved[key] for key in settings} == settings
