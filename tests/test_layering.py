@@ -103,6 +103,12 @@ def test_the_guard_knows_a_handful_of_names_of_fedsel():
     assert foreign - {known.rpartition(".")[0] for known in GUARD_KNOWS} == GUARD_KNOWS
 
 
+def test_the_workbench_is_above_the_other_rooms_of_simulation():
+    """Only the laboratory imports it. As the rooms form no circle, commands are printed by what calls the rooms."""
+    for name in {name for name in NAMES if not name.startswith("simulation/workbench/")} - ENTRY_POINTS:
+        assert not [module for module in imports(name) if module.startswith("simulation.workbench")], name
+
+
 def test_nothing_imports_an_entry_point():
     modules = {name.removesuffix(".py").replace("/", ".") for name in ENTRY_POINTS}
     assert [name for name in NAMES if modules & set(imports(name))] == []

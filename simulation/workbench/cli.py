@@ -15,9 +15,9 @@ from fedsel_app.imports import set_defaults
 from fedsel_app.records.files import RunFailed
 from fedsel_app.records.reading import legible
 from simulation.engines.uncollected import uncollected_imports
-from simulation.operations.deployment import commands as deployment
 from simulation.operations.deployment.flower_cli import DeploymentError
 from simulation.workbench.catalogue import commands as experiments
+from simulation.workbench.command_line import deployment
 from simulation.workbench.command_line.arguments import (
     FAILURE,
     Subparsers,
@@ -125,10 +125,11 @@ def deploy(arguments: argparse.Namespace) -> int:
     """`fedsel deploy`: run with real server and client processes on this machine."""
     from simulation.operations.deployment.deployed_run import run_deployed
     from simulation.operations.machines.folders import FederationFolders
+    from simulation.workbench.report.run_report import report_run
 
     config = configuration(arguments, links="measured")
     federation = arguments.federation and FederationFolders(arguments.federation)
-    return run_deployed(config, Console(), federation, insecure=arguments.insecure)
+    return run_deployed(config, Console(), report_run, federation, insecure=arguments.insecure)
 
 
 def submit(arguments: argparse.Namespace) -> int:
@@ -138,8 +139,10 @@ def submit(arguments: argparse.Namespace) -> int:
     admin = Path(arguments.superlink).absolute()
     if not (admin / FILE).is_file():
         from simulation.operations.deployment.deployed_run import run_submitted
+        from simulation.workbench.report.run_report import report_run
 
-        return run_submitted(configuration(arguments), arguments.superlink, arguments.federation_config, Console())
+        config = configuration(arguments)
+        return run_submitted(config, arguments.superlink, arguments.federation_config, Console(), report_run)
     from simulation.operations.deployment.submission import resumed, run_defaults, submit_to_federation
 
     if arguments.resume:

@@ -239,11 +239,11 @@ def test_a_run_whose_summary_is_written_has_ended_with_0(tmp_path, monkeypatch, 
         return SubmittedRun(1, "finished:failed", "No heartbeat received from the task")
 
     monkeypatch.setattr(deployed_run, "submit_to_flower", submit)
-    monkeypatch.setattr("simulation.workbench.report.run_report.report_run", lambda folder, console: None)
     config = deployed_run.AppConfig.from_values({"strategy": "random", "out": str(tmp_path)})
-    assert deployed_run.run_submitted(config, "fedsel", None, Console(quiet=True)) == code
+    submission = config, "fedsel", None, Console(quiet=True), lambda folder, console: None
+    assert deployed_run.run_submitted(*submission) == code
     if finished:
-        assert deployed_run.run_submitted(config, "fedsel", None, Console(quiet=True)) == 1, "it was there before"
+        assert deployed_run.run_submitted(*submission) == 1, "it was there before"
 
 
 PATHS = ["/v1/runtime/push-object", *([] if FLEET_OVER_GRPC else ["/v1/fleet/push-object"])]

@@ -6,6 +6,7 @@ import re
 import resource
 import sys
 import tempfile
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -33,11 +34,14 @@ FLOWERS_NOTES = re.compile(r"(\x1b\[\d+m)?INFO\b|Using SuperLink: |Successfully 
 UNKNOWN = "not found in the Flower configuration file"
 """Words of `flwr` about a connection that it does not know."""
 PROBE_BYTES = 1 << 16
+Report = Callable[[Path, Console], None]
+"""Prints the report of a run in its folder."""
 
 
 def run_deployed(
     config: AppConfig,
     console: Console,
+    report: Report,
     federation: FederationFolders | None = None,
     *,
     insecure: bool = False,
@@ -45,7 +49,7 @@ def run_deployed(
     """Carry out a run with one SuperLink and `clients` SuperNodes on this machine, and end all of them.
 
     Connections use TLS, and the SuperNodes authenticate themselves with the keys of `federation`, which are made for
-    the run by default. With `insecure` there is neither TLS nor authentication.
+    the run by default. With `insecure` there is neither TLS nor authentication. At the end `report` is called.
 
     Returns
     -------
@@ -59,8 +63,6 @@ def run_deployed(
     RecordError
         If the reason is a full disk.
     """
-    from simulation.workbench.report.run_report import report_run
-
     own_data = config.data.data_path != ""
     config = _deployable(config, node_keys=not insecure)
     folder = Path(config.records.out)
@@ -83,7 +85,7 @@ def run_deployed(
             console.print(f"Go on with: fedsel deploy --resume {folder}", markup=False, soft_wrap=True)
         return 1
     discard_states(folder)
-    report_run(folder, console)
+    report(folder, console)
     console.print("\nThe same on separate machines:", style="bold")
     for command in _elsewhere(config, own_data=own_data):
         console.print(command, markup=False, highlight=False, soft_wrap=True)
@@ -114,7 +116,9 @@ def _elsewhere(config: AppConfig, *, own_data: bool) -> list[str]:
     return commands_elsewhere(config.run.clients, owner_settings(config, None, own_data=own_data), changed)
 
 
-def run_submitted(config: AppConfig, superlink: str, federation_config: str | None, console: Console) -> int:
+def run_submitted(
+    config: AppConfig, superlink: str, federation_config: str | None, console: Console, report: Report
+) -> int:
     """Submit a run as `flwr run` does, and wait for its end.
 
     Parameters
@@ -123,14 +127,13 @@ def run_submitted(config: AppConfig, superlink: str, federation_config: str | No
     superlink : connection in Flower's config.toml. `local` simulates the run with one supernode for each client.
     federation_config : federation configuration of a simulation, as for `flwr run`
     console : where the outcome and the report are printed
+    report : prints the report of the finished run
 
     Returns
     -------
     int
         Exit code: 0 only if the run finished.
     """
-    from simulation.workbench.report.run_report import report_run
-
     if superlink != "local" and federation_config is None:
         if config.records.state_dir and not config.records.resume:
             raise ConfigError(
@@ -157,7 +160,7 @@ def run_submitted(config: AppConfig, superlink: str, federation_config: str | No
     console.print(result.sentence, markup=False, soft_wrap=True)
     finished = summary.exists() and not finished_before
     if finished:
-        report_run(summary.parent, console)
+        report(summary.parent, console)
     return 0 if result.completed or finished else 1
 
 

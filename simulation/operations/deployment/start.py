@@ -33,7 +33,6 @@ from simulation.operations.machines.folders import LOG, client_numbers
 from simulation.operations.machines.keys import days_left
 from simulation.operations.machines.machine import HERE_RELEASE, Machine, read_machine, with_settings, write_machine
 from simulation.operations.machines.sound_folder import check_folder
-from simulation.workbench.command_line.arguments import FAILURE
 
 HOME, STATE, DATABASE = "flwr", "state", "superlink.db"
 """In a machine's folder: FLWR_HOME, a client's residuals, and the server's list of SuperNodes."""
@@ -127,7 +126,7 @@ def _ending() -> Iterator[None]:
         if all(thread.daemon or thread is threading.main_thread() for thread in threading.enumerate()):
             raise
         print(f"fedsel: {legible(str(error))}", file=sys.stderr, flush=True)
-        os._exit(FAILURE)
+        os._exit(1)
 
 
 @contextmanager

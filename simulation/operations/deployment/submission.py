@@ -10,6 +10,8 @@ from datetime import datetime
 from pathlib import Path
 
 from rich.console import Console
+from rich.table import Table
+from rich.text import Text
 
 from fedsel_app.config import ConfigError, Value
 from fedsel_app.records.fedsel_folder import make_private_folder
@@ -33,7 +35,6 @@ from simulation.operations.guard.control_account import keep_token
 from simulation.operations.machines.folders import SIGNING
 from simulation.operations.machines.machine import Machine, read_machine
 from simulation.operations.machines.sound_folder import check_folder
-from simulation.workbench.terminal import whole_table
 
 SUBMITTED = "submitted"
 """Folder in the admin's folder with the settings of each submitted run, by the run's name."""
@@ -150,11 +151,11 @@ def show_status(folder: Path, console: Console) -> None:
         unfinished = _unfinished(folder, variables)
         nodes = legible(listed.result()["nodes"])
     console.print(f"Server {machine.server}, Flower {machine.flower}", highlight=False)
-    table = whole_table("client", "state", "since")
+    table = Table("client", "state", "since")
     for node in sorted(nodes, key=lambda node: (len(node["owner-name"]), node["owner-name"])):
         if node["status"] in STATES:
             since = {"online": node["online-at"], "offline": node["offline-at"]}.get(node["status"], "")
-            table.add_row(node["owner-name"], STATES[node["status"]], "" if since == "N/A" else since)
+            table.add_row(Text(node["owner-name"]), STATES[node["status"]], "" if since == "N/A" else Text(since))
     console.print(table)
     for run_id, (name, status) in unfinished.items():
         line = f"Run {name}: {status}, {_last_round(run_id, variables)}"

@@ -14,6 +14,10 @@ from simulation.operations.deployment.deployed_run import run_deployed, run_subm
 from simulation.operations.deployment.flower_cli import SubmittedRun
 
 
+def no_report(folder: Path, console: Console) -> None:
+    """In place of the report of a run."""
+
+
 def test_the_log_is_piped_without_colours_and_what_goes_well_in_flower(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
@@ -42,7 +46,7 @@ def test_the_outcome_is_told_in_words(
 ) -> None:
     monkeypatch.setattr(deployed_run, "submit_to_flower", lambda *_: SubmittedRun(1, status, details))
     written = io.StringIO()
-    run_submitted(resolve({"out": str(tmp_path / "run")}), "local", None, Console(file=written, width=80))
+    run_submitted(resolve({"out": str(tmp_path / "run")}), "local", None, Console(file=written, width=80), no_report)
     assert written.getvalue() == said
 
 
@@ -68,8 +72,7 @@ def test_a_deployed_run_says_where_its_logs_are_and_how_it_goes_on(
 
     monkeypatch.setattr(deployed_run, "Deployment", lambda *_, **__: nullcontext(SimpleNamespace(flwr_home=tmp_path)))
     monkeypatch.setattr(deployed_run, "submit_to_flower", submitted)
-    monkeypatch.setattr("simulation.workbench.report.run_report.report_run", lambda folder, console: None)
     config = resolve({"out": str(out), "clients": 3, "cohort": 1})
-    assert run_deployed(config, Console(file=printed, width=80)) == code
+    assert run_deployed(config, Console(file=printed, width=80), no_report) == code
     start = f"Starting one SuperLink and 3 SuperNodes. Logs: {out}/processes/logs\n"
     assert printed.getvalue().startswith(start + said.format(out=out))
