@@ -11,13 +11,12 @@ import tomllib
 import pytest
 
 from simulation.workbench.cli import main
-from simulation.workbench.tuning import studies
 from tests.support.stubbed_runs import out
 
 __all__ = ["out"]
 
 
-pytest.importorskip("optuna", reason="the extra 'tune' is not installed")
+optuna = pytest.importorskip("optuna", reason="the extra 'tune' is not installed")
 ARGUMENTS = ["--clients", "6", "--cohort", "2", "--rounds", "2", "--seeds", "1", "--tuning-seeds", "101"]
 
 
@@ -99,29 +98,29 @@ def test_the_plan_is_shown_and_a_missing_extra_is_named(capsys, out, monkeypatch
     assert (code, error) == (2, "fedsel: `fedsel tune` needs the package optuna: pip install 'fedsel[tune]'.\n")
 
 
-def test_suggestions_follow_from_the_trials_before(tmp_path):
-    """The same in another process's study with the same trials; a default outside the range counts as no trial."""
-    from simulation.workbench.tuning.space import Range
+def settings_of(out, name):
+    """Settings of the trials in the storage of a tuning."""
+    study = optuna.load_study(study_name=name, storage=f"sqlite:///{out / 'tuning.db'}")
+    return [trial.user_attrs["settings"] for trial in study.trials]
 
-    space = {"lr": Range(low=0.01, high=1.0), "cohort": Range(low=2, high=8, whole=True), "kind": Range(("a", "b"))}
 
-    def suggested(folder, count):
-        folder.mkdir()
-        study = studies.MethodStudy(folder, "m", space, maximize=True, seed=7)
-        study.add({"lr": 9.0, "cohort": 2, "kind": "a"}, 0.1, "", inside=False)
-        for number in range(2, count + 1):
-            settings = study.suggest(number)
-            assert all(one.holds(settings[key]) for key, one in space.items())
-            study.add(
-                settings, None if number == 3 else settings["lr"], "it failed" if number == 3 else "", inside=True
-            )
-        return [trial.user_attrs["settings"] for trial in study.trials], study
+def test_suggestions_follow_from_the_trials_before(capsys, out, monkeypatch):
+    """A tuning that was stopped again and again has the same trials; one that fails or is outside is no example.
 
-    first, _ = suggested(tmp_path / "one", 9)
-    some, study = suggested(tmp_path / "two", 8)
-    assert first[:8] == some
-    again = studies.MethodStudy(tmp_path / "two", "m", space, maximize=True, seed=7)
-    assert again.suggest(9) == study.suggest(9) == first[8]
+    The default of lr, 0.05, is outside its range. The stub's runs are all alike, so the earliest is the best.
+    """
+    monkeypatch.setenv("STUB", json.dumps({"fail": ["random-trial=3-s101"]}))
+    over = "lr=0.1..1,batch-size=8..64,optimizer=sgd|adam"
+    for folder, counts in (("whole", [9]), ("cut", [1, 4, 8, 9, 2])):
+        for count in counts:
+            assert tuned(capsys, out / folder, "--trials", str(count), over=over, strategies="random")[::2] == (0, "")
+    whole = settings_of(out / "whole", "random")
+    assert whole == settings_of(out / "cut", "random")
+    assert whole[0] == {"lr": 0.05, "batch-size": 32, "optimizer": "sgd"}
+    assert len({tuple(settings.values()) for settings in whole}) == 9
+    assert all(0.1 <= one["lr"] <= 1.0 and one["optimizer"] in ("sgd", "adam") for one in whole[1:])
+    best = json.loads((out / "cut" / "tuning.json").read_text())["best"]["random"]
+    assert (best["trial"], len(best["values"]), list(best["failures"])) == (1, 2, [])
 
 
 @pytest.mark.slow

@@ -2,6 +2,7 @@
 
 import argparse
 
+from fedsel_app.config import ConfigError
 from simulation.workbench.command_line.arguments import FAILURE, Subparsers, overrides, parse_seeds, positive
 from simulation.workbench.comparison.commands import add_strategies, strategies_of
 from simulation.workbench.terminal import wide_console
@@ -38,13 +39,16 @@ def register(commands: Subparsers) -> None:
 
 def tune(arguments: argparse.Namespace) -> int:
     """`fedsel tune`: tune every method with the same number of trials, and compare; or print the plan."""
+    try:
+        import optuna
+    except ImportError as error:
+        raise ConfigError("`fedsel tune` needs the package optuna: pip install 'fedsel[tune]'.") from error
     from simulation.workbench.comparison.placement import default_jobs, gpu_count
     from simulation.workbench.comparison.plan import plan
     from simulation.workbench.tuning.plan import plan_tuning
-    from simulation.workbench.tuning.studies import import_optuna
     from simulation.workbench.tuning.tune import tune
 
-    import_optuna()
+    optuna.logging.set_verbosity(optuna.logging.WARNING)
     seeds, tuning_seeds = parse_seeds(arguments.seeds), parse_seeds(arguments.tuning_seeds)
     strategies = strategies_of(arguments)
     base = plan(arguments.folder, strategies, seeds, overrides(arguments), {}, arguments.baseline)

@@ -10,7 +10,7 @@ from fedsel_app.config import ConfigError, Value
 from fedsel_app.data.dataset import load
 from fedsel_app.models.device import choose_device
 from fedsel_app.records.files import write_json
-from fedsel_app.wiring.configuration import AppConfig, resolve
+from fedsel_app.wiring.configuration import resolve
 from fedsel_app.wiring.idle_settings import owners, refuse_idle
 from fedsel_app.wiring.server import find_score, make_model
 from simulation.workbench.comparison.measures import Measure
@@ -26,7 +26,7 @@ from simulation.workbench.comparison.tuning_file import (
     goal_of,
     read_tuning,
 )
-from simulation.workbench.tuning.space import Range, parse_space
+from simulation.workbench.tuning.space import Range, ends, parse_space, range_text
 from strategies import find_strategy
 
 VALIDATION_FRACTION = 0.1
@@ -43,7 +43,6 @@ class Tuning:
     trials : number of trials of each method, including the one with the default settings
     tuning_seeds : seeds of the trials' runs; none of them is a seed of `base`
     spaces : strategy -> setting key -> range, for its tuned settings
-    over : setting key -> text of its range
     goal : measure whose mean over the tuning seeds ranks the trials
     """
 
@@ -51,13 +50,17 @@ class Tuning:
     trials: int
     tuning_seeds: Sequence[int]
     spaces: Mapping[str, Mapping[str, Range]]
-    over: Mapping[str, str]
     goal: Measure
 
     @property
     def out(self) -> Path:
         """Folder of the tuning, and of the comparison that follows."""
         return self.base.out
+
+    @property
+    def over(self) -> dict[str, str]:
+        """Setting key -> text of its range."""
+        return {key: range_text(values) for space in self.spaces.values() for key, values in space.items()}
 
     def defaults(self, strategy: str) -> dict[str, Value]:
         """Values of a strategy's tuned settings in its runs of `base`."""
@@ -142,12 +145,6 @@ def first_run(comparison: ComparisonPlan, strategy: str) -> PlannedRun:
     return next(run for run in comparison.runs if run.strategy == strategy)
 
 
-def score_of(config: AppConfig) -> str:
-    """Name of the score of a run in its records. Raises ConfigError if its data are not available."""
-    model = make_model(config, choose_device(config.execution.device))
-    return find_score(config, model, load(config.data, config.run.seed))
-
-
 def changed_run(
     run: PlannedRun, out: Path, label: str, seed: int, settings: Mapping[str, Value], cell: Mapping[str, Value]
 ) -> PlannedRun:
@@ -181,19 +178,20 @@ def plan_tuning(base: ComparisonPlan, trials: int, tuning_seeds: Sequence[int], 
         values = first_run(base, name).config.values()
         spaces[name] = {key: one for key, one in space.items() if key in values}
         deciding = [key for key in spaces[name] if key in owners(spaces[name], name)]
-        cells = itertools.product(*(spaces[name][key].ends for key in deciding))
+        cells = itertools.product(*(ends(spaces[name][key]) for key in deciding))
         tried += [values | dict(zip(deciding, cell, strict=True)) for cell in cells]
         if not spaces[name]:
             raise ConfigError(f"{name} has none of the settings of --over, so all its trials would be the same.")
     refuse_idle(space, tried)
-    texts = {key: str(one) for key, one in space.items()}
-    measure = goal_of(goal, score_of(base.runs[0].config))
-    tuning = Tuning(base, trials, list(dict.fromkeys(tuning_seeds)), spaces, texts, measure)
+    config = base.runs[0].config
+    model = make_model(config, choose_device(config.execution.device))
+    measure = goal_of(goal, find_score(config, model, load(config.data, config.run.seed)))
+    tuning = Tuning(base, trials, list(dict.fromkeys(tuning_seeds)), spaces, measure)
     for name, ranges in spaces.items():
-        for key, one in ranges.items():
-            for end in one.ends:
-                try:
-                    tuning.trial_runs(name, 1, {key: end})
-                except ConfigError as error:
-                    raise ConfigError(f"{name} does not allow the whole range of '{key}', {one}: {error}") from error
+        for key, end in ((key, end) for key, values in ranges.items() for end in ends(values)):
+            try:
+                tuning.trial_runs(name, 1, {key: end})
+            except ConfigError as error:
+                text = range_text(ranges[key])
+                raise ConfigError(f"{name} does not allow the whole range of '{key}', {text}: {error}") from error
     return tuning

@@ -1,8 +1,10 @@
-"""Search space of a tuning: the range of each setting that is tuned, the same for every method."""
+"""Search space of a tuning: Optuna's distribution of each setting that is tuned, the same for every method."""
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from typing import cast
+
+from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution
 
 from fedsel_app.config import ConfigError, Value, refuse_unknown
 from fedsel_app.config.settings import Entry
@@ -11,40 +13,38 @@ from simulation.workbench.command_line.arguments import parse_setting
 from strategies.base import SelectionStrategy
 
 LOG_RATIO = 10.0
-"""Least ratio of a range's ends for which values are drawn on a log scale."""
+"""Least ratio of an interval's ends for which values are drawn on a log scale."""
 LARGE = 100.0
 """A bound above this multiple of the default (or of 1, if that is larger) is only a limit, and no end of a range."""
 
+Range = CategoricalDistribution | FloatDistribution | IntDistribution
 
-@dataclass(frozen=True)
-class Range:
-    """Range of a setting: its choices, or an interval with both ends; `whole`: only the integers of the interval."""
 
-    choices: tuple[Value, ...] = ()
-    low: float = 0.0
-    high: float = 0.0
-    whole: bool = False
+def interval(low: float, high: float, *, whole: bool) -> Range:
+    """Interval with both ends; `whole`: only its integers."""
+    log = low > 0.0 and high / low >= LOG_RATIO
+    return IntDistribution(int(low), int(high), log=log) if whole else FloatDistribution(low, high, log=log)
 
-    @property
-    def log(self) -> bool:
-        """True if values are drawn on a log scale."""
-        return self.low > 0.0 and self.high / self.low >= LOG_RATIO
 
-    @property
-    def ends(self) -> Sequence[Value]:
-        """The choices, or both ends."""
-        return self.choices or ([int(self.low), int(self.high)] if self.whole else [self.low, self.high])
+def ends(values: Range) -> Sequence[Value]:
+    """The choices of a range, or both ends of its interval."""
+    if isinstance(values, CategoricalDistribution):
+        return cast(Sequence[Value], values.choices)
+    return values.low, values.high
 
-    def holds(self, value: Value) -> bool:
-        """True if a value is in the range."""
-        if self.choices:
-            return value in self.choices
-        return isinstance(value, int | float) and self.low <= value <= self.high
 
-    def __str__(self) -> str:
-        if self.choices:
-            return "one of " + ", ".join(map(str, self.choices))
-        return f"{self.low:g} to {self.high:g}" + (", on a log scale" if self.log else "")
+def holds(values: Range, value: Value) -> bool:
+    """True if a value is in the range."""
+    if isinstance(values, CategoricalDistribution):
+        return value in values.choices
+    return isinstance(value, int | float) and values.low <= value <= values.high
+
+
+def range_text(values: Range) -> str:
+    """The range as tuning.json and `--dry-run` show it."""
+    if isinstance(values, CategoricalDistribution):
+        return "one of " + ", ".join(map(str, values.choices))
+    return f"{values.low:g} to {values.high:g}" + (", on a log scale" if values.log else "")
 
 
 def parse_space(text: str, methods: Sequence[type[SelectionStrategy]]) -> dict[str, Range]:
@@ -58,9 +58,8 @@ def parse_space(text: str, methods: Sequence[type[SelectionStrategy]]) -> dict[s
     entries = [*setting_entries(), *(entry for method in methods for entry in method.Config.entries(f"{method.name}."))]
     known = {entry.key: entry for entry in entries}
     space: dict[str, Range] = {}
-    for part in (part.strip() for part in text.split(",")):
-        key, equals, given = part.partition("=")
-        key = key.strip()
+    for part in text.split(","):
+        key, equals, given = (word.strip() for word in part.partition("="))
         refuse_unknown([key], known)
         entry = known[key]
         if not entry.scope.tuned:
@@ -79,27 +78,27 @@ def own_range(entry: Entry) -> Range:
     """
     key, default, bounds = entry.key, entry.default, entry.bounds
     if isinstance(default, bool):
-        return Range(choices=(False, True))
+        return CategoricalDistribution((False, True))
     if entry.closed:
-        return Range(choices=tuple(entry.choices))
+        return CategoricalDistribution(tuple(entry.choices))
     if not isinstance(default, str):
         low, high, whole = bounds.low, bounds.high, isinstance(default, int)
         if not math.isfinite(low) or high > LARGE * max(1.0, abs(default)):
             low, high = max(low, default / 10.0), min(high, default * 10.0)
             low, high = (math.ceil(low), math.floor(high)) if whole else (low, high)
         if bounds.above < low < high < bounds.below:
-            return Range(low=low, high=high, whole=whole)
+            return interval(low, high, whole=whole)
     raise ConfigError(f"'{key}' has no default range; give it a range in --over: {key}=LOW..HIGH or {key}=A|B.")
 
 
 def parse_range(key: str, text: str, default: Value) -> Range:
     """Parse a range of the form LOW..HIGH or A|B|C. Raises ConfigError for anything else."""
     if "|" in text:
-        return Range(choices=tuple(parse_setting(f"{key}={choice.strip()}")[1] for choice in text.split("|")))
+        return CategoricalDistribution([parse_setting(f"{key}={choice.strip()}")[1] for choice in text.split("|")])
     try:
         low, high = (float(end) for end in text.split(".."))
     except ValueError:
         low = high = math.nan
     if not (isinstance(default, int | float) and math.isfinite(low) and low < high < math.inf):
         raise ConfigError(f"A range in --over is {key}=LOW..HIGH, or {key}=A|B. Got {key}={text}.")
-    return Range(low=low, high=high, whole=isinstance(default, int))
+    return interval(low, high, whole=isinstance(default, int))

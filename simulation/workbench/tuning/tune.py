@@ -1,19 +1,22 @@
 """Execution of a tuning (`fedsel tune`): the trials of all methods, then the best trial of each on other seeds.
 
 The first trial of each method has its default settings, so the best is never worse than these on the tuning seeds.
-Runs are carried out as in `fedsel compare`, and Optuna's storage keeps all trials. So the same command completes a
-tuning that was killed.
+Runs are carried out as in `fedsel compare`. Optuna's storage has a study of each method, which gets a trial when it has
+a value or has failed. The settings of trial n follow from n, the seed and the earlier trials. So the same command
+completes a tuning that was killed, with the same trials.
 """
 
 import errno
 import math
 import os
 import statistics
-from collections.abc import Sequence
-from pathlib import Path
-from typing import NamedTuple
+import warnings
+from collections.abc import Mapping, Sequence
+from typing import Any
 
+import optuna
 import tomli_w
+from optuna.trial import FrozenTrial, TrialState, create_trial
 from rich.console import Console
 
 from fedsel_app.config import ConfigError, Value
@@ -26,19 +29,15 @@ from simulation.workbench.comparison.plan import PlannedRun
 from simulation.workbench.comparison.run_processes import RunProcesses, lay_out, locked_comparison
 from simulation.workbench.comparison.tuning_file import BestTrial, settings_text
 from simulation.workbench.tuning.plan import Tuning
-from simulation.workbench.tuning.studies import FAILURE, MethodStudy
+from simulation.workbench.tuning.space import Range, holds
 
-PRESET = "tuned.toml"
+STORAGE, PRESET = "tuning.db", "tuned.toml"
+SETTINGS, FAILURE = "settings", "failure"
+"""User attributes of a stored trial."""
+RANDOM_TRIALS = 5
+"""Number of completed trials that the sampler's model needs. Until then the sampler draws settings at random."""
 DISK = tuple(map(os.strerror, (errno.EIO, errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS)))
 """Errors for which no settings are to blame: a trial that ends with one is carried out again, and is no failed one."""
-
-
-class Trial(NamedTuple):
-    """Trial of a method: its settings, and its runs, or the reason for which they were refused."""
-
-    settings: dict[str, Value]
-    runs: Sequence[PlannedRun]
-    refused: str = ""
 
 
 def tune(tuning: Tuning, jobs: int, console: Console) -> dict[str, str]:
@@ -60,7 +59,8 @@ def tune(tuning: Tuning, jobs: int, console: Console) -> dict[str, str]:
     make_private_folder(tuning.out / "trials")
     with locked_comparison(tuning.out / "trials"), processes.exit_on_signals():
         tuning.write()
-        best = best_of_trials(tuning, jobs, console)
+        trials = finished_trials(tuning, jobs, console)
+        best = {name: best_trial(name, trials[name], higher_wins=tuning.goal.higher_wins) for name in trials}
         tuning.write(best)
         write_preset(tuning, best)
     comparison = tuning.comparison(best)
@@ -68,46 +68,83 @@ def tune(tuning: Tuning, jobs: int, console: Console) -> dict[str, str]:
     return compare(comparison, jobs, console)
 
 
-def best_of_trials(tuning: Tuning, jobs: int, console: Console) -> dict[str, BestTrial]:
-    """Carry out the missing trials, number by number for all methods at once. Returns the best trial of each method."""
-    goal, seed = tuning.goal, min(tuning.tuning_seeds)
-    studies = {
-        name: MethodStudy(tuning.out, name, space, maximize=goal.higher_wins, seed=seed)
-        for name, space in tuning.spaces.items()
-    }
-    known: list[PlannedRun] = []
+def finished_trials(tuning: Tuning, jobs: int, console: Console) -> dict[str, list[FrozenTrial]]:
+    """Carry out the missing trials, number by number for all methods at once. Returns the trials of each method."""
+    goal, planned = tuning.goal, list[PlannedRun]()
+    studies = {name: open_study(tuning, name) for name in tuning.spaces}
+    trials = {name: study.get_trials(deepcopy=False)[: tuning.trials] for name, study in studies.items()}
     with RunProcesses(tuning.out / "trials", jobs, console) as run_processes:
         for number in range(1, tuning.trials + 1):
-            trials = {name: planned_trial(tuning, study, name, number) for name, study in studies.items()}
-            known += [run for trial in trials.values() for run in trial.runs]
-            lay_out(tuning.trial_comparison(known))
-            new = {name: trial for name, trial in trials.items() if number > len(studies[name].trials)}
-            failures = run_processes.work([run for trial in new.values() for run in trial.runs])
-            if of_the_disk := [reason for reason in failures.values() if any(error in reason for error in DISK)]:
+            new = {name for name in trials if len(trials[name]) < number}
+            runs, settings, failures = list[PlannedRun](), dict[str, dict[str, Value]](), dict[str, str]()
+            for name, stored in trials.items():
+                settings[name] = suggestion(tuning, name, stored) if name in new else settings_of(stored[number - 1])
+                try:
+                    runs += tuning.trial_runs(name, number, settings[name])
+                except ConfigError as error:
+                    failures[name] = str(error)
+            planned += runs
+            lay_out(tuning.trial_comparison(planned))
+            failed = run_processes.work([run for run in runs if run.strategy in new])
+            if of_the_disk := [reason for reason in failed.values() if any(error in reason for error in DISK)]:
                 raise RecordError(f"{of_the_disk[0]}. No trial is to blame: free the disk, then repeat the command.")
-            for name, trial in new.items():
-                failed = trial.refused or "; ".join(failures[run.name] for run in trial.runs if run.name in failures)
-                value = None if failed else mean_value(trial.runs, goal.key, higher_wins=goal.higher_wins)
-                inside = all(one.holds(trial.settings[key]) for key, one in tuning.spaces[name].items())
-                studies[name].add(trial.settings, value, failed, inside=inside)
-                shown = f"failed, {failed}" if value is None else f"{goal.name} {value:.4g}"
-                line = f"{name}, trial {number} of {tuning.trials} ({settings_text(trial.settings)}): {shown}"
+            for name in sorted(new, key=list(trials).index):
+                own = [run for run in runs if run.strategy == name]
+                failure = failures.get(name) or "; ".join(failed[run.name] for run in own if run.name in failed)
+                value = None if failure else mean_value(own, goal.key, higher_wins=goal.higher_wins)
+                studies[name].add_trial(trial_of(settings[name], tuning.spaces[name], value, failure))
+                trials[name] = studies[name].get_trials(deepcopy=False)
+                shown = f"failed, {failure}" if value is None else f"{goal.name} {value:.4g}"
+                line = f"{name}, trial {number} of {tuning.trials} ({settings_text(settings[name])}): {shown}"
                 console.print(line, markup=False, highlight=False, soft_wrap=True)
-    return {
-        name: best_trial(study, name, tuning.trials, higher_wins=goal.higher_wins) for name, study in studies.items()
-    }
+    return trials
 
 
-def planned_trial(tuning: Tuning, study: MethodStudy, strategy: str, number: int) -> Trial:
-    """Trial `number` of a method: its stored settings or, for a new trial, the defaults (1) or a suggestion (> 1)."""
-    if number <= len(study.trials):
-        settings = dict(study.trials[number - 1].user_attrs["settings"])
-    else:
-        settings = study.suggest(number) if number > 1 else tuning.defaults(strategy)
-    try:
-        return Trial(settings, tuning.trial_runs(strategy, number, settings))
-    except ConfigError as error:
-        return Trial(settings, (), str(error))
+def settings_of(trial: FrozenTrial) -> dict[str, Value]:
+    """The settings of a stored trial."""
+    return dict(trial.user_attrs[SETTINGS])
+
+
+def open_study(tuning: Tuning, strategy: str) -> optuna.Study:
+    """The study of a method in the storage of the tuning's folder."""
+    with warnings.catch_warnings(action="ignore"):
+        return optuna.create_study(
+            storage=f"sqlite:///{tuning.out / STORAGE}",
+            study_name=strategy,
+            direction="maximize" if tuning.goal.higher_wins else "minimize",
+            load_if_exists=True,
+        )
+
+
+def suggestion(tuning: Tuning, strategy: str, trials: Sequence[FrozenTrial]) -> dict[str, Value]:
+    """Settings of the trial after these: the defaults for the first, then those that the sampler suggests.
+
+    The study in memory makes the suggestion a function of its arguments: a killed process leaves no half trial behind.
+    """
+    if not trials:
+        return tuning.defaults(strategy)
+    space = tuning.spaces[strategy]
+    sampler = optuna.samplers.TPESampler(
+        seed=min(tuning.tuning_seeds) + len(trials) + 1, n_startup_trials=RANDOM_TRIALS
+    )
+    with warnings.catch_warnings(action="ignore"):
+        study = optuna.create_study(sampler=sampler, direction="maximize" if tuning.goal.higher_wins else "minimize")
+        study.add_trials([trial for trial in trials if trial.params.keys() == space.keys()])
+        return dict(study.ask(dict(space)).params)
+
+
+def trial_of(
+    settings: Mapping[str, Value], space: Mapping[str, Range], value: float | None, failure: str
+) -> FrozenTrial:
+    """A trial with its value or failure. The sampler learns only from settings inside the space."""
+    inside = all(holds(values, settings[key]) for key, values in space.items())
+    return create_trial(
+        state=TrialState.FAIL if value is None else TrialState.COMPLETE,
+        value=value,
+        params=dict(settings) if inside else {},
+        distributions=dict(space) if inside else {},
+        user_attrs={SETTINGS: dict(settings)} | ({FAILURE: failure} if failure else {}),
+    )
 
 
 def mean_value(runs: Sequence[PlannedRun], key: str, *, higher_wins: bool) -> float:
@@ -119,31 +156,22 @@ def mean_value(runs: Sequence[PlannedRun], key: str, *, higher_wins: bool) -> fl
     return statistics.fmean(values)
 
 
-def best_trial(study: MethodStudy, strategy: str, count: int, *, higher_wins: bool) -> BestTrial:
-    """The best of the first `count` trials of a method, the earliest among equals.
-
-    Raises ConfigError if all of them failed.
-    """
-    trials = study.trials[:count]
+def best_trial(strategy: str, trials: Sequence[FrozenTrial], *, higher_wins: bool) -> BestTrial:
+    """The best trial of a method, the earliest among equals. Raises ConfigError if all of them failed."""
+    attributes = {str(number): trial.user_attrs for number, trial in enumerate(trials, start=1)}
+    failures = {number: str(own[FAILURE]) for number, own in attributes.items() if FAILURE in own}
+    if len(failures) == len(trials):
+        raise ConfigError(f"All trials of {strategy} failed. The first: {failures['1']}")
     values = [trial.value for trial in trials]
-    sign = -1.0 if higher_wins else 1.0
-    ranked = [(sign * value, number) for number, value in enumerate(values, start=1) if value is not None]
-    failures = {
-        str(trial.number + 1): str(trial.user_attrs[FAILURE]) for trial in trials if FAILURE in trial.user_attrs
-    }
-    if not ranked:
-        raise ConfigError(f"All trials of {strategy} failed. The first: {next(iter(failures.values()))}")
-    number = min(ranked)[1]
-    settings = dict(trials[number - 1].user_attrs["settings"])
-    return BestTrial(trial=number, settings=settings, values=values, failures=failures)
+    best = (max if higher_wins else min)(value for value in values if value is not None)
+    place = values.index(best)
+    return BestTrial(trial=place + 1, settings=settings_of(trials[place]), values=values, failures=failures)
 
 
-def write_preset(tuning: Tuning, best: dict[str, BestTrial]) -> Path:
+def write_preset(tuning: Tuning, best: Mapping[str, BestTrial]) -> None:
     """Write tuned.toml: a preset with the settings of all runs and those of each method's best trial."""
-    path = tuning.out / PRESET
-    shared = {key: value for key, value in tuning.base.settings.items() if key != "preset"}
+    shared: dict[str, Any] = {key: value for key, value in tuning.base.settings.items() if key != "preset"}
     base = {"base": str(tuning.base.settings["preset"])} if tuning.base.settings.get("preset") else {}
     methods = {name: one["settings"] for name, one in best.items()}
     preset = {**base, "strategies": list(tuning.base.strategies), **shared, "methods": methods}
-    write_text(path, f"# Best of {tuning.trials} trials of each method\n{tomli_w.dumps(preset)}")
-    return path
+    write_text(tuning.out / PRESET, f"# Best of {tuning.trials} trials of each method\n{tomli_w.dumps(preset)}")

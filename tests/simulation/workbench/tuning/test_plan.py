@@ -4,6 +4,8 @@ import re
 
 import pytest
 
+pytest.importorskip("optuna", reason="the extra 'tune' is not installed")
+
 from fedsel_app.config import ConfigError
 from fedsel_app.models.tasks import Classification
 from simulation.workbench.cli import main
@@ -11,8 +13,6 @@ from simulation.workbench.comparison.plan import plan
 from simulation.workbench.comparison.tuning_file import GOALS
 from simulation.workbench.tuning import plan as tuning_plan
 from simulation.workbench.tuning.plan import plan_tuning
-from simulation.workbench.tuning.studies import MethodStudy
-from simulation.workbench.tuning.tune import best_trial
 
 
 class Wrong(Classification):
@@ -78,13 +78,3 @@ def test_the_help_lists_what_can_rank_the_trials(capsys, monkeypatch):
         main(["tune", "--help"])
     [line] = [line for line in capsys.readouterr().out.splitlines() if "rank" in line and "the trials" in line]
     assert [word for word in re.findall(r"\w+", line) if "_" in word] == list(GOALS)
-
-
-def test_the_best_is_one_of_the_trials_that_are_asked_for(tmp_path):
-    """A tuning with 3 trials, repeated with 2."""
-    pytest.importorskip("optuna", reason="the extra 'tune' is not installed")
-    study = MethodStudy(tmp_path, "random", {}, maximize=True, seed=1)
-    for value in (0.5, 0.6, 0.7):
-        study.add({"lr": value}, value, "", inside=False)
-    found = best_trial(study, "random", 2, higher_wins=True)
-    assert (found["trial"], found["values"]) == (2, [0.5, 0.6])

@@ -3,34 +3,37 @@
 import pytest
 
 from fedsel_app.config import ConfigError
-from simulation.workbench.tuning.space import Range, parse_space
+
+pytest.importorskip("optuna", reason="the extra 'tune' is not installed")
+
+from simulation.workbench.tuning.space import ends, holds, parse_space, range_text
 from strategies import STRATEGIES
 
 METHODS = [STRATEGIES["oort"], STRATEGIES["random"]]
 
 
 @pytest.mark.parametrize(
-    ("text", "expected", "shown"),
+    ("text", "kind", "expected", "shown"),
     [
-        ("lr", Range(low=0.005, high=0.5), "0.005 to 0.5, on a log scale"),
-        ("kept-fraction", Range(low=0.02, high=1.0), "0.02 to 1, on a log scale"),
-        ("lr-decay", Range(low=0.0, high=1.0), "0 to 1"),
-        ("local-steps", Range(low=5, high=500, whole=True), "5 to 500, on a log scale"),
-        ("value-bits=4|8", Range(choices=(4, 8)), "one of 4, 8"),
-        ("error-feedback", Range(choices=(False, True)), "one of False, True"),
-        ("optimizer", Range(choices=("sgd", "adam", "adamw")), "one of sgd, adam, adamw"),
-        ("momentum=0.5..0.99", Range(low=0.5, high=0.99), "0.5 to 0.99"),
-        ("cohort=2..8", Range(low=2, high=8, whole=True), "2 to 8"),
+        ("lr", "float", (0.005, 0.5), "0.005 to 0.5, on a log scale"),
+        ("kept-fraction", "float", (0.02, 1.0), "0.02 to 1, on a log scale"),
+        ("lr-decay", "float", (0.0, 1.0), "0 to 1"),
+        ("local-steps", "int", (5, 500), "5 to 500, on a log scale"),
+        ("value-bits=4|8", "categorical", (4, 8), "one of 4, 8"),
+        ("error-feedback", "categorical", (False, True), "one of False, True"),
+        ("optimizer", "categorical", ("sgd", "adam", "adamw"), "one of sgd, adam, adamw"),
+        ("momentum=0.5..0.99", "float", (0.5, 0.99), "0.5 to 0.99"),
+        ("cohort=2..8", "int", (2, 8), "2 to 8"),
     ],
 )
-def test_ranges(text, expected, shown):
+def test_ranges(text, kind, expected, shown):
     """A tenth of the default to ten times the default within the bounds, a whole closed interval, or all choices."""
     ((key, found),) = parse_space(text, METHODS).items()
     assert key == text.partition("=")[0]
-    assert (found.choices, found.whole, str(found)) == (expected.choices, expected.whole, shown)
-    assert (found.low, found.high) == pytest.approx((expected.low, expected.high))
-    assert all(found.holds(end) for end in found.ends)
-    assert not found.holds(-1.0)
+    assert (type(found).__name__, range_text(found)) == (f"{kind.title()}Distribution", shown)
+    assert ends(found) == (expected if kind == "categorical" else pytest.approx(expected))
+    assert all(holds(found, end) for end in ends(found))
+    assert not holds(found, -1.0)
 
 
 @pytest.mark.parametrize(
