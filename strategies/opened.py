@@ -12,7 +12,7 @@ from fedsel_app.network.links import Work
 from fedsel_app.records.schema import RoundRecord
 from strategies.aggregation.server_state import ServerState
 from strategies.method import SelectionMethod
-from strategies.roster import Floats, Ints, Roster, RoundInfo, Selection
+from strategies.roster import NOBODY, Floats, Ints, Roster, RoundInfo, Selection
 from strategies.round import method_checks as checks
 from strategies.round.clients import SCALAR_BYTES, ConnectedClients
 from strategies.round.federation import Answer, SentModel, Until, sent_model
@@ -21,8 +21,6 @@ from strategies.round.probing import ClientProber, Probe, evaluation
 from strategies.round.replies.training import Replies, ReplyReader
 from strategies.round.replies.values import read_tests, tested_loss
 from strategies.run_context import Model, RunContext
-
-NOBODY: Ints = np.zeros(0, np.int64)
 
 
 @dataclass(eq=False, kw_only=True)
@@ -41,7 +39,7 @@ class OpenRound:
     sent_to_train : this model as it is sent for training, with the control variate of a solver that has one
     record : record of the round
     opened_s : start of the round by the run's clock
-    started_s : start of the round by this process's clock
+    started_s : start of the round by this process's clock, after its clients have enrolled
     label_count_bytes : bytes of the label counts of clients that enrolled in this round
     clients, prober, instructions, reader, server : parts of the run, which outlive the round
     local_epochs : passes of the cohort over its data; 0: those of the training settings

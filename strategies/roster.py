@@ -12,6 +12,7 @@ from fedsel_app.wire.codec import Update
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
+NOBODY: Ints = np.zeros(0, np.int64)
 
 
 @dataclass(frozen=True)
@@ -66,7 +67,8 @@ class Roster:
 
     Attributes
     ----------
-    available : bool (K,), connected in this round
+    available : bool (K,), connected in this round, and free to be selected
+    under_way : bool (K,), in training since an earlier round; the cohort of a server that does not wait has these too
     examples : int64 (K,), training examples n_k; 0 until enrolled
     local_steps : int64 (K,), local steps a round; 0 until enrolled
     selections : int64 (K,), rounds in which the client was selected, h_k
@@ -83,6 +85,7 @@ class Roster:
 
     def __init__(self, clients: int) -> None:
         self.available = np.zeros(clients, bool)
+        self.under_way = np.zeros(clients, bool)
         self.examples = np.zeros(clients, np.int64)
         self.local_steps = np.zeros(clients, np.int64)
         self.selections = np.zeros(clients, np.int64)
@@ -136,6 +139,11 @@ class Roster:
     def ids(self) -> Ints:
         """Ids of the available clients, ascending."""
         return np.flatnonzero(self.available)
+
+    @property
+    def compared(self) -> Ints:
+        """Ids of the available clients and of those under way, ascending."""
+        return np.flatnonzero(self.available | self.under_way)
 
 
 @dataclass(frozen=True)

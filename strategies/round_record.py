@@ -21,8 +21,8 @@ from fedsel_app.records.files import RunFailed
 from fedsel_app.records.run_folder import Recorder
 from fedsel_app.records.schema import ACCURACY, ClientTestRecord, RoundRecord, Row
 from strategies.aggregation.server_state import Step
-from strategies.opened import NOBODY, OpenRound
-from strategies.roster import Ints, Selection
+from strategies.opened import OpenRound
+from strategies.roster import NOBODY, Ints, Selection
 from strategies.round.replies.deadline import AWAY, DROPPED, LATE
 from strategies.round.replies.training import Replies
 from strategies.run_context import Evaluation, RunContext

@@ -104,8 +104,8 @@ class Run:
         Returns None if the method has no round left, because clients that left cut its last own round short. Then the
         model is evaluated, round `number` is recorded without a client, and the run ends.
         """
-        started_s = time.perf_counter()
         label_count_bytes = self.prober.enrol(federation, number, wait=number == self.completed + 1)
+        started_s = time.perf_counter()
         record = RoundRecord(number)
         self._await_clients(record)
         if is_over(method, number - 1):
@@ -140,15 +140,15 @@ class Run:
         """
         presence, roster = self.context.links.presence, self.roster
         busy = [] if self.under_way is None else list(self.under_way.clients)
-        roster.available[busy] = False
-        if presence is None:
-            return
-        time_s, there = self.time_s, presence.available(self.time_s)
-        if not busy and not (roster.available & there).any() and (connected := roster.ids.tolist()):
-            time_s = min(presence.next_available(client, time_s) for client in connected)
-            record.round_s, there = time_s - self.time_s, presence.available(time_s)
-        roster.available &= there
-        record.available = int(roster.available.sum())
+        if presence is not None:
+            time_s, there = self.time_s, presence.available(self.time_s)
+            if not busy and not (roster.available & there).any() and (connected := roster.ids.tolist()):
+                time_s = min(presence.next_available(client, time_s) for client in connected)
+                record.round_s, there = time_s - self.time_s, presence.available(time_s)
+            roster.available &= there
+            record.available = int(roster.available.sum())
+        roster.available[busy], roster.under_way[:] = False, False
+        roster.under_way[busy] = True
 
     def learn(self, opened: OpenRound, selection: Selection, replies: Replies, step: Step) -> None:
         """Take the next model with its BatchNorm statistics, and update the roster, the method and the record.

@@ -15,8 +15,8 @@ from fedsel_app.network.links import SimulatedLinks
 from fedsel_app.records.schema import RoundRecord
 from fedsel_app.seeds import Purpose, stream
 from strategies.method import most_rounds
-from strategies.opened import NOBODY, Dispatch, OpenRound
-from strategies.roster import Selection
+from strategies.opened import Dispatch, OpenRound
+from strategies.roster import NOBODY, Selection
 from strategies.round import method_checks as checks
 from strategies.round.federation import Answer, Federation, Until
 from strategies.round.replies.deadline import over_selected_count

@@ -16,8 +16,7 @@ Deviations
   matrix as feature vectors. L1 and L2 distances are not implemented.
 - A client with p_k >= 1/m gets floor(m p_k) rows of its own before Algorithm 2 runs on the rest. The authors' code does
   not do this and is biased.
-- Weights are renormalised over the aggregated clients. The m of the weight 1/m is the setting `cohort` even where a
-  buffered server fills fewer places, because it aggregates clients of several rounds.
+- Weights are renormalised over the aggregated clients. A client that fails is missing from them.
 """
 
 from dataclasses import dataclass
@@ -64,6 +63,7 @@ class ClusteredSampling(SelectionStrategy[ClusteredSamplingConfig]):
     name = "clustered-sampling"
     paper = "Fraboni et al. 2021, arXiv:2105.05883"
     exact_cohort = False
+    needs_whole_cohort = needs_all_selected = "the weights of its draws are right only for a whole cohort"
     state_fields = ("_gram",)
 
     def __init__(self, context: RunContext) -> None:
@@ -90,11 +90,11 @@ class ClusteredSampling(SelectionStrategy[ClusteredSamplingConfig]):
 
     def select(self, roster: Roster, round_info: RoundInfo, count: int, rng: np.random.Generator) -> Selection:
         """One draw from each row. The weight of a client is the number of rows that drew it, times 1/m."""
-        ids, cohort = roster.ids, self.context.run.cohort
+        ids = roster.ids
         if count >= ids.size:
-            return Selection(ids, weights=shares(roster.examples[ids]) * (ids.size / cohort))
+            return Selection(ids, weights=shares(roster.examples[ids]))
         picked, times = np.unique(draw(self.rows(roster, count, rng), rng), return_counts=True)
-        return Selection(ids[picked], weights=times / cohort)
+        return Selection(ids[picked], weights=times / count)
 
     def update(self, outcome: Outcome) -> None:
         """Compute the inner products of the new updates with all others, for algorithm 2."""

@@ -15,6 +15,7 @@ Deviations
   aggregated. The selection precedes the updates of the round, so it uses updates that are one round old; the paper's
   are of the same round.
 - A client that was selected but never sent a usable update has g = 0.
+- S starts from the clients under way, if the server does not wait for its cohort.
 - Aggregation is by examples over S, as in the authors' code. The paper weighs a client by the number of clients that it
   represents.
 """
@@ -28,7 +29,7 @@ import numpy as np
 from fedsel_app.config import ConfigError, RunConfig, Settings, SharedSettings, setting
 from strategies.base import SelectionStrategy
 from strategies.last_updates import LastUpdates
-from strategies.roster import Floats, Ints, Needs, Outcome, Roster, RoundInfo, Selection
+from strategies.roster import NOBODY, Floats, Ints, Needs, Outcome, Roster, RoundInfo, Selection
 from strategies.run_context import RunContext
 from strategies.selection_math.sampling import unseen_first
 from strategies.selection_math.similarity import among, blocks, euclidean, layer_part, refreshed_gram
@@ -57,8 +58,10 @@ class DivFLConfig(Settings):
     )
 
 
-def facility_location(distances: Floats, count: int, subsample: float, rng: np.random.Generator) -> Ints:
-    """Greedy minimisation of G(S) over n clients, in the order of picking; int64 (count,).
+def facility_location(
+    distances: Floats, count: int, subsample: float, rng: np.random.Generator, start: Ints = NOBODY
+) -> Ints:
+    """Greedy minimisation of G(S) over n clients, in the order of picking; int64 (count,). `start` is in S already.
 
     Each step adds the client with the smallest G(S + j); among equals, the one with the lowest id. It considers all
     clients that are not yet picked, or max(count, subsample n) random ones of them if `subsample` < 1. `distances` (n,
@@ -66,10 +69,10 @@ def facility_location(distances: Floats, count: int, subsample: float, rng: np.r
     """
     size = len(distances)
     looked_at = max(count, int(subsample * size))
-    nearest = np.full(size, np.inf)
+    nearest = distances[start].min(axis=0, initial=np.inf)
     picked: list[int] = []
-    for _ in range(min(count, size)):
-        options = np.setdiff1d(np.arange(size), picked)
+    for _ in range(min(count, size - start.size)):
+        options = np.setdiff1d(np.arange(size), [*start, *picked])
         if looked_at < options.size:
             options = np.sort(rng.choice(options, looked_at, replace=False))
         costs = [np.minimum(nearest, distances[options[rows]]).sum(axis=1) for rows in blocks(options.size, size)]
@@ -124,12 +127,14 @@ class DivFL(SelectionStrategy[DivFLConfig]):
             )
 
     def select(self, roster: Roster, round_info: RoundInfo, count: int, rng: np.random.Generator) -> Selection:
-        """The representatives. With ideal gradients all clients train, and only the representatives have weight."""
-        ids = roster.ids
+        """The representatives, beside the clients under way. With ideal gradients all clients train, and only the
+        representatives have weight.
+        """
+        ids, compared = roster.ids, roster.compared
         seen = roster.selections[ids] > 0
         if seen.all():
-            distances = euclidean(among(self._gram, ids))
-            chosen = np.sort(ids[facility_location(distances, count, self.config.subsample, rng)])
+            distances, start = euclidean(among(self._gram, compared)), np.flatnonzero(roster.under_way[compared])
+            chosen = np.sort(compared[facility_location(distances, count, self.config.subsample, rng, start)])
         else:
             chosen = ids[unseen_first(seen, count, rng)]
         if self.config.gradients == "stale":

@@ -11,6 +11,8 @@ Deviations
 - Reconstructed: the paper's text was not at hand; the rule follows two third-party accounts that agree on it.
 - Clients send their label counts once, in the clear; the paper protects the products of the counts by encryption.
 - T_c counts from 1, as in one of these accounts, so that the bonus of a client without selections is finite.
+- If the server does not wait for its cohort, S starts from the clients under way. The draws count from 1, so that each
+  selection explores.
 - QCID is at least 1e-20, so a perfectly balanced set is drawn almost surely.
 """
 
@@ -91,7 +93,7 @@ class FedCBS(SelectionStrategy[FedCBSConfig]):
         bonus = exploration_bonus(roster.selections[ids], round_info.number, self.config.exploration)
         totals, squares = counts.sum(axis=1), np.einsum("ij,ij->i", counts, counts)
         free = np.ones(ids.size, bool)
-        held = np.zeros(counts.shape[-1])
+        held = roster.label_counts[roster.under_way].sum(axis=0, dtype=np.float64)
         for draw in range(1, count + 1):
             # The argmax of log weights + Gumbel noise is a draw by those weights, and does not overflow.
             best, highest = 0, -np.inf

@@ -199,6 +199,7 @@ class FedCG(SelectionStrategy[FedCGConfig]):
 
     name = "fedcg"
     paper = "Jiang et al. 2022, arXiv:2212.09483 (reconstructed)"
+    needs_whole_cohort = "it minimises the duration of a whole cohort's round"
     state_fields = ("_gram",)
 
     def __init__(self, context: RunContext) -> None:

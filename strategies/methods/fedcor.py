@@ -17,6 +17,7 @@ Deviations
   `interval` rounds a uniform cohort replaces the selected one.
 - A client that was absent, or whose loss was not finite, at one of the two probes is left out of that observation. A
   change beyond 100 nats counts as 100. Clients that are absent from a round are not part of its sums.
+- If the server does not wait for its cohort, Sigma is first conditioned on the clients under way.
 - Weights are equal. Epsilon-greedy, dynamic stopping and other kernels are not implemented.
 """
 
@@ -29,7 +30,7 @@ from threadpoolctl import threadpool_limits
 from fedsel_app.config import RunConfig, Settings, setting
 from fedsel_app.seeds import Purpose, stream
 from strategies.base import SelectionStrategy
-from strategies.roster import Floats, Ints, Needs, Outcome, Roster, RoundInfo, Selection
+from strategies.roster import NOBODY, Floats, Ints, Needs, Outcome, Roster, RoundInfo, Selection
 from strategies.run_context import RunContext
 from strategies.selection_math.sampling import shares
 
@@ -125,8 +126,12 @@ def fitted(embeddings: Floats, centred: Floats, weights: Floats, noise_variance:
     return x
 
 
-def greedy(embeddings: Floats, noise_variance: float, p: Floats, annealing: Floats, count: int) -> tuple[Ints, Floats]:
+def greedy(
+    embeddings: Floats, noise_variance: float, p: Floats, annealing: Floats, count: int, start: Ints = NOBODY
+) -> tuple[Ints, Floats]:
     """Positions and gains, each (count,), of the clients in the order of picking, for X (d, n), p and alpha (n,).
+
+    Sigma is conditioned on the clients `start` before.
 
     Sigma itself is never formed. Conditioning on a pick subtracts an outer product v v^T from it. So its diagonal and
     Sigma p are enough; the entries of picked clients vanish in both.
@@ -134,18 +139,19 @@ def greedy(embeddings: Floats, noise_variance: float, p: Floats, annealing: Floa
     variance = np.square(embeddings).sum(axis=0) + noise_variance
     effect = embeddings.T @ (embeddings @ p) + noise_variance * p
     free = np.ones(p.size, bool)
-    taken = np.zeros((count, p.size))
-    picked, gains = np.zeros(count, np.int64), np.zeros(count)
-    for step in range(count):
+    steps = start.size + count
+    taken = np.zeros((steps, p.size))
+    picked, gains = np.zeros(steps, np.int64), np.zeros(steps)
+    for step in range(steps):
         gain = np.where(free, annealing * effect / np.sqrt(variance), -np.inf)
-        best = int(gain.argmax())
+        best = int(start[step]) if step < start.size else int(gain.argmax())
         picked[step], gains[step], free[best] = best, gain[best], False
         column = embeddings.T @ embeddings[:, best] - taken[:step, best] @ taken[:step]
         column[best] += noise_variance
         taken[step] = column / np.sqrt(variance[best])
         variance = np.maximum(variance - np.square(taken[step]), noise_variance)
         effect = effect - (p @ taken[step]) * taken[step]
-    return picked, gains
+    return picked[start.size :], gains[start.size :]
 
 
 @final
@@ -197,8 +203,9 @@ class FedCor(SelectionStrategy[FedCorConfig]):
         ids = roster.ids
         if self._uniform(round_info.number):
             return Selection(np.sort(rng.choice(ids, count, replace=False)), weights=np.ones(count))
-        alpha = self._annealing[ids]
-        picked, gains = greedy(self._embeddings[:, ids], NOISE_VARIANCE, shares(roster.examples[ids]), alpha, count)
+        ids, start = roster.compared, np.flatnonzero(roster.under_way[roster.compared])
+        alpha, p = self._annealing[ids], shares(roster.examples[ids])
+        picked, gains = greedy(self._embeddings[:, ids], NOISE_VARIANCE, p, alpha, count, start)
         order = np.argsort(picked)
         picked, gains = picked[order], gains[order]
         return Selection(ids[picked], components={"gain": gains, "annealing": alpha[picked]}, weights=np.ones(count))

@@ -19,6 +19,8 @@ Deviations
 - The paper's rule clusters by average linkage: Ward's linkage needs Euclidean features, which these distances lack.
 - The last round of the first pass is filled up with clients that were already selected. A client that joins later is
   drawn before all others. The first pass is in random order under both rules.
+- If the server does not wait for its cohort, a cluster may have clients under way; a draw that repeats one of these is
+  discarded, too. The official rule is refused then: its clustered sampling needs a whole cohort.
 - Delta b is what the server received: under compression, an entry that was not sent is 0. If one of two vectors is
   zero, their angle is 0. A client that was selected but never sent a usable update counts with the mean entropy.
 - Two details of the authors' code are not reproduced: it freezes stored updates, and it fails with more clusters than
@@ -31,7 +33,7 @@ from typing import final
 import numpy as np
 import scipy
 
-from fedsel_app.config import RunConfig, Settings, setting
+from fedsel_app.config import ConfigError, RunConfig, Settings, SharedSettings, setting
 from strategies.base import SelectionStrategy
 from strategies.roster import Floats, Ints, Needs, Outcome, Roster, RoundInfo, Selection
 from strategies.run_context import RunContext
@@ -85,13 +87,15 @@ def group_logits(labels: Ints, entropy: Floats, gamma: float) -> Floats:
     return np.asarray(gamma * np.bincount(labels, weights=entropy) / sizes)
 
 
-def draw_by_examples(labels: Ints, logits: Floats, examples: Ints, count: int, rng: np.random.Generator) -> Ints:
-    """Draw a group by pi and a client of it by examples, until `count` different ones are found.
+def draw_by_examples(
+    labels: Ints, logits: Floats, examples: Ints, count: int, rng: np.random.Generator, free: Ints
+) -> Ints:
+    """Draw a group by pi and a client of it by examples, until `count` different ones that are `free` are found.
 
     Returns positions, ascending.
     """
     within = examples / np.bincount(labels, weights=examples)[labels]
-    return gumbel_top(logits[labels] + np.log(within), count, rng)
+    return free[gumbel_top((logits[labels] + np.log(within))[free], count, rng)]
 
 
 def draw_uniformly(labels: Ints, logits: Floats, count: int, rng: np.random.Generator) -> Ints:
@@ -134,6 +138,15 @@ class HiCSFL(SelectionStrategy[HiCSFLConfig]):
         """The first pass over all clients."""
         return -(-run.clients // run.cohort)
 
+    @classmethod
+    def check_settings(cls, config: HiCSFLConfig, shared: SharedSettings) -> None:
+        """Refuse the official rule with a server that does not wait for its cohort."""
+        if config.rule == "official" and shared.waiting.waiting != "synchronous":
+            raise ConfigError(
+                "Set 'hics-fl.rule' to paper, or 'waiting' to synchronous: the clustered sampling of the 'hics-fl.rule'"
+                " official needs a whole cohort."
+            )
+
     def entropy(self, ids: Ints) -> Floats:
         """H of the clients `ids`, float64 (n,); a client without an update has the mean of the others."""
         vectors = self._vectors[ids].astype(np.float64)
@@ -150,6 +163,7 @@ class HiCSFL(SelectionStrategy[HiCSFLConfig]):
             picked = unseen_first(seen, count, rng)
             return Selection(ids[picked], weights=np.ones(picked.size))
         config, official = self.config, self.config.rule == "official"
+        ids, free = roster.compared, np.flatnonzero(roster.available[roster.compared])
         entropy = self.entropy(ids)
         distances = client_distances(self._vectors[ids].astype(np.float64), entropy, ENTROPY_DISTANCE)
         linkage = "ward-rows" if official else "average"
@@ -158,14 +172,14 @@ class HiCSFL(SelectionStrategy[HiCSFLConfig]):
             picked, times = np.unique(draw(rows, rng), return_counts=True)
             return Selection(ids[picked], components={"entropy": entropy[picked]}, weights=times / count)
         tree = merge_tree(distances, linkage)
-        flat = scipy.cluster.hierarchy.fcluster(tree, count, "maxclust")
+        flat = scipy.cluster.hierarchy.fcluster(tree, count + ids.size - free.size, "maxclust")
         labels = np.asarray(flat, np.int64) - 1
         t = round_info.number - 1 if official else round_info.number
         logits = group_logits(labels, entropy, config.balance * (1.0 - t / round_info.total))
         if official:
             picked = draw_uniformly(labels, logits, count, rng)
         else:
-            picked = draw_by_examples(labels, logits, roster.examples[ids], count, rng)
+            picked = draw_by_examples(labels, logits, roster.examples[ids], count, rng, free)
         return Selection(
             ids[picked],
             components={"entropy": entropy[picked], "cluster": labels[picked].astype(np.float64)},

@@ -78,7 +78,12 @@ class PowerOfChoice(SelectionStrategy[PowerOfChoiceConfig]):
 
     @classmethod
     def check_settings(cls, config: PowerOfChoiceConfig, shared: SharedSettings) -> None:
-        """Refuse fewer candidates than the cohort, and a test loss that no client measures."""
+        """Refuse fewer candidates than the cohort, as many for a single place, and a test loss that no client measures."""
+        if config.candidates and shared.waiting.waiting != "synchronous":
+            raise ConfigError(
+                "Set 'power-of-choice.candidates' to 0, or 'waiting' to synchronous: so many candidates for a whole"
+                " cohort would be as many for each single place."
+            )
         if config.loss == "test" and config.variant == "rpow-d":
             raise ConfigError(
                 "Set 'power-of-choice.loss' to train, or choose another 'power-of-choice.variant': rpow-d ranks by the "

@@ -47,9 +47,9 @@ from numpy.typing import NDArray
 
 from fedsel_app.records.schema import SearchRecord
 from fedsel_app.seeds import Purpose, stream
-from strategies.opened import NOBODY, OpenRound
+from strategies.opened import OpenRound
 from strategies.participation.schedules import Participation
-from strategies.roster import Ints, RoundInfo, Selection
+from strategies.roster import NOBODY, Ints, RoundInfo, Selection
 from strategies.round.replies.training import Replies
 from strategies.run_context import RunContext
 

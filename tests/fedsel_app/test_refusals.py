@@ -173,6 +173,7 @@ COMBINATIONS = [
         ({"strategy": name, "over-selection": 0.5}, f"'strategy' than {name}: {why}")
         for name, why in {
             "adasample": "the weights of its draws",
+            "clustered-sampling": "the weights of its draws",
             "delta": "the weights of its draws",
             "terraform": "it sizes its",
         }.items()
@@ -198,6 +199,8 @@ WAITING = [
         "'aggregation' to mean",
     ),
     (BUFFERED | {"dp-clip-norm": 1.0, "weighting": "uniform"}, "'waiting' to synchronous"),
+    (BUFFERED | {"strategy": "power-of-choice", "power-of-choice.candidates": 8}, "'power-of-choice.candidates' to 0"),
+    (BUFFERED | {"strategy": "hics-fl", "hics-fl.rule": "official"}, "'hics-fl.rule' to paper"),
 ]
 """Servers that do not wait for the whole cohort."""
 

@@ -373,9 +373,9 @@ DEPLOYED = BASE | {"strategy": "random", "clients": 4, "cohort": 3, "rounds": 9,
 DEPLOYED |= {"waiting": "buffered", "compressor": "none", "checkpoint-every": 2}
 
 
-def deployed(config, folder, waits, on_round=None):
+def deployed(config, folder, waits, on_round=None, grid_class=SlowGrid):
     config = replace(config, records=replace(config.records, out=str(folder), state_dir=str(folder / "state")))
-    grid = SlowGrid(config, waits)
+    grid = grid_class(config, waits)
     with closing(open_run_folder(config, on_round)) as recorder:
         strategy = make_strategy(config, recorder)
         run_rounds_with(strategy, FlowerGrid(grid))
@@ -390,6 +390,22 @@ def test_deployed_replies_are_taken_as_they_come(tmp_path):
     assert 1 <= given[2] < min(given[:2])
     assert max(row["staleness"][0] for row in rows if row["aggregated"] == [2]) > 1
     assert strategy.run.time_s == pytest.approx(sum(row["round_s"] for row in rows))
+
+
+@pytest.mark.parametrize("waiting", ["synchronous", "buffered"])
+def test_a_measured_run_begins_when_its_clients_have_enrolled(waiting, tmp_path):
+    class Late(SlowGrid):
+        """Grid without nodes until it was asked for them five times: half a second."""
+
+        calls = 0
+
+        def get_node_ids(self):
+            self.calls += 1
+            return super().get_node_ids() if self.calls > 5 else []
+
+    _, rows, _ = deployed(resolve(DEPLOYED | {"waiting": waiting, "rounds": 2}), tmp_path, [0] * 4, grid_class=Late)
+    assert rows[0]["round_s"] < 0.4
+    assert rows[0]["wall_s"] < 0.4
 
 
 def test_a_deployed_buffer_of_the_whole_cohort_is_a_synchronous_run(tmp_path):

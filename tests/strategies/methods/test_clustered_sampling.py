@@ -116,14 +116,6 @@ def test_where_few_are_available_all_take_part_with_weights_p(algorithm, count):
     np.testing.assert_allclose(selection.weights / selection.weights.sum(), [0.025, 0.625, 0.35])
 
 
-def test_a_draw_has_the_same_weight_however_many_places_are_filled():
-    """A buffered server aggregates the cohort of its first round with clients that filled fewer places later."""
-    method, roster = build(algorithm=1), make_roster(6)
-    for count in (2, 3, 6):
-        selection = select(method, roster, 1, count)
-        assert selection.weights.sum() == pytest.approx(count / method.context.run.cohort)
-
-
 @pytest.mark.parametrize(("algorithm", "numbers"), [(0, 0), (1, 0), (2, 36)])
 def test_only_algorithm_2_keeps_inner_products(algorithm, numbers):
     assert build(algorithm=algorithm).state()["gram"].size == numbers

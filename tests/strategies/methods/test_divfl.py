@@ -75,6 +75,14 @@ def test_the_method_picks_the_representatives_by_id(available):
     assert select(method, seen_roster(available=available), 2, 2).clients.tolist() == expected
 
 
+def test_a_place_is_filled_beside_those_under_way():
+    """Client 1 represents 0 and 2; nobody represents 4, which is far away."""
+    method, roster = build(), seen_roster(available=[0, 2, 4])
+    method.learn(points_outcome())
+    roster.under_way[1] = True
+    assert select(method, roster, 2, 1).clients.tolist() == [4]
+
+
 def test_only_participants_are_refreshed():
     method = build()
     method.learn(points_outcome())

@@ -104,6 +104,13 @@ def test_a_perfectly_balanced_set_is_picked():
     assert all(select(method, counted_roster(), 1, 1, seed).clients.tolist() == [0] for seed in range(30))
 
 
+def test_a_place_is_filled_beside_those_under_way():
+    """Client 2 has the last three labels, so 3, with the first three, is drawn; 0 is balanced only alone."""
+    roster = counted_roster(available=[0, 1, 3])
+    roster.under_way[2] = True
+    assert all(select(build(), roster, 1, 1, seed).clients.tolist() == [3] for seed in range(30))
+
+
 def test_exponents_of_large_cohorts_do_not_overflow():
     rng = np.random.default_rng(0)
     counts = rng.integers(0, 3, (80, 10)) * 10

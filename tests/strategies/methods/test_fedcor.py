@@ -50,13 +50,17 @@ def test_the_reference_selection(annealing, picked, gains):
     np.testing.assert_allclose(found[1], gains, atol=1e-6)
 
 
-@given(st.integers(0, 10_000), st.integers(1, 7), st.integers(1, 4))
-def test_greedy_is_conditioning_the_full_matrix(seed, size, dimension):
+@given(st.integers(0, 10_000), st.integers(1, 7), st.integers(1, 4), st.integers(0, 3))
+def test_greedy_is_conditioning_the_full_matrix(seed, size, dimension, under_way):
+    """It is conditioned first on the clients under way, which are not chosen."""
     rng = np.random.default_rng(seed)
     x, p, alpha = rng.normal(size=(dimension, size)), rng.dirichlet(np.ones(size)), rng.uniform(0.3, 1, size)
-    picked, gains = greedy(x, 0.01, p, alpha, size)
-    sigma, left = x.T @ x + 0.01 * np.eye(size), list(range(size))
-    for step in range(size):
+    start = rng.permutation(size)[:under_way]
+    picked, gains = greedy(x, 0.01, p, alpha, size - start.size, start)
+    sigma, left = x.T @ x + 0.01 * np.eye(size), [client for client in range(size) if client not in start]
+    for first in start:
+        sigma = sigma - np.outer(sigma[:, first], sigma[first]) / sigma[first, first]
+    for step in range(picked.size):
         gain = {k: alpha[k] / np.sqrt(sigma[k, k]) * sum(p[i] * sigma[i, k] for i in left) for k in left}
         assert gains[step] == pytest.approx(max(gain.values()), abs=1e-7)
         best = int(picked[step])
@@ -244,6 +248,9 @@ def test_after_the_warmup_the_choice_is_the_greedy_one_by_id():
     assert ours.clients.tolist() == sorted([1, 3, 5][position] for position in expected)
     assert ours.weights.tolist() == [1, 1]
     assert select(method, roster, 4, 2, seed=9).clients.tolist() == ours.clients.tolist()
+    roster.available[5], roster.under_way[5] = False, True
+    (expected,) = greedy(x, 1e-4, np.array([9, 3, 4]) / 16, np.ones(3), 1, np.array([2]))[0]
+    assert select(method, roster, 4, 1).clients.tolist() == [[1, 3, 5][expected]]
 
 
 def test_a_round_that_brought_nothing_is_no_observation():

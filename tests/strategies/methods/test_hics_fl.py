@@ -53,7 +53,7 @@ def first_frequencies(draw, clients, rounds=4000):
 
 def test_a_group_by_pi_and_a_client_in_it_by_examples():
     labels, logits, examples = np.array([0, 1, 0]), np.log([0.25, 0.75]), np.array([30, 5, 10])
-    found = first_frequencies(lambda rng: draw_by_examples(labels, logits, examples, 1, rng), 3)
+    found = first_frequencies(lambda rng: draw_by_examples(labels, logits, examples, 1, rng, np.arange(3)), 3)
     np.testing.assert_allclose(found, [0.1875, 0.75, 0.0625], atol=0.025)
 
 
@@ -62,7 +62,10 @@ def test_sets_of_draws_are_those_of_repeating_until_two_are_found():
     that {a, b} comes with u_a u_b (1 / (1 - u_a) + 1 / (1 - u_b))."""
     labels, pi, examples = np.array([0, 1, 0, 1]), np.array([0.3, 0.7]), np.array([30, 5, 10, 20])
     u, rng = [0.225, 0.14, 0.075, 0.56], np.random.default_rng(1)
-    found = [tuple(draw_by_examples(labels, np.log(pi), examples, 2, rng).tolist()) for _ in range(4000)]
+    found = [
+        tuple(draw_by_examples(labels, np.log(pi), examples, 2, rng, np.arange(examples.size)).tolist())
+        for _ in range(4000)
+    ]
     for a, b in combinations(range(4), 2):
         chance = u[a] * u[b] * (1 / (1 - u[a]) + 1 / (1 - u[b]))
         assert found.count((a, b)) / 4000 == pytest.approx(chance, abs=0.03)
@@ -99,6 +102,15 @@ def test_balanced_clients_are_preferred_early_and_not_at_the_end():
     late = np.concatenate([drawn.clients for drawn in selections(method, seen_roster(6), 10, 2, 200)])
     assert np.mean(early < 3) > 0.9
     assert 0.4 < np.mean(late < 3) < 0.6
+
+
+def test_a_place_is_filled_from_the_clusters_of_the_whole_cohort():
+    """With 0 and 1 under way there are three clusters. One cluster of the four others would be a draw by examples."""
+    method, roster = build(balance=8.0), seen_roster(6, available=[2, 3, 4, 5])
+    method.update(balanced_and_not())
+    roster.under_way[:2] = True
+    drawn = np.concatenate([drawn.clients for drawn in selections(method, roster, 2, 1, 100)])
+    assert np.mean(drawn == 2) > 0.9
 
 
 @pytest.mark.parametrize(("rule", "gammas"), [("paper", [3.6, 3.2, 0.0]), ("official", [4.0, 3.6, 0.4])])
