@@ -9,31 +9,22 @@ from tempfile import TemporaryDirectory
 import numpy as np
 
 from fedsel_app.config import ConfigError
-from simulation.python_interface.runs import run
+from simulation.workbench.python_interface.runs import run
 from strategies import STRATEGIES
 
 SEEDS, UPDATES, COHORT = range(1, 4), 120, 6
+SETTINGS = {"clients": 24, "cohort": COHORT, "alpha": 0.1, "local-steps": 10, "compressor": "none", "engine": "inline"}
+SETTINGS |= {"clock": "full", "spread": "log-normal", "weighting": "uniform", "server-optimizer": "mean"}
 
 
 def measured(strategy: str, places: int) -> tuple[float, float]:
     """Distinct clients in the second half of the selections, and the accuracy of the last quarter; means over seeds."""
-    waiting = {"waiting": "buffered", "buffer_size": places} if places < COHORT else {}
+    waiting = {"waiting": "buffered", "buffer-size": places} if places < COHORT else {}
     values = []
     for seed in SEEDS:
         with TemporaryDirectory() as out:
-            rows = run(
-                **{
-                    "strategy": strategy,
-                    "seed": seed,
-                    "clients": 24,
-                    "cohort": COHORT,
-                    "alpha": 0.1,
-                    "local_steps": 10,
-                },
-                **{"clock": "full", "spread": "log-normal", "weighting": "uniform", "server_optimizer": "mean"},
-                **{"compressor": "none", "engine": "inline", "out": out, "rounds": UPDATES // places, **waiting},
-                progress=False,
-            ).rounds
+            own = {"seed": seed, "out": out, "rounds": UPDATES // places, "settings": SETTINGS | waiting}
+            rows = run(strategy, **own, progress=False).rounds
         selected = list(chain.from_iterable(rows["selected"]))
         values.append((len(set(selected[len(selected) // 2 :])), rows["accuracy"][-(len(rows) // 4) :].mean()))
     clients, accuracy = np.mean(values, axis=0)

@@ -78,7 +78,7 @@ class PowerOfChoice(SelectionStrategy[PowerOfChoiceConfig]):
 
     @classmethod
     def check_settings(cls, config: PowerOfChoiceConfig, shared: SharedSettings) -> None:
-        """Refuse fewer candidates than the cohort, as many for a single place, and a test loss that no client measures."""
+        """Refuse too few candidates, as many for a single place, and a test loss that no client measures."""
         if config.candidates and shared.waiting.waiting != "synchronous":
             raise ConfigError(
                 "Set 'power-of-choice.candidates' to 0, or 'waiting' to synchronous: so many candidates for a whole"
