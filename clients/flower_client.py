@@ -6,11 +6,12 @@ arrays.
 
 from collections.abc import Callable
 
-from flwr.app import Message, MessageType, RecordDict
+from flwr.app import Message, RecordDict
 
 from clients.client import SelectionClient
+from clients.shared_answers import SharedAnswers
 from fedsel_app.config import ConfigError
-from fedsel_app.messages.instructions import Instruction, TrainInstruction, read_instruction
+from fedsel_app.messages.instructions import read_instruction
 from fedsel_app.messages.records import (
     ERROR,
     MACHINE_FAULT,
@@ -20,6 +21,7 @@ from fedsel_app.messages.records import (
     put_answer,
     put_sums,
 )
+from fedsel_app.messages.scalars import Config
 from fedsel_app.records.files import MachineFault
 
 ClientOf = Callable[[int | None], SelectionClient]
@@ -41,36 +43,30 @@ def answer_content(message_type: str, content: RecordDict, client_of: ClientOf) 
 
     Raises ValueError if the content is not a question of fedsel's.
     """
-    arrays, loaded, sums = content_arrays(content), None, None
-    clients = clients_named(content)
-    reply = RecordDict()
+    arrays, clients, reply = content_arrays(content), clients_named(content), RecordDict()
     if not clients:
         try:
-            put_answer(reply, *client_of(None).answer(_instruction(message_type, content), arrays))
+            instruction = read_instruction(_instruction(content), message_type)
+            put_answer(reply, *client_of(None).answer(instruction, arrays))
         except MachineFault as error:
             put_answer(reply, {MACHINE_FAULT: str(error)})
         except ConfigError as error:
             raise ConfigError(error.told) from error
+    shared = SharedAnswers()
     for client in clients:
         try:
-            asked, instruction = client_of(client), _instruction(message_type, content, client)
-            if message_type == MessageType.EVALUATE:
-                loaded = loaded or asked.load(arrays)
-            added = isinstance(instruction, TrainInstruction) and instruction.weight > 0.0
-            if added and sums is None:
-                from fedsel_app.exact_sums import CohortSum
-
-                sums = CohortSum()
-            put_answer(reply, *asked.answer(instruction, arrays, loaded, sums if added else None), client)
+            numbers, payloads, _ = shared.answer(client_of(client), message_type, _instruction(content, client), arrays)
+            put_answer(reply, numbers, payloads, client)
         except Exception as error:  # noqa: BLE001 - any exception here is a failure of this client only
             put_answer(reply, {MACHINE_FAULT if isinstance(error, MachineFault) else ERROR: str(error)}, (), client)
-    if sums is not None:
-        put_sums(reply, sums.arrays())
+    if shared.sums is not None:
+        put_sums(reply, shared.sums.arrays())
     return reply
 
 
-def _instruction(message_type: str, content: RecordDict, client: int | None = None) -> Instruction:
+def _instruction(content: RecordDict, client: int | None = None) -> Config:
+    """The instruction for `client`, or for the receiver. Raises ValueError if there is none of fedsel's."""
     config = fedsel_config(content, client)
     if config is None:
         raise ValueError("The message has no instruction of fedsel's. Server and clients must run the same app.")
-    return read_instruction(config, message_type)
+    return config

@@ -1,13 +1,11 @@
 """Ray engine: one simulated run in this process, through Flower's simulation engine."""
 
-import logging
 import os
 import resource
 import secrets
 import sys
 import threading
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,11 +17,10 @@ from fedsel_app.config import ConfigError
 from fedsel_app.network.reply_timeout import ReplyTimeout
 from fedsel_app.wiring.client import make_client_app
 from fedsel_app.wiring.configuration import AppConfig
-from fedsel_app.wiring.server import run_folder, run_with
+from fedsel_app.wiring.server import run_with
 from simulation.engines.choice import worker_count
-from simulation.engines.gpu_memory import refuse_full_gpu
-from simulation.engines.preflight import refuse_unrunnable
-from simulation.engines.run_folders import INTERRUPTED, discard_states, stop_sentence
+from simulation.engines.run_folders import INTERRUPTED, stop_sentence
+from simulation.engines.simulated_run import simulated_run
 from strategies.round.flower_grid import FlowerGrid
 
 FAILED = 1
@@ -39,8 +36,13 @@ def simulate(config: AppConfig, on_round: Callable[[dict[str, Any]], None], *, v
     `on_round` is called with the record of each finished round. Ray and this process end after Ctrl-C, if a worker died
     and cannot be restarted, and if a raylet is killed or frozen. Errors of the server and of the engine are raised.
     """
-    refuse_unrunnable(config)
-    refuse_full_gpu(config)
+    with simulated_run(config, verbose=verbose) as (placed, folder):
+        _simulate(placed, folder, on_round, verbose=verbose)
+    return folder
+
+
+def _simulate(config: AppConfig, folder: Path, on_round: Callable[[dict[str, Any]], None], *, verbose: bool) -> None:
+    """Start Ray, or join a cluster, and run the rounds."""
     os.environ["RAY_ENABLE_AUTO_CONNECT"] = "0"  # a thread that calls Ray after its end would start Ray again
     if not config.execution.ray_address:
         protect_ports()
@@ -50,16 +52,11 @@ def simulate(config: AppConfig, on_round: Callable[[dict[str, Any]], None], *, v
     from simulation.engines.flower_engine import RESTARTS, WorkerWatch, watched_engine
     from simulation.engines.ray_cluster import join
 
-    if not verbose:
-        logging.getLogger("flwr").setLevel(logging.CRITICAL)
-    folder = run_folder(config)
-    state = folder / STATE_FOLDER
-    config = replace(config, records=replace(config.records, out=str(folder), state_dir=str(folder)))
     resources = {"num_cpus": 1.0, "num_gpus": config.execution.client_gpus}
     address, engine = config.execution.ray_address, {"address": "local", "include_dashboard": False}
     if address:
         # If the node of a worker is lost, Ray would wait for another node forever. The run ends instead.
-        workers = join(address, resources, state)
+        workers = join(address, resources, folder / STATE_FOLDER)
     else:
         refuse_file_size_limit()
         workers = worker_count(config)
@@ -87,8 +84,6 @@ def simulate(config: AppConfig, on_round: Callable[[dict[str, Any]], None], *, v
             )
     except KeyboardInterrupt:
         _end_everything("Interrupted", folder, INTERRUPTED)
-    discard_states(folder)
-    return folder
 
 
 def protect_ports() -> None:
