@@ -15,7 +15,7 @@ class BuildWithCheckoutFiles(build_py):
         if not self.editable_mode:
             folder = Path(self.build_lib, "simulation", "operations", "deployment", "checkout_files")
             self.mkpath(str(folder))
-            for name in ("pyproject.toml", "README.md", "LICENSE"):
+            for name in ("pyproject.toml", "README.md", "LICENSE", "fedsel.py"):
                 self.copy_file(name, str(folder))
 
 

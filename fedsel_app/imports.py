@@ -45,11 +45,17 @@ class MissingModules:
 
     @staticmethod
     def find_spec(name: str, path: object = None, target: object = None) -> ModuleSpec | None:
-        """Find nothing. Raises ImportError with both paths if the user has a package of the same name."""
-        top = name.partition(".")[0]
-        if top in PACKAGES and name != top and (other := namesake(top)):
+        """Find the module in the user's package of the same name.
+
+        Raises ImportError with both paths if it is not there either, as a name that the user's package itself defines.
+        """
+        top, _, module = name.partition(".")
+        if top not in PACKAGES or not module or not (other := namesake(top)):
+            return None
+        spec = PathFinder.find_spec(name, [str(other.joinpath(*module.split(".")[:-1]))]) if other.is_dir() else None
+        if spec is None:
             raise ImportError(_conflict(top, other))
-        return None
+        return spec
 
 
 def prefer_own_packages() -> None:
@@ -65,10 +71,17 @@ def prefer_own_packages() -> None:
 
 
 def refuse_namesakes() -> None:
-    """Raise ImportError if a user's module on the path has the name of one of fedsel's packages."""
+    """Raise ImportError if a user's module on the path has the name of one of fedsel's packages or of their modules.
+
+    Other modules of a user's package with the name of one of fedsel's are found (`MissingModules`).
+    """
     for name in PACKAGES:
-        if other := namesake(name):
+        other = namesake(name)
+        if other is not None and other.is_file():
             raise ImportError(_conflict(name, other))
+        shared = [] if other is None else [file for file in _modules(other) if (ROOT / name / file).is_file()]
+        if other is not None and shared:
+            raise ImportError(_conflict(name, other, shared[0]))
 
 
 def namesake(name: str) -> Path | None:
@@ -91,10 +104,16 @@ def _is_foreign(place: Path) -> bool:
     return place.parent != ROOT and not (place.parent / "fedsel_app").is_dir()
 
 
-def _conflict(name: str, other: Path) -> str:
+def _modules(package: Path) -> list[str]:
+    """Files of a package's modules, relative to it and sorted, without __init__.py."""
+    files = (file.relative_to(package) for file in package.rglob("*.py"))
+    return sorted(str(file) for file in files if file.name != "__init__.py")
+
+
+def _conflict(name: str, other: Path, module: str = "") -> str:
+    both = f"both have {module}" if module else "share this name"
     return (
-        f"{other} and fedsel's own package {ROOT / name} have the same name, '{name}', and a process can import only"
-        f" one of them: rename yours, or move it into a package of another name."
+        f"Rename {other}: it and fedsel's own package {ROOT / name} {both}, and a process can import only one of them."
     )
 
 

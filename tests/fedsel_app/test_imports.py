@@ -7,11 +7,12 @@ import sys
 
 import pytest
 
+import fedsel
 from fedsel_app.imports import namesake, refuse_namesakes
 from simulation.workbench.comparison.run_processes import FEDSEL
 from tests.support.sources import ROOT
 
-CONFLICT = r"{theirs} and fedsel's own package {ours} have the same name, 'clients', .* rename yours"
+CONFLICT = r"^Rename {theirs}: it and fedsel's own package {ours} {both}, and a process can import only one of them\.$"
 
 
 @pytest.fixture
@@ -27,8 +28,8 @@ def users(tmp_path, monkeypatch):
     return tmp_path
 
 
-def conflict(users):
-    return CONFLICT.format(theirs=users / "clients", ours=ROOT / "clients")
+def conflict(users, name="clients", both="share this name"):
+    return CONFLICT.format(theirs=users / name, ours=ROOT / name.removesuffix(".py"), both=both)
 
 
 def test_namesakes_are_modules_and_packages_but_no_plain_folders(users):
@@ -44,22 +45,28 @@ def test_another_copy_of_fedsel_is_no_namesake(users):
     refuse_namesakes()
 
 
-def test_a_users_app_with_a_namesake_is_refused_with_both_paths(users):
-    import fedsel_app
+def test_only_a_module_of_both_packages_is_refused(users):
+    with pytest.raises(ImportError, match=conflict(users, "strategies.py")):
+        _ = fedsel.strategy
+    (users / "strategies.py").unlink()
+    for name in ("strategy", "selecting", "client_app", "run"):
+        assert callable(getattr(fedsel, name))
+    (users / "clients" / "state.py").write_text("")
+    with pytest.raises(ImportError, match=conflict(users, both="both have state.py")):
+        _ = fedsel.client_app
 
-    for name in ("strategy", "selecting", "client_app"):
-        with pytest.raises(ImportError, match=conflict(users)):
-            getattr(fedsel_app, name)
 
-
-def test_a_missing_module_of_a_namesake_is_reported_with_both_paths(users):
-    with pytest.raises(ImportError, match=conflict(users)):
-        importlib.import_module("clients.mine")
+def test_a_module_that_only_the_users_package_has_is_found_and_a_name_of_it_is_refused(users, monkeypatch):
+    monkeypatch.delitem(sys.modules, "clients.mine", raising=False)
+    assert importlib.import_module("clients.mine").__file__ == str(users / "clients" / "mine.py")
     with pytest.raises(ImportError, match=conflict(users)):
         exec("from clients import Mine")
-    (users / "clients" / "__init__.py").unlink()
-    with pytest.raises(ModuleNotFoundError, match="clients"):
-        importlib.import_module("clients.mine")
+
+
+def test_importing_fedsel_loads_neither_torch_nor_flower():
+    program = "import fedsel, sys; print([name for name in ('torch', 'flwr', 'numpy') if name in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert done.stdout == "[]\n"
 
 
 @pytest.mark.slow

@@ -15,7 +15,7 @@ CARRIED = Path(__file__).with_name("checkout_files")
 """Folder in a wheel, made by ``setup.py``, with the files of the checkout that the bundle needs."""
 BUNDLED = ("fedsel_app", "strategies", "clients")
 """Packages of the app, which Flower sends to every server and client: the `fab-include` of pyproject.toml."""
-BESIDE = ("pyproject.toml", "README.md", "LICENSE")
+BESIDE = ("pyproject.toml", "README.md", "LICENSE", "fedsel.py")
 """Names of these files, which belong to no package."""
 
 

@@ -66,7 +66,7 @@ def compose_file(folder: Path, machine: Machine, options: Sequence[str] = ()) ->
       context: {_quoted(copy_of(PACKAGES))}
       dockerfile_inline: |
         FROM python:3.11-slim
-        COPY pyproject.toml README.md LICENSE /fedsel/
+        COPY pyproject.toml README.md LICENSE fedsel.py /fedsel/
 {packages}        RUN pip install --no-cache-dir -e /fedsel 'flwr[simulation]=={machine.flower}.*'
     command: {json.dumps(["fedsel", "start", "/federation", *options])}
     user: "{os.getuid()}:{os.getgid()}"

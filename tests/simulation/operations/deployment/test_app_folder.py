@@ -24,7 +24,7 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("wheel")
     for name in PACKAGES:
         shutil.copytree(ROOT / name, folder / "fedsel" / name, ignore=shutil.ignore_patterns("__pycache__"))
-    for name in ("pyproject.toml", "README.md", "LICENSE", "setup.py"):
+    for name in ("pyproject.toml", "README.md", "LICENSE", "setup.py", "fedsel.py"):
         shutil.copy(ROOT / name, folder / "fedsel")
     build = "from setuptools.build_meta import build_wheel; build_wheel('..')"
     subprocess.run([sys.executable, "-c", build], cwd=folder / "fedsel", check=True, capture_output=True)

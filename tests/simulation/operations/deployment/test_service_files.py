@@ -90,7 +90,7 @@ def test_the_image_of_a_compose_file_holds_the_packages_and_no_other_folder_of_t
     build = yaml.safe_load(printed(capsys, str(made.client(0)), "--compose"))["services"]["client-0"]["build"]
     copied = [line.split()[1:-1] for line in build["dockerfile_inline"].splitlines() if line.startswith("COPY ")]
     packages = [["fedsel_app"], ["strategies"], ["clients"], ["simulation"]]
-    assert copied == [["pyproject.toml", "README.md", "LICENSE"], *packages]
+    assert copied == [["pyproject.toml", "README.md", "LICENSE", "fedsel.py"], *packages]
     assert all((Path(build["context"]) / name).exists() for names in copied for name in names)
 
 
