@@ -180,10 +180,9 @@ class SelectionClient(NumPyClient):
         load(self._context.data, self._context.run.seed)
         if schema and not instruction.moments and not read_schema(schema).mean:
             raise ConfigError(
-                "State the mean and the standard deviation of the samples on the server ('scaling' in 'data-arguments' "
-                "of a table, mean and std in an .npz file), or set 'normalize' to false; and if 'missing' is set, what "
-                "takes the place of a gap in each column ('fill'). The clients' own are not summed under differential "
-                "privacy, with a robust 'aggregation', or after the run's first round."
+                "State on the server the normalisation ('scaling' in 'data-arguments', or mean and std in an .npz "
+                "file), or set 'normalize' to false; and 'fill' for each column, if 'missing' is set. The clients' own "
+                "are not summed under differential privacy, with a robust 'aggregation', or after round 1."
             )
         stated.keep_schema(self._context.client, schema)
 

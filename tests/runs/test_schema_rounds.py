@@ -302,7 +302,7 @@ ASKED = {
     "": r"scaling={age=\[MEAN, DEVIATION\], day=.*fill={age=VALUE, city=VALUE, day=VALUE}",
     SCALES: "State on the server fill={age=VALUE, city=VALUE, day=VALUE} in",
     SCALES + ', fill={age=50, city="Ulm"}': "State on the server fill={day=VALUE} in",
-    "rows": "State the mean and the standard deviation of the samples on the server",
+    "rows": r"State on the server the normalisation .* or after round 1\.",
     SCALES + ', fill={age=50, city="Ulm", day=19844}': "",
 }
 """What a server states, or training rows of its own -> the sentence that refuses it."""

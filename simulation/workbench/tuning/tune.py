@@ -75,7 +75,7 @@ def finished_trials(tuning: Tuning, jobs: int, console: Console) -> dict[str, li
     trials = {name: study.get_trials(deepcopy=False)[: tuning.trials] for name, study in studies.items()}
     with RunProcesses(tuning.out / "trials", jobs, console) as run_processes:
         for number in range(1, tuning.trials + 1):
-            new = {name for name in trials if len(trials[name]) < number}
+            new = [name for name in trials if len(trials[name]) < number]
             runs, settings, failures = list[PlannedRun](), dict[str, dict[str, Value]](), dict[str, str]()
             for name, stored in trials.items():
                 settings[name] = suggestion(tuning, name, stored) if name in new else settings_of(stored[number - 1])
@@ -88,7 +88,7 @@ def finished_trials(tuning: Tuning, jobs: int, console: Console) -> dict[str, li
             failed = run_processes.work([run for run in runs if run.strategy in new])
             if of_the_disk := [reason for reason in failed.values() if any(error in reason for error in DISK)]:
                 raise RecordError(f"{of_the_disk[0]}. No trial is to blame: free the disk, then repeat the command.")
-            for name in sorted(new, key=list(trials).index):
+            for name in new:
                 own = [run for run in runs if run.strategy == name]
                 failure = failures.get(name) or "; ".join(failed[run.name] for run in own if run.name in failed)
                 value = None if failure else mean_value(own, goal.key, higher_wins=goal.higher_wins)
