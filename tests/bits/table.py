@@ -9,7 +9,7 @@ import argparse
 import hashlib
 import json
 import logging
-import secrets
+import os
 import sys
 import tempfile
 from collections.abc import Iterator, Sequence
@@ -95,7 +95,7 @@ def folder_bits(folder: Path) -> Bits:
 def reproducible() -> Iterator[None]:
     """While it lasts: one and the same entropy for the noise of privacy, a Flower task's identity, and no log."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(secrets, "randbits", lambda bits: 7)
+        patch.setattr(os, "urandom", np.random.default_rng(7).bytes)
         become_task(patch)
         logging.disable()
         try:
