@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from fedsel_app.config import ConfigError
 from fedsel_app.config.run import lower_wins
 from fedsel_app.messages.instructions import LocalTestInstruction
+from fedsel_app.network.clock import Presence
 from fedsel_app.records.schema import RoundRecord, reaches
 from fedsel_app.records.summary import stalled
 from strategies.aggregation.server_state import ServerState, Step
@@ -42,6 +43,8 @@ if TYPE_CHECKING:
     from strategies.under_way import UnderWay
 
 LOGGER = logging.getLogger("fedsel")
+ROUNDING_S = 1e-6
+"""Above the rounding error of the run's clock: a round may end with the leaving of a client."""
 Method = SelectionMethod[Any]
 
 
@@ -141,14 +144,20 @@ class Run:
         presence, roster = self.context.links.presence, self.roster
         busy = [] if self.under_way is None else list(self.under_way.clients)
         if presence is not None:
-            time_s, there = self.time_s, presence.available(self.time_s)
+            time_s, there = self.time_s, self._staying(presence, self.time_s)
             if not busy and not (roster.available & there).any() and (connected := roster.ids.tolist()):
                 time_s = min(presence.next_available(client, time_s) for client in connected)
-                record.round_s, there = time_s - self.time_s, presence.available(time_s)
+                record.round_s, there = time_s - self.time_s, self._staying(presence, time_s)
             roster.available &= there
             record.available = int(roster.available.sum())
         roster.available[busy], roster.under_way[:] = False, False
         roster.under_way[busy] = True
+
+    @staticmethod
+    def _staying(presence: Presence, time_s: float) -> NDArray[np.bool_]:
+        """True for the clients that are there at `time_s` and do not leave at once, (K,)."""
+        there = presence.available(time_s).copy()
+        return there & presence.available(time_s + ROUNDING_S)
 
     def learn(self, opened: OpenRound, selection: Selection, replies: Replies, step: Step) -> None:
         """Take the next model with its BatchNorm statistics, and update the roster, the method and the record.

@@ -40,6 +40,8 @@ class Event(IntEnum):
     """The server has its reply."""
     LEFT = 2
     """It has left, and its work is lost."""
+    RETURNED = 3
+    """It is back, and goes on with a transfer."""
 
 
 class Happening(NamedTuple):
@@ -72,15 +74,32 @@ class Trip:
     ----------
     sequence : see `Happening`
     begun_s : its begin, in seconds since the last step of the server
-    leaves_s : time at which the client leaves, on the same clock
-    download_s, compute_s : seconds of these two stages
+    leaves_s : time at which the client leaves for good, on the same clock
+    compute_s : seconds of its computing
+    download_s : seconds from its begin until the model has arrived
     """
 
     sequence: int
     begun_s: float
     leaves_s: float
-    download_s: float
-    compute_s: float = 0.0
+    compute_s: float
+    download_s: float = 0.0
+
+
+class Interrupted(NamedTuple):
+    """Transfer of a client that is away.
+
+    Attributes
+    ----------
+    bits, own_s : what the server's link and the client's own have not passed, see `Transfer`
+    upload : True if it is an upload
+    returns_s : the run's clock at the client's return
+    """
+
+    bits: float
+    own_s: float
+    upload: bool
+    returns_s: float
 
 
 @dataclass
@@ -99,12 +118,22 @@ class SharedLink:
     bits_per_s: float = math.inf
     free_s: float = -math.inf
 
-    def seconds(self, begun_s: float, transfer: Transfer) -> float:
-        """Duration of a transfer that begins at `begun_s`."""
-        if math.isinf(self.bits_per_s):
-            return transfer.own_s
-        self.free_s = max(self.free_s, begun_s) + transfer.bits / self.bits_per_s
-        return max(transfer.own_s, self.free_s - begun_s)
+    def seconds(self, begun_s: float, transfer: Transfer, leaves_s: float = math.inf) -> tuple[float, Transfer | None]:
+        """Duration of a transfer that begins at `begun_s`, and None; if its client leaves before it ends, the seconds
+        until then, and what each link has not passed.
+        """
+        start_s, end_s = max(self.free_s, begun_s), begun_s
+        if not math.isinf(self.bits_per_s):
+            end_s = start_s + transfer.bits / self.bits_per_s
+        seconds = max(transfer.own_s, end_s - begun_s)
+        if begun_s + seconds <= leaves_s:
+            self.free_s = max(self.free_s, end_s)
+            return seconds, None
+        left_s = max(end_s - max(start_s, leaves_s), 0.0)
+        if start_s < leaves_s:
+            self.free_s = max(self.free_s, min(end_s, leaves_s))
+        bits = left_s * self.bits_per_s if left_s else 0.0
+        return leaves_s - begun_s, Transfer(bits, max(transfer.own_s - (leaves_s - begun_s), 0.0))
 
 
 @dataclass
@@ -135,6 +164,7 @@ class Clock:
     def __post_init__(self) -> None:
         self._down, self._up = SharedLink(self.server_bits_per_s), SharedLink(self.server_bits_per_s)
         self._heap: list[Happening] = []
+        self._interrupted: dict[int, Interrupted] = {}
         self._sequence = 0
 
     def send(self, client: int, begun_s: float, download: Transfer, compute_s: float) -> None:
@@ -143,27 +173,34 @@ class Clock:
         if self.presence is not None and not self.presence.resumes:
             leaves_s = max(self.presence.leaves(client, self.origin_s + begun_s) - self.origin_s, begun_s)
         self._sequence += 1
-        self.trips[client] = Trip(self._sequence, begun_s, leaves_s, self._down.seconds(begun_s, download))
-        self._compute(client, compute_s)
+        self.trips[client] = Trip(self._sequence, begun_s, leaves_s, compute_s)
+        self._transfer(client, begun_s, 0.0, download, self.origin_s + begun_s, upload=False)
 
     def correct(self, computed_s: Mapping[int, float]) -> None:
         """Replace the seconds of computing of clients that have not uploaded yet."""
+        for client in computed_s.keys() & self._interrupted.keys():
+            self.trips[client].compute_s = computed_s[client]
         changed = {client for client, seconds in computed_s.items() if self.trips[client].compute_s != seconds}
         if changed:
             self._heap = [happening for happening in self._heap if happening.client not in changed]
             heapq.heapify(self._heap)
         for client in sorted(changed):
-            self._compute(client, computed_s[client])
+            self.trips[client].compute_s = computed_s[client]
+            self._compute(client)
 
     def upload(self, client: int, upload: Transfer) -> None:
         """Let a client that has computed upload its reply."""
-        trip = self.trips[client]
-        passed_s = trip.download_s + trip.compute_s + self._up.seconds(self.now_s, upload)
-        self._push(client, passed_s, Event.ARRIVED)
+        passed_s = self._computed_s(client)
+        self._transfer(client, self.now_s, passed_s, upload, self.origin_s + self.now_s, upload=True)
 
     @property
     def next(self) -> Happening:
-        """The next event; the time stays."""
+        """The next event that concerns the server; the time stays."""
+        while self._heap[0].event is Event.RETURNED:
+            time_s, _, _, client = heapq.heappop(self._heap)
+            bits, own_s, upload, returns_s = self._interrupted.pop(client)
+            passed_s = time_s - self.trips[client].begun_s
+            self._transfer(client, time_s, passed_s, Transfer(bits, own_s), returns_s, upload=upload)
         return self._heap[0]
 
     def pop(self) -> tuple[Happening, Trip]:
@@ -171,7 +208,8 @@ class Clock:
 
         A client that has arrived or left is no longer under way.
         """
-        happening = heapq.heappop(self._heap)
+        happening = self.next
+        heapq.heappop(self._heap)
         self.now_s = max(self.now_s, happening.time_s)
         trip = self.trips[happening.client]
         if happening.event is not Event.COMPUTED:
@@ -185,6 +223,7 @@ class Clock:
     def drop(self, client: int) -> None:
         """Forget a client that is under way."""
         del self.trips[client]
+        self._interrupted.pop(client, None)
         self._heap = [happening for happening in self._heap if happening.client != client]
         heapq.heapify(self._heap)
 
@@ -196,6 +235,7 @@ class Clock:
             "free_s": [self._down.free_s, self._up.free_s],
             "trips": [[client, *vars(trip).values()] for client, trip in self.trips.items()],
             "events": [list(happening) for happening in self._heap],
+            "interrupted": [[client, *rest] for client, rest in self._interrupted.items()],
         }
 
     def load_rows(self, rows: Mapping[str, Any]) -> None:
@@ -208,6 +248,10 @@ class Clock:
             for time_s, sequence, event, client in rows["events"]
         ]
         heapq.heapify(self._heap)
+        self._interrupted = {
+            int(client): Interrupted(float(bits), float(own_s), bool(upload), float(returns_s))
+            for client, bits, own_s, upload, returns_s in rows["interrupted"]
+        }
 
     def forward(self, seconds: float) -> None:
         """Move the origin of all times by `seconds`, after a step of the server."""
@@ -221,26 +265,50 @@ class Clock:
         self._heap = [Happening(each[0] - seconds, *each[1:]) for each in self._heap]
         heapq.heapify(self._heap)
 
-    def _compute(self, client: int, compute_s: float) -> None:
-        trip = self.trips[client]
-        trip.compute_s = compute_s
-        self._push(client, trip.download_s + compute_s, Event.COMPUTED)
+    def _transfer(
+        self, client: int, begun_s: float, passed_s: float, transfer: Transfer, run_s: float, *, upload: bool
+    ) -> None:
+        """Let a transfer begin, or go on, `passed_s` seconds after the begin of its client's way.
+
+        This is at `begun_s`, and at `run_s` on the run's clock. A client that leaves and resumes goes on with the rest
+        when it is back.
+        """
+        trip, leaves_s, resumes = self.trips[client], math.inf, self.presence is not None and self.presence.resumes
+        if self.presence is not None and resumes:
+            leaves_s = self.presence.leaves(client, run_s)
+        link = self._up if upload else self._down
+        seconds, rest = link.seconds(begun_s, transfer, max(leaves_s - self.origin_s, begun_s))
+        if self.presence is not None and rest is not None:
+            returns_s = self.presence.next_available(client, leaves_s)
+            self._interrupted[client] = Interrupted(*rest, upload, returns_s)
+            back = Happening(returns_s - self.origin_s, trip.sequence, Event.RETURNED, client)
+            heapq.heappush(self._heap, back)
+        elif upload:
+            self._push(client, passed_s + seconds, Event.ARRIVED)
+        else:
+            trip.download_s = passed_s + seconds
+            self._compute(client)
+
+    def _compute(self, client: int) -> None:
+        """Plan the end of a client's computing, after its download."""
+        self._push(client, self._computed_s(client), Event.COMPUTED)
+
+    def _computed_s(self, client: int) -> float:
+        """Seconds from the begin of a client's way to the end of its computing."""
+        trip, presence = self.trips[client], self.presence
+        if presence is None or not presence.resumes:
+            return trip.download_s + trip.compute_s
+        begun_s = self.origin_s + trip.begun_s + trip.download_s
+        time_s, absent_s = begun_s, 0.0
+        while (leaves_s := presence.leaves(client, time_s)) < begun_s + absent_s + trip.compute_s:
+            time_s = presence.next_available(client, leaves_s)
+            absent_s += time_s - leaves_s
+        return trip.download_s + trip.compute_s + absent_s
 
     def _push(self, client: int, passed_s: float, event: Event) -> None:
-        """Plan an event of a client after `passed_s` seconds of its presence, or its leaving if that is earlier."""
+        """Plan an event of a client `passed_s` seconds after its begin, or its leaving if that is earlier."""
         trip = self.trips[client]
-        time_s = trip.begun_s + self._with_absences(client, trip.begun_s, passed_s)
+        time_s = trip.begun_s + passed_s
         if time_s > trip.leaves_s:
             time_s, event = trip.leaves_s, Event.LEFT
         heapq.heappush(self._heap, Happening(time_s, trip.sequence, event, client))
-
-    def _with_absences(self, client: int, begun_s: float, passed_s: float) -> float:
-        """Seconds from `begun_s` until the client has been present for `passed_s` of them."""
-        if self.presence is None or not self.presence.resumes:
-            return passed_s
-        begun_s += self.origin_s
-        time_s, absent_s = begun_s, 0.0
-        while (leaves_s := self.presence.leaves(client, time_s)) < begun_s + absent_s + passed_s:
-            time_s = self.presence.next_available(client, leaves_s)
-            absent_s += time_s - leaves_s
-        return passed_s + absent_s
