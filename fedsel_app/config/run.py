@@ -110,7 +110,7 @@ class RunConfig(Settings, scope="federation"):
     )
     initial_model: str = setting(
         "",
-        "file with the weights at the start, by the names of the model's state dict: .safetensors, .npz, .pt; empty:"
+        "weights at the start: a run folder, or a file of the model's state dict (.safetensors, .npz, .pt); empty:"
         " drawn from `seed`",
         first=True,
         scope="task",

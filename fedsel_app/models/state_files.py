@@ -22,6 +22,8 @@ from fedsel_app.records.files import whole_file
 PICKLED = (".pt", ".pth", ".bin")
 """Endings of a state dict that torch.save wrote."""
 FORMATS = (".safetensors", ".npz", *PICKLED)
+OF_RUN = dict.fromkeys(("parameters", "buffers")).keys()
+"""Arrays of the file model.npz of a run folder, which have no names."""
 WRAPPER = "module."
 """Prefix that DataParallel puts before each name."""
 SAME = 1e-5
@@ -33,7 +35,7 @@ NamedTensors = dict[str, Tensor]
 
 
 def load_initial(model: FlatModel, path: Path) -> None:
-    """Load the arrays of a state file into the parameters and the buffers of a model.
+    """Load the arrays of a state file, or the model of a run, into the parameters and the buffers of a model.
 
     Counters are ignored. Of tied arrays one is enough. If each name begins with "module." and the rest is the model's
     name, the prefix is left out.
@@ -41,8 +43,19 @@ def load_initial(model: FlatModel, path: Path) -> None:
     Raises ConfigError if the file cannot be read; if arrays are missing, foreign, of another shape or not finite; or if
     it changes arrays that are never sent (see `module_state`), because the clients would keep their own.
     """
+    state = read_state(path)
+    if state.keys() == OF_RUN:
+        parameters, buffers = (state[name].numpy() for name in OF_RUN)
+        shapes = (model.size,), model.buffers_vector().shape
+        if (parameters.shape, buffers.shape) != shapes:
+            raise ConfigError(
+                f"Give 'initial-model' a run of this model: {path} has {parameters.size} parameters and {buffers.size} "
+                f"entries of buffers, and the model {model.size} and {shapes[1][0]}."
+            )
+        model.load(parameters, buffers)
+        return
     own = _state(model.module)
-    found = {name: tensor for name, tensor in _unwrapped(read_state(path), own).items() if not _is_counter(name)}
+    found = {name: tensor for name, tensor in _unwrapped(state, own).items() if not _is_counter(name)}
     _refuse_misfit(found, own, path)
     never_sent = {id(own[name]) for name in model.state.constants if name in own}
     sent = {name: tensor for name, tensor in found.items() if id(own[name]) not in never_sent}
@@ -104,10 +117,6 @@ def read_state(path: Path) -> NamedTensors:
                 f"Save the state dict alone, as model.state_dict() returns it: {path} holds Python objects."
             ) from error
         raise ConfigError(f"The 'initial-model' {path} cannot be read: {one_line(described(error))}.") from error
-    if path.suffix == ".npz" and isinstance(state, dict) and set(state) == {"parameters", "buffers"}:
-        raise ConfigError(
-            f"Write a state dict of this run's model with: fedsel model {path.parent} --out FILE. {path} has no names."
-        )
     entries: Mapping[str, Any] = state if isinstance(state, Mapping) else {type(state).__name__: None}
     if others := [str(name) for name, each in entries.items() if not (isinstance(each, Tensor) and _is_plain(each))]:
         raise ConfigError(

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
 from torch import Tensor
 
-from fedsel_app.config import ConfigError, DataConfig, PreprocessingConfig, SharedSettings
+from fedsel_app.config import ConfigError, DataConfig, PreprocessingConfig, RunConfig, SharedSettings
 from fedsel_app.config.run import lower_wins, score_bounds, score_title
 from fedsel_app.data.arrays import has_moments, moments_of_sums
 from fedsel_app.data.batches import DeviceData, device_data
@@ -26,7 +26,7 @@ from fedsel_app.models import building, flat_model
 from fedsel_app.models.device import choose_device, naming_lack_of_memory, prepare, require_precision
 from fedsel_app.models.tasks import task_of
 from fedsel_app.network.links import make_links
-from fedsel_app.records.run_folder import Recorder, RunFolder
+from fedsel_app.records.run_folder import Recorder, RunFolder, read_config
 from fedsel_app.records.schema import ACCURACY, RoundRecord
 from fedsel_app.wiring.configuration import AppConfig
 from fedsel_app.wiring.validation import validate_metrics, validate_task
@@ -230,7 +230,7 @@ def make_model(config: SharedSettings, device: torch.device) -> flat_model.FlatM
     if run.initial_model:
         from fedsel_app.models.state_files import load_initial
 
-        load_initial(model, Path(run.initial_model).expanduser())
+        load_initial(model, initial_file(run))
     if not np.isfinite(model.export()).all():
         raise ConfigError(f"Give the 'model' {run.model} finite weights: some are infinite or NaN at the start.")
     if config.task.task:
@@ -246,6 +246,22 @@ def make_model(config: SharedSettings, device: torch.device) -> flat_model.FlatM
     if ":" in run.model and scores_entries and compression.curvature_layers:
         model.refuse_curvature(mapped(lambda x: x.to(device), trial_inputs(dataset.x_train, dataset.x_test)))
     return model
+
+
+def initial_file(run: RunConfig) -> Path:
+    """File of the setting 'initial-model'; of a run folder its last model.
+
+    Raises ConfigError if the folder has no run, or a run of another model.
+    """
+    path = Path(run.initial_model).expanduser()
+    if not path.is_dir():
+        return path
+    trained = read_config(path, ["model"])["model"]
+    if trained != run.model:
+        raise ConfigError(
+            f"Set 'model' to {trained}, which the run in {path} has trained, or leave 'initial-model' out."
+        )
+    return path / "model.npz"
 
 
 def make_surrogate_set(config: AppConfig, dataset: Dataset, device: torch.device) -> DeviceData | None:
@@ -272,7 +288,10 @@ def run_folder(config: AppConfig) -> Path:
 def open_run_folder(config: AppConfig, on_round: Callable[[dict[str, Any]], None] | None = None) -> RunFolder:
     """Open the folder of a new or resumed run; `on_round` and the trackers receive its rounds."""
     values = config.values()
-    files = {key: _digest(Path(str(values[key])).expanduser(), key) for key in FILES if values[key]}
+    paths = {key: Path(str(values[key])).expanduser() for key in FILES if values[key]}
+    if config.run.initial_model:
+        paths["initial-model"] = initial_file(config.run)
+    files = {key: _digest(path, key) for key, path in paths.items()}
     data = load(config.data, config.run.seed).record | ({"files": files} if files else {})
     folder = RunFolder(run_folder(config), values, resume=config.records.resume, data=data)
     folder.listeners += [on_round] if on_round else []

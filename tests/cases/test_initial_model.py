@@ -95,10 +95,21 @@ def saved(path: Path, content: object) -> Path:
     return path
 
 
-def test_the_file_of_a_run_folder_without_names_says_what_to_type(tmp_path):
+def test_a_run_begins_with_the_model_of_another_runs_folder(tmp_path):
     trained(tmp_path, "with_means", rounds=1)
-    with pytest.raises(ConfigError, match=r"fedsel model .*with_means --out FILE"):
-        begun(tmp_path / "with_means" / "model.npz")
+    run = tmp_path / "with_means"
+    with np.load(run / "model.npz") as last:
+        for place in (run, run / "model.npz"):
+            np.testing.assert_array_equal(begun(place), last["parameters"])
+    inline(settings_of("with_means", initial_model=str(run), rounds=1, out=str(tmp_path / "next")))
+    assert json.loads((tmp_path / "next" / "data.json").read_text())["files"]["initial-model"]
+    for model, place, sentence in (
+        ("Tied", run, "Set 'model' to tests.cases.models:with_means"),
+        ("Tied", run / "model.npz", "Give 'initial-model' a run of this model"),
+        ("Tied", tmp_path, "has no run"),
+    ):
+        with pytest.raises(ConfigError, match=sentence):
+            begun(place, model)
 
 
 def test_a_run_begins_with_the_file_and_a_resumed_one_ends_with_the_same_bits(tmp_path):
