@@ -44,6 +44,8 @@ class Rule:
     metrics : names in `MEASURES` that the sentence claims; the claim holds if it holds in each of them
     margin : advantages within plus or minus this are called small
     power : probability that the claim holds in the test if the advantage is the expected one
+    uncounted : metrics that the rule named before the runs, but that the paper does not count, such as downloads: they
+        are tested and adjusted with `metrics`, and stand beside the verdict
     beside : further metrics, which are reported too and do not affect the verdict
     budget : for the metrics "accuracy_at_...": how much of the cost may be spent
     equal : False if the claim is that the claimed side is ahead; True if it is that the advantage is small
@@ -52,12 +54,13 @@ class Rule:
     metrics: tuple[str, ...]
     margin: float
     power: float
+    uncounted: tuple[str, ...] = ()
     beside: tuple[str, ...] = ()
     budget: float | None = None
     equal: bool = False
 
     def __post_init__(self) -> None:
-        named = *self.metrics, *self.beside
+        named = *self.tested, *self.beside
         for name in named:
             if name not in MEASURES:
                 raise unknown_name("metric", name, MEASURES)
@@ -68,6 +71,11 @@ class Rule:
         _require(needs_budget == (self.budget is not None), "only the metrics 'accuracy_at_...' have a 'budget'")
         _require(self.margin > 0, "'margin' must be above 0")
         _require(0.5 <= self.power < 1, "'power' must be in [0.5, 1)")
+
+    @property
+    def tested(self) -> tuple[str, ...]:
+        """Metrics that are tested and adjusted with the other claims of the paper; the first ones decide."""
+        return *self.metrics, *self.uncounted
 
     def metric(self, name: str) -> ClaimMeasure:
         """Metric `name`, with the budget of this rule."""
@@ -162,6 +170,7 @@ class Claim(Study):
     cannot_tell : why the set-up cannot distinguish the sides, if that was found
     superseded : why the claim is no longer valid
     superseded_by : name of the claim that replaces it
+    headline : True if it is among the statements that stand for its paper in the ledger; if none is, all are
     ours : why it is no statement of the paper, if it is not; the ledger's counts leave out such a claim
     favoured : what had favoured the claim in this set-up before the set-up was chosen; such a claim is marked
     at_best : tuned rankings and sides that compare the claimed side at its best rate, each as STUDY/SIDE; such a claim
@@ -190,6 +199,7 @@ class Claim(Study):
     cannot_tell: str = ""
     superseded: str = ""
     superseded_by: str = ""
+    headline: bool = False
     ours: str = ""
     favoured: str = ""
     at_best: tuple[str, ...] = ()
@@ -226,8 +236,8 @@ class Claim(Study):
 
     @property
     def metrics(self) -> list[ClaimMeasure]:
-        """Metrics that are measured for each run: first those that decide, then those that are only reported."""
-        return [self.rule.metric(name) for name in (*self.rule.metrics, *self.rule.beside)]
+        """Metrics that are measured for each run: first those that decide, then those that stand beside the verdict."""
+        return [self.rule.metric(name) for name in (*self.rule.tested, *self.rule.beside)]
 
     @classmethod
     def parsed(cls, table: dict[str, Any]) -> dict[str, Any]:

@@ -89,15 +89,15 @@ def verify(arguments: argparse.Namespace) -> int:
 
 
 def report(arguments: argparse.Namespace) -> int:
-    """`python -m laboratory claims report`: write the ledger as Markdown, and its pictures."""
+    """`python -m laboratory claims report`: write the ledger as Markdown, its pictures and its data."""
     from laboratory.claims.claim import Claim
     from laboratory.claims.ledger import write_ledger
     from laboratory.claims.ranking import Ranking
     from laboratory.claims.tuned import Tuned
 
     studies = Claim.load(), Ranking.load()
-    markdown, *pictures = write_ledger(arguments.out, *studies, _measured(arguments), Tuned.load())
-    print(f"Ledger: {markdown}\nPictures: {', '.join(map(str, pictures))}")
+    page, *files = write_ledger(arguments.out, *studies, _measured(arguments), Tuned.load(), arguments.data)
+    print(f"Ledger: {page}\nPictures and data: {', '.join(map(str, files))}")
     return 0
 
 
@@ -149,7 +149,8 @@ def register(commands: Subparsers) -> None:
     add_places(anew)
     anew.set_defaults(call=verify)
 
-    written = below.add_parser("report", help="write the ledger as Markdown and a picture")
+    written = below.add_parser("report", help="write the ledger as Markdown, pictures and CSV")
     written.add_argument("--runs", **where)
     written.add_argument("--out", required=True, type=Path, metavar="DIR", help="folder for the ledger")
+    written.add_argument("--data", type=Path, metavar="DIR", help="folder for the CSV files (that of the ledger)")
     written.set_defaults(call=report)

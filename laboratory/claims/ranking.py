@@ -98,6 +98,7 @@ class RankedMethod:
     ----------
     name : the method, or the name of a variant
     lead : its accuracy minus that of the baseline, with a 95% interval (unadjusted)
+    p : unadjusted two-sided p-value of the lead; 1 for the baseline
     word : AHEAD, BEHIND, WITHIN or OPEN; empty for the baseline
     small : True if it is ahead or behind, and also shown to be within the margin
     """
@@ -105,6 +106,7 @@ class RankedMethod:
     name: str
     accuracy: Estimate
     lead: Estimate
+    p: float
     word: str
     small: bool
 
@@ -144,6 +146,7 @@ def ranked_methods(ranking: Ranking, metric: ClaimMeasure, measured: Measured) -
             name=name,
             accuracy=t_interval(common[name]),
             lead=leads[name].difference if name in leads else t_interval([]),
+            p=leads[name].p if name in leads else 1.0,
             word=words[name],
             small=words[name] in (AHEAD, BEHIND) and alike[name] < LEVEL,
         )

@@ -15,12 +15,10 @@ from typing import Any, ClassVar
 from fedsel_app.config import ConfigError, Value
 from fedsel_app.presets.preset import flatten
 from laboratory.claims.claim import Claim
-from laboratory.claims.measured import Measured, run_of
+from laboratory.claims.measured import Measured
 from laboratory.claims.metrics import MEASURES, ClaimMeasure
 from laboratory.claims.ranking import Ranking, ranked_methods
 from laboratory.claims.study import Side, Study
-from simulation.workbench.comparison.tuning_file import settings_text
-from simulation.workbench.report.tables import ABSENT, Heading, Table, capital
 
 FRACTION, RATE, MOMENTUM = "validation-fraction", "lr", "momentum"
 METRIC = MEASURES["stable_validation_accuracy"]
@@ -227,68 +225,6 @@ def standing_rankings(rankings: Sequence[Ranking], tuned: Sequence[Tuned], measu
     """The rankings; a tuned one takes the place of the one that it replaces, as soon as all its runs are measured."""
     found = {one.replaces: ranking for one in tuned if (ranking := one.compared(measured))}
     return [found.get(ranking.name, ranking) for ranking in rankings]
-
-
-def tuned_table(tuned: Tuned, measured: Measured) -> Table:
-    """Table of a tuned ranking: the settings that each side chose, its score, and its lead over the baseline."""
-    chosen, ranking = tuned.chosen(measured), tuned.compared(measured)
-    metrics = tuned.metrics if ranking is None else ranking.metrics
-    orders = [] if ranking is None else [ranked_methods(ranking, metric, measured) for metric in metrics]
-    columns = [Heading("side"), Heading("chosen settings")]
-    for metric in metrics:
-        columns += [Heading(metric.name, 4, estimates=True), Heading("lead, points"), Heading("")]
-    rows: list[list[object]] = []
-    for place in orders[0] if orders and all(orders) else ():
-        row: list[object] = [place.name, settings_text(chosen[place.name] if chosen else {})]
-        for order in orders:
-            own = next(other for other in order if other.name == place.name)
-            low, mean, high = (100 * value for value in (own.lead.low, own.lead.mean, own.lead.high))
-            row += [own.accuracy, f"{mean:+.2f} [{low:.2f}, {high:.2f}]" if own.word else ABSENT, own.said]
-        rows.append(row)
-    title = f"Tuned: {tuned.title.removeprefix('Tuned: ')}"
-    return Table("tuned", title, _caption(tuned, measured, compared=bool(rows)), columns, rows)
-
-
-def _caption(tuned: Tuned, measured: Measured, *, compared: bool) -> str:
-    grid = "; ".join(f"{key} {', '.join(map(str, values))}" for key, values in tuned.grid.items())
-    text = (
-        f"Search: each side over {grid}, on the seeds {', '.join(map(str, tuned.search_seeds))}, by the accuracy on "
-        f"{tuned.fraction:.0%} of the training examples, which no client had. Comparison: seeds {tuned.seeds[0]} to "
-        f"{tuned.seeds[-1]}, means and 95% intervals; the lead over {tuned.baseline} is paired. Stated beforehand: "
-        f"{tuned.core_hours:g} core hours, {tuned.cost}."
-    )
-    edges = [
-        f"{arm.name} ({', '.join(keys)})"
-        for arm in tuned.sides
-        if (cell := tuned.search.best(arm, measured)) and (keys := tuned.search.on_edge(cell))
-    ]
-    text += f" The best value is at an end of the grid for {', '.join(edges)}." if edges else ""
-    runs = (run_of(tuned.search, side, seed) for side in tuned.search.sides for seed in tuned.search.seeds)
-    failed = sum("failed" in measured.rows.get(run, {}) for run in runs)
-    text += f" {failed} runs of the search failed, and count as the worst." if failed else ""
-    if tuned.replaces and compared:
-        text += _untuned(tuned, Ranking.load([tuned.replaces])[0], measured)
-    text += f" {tuned.note}" if tuned.note else ""
-    return text if compared else f"{text} {capital(tuned.left_open or 'not run')}."
-
-
-def _untuned(tuned: Tuned, ranking: Ranking, measured: Measured) -> str:
-    """Sentence on the baseline in the untuned `ranking`; empty if the rankings differ in more than the search."""
-    ours, theirs = (
-        study.configuration(side, 1).values()
-        for study in (tuned, ranking)
-        for side in study.sides
-        if side.name == tuned.baseline
-    )
-    places = {place.name: place for place in ranked_methods(ranking, ranking.metrics[0], measured)}
-    changed = {key for key, value in theirs.items() if value != ours[key]}
-    if tuned.baseline not in places or tuned.budgets != ranking.budgets or not changed <= tuned.grid.keys():
-        return ""
-    settings = settings_text({key: theirs[key] for key in tuned.grid})
-    return (
-        f" Untuned ({settings}; seeds {ranking.seeds[0]} to {ranking.seeds[-1]}), {tuned.baseline} has "
-        f"{places[tuned.baseline].accuracy.mean:.4f} in the first column."
-    )
 
 
 def at_best(claim: Claim, measured: Measured) -> str:

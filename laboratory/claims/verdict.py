@@ -138,11 +138,11 @@ def decide(claims: Sequence[Claim], measured: Measured) -> dict[str, Standing]:
             found[claim.name][stage] = [Verdict(UNDECIDED if any(pairs.missed) else NOT_RUN, pairs) for pairs in every]
             tests += [Tested.of(claim, stage, i, pairs) for i, pairs in enumerate(every) if pairs.advantages.size > 1]
     for again in (False, True):
-        ledger = [test for test in tests if test.deciding and (test.stage == AGAIN) == again]
+        ledger = [test for test in tests if test.adjusted and (test.stage == AGAIN) == again]
         over_all = dict(zip(map(id, ledger), _adjusted(ledger), strict=True))
         papers = dict.fromkeys(test.claim.paper for test in ledger)
         families = [[test for test in ledger if test.claim.paper == paper] for paper in papers]
-        for family in families + [[test] for test in tests if not again and not test.deciding]:
+        for family in families + [[test] for test in tests if not again and not test.adjusted]:
             for test, adjusted in zip(family, _adjusted(family), strict=True):
                 verdict = test.verdict(*adjusted, len(family), over_all.get(id(test), adjusted))
                 found[test.claim.name][test.stage][test.index] = verdict
@@ -205,9 +205,9 @@ class Tested:
         return cls(claim, stage, index, pairs, min(1.0, 2.0 * min(above, below)), above < below, alike)
 
     @property
-    def deciding(self) -> bool:
-        """True if the sentence of the claim names the metric."""
-        return self.index < len(self.claim.rule.metrics)
+    def adjusted(self) -> bool:
+        """True if the test is adjusted with the others of its paper."""
+        return self.index < len(self.claim.rule.tested)
 
     def verdict(self, p: float, alike: float, comparisons: int, over_all: tuple[float, float]) -> Verdict:
         """Verdict from the adjusted p-values of both tests: among `comparisons` of the paper, and over all papers."""
