@@ -148,7 +148,7 @@ def _counts(claims: Sequence[Claim], verdicts: Mapping[str, Standing]) -> str:
     standing = counted(claims)
     words = {claim.name: verdicts[claim.name].word for claim in standing}
     number = Counter(words.values())
-    dearer = [claim.name for claim in standing if words[claim.name] == HOLDS and _dearer(verdicts[claim.name])]
+    dearer = [claim.name for claim in standing if words[claim.name] == HOLDS and dearer_text(verdicts[claim.name])]
     protocol = Counter(words[claim.name] for claim in standing if claim.scale == "protocol")
     ran = [claim for claim in standing if words[claim.name] != NOT_RUN]
     logistic = sum(claim.configuration(claim.claimed, 1).run.model == "logistic" for claim in ran)
@@ -176,13 +176,6 @@ def _borrows(claim: Claim) -> bool:
     pipeline = {"compressor": "top-k", "solver": "fedprox", "server-optimizer": "momentum"}
     values = [claim.configuration(side, 1).values() for side in claim.sides]
     return "HeteRo-Select" not in claim.paper and all(of[key] == pipeline[key] for of in values for key in pipeline)
-
-
-def _dearer(standing: Standing) -> bool:
-    """True if the claimed side is shown to cost more in all traffic."""
-    return any(
-        verdict.pairs.metric.whole == WHOLE_TRAFFIC and verdict.word == DOES_NOT for verdict in standing.verdicts
-    )
 
 
 def paper_table(claims: Sequence[Claim], verdicts: Mapping[str, Standing]) -> Table:
@@ -241,12 +234,17 @@ def result_text(standing: Standing) -> str:
         f"{advantage_text(verdict)}{f' ({verdict.pairs.metric.name})' if several else ''}" for verdict in deciding
     )
     word = f"{standing.word}, by less than the margin" if all(verdict.small for verdict in deciding) else standing.word
-    beside = [
-        f"; {1.0 - verdict.advantage.mean:.1f} times the bytes in all traffic, probes included"
+    dearer = dearer_text(standing)
+    return f"{text}: {word}{' as stated' if dearer and word == HOLDS else ''}{dearer}"
+
+
+def dearer_text(standing: Standing) -> str:
+    """How much more all traffic is, where the paper does not count it and it is shown to be more; else empty."""
+    return "".join(
+        f" ({1.0 - verdict.advantage.mean:.1f} times the bytes in all traffic, probes included)"
         for verdict in standing.verdicts[standing.deciding :]
         if verdict.pairs.metric.whole == WHOLE_TRAFFIC and verdict.word == DOES_NOT
-    ]
-    return f"{text}: {word}{' as stated' if beside and word == HOLDS else ''}{''.join(beside)}"
+    )
 
 
 def advantage_text(verdict: Verdict) -> str:

@@ -5,11 +5,11 @@ from textwrap import fill
 
 import pytest
 
-from laboratory.claims.ledger import advantage_text
+from laboratory.claims.ledger import WORDS as COUNTED
+from laboratory.claims.ledger import advantage_text, dearer_text
 from laboratory.claims.ranking import OPEN, WITHIN, ranked_methods
 from laboratory.claims.verdict import DECIDED, DOES_NOT, HOLDS, NOT_RUN, UNDECIDED
 from laboratory.tests.claims.fakes import claims, rankings, shipped, verdicts
-from simulation.workbench.report.tables import capital
 from tests.support.documentation import PAGES
 
 RESULTS = PAGES["docs/results.md"]
@@ -28,16 +28,18 @@ PROBES = {
 
 
 def expected(section):
-    """List of the standing claims on the presets of a section: verdict, sentence, and the advantage in each measure."""
-    presets, items = set(re.findall(r"--preset (\S+)", section)), []
+    """The standing claims on the presets of a section by verdict, with the advantage in each measure that decides."""
+    presets, by_word = set(re.findall(r"--preset (\S+)", section)), {word: [] for word in COUNTED}
     for claim in claims():
         if claim.preset in presets and not claim.superseded:
             found = verdicts()[claim.name]
-            shown = [one for one in found.verdicts[: found.deciding] if one.advantage.n > 1]
-            measured = "; ".join(f"{one.pairs.metric.name}: {advantage_text(one)}" for one in shown)
-            text = f"- **{found.word}** (`{claim.name}`): {claim.sentence}" + (measured and f" {capital(measured)}.")
-            items.append(fill(text, 120, subsequent_indent="  ", break_on_hyphens=False))
-    return "\n".join([OPENING, "", *items, ""]) if items else ""
+            shown = [advantage_text(one) for one in found.verdicts[: found.deciding] if one.advantage.n > 1]
+            by_word[found.word].append(
+                f"`{claim.name}`" + ((shown and f" {' and '.join(shown)}{dearer_text(found)}") or "")
+            )
+    items = [f"- **{word}**: {'; '.join(stated)}." for word, stated in by_word.items() if stated]
+    wrapped = [fill(item, 120, subsequent_indent="  ", break_on_hyphens=False) for item in items]
+    return "\n".join([OPENING, "", *wrapped, ""]) if items else ""
 
 
 @pytest.mark.parametrize("section", SECTIONS, ids=[section.partition("\n")[0] for section in SECTIONS])

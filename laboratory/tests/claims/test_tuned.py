@@ -7,10 +7,11 @@ import pytest
 
 from fedsel_app.config import ConfigError
 from laboratory.claims.claim import Claim
+from laboratory.claims.data import tuned_rows
 from laboratory.claims.picture import placed
 from laboratory.claims.ranking import BASELINE, Ranking
 from laboratory.claims.runs import asked_runs, missing_runs
-from laboratory.claims.tuned import METRIC, Tuned, at_best, standing_rankings, tuned_table
+from laboratory.claims.tuned import METRIC, Tuned, at_best, standing_rankings
 from laboratory.tests.claims.fakes import shipped
 
 BASE = {"title": "T", "baseline": "a", "search_seeds": (7, 8), "fraction": 0.1, "first_seed": 11, "seed_count": 3}
@@ -118,23 +119,19 @@ def test_the_files_state_how_many_runs_they_need_and_fit_40_core_hours():
     assert 0.0 < hours <= 40.0
 
 
-def test_the_table_has_the_settings_and_the_paired_lead_of_each_side(tmp_path):
+def test_the_rows_have_the_settings_and_the_paired_lead_of_each_side():
     """b is 1, 2 and 3 points ahead on the three fresh seeds; its best rate is the first of the grid."""
     cells = [(name, rate) for name in ("a", "b") for rate in (0.1, 0.2, 0.4)]
     best = {("a", 0.2), ("b", 0.1)}
     measured = Scores({(*cell, seed): 0.5 + 0.2 * (cell in best) for cell in cells for seed in (7, 8)})
     for number, seed in enumerate((11, 12, 13), start=1):
         measured.of |= {("a", 0.2, seed): 0.6, ("b", 0.1, seed): 0.6 + 0.01 * number}
-    table = tuned_table(tuned(), Both(measured))
-    first, second = table.rows
-    assert [first[0], first[1], first[3][:5], second[:2]] == ["b", "lr=0.1", "+2.00", ["a", "lr=0.2"]]
-    assert first[2].mean == pytest.approx(0.62)
-    assert "on the seeds 7, 8" in table.caption
-    assert "at an end of the grid for b (lr)." in table.caption
-    assert "Untuned" not in table.caption
-    assert tuned_table(tuned(left_open="not run yet"), Both(Scores({}))).caption.endswith("Not run yet.")
+    first, second = tuned_rows(tuned(), Both(measured))
+    shown = [(row["side"], row["chosen settings"], row["at an end of the grid"]) for row in (first, second)]
+    assert shown == [("b", "lr=0.1", "lr"), ("a", "lr=0.2", "")]
+    assert (first["lead"], first["accuracy"]) == (pytest.approx(0.02), pytest.approx(0.62))
     del measured.of[("b", 0.1, 12)]
-    assert tuned_table(tuned(), Both(measured)).rows == []
+    assert tuned_rows(tuned(), Both(measured)) == []
 
 
 def test_a_tuned_ranking_takes_the_place_of_the_untuned_one_when_all_its_runs_are_measured():
@@ -170,15 +167,3 @@ def test_a_search_does_not_see_the_test_set():
     for study in Tuned.load():
         assert study.search.metrics == [METRIC]
         assert study.search.configuration(study.search.sides[0], 1).partition.validation_fraction > 0.0
-
-
-@pytest.mark.parametrize(("workload", "untuned"), [("mnist-strong", True), ("fashion-mnist-strong", False)])
-def test_the_table_says_what_the_baseline_has_without_a_search_if_nothing_else_differs(workload, untuned):
-    """0.8723 is the mean of ten committed runs at 10 MB. The tuned ranking of Fashion-MNIST has another model."""
-    [study] = Tuned.load([f"{workload}-skew-tuned"])
-    sentence = (
-        "Untuned (lr=0.05, momentum=0.9, server-momentum=0.5; seeds 1 to 10), random (equal weights) has 0.8723 in the "
-        "first column."
-    )
-    assert (sentence in tuned_table(study, shipped()).caption) == untuned
-    assert ("Untuned" in tuned_table(study, shipped()).caption) == untuned
