@@ -3,6 +3,7 @@
 Flower itself retries without a message, or ends with a message that does not say what to do.
 """
 
+import os
 import socket
 import ssl
 from collections.abc import Mapping
@@ -10,6 +11,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
+from urllib.request import proxy_bypass_environment
 
 from cryptography import x509
 
@@ -28,7 +30,7 @@ class Obstacle:
 
     Attributes
     ----------
-    kind : release, name, port, clock, certificate, key, copy or program
+    kind : release, name, port, proxy, clock, certificate, key, copy or program
     sentence : what is wrong, and what to do
     passing : whether it can be resolved without a change on this machine, so that it makes sense to try again
     """
@@ -88,8 +90,22 @@ def client_obstacle(machine: Machine, authority: Path, key: Path) -> Obstacle | 
     try:
         words = why_refused(machine.fleet, authority, key)
     except ConnectionError as error:
+        if (proxy := proxy_to(machine.server)) is not None:
+            return Obstacle(
+                "proxy",
+                f"{proxy} does not pass connections to {machine.server} on ({error}). "
+                f"Add {machine.server} to the variable no_proxy, or correct the proxy.",
+            )
         return Obstacle("program", f"The program at {machine.fleet} does not answer like a server of Flower ({error}).")
     return refused_by_server(machine, words) if words else None
+
+
+def proxy_to(host: str) -> str | None:
+    """The proxy that gRPC uses for connections to `host`, with the variable that names it; None if it uses none."""
+    for name in ("grpc_proxy", "https_proxy", "http_proxy"):
+        if (proxy := os.environ.get(name)) and not proxy_bypass_environment(host):
+            return f"The proxy {proxy} of the variable {name}"
+    return None
 
 
 def other_release(machine: Machine) -> Obstacle | None:

@@ -30,6 +30,8 @@ UNAVAILABLE = "SuperLink is unavailable"
 """Words of `flwr` if no SuperLink answers at the address."""
 LOG_IN = "flwr login"
 """Words of `flwr` if the SuperLink does not accept the token."""
+LOOPBACK = ("127.0.0.1", "localhost", "::1")
+"""Hosts that no proxy may come between."""
 
 
 class DeploymentError(RuntimeError):
@@ -168,7 +170,10 @@ def tool(name: str) -> str:
 
 
 def environment(flwr_home: Path | None) -> dict[str, str]:
-    """Environment of Flower's programs: no telemetry, no installation at run time, one thread for each process."""
+    """Environment of Flower's programs: no telemetry, no installation at run time, one thread for each process, and no
+    proxy between the processes of this machine.
+    """
+    exempt = [os.environ[name] for name in ("no_grpc_proxy", "no_proxy", "NO_PROXY") if os.environ.get(name)]
     variables = {
         **os.environ,
         "PATH": os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)]),
@@ -177,6 +182,7 @@ def environment(flwr_home: Path | None) -> dict[str, str]:
         "FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION": "1",
         "OMP_NUM_THREADS": "1",
         "PYTHONUNBUFFERED": "1",
+        **dict.fromkeys(("no_grpc_proxy", "no_proxy", "NO_PROXY"), ",".join([*exempt, *LOOPBACK])),
     }
     return variables if flwr_home is None else {**variables, "FLWR_HOME": str(flwr_home)}
 

@@ -148,6 +148,19 @@ def test_a_refusal_by_flower(made, monkeypatch, words, kind, sentence):
     assert sentence in wrong.sentence
 
 
+def test_a_proxy_that_does_not_reach_the_server_is_named_and_none_stands_between_local_processes(made, monkeypatch):
+    for name in ("grpc_proxy", "no_grpc_proxy", "NO_PROXY"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("no_proxy", "intranet.example")
+    monkeypatch.setenv("https_proxy", "http://127.0.0.1:9")
+    with listening(encrypted(made)) as port:
+        wrong = client_obstacle(client(port), made.authority, made.client(1) / "key")
+    assert wrong.kind == "proxy"
+    assert wrong.sentence.startswith("The proxy http://127.0.0.1:9 of the variable https_proxy does not pass")
+    assert "Add 127.0.0.1 to the variable no_proxy" in wrong.sentence
+    assert flower_cli.environment(None)["no_proxy"] == "intranet.example,127.0.0.1,localhost,::1"
+
+
 @pytest.mark.parametrize(("superlink", "sentence"), [(CONNECTION, "Copy the admin's file token again"), ("x", "login")])
 def test_a_token_that_the_server_does_not_accept(tmp_path, monkeypatch, superlink, sentence):
     """Flower says to log in, but fedsel's server has no accounts. The server of a connection of the user's own may."""
