@@ -15,15 +15,15 @@ from fedsel_app.config import ConfigError
 from fedsel_app.config.plugins import unknown_name
 from fedsel_app.presets.preset import flatten, load_preset
 from laboratory.claims.metrics import MEASURES, ClaimMeasure
-from laboratory.claims.study import Side, Study, build
-from simulation.workbench.comparison.statistics import (
-    LEVEL,
+from laboratory.claims.statistics import (
     MOST_PAIRS,
     equivalence_power,
     one_sided_power,
     seeds_for,
     seeds_for_equivalence,
 )
+from laboratory.claims.study import Side, Study, build
+from simulation.workbench.comparison.statistics import LEVEL
 
 Scale = Literal["protocol", "reduced"]
 FEWEST_SEEDS = 5

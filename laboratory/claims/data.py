@@ -16,10 +16,10 @@ from fedsel_app.wiring.configuration import AppConfig
 from laboratory.claims.claim import Claim, Stage
 from laboratory.claims.measured import Measured, run_of
 from laboratory.claims.ranking import RankedMethod, Ranking, ranked_methods
+from laboratory.claims.statistics import p_above
 from laboratory.claims.study import Side, Study
 from laboratory.claims.tuned import Tuned, at_best
 from laboratory.claims.verdict import NOT_RUN, Pairs, Standing, Verdict
-from simulation.workbench.comparison.statistics import p_above
 from simulation.workbench.comparison.tuning_file import settings_text
 
 Row = dict[str, object]

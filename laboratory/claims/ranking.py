@@ -16,8 +16,9 @@ from fedsel_app.config import ConfigError, Value
 from fedsel_app.presets.preset import flatten
 from laboratory.claims.measured import Measured
 from laboratory.claims.metrics import MEASURES, ClaimMeasure
+from laboratory.claims.statistics import p_within
 from laboratory.claims.study import Side, Study
-from simulation.workbench.comparison.statistics import LEVEL, Estimate, holm, p_within, paired, t_interval
+from simulation.workbench.comparison.statistics import LEVEL, Estimate, holm, paired, t_interval
 
 BASELINE = "random (equal weights)"
 """Variant in every ranking, to compare the methods with."""

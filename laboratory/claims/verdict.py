@@ -21,7 +21,8 @@ import numpy as np
 from laboratory.claims.claim import STAGES, Claim
 from laboratory.claims.measured import Measured
 from laboratory.claims.metrics import ClaimMeasure
-from simulation.workbench.comparison.statistics import LEVEL, Estimate, Floats, heavy_tails, holm, p_above, t_interval
+from laboratory.claims.statistics import heavy_tails, p_above
+from simulation.workbench.comparison.statistics import LEVEL, Estimate, Floats, holm, t_interval
 
 HOLDS, DOES_NOT, SMALL, UNDECIDED = "holds", "does not hold", "smaller than the margin", "undecided"
 NOT_RUN = "not run"

@@ -16,8 +16,8 @@ pytestmark = [pytest.mark.e2e, pytest.mark.skipif(CHROMIUM is None, reason="no c
 
 PROBE = """<script>addEventListener("load", () => {
   const box = element => { const { width, height } = element.getBoundingClientRect(); return [width, height]; };
-  const cut = element => element.getBoundingClientRect().right > innerWidth + 0.5
-    || getComputedStyle(element).display !== "inline" && element.scrollWidth > element.clientWidth + 1;
+  const cut = element => !element.closest(".drawn") && (element.getBoundingClientRect().right > innerWidth + 0.5
+    || getComputedStyle(element).display !== "inline" && element.scrollWidth > element.clientWidth + 1);
   const texts = [...document.querySelectorAll("h1, h3, p, li, th, td, figcaption")].filter(text => box(text)[0]);
   parent.postMessage(JSON.stringify({
     images: [...document.images].map(image => [image.naturalWidth, image.naturalHeight, ...box(image)]),

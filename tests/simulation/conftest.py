@@ -15,6 +15,6 @@ def report(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("report")
     write_comparison(folder)
     with pytest.MonkeyPatch.context() as coarse:
-        coarse.setattr(page, "RESOLUTIONS", (48,))
+        coarse.setattr(page, "DOTS", 48)
         page.write_report(folder)
     return folder

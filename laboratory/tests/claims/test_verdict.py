@@ -9,9 +9,9 @@ import pytest
 import scipy
 
 from laboratory.claims.claim import FRESH, Stage
+from laboratory.claims.statistics import heavy_tails, p_above, p_within
 from laboratory.claims.verdict import DOES_NOT, HOLDS, NOT_RUN, SMALL, UNDECIDED, decide
 from laboratory.tests.claims.fakes import CHEAT, HONEST, SEEDS, TWIN, Runs, claim
-from simulation.workbench.comparison.statistics import heavy_tails, p_above, p_within
 
 
 def word(claims, runs, name):

@@ -80,11 +80,6 @@ EXAMPLES: dict[str, dict[str, str]] = {
         "fedsel presets paper-mnist": "show what a preset sets, and where it differs from its paper",
         "fedsel presets fedavg": "show FedAvg as published",
     },
-    "export": {
-        "fedsel export runs/two": "describe a comparison: hashes of its files, versions and commands",
-        "fedsel export runs/first --license CC-BY-4.0": "with a license",
-        "fedsel export runs/first": "describe one run",
-    },
     "trace": {
         "fedsel trace normalized_guid2data.json --out phones.npz": "convert FLASH's trace of phones",
         "fedsel trace client_behave_trace --out behaviour.npz": "convert FedScale's trace",

@@ -191,12 +191,6 @@ class RecordedRun:
         return {name: (np.array(points)[:, 0], np.array(points)[:, 1]) for name, points in series.items()}
 
 
-def found_size(row: Row) -> int | None:
-    """Number of clients that a search of the round found (ISP); None without a search, or if it found none."""
-    found: int | None = (row.get("search") or {}).get("found")
-    return found
-
-
 AnyRun = TypeVar("AnyRun", bound=RecordedRun)
 
 

@@ -30,7 +30,7 @@ from simulation.workbench.report.findings import (
     pairs_text,
     percent,
 )
-from simulation.workbench.report.tables import ABSENT, Heading, Table, capital, number_text
+from simulation.workbench.report.tables import ABSENT, Heading, Spread, Table, capital, number_text
 from simulation.workbench.terminal import whole_table
 
 PLACES = {SIGNIFICANT: "behind", NOT_SIGNIFICANT: "open", TOO_FEW: "too few seeds"}
@@ -56,11 +56,11 @@ def variants_table(group: Group, numbers: Numbers) -> Table:
     columns = [
         Heading("rank"),
         Heading("method"),
-        Heading(score.name, 4),
-        Heading("final", 4),
+        Heading(score.name, 4, spreads=True),
+        Heading("final", 4, spreads=True),
         Heading("reached the target"),
     ]
-    columns += [Heading(measure.name, measure.digits) for measure in (UPLINK_MB, SECONDS, ROUNDS)]
+    columns += [Heading(measure.name, measure.digits, spreads=True) for measure in (UPLINK_MB, SECONDS, ROUNDS)]
     columns += [Heading("against the first")]
     rows = []
     for rank, variant in enumerate(order, start=1):
@@ -68,12 +68,13 @@ def variants_table(group: Group, numbers: Numbers) -> Table:
         place = "first" if len(order) > 1 else ABSENT
         if variant in results:
             place = _place(results[variant], sign)
-        costs = [numbers.mean(variant, measure.key) for measure in (UPLINK_MB, SECONDS, ROUNDS)]
-        rows.append(
-            [rank, variant, numbers.mean(variant, score.key), numbers.mean(variant, final.key), reached, *costs, place]
-        )
+        means = [
+            Spread.of(numbers.reached(variant, measure.key)) for measure in (score, final, UPLINK_MB, SECONDS, ROUNDS)
+        ]
+        rows.append([rank, variant, *means[:2], reached, *means[2:], place])
     caption = (
-        f"Ranked by {score.name}, averaged over the seeds. Costs are means over the runs that reached the target. "
+        f"Ranked by {score.name}: means over the seeds, with standard deviations. Costs are those of the runs that "
+        "reached the target. "
         "Open: the difference from the first is not significant (paired t test over the seeds; p after Holm over the "
         "methods)."
     )
@@ -99,7 +100,7 @@ def print_table(console: Console, name: str, table: Table) -> None:
     )
     for place in words:
         shown.columns[place].justify = "left"
-    for row in table.texts():
+    for row in table.texts(spread=False):
         shown.add_row(*row)
     console.print(shown)
 
@@ -207,5 +208,5 @@ def _compared(role: str, other: str, results: Mapping[str, tuple[Paired, float, 
         if np.isfinite(difference.low)
         else ""
     )
-    amount, pairs = scale.amount(abs(difference.mean)), pairs_text(paired, p, verdict, len(results))
+    amount, pairs = scale.amount(abs(difference.mean)), pairs_text(paired, p, verdict)
     return f"Against {role}, {other}: {amount}{share} {direction}{interval}, {pairs}"

@@ -1,18 +1,18 @@
 """Audit tables of a report: the methods' pipelines, participation, accuracies of clients, the runs, and failures."""
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import get_type_hints
 
 import numpy as np
 
 from fedsel_app.config import ConfigError
 from fedsel_app.config.run import score_title
-from fedsel_app.records.schema import ACCURACY, RoundRecord, Row
+from fedsel_app.records.schema import ACCURACY, RoundRecord
 from simulation.workbench.comparison.labels import label_coverage
 from simulation.workbench.comparison.measures import EvaluatedMetric, client_metric
 from simulation.workbench.comparison.results import Group, RecordedComparison
-from simulation.workbench.comparison.runs import RecordedRun, found_size
+from simulation.workbench.comparison.runs import RecordedRun
 from simulation.workbench.comparison.statistics import Floats, gini, jain, longest_gaps
 from simulation.workbench.report.tables import FREE, Heading, Table, capital
 
@@ -27,7 +27,7 @@ def pipeline_table(comparison: RecordedComparison) -> Table | None:
     differing, papers = comparison.differing, comparison.pipelines.papers
     keys = list(next(iter(differing.values())))
     rows = [
-        [name, *(json.dumps(value).strip('"') for value in values.values()), papers.get(name)]
+        [comparison.shown(name), *(json.dumps(value).strip('"') for value in values.values()), papers.get(name)]
         for name, values in differing.items()
     ]
     columns = [Heading("strategy"), *map(Heading, keys), Heading("protocol")]
@@ -74,39 +74,6 @@ def participation_table(group: Group, covered: dict[str, list[Floats]]) -> Table
     if covered:
         caption += " Label coverage: share of all labels for which a round's cohort has training examples."
     return Table("participation", "Who took part", caption, columns, rows)
-
-
-def search_table(group: Group) -> Table | None:
-    """Table of the rounds with a search for the cohort, and of the others; None if no run searched.
-
-    ISP's paper has these times in its Tables 10, 11, 16 and 19.
-    """
-    columns = [Heading("variant"), Heading("searches", 1), Heading("clients that a search found", 2)]
-    columns += [Heading("seconds of its intermediate round", 2)]
-    for kind in ("with a search", "without"):
-        columns += [Heading(f"client updates a round, {kind}", 2), Heading(f"seconds a round, {kind}", 2)]
-        columns += [Heading(f"computing seconds a round, {kind}", 3)]
-    rows: list[list[object]] = []
-    for name, runs in group.runs.items():
-        every = [row for run in runs for row in run.rows]
-        searched = [row for row in every if row.get("search")]
-        if searched:
-            found = [size for row in searched if (size := found_size(row)) is not None]
-            others = [row for row in every if not row.get("search")]
-            own = [row["search"] for row in searched if "intermediate_s" in row["search"]]
-            numbers = [_mean(of, key) for of in (searched, others) for key in ("client_updates", "round_s", "wall_s")]
-            rows.append([name, len(searched) / len(runs), float(np.mean(found)) if found else None])
-            rows[-1] += [_mean(own, "intermediate_s"), *numbers]
-    caption = (
-        "Means over the rounds of all runs of a variant. A round with a search includes its intermediate round. "
-        "Seconds are those of the run's clock. Computing seconds are those of the machine, whatever else it did."
-    )
-    return Table("searches", "Rounds with a search for the number of clients", caption, columns, rows) if rows else None
-
-
-def _mean(rows: Sequence[Row], key: str) -> float | None:
-    """Mean of a field over rows; None without rows."""
-    return float(np.mean([row.get(key, 0) for row in rows])) if rows else None
 
 
 def client_table(group: Group, metric: EvaluatedMetric) -> Table | None:
@@ -157,7 +124,7 @@ def run_table(comparison: RecordedComparison) -> Table:
         "All runs with a finished round. Client failures: the server selected or probed a client, and received nothing "
         "usable from it.",
         columns,
-        [_run_row(run) for run in comparison.runs.values()],
+        [_run_row(run, comparison.shown(run.strategy)) for run in comparison.runs.values()],
     )
 
 
@@ -194,14 +161,14 @@ def failure_table(runs: Iterable[RecordedRun]) -> Table | None:
     return Table("failures", "Client failures", caption, columns, rows) if rows else None
 
 
-def _run_row(run: RecordedRun) -> list[object]:
+def _run_row(run: RecordedRun, method: str) -> list[object]:
     numbers = run.measures
     reached = numbers["rounds_to_target"]
     cell = ", ".join(f"{key}={value}" for key, value in run.cell.items())
     state = "finished" if run.finished else "unfinished"
     return [
         run.name,
-        run.strategy,
+        method,
         cell,
         run.seed,
         state,

@@ -6,17 +6,13 @@ import numpy as np
 from matplotlib.colors import ListedColormap
 from matplotlib.ticker import MaxNLocator
 
-from fedsel_app.records.schema import schedule_round
 from simulation.workbench.comparison.measures import EvaluatedMetric, client_metric
 from simulation.workbench.comparison.results import Group
-from simulation.workbench.comparison.runs import RecordedRun, found_size
 from simulation.workbench.comparison.statistics import Floats
-from simulation.workbench.report.drawing import Plot, Style, label_rounds, label_x, look, places
+from simulation.workbench.report.drawing import Plot, Style, label_rounds, label_x, places
 from simulation.workbench.report.tables import capital
 
 SELECTED, FAILED = "#0072B2", "#D55E00"
-FOUND = "found by a search"
-"""Label of the crosses in the figure of the clients of each round."""
 SCALES = 20.0
 """Ratio of components from which they have different axes."""
 
@@ -47,42 +43,6 @@ def participation_plot(group: Group, style: Style, covered: Mapping[str, Sequenc
     if covered:
         caption += " Second panel: the share of all labels for which the round's cohort has training examples."
     return Plot("participation", "How evenly clients took part", caption, figure)
-
-
-def cohort_plot(group: Group, style: Style) -> Plot | None:
-    """Figure of the clients that trained in each round, with the searches; None if all rounds have equally many.
-
-    It is Figs. 2 to 12 of ISP's paper.
-    """
-    sizes = {name: [_updates_by_round(run) for run in runs] for name, runs in group.runs.items()}
-    if len({size for runs in sizes.values() for _, one in runs for size in one}) < 2:
-        return None
-    figure, [panel] = style.panels(1, 1, 4.0)
-    positions, searched = places(group.methods), False
-    for name, runs in group.runs.items():
-        style.band(panel, sizes[name], positions[name], name)
-        found = [(schedule_round(row), size) for row in runs[0].rows if (size := found_size(row)) is not None]
-        if found:
-            colour, label = look(positions[name])["color"], "" if searched else FOUND
-            panel.plot(*zip(*found, strict=True), "x", color=colour, markersize=8, label=label)
-            searched = True
-    label_rounds(panel)
-    panel.set_ylabel("client updates in the round")
-    panel.set_ylim(bottom=0)
-    style.legend(figure, [*group.runs, FOUND])
-    caption = f"Client updates that the server received in each round, those of searches included: {style.seeds}."
-    if searched:
-        caption += (
-            " A cross is the number of clients that a search of the first seed found; the rounds after it train so "
-            "many, with the setting 'isp-momentum' also by the number before."
-        )
-    return Plot("cohort", "Clients that trained in each round", caption, figure)
-
-
-def _updates_by_round(run: RecordedRun) -> tuple[Floats, Floats]:
-    """Rounds as the setting `rounds` counts (t,), and the client updates in each (t,)."""
-    rounds, place = np.unique(run.schedule, return_inverse=True)
-    return rounds, np.bincount(place, [float(row.get("client_updates", 0)) for row in run.rows]).astype(np.float64)
 
 
 def selection_plot(group: Group, style: Style) -> Plot:

@@ -1,4 +1,4 @@
-"""Commands `fedsel report`, `fedsel export`, `fedsel methods` and `fedsel check`."""
+"""Commands `fedsel report`, `fedsel methods` and `fedsel check`."""
 
 import argparse
 from pathlib import Path
@@ -9,7 +9,7 @@ from simulation.workbench.terminal import whole_table, wide_console
 
 
 def register(commands: Subparsers) -> None:
-    """Add `report`, `export`, `methods` and `check` to the commands of `fedsel`."""
+    """Add `report`, `methods` and `check` to the commands of `fedsel`."""
     page = commands.add_parser("report", help="write the report of a comparison or a run into its folder")
     page.add_argument("folders", nargs="+", type=Path, metavar="DIR", help="comparison and run folders")
     page.add_argument("--out", type=Path, metavar="DIR", help="folder for the report of several folders")
@@ -29,11 +29,6 @@ def register(commands: Subparsers) -> None:
     )
     add_allowed_code(page)
     page.set_defaults(call=report)
-
-    exported = commands.add_parser("export", help="describe the records of a folder for archives, as an RO-Crate")
-    exported.add_argument("folder", type=Path, metavar="DIR", help="comparison or run folder")
-    exported.add_argument("--license", default="", metavar="TEXT", help="license of the records, or its address")
-    exported.set_defaults(call=export)
 
     table = commands.add_parser("methods", help="list the selection methods and their costs")
     table.add_argument("names", nargs="*", metavar="METHOD", help="methods to show (all)")
@@ -79,14 +74,6 @@ def report(arguments: argparse.Namespace) -> int:
     print(f"Rounds:  {page.with_name('rounds.csv')}")
     if formats:
         print(f"Figures: {page.with_name(FOLDER) / '*'}")
-    return 0
-
-
-def export(arguments: argparse.Namespace) -> int:
-    """`fedsel export`: write the hashes, versions and commands of a run or a comparison into its folder."""
-    from simulation.workbench.report.crate import write_crate
-
-    print(f"RO-Crate: {write_crate(arguments.folder, arguments.license)}")
     return 0
 
 

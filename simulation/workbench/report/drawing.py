@@ -39,10 +39,8 @@ TICKS = 6
 GRID_POINTS = 400
 NOTEBOOK_DOTS = 100
 """Resolution in a notebook, in dots per inch."""
-WIDTH, NARROW_WIDTH = 12.0, 4.6
-"""Widths of figures in inches."""
-NARROW_HEIGHT = 0.85
-"""Height of a panel in a narrow figure, as a share of its height in a wide figure."""
+WIDTH = 12.0
+"""Width of figures in inches."""
 FOLDER = "report-figures"
 FORMATS: dict[str, dict[str, Any]] = {
     "svg": {"metadata": {"Date": None}},
@@ -84,15 +82,8 @@ class Plot:
 
 @dataclass(frozen=True)
 class Style:
-    """Style of figures.
+    """Style of figures; `per_seed`: curves have a thin line for each seed instead of the band."""
 
-    Attributes
-    ----------
-    narrow : all panels are in one column, for the screen of a phone
-    per_seed : curves have a thin line for each seed instead of the band
-    """
-
-    narrow: bool = False
     per_seed: bool = False
 
     @property
@@ -103,11 +94,8 @@ class Style:
         return "the line is the mean over the seeds, the band reaches from the lowest to the highest seed"
 
     def panels(self, rows: int, columns: int, height: float, *, sharey: bool = False) -> tuple[Figure, list[Axes]]:
-        """Figure with `rows` x `columns` panels, or all in one column if narrow; `height` of all rows in inches."""
-        if self.narrow:
-            height *= columns * (NARROW_HEIGHT if columns > 1 else 1.0)
-            rows, columns = rows * columns, 1
-        figure = Picture(figsize=(NARROW_WIDTH if self.narrow else WIDTH, height), layout="constrained")
+        """Figure with `rows` x `columns` panels; `height` of all rows in inches."""
+        figure = Picture(figsize=(WIDTH, height), layout="constrained")
         panels = [panel for row in figure.subplots(rows, columns, sharey=sharey, squeeze=False) for panel in row]
         for panel in panels:
             panel.grid(alpha=0.3)
@@ -116,7 +104,7 @@ class Style:
 
     def grid(self, count: int, height: float) -> tuple[Figure, list[Axes]]:
         """Figure with `count` panels of `height` inches, two per row."""
-        columns = 1 if self.narrow else min(2, count)
+        columns = min(2, count)
         rows = -(-count // columns)
         figure, panels = self.panels(rows, columns, height * rows + 0.4)
         for spare in panels[count:]:
@@ -129,7 +117,7 @@ class Style:
             artists = [one for panel in figure.axes for one in (*panel.get_lines(), *panel.collections)]
             drawn = {str(one.get_label()): one for one in artists}
             shown = [name for name in names if name in drawn]
-            columns = min(len(shown), 2 if self.narrow else 5)
+            columns = min(len(shown), 5)
             if shown:
                 figure.legend([drawn[name] for name in shown], shown, loc="outside upper center", ncols=columns)
 
@@ -217,7 +205,7 @@ def write_figures(folder: Path, plots: Sequence[tuple[str, Plot]], formats: Sequ
     # Publishers ask for outlines in SVG and for TrueType in PDF. The salt makes the ids in an SVG reproducible.
     with matplotlib.rc_context({"svg.hashsalt": "fedsel", "svg.fonttype": "path", "pdf.fonttype": 42}):
         for section, plot in plots:
-            name = re.sub(r"[^\w.=+-]+", "-", f"{section} {plot.name}".strip())
+            name = re.sub(r"[^\w.+-]+", "-", f"{section} {plot.name}".strip())
             for ending in formats:
                 with whole_file(place / f"{name}.{ending}") as file:
                     plot.figure.savefig(file, format=ending, **FORMATS[ending])

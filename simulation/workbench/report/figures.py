@@ -17,14 +17,13 @@ from simulation.workbench.comparison.runs import RecordedRun
 from simulation.workbench.comparison.statistics import Floats
 from simulation.workbench.report.client_figures import (
     client_plot,
-    cohort_plot,
     component_plot,
     participation_plot,
     selection_plot,
 )
 from simulation.workbench.report.drawing import Plot, Style, label_x, look, places
 from simulation.workbench.report.tables import capital
-from simulation.workbench.report.timeline import busy_plot, timeline_plot
+from simulation.workbench.report.timeline import timeline_plot
 
 UPDATES = "client updates received"
 
@@ -51,7 +50,7 @@ def accuracy_plot(group: Group, style: Style, metric: EvaluatedMetric) -> Plot:
                 panel.axhline(target, color="#555555", linestyle=(0, (1, 1)), linewidth=1)
         label_x(panel, label, whole=label in ("round", UPDATES))
         panel.set_xlim(left=0)
-    for panel in panels if style.narrow else panels[::2]:
+    for panel in panels[::2]:
         panel.set_ylabel(metric.axis)
     style.legend(figure, list(group.runs))
     caption = (
@@ -96,9 +95,8 @@ def target_plot(group: Group, style: Style, numbers: Numbers) -> Plot | None:
 def plots(group: Group, style: Style, numbers: Numbers, covered: Mapping[str, Sequence[Floats]]) -> list[Plot]:
     """All figures of a group for which it has records."""
     drawn = [accuracy_plot(group, style, numbers.metric), target_plot(group, style, numbers)]
-    drawn += [participation_plot(group, style, covered), cohort_plot(group, style), selection_plot(group, style)]
-    drawn += [timeline_plot(group, style), busy_plot(group, style), component_plot(group, style)]
-    drawn += [client_plot(group, style, numbers.metric)]
+    drawn += [participation_plot(group, style, covered), selection_plot(group, style), timeline_plot(group, style)]
+    drawn += [component_plot(group, style), client_plot(group, style, numbers.metric)]
     return [plot for plot in drawn if plot is not None]
 
 

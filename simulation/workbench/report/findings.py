@@ -2,13 +2,11 @@
 
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import replace
-from itertools import combinations
 from typing import Any, TypeVar
 
 import numpy as np
 
 from simulation.workbench.comparison.measures import (
-    BEST_CLIENT_UPDATES,
     CLIENT_UPDATES,
     ROUNDS,
     SECONDS,
@@ -23,13 +21,10 @@ from simulation.workbench.comparison.measures import (
 from simulation.workbench.comparison.results import Group
 from simulation.workbench.comparison.statistics import (
     FEWEST_PAIRS,
-    MOST_PAIRS,
-    POWER,
     Estimate,
     Paired,
     holm,
     paired,
-    pairs_needed,
     scaled_interval,
     wins_ties_losses,
 )
@@ -74,24 +69,15 @@ def judge(result: Paired, adjusted_p: float) -> str:
     return SIGNIFICANT if result.more_than_noise(adjusted_p) else NOT_SIGNIFICANT
 
 
-def seeds_text(result: Paired, comparisons: int) -> str:
-    """Text on the number of seeds with which a difference like this one would be significant."""
-    needed = pairs_needed(result, comparisons)
-    if needed is None:
-        most = f"more than {MOST_PAIRS}" if result.difference.n > 1 else f"at least {FEWEST_PAIRS}"
-        return f"{most} pairs are needed"
-    return f"with this mean and spread, {needed} pairs are needed"
-
-
 def p_text(p: float) -> str:
     """Text of a p-value after Holm's adjustment."""
     return "p < 0.001" if p < 0.001 else f"p = {p:.3f}"
 
 
-def pairs_text(result: Paired, p: float, verdict: str, comparisons: int) -> str:
+def pairs_text(result: Paired, p: float, verdict: str) -> str:
     """Text on the pairs of a comparison, its verdict and p; with too few seeds, on the number that is needed."""
     pairs = "one pair" if result.difference.n == 1 else f"{result.difference.n} pairs"
-    more = f"; {seeds_text(result, comparisons)}" if verdict == TOO_FEW else f", {p_text(p)}"
+    more = f"; at least {FEWEST_PAIRS} pairs are needed" if verdict == TOO_FEW else f", {p_text(p)}"
     return f"{pairs}: {verdict}{more}."
 
 
@@ -128,108 +114,51 @@ def score_table(group: Group, numbers: Numbers) -> Table:
     return Table("score", f"{capital(numbers.metric.name)} and cost of whole runs", caption, columns, rows)
 
 
-def intervals(
-    group: Group, numbers: Numbers, title: str, counted: Measure, measures: Sequence[Measure]
-) -> tuple[list[Heading], list[list[Any]]]:
-    """Columns and one row per variant: the number of its runs with `counted`, and t intervals of `measures`."""
-    columns = [Heading("variant"), Heading(title)]
-    columns += [Heading(measure.name, measure.digits, estimates=True) for measure in measures]
-    rows: list[list[Any]] = [
-        [variant, f"{numbers.reached(variant, counted.key).size} of {len(runs)}"]
-        + [interval(numbers, variant, measure) for measure in measures]
-        for variant, runs in group.runs.items()
-    ]
-    return columns, rows
-
-
 def target_table(group: Group, numbers: Numbers) -> Table:
-    """Table of rounds, seconds, bytes and client updates to target, and of the runs that reached it."""
+    """Table of the costs up to the target and up to the best validation round, and of the runs that reached it."""
     caption = (
         "Costs up to the first evaluation that reaches the target: mean and 95% t interval over the runs that reached "
         f"it, {SCALES}. The second column is the number of these runs; the others are in no mean. Value bytes are 4 "
         "per kept value, as papers count; uplink is the size of the encoded updates, indices included; all traffic "
         "adds downlink, probes and calibration. Client updates are those that the server received, including those of "
-        "ISP's intermediate rounds."
+        "ISP's intermediate rounds. The best validation round is the first with the lowest loss on the server's "
+        "validation set ('validation-fraction') or, without one, on the clients' own test parts ('client-eval'). The "
+        "score is that of this round on the server's test set."
     )
-    columns, rows = intervals(group, numbers, "runs that reached the target", ROUNDS, TO_TARGET)
+    measures = *TO_TARGET, *metric_of(group.all_runs).at_best_validation
+    columns = [Heading("variant"), Heading("runs that reached the target")]
+    columns += [Heading(measure.name, measure.digits, estimates=True) for measure in measures]
+    rows: list[list[Any]] = [
+        [variant, f"{numbers.reached(variant, ROUNDS.key).size} of {len(runs)}"]
+        + [interval(numbers, variant, measure) for measure in measures]
+        for variant, runs in group.runs.items()
+    ]
     return Table("target", "Rounds, seconds, bytes and client updates to target", caption, columns, rows)
 
 
-def validation_table(group: Group, numbers: Numbers) -> Table:
-    """Table of the best validation round, the client updates up to it, and its score."""
-    caption = (
-        "The best validation round is the first round with the lowest loss on the server's validation set "
-        "('validation-fraction') or, without one, with the lowest mean loss on the clients' own test parts "
-        f"('client-eval'). Mean and 95% t interval over the runs, {SCALES}. Client updates are those that the server "
-        "received up to this round, including those of ISP's intermediate rounds. The score is that of the same "
-        "round on the server's test set."
-    )
-    score = metric_of(group.all_runs)
-    columns, rows = intervals(group, numbers, "runs with a validation", BEST_CLIENT_UPDATES, score.at_best_validation)
-    return Table("validation", "Client updates to the best validation round", caption, columns, rows)
-
-
 def difference_table(group: Group, numbers: Numbers) -> Table:
-    """Table of differences from the baseline, paired by seed."""
-    columns = [
-        Heading("measure"),
-        Heading("variant"),
-        Heading("pairs"),
-        Heading(f"mean of {group.baseline}", FREE),
-    ]
-    columns += [
-        Heading("difference", FREE, estimates=True),
-        Heading("difference in %", 1),
-        Heading("p (Holm)", 3),
-    ]
-    columns += [Heading("verdict"), Heading("seeds needed")]
+    """Table of differences from the baseline, paired by seed, and of the seeds on which a variant won."""
+    columns = [Heading("measure"), Heading("variant"), Heading("pairs"), Heading(f"mean of {group.baseline}", FREE)]
+    columns += [Heading("difference", FREE, estimates=True), Heading("difference in %", 1), Heading("p (Holm)", 3)]
+    columns += [Heading("verdict"), Heading("won – tied – lost")]
     others = [variant for variant in group.runs if variant != group.baseline]
     rows = []
     for measure in (numbers.metric.stable, *COMPARED):
-        results = {other: paired(*numbers.pairs(other, group.baseline, measure.key)) for other in others}
-        for variant, (result, p, verdict) in judged(results).items():
+        pairs = {other: numbers.pairs(other, group.baseline, measure.key) for other in others}
+        results = judged({other: paired(*both) for other, both in pairs.items()})
+        for variant, (result, p, verdict) in results.items():
             row = [measure.name, variant, result.difference.n, result.other_mean, result.difference]
-            needed = None if verdict == SIGNIFICANT else pairs_needed(result, len(others))
-            rows.append([*row, percent(result), p if result.difference.n > 1 else None, verdict, needed])
+            row += [percent(result), p if result.difference.n > 1 else None, verdict]
+            counts = wins_ties_losses(*pairs[variant], higher_wins=measure.higher_wins)
+            rows.append([*row, " – ".join(map(str, counts))])
     caption = (
         f"The variant minus the baseline {group.baseline} on the same seed (same partition, links and initial model): "
         f"mean over the seeds on which both have a value and, from {FEWEST_PAIRS} pairs on, its 95% t interval. p is "
         "from the paired t test, adjusted by Holm over all variants of a measure. A difference is significant with at "
-        f"least {FEWEST_PAIRS} pairs and p below 0.05. Seeds needed: with so many seeds the test finds a difference "
-        f"with this mean and spread in {POWER:.0%} of all cases. A dash means that the difference is significant "
-        f"already, that more than {MOST_PAIRS} seeds are needed, or that the number is unknown (one pair, or equal "
-        "means)."
+        f"least {FEWEST_PAIRS} pairs and p below 0.05. The last column counts the seeds on which the variant won, tied "
+        "and lost: reaching the target beats not reaching it, and two runs that did not reach it tie."
     )
     return Table("differences", f"Against the baseline {group.baseline}", caption, columns, rows)
-
-
-def win_table(group: Group, numbers: Numbers, measure: Measure, name: str) -> Table:
-    """Table of wins, ties and losses of every variant against every other variant."""
-    variants = list(group.runs)
-    couples = list(combinations(variants, 2))
-    results = judged({couple: paired(*numbers.pairs(*couple, measure.key)) for couple in couples})
-
-    def cell(row: str, column: str) -> str:
-        if row == column:
-            return ""
-        couple = (row, column) if (row, column) in results else (column, row)
-        counts = wins_ties_losses(*numbers.pairs(row, column, measure.key), higher_wins=measure.higher_wins)
-        return " – ".join(map(str, counts)) + (" *" if results[couple][2] == SIGNIFICANT else "")
-
-    rows = [[row, *(cell(row, column) for column in variants)] for row in variants]
-    caption = (
-        f"Number of seeds on which the row won – tied with – lost to the column: {measure.name}, "
-        f"{'higher' if measure.higher_wins else 'lower'} wins"
-        + (
-            "; reaching the target beats not reaching it, two runs that did not reach it tie"
-            if measure in TO_TARGET
-            else ""
-        )
-        + ". A star marks a significant paired difference (paired t test, Holm over all pairs of variants, at "
-        f"least {FEWEST_PAIRS} seeds on which both have a value). Without a star, the wins can be chance."
-    )
-    columns = [Heading("variant"), *(Heading(variant) for variant in variants)]
-    return Table(f"wins-{name}", f"Who won, seed by seed: {measure.name}", caption, columns, rows)
 
 
 def percent(result: Paired) -> float:
@@ -238,12 +167,6 @@ def percent(result: Paired) -> float:
 
 
 def finding_tables(group: Group, numbers: Numbers) -> list[Table]:
-    """Tables of this module. The comparing tables need at least two variants."""
+    """Tables of this module. The comparing table needs at least two variants."""
     tables = [target_table(group, numbers), score_table(group, numbers)]
-    if any(numbers.reached(variant, BEST_CLIENT_UPDATES.key).size for variant in group.runs):
-        tables.insert(1, validation_table(group, numbers))
-    if len(group.runs) > 1:
-        tables.append(difference_table(group, numbers))
-        won = (numbers.metric.stable, "score"), (UPLINK_MB, "bytes"), (SECONDS, "seconds")
-        tables += [win_table(group, numbers, measure, name) for measure, name in won]
-    return tables
+    return [*tables, difference_table(group, numbers)] if len(group.runs) > 1 else tables

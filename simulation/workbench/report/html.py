@@ -49,6 +49,7 @@ h1, li, p, figcaption { overflow-wrap: break-word; }
   td:empty { display: none; } td:last-child { border-bottom: 0; }
   td::before { content: attr(data-name); color: var(--soft); text-align: left; max-width: 55%; flex-shrink: 0; }
   td:first-child { font-weight: 600; } td.name { white-space: normal; }
+  .drawn { overflow-x: auto; } .drawn img { width: 56rem; max-width: none; }
 }
 </style>
 </head>
@@ -76,13 +77,10 @@ PARTS = """{% macro show(whole, most=50) %}
 </section>
 {% endmacro %}
 {% macro draw(plot) %}
-<figure class="{{ plot.wide.name }}">
-<h3>{{ plot.wide.title }}</h3>
-<picture>
-<source media="(max-width: 46rem)" srcset="data:image/png;base64,{{ png(plot.narrow) }}">
-<img alt="{{ plot.wide.caption }}" src="data:image/png;base64,{{ png(plot.wide) }}">
-</picture>
-<figcaption>{{ plot.wide.caption }}</figcaption>
+<figure class="{{ plot.name }}">
+<h3>{{ plot.title }}</h3>
+<div class="drawn"><img alt="{{ plot.caption }}" src="data:image/png;base64,{{ png(plot) }}"></div>
+<figcaption>{{ plot.caption }}</figcaption>
 </figure>
 {% endmacro %}
 {% macro said(sentences) %}
@@ -93,7 +91,7 @@ PARTS = """{% macro show(whole, most=50) %}
 </ul>
 {% endmacro %}
 """
-"""Macros: a table, a figure in its wide and its narrow form, and a list of sentences."""
+"""Macros: a table, a figure, which scrolls sideways on a narrow page, and a list of sentences."""
 
 REPORT = """{% extends "base" %}
 {% from "parts" import show, draw, said with context %}
@@ -108,11 +106,11 @@ REPORT = """{% extends "base" %}
 {% for note in notes %}
 <p class="note">{{ note }}</p>
 {% endfor %}
-{% if tuned %}{{ said(tuned) }}{{ show(common[0]) }}{% endif %}
 {% if sections|length > 1 %}{{ swept() }}{% endif %}
 {% for section in sections %}
-{% if section.name %}<h2>{{ section.name }}</h2>{% endif %}
+{% if section.name %}<h2>{{ section.title }}</h2>{% endif %}
 {{ show(section.ranking) }}
+{% if tuned and loop.first %}{{ said(tuned) }}{{ show(common[0]) }}{% endif %}
 {{ said(section.verdict) }}
 {% for plot in section.plots %}
 {{ draw(plot) }}

@@ -2,7 +2,8 @@
 
 import base64
 import io
-from collections.abc import Iterable, Mapping, Sequence
+import re
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -24,7 +25,6 @@ from simulation.workbench.report.audit import (
     pipeline_table,
     round_table,
     run_table,
-    search_table,
 )
 from simulation.workbench.report.drawing import Plot, Style, write_figures
 from simulation.workbench.report.figures import plots
@@ -32,26 +32,17 @@ from simulation.workbench.report.findings import finding_tables
 from simulation.workbench.report.html import html
 from simulation.workbench.report.run_report import data_name
 from simulation.workbench.report.sweep import sweep_plots
-from simulation.workbench.report.tables import NAMES, Table, capital, csv_text, latex_tables, markdown_text
-from simulation.workbench.report.timeline import clock_table, equal_table
+from simulation.workbench.report.tables import HEAD, NAMES, Table, capital, csv_text, latex_table, markdown_text
+from simulation.workbench.report.timeline import clock_table
 from simulation.workbench.report.tuning import tuned_kind, tuning_section
 
-PAGE_BYTES = 5_000_000
-RESOLUTIONS = (144, 100, 60)
-"""Resolutions of the figures in dots per inch. A page has the first that keeps it below `PAGE_BYTES`, else the last."""
-
-
-@dataclass(frozen=True)
-class Drawn:
-    """Figure in two forms: panels side by side for a wide page, and in one column for a narrow page."""
-
-    wide: Plot
-    narrow: Plot
+DOTS, FEWER_DOTS, MANY = 144, 72, 40
+"""Resolution of the figures in dots per inch; that of a page with more than `MANY` figures."""
 
 
 @dataclass(frozen=True)
 class Section:
-    """Section of the report on one group."""
+    """Section of the report on one group; `name` is its cell of the grid."""
 
     name: str
     ranking: Table
@@ -59,7 +50,12 @@ class Section:
     notes: list[str]
     tables: list[Table]
     clients: Table | None
-    plots: list[Drawn]
+    plots: list[Plot]
+
+    @property
+    def title(self) -> str:
+        """The cell in captions and in names of files."""
+        return self.name.replace("=", " ")
 
 
 @dataclass(frozen=True)
@@ -80,7 +76,7 @@ class ReportContent:
     tuned: Sequence[str]
     sections: Sequence[Section]
     common: Sequence[Table]
-    sweeps: Sequence[Drawn]
+    sweeps: Sequence[Plot]
 
 
 def write_report(
@@ -94,7 +90,7 @@ def write_report(
     formats: Sequence[str] = (),
     console: Console | None = None,
 ) -> Path:
-    """Write report.html, report.md, rounds.csv, and a report-TABLE.csv and .tex for each table into `folder`.
+    """Write report.html, report.md, rounds.csv, report-TABLE.csv and .tex into `folder`; a .tex for each cell.
 
     Parameters
     ----------
@@ -125,31 +121,28 @@ def write_report(
     _write_tables(folder, report)
     write_text(folder / "rounds.csv", csv_text([("", round_table(comparison))]))
     write_text(folder / "report.md", _markdown(report))
+    named = [("", plot) for plot in report.sweeps]
+    named += [(section.title, plot) for section in report.sections for plot in section.plots]
     if formats:
-        named = [("", plot.wide) for plot in report.sweeps]
-        named += [(section.name, plot.wide) for section in report.sections for plot in section.plots]
         write_figures(folder, named, formats)
-    for dots in RESOLUTIONS:
-        text = html("report", **vars(report), png=partial(_png, dots=dots))
-        if len(text.encode()) < PAGE_BYTES:
-            break
     page = folder / "report.html"
-    write_text(page, text)
+    dots = DOTS if len(named) <= MANY else FEWER_DOTS
+    write_text(page, html("report", **vars(report), png=partial(_png, dots=dots)))
     return page
 
 
 def _print(console: Console, report: ReportContent) -> None:
     """Print the answer of the report: the ranking and the verdict of each section."""
-    print_lines(console, [report.title, report.settings, *report.notes, *report.tuned])
+    print_lines(console, [report.title, report.settings, *report.notes])
     for section in report.sections:
-        print_table(console, section.name, section.ranking)
-        print_lines(console, section.verdict)
+        print_table(console, section.title, section.ranking)
+        print_lines(console, [*(report.tuned if section is report.sections[0] else []), *section.verdict])
         if section.clients is not None:
-            print_table(console, section.name, section.clients)
+            print_table(console, section.title, section.clients)
 
 
 def _report(comparison: RecordedComparison, metric: EvaluatedMetric, *, per_seed: bool) -> ReportContent:
-    styles = Style(per_seed=per_seed), Style(narrow=True, per_seed=per_seed)
+    style = Style(per_seed=per_seed)
     tuned, tuned_table = tuning_section(comparison)
     tables = [tuned_table, run_table(comparison), pipeline_table(comparison), failure_table(comparison.runs.values())]
     return ReportContent(
@@ -158,15 +151,15 @@ def _report(comparison: RecordedComparison, metric: EvaluatedMetric, *, per_seed
         notes=comparison.notes,
         tuned=tuned,
         sections=[
-            _section(group, (tuned and tuned_kind(group)) or comparison.kind_of(group), metric, styles)
-            for group in comparison.groups
+            _section(group, (tuned and tuned_kind(group)) or comparison.kind_of(group), metric, style)
+            for group in sorted(comparison.groups, key=lambda group: not (tuned and tuned_kind(group)))
         ],
         common=[table for table in tables if table],
-        sweeps=_drawn(sweep_plots(comparison, metric, style) for style in styles),
+        sweeps=sweep_plots(comparison, metric, style),
     )
 
 
-def _section(group: Group, kind: str, metric: EvaluatedMetric, styles: Sequence[Style]) -> Section:
+def _section(group: Group, kind: str, metric: EvaluatedMetric, style: Style) -> Section:
     numbers = Numbers(group, metric)
     covered, why_not = coverages(group)
     clients = client_table(group, metric)
@@ -174,30 +167,32 @@ def _section(group: Group, kind: str, metric: EvaluatedMetric, styles: Sequence[
     if clients is None:
         notes.append("The scores of the clients are not shown: the runs did not measure them ('client-eval' was off).")
     findings = [replace(table, caption=f"{kind} {table.caption}".lstrip()) for table in finding_tables(group, numbers)]
-    more = [participation_table(group, covered), search_table(group), clock_table(group), clients]
-    tables = [*findings, equal_table(group, numbers), *(table for table in more if table is not None)]
-    drawn = _drawn(plots(group, style, numbers, covered) for style in styles)
+    tables = [*findings, participation_table(group, covered), clock_table(group, numbers)]
+    tables += [] if clients is None else [clients]
+    drawn = plots(group, style, numbers, covered)
     return Section(group.name, variants_table(group, numbers), verdict(group, numbers), notes, tables, clients, drawn)
 
 
-def _drawn(by_style: Iterable[Sequence[Plot]]) -> list[Drawn]:
-    """Pairs of the wide and the narrow form of each figure."""
-    return [Drawn(*both) for both in zip(*by_style, strict=True)]
-
-
 def _write_tables(folder: Path, report: ReportContent) -> None:
-    """Write all tables of the same name into one CSV and one LaTeX file. Remove the files of an earlier report."""
+    """Write all tables of a name into one CSV, and each into a LaTeX file. Remove the files of an earlier report."""
     for name in NAMES:
         for ending in ("csv", "tex"):
             (folder / f"report-{name}.{ending}").unlink(missing_ok=True)
-    kinds: dict[str, list[tuple[str, Table]]] = {}
+        for path in folder.glob(f"report-{name}-*.tex"):
+            if path.read_text(encoding="utf-8", errors="replace").startswith(HEAD):
+                path.unlink()
+    kinds: dict[str, list[tuple[Section | None, Table]]] = {}
     for section in report.sections:
         for table in (section.ranking, *section.tables):
-            kinds.setdefault(table.name, []).append((section.name, table))
-    kinds |= {table.name: [("", table)] for table in report.common}
+            kinds.setdefault(table.name, []).append((section, table))
+    kinds |= {table.name: [(None, table)] for table in report.common}
     for name, tables in kinds.items():
-        write_text(folder / f"report-{name}.csv", csv_text(tables))
-        write_text(folder / f"report-{name}.tex", latex_tables(tables))
+        named = [(section.name if section else "", table) for section, table in tables]
+        write_text(folder / f"report-{name}.csv", csv_text(named))
+        for section, table in tables:
+            title = section.title if section else ""
+            file = re.sub(r"[^\w.+-]+", "-", f"report-{name} {title}".strip())
+            write_text(folder / f"{file}.tex", latex_table(title, table))
 
 
 def headline(comparison: RecordedComparison) -> str:
@@ -249,10 +244,11 @@ def _png(plot: Plot, dots: int) -> str:
 def _markdown(report: ReportContent) -> str:
     parts = [f"# {markdown_text(report.title)}", markdown_text(report.settings)]
     parts += [f"Note: {markdown_text(note)}" for note in report.notes]
-    parts += [_items(report.tuned)] if report.tuned else []
     for section in report.sections:
-        parts += [f"## {markdown_text(section.name)}"] if section.name else []
-        parts += [section.ranking.without_empty().markdown().rstrip(), _items(section.verdict)]
+        parts += [f"## {markdown_text(section.title)}"] if section.name else []
+        parts += [section.ranking.without_empty().markdown().rstrip()]
+        parts += [_items(report.tuned)] if report.tuned and section is report.sections[0] else []
+        parts += [_items(section.verdict)]
         for table in section.tables:
             parts += [f"### {table.title}", table.without_empty().markdown().rstrip()]
         parts += map(markdown_text, section.notes)

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from simulation.workbench.comparison.statistics import Estimate
+from simulation.workbench.comparison.statistics import Estimate, Floats
 
 ABSENT = "–"
 FORMULA = ("=", "+", "-", "@", "\t", "\r")
@@ -56,15 +56,9 @@ NAMES = (
     "pipelines",
     "score",
     "target",
-    "validation",
     "differences",
-    "wins-score",
-    "wins-bytes",
-    "wins-seconds",
     "participation",
     "clock",
-    "equal",
-    "searches",
     "clients",
     "runs",
     "failures",
@@ -74,15 +68,41 @@ NAMES = (
 
 
 @dataclass(frozen=True)
+class Spread:
+    """Mean and standard deviation (n - 1) over `n` runs; NaN for fewer than one, and fewer than two."""
+
+    mean: float
+    deviation: float
+    n: int
+
+    @classmethod
+    def of(cls, values: Floats) -> "Spread":
+        """Mean and deviation of `values` (n,)."""
+        mean, deviation = (float(values.mean()) if values.size else math.nan), math.nan
+        return cls(mean, float(values.std(ddof=1)) if values.size > 1 else deviation, values.size)
+
+
+@dataclass(frozen=True)
 class Heading:
-    """Column: its name, digits after the point of its numbers, and whether its cells are `Estimate`s."""
+    """Column: its name, digits after the point of its numbers, and whether its cells are `Estimate`s or `Spread`s."""
 
     name: str
     digits: int = 0
     estimates: bool = False
+    spreads: bool = False
 
-    def shown(self, cell: Any) -> str:
-        """Text of a cell: a mean with its interval, or a value; a dash if there is none."""
+    @property
+    def parts(self) -> dict[str, str]:
+        """Attribute of a cell -> the end of its column's name in a CSV file."""
+        if self.estimates:
+            return {"mean": "", "low": " (low)", "high": " (high)", "n": " (n)"}
+        return {"mean": "", "deviation": " (sd)", "n": " (n)"} if self.spreads else {}
+
+    def shown(self, cell: Any, *, spread: bool = True) -> str:
+        """Text of a cell: a mean with its interval or, with `spread`, its deviation; a value; a dash without one."""
+        if isinstance(cell, Spread):
+            deviation = f" ± {self.shown(cell.deviation)}" if spread and math.isfinite(cell.deviation) else ""
+            return self.shown(cell.mean) + deviation
         if isinstance(cell, Estimate):
             interval = f" [{self.shown(cell.low)}, {self.shown(cell.high)}]" if math.isfinite(cell.low) else ""
             return self.shown(cell.mean) + interval
@@ -101,9 +121,12 @@ class Table:
     columns: Sequence[Heading]
     rows: Sequence[Sequence[Any]]
 
-    def texts(self) -> list[list[str]]:
-        """Texts of the cells, row by row."""
-        return [[column.shown(cell) for column, cell in zip(self.columns, row, strict=True)] for row in self.rows]
+    def texts(self, *, spread: bool = True) -> list[list[str]]:
+        """Texts of the cells, row by row: see `Heading.shown`."""
+        return [
+            [column.shown(cell, spread=spread) for column, cell in zip(self.columns, row, strict=True)]
+            for row in self.rows
+        ]
 
     def without_empty(self) -> "Table":
         """The table without the columns that are empty in every row."""
@@ -144,12 +167,11 @@ def csv_text(tables: Iterable[tuple[str, Table]]) -> str:
 
 
 def _csv_names(column: Heading) -> list[str]:
-    name = _inert(column.name)
-    return [name] + [f"{name} ({part})" for part in ("low", "high", "n") if column.estimates]
+    return [f"{_inert(column.name)}{ending}" for ending in column.parts.values() or ("",)]
 
 
 def _csv(column: Heading, cell: Any) -> list[Any]:
-    values = [cell.mean, cell.low, cell.high, cell.n] if column.estimates else [cell]
+    values = [getattr(cell, part) for part in column.parts] or [cell]
     return ["" if isinstance(value, float) and not math.isfinite(value) else _inert(value) for value in values]
 
 
@@ -172,19 +194,15 @@ def latex_text(text: str) -> str:
     return re.sub(r"(?<![\w.-])-(?=\d)", "$-$", escaped)
 
 
-def latex_tables(tables: Iterable[tuple[str, Table]]) -> str:
-    """LaTeX text with a float for each of `tables`, which are pairs of a cell's name and its table."""
-    return HEAD + "".join(_latex(label, table) for label, table in tables)
-
-
-def _latex(cell: str, table: Table) -> str:
+def latex_table(cell: str, table: Table) -> str:
+    """LaTeX text of a table, as a float; `cell` is the title of its section, empty if there is only one."""
     table = table.without_empty()
     numbers = [not any(isinstance(row[column], str) for row in table.rows) for column in range(len(table.columns))]
     lines = [[column.name for column in table.columns], *table.texts()]
     head, *body = (" & ".join(map(latex_text, line)) + r" \\" for line in lines)
     about = f"{cell}: {table.title}" if cell else table.title
     label = "".join(character if character.isalnum() else "-" for character in f"{table.name} {cell}".strip())
-    return "\n".join(
+    return HEAD + "\n".join(
         [
             r"\begin{table}[htbp]",
             r"\centering",

@@ -1,13 +1,14 @@
-"""Clients over time: a run's trips, and the report's tables and figures of who trains when.
+"""Clients over time: a run's trips, and the report's table and figure of who trains when.
 
 A trip is a client's way from the moment in which it is sent the model until its reply has arrived, or is no longer
 awaited. For a client that left before, the records have only the sum of its round.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+import pandas as pd
 from matplotlib.collections import LineCollection
 from matplotlib.ticker import MaxNLocator
 
@@ -15,7 +16,7 @@ from simulation.workbench.comparison.measures import Numbers
 from simulation.workbench.comparison.results import Group
 from simulation.workbench.comparison.runs import TRAFFIC, RecordedRun
 from simulation.workbench.comparison.statistics import Floats, step_values
-from simulation.workbench.report.drawing import Plot, Style, places
+from simulation.workbench.report.drawing import Plot, Style
 from simulation.workbench.report.tables import Heading, Table
 from strategies.round.replies.deadline import seconds_until_left
 
@@ -24,6 +25,12 @@ OUTCOMES = {AGGREGATED: "#0072B2", WASTED: "#D55E00", UNDER_WAY: "#999999"}
 """Outcome of a trip -> colour."""
 CLASSES = ("fast", "middle", "slow")
 """Speed classes of clients: thirds by the mean duration of their trips."""
+COSTS: Mapping[str, Callable[[RecordedRun], Floats]] = {
+    "client updates": lambda run: run.cumulative("client_updates"),
+    "MB of all traffic": lambda run: run.cumulative(*TRAFFIC) / 1e6,
+    "seconds": lambda run: run.cumulative("round_s"),
+}
+"""Cost -> what a run has spent after each round, float64 (T,)."""
 
 
 @dataclass(frozen=True)
@@ -83,25 +90,34 @@ def under_way(trips: Sequence[DrawnTrip]) -> tuple[Floats, Floats]:
     return moments, np.add.reduceat(steps[order], first).cumsum()
 
 
-def clock_table(group: Group) -> Table | None:
-    """Table of waiting, wasted work, staleness, and updates by speed class; None without times of arrival."""
+def clock_table(group: Group, numbers: Numbers) -> Table:
+    """Table of the clients' time, and of the metric at equal client updates, bytes and seconds.
+
+    A run without times of arrival has no numbers of the first kind. The costs are what every run of the group has paid.
+    """
     columns = [Heading("variant"), Heading("seconds", 1), Heading("most clients at once", 1)]
     columns += [Heading("of their time: waiting, %", 1), Heading("wasted, %", 1)]
     columns += [Heading("staleness, mean", 2), Heading("largest", 1)]
     columns += [Heading(f"% of the updates from the {name} third", 1) for name in CLASSES]
-    measured = {name: [_of_clock(run) for run in runs if trips_of(run)] for name, runs in group.runs.items()}
-    rows = [
-        [name, *(float(np.mean(numbers)) for numbers in zip(*runs, strict=True))]
-        for name, runs in measured.items()
-        if runs
-    ]
+    rows: list[list[str | float]] = []
+    for name, runs in group.runs.items():
+        measured = [_of_clock(run) for run in runs if trips_of(run)] or [[np.nan] * (len(columns) - 1)]
+        rows.append([name, *(float(np.mean(values)) for values in zip(*measured, strict=True))])
+    for label, spent in COSTS.items():
+        budget = min(float(spent(run)[-1]) for run in group.all_runs)
+        columns.append(Heading(f"{numbers.metric.name} at {budget:.4g} {label}", 4))
+        for row, runs in zip(rows, group.runs.values(), strict=True):
+            values = np.array([_at(numbers.metric.values(run), spent(run), budget) for run in runs])
+            row.append(float(values[np.isfinite(values)].mean()) if np.isfinite(values).any() else np.nan)
     caption = (
         "Means over the runs of each variant. Waiting is the share of the time of the places (the most clients that "
         "train at once) in which no client trains there. Wasted is the share of the clients' time after which nothing "
         "was aggregated: they were late, failed or left. Staleness is in steps of the server. The thirds are those of "
-        "the clients that took part, by the mean seconds from the dispatch of the model to the reply."
+        "the clients that took part, by the mean seconds from the dispatch of the model to the reply. The last columns "
+        "have the last evaluation within a cost that every run has paid. All traffic counts a download for each client "
+        "that is sent the model, also if its update is never used."
     )
-    return Table("clock", "Time of the clients", caption, columns, rows) if rows else None
+    return Table("clock", "Time of the clients, and equal costs", caption, columns, rows)
 
 
 def _of_clock(run: RecordedRun) -> list[float]:
@@ -127,30 +143,9 @@ def _of_clock(run: RecordedRun) -> list[float]:
     ]
 
 
-def equal_table(group: Group, numbers: Numbers) -> Table:
-    """Table of the metric at equal client updates, bytes and seconds: what every run of the group has spent."""
-    costs: tuple[tuple[str, Callable[[RecordedRun], Floats]], ...] = (
-        ("client updates", lambda run: run.cumulative("client_updates")),
-        ("MB of all traffic", lambda run: run.cumulative(*TRAFFIC) / 1e6),
-        ("seconds", lambda run: run.cumulative("round_s")),
-    )
-    metric, columns = numbers.metric, [Heading("variant")]
-    cells: list[list[str | float]] = [[name] for name in group.runs]
-    for label, spent in costs:
-        budget = min(float(spent(run)[-1]) for run in group.all_runs)
-        columns.append(Heading(f"{metric.name} at {budget:.4g} {label}", 4))
-        for row, runs in zip(cells, group.runs.values(), strict=True):
-            values = [_at(metric.values(run).index, spent(run), metric.values(run), budget) for run in runs]
-            row.append(float(np.nanmean(values)) if np.isfinite(values).any() else np.nan)
-    caption = (
-        "Last evaluation within a cost that every run has paid, averaged over the runs that have one by then. All "
-        "traffic counts a download for each client that is sent the model, also if its update is never used."
-    )
-    return Table("equal", "At equal client updates, bytes and seconds", caption, columns, cells)
-
-
-def _at(places: Sequence[int], spent: Floats, values: Sequence[float], budget: float) -> float:
-    return float(step_values(spent[places], values, [budget])[0]) if len(places) else np.nan
+def _at(values: pd.Series, spent: Floats, budget: float) -> float:
+    """The last of the `values`, by the position of their round, for which at most `budget` was spent; NaN: none."""
+    return float(step_values(spent[values.index], values, [budget])[0]) if len(values) else np.nan
 
 
 def timeline_plot(group: Group, style: Style) -> Plot | None:
@@ -189,24 +184,3 @@ def timeline_plot(group: Group, style: Style) -> Plot | None:
         "each variant. Vertical lines are steps of the server. Clients are sorted by the mean length of their bars."
     )
     return Plot("timeline", "Who trained when", caption, figure)
-
-
-def busy_plot(group: Group, style: Style) -> Plot | None:
-    """Figure of the number of clients that train, over time; None without times of arrival."""
-    known = {name: trips for name, runs in group.runs.items() if (trips := trips_of(runs[0]))}
-    if not known:
-        return None
-    figure, (panel,) = style.panels(1, 1, 3.4)
-    positions = places(group.methods)
-    for name, trips in known.items():
-        style.band(panel, [under_way(trips)], positions[name], name)
-    panel.set_xlabel("seconds")
-    panel.set_ylabel("clients that train")
-    panel.set_ylim(bottom=0)
-    panel.set_xlim(left=0)
-    style.legend(figure, list(group.runs))
-    caption = (
-        "Clients that were sent the model and whose reply is awaited, over the run's clock, for the first seed of each "
-        "variant."
-    )
-    return Plot("busy", "Clients over time", caption, figure)

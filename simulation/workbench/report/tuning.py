@@ -43,10 +43,10 @@ def tuning_section(comparison: RecordedComparison) -> tuple[list[str], Table | N
     score, shown = metric_of(comparison.counted), tuning["metric"].replace(VALIDATION, "")
     goal = goal_of(shown, score.key)
     goal = score.stable if goal.key == score.stable.key else goal
+    best = {comparison.shown(name): one for name, one in tuning["best"].items() if comparison.shown(name) in groups}
     numbers = {name: Numbers(group, score) for name, group in groups.items()}
     results = judged({name: paired(*of.pairs(TUNED, DEFAULT, goal.key)) for name, of in numbers.items()})
     ranks = {cell: _ranks(numbers, cell, goal) for cell in (DEFAULT, TUNED)}
-    best = {name: tuning["best"][name] for name in groups if name in tuning["best"]}
     sentences = [_budget(tuning, goal if shown == tuning["metric"] else goal_of(tuning["metric"], score.key))]
     sentences += [_changed(name, best, numbers[name], goal, results) for name in groups]
     sentences.append(_rank_sentence(ranks, goal))
@@ -54,10 +54,10 @@ def tuning_section(comparison: RecordedComparison) -> tuple[list[str], Table | N
 
 
 def _groups(comparison: RecordedComparison) -> dict[str, Group]:
-    """Strategy -> its default and its tuned runs, for strategies with both."""
+    """Strategy, as it is shown -> its default and its tuned runs, for strategies with both."""
     found: dict[str, dict[str, list[Any]]] = {}
     for run in (run for group in comparison.groups for run in group.all_runs):
-        found.setdefault(run.strategy, {}).setdefault(str(run.cell.get(CELL)), []).append(run)
+        found.setdefault(comparison.shown(run.strategy), {}).setdefault(str(run.cell.get(CELL)), []).append(run)
     return {
         name: Group(name, {cell: tuple(cells[cell]) for cell in (DEFAULT, TUNED)}, DEFAULT)
         for name, cells in found.items()
@@ -107,7 +107,7 @@ def _changed(
         return sentence
     low, high = (number_text(end, goal.digits) for end in (result.difference.low, result.difference.high))
     interval = f"95% interval of the paired difference {low} to {high}, " if np.isfinite(result.difference.low) else ""
-    return f"{sentence[:-1]}; {interval}{pairs_text(result, p, verdict, len(results))}"
+    return f"{sentence[:-1]}; {interval}{pairs_text(result, p, verdict)}"
 
 
 def _rank_sentence(ranks: Mapping[str, Mapping[str, int]], goal: Measure) -> str:
@@ -152,7 +152,7 @@ def _table(
         f"{capital(goal.name)}: mean and 95% t interval over the seeds of the comparison, {SCALES}. The difference is "
         "tuned minus default on the same seed; p is from the paired t test, adjusted by Holm over the methods. A "
         f"difference is significant with at least {FEWEST_PAIRS} pairs and p below 0.05. Ranks compare means only: the "
-        "sections below report which differences between methods are significant. The best of "
+        "sections report which differences between methods are significant. The best of "
         f"{tuning['trials']} trials was chosen on the tuning seeds only, so it can be worse than the defaults here."
     )
     return Table("tuning", "Default against tuned settings", caption, columns, rows)

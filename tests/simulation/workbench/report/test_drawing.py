@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from simulation.workbench.report.drawing import NARROW_WIDTH, WIDTH, Style
+from simulation.workbench.report.drawing import WIDTH, Style
 
 CURVES = [(np.array([1.0, 2.0, 4.0]), np.array([0.0, 2.0, 4.0])), (np.array([1.0, 3.0]), np.array([1.0, 5.0]))]
 
@@ -37,23 +37,6 @@ def test_a_curve_begins_where_all_seeds_have_values():
     assert panel.lines[0].get_xydata().tolist() == [[2, 4], [4, 5]]
 
 
-@pytest.mark.parametrize(
-    ("count", "narrow", "size"), [(1, False, 3.4), (2, False, 3.4), (3, False, 6.4), (3, True, 9.4)]
-)
-def test_a_grid_has_two_panels_a_row_or_one_if_narrow(count, narrow, size):
-    figure, panels = Style(narrow=narrow).grid(count, 3.0)
-    assert len(panels) == len(figure.axes) == count
-    assert figure.get_size_inches().tolist() == pytest.approx([NARROW_WIDTH if narrow else WIDTH, size])
-
-
-def test_a_narrow_figure_has_its_panels_in_one_column():
-    """Two rows of three panels, 6 inches high: six rows, each 0.85 of a row's 3 inches."""
-    figure, panels = Style(narrow=True).panels(2, 3, 6.0)
-    assert len(panels) == 6
-    assert figure.get_size_inches().tolist() == pytest.approx([NARROW_WIDTH, 6 * 3 * 0.85])
-    assert Style().panels(2, 3, 6.0)[0].get_size_inches().tolist() == pytest.approx([WIDTH, 6.0])
-
-
 def test_a_legend_has_the_drawn_variants_if_there_are_several():
     style = Style()
     figure, [panel] = style.grid(1, 3.0)
@@ -63,3 +46,10 @@ def test_a_legend_has_the_drawn_variants_if_there_are_several():
     style.band(panel, CURVES, 1, "random")
     style.legend(figure, ["random", "absent", "oort"])
     assert [text.get_text() for text in figure.legends[0].get_texts()] == ["random", "oort"]
+
+
+@pytest.mark.parametrize(("count", "height"), [(1, 3.4), (2, 3.4), (3, 6.4)])
+def test_a_grid_has_two_panels_a_row(count, height):
+    figure, panels = Style().grid(count, 3.0)
+    assert len(panels) == len(figure.axes) == count
+    assert figure.get_size_inches().tolist() == pytest.approx([WIDTH, height])

@@ -10,12 +10,10 @@ import pytest
 from simulation.workbench.comparison.measures import Numbers, metric_of
 from simulation.workbench.comparison.results import RecordedComparison
 from simulation.workbench.report.audit import run_table
-from simulation.workbench.report.client_figures import cohort_plot, component_plot
+from simulation.workbench.report.client_figures import component_plot
 from simulation.workbench.report.drawing import COLOURS, ORDER, Style, look, places
 from simulation.workbench.report.figures import accuracy_plot, plots, target_plot
-from simulation.workbench.report.page import write_report
 from strategies import STRATEGIES
-from tests.support.pictures import draw_blank_pictures
 from tests.support.report_runs import write_comparison, write_plan, write_run
 
 
@@ -60,12 +58,11 @@ def test_no_panel_is_empty_if_no_run_reaches_the_target(tmp_path):
     assert "target" not in [plot.name for plot in plots(group, Style(), numbers, {})]
 
 
-@pytest.mark.parametrize("narrow", [False, True])
-def test_the_numbers_of_axes_do_not_overlap(tmp_path, narrow):
+def test_the_numbers_of_axes_do_not_overlap(tmp_path):
     """Ten thousands of client updates and hundreds of thousands of seconds have long numbers."""
     rows = {"random": {"client_updates": 12345, "round_s": 123456.7, "uplink_bytes": 10**9}}
     group = one_group(tmp_path, [("random", 1, {})], [list(np.linspace(0.1, 0.9, 120))], rows)
-    figure = accuracy_plot(group, Style(narrow=narrow), metric_of(group.all_runs)).figure
+    figure = accuracy_plot(group, Style(), metric_of(group.all_runs)).figure
     figure.savefig(io.BytesIO(), format="png", dpi=72)
     for axes in figure.axes:
         shown = [label.get_window_extent() for label in axes.get_xticklabels() if label.get_text()]
@@ -82,15 +79,9 @@ def test_the_rounds_of_a_method_with_iterations_are_its_own(tmp_path):
     lines = [json.loads(line) | fields for line, fields in zip(path.read_text().splitlines(), own, strict=True)]
     path.write_text("".join(json.dumps(line) + "\n" for line in lines))
     comparison = RecordedComparison.read(tmp_path)
-    assert cohort_plot(comparison.groups[0], Style()) is None
     table = run_table(comparison)
-    assert [cell for cell, column in zip(table.rows[0], table.columns, strict=True) if "rounds" in column.name] == [
-        2,
-        2,
-    ]
-    path.write_text("".join(json.dumps(line) + "\n" for line in [*lines[:3], lines[3] | {"client_updates": 2}]))
-    line = cohort_plot(RecordedComparison.read(tmp_path).groups[0], Style()).figure.axes[0].get_lines()[0]
-    assert (line.get_xdata().tolist(), line.get_ydata().tolist()) == ([1, 2], [12, 10])
+    shown = dict(zip((column.name for column in table.columns), table.rows[0], strict=True))
+    assert (shown["rounds"], shown["rounds to target"]) == (2, 2)
 
 
 def test_components_of_other_sizes_have_axes_of_their_own(tmp_path):
@@ -99,27 +90,3 @@ def test_components_of_other_sizes_have_axes_of_their_own(tmp_path):
     plot = component_plot(group, Style())
     shown = [[text.get_text() for text in axes.get_legend().get_texts()] for axes in plot.figure.axes]
     assert shown == [["utility"], ["age", "share"]]
-
-
-def test_the_clients_of_each_round_are_drawn_with_the_searches(tmp_path, monkeypatch):
-    """12 updates in the round of a search that found 3, else 2; a report without searches has no such figure."""
-    group = one_group(tmp_path / "plain", [("random", 1, {})], [[0.1, 0.2]])
-    assert cohort_plot(group, Style()) is None
-    [path] = write_plan(tmp_path / "isp", [("random", 1, {})])
-    write_run(path, "random", 1, [0.1, 0.2, 0.3])
-    lines = (path / "rounds.jsonl").read_text(encoding="utf-8").splitlines()
-    lines[1] = lines[1].replace(
-        '"client_updates": 2', '"client_updates": 12, "search": {"found": 3, "intermediate_s": 6.0}'
-    )
-    lines[1] = lines[1].replace('"round_s": 10.0', '"round_s": 16.0')
-    (path / "rounds.jsonl").write_text("\n".join(lines) + "\n", encoding="utf-8")
-    [group] = RecordedComparison.read(tmp_path / "isp").groups
-    figure = cohort_plot(group, Style()).figure
-    assert [text.get_text() for text in figure.legends[0].get_texts()] == ["random", "found by a search"]
-    line, crosses = figure.axes[0].get_lines()
-    assert line.get_ydata().tolist() == [2.0, 12.0, 2.0]
-    assert (list(crosses.get_xdata()), list(crosses.get_ydata())) == ([2], [3])
-    draw_blank_pictures(monkeypatch)
-    write_report(tmp_path / "isp")
-    table = (tmp_path / "isp" / "report-searches.csv").read_text(encoding="utf-8").splitlines()
-    assert table[1] == "random,1.0,3.0,6.0,12.0,16.0,0.5,2.0,10.0,0.5"

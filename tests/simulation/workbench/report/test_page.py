@@ -11,7 +11,7 @@ from simulation.workbench.comparison.results import RecordedComparison
 from simulation.workbench.comparison.statistics import t_interval
 from simulation.workbench.report.findings import SIGNIFICANT, TOO_FEW
 from simulation.workbench.report.page import setting_line, write_report
-from simulation.workbench.report.tables import FREE, Heading, Table, csv_text, number_text
+from simulation.workbench.report.tables import FREE, HEAD, Heading, Table, csv_text, number_text
 from tests.support.pictures import draw_blank_pictures
 from tests.support.report_runs import write_plan, write_run, write_runs
 
@@ -47,20 +47,20 @@ def test_client_updates_to_the_best_validation_round(tmp_path, monkeypatch):
         write_run(path, strategy, seed, [0.5, 0.9, 0.8], row=row)
     draw_blank_pictures(monkeypatch)
     write_report(tmp_path)
-    table = by_variant(tmp_path, "validation")
-    assert [table[name]["runs with a validation"] for name in ("random", "oort")] == ["1 of 2", "1 of 1"]
+    table = by_variant(tmp_path, "target")
+    assert [table[name]["best validation round (n)"] for name in ("random", "oort")] == ["1", "1"]
     assert float(table["oort"]["best validation round"]) == 1
     assert float(table["oort"]["client updates to the best validation round"]) == 3
     assert float(table["random"]["accuracy in the best validation round"]) == 0.5
 
 
 def test_a_report_begins_with_what_the_methods_share(report):
-    """The page's first lines, and the captions of its six tables of findings."""
+    """The page's first lines, and the captions of its three tables of findings."""
     text = (report / "report.md").read_text(encoding="utf-8")
     shared = "Everything equal but the method, which also weighs the updates. "
     assert text.split("\n\n")[1].startswith(f"{shared}Model logistic, ")
     assert f"{shared}Model" in (report / "report.html").read_text(encoding="utf-8")
-    assert text.count(f"\n\n{shared}") == 1 + 6
+    assert text.count(f"\n\n{shared}") == 1 + 3
     assert not (report / "report-pipelines.csv").exists()
 
 
@@ -89,15 +89,7 @@ def test_differences_are_paired_by_seed(report):
     assert float(hetero["difference in %"]) == pytest.approx(-100 * 6 / 11)
     assert (hetero["pairs"], hetero["verdict"]) == ("3", SIGNIFICANT)
     assert (oort["pairs"], oort["verdict"], float(oort["difference"])) == ("2", TOO_FEW, -0.375)
-
-
-def test_the_win_matrix_knows_ties_and_who_never_arrived(report):
-    table = by_variant(report, "wins-bytes")
-    assert table["hetero-select"]["random"] == "3 – 0 – 0 *"
-    assert table["random"]["hetero-select"] == "0 – 0 – 3 *"
-    assert table["hetero-select"]["oort"] == "2 – 1 – 0"
-    assert table["oort"]["random"] == "2 – 0 – 1"
-    assert table["oort"]["oort"] == ""
+    assert [row["won – tied – lost"] for row in (hetero, oort)] == ["3 – 0 – 0", "2 – 0 – 1"]
 
 
 def test_participation_and_clients(report):
@@ -134,13 +126,17 @@ def test_a_report_of_cells_says_which(tmp_path, without_figures):
     runs = [(strategy, 1, {"alpha": alpha}) for strategy in ("random", "oort") for alpha in (0.1, 1.0)]
     write_runs(tmp_path, runs, [0.9])
     (tmp_path / "report-failures.csv").write_text("left from an earlier report")
+    (tmp_path / "report-score-beta-1.tex").write_text(HEAD)
+    (tmp_path / "report-score-mine.tex").write_text("the user's own")
     write_report(tmp_path)
     assert [(row["cell"], row["variant"]) for row in rows(tmp_path, "score")] == [
         (cell, name) for cell in ("alpha=0.1", "alpha=1.0") for name in ("random", "oort")
     ]
     assert not (tmp_path / "report-failures.csv").exists()
     html = (tmp_path / "report.html").read_text(encoding="utf-8")
-    assert "<h2>alpha=0.1</h2>" in html
+    assert "<h2>alpha 0.1</h2>" in html
+    written = {path.name for path in tmp_path.glob("report-score*.tex")}
+    assert written == {f"report-score-{name}.tex" for name in ("alpha-0.1", "alpha-1.0", "mine")}
     assert TOO_FEW in html
 
 

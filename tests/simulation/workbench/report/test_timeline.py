@@ -8,12 +8,11 @@ import pytest
 from simulation.workbench.cli import main
 from simulation.workbench.comparison.results import Group, RecordedComparison
 from simulation.workbench.comparison.runs import RecordedRun, read_recorded_run
-from simulation.workbench.report.drawing import Style, look, places
+from simulation.workbench.report.drawing import Style
 from simulation.workbench.report.timeline import (
     AGGREGATED,
     UNDER_WAY,
     WASTED,
-    busy_plot,
     timeline_plot,
     trips_of,
     under_way,
@@ -69,10 +68,9 @@ def test_the_report_of_a_run_shows_its_clock(folder, monkeypatch):
     assert main(["report", str(folder)]) == 0
     [row] = table(folder, "clock")
     numbers = [float(value) for name, value in row.items() if name != "variant"]
-    assert numbers == pytest.approx([6, 3, 50, 100 * 4 / 9, 0.25, 1, 50, 50, 0])
+    assert numbers == pytest.approx([6, 3, 50, 100 * 4 / 9, 0.25, 1, 50, 50, 0, 0.7, 0.7, 0.7])
     page = (folder / "report.html").read_text(encoding="utf-8")
     assert "Who trained when" in page
-    assert "Clients over time" in page
 
 
 def test_scores_at_equal_costs(tmp_path, monkeypatch):
@@ -84,12 +82,9 @@ def test_scores_at_equal_costs(tmp_path, monkeypatch):
     draw_blank_pictures(monkeypatch)
     assert main(["report", str(tmp_path)]) == 0
     costs = ("4 client updates", "1.5 MB of all traffic", "20 seconds")
-    expected = [
-        {"variant": name} | {f"accuracy at {cost}": value for cost in costs}
-        for name, value in [("random", "0.6"), ("oort", "0.9")]
-    ]
-    assert table(tmp_path, "equal") == expected
-    assert not (tmp_path / "report-clock.csv").exists()
+    rows = {row["variant"]: [row[f"accuracy at {cost}"] for cost in costs] for row in table(tmp_path, "clock")}
+    assert rows == {"random": ["0.6"] * 3, "oort": ["0.9"] * 3}
+    assert "waiting" not in (tmp_path / "report-clock.tex").read_text().partition("\\toprule")[2]
 
 
 def test_the_legend_has_the_outcomes_that_are_drawn(folder):
@@ -98,10 +93,3 @@ def test_the_legend_has_the_outcomes_that_are_drawn(folder):
     outcomes = {trip.outcome for trip in trips_of(group.all_runs[0])}
     [legend] = timeline_plot(group, Style()).figure.legends
     assert {text.get_text() for text in legend.get_texts()} == outcomes
-
-
-def test_a_method_keeps_its_colour_in_the_figure_of_busy_clients(folder):
-    group = Group("", {name: tuple(RecordedComparison.read(folder).runs.values()) for name in ("a", "b")}, "a")
-    positions = places(group.methods)
-    lines = busy_plot(group, Style()).figure.axes[0].get_lines()
-    assert [line.get_color() for line in lines] == [look(positions[name])["color"] for name in ("a", "b")]

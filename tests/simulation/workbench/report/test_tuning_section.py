@@ -80,18 +80,27 @@ def test_a_report_of_another_metric_still_compares_what_the_trials_were_ranked_b
 def test_the_page_begins_with_it_and_names_what_each_section_shares(tuned, without_figures):
     write_report(tuned)
     text = (tuned / "report.md").read_text(encoding="utf-8")
-    assert text.split("\n\n")[2].startswith("- Tuned: 3 trials of each method")
-    default, both = text.split("## settings=default")[1].split("## settings=tuned")
+    both, default = text.split("## settings tuned")[1].split("## settings default")
+    assert both.split("\n\n")[3].startswith("- Tuned: 3 trials of each method")
     assert "Everything equal but the method, which also weighs the updates. " in default
     assert "Each method with the settings of its best trial. " in both
     html = (tuned / "report.html").read_text(encoding="utf-8")
-    assert html.index("Ranks that changed") < html.index("Default against tuned settings") < html.index("<h2>settings=")
+    assert html.index("<h2>settings tuned") < html.index("Ranks that changed") < html.index("<h2>settings default")
     with (tuned / "report-tuning.csv").open(encoding="utf-8") as file:
         rows = list(csv.DictReader(file))
     assert [(row["strategy"], row["best trial"], row["failed trials"]) for row in rows] == [
         *(("random", "3", "1"), ("oort", "1", "0"))
     ]
     assert [(row["rank, default"], row["rank, tuned"]) for row in rows] == [("2", "1"), ("1", "2")]
+
+
+def test_a_label_stands_in_every_table_and_sentence(tuned, without_figures):
+    write_report(tuned, labels={"random": "Ours"})
+    text = (tuned / "report.md").read_text(encoding="utf-8").replace("random-", "")  # which begins names of runs
+    assert "random" not in text
+    for path in tuned.glob("report-*.tex"):
+        assert "random" not in path.read_text(encoding="utf-8").replace("random-", ""), path
+    assert "Ours & " in (tuned / "report-tuning.tex").read_text(encoding="utf-8")
 
 
 def test_a_report_in_another_folder_is_the_same(tuned, tmp_path, without_figures):
