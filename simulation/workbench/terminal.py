@@ -25,6 +25,13 @@ def wide_console() -> Console:
     return Console(width=None if known else WIDTH)
 
 
+def duration_text(seconds: float) -> str:
+    """Text of an estimated duration, in seconds, minutes or hours."""
+    if seconds < 90.0:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60.0:.0f} min" if seconds < 5400.0 else f"{seconds / 3600.0:.1f} h"
+
+
 class WordTable(Table):
     """Table whose columns are at least as wide as their longest word. Brackets in its texts are no markup.
 

@@ -28,7 +28,7 @@ from simulation.engines import inline_engine, ray_engine
 from simulation.operations.deployment import deployed_run, start, submission
 from simulation.operations.deployment.flower_cli import SubmittedRun
 from simulation.workbench.catalogue.published import expected_shape
-from simulation.workbench.comparison import compare
+from simulation.workbench.comparison import run_processes
 from simulation.workbench.comparison.plan import ComparisonPlan
 from simulation.workbench.comparison.tuning_file import BestTrial
 from simulation.workbench.data_sets import synthetic
@@ -153,9 +153,9 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     monkeypatch.setattr(server, "datetime", SimpleNamespace(now=lambda: next(seconds)))
     for engine in (inline_engine, ray_engine):
         monkeypatch.setattr(engine, "simulate", simulate_small)
-    monkeypatch.setattr(compare, "compare", compare_small)
+    monkeypatch.setattr(run_processes, "carry_out", compare_small)
     monkeypatch.setattr(claim_runs, "run_claims", claims_small)
-    monkeypatch.setattr(tune, "tune", tune_small)
+    monkeypatch.setattr(tune, "run_tuning", tune_small)
     for module in (deployed_run, submission):
         monkeypatch.setattr(module, "submit_to_flower", submit_small)
     monkeypatch.setattr(submission, "obstacle", lambda *_: None)

@@ -67,6 +67,7 @@ def main() -> None:
         "stable_validation_accuracy": 0.5,
         "rounds_to_target": None,
         "failure_count": 0,
+        "wall_s": 0.2,
     }
     summary |= {"time_to_target_s": None, "uplink_to_target_mb": None, "target_accuracy": 0.9}
     summary |= {"strategy": config["strategy"], "seed": config["seed"]}

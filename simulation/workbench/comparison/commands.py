@@ -1,7 +1,10 @@
 """Commands of `fedsel` that carry out a comparison or watch it."""
 
 import argparse
+from collections.abc import Mapping
 from pathlib import Path
+
+from rich.console import Console
 
 from fedsel_app.config import RunConfig
 from simulation.workbench.command_line.arguments import (
@@ -52,9 +55,10 @@ def add_strategies(command: argparse.ArgumentParser) -> None:
 
 def compare(arguments: argparse.Namespace) -> int:
     """`fedsel compare`: simulate several methods on the same seeds, or print the runs."""
-    from simulation.workbench.comparison import compare as comparing
     from simulation.workbench.comparison.placement import default_jobs, gpu_count
     from simulation.workbench.comparison.plan import plan
+    from simulation.workbench.comparison.run_processes import carry_out
+    from simulation.workbench.comparison.watch import plan_table
 
     console = wide_console()
     grid = parse_grids(arguments.grid)
@@ -63,9 +67,23 @@ def compare(arguments: argparse.Namespace) -> int:
     comparison.check()
     jobs = arguments.jobs or default_jobs([run.config for run in comparison.runs], gpu_count())
     if arguments.dry_run:
-        console.print(comparing.plan_table(comparison, jobs))
+        console.print(plan_table(comparison, jobs))
         return 0
-    return FAILURE if comparing.compare(comparison, jobs, console) else 0
+    return show_outcome(comparison.out, carry_out(comparison, jobs, console), console)
+
+
+def show_outcome(folder: Path, failures: Mapping[str, str], console: Console) -> int:
+    """Print the rankings of a comparison, its failed runs with their reasons, and what to do next.
+
+    Returns the exit code.
+    """
+    from simulation.workbench.report.answer import print_lines, print_rankings
+
+    if any(folder.glob("runs/*/summary.json")):
+        print_rankings(console, folder)
+    lines = [f"{name} failed: {reason}" for name, reason in failures.items()]
+    print_lines(console, [*lines, f"Next: fedsel report {folder}"])
+    return FAILURE if failures else 0
 
 
 def strategies_of(arguments: argparse.Namespace) -> list[str]:
@@ -79,7 +97,7 @@ def strategies_of(arguments: argparse.Namespace) -> list[str]:
 
 def watch(arguments: argparse.Namespace) -> int:
     """`fedsel watch`: show the progress of a comparison or a run until it ends."""
-    from simulation.workbench.comparison.watch import watch
+    from simulation.workbench.comparison.watch import follow
 
-    watch(arguments.folder, wide_console())
+    follow(arguments.folder, wide_console())
     return 0

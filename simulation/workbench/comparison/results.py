@@ -41,6 +41,11 @@ class Group:
     baseline: str
 
     @property
+    def title(self) -> str:
+        """The name in headings, captions and names of files."""
+        return self.name.replace("=", " ")
+
+    @property
     def methods(self) -> dict[str, str]:
         """Variant -> its method."""
         return {name: runs[0].strategy for name, runs in self.runs.items()}

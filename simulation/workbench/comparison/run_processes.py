@@ -37,6 +37,7 @@ from simulation.engines.starter import Starter
 from simulation.workbench.comparison.placement import cores_each, gpu_count, visible_gpus, workers_each
 from simulation.workbench.comparison.plan import ComparisonPlan, PlannedRun
 from simulation.workbench.comparison.watch import REFRESH_S, progress_of_run, progress_table, read_progress
+from simulation.workbench.terminal import duration_text
 
 ROUND = "round"
 TIMEOUTS = 2.0
@@ -132,6 +133,9 @@ class RunProcesses:
         self._deadline_s = time.monotonic() + budget_s
         self._waiting: list[PlannedRun] = []
         self._jobs = 0
+        self._began_s = time.monotonic()
+        self._carried_out = self._planned = 0
+        self._before = 0
         self._running: dict[int, tuple[PlannedRun, processes.Child]] = {}
         self._watches: dict[int, RoundWatch] = {}
         self._failures: dict[str, str] = {}
@@ -148,9 +152,11 @@ class RunProcesses:
             if self._starter is not None:
                 self._starter.close()
 
-    def work(self, runs: Sequence[PlannedRun]) -> dict[str, str]:
-        """Carry out the unfinished runs of `runs`. Returns failed run -> reason."""
+    def work(self, runs: Sequence[PlannedRun], later: int = 0) -> dict[str, str]:
+        """Carry out the unfinished runs of `runs`, before `later` others. Returns failed run -> reason."""
         self._waiting = [run for run in runs if not run.finished]
+        self._before += len(runs) - len(self._waiting)
+        self._planned = self._before + self._carried_out + len(self._waiting) + later
         self._jobs, self._failures = min(self._most, len(self._waiting)), {}
         if not self._console.is_terminal:
             self._until_done()
@@ -173,7 +179,7 @@ class RunProcesses:
                     self._say(f"{run.name}: killed: it wrote no round for {limit_s:.0f} s (see 'reply-timeout-s')")
                     self._kill(child)
             if self._console.is_terminal and (time.monotonic() > shown + REFRESH_S or not self._running):
-                self._live.update(progress_table(read_progress(self._out)), refresh=True)
+                self._live.update(progress_table(read_progress(self._out), self._time_left()), refresh=True)
                 shown = time.monotonic()
 
     def _start(self, slot: int, run: PlannedRun) -> None:
@@ -214,9 +220,10 @@ class RunProcesses:
         processes.end([child], GRACE_S)
         del self._running[slot]
         if run.finished and (code == 0 or code > 128):
+            self._carried_out += 1
             progress = progress_of_run(run.name, run.folder)
             score = "" if progress.score is None else f", {score_title(progress.score_name)} {progress.score:.4f}"
-            self._say(f"{run.name}: finished after {progress.round} rounds{score}")
+            self._say(f"{run.name}: finished after {progress.round} rounds{score}; {self._time_left()}")
             self._finished(run)
             return
         if code > 128 and self._again(run, ended_by(code)):
@@ -224,7 +231,15 @@ class RunProcesses:
         self._failures[run.name] = reason = failure_reason(code, child.log)
         with (self._out / "failures.jsonl").open("a", encoding="utf-8") as file:
             file.write(json.dumps({"name": run.name, "exit_code": code, "message": reason}) + "\n")
-        self._say(f"{run.name}: failed, {reason}")
+        self._carried_out += 1
+        self._say(f"{run.name}: failed, {reason}; {self._time_left()}")
+
+    def _time_left(self) -> str:
+        """Number of the runs that have ended, and about how long the others take at this pace."""
+        ended = self._before + self._carried_out
+        pace_s = (time.monotonic() - self._began_s) / max(1, self._carried_out)
+        left = self._planned - ended if self._carried_out else 0
+        return f"{ended} of {self._planned} runs" + (f", about {duration_text(left * pace_s)} left" if left else "")
 
     def _again(self, run: PlannedRun, reason: str) -> bool:
         """Restart a run whose process ended for `reason`; False if it was restarted too often."""

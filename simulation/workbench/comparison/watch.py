@@ -1,5 +1,6 @@
-"""Progress of the runs of a comparison, or of one run, only from their files (`fedsel watch`)."""
+"""Progress of the runs of a comparison, or of one run, only from their files (`fedsel watch`), and the runs planned."""
 
+import statistics
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -15,8 +16,12 @@ from fedsel_app.records.reading import check_round, read_rows, rows_from_end
 from fedsel_app.records.run_folder import read_config
 from fedsel_app.records.schema import ACCURACY, Row, schedule_round, score_name
 from fedsel_app.records.summary import MB
+from simulation.engines.choice import choose
+from simulation.engines.run_folders import read_summary
+from simulation.workbench.comparison.placement import cores_each
+from simulation.workbench.comparison.plan import ComparisonPlan
 from simulation.workbench.comparison.plan_file import check_failure, read_plan
-from simulation.workbench.terminal import whole_table
+from simulation.workbench.terminal import duration_text, whole_table
 
 REFRESH_S = 1.0
 TAIL_BYTES = 1 << 16
@@ -84,12 +89,12 @@ def read_progress(folder: Path) -> list[Progress]:
     return [progress_of_run(folder.absolute().name, folder)]
 
 
-def progress_table(runs: Sequence[Progress]) -> Table:
+def progress_table(runs: Sequence[Progress], caption: str = "") -> Table:
     """Table of the runs, one line each."""
     ended = sum(run.state in ENDED for run in runs)
     scores = dict.fromkeys(score_title(run.score_name) for run in runs if run.score is not None)
     columns = ("round", " or ".join(scores) or ACCURACY, "MB sent", "seconds", "last round")
-    table = whole_table("run", "state", numbers=columns, title=f"{ended} of {len(runs)} runs ended")
+    table = whole_table("run", "state", numbers=columns, title=f"{ended} of {len(runs)} runs ended", caption=caption)
     for run in runs:
         age = "" if run.age_s is None or run.state in ENDED else f"{run.age_s:.0f} s ago"
         rounds = "" if run.rounds is None else f"{run.round}/{run.rounds}"
@@ -98,7 +103,25 @@ def progress_table(runs: Sequence[Progress]) -> Table:
     return table
 
 
-def watch(folder: Path, console: Console) -> None:
+def plan_table(comparison: ComparisonPlan, jobs: int) -> Table:
+    """Table of the planned runs, done and left, one line per run; with the time left, if a run is finished."""
+    summaries = [read_summary(run.folder) for run in comparison.runs]
+    paces_s = [summary["wall_s"] for summary in summaries if summary]
+    left = len(summaries) - len(paces_s)
+    side_by_side = max(1, min(jobs, left))
+    caption = f"{comparison.kind} In {comparison.out}, side by side: {jobs}".lstrip()
+    if paces_s and left:
+        caption += f"; about {duration_text(statistics.fmean(paces_s) * left / side_by_side)} left"
+    table = whole_table("run", "strategy", "seed", "engine", "rounds", "done", "what is left", caption=caption)
+    for run in comparison.runs:
+        cells = run.strategy, str(run.seed), choose(run.config, cores_each(side_by_side)).engine
+        rounds, done = str(run.config.run.rounds), str(progress_of_run(run.name, run.folder).round)
+        rest = "nothing" if run.finished else "continues from its checkpoint" if run.checkpointed else "everything"
+        table.add_row(run.name, *cells, rounds, done, rest)
+    return table
+
+
+def follow(folder: Path, console: Console) -> None:
     """Show a live table until every run has ended; without a terminal, print it once."""
     runs = read_progress(folder)
     if not console.is_terminal:

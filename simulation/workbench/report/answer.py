@@ -5,6 +5,7 @@ The sentences name the variants with the fewest bytes and seconds to target, and
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 from rich.console import Console
@@ -19,7 +20,7 @@ from simulation.workbench.comparison.measures import (
     Numbers,
     metric_of,
 )
-from simulation.workbench.comparison.results import Group
+from simulation.workbench.comparison.results import Group, RecordedComparison
 from simulation.workbench.comparison.statistics import Paired
 from simulation.workbench.report.findings import (
     NOT_SIGNIFICANT,
@@ -89,8 +90,17 @@ def _place(result: tuple[Paired, float, str], sign: float) -> str:
     return word if verdict == TOO_FEW else f"{word}, {p_text(p)}"
 
 
-def print_table(console: Console, name: str, table: Table) -> None:
-    """Print a table without its empty columns. `name` is the cell of its section, empty if there is only one cell."""
+def print_rankings(console: Console, folder: Path) -> None:
+    """Print what the methods of a comparison share, and the ranking in each of its cells."""
+    comparison = RecordedComparison.read(folder)
+    metric = metric_of(comparison.counted)
+    for group in comparison.groups:
+        print_lines(console, filter(None, [comparison.kind_of(group)]))
+        print_table(console, group.title, variants_table(group, Numbers(group, metric)), spread=True)
+
+
+def print_table(console: Console, name: str, table: Table, *, spread: bool = False) -> None:
+    """Print a table without its empty columns, if `spread` with deviations. `name` is its section's cell, or empty."""
     table = table.without_empty()
     words = [place for place, column in enumerate(table.columns) if column.name in WORDS]
     shown = whole_table(
@@ -100,7 +110,7 @@ def print_table(console: Console, name: str, table: Table) -> None:
     )
     for place in words:
         shown.columns[place].justify = "left"
-    for row in table.texts(spread=False):
+    for row in table.texts(spread=spread):
         shown.add_row(*row)
     console.print(shown)
 

@@ -42,20 +42,16 @@ DOTS, FEWER_DOTS, MANY = 144, 72, 40
 
 @dataclass(frozen=True)
 class Section:
-    """Section of the report on one group; `name` is its cell of the grid."""
+    """Section of the report on one group; `name` is its cell of the grid, and `title` the same in headings."""
 
     name: str
+    title: str
     ranking: Table
     verdict: list[str]
     notes: list[str]
     tables: list[Table]
     clients: Table | None
     plots: list[Plot]
-
-    @property
-    def title(self) -> str:
-        """The cell in captions and in names of files."""
-        return self.name.replace("=", " ")
 
 
 @dataclass(frozen=True)
@@ -170,7 +166,8 @@ def _section(group: Group, kind: str, metric: EvaluatedMetric, style: Style) -> 
     tables = [*findings, participation_table(group, covered), clock_table(group, numbers)]
     tables += [] if clients is None else [clients]
     drawn = plots(group, style, numbers, covered)
-    return Section(group.name, variants_table(group, numbers), verdict(group, numbers), notes, tables, clients, drawn)
+    ranking, sentences = variants_table(group, numbers), verdict(group, numbers)
+    return Section(group.name, group.title, ranking, sentences, notes, tables, clients, drawn)
 
 
 def _write_tables(folder: Path, report: ReportContent) -> None:
@@ -187,10 +184,10 @@ def _write_tables(folder: Path, report: ReportContent) -> None:
             kinds.setdefault(table.name, []).append((section, table))
     kinds |= {table.name: [(None, table)] for table in report.common}
     for name, tables in kinds.items():
-        named = [(section.name if section else "", table) for section, table in tables]
+        named = [(cell.name if cell else "", table) for cell, table in tables]
         write_text(folder / f"report-{name}.csv", csv_text(named))
-        for section, table in tables:
-            title = section.title if section else ""
+        for cell, table in tables:
+            title = cell.title if cell else ""
             file = re.sub(r"[^\w.+-]+", "-", f"report-{name} {title}".strip())
             write_text(folder / f"{file}.tex", latex_table(title, table))
 

@@ -3,8 +3,8 @@
 import argparse
 
 from fedsel_app.config import ConfigError
-from simulation.workbench.command_line.arguments import FAILURE, Subparsers, overrides, parse_seeds, positive
-from simulation.workbench.comparison.commands import add_strategies, strategies_of
+from simulation.workbench.command_line.arguments import Subparsers, overrides, parse_seeds, positive
+from simulation.workbench.comparison.commands import add_strategies, show_outcome, strategies_of
 from simulation.workbench.terminal import wide_console
 
 
@@ -46,7 +46,7 @@ def tune(arguments: argparse.Namespace) -> int:
     from simulation.workbench.comparison.placement import default_jobs, gpu_count
     from simulation.workbench.comparison.plan import plan
     from simulation.workbench.tuning.plan import plan_tuning
-    from simulation.workbench.tuning.tune import tune
+    from simulation.workbench.tuning.tune import run_tuning
 
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     seeds, tuning_seeds = parse_seeds(arguments.seeds), parse_seeds(arguments.tuning_seeds)
@@ -58,4 +58,5 @@ def tune(arguments: argparse.Namespace) -> int:
     if arguments.dry_run:
         print(*tuning.lines(), f"Side by side: {jobs}", sep="\n")
         return 0
-    return FAILURE if tune(tuning, jobs, wide_console()) else 0
+    console = wide_console()
+    return show_outcome(tuning.out, run_tuning(tuning, jobs, console), console)

@@ -24,9 +24,8 @@ from fedsel_app.records.fedsel_folder import make_private_folder
 from fedsel_app.records.files import RecordError, write_text
 from simulation.engines import processes
 from simulation.engines.run_folders import read_summary
-from simulation.workbench.comparison.compare import compare
 from simulation.workbench.comparison.plan import PlannedRun
-from simulation.workbench.comparison.run_processes import RunProcesses, lay_out, locked_comparison
+from simulation.workbench.comparison.run_processes import RunProcesses, carry_out, lay_out, locked_comparison
 from simulation.workbench.comparison.tuning_file import BestTrial, settings_text
 from simulation.workbench.tuning.plan import Tuning
 from simulation.workbench.tuning.space import Range, holds
@@ -40,7 +39,7 @@ DISK = tuple(map(os.strerror, (errno.EIO, errno.ENOSPC, errno.EDQUOT, errno.EFBI
 """Errors for which no settings are to blame: a trial that ends with one is carried out again, and is no failed one."""
 
 
-def tune(tuning: Tuning, jobs: int, console: Console) -> dict[str, str]:
+def run_tuning(tuning: Tuning, jobs: int, console: Console) -> dict[str, str]:
     """Carry out the missing trials, then compare the default settings with the best of each method.
 
     Returns
@@ -65,7 +64,7 @@ def tune(tuning: Tuning, jobs: int, console: Console) -> dict[str, str]:
         write_preset(tuning, best)
     comparison = tuning.comparison(best)
     comparison.check()
-    return compare(comparison, jobs, console)
+    return carry_out(comparison, jobs, console)
 
 
 def finished_trials(tuning: Tuning, jobs: int, console: Console) -> dict[str, list[FrozenTrial]]:
@@ -85,7 +84,8 @@ def finished_trials(tuning: Tuning, jobs: int, console: Console) -> dict[str, li
                     failures[name] = str(error)
             planned += runs
             lay_out(tuning.trial_comparison(planned))
-            failed = run_processes.work([run for run in runs if run.strategy in new])
+            later = (tuning.trials - number) * len(trials) * len(tuning.tuning_seeds)
+            failed = run_processes.work([run for run in runs if run.strategy in new], later)
             if of_the_disk := [reason for reason in failed.values() if any(error in reason for error in DISK)]:
                 raise RecordError(f"{of_the_disk[0]}. No trial is to blame: free the disk, then repeat the command.")
             for name in new:

@@ -15,9 +15,9 @@ import pytest
 from rich.console import Console
 
 from simulation.workbench.cli import main
-from simulation.workbench.comparison import compare as comparing
 from simulation.workbench.comparison import placement, run_processes
 from simulation.workbench.comparison.plan import plan
+from simulation.workbench.comparison.watch import plan_table
 from tests.support.processes import looks_in_proc, mentioning, until
 from tests.support.rounds import read_rows
 from tests.support.stubbed_runs import compare_arguments, compared, events, out, records, stub, stubbed_runs
@@ -32,9 +32,11 @@ def test_runs_are_done_once(capsys, out):
     code, said, error = compared(capsys, out, "--jobs", "2")
     assert (code, error) == (0, "")
     assert sorted(events(out)) == sorted(f"{name}: {what}" for name in RUNS for what in ("start after 0", "end"))
-    assert "oort-s1: finished after 2 rounds, accuracy 0.2100" in said
-    # Final accuracies 0.21 and 0.22: mean 0.215, standard deviation 0.01 / sqrt(2).
-    assert re.search(r"oort +│ +2/2 │ +0.2150 ± 0.0071 │ +0.5000 ± 0.0000 │", said)
+    assert "oort-s1: finished after 2 rounds, accuracy 0.2100; " in said
+    assert re.search(r"2 rounds, accuracy 0\.\d+; 2 of 4 runs, about \d s left\n", said)
+    assert re.search(r"2 rounds, accuracy 0\.\d+; 4 of 4 runs\n", said)
+    # Accuracies 0.11 and 0.21, 0.12 and 0.22: means 0.16 and 0.17, standard deviation 0.01 / sqrt(2).
+    assert re.search(r"oort +│ +0.1650 ± 0.0071 │ +0.2150 ± 0.0071 │ +0 of 2 │", said)
     assert said.rstrip().endswith(f"Next: fedsel report {out}")
     assert {path.name for path in out.iterdir()} == {"comparison.json", "compare.lock", "runs", "starts.log"}
     before = records(out)
@@ -138,7 +140,9 @@ def in_the_background(out, jobs=2):
     """`compare` in a process of its own, with the stub."""
     comparison = plan(out, ["oort", "random"], [1, 2], SETTINGS, {})
     console = Console(file=(out.parent / "x.log").open("w"))
-    process = multiprocessing.get_context("fork").Process(target=comparing.compare, args=(comparison, jobs, console))
+    process = multiprocessing.get_context("fork").Process(
+        target=run_processes.carry_out, args=(comparison, jobs, console)
+    )
     process.start()
     return process
 
@@ -245,25 +249,11 @@ def test_a_terminal_shows_the_table(out):
     out.parent.mkdir(exist_ok=True)
     with (out.parent / "x.log").open("w+") as file:
         console = Console(file=file, force_terminal=True, width=160)
-        assert comparing.compare(plan(out, ["random"], [1], SETTINGS, {}), 1, console) == {}
+        assert run_processes.carry_out(plan(out, ["random"], [1], SETTINGS, {}), 1, console) == {}
         file.seek(0)
         shown = file.read()
     assert "1 of 1 runs ended" in shown
     assert "started" not in shown.splitlines()[-1]
-
-
-@pytest.mark.parametrize(
-    ("numbers", "runs", "text"),
-    [
-        ([], 2, "–"),
-        ([1.0], 1, "1.00"),
-        ([1.0], 3, "1.00 (1 of 3)"),
-        ([1.0, 3.0], 2, "2.00 ± 1.41"),
-        ([1.0, 3.0], 4, "2.00 ± 1.41 (2 of 4)"),
-    ],
-)
-def test_mean_and_deviation_of_those_with_the_number(numbers, runs, text):
-    assert comparing.mean_and_deviation(numbers, runs, ".2f") == text
 
 
 def text_of(table):
@@ -272,26 +262,21 @@ def text_of(table):
     return " ".join(console.file.getvalue().split())
 
 
-def test_the_tables_before_and_after_the_runs(tmp_path):
-    """Seed 2 misses the target; 4 rounds, tested in every third, are two evaluations."""
-    made = plan(tmp_path, ["random", "oort"], [1, 2], SETTINGS | {"rounds": 4, "eval-every": 3}, {"lr": [0.1]})
-    for run, final, seconds in zip(made.runs, (0.5, 0.25, 0.7, 0.75), (30.0, None, None, 31.5), strict=True):
-        if run.name != "oort-lr=0.1-s2":
+def test_the_table_before_the_runs_has_the_time_left_at_the_pace_of_those_that_are_finished(tmp_path):
+    """Two of four runs took 90 and 150 s."""
+    made = plan(tmp_path, ["random", "oort"], [1, 2], SETTINGS | {"rounds": 4}, {"lr": [0.1]})
+    for run, seconds in zip(made.runs, (90.0, None, 150.0, None), strict=True):
+        if seconds:
             run.folder.mkdir(parents=True)
-            summary = {"strategy": run.strategy, "seed": run.seed, "target_accuracy": 0.8, "final_accuracy": final}
-            summary |= {"time_to_target_s": seconds, "failure_count": 2 * run.seed}
+            summary = {"strategy": run.strategy, "seed": run.seed, "wall_s": seconds}
+            summary |= {"target_accuracy": 0.8, "failure_count": 0}
             (run.folder / "summary.json").write_text(json.dumps(summary))
-    before = text_of(comparing.plan_table(made, 9))
-    assert "│ run │ strategy │ seed │ engine │ rounds │ done │ what is left │" in before.replace("┃", "│")
-    assert "│ random-lr=0.1-s1 │ random │ 1 │ inline │ 4 │ 0 │ nothing │" in before
-    assert "│ oort-lr=0.1-s2 │ oort │ 2 │ inline │ 4 │ 0 │ everything │" in before
-    assert before.endswith(f"In {tmp_path}, side by side: 9")
-    after = text_of(comparing.results_table(made)).replace("┃", "│")
-    assert after.startswith("Mean ± standard deviation over the seeds 1, 2 ")
-    assert "│ strategy │ runs │ final accuracy │ s to target │ client failures │" in after
-    assert "│ random lr=0.1 │ 2/2 │ 0.6000 ± 0.1414 │ 30.0 (1 of 2) │ 6 │" in after
-    assert "│ oort lr=0.1 │ 1/2 │ 0.2500 │ – │ 2 │" in after
-    assert after.endswith("Stable accuracy: mean of all 2 evaluations.")
+    table = text_of(plan_table(made, 9)).replace("┃", "│")
+    assert "│ run │ strategy │ seed │ engine │ rounds │ done │ what is left │" in table
+    assert "│ random-lr=0.1-s1 │ random │ 1 │ inline │ 4 │ 0 │ nothing │" in table
+    assert "│ oort-lr=0.1-s2 │ oort │ 2 │ inline │ 4 │ 0 │ everything │" in table
+    assert table.endswith(f"In {tmp_path}, side by side: 9; about 2 min left")
+    assert text_of(plan_table(made, 1)).endswith("side by side: 1; about 4 min left")
 
 
 @pytest.mark.slow

@@ -11,7 +11,7 @@ from fedsel_app.config import ConfigError
 from fedsel_app.records.schema import RoundRecord, as_row
 from simulation.workbench.cli import main
 from simulation.workbench.comparison import watch as watching
-from simulation.workbench.comparison.watch import last_round, read_progress, watch
+from simulation.workbench.comparison.watch import follow, last_round, read_progress
 
 
 def row(number, accuracy=None, **more):
@@ -87,7 +87,7 @@ def test_the_live_table_ends_with_the_last_run(comparison, monkeypatch):
 
     monkeypatch.setattr(time, "sleep", next_step)
     console = Console(file=io.StringIO(), force_terminal=True, width=120)
-    watch(comparison, console)
+    follow(comparison, console)
     assert "5 of 5 runs ended" in console.file.getvalue()
     assert list(steps) == []
 
