@@ -136,7 +136,7 @@ def measured_values(run: RecordedRun, metrics: list[ClaimMeasure]) -> dict[str, 
         elif metric.key == "label_coverage":
             values[metric.column] = float(np.nanmean(label_coverage(run)))
         elif metric.key == "worst_tenth_accuracy":
-            accuracies_of = run.client_accuracies
+            accuracies_of = run.client_scores(run.score)
             values[metric.column] = worst_tenth(accuracies_of[max(accuracies_of)]) if accuracies_of else np.nan
         else:
             values[metric.column] = known.get(metric.key, np.nan)

@@ -21,8 +21,8 @@ EMPTY = {"", "–", "0"}
 
 def wide_console() -> Console:
     """Console for tables."""
-    known = sys.stdout.isatty() or os.environ.get("COLUMNS", "").isdigit()
-    return Console(width=None if known else WIDTH)
+    sized = sys.stdout.isatty() or os.environ.get("COLUMNS", "").isdigit()
+    return Console(width=None if sized else WIDTH)
 
 
 def duration_text(seconds: float) -> str:
@@ -57,8 +57,8 @@ class WordTable(Table):
             shown.columns.remove(dropped)
             left_out.insert(0, _texts(dropped)[0])
         if left_out:
-            said = f"Not shown, as the terminal is narrow: {', '.join(left_out)}."
-            shown.caption = f"{shown.caption}\n{said}" if shown.caption else said
+            note = f"Not shown, as the terminal is narrow: {', '.join(left_out)}."
+            shown.caption = f"{shown.caption}\n{note}" if shown.caption else note
         for column, width in zip(shown.columns, _widths(shown, space), strict=True):
             column.width = width
         yield from Table.__rich_console__(shown, console, options)

@@ -117,9 +117,9 @@ def flash_device(entry: Mapping[str, Any]) -> Device:
         return Device([], 0.0)
     state = dict.fromkeys(("locked", "charged", "wifi"), False)
     stays, begun_s = list[tuple[float, float]](), None
-    for time_s, said in lines:
-        if known := STATES.get(said):
-            state[known[0]] = known[1]
+    for time_s, word in lines:
+        if fact := STATES.get(word):
+            state[fact[0]] = fact[1]
         if all(state.values()):
             begun_s = time_s if begun_s is None else begun_s
         elif begun_s is not None:
@@ -131,8 +131,8 @@ def flash_device(entry: Mapping[str, Any]) -> Device:
 
 def flash_line(line: str) -> tuple[float, str]:
     """Time and state of a line of FLASH. Raises ValueError if it has anything else."""
-    when, said = line.split("\t")
-    return (datetime.strptime(when.strip(), "%Y-%m-%d %H:%M:%S") - REFERENCE).total_seconds(), said.strip().lower()
+    when, state = line.split("\t")
+    return (datetime.strptime(when.strip(), "%Y-%m-%d %H:%M:%S") - REFERENCE).total_seconds(), state.strip().lower()
 
 
 def fedscale_device(entry: Mapping[str, Any]) -> Device:

@@ -43,9 +43,9 @@ def settings(arguments: argparse.Namespace) -> int:
 
     width = get_terminal_size().columns
     every = matching_settings(arguments.word)
-    found = every if arguments.all or arguments.word else first_settings()
-    print_list(setting_lines(found, width, choices=bool(arguments.word)))
-    if rest := sum(map(len, every.values())) - sum(map(len, found.values())):
+    groups = every if arguments.all or arguments.word else first_settings()
+    print_list(setting_lines(groups, width, choices=bool(arguments.word)))
+    if rest := sum(map(len, every.values())) - sum(map(len, groups.values())):
         more = f"{rest} more: `fedsel settings --all` lists them, `fedsel settings WORD` those that have a word."
         print("", *textwrap.wrap(more, width, break_on_hyphens=False), sep="\n")
     return 0

@@ -22,8 +22,8 @@ Sections = dict[str, list[tuple[int, str]]]
 
 def first_settings() -> GroupedEntries:
     """Settings that a user sets first."""
-    found = {purpose: [entry for entry in entries if entry.first] for purpose, entries in matching_settings().items()}
-    return {purpose: entries for purpose, entries in found.items() if entries}
+    groups = {purpose: [entry for entry in entries if entry.first] for purpose, entries in matching_settings().items()}
+    return {purpose: entries for purpose, entries in groups.items() if entries}
 
 
 def matching_settings(word: str = "") -> GroupedEntries:
@@ -31,17 +31,17 @@ def matching_settings(word: str = "") -> GroupedEntries:
 
     Raises ConfigError if there is none. The message names the nearest keys.
     """
-    found = {
+    groups = {
         group.purpose: [entry for entry in group.entries if word.lower() in f"{entry.key}\n{_meaning(entry)}".lower()]
         for group in setting_groups()
     }
-    if not any(found.values()):
+    if not any(groups.values()):
         words = " ".join(f"{entry.key} {entry.meaning}" for entry in setting_entries()).split()
         meant = MEANT.get(word.lower().replace("_", "-"))
         hint = f" Did you mean '{meant}'?" if meant else did_you_mean(word.lower(), words)
         hint = hint or " `fedsel settings --all` lists all of them."
         raise ConfigError(f"No setting has {word!r} in its key or its meaning.{hint}")
-    return {purpose: entries for purpose, entries in found.items() if entries}
+    return {purpose: entries for purpose, entries in groups.items() if entries}
 
 
 def setting_lines(groups: GroupedEntries, width: int, *, choices: bool = False) -> list[str]:
@@ -82,10 +82,10 @@ def preset_description(name: str, width: int) -> list[str]:
         "Settings that differ from the defaults": _set(settings, known_defaults()),
     }
     for method in preset.methods or {}:
-        own = preset.of_method(method)
+        of_method = preset.of_method(method)
         headed[f"Settings that differ from these for {method}"] = [
-            _cited(own),
-            *_set(resolved(own), {**settings, "strategy": method}),
+            _cited(of_method),
+            *_set(resolved(of_method), {**settings, "strategy": method}),
         ]
     return _lines({heading: [(2, line) for line in lines] for heading, lines in headed.items()}, width)
 
@@ -104,9 +104,9 @@ def departure_tables(name: str) -> list[Table]:
     shared = _departing(preset)
     tables = [_departure_table("Departures from the protocol", preset, list(shared))]
     for method in preset.methods or {}:
-        own = preset.of_method(method)
-        if alone := [key for key, values in _departing(own).items() if shared.get(key) != values]:
-            tables.append(_departure_table(f"Departures of {method}", own, alone))
+        of_method = preset.of_method(method)
+        if alone := [key for key, values in _departing(of_method).items() if shared.get(key) != values]:
+            tables.append(_departure_table(f"Departures of {method}", of_method, alone))
     return tables
 
 

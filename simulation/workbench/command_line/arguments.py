@@ -82,10 +82,10 @@ def parse_setting(text: str) -> tuple[str, Value]:
     if not equals or not key:
         raise ConfigError(f"--set takes KEY=VALUE. Got {text!r}.")
     try:
-        found = tomllib.loads(f"value = {value}")
+        table = tomllib.loads(f"value = {value}")
     except tomllib.TOMLDecodeError:
-        found = {}
-    parsed = found["value"] if len(found) == 1 else value
+        table = {}
+    parsed = table["value"] if len(table) == 1 else value
     if isinstance(parsed, list | dict):
         raise ConfigError(f"The '{key}' parameter must be true or false, a number or text. Got {value!r}.")
     return key, parsed if isinstance(parsed, bool | int | float | str) else value

@@ -140,8 +140,8 @@ class Parser(argparse.ArgumentParser):
 
     def _sentence(self, message: str) -> str:
         if message.startswith(REQUIRED):
-            named = message.removeprefix(REQUIRED).split(", ")
-            return f"`{self.prog}` needs {' and '.join(self._example(name) for name in named)}."
+            names = message.removeprefix(REQUIRED).split(", ")
+            return f"`{self.prog}` needs {' and '.join(self._example(name) for name in names)}."
         if (expected := EXPECTED.fullmatch(message)) is not None:
             return f"A value is missing: {self._example(expected[1])}."
         if (invalid := INVALID.fullmatch(message)) is None:
@@ -176,8 +176,8 @@ def refuse_unread(
         instead = "" if _joined(words, unread[0]) else instead_of_strategy(unread[0])
         if option.endswith(".toml") and hasattr(arguments, "preset"):
             instead = f" Say --preset {option}."
-        said = f".{instead}" if instead else f"; {_joined(words, unread[0]) or listed}"
-        raise ConfigError(f"The word {unread[0]!r} belongs to no option{said}")
+        ending = f".{instead}" if instead else f"; {_joined(words, unread[0]) or listed}"
+        raise ConfigError(f"The word {unread[0]!r} belongs to no option{ending}")
     if option in OF_COMPARE and hasattr(arguments, "strategy"):
         raise ConfigError(
             f"`fedsel {arguments.command}` carries out one run, and {option} is for several: use fedsel compare."

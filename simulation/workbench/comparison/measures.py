@@ -132,8 +132,8 @@ def metric_of(runs: Collection[RecordedRun], key: str = "") -> EvaluatedMetric:
     if key not in (score, *measured):
         raise ConfigError(f"No run measured the --metric {key!r}. These runs have {', '.join(measured) or 'none'}.")
     name = score_title(key.removeprefix(OF_CLIENTS))
-    named = f"{name} on the clients' test parts" if key.startswith(OF_CLIENTS) else name
-    metric = EvaluatedMetric(key, "test loss" if key == "loss" else named, key == score)
+    title = f"{name} on the clients' test parts" if key.startswith(OF_CLIENTS) else name
+    metric = EvaluatedMetric(key, "test loss" if key == "loss" else title, key == score)
     counts = sorted({len(metric.values(run)) for run in runs} - {0})
     texts = dict.fromkeys(averaged_text(count) for count in counts)
     return replace(metric, averaged=" or ".join(texts)) if texts else metric

@@ -30,12 +30,12 @@ class Pipelines:
 def pipelines_of(preset: Preset, strategies: Sequence[str], given: Collection[str]) -> Pipelines:
     """Pipelines of `preset` for the `strategies` of a comparison that sets the keys `given` for all of them."""
     methods = preset.methods or {}
-    own = {name: methods[name] for name in strategies if name in methods}
-    cited = [name for name, table in own.items() if table.protocols]
-    if own and preset.protocols and preset.settings.get("strategy") in strategies:
+    tables = {name: methods[name] for name in strategies if name in methods}
+    cited = [name for name, table in tables.items() if table.protocols]
+    if tables and preset.protocols and preset.settings.get("strategy") in strategies:
         cited.append(str(preset.settings["strategy"]))
     papers = {name: protocol_of(preset.of_method(name)).cite for name in strategies if name in cited}
-    return Pipelines(papers, sorted({key for table in own.values() for key in table.settings} & set(given)))
+    return Pipelines(papers, sorted({key for table in tables.values() for key in table.settings} & set(given)))
 
 
 def differing_settings(

@@ -45,8 +45,8 @@ def visible_gpus(slot: int, config: AppConfig, gpus: int) -> dict[str, str]:
     """Environment that gives a run its own GPUs, if there are several GPUs and several simultaneous runs."""
     if gpus < 2:
         return {}
-    named = os.environ.get("CUDA_VISIBLE_DEVICES", "")
-    names = named.split(",") if named else [str(index) for index in range(gpus)]
+    devices = os.environ.get("CUDA_VISIBLE_DEVICES", "")
+    names = devices.split(",") if devices else [str(index) for index in range(gpus)]
     width = max(1, math.ceil(_gpu_share(config)))
     return {"CUDA_VISIBLE_DEVICES": ",".join(names[(slot * width + offset) % gpus] for offset in range(width))}
 

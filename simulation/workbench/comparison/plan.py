@@ -65,13 +65,13 @@ class PlannedRun:
 
     def refuse_other(self) -> None:
         """Raise ConfigError if the folder has a run with other settings."""
-        found, wanted = read_object(self.folder / "config.json"), self.config.values()
-        if found is None:
+        recorded, wanted = read_object(self.folder / "config.json"), self.config.values()
+        if recorded is None:
             return
-        for key in sorted(found.keys() | wanted.keys()):
-            if changes_numbers(key) and found.get(key) != wanted.get(key):
+        for key in sorted(recorded.keys() | wanted.keys()):
+            if changes_numbers(key) and recorded.get(key) != wanted.get(key):
                 raise ConfigError(
-                    f"The run {self.name} is in {self.folder.parent} with '{key}' = {found.get(key)!r}, "
+                    f"The run {self.name} is in {self.folder.parent} with '{key}' = {recorded.get(key)!r}, "
                     f"not {wanted.get(key)!r}. Choose another --out, or remove {self.folder}."
                 )
 
@@ -105,8 +105,8 @@ class ComparisonPlan:
                 if not run.finished:
                     # The run's own folder may hold its unfinished run.
                     choose(run.config)
-                    own = replace(run.config.records, out=str(run.folder / "new"))
-                    refuse_unrunnable(replace(run.config, records=own))
+                    records = replace(run.config.records, out=str(run.folder / "new"))
+                    refuse_unrunnable(replace(run.config, records=records))
 
     def _refuse_foreign(self) -> None:
         for name in ("comparison.json", "compare.lock", "failures.jsonl", "runs"):
@@ -167,8 +167,8 @@ def plan(
     """
     strategies, seeds = list(dict.fromkeys(strategies)), list(dict.fromkeys(seeds))
     grid = {key: _distinct(values) for key, values in grid.items()}
-    for name, given in {"strategies": strategies, "seeds": seeds, **grid}.items():
-        if not given:
+    for name, values_of in {"strategies": strategies, "seeds": seeds, **grid}.items():
+        if not values_of:
             raise ConfigError(f"Give '{name}' at least one value: without it the comparison has no runs.")
     refuse_set_and_in_grid(settings, grid)
     baseline = baseline or (BASELINE if BASELINE in strategies else strategies[0])
@@ -196,9 +196,9 @@ def plan(
         run = PlannedRun(name, strategy, seed, cell, folder, config)
         if runs.setdefault(name, run) != run:
             raise ConfigError(f"Two runs would have the name {name}; leave one of them out.")
-    named = str(settings.get("preset", ""))
-    refuse_idle([*settings, *grid], [run.config.values() for run in runs.values()], named)
-    pipelines = pipelines_of(load_preset(named), strategies, [*settings, *grid]) if named else Pipelines()
+    preset = str(settings.get("preset", ""))
+    refuse_idle([*settings, *grid], [run.config.values() for run in runs.values()], preset)
+    pipelines = pipelines_of(load_preset(preset), strategies, [*settings, *grid]) if preset else Pipelines()
     return ComparisonPlan(out, strategies, seeds, grid, settings, baseline, pipelines, list(runs.values()))
 
 
@@ -225,10 +225,10 @@ def run_name(strategy: str, cell: Mapping[str, Value], seed: int) -> str:
 
 def _distinct(values: Iterable[Value]) -> list[Value]:
     """The first of equal values each; true is not 1."""
-    found: dict[tuple[bool, Value], Value] = {}
+    first_of: dict[tuple[bool, Value], Value] = {}
     for value in values:
-        found.setdefault((isinstance(value, bool), value), value)
-    return list(found.values())
+        first_of.setdefault((isinstance(value, bool), value), value)
+    return list(first_of.values())
 
 
 def _own_keys(methods: Iterable[type[SelectionStrategy]]) -> set[str]:

@@ -177,7 +177,7 @@ class RecordedComparison:
     @property
     def differing(self) -> dict[str, dict[str, Value]]:
         """Strategy -> its values of the shared settings in which the strategies differ."""
-        return _differing(self.counted)
+        return differing_settings(*_configs(self.counted))
 
     def kind_of(self, group: Group) -> str:
         """Sentence on what the methods of a group share: see `comparison_kind`."""
@@ -201,11 +201,6 @@ def _plan(folder: Path) -> dict[str, Any]:
     raise ConfigError(
         f"{folder} has no runs: it has neither comparison.json (of `fedsel compare`) nor rounds.jsonl (of a run)."
     )
-
-
-def _differing(runs: Sequence[RecordedRun]) -> dict[str, dict[str, Value]]:
-    """Strategy -> its values of the shared settings in which the strategies of `runs` differ."""
-    return differing_settings(*_configs(runs))
 
 
 def _configs(runs: Sequence[RecordedRun]) -> tuple[dict[str, Mapping[str, Value]], set[str]]:
@@ -233,9 +228,9 @@ def plan_of(sources: Sequence[Path]) -> dict[str, Any]:
     swept: dict[str, None] = {}
     for values in methods.values():
         of_one = {str(position): config for position, config in enumerate(values)}
-        swept |= dict.fromkeys(key for found in differing_settings(of_one, ()).values() for key in found)
-        own = [key for key in values[0] if key not in DECLARED]
-        swept |= dict.fromkeys(key for key in own if len({repr(config.get(key)) for config in values}) > 1)
+        swept |= dict.fromkeys(key for values_of in differing_settings(of_one, ()).values() for key in values_of)
+        own_keys = [key for key in values[0] if key not in DECLARED]
+        swept |= dict.fromkeys(key for key in own_keys if len({repr(config.get(key)) for config in values}) > 1)
     runs: dict[str, dict[str, Any]] = {}
     digests: dict[str, set[str]] = {}
     for folder, config in configs.items():
@@ -250,15 +245,15 @@ def plan_of(sources: Sequence[Path]) -> dict[str, Any]:
         if data := read_object(folder / DATA):
             paired = {key: value for key, value in cell.items() if key in DECLARED}
             digests.setdefault(repr((config["seed"], paired)), set()).add(str(data.get("digest")))
-    if any(len(found) > 1 for found in digests.values()):
+    if any(len(values_of) > 1 for values_of in digests.values()):
         notes.append("Runs of one seed have different data, so that not only methods differ.")
     first, *others = plans.values()
-    alike: dict[str, Any] = {
+    common: dict[str, Any] = {
         key: first[key]
         for key in ("settings", "baseline", "pipelines")
         if key in first and all(other.get(key) == first[key] for other in others)
     }
-    return {"runs": list(runs.values()), "notes": notes, "baseline": BASELINE if BASELINE in methods else "", **alike}
+    return {"runs": list(runs.values()), "notes": notes, "baseline": BASELINE if BASELINE in methods else "", **common}
 
 
 def _not_begun(name: str) -> str:
@@ -292,27 +287,27 @@ def _groups(
         return ", ".join(f"{key}={value}" for key, value in run.cell.items() if (key in shared) == outer)
 
     def variant(run: RecordedRun) -> str:
-        own = cell(run, outer=False)
-        return (f"{run.strategy}, {own}" if own else run.strategy) if several else own or run.strategy
+        own_cell = cell(run, outer=False)
+        return (f"{run.strategy}, {own_cell}" if own_cell else run.strategy) if several else own_cell or run.strategy
 
     variants = list(dict.fromkeys(variant(run) for run in runs))
     if wanted is not None and wanted not in [*variants, *(run.strategy for run in runs)]:
         raise ConfigError(f"The baseline must be one of {'; '.join(variants)}. Got {wanted!r}.")
-    named = wanted or planned
+    baseline_name = wanted or planned
     shown = _labelled({variant(run): run.strategy for run in runs}, labels)
     groups: dict[str, dict[str, list[RecordedRun]]] = {cell(run, outer=True): {} for run in runs}
     for run in sorted(runs, key=lambda run: (variants.index(variant(run)), run.seed)):
         groups[cell(run, outer=True)].setdefault(shown[variant(run)], []).append(run)
-    found, notes = [], []
+    sections, notes = [], []
     for name, by_variant in groups.items():
         first, *others = by_variant
-        fitting = [key for key, of in by_variant.items() if named in (key, variant(of[0]), of[0].strategy)]
+        fitting = [key for key, of in by_variant.items() if baseline_name in (key, variant(of[0]), of[0].strategy)]
         baseline = fitting[0] if fitting else first
-        if named and others and not fitting:
+        if baseline_name and others and not fitting:
             where = f" with {name}" if name else ""
-            notes.append(f"No run of the baseline {named} counts{where}: {first} takes its place.")
-        found.append(Group(name, {key: tuple(of) for key, of in by_variant.items()}, baseline))
-    return tuple(found), notes
+            notes.append(f"No run of the baseline {baseline_name} counts{where}: {first} takes its place.")
+        sections.append(Group(name, {key: tuple(of) for key, of in by_variant.items()}, baseline))
+    return tuple(sections), notes
 
 
 def _labelled(methods: Mapping[str, str], labels: Mapping[str, str]) -> dict[str, str]:

@@ -80,15 +80,15 @@ class RecordedRun:
     @cached_property
     def metrics(self) -> list[str]:
         """Names of the scores and losses that the rounds have."""
-        own = [self.score, "loss", OF_CLIENTS + self.score, f"{OF_CLIENTS}loss"]
-        found = {name for row in self.flat_rows for name in row}
+        first = [self.score, "loss", OF_CLIENTS + self.score, f"{OF_CLIENTS}loss"]
+        measured = {name for row in self.flat_rows for name in row}
         others = [
             prefix + name
             for field, prefix in (("metrics", ""), ("client_metrics", OF_CLIENTS))
             for row in self.rows
             for name in row.get(field, {})
         ]
-        return list(dict.fromkeys([*(name for name in own if name in found), *others]))
+        return list(dict.fromkeys([*(name for name in first if name in measured), *others]))
 
     @cached_property
     def clients(self) -> pd.DataFrame:
@@ -168,11 +168,6 @@ class RecordedRun:
         counts: NDArray[np.int64] = (self.selection_matrix > 0).sum(axis=1, dtype=np.int64)
         return counts
 
-    @property
-    def client_accuracies(self) -> dict[int, Floats]:
-        """Scores on the clients' own test parts, as `client_scores`."""
-        return self.client_scores(self.score)
-
     def client_scores(self, name: str) -> dict[int, Floats]:
         """Values of a score on the clients' own test parts: evaluated round -> float64 (k,); empty without it."""
         rows = [_flat(row, "metrics", "") for row in self.client_rows]
@@ -186,8 +181,8 @@ class RecordedRun:
         series: dict[str, list[tuple[int, float]]] = {}
         for row in self.rows:
             for name, values in row.get("components", {}).items():
-                if known := [value for value in values if value is not None]:
-                    series.setdefault(name, []).append((row["round"], float(np.mean(known))))
+                if numbers := [value for value in values if value is not None]:
+                    series.setdefault(name, []).append((row["round"], float(np.mean(numbers))))
         return {name: (np.array(points)[:, 0], np.array(points)[:, 1]) for name, points in series.items()}
 
 
@@ -231,8 +226,8 @@ def joined(frames: Iterable[tuple[Row, pd.DataFrame]]) -> pd.DataFrame:
 
 def _without_nulls(row: Row) -> Row:
     """The row without nulls. A loss that was not finite is NaN, because the row has an evaluation."""
-    found = {key: value for key, value in row.items() if value is not None}
-    return {"loss": math.nan} | found if "loss" in row else found
+    fields_of_row = {key: value for key, value in row.items() if value is not None}
+    return {"loss": math.nan} | fields_of_row if "loss" in row else fields_of_row
 
 
 def _frame(rows: Iterable[Row], order: Collection[str] = ()) -> pd.DataFrame:
@@ -275,5 +270,5 @@ def _selections(rows: Iterable[Row]) -> list[Row]:
 
 def _flat(row: Row, field: str, prefix: str) -> Row:
     """The row, and the entries of its dictionary `field` named with `prefix`, unless the row has such an entry."""
-    own = {name: value for name, value in row.items() if name != field}
-    return own | {f"{prefix}{name}": value for name, value in (row.get(field) or {}).items()} | own
+    others = {name: value for name, value in row.items() if name != field}
+    return others | {f"{prefix}{name}": value for name, value in (row.get(field) or {}).items()} | others

@@ -50,10 +50,10 @@ def key_of(keyword: str) -> str:
 
     Any other text may be a key of a user's own method, and is checked with the values.
     """
-    known = setting_keys()
-    key = known.get(keyword, keyword)
-    if key.isidentifier() and key not in known.values() and key not in DECLARED:
-        near = [name for name in known if name.endswith(f"_{keyword}")] or difflib.get_close_matches(keyword, known, 1)
+    keys = setting_keys()
+    key = keys.get(keyword, keyword)
+    if key.isidentifier() and key not in keys.values() and key not in DECLARED:
+        near = [name for name in keys if name.endswith(f"_{keyword}")] or difflib.get_close_matches(keyword, keys, 1)
         hint = f"Did you mean {' or '.join(near)}?" if near else "docs/settings.md lists all of them."
         raise ConfigError(f"There is no setting '{keyword}'. {hint}")
     return key
@@ -64,8 +64,8 @@ def listed(function: Called) -> Called:
 
     Type checkers and editors read the keywords from the stub setting_keywords.pyi.
     """
-    own = signature(function)
-    first = [parameter for parameter in own.parameters.values() if parameter.kind is not Parameter.VAR_KEYWORD]
+    written = signature(function)
+    first = [parameter for parameter in written.parameters.values() if parameter.kind is not Parameter.VAR_KEYWORD]
     choice: Any = Literal
     rest = [
         Parameter(
@@ -76,5 +76,5 @@ def listed(function: Called) -> Called:
         )
         for entry in keyword_entries()
     ]
-    vars(function)["__signature__"] = own.replace(parameters=[*first, *rest])
+    vars(function)["__signature__"] = written.replace(parameters=[*first, *rest])
     return function

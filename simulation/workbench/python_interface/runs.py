@@ -190,7 +190,7 @@ def load_run(folder: str | Path) -> RunResult:
     """
     place = Path(folder).expanduser().absolute()
     read_rounds(place)
-    found = read_recorded_run(place, place.name, {}, RunResult)
-    if found is None or not found.rows:
+    result = read_recorded_run(place, place.name, {}, RunResult)
+    if result is None or not result.rows:
         raise ConfigError(f"{place} has no run with a finished round: there is nothing to read yet.")
-    return found
+    return result

@@ -144,10 +144,10 @@ def verdict(group: Group, numbers: Numbers) -> list[str]:
         every = list(group.runs)
         sentences.append(_best(group, numbers, every, WHOLE_TRAFFIC_MB, "bytes in all over the whole run", "MB"))
     stable = numbers.metric.stable
-    known = [variant for variant in group.runs if numbers.reached(variant, stable.key).size]
-    if known:
+    variants = [variant for variant in group.runs if numbers.reached(variant, stable.key).size]
+    if variants:
         name, _, over = stable.name.partition(", ")
-        sentences.append(_best(group, numbers, known, stable, f"{name} ({over})", ""))
+        sentences.append(_best(group, numbers, variants, stable, f"{name} ({over})", ""))
     return sentences
 
 

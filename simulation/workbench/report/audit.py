@@ -132,14 +132,14 @@ def round_table(comparison: RecordedComparison) -> Table:
     """Table of every round of every run, finished or not; a number that was not measured is empty."""
     runs = list(comparison.runs.values())
     keys = list(dict.fromkeys(key for run in runs for key in run.cell))
-    named = dict.fromkeys(name.replace(ACCURACY, run.score) for run in runs for name in NUMBERS)
-    metrics = [name for name in dict.fromkeys(name for run in runs for name in run.metrics) if name not in named]
+    numbers = dict.fromkeys(name.replace(ACCURACY, run.score) for run in runs for name in NUMBERS)
+    metrics = [name for name in dict.fromkeys(name for run in runs for name in run.metrics) if name not in numbers]
     columns = [Heading(name) for name in ("run", "strategy", "seed", *keys)]
-    columns += [Heading(name, FREE) for name in (*named, "selected_count", "failure_count", *metrics)]
+    columns += [Heading(name, FREE) for name in (*numbers, "selected_count", "failure_count", *metrics)]
     rows = [
         [run.name, run.strategy, run.seed]
         + [run.cell.get(key) for key in keys]
-        + [row.get(name) for name in named]
+        + [row.get(name) for name in numbers]
         + [len(row["selected"]), len(row["failures"])]
         + [row.get(name) for name in metrics]
         for run in runs

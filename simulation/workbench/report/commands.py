@@ -82,15 +82,15 @@ def methods(arguments: argparse.Namespace) -> int:
     from simulation.workbench.report.method_table import Scale, method_rows
     from strategies import STRATEGIES, find_strategy
 
-    named = [find_strategy(name) for name in arguments.names]
+    chosen = [find_strategy(name) for name in arguments.names]
     run = RunConfig(clients=arguments.clients, cohort=arguments.cohort)
     scale = Scale(arguments.size, run.clients, run.cohort)
     title = f"Cost of what each needs in round 1: N = {scale.size:,}, K = {scale.clients}, M = {scale.cohort}"
     table = whole_table("strategy", "paper", "needs", "MB", "client s", fold=False, title=title)
-    for row in method_rows(named or STRATEGIES.values(), scale):
+    for row in method_rows(chosen or STRATEGIES.values(), scale):
         table.add_row(*row)
     wide_console().print(table)
-    for method in named:
+    for method in chosen:
         if method.Config.entries():
             print(f"Settings of {method.name}: fedsel settings {method.name}")
     return 0

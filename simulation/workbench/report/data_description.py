@@ -23,22 +23,22 @@ def describe(config: AppConfig) -> list[Table | str]:
     Raises ConfigError if the data are absent, or cannot be read.
     """
     dataset = load(config.data, config.run.seed)
-    said: list[Table | str] = [f"Data: {dataset.description}"]
-    said += [_columns(dataset.table)] if dataset.table else [_samples(dataset)]
+    parts: list[Table | str] = [f"Data: {dataset.description}"]
+    parts += [_columns(dataset.table)] if dataset.table else [_samples(dataset)]
     if dataset.task not in ("regression", "next-token"):
-        said.append(_classes(dataset))
+        parts.append(_classes(dataset))
     if dataset.owners is not None:
-        said.append(_owners(dataset.owner_names, dataset.owners))
+        parts.append(_owners(dataset.owner_names, dataset.owners))
     if dataset.task in ("regression", "next-token"):
-        return said
+        return parts
     arguments = config.data, config.partition, config.run.clients, config.run.seed
     try:
         counts, sizes = client_label_counts(*arguments), client_sizes(*arguments)
     except ConfigError as error:
-        return [*said, f"Clients: {error}"]
+        return [*parts, f"Clients: {error}"]
     title = f"Training examples of each client by {label_words(dataset)[0]} (partition {config.partition.partition})"
     rows = {str(client): [size, *row] for client, (size, row) in enumerate(zip(sizes, counts, strict=True))}
-    return [*said, _table(title, "client", ["examples", *_names(dataset)], rows)]
+    return [*parts, _table(title, "client", ["examples", *_names(dataset)], rows)]
 
 
 def _columns(table: Encoding) -> Table:
@@ -76,8 +76,8 @@ def _classes(dataset: Dataset) -> Table:
 
 def _owners(names: Sequence[str], owners: NDArray[np.int64]) -> str:
     held = np.bincount(owners, minlength=len(names))
-    named = [f"{name} ({count:,})" for name, count in zip(names, held, strict=True)]
-    return f"Owners: {len(named)} with {held.min():,} to {held.max():,} training examples: {_listed(named)}"
+    owner_texts = [f"{name} ({count:,})" for name, count in zip(names, held, strict=True)]
+    return f"Owners: {len(owner_texts)} with {held.min():,} to {held.max():,} training examples: {_listed(owner_texts)}"
 
 
 def _names(dataset: Dataset) -> Sequence[str]:

@@ -169,15 +169,15 @@ def places(methods: Mapping[str, str]) -> dict[str, int]:
     All others get the first positions whose colours are free or, if there are none, the first free positions.
     `methods` are the methods of the variants.
     """
-    found: dict[str, int] = {}
+    positions: dict[str, int] = {}
     for name, method in methods.items():
-        if method in ORDER and ORDER.index(method) not in found.values():
-            found[name] = ORDER.index(method)
-    for name in (name for name in methods if name not in found):
-        taken = {position % len(COLOURS) for position in found.values()}
-        free = [position for position in range(len(methods) + len(ORDER)) if position not in found.values()]
-        found[name] = next((position for position in free if position % len(COLOURS) not in taken), free[0])
-    return {name: found[name] for name in methods}
+        if method in ORDER and ORDER.index(method) not in positions.values():
+            positions[name] = ORDER.index(method)
+    for name in (name for name in methods if name not in positions):
+        taken = {position % len(COLOURS) for position in positions.values()}
+        free = [position for position in range(len(methods) + len(ORDER)) if position not in positions.values()]
+        positions[name] = next((position for position in free if position % len(COLOURS) not in taken), free[0])
+    return {name: positions[name] for name in methods}
 
 
 def look(position: int) -> dict[str, Any]:

@@ -117,12 +117,12 @@ def write_report(
     _write_tables(folder, report)
     write_text(folder / "rounds.csv", csv_text([("", round_table(comparison))]))
     write_text(folder / "report.md", _markdown(report))
-    named = [("", plot) for plot in report.sweeps]
-    named += [(section.title, plot) for section in report.sections for plot in section.plots]
+    figures = [("", plot) for plot in report.sweeps]
+    figures += [(section.title, plot) for section in report.sections for plot in section.plots]
     if formats:
-        write_figures(folder, named, formats)
+        write_figures(folder, figures, formats)
     page = folder / "report.html"
-    dots = DOTS if len(named) <= MANY else FEWER_DOTS
+    dots = DOTS if len(figures) <= MANY else FEWER_DOTS
     write_text(page, html("report", **vars(report), png=partial(_png, dots=dots)))
     return page
 
@@ -132,7 +132,10 @@ def _print(console: Console, report: ReportContent) -> None:
     print_lines(console, [report.title, report.settings, *report.notes])
     for section in report.sections:
         print_table(console, section.title, section.ranking)
-        print_lines(console, [*(report.tuned if section is report.sections[0] else []), *section.verdict])
+        if report.tuned and section is report.sections[0]:
+            print_table(console, "", report.common[0])
+            print_lines(console, report.tuned)
+        print_lines(console, section.verdict)
         if section.clients is not None:
             print_table(console, section.title, section.clients)
 
@@ -197,15 +200,15 @@ def headline(comparison: RecordedComparison) -> str:
     runs = comparison.counted
     strategies = list(dict.fromkeys(comparison.shown(run.strategy) for run in runs))
     seeds = sorted({run.seed for run in runs})
-    named = f"seed{'s' * (len(seeds) > 1)} {', '.join(map(str, seeds))}"
-    return f"{', '.join(strategies)} on {data_name(runs[0].config)}, {named}"
+    seed_text = f"seed{'s' * (len(seeds) > 1)} {', '.join(map(str, seeds))}"
+    return f"{', '.join(strategies)} on {data_name(runs[0].config)}, {seed_text}"
 
 
 def setting_line(comparison: RecordedComparison) -> str:
     """Line on the kind of the comparison, its main settings, and its compressor, solver and server optimizer."""
     [first, *_] = comparison.counted
     config, cell = first.config, ", ".join(f"{key}={value}" for key, value in first.cell.items())
-    given = ", ".join(f"{key}={value}" for key, value in comparison.settings.items())
+    settings = ", ".join(f"{key}={value}" for key, value in comparison.settings.items())
     kinds = dict.fromkeys(comparison.kind_of(group) for group in comparison.groups)
     kind = f"{next(iter(kinds))} " if len(kinds) == 1 and any(kinds) else ""
     return (
@@ -213,7 +216,7 @@ def setting_line(comparison: RecordedComparison) -> str:
         f"{config['cohort']} selected a round, {config['rounds']} rounds, links {config['links']}, "
         f"target {config['target']:g}. {_pipelines(comparison)}"
         + (f" These are the settings with {cell}." if cell else "")
-        + (f" Set for all runs: {given}." if given else "")
+        + (f" Set for all runs: {settings}." if settings else "")
     )
 
 

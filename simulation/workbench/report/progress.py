@@ -85,14 +85,14 @@ def print_plan(config: AppConfig, console: Console) -> None:
     module = building.build(config.run.model, shape, classes, config.run.seed, inputs, outputs)
     size = sum(parameter.numel() for parameter in module.parameters())
     dense = 4 * size
-    kept = config.budget.kept_fraction if config.compression.sparsifies else 1.0
+    kept_share = config.budget.kept_fraction if config.compression.sparsifies else 1.0
     probe = config.run.clients * (dense + SCALAR_BYTES) if config.strategy.needs(config.method).loss_probe else 0
     console.print(tomli_w.dumps(config.values()).rstrip(), markup=False, highlight=False, soft_wrap=True)
     for line in (
         f"# model: {config.run.model}, {size:,} parameters, {dense / 1e6:.3f} MB",
         f"# data: {config.data.data}, {data}",
         f"# clients: {config.run.clients}, cohort: {config.run.cohort}, rounds: {config.run.rounds}",
-        f"# a round sends about {config.run.cohort * kept * dense / 1e6:.3f} MB of values up, "
+        f"# a round sends about {config.run.cohort * kept_share * dense / 1e6:.3f} MB of values up, "
         f"{config.run.cohort * dense / 1e6:.3f} MB down, {probe / 1e6:.3f} MB for probes",
         f"# engine: {choose(config)}; torch threads of a client: {config.execution.threads}",
     ):

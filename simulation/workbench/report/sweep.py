@@ -54,8 +54,8 @@ def _plot(
     for panel, measure in zip(panels, measures, strict=True):
         for label, cells in lines.items():
             spots = [float(value) if scale else ordered.index(value) for value in ordered if value in cells]
-            found = [np.array([of[measure.key] for of in cells[value]]) for value in ordered if value in cells]
-            _line(panel, spots, found, positions[label], label, style)
+            samples = [np.array([of[measure.key] for of in cells[value]]) for value in ordered if value in cells]
+            _line(panel, spots, samples, positions[label], label, style)
         _label(panel, key, ordered, measure, scale=scale)
     style.legend(figure, list(lines))
     seeds = "each dot is a seed" if style.per_seed else "bars reach from the lowest to the highest seed"
@@ -72,15 +72,15 @@ def _measured(lines: Mapping[str, Mapping[Value, Sequence[Mapping[str, float]]]]
 
 
 def _line(
-    panel: Axes, spots: Sequence[float], found: Sequence[Floats], position: int, label: str, style: Style
+    panel: Axes, spots: Sequence[float], samples: Sequence[Floats], position: int, label: str, style: Style
 ) -> None:
     """Draw a line through the means of the finite values in `found`, one array over the seeds for each place."""
     looks = look(position)
-    known = [(x, y[np.isfinite(y)], np.isfinite(y).all()) for x, y in zip(spots, found, strict=True)]
-    points = [(x, float(y.mean())) for x, y, _ in known if y.size]
+    marks = [(x, y[np.isfinite(y)], np.isfinite(y).all()) for x, y in zip(spots, samples, strict=True)]
+    points = [(x, float(y.mean())) for x, y, _ in marks if y.size]
     panel.plot(*zip(*points, strict=True) if points else ([], []), color=looks["color"], linestyle=looks["linestyle"])
     panel.plot([], [], **looks, label=label)
-    for x, y, whole in known:
+    for x, y, whole in marks:
         if not y.size:
             continue
         face = looks["color"] if whole else "none"

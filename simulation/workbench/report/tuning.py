@@ -17,8 +17,8 @@ from simulation.workbench.comparison.tuning_file import (
     read_tuning,
     settings_text,
 )
-from simulation.workbench.report.findings import SCALES, interval, judged, pairs_text
-from simulation.workbench.report.tables import Heading, Table, capital, number_text
+from simulation.workbench.report.findings import SCALES, interval, judged
+from simulation.workbench.report.tables import Heading, Table, capital
 
 KIND = "Each method with the settings of its best trial."
 """Sentence on the settings that all tuned methods share."""
@@ -47,20 +47,18 @@ def tuning_section(comparison: RecordedComparison) -> tuple[list[str], Table | N
     numbers = {name: Numbers(group, score) for name, group in groups.items()}
     results = judged({name: paired(*of.pairs(TUNED, DEFAULT, goal.key)) for name, of in numbers.items()})
     ranks = {cell: _ranks(numbers, cell, goal) for cell in (DEFAULT, TUNED)}
-    sentences = [_budget(tuning, goal if shown == tuning["metric"] else goal_of(tuning["metric"], score.key))]
-    sentences += [_changed(name, best, numbers[name], goal, results) for name in groups]
-    sentences.append(_rank_sentence(ranks, goal))
-    return sentences, _table(tuning, goal, best, numbers, results, ranks)
+    budget = _budget(tuning, goal if shown == tuning["metric"] else goal_of(tuning["metric"], score.key))
+    return [budget, _rank_sentence(ranks, goal)], _table(tuning, goal, best, numbers, results, ranks)
 
 
 def _groups(comparison: RecordedComparison) -> dict[str, Group]:
     """Strategy, as it is shown -> its default and its tuned runs, for strategies with both."""
-    found: dict[str, dict[str, list[Any]]] = {}
+    runs_of: dict[str, dict[str, list[Any]]] = {}
     for run in (run for group in comparison.groups for run in group.all_runs):
-        found.setdefault(comparison.shown(run.strategy), {}).setdefault(str(run.cell.get(CELL)), []).append(run)
+        runs_of.setdefault(comparison.shown(run.strategy), {}).setdefault(str(run.cell.get(CELL)), []).append(run)
     return {
         name: Group(name, {cell: tuple(cells[cell]) for cell in (DEFAULT, TUNED)}, DEFAULT)
-        for name, cells in found.items()
+        for name, cells in runs_of.items()
         if {DEFAULT, TUNED} <= cells.keys()
     }
 
@@ -72,9 +70,9 @@ def _ranks(numbers: Mapping[str, Numbers], cell: str, goal: Measure) -> dict[str
 
     def place(name: str) -> tuple[float, float]:
         values = numbers[name].values(cell, goal.key)
-        known = values[np.isfinite(values)]
-        mean = float(known.mean()) if known.size else 0.0
-        return -known.size / values.size, -mean if goal.higher_wins else mean
+        finite = values[np.isfinite(values)]
+        mean = float(finite.mean()) if finite.size else 0.0
+        return -finite.size / values.size, -mean if goal.higher_wins else mean
 
     return {name: rank for rank, name in enumerate(sorted(numbers, key=place), start=1)}
 
@@ -86,28 +84,6 @@ def _budget(tuning: Mapping[str, Any], goal: Measure) -> str:
         f"Tuned: {tuning['trials']} trials of each method, the first with its default settings, over {over}. "
         f"Trials are ranked by {goal.name} on the seeds {seeds}; all results below are on other seeds."
     )
-
-
-def _changed(
-    name: str,
-    best: Mapping[str, Any],
-    numbers: Numbers,
-    goal: Measure,
-    results: Mapping[str, tuple[Paired, float, str]],
-) -> str:
-    result, p, verdict = results[name]
-    default, tuned = (numbers.reached(cell, goal.key) for cell in (DEFAULT, TUNED))
-    means = [number_text(float(values.mean()), goal.digits) if values.size else "none" for values in (default, tuned)]
-    trial = best[name]["trial"]
-    found = (
-        "the defaults were the best trial" if trial == 1 else f"trial {trial}: {settings_text(best[name]['settings'])}"
-    )
-    sentence = f"{name}: {goal.name.partition(', ')[0]} {means[0]} with its defaults, {means[1]} tuned ({found})."
-    if trial == 1 or result.difference.n == 0:
-        return sentence
-    low, high = (number_text(end, goal.digits) for end in (result.difference.low, result.difference.high))
-    interval = f"95% interval of the paired difference {low} to {high}, " if np.isfinite(result.difference.low) else ""
-    return f"{sentence[:-1]}; {interval}{pairs_text(result, p, verdict)}"
 
 
 def _rank_sentence(ranks: Mapping[str, Mapping[str, int]], goal: Measure) -> str:

@@ -12,6 +12,7 @@ import os
 import statistics
 import warnings
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import optuna
@@ -171,7 +172,8 @@ def best_trial(strategy: str, trials: Sequence[FrozenTrial], *, higher_wins: boo
 def write_preset(tuning: Tuning, best: Mapping[str, BestTrial]) -> None:
     """Write tuned.toml: a preset with the settings of all runs and those of each method's best trial."""
     shared: dict[str, Any] = {key: value for key, value in tuning.base.settings.items() if key != "preset"}
-    base = {"base": str(tuning.base.settings["preset"])} if tuning.base.settings.get("preset") else {}
+    named = str(tuning.base.settings.get("preset", ""))  # a path in the file would be relative to the file
+    base = {"base": str(Path(named).absolute()) if named.endswith(".toml") else named} if named else {}
     methods = {name: one["settings"] for name, one in best.items()}
     preset = {**base, "strategies": list(tuning.base.strategies), **shared, "methods": methods}
     write_text(tuning.out / PRESET, f"# Best of {tuning.trials} trials of each method\n{tomli_w.dumps(preset)}")

@@ -125,7 +125,7 @@ def test_a_client_s_last_row_of_a_round_counts(tmp_path):
         {"client": client, "round": 2, "accuracy": accuracy} for client, accuracy in ((1, 0.5), (0, 0.25), (1, 1.0))
     ]
     write_run(tmp_path / "run", "random", 1, [0.1, 0.2], client_rows=[{"client": 0, "round": 1, "examples": 3}, *tests])
-    accuracies = read(tmp_path / "run").client_accuracies
+    accuracies = read(tmp_path / "run").client_scores("accuracy")
     assert {number: values.tolist() for number, values in accuracies.items()} == {2: [0.25, 1.0]}
 
 

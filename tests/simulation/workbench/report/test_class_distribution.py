@@ -27,7 +27,7 @@ def test_a_bar_is_stacked_of_a_clients_classes():
     assert len({patch.get_facecolor() for patch in bars.patches}) == 3
 
 
-@pytest.mark.parametrize("classes", [2, 10, 40])
+@pytest.mark.parametrize("classes", [2, 40])
 def test_each_class_is_on_the_scale_once(classes):
     figure = class_distribution_figure({"one": np.ones((3, classes), np.int64), "two": np.eye(3, classes, dtype=int)})
     *panels, scale = figure.axes

@@ -5,7 +5,6 @@ import itertools
 import json
 
 import numpy as np
-import pytest
 
 from simulation.workbench.comparison.measures import Numbers, metric_of
 from simulation.workbench.comparison.results import RecordedComparison
@@ -41,8 +40,8 @@ def test_other_variants_get_colours_that_are_free():
     assert len({position % len(COLOURS) for position in found.values()}) == 4
 
 
-@pytest.mark.parametrize("name", ["$\\frac{$", "a$b$", "_x_^"])
-def test_the_name_of_a_method_is_no_formula(tmp_path, name):
+def test_the_name_of_a_method_is_no_formula(tmp_path):
+    name = "$\\frac{$ _x_^"
     write_comparison(tmp_path)
     comparison = RecordedComparison.read(tmp_path, labels={"oort": name})
     assert name in comparison.groups[0].runs
