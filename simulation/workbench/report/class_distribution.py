@@ -21,7 +21,7 @@ from fedsel_app.wiring.configuration import resolve
 from simulation.workbench.comparison.labels import client_label_counts, client_sizes
 from simulation.workbench.comparison.plan import refuse_set_and_in_grid
 from simulation.workbench.report.data_description import label_words
-from simulation.workbench.report.drawing import Picture, label_x
+from simulation.workbench.report.drawing import Style, label_x
 from simulation.workbench.report.run_report import data_name
 
 FORMATS = (".pdf", ".png", ".svg")
@@ -71,20 +71,15 @@ def class_distribution_figure(panels: Mapping[str, Ints], word: str = "class") -
 
     `word` says what the colours are.
     """
-    columns = min(2, len(panels))
-    rows = -(-len(panels) // columns)
-    figure = Picture(figsize=(6.5 * columns, 3.6 * rows), layout="constrained")
-    axes = list(figure.subplots(rows, columns, squeeze=False).flat)
-    for spare in axes[len(panels) :]:
-        spare.remove()
+    figure, axes = Style().grid(len(panels), 3.6)
     classes = max(counts.shape[1] for counts in panels.values())
     colours = matplotlib.colormaps["tab10" if classes <= 10 else "turbo"].resampled(classes)
-    for axis, (title, counts) in zip(axes, panels.items(), strict=False):
+    for axis, (title, counts) in zip(axes, panels.items(), strict=True):
         _stack(axis, counts, colours)
         axis.set_title(title, fontsize=10)
     scale = ScalarMappable(BoundaryNorm(np.arange(classes + 1) - 0.5, classes), colours)
     ticks = np.arange(0, classes, -(-classes // 10))
-    figure.colorbar(scale, ax=axes[: len(panels)], label=word, ticks=ticks.tolist())
+    figure.colorbar(scale, ax=axes, label=word, ticks=ticks.tolist())
     return figure
 
 

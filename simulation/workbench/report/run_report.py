@@ -16,7 +16,7 @@ from fedsel_app.records.run_folder import read_config, read_rounds
 from fedsel_app.records.schema import ACCURACY, Row, schedule_round, score_name
 from fedsel_app.records.summary import averaged_text
 from simulation.engines.run_folders import read_summary
-from simulation.workbench.report.drawing import Picture, label_x
+from simulation.workbench.report.drawing import Style, label_x
 
 AXES = (
     ("round", 1.0, "round"),
@@ -28,14 +28,12 @@ AXES = (
 def draw_run(rows: Sequence[Row], score: str, target: float, title: str, path: Path) -> Path:
     """Draw the score against rounds, seconds and MB sent into one PNG file at `path`, and return `path`."""
     evaluated = [row for row in rows if score in row]
-    figure = Picture(figsize=(12, 3.6), layout="constrained")
-    panels = figure.subplots(1, len(AXES), sharey=True)
+    figure, panels = Style().panels(1, len(AXES), 3.6, sharey=True)
     for panel, (key, unit, label) in zip(panels, AXES, strict=True):
         x = [schedule_round(row) if key == "round" else row[key] / unit for row in evaluated]
         panel.plot(x, [row[score] for row in evaluated], color="#0072B2")
         panel.axhline(target, color="#D55E00", linestyle="--", linewidth=1, label=f"target {target:g}")
         label_x(panel, label, whole=key == "round")
-        panel.grid(alpha=0.3)
     panels[0].set_ylabel(f"test {score_title(score)}")
     panels[0].legend(loc="lower right")
     figure.suptitle(title)
