@@ -32,6 +32,11 @@ def refuse_idle(given: Iterable[str], runs: Collection[Mapping[str, Value]], pre
             raise ConfigError(f"The preset {preset}: {error}") from error
 
 
+def is_idle(key: str, values: Mapping[str, Value]) -> bool:
+    """True if a run with the settings `values` does not read the setting `key`."""
+    return bool(_unmet(key, values)) or (key in PROBE and not _probes(key, values))
+
+
 def owners(given: Iterable[str], strategy: str) -> set[str]:
     """Settings whose values decide whether runs of a strategy read one of the `given` settings."""
     found = {owner for key in given for conditions in _read_by(key, strategy) for owner in conditions}

@@ -8,9 +8,11 @@ import sys
 import time
 import tomllib
 
+import numpy as np
 import pytest
 
 from simulation.workbench.cli import main
+from tests.support.scaled_down import arrays
 from tests.support.stubbed_runs import out
 
 __all__ = ["out"]
@@ -53,6 +55,27 @@ def test_trials_and_the_comparison_are_done_once_and_more_can_be_added(capsys, o
     code, _, error = tuned(capsys, out, "--trials", "3", over="lr")
     assert code == 2
     assert error.startswith(f"fedsel: The folder {out} has a tuning with 'over' = ")
+
+
+def test_the_tuned_file_stands_alone(capsys, out, tmp_path, monkeypatch):
+    """It is complete in any folder, although the preset that was tuned is relative and has a base and tables."""
+    here, elsewhere = tmp_path / "here", tmp_path / "elsewhere"
+    for folder in (here, elsewhere):
+        folder.mkdir()
+    (here / "base.toml").write_text('data = "npz"\n[methods.oort]\noort.penalty = 1.0\nmu = 0.1\n')
+    (here / "mine.toml").write_text('base = "base.toml"\nbatch-size = 10\ndata-path = "digits.npz"\n')
+    np.savez(here / "digits.npz", **arrays((1, 8, 8), 10))
+    monkeypatch.chdir(here)
+    assert tuned(capsys, out, "--trials", "1", "--preset", "mine.toml", "--set", "mu=0.2", over="lr")[::2] == (0, "")
+    monkeypatch.chdir(elsewhere)
+    again = ["compare", "--preset", str(out / "tuned.toml"), "--seeds", "1", "--out", "again"]
+    assert main(again) == 0
+    for name in ("random", "oort"):
+        expected, found = (
+            tomllib.loads((folder / "runs" / f"{run}.toml").read_text()) | {"out": "", "data-path": ""}
+            for folder, run in ((out, f"{name}-tuned-trial=1-s1"), (elsewhere / "again", f"{name}-s1"))
+        )
+        assert found == expected
 
 
 def test_a_trial_whose_disk_fails_is_done_again(capsys, out, monkeypatch):

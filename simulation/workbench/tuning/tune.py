@@ -11,23 +11,26 @@ import math
 import os
 import statistics
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 import optuna
 import tomli_w
 from optuna.trial import FrozenTrial, TrialState, create_trial
 from rich.console import Console
 
-from fedsel_app.config import ConfigError, Value
+from fedsel_app.config import DECLARED, ConfigError, Value
+from fedsel_app.config.data import DATA_FOLDERS
 from fedsel_app.records.fedsel_folder import make_private_folder
 from fedsel_app.records.files import RecordError, write_text
+from fedsel_app.wiring.configuration import AppConfig, known_defaults
+from fedsel_app.wiring.idle_settings import is_idle
+from fedsel_app.wiring.server import FILES
 from simulation.engines import processes
 from simulation.engines.run_folders import read_summary
-from simulation.workbench.comparison.plan import PlannedRun
+from simulation.workbench.comparison.plan import ComparisonPlan, PlannedRun
 from simulation.workbench.comparison.run_processes import RunProcesses, carry_out, lay_out, locked_comparison
-from simulation.workbench.comparison.tuning_file import BestTrial, settings_text
+from simulation.workbench.comparison.tuning_file import CELL, TUNED, BestTrial, settings_text
 from simulation.workbench.tuning.plan import Tuning
 from simulation.workbench.tuning.space import Range, holds
 
@@ -62,8 +65,8 @@ def run_tuning(tuning: Tuning, jobs: int, console: Console) -> dict[str, str]:
         trials = finished_trials(tuning, jobs, console)
         best = {name: best_trial(name, trials[name], higher_wins=tuning.goal.higher_wins) for name in trials}
         tuning.write(best)
-        write_preset(tuning, best)
-    comparison = tuning.comparison(best)
+        comparison = tuning.comparison(best)
+        write_preset(tuning, comparison)
     comparison.check()
     return carry_out(comparison, jobs, console)
 
@@ -169,11 +172,35 @@ def best_trial(strategy: str, trials: Sequence[FrozenTrial], *, higher_wins: boo
     return BestTrial(trial=place + 1, settings=settings_of(trials[place]), values=values, failures=failures)
 
 
-def write_preset(tuning: Tuning, best: Mapping[str, BestTrial]) -> None:
-    """Write tuned.toml: a preset with the settings of all runs and those of each method's best trial."""
-    shared: dict[str, Any] = {key: value for key, value in tuning.base.settings.items() if key != "preset"}
-    named = str(tuning.base.settings.get("preset", ""))  # a path in the file would be relative to the file
-    base = {"base": str(Path(named).absolute()) if named.endswith(".toml") else named} if named else {}
-    methods = {name: one["settings"] for name, one in best.items()}
-    preset = {**base, "strategies": list(tuning.base.strategies), **shared, "methods": methods}
-    write_text(tuning.out / PRESET, f"# Best of {tuning.trials} trials of each method\n{tomli_w.dumps(preset)}")
+def write_preset(tuning: Tuning, comparison: ComparisonPlan) -> None:
+    """Write tuned.toml: a preset of the tuned runs of `comparison`, which needs no other file of settings.
+
+    It has the tuned settings, and those that differ from their defaults. Paths are absolute. It only names a user's
+    code.
+    """
+    runs = {run.strategy: stated(run.config, tuning.over) for run in comparison.runs if run.cell[CELL] == TUNED}
+    common = set.intersection(*(set(values.items()) for values in runs.values()))
+    shared = {key: value for key, value in common if key not in tuning.over}
+    methods = {name: {key: values[key] for key in values if key not in shared} for name, values in runs.items()}
+    preset = {"strategies": list(runs), **dict(sorted(shared.items())), "methods": methods}
+    comment = f"# Best of {tuning.trials} trials of each method"
+    write_text(tuning.out / PRESET, f"{comment}\n{tomli_w.dumps(preset)}")
+
+
+def stated(config: AppConfig, always: Collection[str]) -> dict[str, Value]:
+    """Settings that a run reads and that a preset of it must state: those of `always`, and values that are no defaults.
+
+    A comparison sets the rest itself: the strategy, the seed and the folder.
+    """
+    values, method = config.values(), config.strategy
+    defaults = known_defaults() | method.Config().values(f"{method.name}.")
+    kept = {
+        key: value
+        for key, value in values.items()
+        if (key in always or value != defaults[key])
+        and not (key in DECLARED and DECLARED[key].own)
+        and not is_idle(key, values)
+    }
+    paths = {key: str(Path(str(kept[key])).absolute()) for key in ("data-path", *FILES) if key in kept}
+    folder = {"data-path": str(config.data.folder)} if config.data.data in DATA_FOLDERS else {}
+    return kept | paths | folder
