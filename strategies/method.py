@@ -37,6 +37,7 @@ class SelectionMethod(ABC, Generic[ConfigT]):
     needs_all_selected : why over-selection cannot be used, which takes the first replies, as a clause; empty: it can
     state_fields : attributes that `update` changes, arrays and numbers; a checkpoint saves them
     last_updates : each client's last update, if `needs` asks for updates
+    whole_roster : the roster that the rounds write
     """
 
     name: ClassVar[str]
@@ -62,9 +63,14 @@ class SelectionMethod(ABC, Generic[ConfigT]):
         self.config = cast(ConfigT, context.method)
         self.check_settings(self.config, context)
         self.context = context
-        self.roster = Roster(context.run.clients)
+        self.whole_roster = Roster(context.run.clients)
         self.last_updates = LastUpdates()
         self._needs = self.needs(self.config)
+
+    @property
+    def roster(self) -> Roster:
+        """The roster, with the arrays that the method's needs declare."""
+        return self.whole_roster.known_to(self._needs)
 
     @classmethod
     def needs(cls, config: ConfigT) -> Needs:

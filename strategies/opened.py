@@ -33,7 +33,9 @@ class OpenRound:
     Attributes
     ----------
     info : number of the round
-    method : the method that selects; its roster has the clients that are connected
+    method : the method that selects
+    roster : the clients; those that are connected are available
+    context : settings of the run, and the initial model, the links, the test set and the records
     model : the global model at the start of the round
     sent : this model as it is sent for probes
     sent_to_train : this model as it is sent for training, with the control variate of a solver that has one
@@ -48,6 +50,8 @@ class OpenRound:
 
     info: RoundInfo
     method: SelectionMethod[Any]
+    roster: Roster
+    context: RunContext
     model: Model
     sent: SentModel
     sent_to_train: SentModel
@@ -63,16 +67,6 @@ class OpenRound:
     local_epochs: int = 0
     statistics: bool = False
     _probe: Probe | None = field(default=None, init=False)
-
-    @property
-    def roster(self) -> Roster:
-        """Roster of the clients."""
-        return self.method.roster
-
-    @property
-    def context(self) -> RunContext:
-        """Settings of the run, and the initial model, the links, the test set and the records."""
-        return self.method.context
 
     @property
     def probed(self) -> bool:

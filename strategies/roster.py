@@ -1,12 +1,14 @@
 """Roster of the clients, and the values that pass between a round and a method: needs, selection, outcome."""
 
 from collections.abc import Mapping
+from copy import copy
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
 from numpy.typing import NDArray
 
+from fedsel_app.config import ConfigError
 from fedsel_app.messages.scalars import Report
 from fedsel_app.wire.codec import Update
 
@@ -62,6 +64,16 @@ class Needs:
     """Uplink in bits/s and seconds per step."""
 
 
+DECLARED = {
+    "losses": "loss_probe",
+    "label_counts": "label_counts",
+    "uplink_bits_per_s": "links",
+    "downlink_bits_per_s": "links",
+    "step_s": "links",
+}
+"""Array of the roster -> the need that a method must declare to read it."""
+
+
 class Roster:
     """Roster of the K clients: arrays by partition id. Methods read it; only the round writes it.
 
@@ -99,6 +111,27 @@ class Roster:
         self.downlink_bits_per_s = np.full(clients, np.nan)
         self.step_s = np.full(clients, np.nan)
         self.label_counts = np.zeros((clients, 0), np.int64)
+
+    def known_to(self, needs: Needs) -> "Roster":
+        """The same arrays, without those that a method with these needs may not read.
+
+        Reading one of these raises ConfigError.
+        """
+        view = copy(self)
+        for name, need in DECLARED.items():
+            if not getattr(needs, need):
+                vars(view).pop(name, None)
+        return view
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> NoReturn:
+            if name in DECLARED:
+                raise ConfigError(
+                    f"The method reads 'roster.{name}', which it does not declare: write `return "
+                    f"Needs({DECLARED[name]}=True)` in the classmethod `needs(cls, config)` of its class."
+                )
+            raise AttributeError(f"'Roster' object has no attribute {name!r}")
 
     def state(self) -> dict[str, NDArray[Any]]:
         """Copies of all arrays by their names."""

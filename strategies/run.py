@@ -122,6 +122,8 @@ class Run:
         return OpenRound(
             info=info,
             method=method,
+            roster=self.roster,
+            context=self.context,
             model=self.model,
             sent=sent,
             sent_to_train=self.server.solver.with_control(sent),
@@ -327,7 +329,7 @@ class RunningMethod(SelectionMethod[ConfigT]):
 
     def __init__(self, context: RunContext) -> None:
         super().__init__(context)
-        self.run = Run(context, self.roster, self.needs(self.config))
+        self.run = Run(context, self.whole_roster, self.needs(self.config))
 
     def snapshot(self) -> Arrays:
         """Checkpoint of the run after its last finished round, as named arrays."""

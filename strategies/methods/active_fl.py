@@ -137,9 +137,9 @@ class ActiveFL(SelectionStrategy[ActiveFLConfig]):
     def _with_probe(self, roster: Roster) -> Floats:
         """Copy of the valuations, float64 (K,), with this round's probe for clients without one."""
         config = self.config
+        if config.valuation != "current" and config.cold_start != "probe":
+            return self._valuations.copy()
         probed = valuations(roster.losses, roster.examples, config.valuation)
         if config.valuation == "current":
             return probed
-        if config.cold_start != "probe":
-            return self._valuations.copy()
         return np.where(np.isnan(self._valuations), probed, self._valuations)

@@ -189,6 +189,7 @@ class HeteroSelect(SelectionStrategy[HeteroSelectConfig]):
             size = self.config.sketch_size
         self._average = np.zeros(size)
         """Running average of the aggregates, or of their sketches."""
+        self._probes = self.needs(self.config).loss_probe
         self._last_probed = np.full(clients, np.nan)
         """Each client's loss at its last probe."""
 
@@ -219,8 +220,8 @@ class HeteroSelect(SelectionStrategy[HeteroSelectConfig]):
     def components(self, roster: Roster, round_info: RoundInfo) -> dict[str, Floats]:
         """V', D, F' and St' of the available clients (Eqs. 2-5), each float64 (n,) by ascending id."""
         ids = roster.ids
-        losses = roster.fit_losses
-        if self.config.loss_source == "probe":
+        losses = self._last_probed if self.config.loss_source == "probe" else roster.fit_losses
+        if self._probes:
             losses = np.where(np.isnan(roster.losses), self._last_probed, roster.losses)
         stale = staleness(roster.last_selected[ids], round_info.number, self.config.staleness_scale)
         return {
@@ -251,8 +252,8 @@ class HeteroSelect(SelectionStrategy[HeteroSelectConfig]):
 
     def update(self, outcome: Outcome) -> None:
         """Recompute every D_k against the new average (Eq. 3), and keep the losses that later rounds need."""
-        losses = self.roster.losses
-        if self.config.probe_candidates or self.config.probe_every > 1:
+        if self._probes and (self.config.probe_candidates or self.config.probe_every > 1):
+            losses = self.roster.losses
             self._last_probed = np.where(np.isnan(losses), self._last_probed, losses)
         if outcome.aggregate is None or not self._weights["diversity"]:
             return

@@ -127,10 +127,11 @@ def candidates(
 
     Raises ConfigError as `select` does.
     """
-    if not method.needs(method.config).loss_probe:
+    needs = method.needs(method.config)
+    if not needs.loss_probe:
         return np.zeros(0, np.int64)
     with user_code(type(method).__module__, f"`candidates` of the method {method.name}"):
-        found = method.candidates(roster, round_info, count, rng)
+        found = method.candidates(roster.known_to(needs), round_info, count, rng)
     _refuse(method, round_info, candidates_fault(found, roster.ids))
     return found
 
@@ -143,7 +144,7 @@ def select(
     Raises ConfigError with one sentence, if the selection is invalid or a user's own method raises.
     """
     with user_code(type(method).__module__, f"`select` of the method {method.name}"):
-        selection = method.select(roster, round_info, count, rng)
+        selection = method.select(roster.known_to(method.needs(method.config)), round_info, count, rng)
     fault = selection_fault(selection, roster.ids) or size_fault(selection, count, exact=method.exact_cohort)
     _refuse(method, round_info, fault and f"`select` must return {SELECTION}. {fault}")
     return selection

@@ -2,7 +2,6 @@
 
 import warnings
 from collections.abc import Callable
-from dataclasses import replace
 from io import BytesIO
 from typing import Any
 
@@ -226,16 +225,6 @@ for _kind in [*LOSSES][1:]:
     _register_kind("losses", _kind)
 for _kind in [*UPDATES][1:]:
     _register_kind("updates", _kind)
-
-
-@_register("knowledge")
-def _knowledge(tested: MethodUnderTest) -> None:
-    """Knowledge that a method does not declare in its `needs` does not change it."""
-    bare, generous = tested.federation(), tested.federation(generous=True)
-    for number in STAGES:
-        selections = (checked_round(federation, number)[0] for federation in (bare, generous))
-        first, second = (parts_of(replace(selection, components={})) for selection in selections)
-        demand_same(first, second, "it uses knowledge that its 'needs' do not declare.")
 
 
 @_register("state")

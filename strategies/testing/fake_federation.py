@@ -63,7 +63,6 @@ class FakeFederation:
     method : method that is built for one client per entry of `identities`
     identities : the client behind each partition id, int64 (K,), a permutation; None: the ids themselves
     losses, updates : keys of `LOSSES` and `UPDATES`
-    generous : the roster also has knowledge that the method does not declare in its needs
     """
 
     def __init__(
@@ -73,12 +72,11 @@ class FakeFederation:
         identities: Ints | None = None,
         losses: str = "varied",
         updates: str = "dense",
-        generous: bool = False,
     ) -> None:
         run = method.context.run
-        self.method, self.roster, self.cohort = method, method.roster, run.cohort
+        self.method, self.roster, self.cohort = method, method.whole_roster, run.cohort
         self.needs = method.needs(method.config)
-        self._losses, self._updates, self._generous = LOSSES[losses], UPDATES[updates], generous
+        self._losses, self._updates = LOSSES[losses], UPDATES[updates]
         self._identities = np.arange(run.clients) if identities is None else identities
         rng = stream(SEED, Purpose.DATA)
         shares = rng.dirichlet(np.full(method.context.classes, 0.4), run.clients)
@@ -114,30 +112,30 @@ class FakeFederation:
         roster.available[present] = True
         roster.examples[present] = self.examples[present]
         roster.local_steps[present] = self.local_steps[present]
-        if needs.label_counts or self._generous:
+        if needs.label_counts:
             if not roster.label_counts.size:
                 roster.label_counts = np.zeros_like(self.label_counts)
             roster.label_counts[present] = self.label_counts[present]
-        if needs.links or self._generous:
+        if needs.links:
             uplinks = stream(SEED, Purpose.NETWORK, number).uniform(1e6, 5e6, self._identities.size)
             roster.uplink_bits_per_s[:] = uplinks[self._identities]
             roster.step_s[:] = self._step_s[self._identities]
         count = min(self.cohort, len(present))
         roster.losses[:] = np.nan
-        if needs.loss_probe or self._generous:
-            probed = self.candidates(number, count) if needs.loss_probe else roster.ids
+        if needs.loss_probe:
+            probed = self.candidates(number, count)
             roster.losses[probed] = self.losses(number)[probed]
         return count
 
     def candidates(self, number: int, count: int) -> Ints:
         """Clients whose loss the method asks for."""
         rng = stream(self.method.context.run.seed, Purpose.CANDIDATES, number)
-        return self.method.candidates(self.roster, self.round_info(number), count, rng)
+        return self.method.candidates(self.method.roster, self.round_info(number), count, rng)
 
     def select(self, number: int, count: int) -> Selection:
         """Selection of the method."""
         rng = stream(self.method.context.run.seed, Purpose.SELECT, number)
-        return self.method.select(self.roster, self.round_info(number), count, rng)
+        return self.method.select(self.method.roster, self.round_info(number), count, rng)
 
     def finish(self, number: int, selection: Selection, failed: Iterable[int] = ()) -> None:
         """Let the selected clients train, except the `failed`, and let the method learn from the round."""

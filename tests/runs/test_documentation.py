@@ -160,10 +160,11 @@ def test_the_commands_for_separate_machines_are_those_that_deploy_prints() -> No
     assert shlex.split(commands_elsewhere(3, {}, {"rounds": 5})[0]) in map(list, there)
 
 
-def test_the_method_of_the_readme_selects_in_turn_and_keeps_the_contract(folder: Path) -> None:
+def test_the_methods_of_the_page_do_what_they_say(folder: Path) -> None:
     settings = {"clients": 8, "cohort": 2}
-    runs = {"waiting:LongestWaiting": {}, "patient:Patient": {"patient.random-share": 0.0}}
-    for strategy, own in runs.items():
-        _, rows = run_in_process(folder / strategy, rounds=4, strategy=strategy, **settings, **own)
-        assert sorted(client for row in rows for client in row["selected"]) == list(range(8))
+    _, rows = run_in_process(folder / "waiting", rounds=4, strategy="waiting:LongestWaiting", **settings)
+    assert sorted(client for row in rows for client in row["selected"]) == list(range(8))
     importlib.import_module("test_waiting").test_longest_waiting()
+    own = {"strategy": "hardest:Hardest", "hardest.random-share": 0.0}
+    _, [row] = run_in_process(folder / "hardest", rounds=1, **settings, **own)
+    assert all(row["probe_losses"])

@@ -100,7 +100,8 @@ class AppRun:
         )
         self._inner = build(config.strategy, context)
         # A user's client may weigh a fraction of an example.
-        self._inner.roster.examples = self._inner.roster.examples.astype(np.float64)
+        roster = self._inner.run.roster
+        roster.examples = roster.examples.astype(np.float64)
         nodes, examples = _resume(self._inner, recorder) if isinstance(recorder, RunFolder) else ({}, {})
         self._clients = UserClients(config, layout, self._inner.run, nodes, examples)
 
@@ -116,7 +117,7 @@ class AppRun:
 
     def _accepted(self, number: int) -> tuple[dict[int, Reply], dict[int, float]]:
         """The replies of a round whose updates were aggregated, and their examples, by ascending partition id."""
-        roster, trained = self._inner.roster, self._clients.trained
+        roster, trained = self._inner.run.roster, self._clients.trained
         accepted = {client: trained[client] for client in sorted(trained) if roster.last_returned[client] == number}
         return accepted, {client: float(roster.examples[client]) for client in accepted}
 
@@ -178,7 +179,7 @@ def _resume(strategy: SelectionStrategy, folder: RunFolder) -> tuple[dict[str, i
     nodes = {str(node): client for client, node in enumerate(folder.saved["enrolment/owners"]) if node}
     told = {row["client"]: row["examples"] for row in rows if "examples" in row}
     if not strategy.run.context.reported_values.example_clip:
-        told = {client: float(strategy.roster.examples[client]) for client in told}
+        told = {client: float(strategy.run.roster.examples[client]) for client in told}
     return nodes, told
 
 

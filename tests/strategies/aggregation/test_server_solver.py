@@ -66,7 +66,7 @@ def test_nova_leaves_an_unbiased_selection_unbiased_if_all_clients_take_equally_
     """Over all 4^3 draws of 3 of 4 clients, each with its probability, the mean weights are the shares of examples."""
     examples, uplinks, clients = [10, 20, 30, 140], [1e6, 2e6, 3e6, 9e6], 4
     method, roster = kind(make_context(config, clients=clients)), make_roster(clients, examples=examples)
-    method.roster = roster
+    method.whole_roster = roster
     roster.uplink_bits_per_s[:] = uplinks
     expected, certainty = np.zeros(clients), 0.0
     if kind is Delta:

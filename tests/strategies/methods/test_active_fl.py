@@ -70,7 +70,7 @@ def test_draws_equal_enumeration():
 
 def test_everybody_is_asked_once_and_participants_refresh():
     method, roster = build(excluded=0.75), make_roster(4, losses=[1, 2, 3, NAN], available=[0, 1, 2])
-    method.roster = roster
+    method.whole_roster = roster
     rng = np.random.default_rng(0)
     assert method.candidates(roster, RoundInfo(1, 10), 1, rng).tolist() == [0, 1, 2]
     assert select(method, roster, 1, 1).clients.tolist() == [2]
@@ -88,7 +88,7 @@ def test_a_cold_start_without_probe_draws_uniformly_until_known():
     assert not ActiveFL.needs(ActiveFLConfig(cold_start="uniform")).loss_probe
     assert ActiveFL.needs(ActiveFLConfig()).probe_batches == 0
     np.testing.assert_allclose(frequencies(method, make_roster(4), 1, 1, 1000), 0.25, atol=0.06)
-    method.roster = make_roster(4)
+    method.whole_roster = make_roster(4)
     method.update(outcome_of(1, [0, 3], [1.0, 2.0]))
     assert {select(method, make_roster(4), 2, 1, seed).clients[0] for seed in range(50)} == {0, 3}
     assert np.isnan(method.state()["valuations"][[1, 2]]).all()
@@ -99,7 +99,7 @@ def test_the_plain_valuation_leaves_out_the_root_of_the_examples():
     np.testing.assert_allclose(valuations(np.array([1, 0.5]), np.array([100, 400]), "mean"), [1, 0.5])
     method = build(valuation="mean", excluded=0.75)
     roster = make_roster(4, losses=[1, 2, 3, 4], examples=[10**6, 100, 100, 100])
-    method.roster = roster
+    method.whole_roster = roster
     assert select(method, roster, 1, 1).clients.tolist() == [3]
     method.update(outcome_of(1, [3], [0.5]))
     np.testing.assert_allclose(method.state()["valuations"], [1, 2, 3, 0.5])
@@ -114,7 +114,7 @@ def test_the_current_valuation_asks_every_client_in_every_round():
     method, picked = build(valuation="current", excluded=0.75), []
     for number, losses in enumerate([[1, 2, 3, 4], [9, 2, 3, 4], [1, 2, 5, 4]], start=1):
         roster = make_roster(4, losses=losses, examples=[100, 1, 100, 10**6])
-        method.roster = roster
+        method.whole_roster = roster
         everybody = method.candidates(roster, RoundInfo(number, 10), 1, np.random.default_rng(0))
         assert everybody.tolist() == [0, 1, 2, 3]
         picked += select(method, roster, number, 1).clients.tolist()
@@ -125,7 +125,7 @@ def test_the_current_valuation_asks_every_client_in_every_round():
 def test_exclusion_is_of_the_round_not_for_ever():
     """Clients that alpha_1 leaves out keep their valuation, and are selected when the others' fall."""
     method = build()
-    method.roster = make_roster(4, losses=[4, 3, 2, 1])
+    method.whole_roster = make_roster(4, losses=[4, 3, 2, 1])
     method.update(outcome_of(1, [0], [4.0]))
     order = []
     for number in range(2, 6):

@@ -47,7 +47,7 @@ def test_distance_is_that_of_the_two_models_sparse_or_dense():
 def test_a_round_by_hand():
     """Updates (0, 0), (1, 0) and (2, 0) average to (1, 0): distances 1, 0, 1 of clients 0, 1 and 3."""
     method = build(decay=0.5)
-    method.roster = sized_roster()
+    method.whole_roster = sized_roster()
     method.update(outcome(RoundInfo(1, 10), [0, 1, 3], [dense([0, 0]), dense([1, 0]), dense([2, 0])]))
     # a = (.4, .3, .2, .1): .8 is shared out, half as before and half (.5, 0, .5).
     expected = np.array([0.2 + 0.2, 0.15, 0.2, 0.05 + 0.2])
@@ -68,7 +68,7 @@ def test_draws_follow_attention_among_the_available():
 @pytest.mark.parametrize("result", [([], []), ([2], [dense([1, 1])]), ([0, 1], [dense([0, 0]), dense([0, 0])])])
 def test_attention_stays_where_nobody_is_farther_than_the_others(result):
     method = build()
-    method.roster = sized_roster()
+    method.whole_roster = sized_roster()
     method.update(outcome(RoundInfo(1, 10), *result, failed=[3]))
     np.testing.assert_allclose(select(method, sized_roster(), 2, 4).scores, [0.4, 0.3, 0.2, 0.1])
 
@@ -77,7 +77,7 @@ def test_a_late_client_enters_with_its_share():
     method = build(decay=0.5)
     early = sized_roster()
     early.examples[3] = 0
-    method.roster = early
+    method.whole_roster = early
     method.update(outcome(RoundInfo(1, 10), [0, 1], [dense([0, 0]), dense([2, 0])]))
     scores = select(method, sized_roster(), 2, 4).scores
     assert scores.sum() == pytest.approx(1.0)

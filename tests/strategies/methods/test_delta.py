@@ -30,7 +30,7 @@ def outcome_of(clients, vectors, sigma, number=1):
 
 
 def learnt(method, *outcomes):
-    method.roster = make_roster(5)
+    method.whole_roster = make_roster(5)
     for one in outcomes:
         method.update(one)
     return method

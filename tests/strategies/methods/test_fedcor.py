@@ -157,7 +157,7 @@ def run(method, losses, **arguments):
     outcomes, rosters = [], []
     for number, row in enumerate(losses, start=1):
         roster = make_roster(6, losses=row, **arguments)
-        method.roster = roster
+        method.whole_roster = roster
         clients = select(method, roster, number, 2, seed=number).clients.tolist()
         outcomes.append(outcome(RoundInfo(number, 20), clients, [dense([1, 0, 0])] * len(clients)))
         rosters.append(roster)
@@ -231,7 +231,7 @@ def test_when_the_process_is_fitted(update_mean):
     fits, losses = [], falling_losses(10, {1, 2, 3, 5, 6, 9, 10})
     for number in range(1, 11):
         before = method.state()["embeddings"].copy()
-        method.roster = make_roster(6, losses=losses[number - 1])
+        method.whole_roster = make_roster(6, losses=losses[number - 1])
         method.update(outcome(RoundInfo(number, 20), [0, 1], [dense([1, 0, 0])] * 2))
         if not np.array_equal(before, method.state()["embeddings"]):
             fits.append(number)
@@ -256,9 +256,9 @@ def test_after_the_warmup_the_choice_is_the_greedy_one_by_id():
 def test_a_round_that_brought_nothing_is_no_observation():
     method = build()
     losses = falling_losses(2, {1, 2})
-    method.roster = make_roster(6, losses=losses[0])
+    method.whole_roster = make_roster(6, losses=losses[0])
     method.update(outcome(RoundInfo(1, 20), [], [], failed=[0, 1]))
-    method.roster = make_roster(6, losses=losses[1])
+    method.whole_roster = make_roster(6, losses=losses[1])
     method.update(outcome(RoundInfo(2, 20), [0], [dense([1, 0, 0])]))
     assert not method.state()["rounds"].size
 

@@ -93,7 +93,7 @@ def test_the_method_follows_algorithm_1_written_out(normalisation, sampled_delta
     config = FedCVRBoltConfig(warmup_rounds=2, **readings)
     method = FedCVRBolt(make_context(config, clients=CLIENTS, size=SIZE, cohort=3))
     roster = make_roster(CLIENTS, examples=rng.integers(20, 200, CLIENTS))
-    method.roster = roster
+    method.whole_roster = roster
     alpha = roster.examples / roster.examples.sum()
     models = np.zeros((CLIENTS, 6))
 
@@ -262,7 +262,7 @@ def grouped(number, clients=range(CLIENTS), failed=()):
 
 def test_one_client_of_each_coalition_after_a_uniform_warm_up():
     method, roster = build(), make_roster(CLIENTS)
-    method.roster = roster
+    method.whole_roster = roster
     np.testing.assert_allclose(frequencies(method, roster, 1, 2, 600), 0.25, atol=0.06)
     method.update(grouped(1))
     for seed in range(20):
@@ -274,7 +274,7 @@ def test_one_client_of_each_coalition_after_a_uniform_warm_up():
 
 def test_a_coalition_that_is_away_leaves_its_seat_to_the_other():
     method, roster = build(), make_roster(CLIENTS, available=[4, 6, 7])
-    method.roster = roster
+    method.whole_roster = roster
     method.update(grouped(1))
     assert set(select(method, roster, 2, 2).clients) < {4, 6, 7}
     assert select(method, roster, 2, 3).clients.tolist() == [4, 6, 7]
@@ -282,7 +282,7 @@ def test_a_coalition_that_is_away_leaves_its_seat_to_the_other():
 
 def test_rounds_that_bring_nothing_change_nothing():
     method = build()
-    method.roster = make_roster(CLIENTS)
+    method.whole_roster = make_roster(CLIENTS)
     method.update(grouped(1))
     before = {name: array.copy() for name, array in method.state().items()}
     method.update(outcome(RoundInfo(2, 10), [], [], failed=[1, 5]))

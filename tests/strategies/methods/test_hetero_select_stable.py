@@ -79,7 +79,7 @@ def test_fairness_staleness_and_norm_by_hand():
 def after_a_round(**settings):
     """Losses 4, 2, 3 in round 1, client 1 trained; now round 2 with losses 1, 2, 3."""
     method = build(**settings)
-    method.roster = labelled_roster([4.0, 2.0, 3.0])
+    method.whole_roster = labelled_roster([4.0, 2.0, 3.0])
     method.update(outcome(RoundInfo(1, 10), [1], [dense([3, 4])]))
     roster = labelled_roster()
     roster.selections[1] = roster.last_selected[1] = 1

@@ -221,7 +221,7 @@ def test_where_all_are_tried_nothing_is_explored():
 def test_utility_is_the_trained_examples_times_the_root_mean_square_loss():
     """50 steps of 32 train at most 1600 examples. Who failed takes the mean."""
     method = build(4)
-    method.roster = make_roster(4, examples=[100, 5000, 300, 7])
+    method.whole_roster = make_roster(4, examples=[100, 5000, 300, 7])
     method.update(outcome_of(3, [0, 1], [2.0, 0.5], failed=[3]))
     state = method.state()
     np.testing.assert_allclose(state["utilities"], [200, 800, NAN, 500])
@@ -241,7 +241,7 @@ def test_the_papers_pacer_relaxes_when_the_utility_achieved_falls():
     assert paper_pace(np.array([3.0, 3, 2, 3]), 1.0) == 2.0
     assert paper_pace(np.array([3.0, 3, 3, 3]), 1.0) == 1.0
     method = build(2, pacer_rounds=2, pacer_step_s=7.0)
-    method.roster = make_roster(2)
+    method.whole_roster = make_roster(2)
     preferred = []
     for number, loss in enumerate([5, 5, 4, 4, 9, 9, 1, 1], start=1):
         method.update(outcome_of(number, [0], [loss]))
@@ -280,7 +280,7 @@ def test_the_official_pacer_goes_both_ways():
     assert official_pace(np.array([1.0, 1, 6, 6]), 6.0, 5.0) == 5.0
     assert official_pace(np.zeros(4), 98.0, 5.0) == 100.0
     method = build(2, rule="official", pacer_rounds=1, pacer_percentile=99.0)
-    method.roster = make_roster(2)
+    method.whole_roster = make_roster(2)
     method.update(outcome_of(1, [0], [1.0]))
     method.update(outcome_of(2, [0], [1.0], exploited=[0]))
     # Round 1 explored (0), round 2 exploited: a leap.
@@ -297,7 +297,7 @@ def test_the_official_pacer_averages_the_exploited_stragglers_included():
     Exploited are 0, 3 and, never having been tried, none of 1, 2 and 4: (200 + 300) / 2.0001.
     """
     method = build(rule="official", pacer_rounds=1)
-    method.roster = make_roster(6)
+    method.whole_roster = make_roster(6)
     method.update(outcome_of(1, [0, 1, 2], [2.0, 1.0, 6.0], failed=[3, 4], exploited=[0, 3]))
     np.testing.assert_allclose(method.state()["achieved"], [500 / 2.0001], rtol=1e-12)
     # 1 was filled up uniformly: tried before, yet not exploited.

@@ -67,7 +67,7 @@ def moved(clients, magnitudes):
 
 def test_a_round_draws_trains_the_hard_sets_and_draws_again():
     method, roster = build(iterations=3), make_roster(CLIENTS)
-    method.roster = roster
+    method.whole_roster = roster
     first = select(method, roster, 1, 10)
     assert first.clients.size == 10
     assert first.components["round"].tolist() == [1.0] * 10
@@ -100,7 +100,7 @@ def test_only_magnitudes_of_one_part_of_the_output_layer_need_its_biases():
 
 def test_a_round_ends_after_its_last_iteration():
     method, roster = build(iterations=2, min_clients=1), make_roster(CLIENTS)
-    method.roster = roster
+    method.whole_roster = roster
     for expected in ((1, 1), (1, 2), (2, 1), (2, 2)):
         assert method.own_round(roster) == expected
         clients = select(method, roster, 1, 10).clients
@@ -110,7 +110,7 @@ def test_a_round_ends_after_its_last_iteration():
 def test_its_own_round_is_known_before_the_selection():
     """The hard set is clients 3 ... 9. With 4 or more of them the round continues, with fewer the next one begins."""
     method, roster = build(), make_roster(CLIENTS)
-    method.roster = roster
+    method.whole_roster = roster
     assert method.own_round(roster) == build(min_clients=1).own_round(roster) == (1, 1)
     method.update(moved(range(10), [1, 1, 1, 5, 5, 5, 5, 5, 5, 5]))
     assert method.own_round(roster) == (1, 2)
@@ -125,7 +125,7 @@ def test_its_own_round_is_known_before_the_selection():
 def test_a_round_is_counted_as_it_was_selected_if_only_some_of_the_hard_set_are_connected():
     """Of the hard set 3 ... 9 only 3, 4 and 5 are connected, fewer than eta = 4: they are the cohort of round 2."""
     method, roster = build(), make_roster(CLIENTS)
-    method.roster = roster
+    method.whole_roster = roster
     method.update(moved(range(10), [1, 1, 1, 5, 5, 5, 5, 5, 5, 5]))
     roster.available[:] = False
     roster.available[[3, 4, 5]] = True
@@ -142,25 +142,25 @@ def test_a_round_is_counted_as_it_was_selected_if_only_some_of_the_hard_set_are_
 def test_five_clients_are_split_if_the_smallest_magnitude_is_of_a_client_with_a_quarter_of_the_examples(first, hard):
     """Four of five remain only if the first quartile ends at the first client: its 100 are a quarter of 100 + 300."""
     method, roster = build(), make_roster(CLIENTS, examples=[first, 75, 75, 75, 75, *[1] * 7])
-    method.roster = roster
+    method.whole_roster = roster
     method.update(moved(range(5), [1, 9, 9, 9, 9]))
     assert method.state()["hard"].tolist() == hard
 
 
 def test_a_hard_set_below_eta_ends_the_round_untrained():
     method = build()
-    method.roster = make_roster(CLIENTS)
+    method.whole_roster = make_roster(CLIENTS)
     method.update(moved([0, 1, 2, 3, 4, 5], [9, 9, 1, 1, 1, 1]))
     assert method.state()["hard"].size == 0
     patient = build(min_clients=2)
-    patient.roster = make_roster(CLIENTS)
+    patient.whole_roster = make_roster(CLIENTS)
     patient.update(moved([0, 1, 2, 3, 4, 5], [9, 9, 1, 1, 1, 1]))
     assert patient.state()["hard"].tolist() == [0, 1]
 
 
 def test_only_the_draw_is_random():
     method = build()
-    method.roster = make_roster(CLIENTS)
+    method.whole_roster = make_roster(CLIENTS)
     method.update(moved(range(10), range(10)))
     chosen = {tuple(select(method, method.roster, 2, 10, seed).clients) for seed in range(5)}
     assert len(chosen) == 1
@@ -170,7 +170,7 @@ def test_only_the_draw_is_random():
 
 def test_failed_and_absent_clients():
     method, roster = build(), make_roster(CLIENTS)
-    method.roster = roster
+    method.whole_roster = roster
     result = moved([0, 1, 2, 3, 4, 5, 6, 7], [9, 8, 9, 8, 9, 8, 1, 1])
     method.update(result)
     assert method.state()["hard"].tolist() == [1, 3, 5, 0, 2, 4]  # ascending by magnitude, then by id
@@ -190,7 +190,7 @@ def test_failed_and_absent_clients():
 
 def test_an_iteration_with_failures_counts_and_goes_on_without_them():
     method = build()
-    method.roster = make_roster(CLIENTS)
+    method.whole_roster = make_roster(CLIENTS)
     method.update(moved(range(10), [1, 1, 1, 5, 5, 5, 5, 5, 5, 5]))
     assert method.state()["hard"].tolist() == [3, 4, 5, 6, 7, 8, 9]
     result = moved([3, 4, 5, 6, 7, 8], [1, 1, 9, 9, 9, 9])
@@ -214,7 +214,7 @@ def test_losses_are_read_whatever_they_are():
     result = outcome(RoundInfo(1, 10), [0, 1, 2], [dense(np.zeros(SIZE))] * 3, losses=[np.inf, np.nan, 2.0])
     assert np.isfinite(build(magnitude="loss").magnitudes(result)).all()
     method = build(magnitude="loss", min_clients=1)
-    method.roster = make_roster(CLIENTS)
+    method.whole_roster = make_roster(CLIENTS)
     updates = [dense(np.zeros(SIZE))] * 8
     method.update(outcome(RoundInfo(1, 10), range(8), updates, losses=[np.inf, 1e308, np.nan, 1, 1, 1, 1, 1]))
     assert 1 in method.state()["hard"]

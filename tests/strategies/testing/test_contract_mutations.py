@@ -126,7 +126,7 @@ class OneShort(RandomSelection):
         (RemembersInSelect, "pure-select"),
         (FirstIds, "relabelling"),
         (UnguardedLoss, "losses-unknown"),
-        (UndeclaredKnowledge, "knowledge"),
+        (UndeclaredKnowledge, "selection"),
         (BurntValuations, "state"),
         (ForgetsOnResume, "round-trip"),
         (LargestLossesOnly, "coverage"),

@@ -26,7 +26,7 @@ def test_help_and_completion_list_every_keyword_with_its_default():
 def test_keywords_and_keys_are_taken():
     values = setting_values({"local_steps": 3, "hetero_select_loss_weight": 2.0}, {"mine.share": 0.5, "lr": 0.1})
     assert values == {"local-steps": 3, "hetero-select.loss-weight": 2.0, "mine.share": 0.5, "lr": 0.1}
-    for key in ("local-steps", "patient.random-share", "seed"):
+    for key in ("local-steps", "hardest.random-share", "seed"):
         assert key_of(key) == key
 
 
