@@ -104,3 +104,5 @@ class RunContext(SharedSettings):
     """True if a checkpoint waits until the rounds since the last one took as long as writing that one."""
     losses_optional: bool = False
     """True if clients need not report their training loss; a missing loss is NaN."""
+    classes_told: bool = False
+    """True if the number of classes is that of the clients' label counts, because the model does not tell it."""

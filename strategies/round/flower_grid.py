@@ -270,13 +270,13 @@ class FlowerGrid:
         )
 
     def failure(self, message: Message, reason: str) -> Answer:
-        """The answer of a client whose reply is an error."""
-        return NodeError(message.node, reason)
+        """The answer of a client whose reply is an error, with Flower's `reason` for it."""
+        return NodeError(message.node, own_words(reason))
 
     def _answer(self, message: Message, reply: FlowerMessage, of_client: bool, arrived_s: float) -> Answer:
         if reply.has_error():
             reason = reply.error.reason or f"error code {reply.error.code}"
-            return self.failure(message, own_words(reason))
+            return self.failure(message, reason)
         return self.reply(reply.content, message, of_client, arrived_s)
 
     def reply(self, content: RecordDict, message: Message, of_client: bool, arrived_s: float) -> Answer:

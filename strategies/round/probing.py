@@ -71,7 +71,7 @@ class ClientProber:
                 new.setdefault(answer.client, EnrolmentRecord(answer.client, number, answer.examples))
         take_examples(answers, roster, number, context)
         if needs.label_counts:
-            unsound = take_label_counts(answers, roster, number, context.classes)
+            unsound = take_label_counts(answers, roster, number, 0 if context.classes_told else context.classes)
             if wait and unsound and len(unsound) == len(answers):
                 raise unsound[0]
         context.recorder.clients([*new.values(), *self._clients.enrolment.identity_conflicts])
@@ -80,7 +80,7 @@ class ClientProber:
             self._nodes, self._connected[:] = self._clients.nodes, False
             self._connected[list(self._nodes)] = True
         roster.available[:] = self._connected
-        return len(new) * context.classes * SCALAR_BYTES if needs.label_counts else 0
+        return len(new) * roster.label_counts.shape[1] * SCALAR_BYTES if needs.label_counts else 0
 
     def measure(self, round_info: RoundInfo, probed: Ints, model: SentModel, label_count_bytes: int) -> Probe:
         """Measure the losses of the `probed` and observe every link. `label_count_bytes` are part of the probe's bytes.

@@ -8,7 +8,7 @@ from flwr.server import Server, SimpleClientManager
 from flwr.server.compat.grid_client_proxy import GridClientProxy
 
 from fedsel_app.wire.npy import read_array
-from simulation.apps.client.selecting import selecting
+from simulation.apps.client.legacy_messages import selecting
 from simulation.apps.server import user_clients
 from simulation.apps.server.strategy import strategy
 from strategies.methods.random_weighted import RandomWeighted

@@ -25,7 +25,7 @@ from threadpoolctl import threadpool_info
 
 from fedsel_app.records.schema import ACCURACY, score_name
 from fedsel_app.wiring.configuration import resolve
-from simulation.apps.client.selecting import selecting
+from simulation.apps.client.legacy_messages import selecting
 from simulation.apps.server.strategy import strategy
 from simulation.engines import inline_engine
 from tests.bits.cases import BASE, CASES, OWN_APPS, Settings

@@ -20,7 +20,7 @@ from flwr.clientapp import ClientApp
 from flwr.clientapp.typing import ClientAppCallable
 
 import fedsel_app
-from simulation.apps.client.selecting import selecting
+from simulation.apps.client.legacy_messages import selecting
 from tests.support.flower_state import become_task
 from tests.support.in_process_grid import InProcessGrid
 from tests.support.own_app import CLIENTS, NAMES, by_name, model, node, register, served

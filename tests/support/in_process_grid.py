@@ -31,11 +31,11 @@ class InProcessGrid:
         return ids
 
     def _answer(self, message):
-        """The app's answer; its exception becomes an error, as in Flower's engines."""
+        """The app's answer; its exception becomes an error in the words of Flower's engines."""
         try:
             return self._app(message, self._contexts[message.metadata.dst_node_id])
         except Exception as error:  # noqa: BLE001 - it is the answer
-            return Message(Error(code=2, reason=str(error)), reply_to=message)
+            return Message(Error(code=2, reason=f"{type(error)}:<'{error}'>"), reply_to=message)
 
     def send_and_receive(self, messages, *, timeout=None):
         return self.pull_messages(self.push_messages(messages))

@@ -25,29 +25,23 @@ MEAN, VARIANCE = "running_mean", "running_var"
 """Names of BatchNorm's running statistics in PyTorch's state_dict, after the last dot."""
 
 
-def batch_norm_statistics(arrays: Sequence[NDArray[Any]]) -> list[int]:
-    """Positions of the running means and variances, found by the order of PyTorch's state_dict.
+def running_statistics(names: Sequence[str], arrays: Sequence[NDArray[Any]]) -> list[tuple[int, int]]:
+    """Positions of each running mean and its variance, as PyTorch's state_dict names or orders them.
 
-    Two float vectors of equal length before a single whole number (`num_batches_tracked`) are a mean and a variance.
+    A pair has names with the same prefix. Without names, or with numbers for names, it is two float vectors of equal
+    length before a single whole number (`num_batches_tracked`).
     """
-    found: list[int] = []
+    if not all(name.isdecimal() for name in names):
+        place = {name: position for position, name in enumerate(names)}
+        prefixes = [name.removesuffix(MEAN) for name in names if name.split(".")[-1] == MEAN]
+        return [(place[prefix + MEAN], place[prefix + VARIANCE]) for prefix in prefixes if prefix + VARIANCE in place]
+    pairs: list[tuple[int, int]] = []
     for position in range(2, len(arrays)):
         mean, variance, count = arrays[position - 2 : position + 1]
-        pair = mean.ndim == 1 and mean.shape == variance.shape and _is_float(mean) and _is_float(variance)
-        if pair and count.shape == () and np.issubdtype(count.dtype, np.integer):
-            found += [position - 2, position - 1]
-    return found
-
-
-def named_statistics(names: Sequence[str]) -> list[int]:
-    """Positions of the running means and variances, found by their names in PyTorch's state_dict.
-
-    A layer has both, and their names have the same prefix.
-    """
-    layers = {name.removesuffix(MEAN) for name in names if name.split(".")[-1] == MEAN}
-    layers &= {name.removesuffix(VARIANCE) for name in names if name.split(".")[-1] == VARIANCE}
-    pairs = {layer + name for layer in layers for name in (MEAN, VARIANCE)}
-    return [position for position, name in enumerate(names) if name in pairs]
+        alike = mean.ndim == 1 and mean.shape == variance.shape and _is_float(mean) and _is_float(variance)
+        if alike and count.shape == () and np.issubdtype(count.dtype, np.integer):
+            pairs.append((position - 2, position - 1))
+    return pairs
 
 
 class ArrayLayout:
@@ -59,8 +53,7 @@ class ArrayLayout:
         The initial model. Finite float arrays become float32 in the vectors, or float64 if one of them is float64. All
         others keep their initial values.
     statistics
-        Positions or names of the running statistics. None: found by `named_statistics`; for a list, or if all names are
-        numbers ("0", "1", ...), found by `batch_norm_statistics`.
+        Positions or names of the running statistics. None: found by `running_statistics`.
     tied
         Groups of positions or names of tied arrays. None: tied arrays count as separate ones.
 
@@ -105,11 +98,13 @@ class ArrayLayout:
                 f"position {odd[0]} has the dtype {self._arrays[odd[0]].dtype}."
             )
         floats = [place for place, array in enumerate(self._arrays) if _is_float(array) and np.isfinite(array).all()]
-        chosen = self._statistics() if statistics is None else sorted({self._position(place) for place in statistics})
+        pairs = running_statistics(self.names, self._arrays)
+        found = [place for pair in pairs for place in pair] if statistics is None else map(self._position, statistics)
+        chosen = sorted(set(found))
         if wrong := [position for position in chosen if position not in floats]:
             raise ConfigError(f"The running statistics must be float arrays; position {wrong[0]} has no float array.")
         self.statistics = tuple(chosen)
-        variances = np.array([place in self._variances() for place in chosen], np.bool_)
+        variances = np.isin(chosen, [variance for _, variance in pairs])
         self.variances = np.repeat(variances, [self._arrays[place].size for place in chosen])
         self.parameters = tuple(position for position in floats if position not in chosen)
         self.tied = None if tied is None else [sorted(set(map(self._position, group))) for group in tied]
@@ -139,21 +134,6 @@ class ArrayLayout:
         """Number of the arrays, and a checksum of their names, shapes and dtypes."""
         kinds = [self.names, self.shapes, [array.dtype.str for array in self._arrays]]
         return f"{len(self._arrays)} arrays, {zlib.crc32(json.dumps(kinds).encode()):08x}"
-
-    def _statistics(self) -> list[int]:
-        """Positions of the statistics: found by name, or by order if there are no names other than numbers."""
-        return named_statistics(self.names) if self._has_names else batch_norm_statistics(self._arrays)
-
-    def _variances(self) -> list[int]:
-        """Positions of the running variances, found in the same way."""
-        if not self._has_names:
-            return batch_norm_statistics(self._arrays)[1::2]
-        return [place for place in named_statistics(self.names) if self.names[place].endswith(VARIANCE)]
-
-    @property
-    def _has_names(self) -> bool:
-        """True if the arrays have names other than numbers."""
-        return not all(name.isdecimal() for name in self.names)
 
     def _position(self, place: int | str) -> int:
         if isinstance(place, str) and place not in self.names:

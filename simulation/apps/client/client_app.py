@@ -8,13 +8,11 @@ from collections.abc import Callable
 from typing import Any
 
 from flwr.app import Context, Message
-from flwr.client import ClientFnExt
 from flwr.clientapp import ClientApp
 from flwr.clientapp.typing import ClientAppCallable, Mod
 
 from fedsel_app.messages.records import fedsel_config
 from simulation.apps.client.messages import ENROL
-from simulation.apps.client.selecting import selecting
 from simulation.apps.client.user_client import Functions, UserClient
 
 Decorator = Callable[[ClientAppCallable], ClientAppCallable]
@@ -22,15 +20,13 @@ DEFAULT = "default"
 """Flower's name of the default action, for a message type without an action."""
 
 
-def client_app(client_fn: ClientFnExt | None = None, mods: list[Mod] | None = None, **functions: Any) -> ClientApp:
-    """Build a ClientApp for `@app.train()` and `@app.evaluate()`, or for a `client_fn`, like Flower's own.
+def client_app(*, mods: list[Mod] | None = None, **functions: Any) -> ClientApp:
+    """Build a ClientApp for `@app.train()` and `@app.evaluate()`, like Flower's own.
 
     The functions are those of `user_client.Functions`. They compute what only the user can compute.
 
     Raises TypeError for a function of another name.
     """
-    if client_fn is not None:
-        return ClientApp(client_fn, [selecting(**functions), *(mods or [])])
     return SelectingApp(mods, Functions.named(functions))
 
 

@@ -1,17 +1,19 @@
-"""Legacy messages to a user's `client_fn`, converted to the layout of `fedsel_app.messages.records` and back.
+"""Flower's legacy API for a user's client: `ClientApp(client_fn, mods=[selecting])`.
+
+The mod `selecting` converts messages to the layout of `fedsel_app.messages.records` and back, so that the user's `fit`
+and `evaluate` get their own arrays and config. Without fedsel's server it does nothing. An app with `@app.train()` uses
+`simulation.apps.client.client_app` instead.
 
 Flower's `FitIns`, `FitRes` and so on are records with the names below. Their configs and metrics contain fedsel's keys
 with a prefix (see `simulation.apps.client.messages`). A control variate follows the model's arrays.
 """
 
-import sys
 from collections.abc import Mapping
-from types import FrameType
-from typing import cast
+from functools import partial
+from typing import Any, cast, overload
 
 from flwr.app import ArrayRecord, ConfigRecord, Context, Message, MetricRecord, RecordDict
-from flwr.clientapp import ClientApp
-from flwr.clientapp.typing import ClientAppCallable
+from flwr.clientapp.typing import ClientAppCallable, Mod
 from flwr.common import Code
 
 from fedsel_app.messages.records import ERROR, FEDSEL, MACHINE_FAULT, config_record, fedsel_config
@@ -41,11 +43,10 @@ def message_config(message: Message) -> Config:
     return dict(cast(Mapping[str, Scalar], record))
 
 
-def answer_legacy(message: Message, context: Context, call_next: ClientAppCallable, functions: Functions) -> Message:
+def _answer(message: Message, context: Context, call_next: ClientAppCallable, functions: Functions) -> Message:
     """Answer a message of fedsel's server through the user's `client_fn`; pass on any other."""
     if message.metadata.message_type == ENROL:
         try:
-            refuse_mods_before()
             return UserClient(message, context, call_next, functions, lists=True).answer()
         except Exception as error:  # noqa: BLE001 - as a reply, it tells the server that the app has fedsel's line
             return Message(RecordDict({FEDSEL: config_record({ERROR: str(error)})}), reply_to=message)
@@ -76,27 +77,6 @@ def answer_legacy(message: Message, context: Context, call_next: ClientAppCallab
     return _embedded(client.answer())
 
 
-def refuse_mods_before() -> None:
-    """Raise ValueError if another mod has passed on the message that this mod now answers.
-
-    Flower tells a mod nothing of the others. A mod takes the function that it calls as its last argument, so the call
-    stack shows those between Flower's ClientApp and fedsel's mod.
-    """
-    before = list[str]()
-    frame: FrameType | None = sys._getframe(1)
-    while frame is not None and frame.f_code is not ClientApp.__call__.__code__:
-        arguments = frame.f_code.co_varnames[: frame.f_code.co_argcount]
-        own = frame.f_globals["__name__"].split(".")[0] == __name__.split(".")[0]
-        if len(arguments) > 2 and callable(frame.f_locals.get(arguments[-1])) and not own:
-            before.append(frame.f_code.co_qualname)
-        frame = frame.f_back
-    if frame is not None and before:
-        raise ValueError(
-            "Put fedsel's mod before all others: ClientApp(client_fn, mods=[selecting, ...]). The mod "
-            f"{before[-1]} stands before it, and would get fedsel's update in place of the model."
-        )
-
-
 def _embedded(reply: Message) -> Message:
     """The reply with fedsel's numbers among its metrics. Replies to loss probes, and of a client whose machine
     fails, have no other content yet.
@@ -118,3 +98,27 @@ def _embedded(reply: Message) -> Message:
     reply.content["evaluateres.metrics"] = ConfigRecord()
     reply.content["evaluateres.status"] = config_record(OK)
     return reply
+
+
+@overload
+def selecting(message: Message, context: Context, call_next: ClientAppCallable, /) -> Message: ...
+
+
+@overload
+def selecting(**functions: Any) -> Mod: ...
+
+
+def selecting(
+    message: Message | None = None,
+    context: Context | None = None,
+    call_next: ClientAppCallable | None = None,
+    /,
+    **functions: Any,
+) -> Message | Mod:
+    """Mod of a Flower ClientApp: `mods=[selecting]`, or `mods=[selecting(losses=...)]` with the user's functions.
+
+    The functions are those of `user_client.Functions`; their arrays are lists. Raises TypeError for any other.
+    """
+    if message is None or context is None or call_next is None:
+        return partial(_answer, functions=Functions.named(functions))
+    return _answer(message, context, call_next, Functions())

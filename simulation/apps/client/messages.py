@@ -6,7 +6,7 @@ ArrayRecord, a ConfigRecord and a MetricRecord of the user's, with any other nam
 before the training has the record ``fedsel.evaluate`` with the user's config of an evaluation. In the legacy API,
 fedsel's keys have a prefix, and those of that config another one. The user's client gets the user's own keys, and
 fedsel's mod gets those with the prefix. A client without the mod gets none of these. See
-`simulation.apps.client.selecting` and `simulation.apps.server`.
+`simulation.apps.client.legacy_messages` and `simulation.apps.server`.
 """
 
 import math

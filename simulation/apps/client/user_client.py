@@ -8,6 +8,7 @@ evaluation. Then the mean loss replaces the root mean squared loss (Oort's utili
 import json
 import math
 import time
+import traceback
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -124,7 +125,7 @@ class UserClient:
             if (function := self.functions.losses) and isinstance(read_instruction(config, kind), ProbeInstruction):
                 losses = self._losses(function)
                 return self._reply(EvaluateAnswer(float(losses.mean()), losses.size).to_config())
-            return self.code(self.message, self.context)
+            return called("evaluate", self.code, self.message, self.context)
         except Unanswered as unanswered:
             return unanswered.reply
         except MachineFault as error:
@@ -142,11 +143,11 @@ class UserClient:
         """
         counts, examples, functions = b"", 0, self.functions
         if functions.label_counts is not None:
-            by_class = _whole("label_counts", functions.label_counts(self.context))
+            by_class = _whole("label_counts", called("label_counts", functions.label_counts, self.context))
             examples = int(by_class.sum())
             counts = by_class.astype("<i8").tobytes() if instruction.label_counts else b""
         if functions.examples is not None:
-            examples = int(_whole("examples", functions.examples(self.context)))
+            examples = int(_whole("examples", called("examples", functions.examples, self.context)))
         client = self.context.node_config.get(PARTITION_ID)
         if not isinstance(client, int):
             raise ValueError(
@@ -160,11 +161,11 @@ class UserClient:
     def _losses(self, function: Losses) -> NDArray[np.float64]:
         """The user's losses of the received model, float64 (n,). Raises ValueError if there are none."""
         _, record = users_arrays(self.message.content)
-        losses = np.asarray(function(self.context, self._form(record)), np.float64)
-        if not losses.size or not losses.ndim:
-            came = "their mean" if losses.size else "no losses"
+        losses = np.asarray(called("losses", function, self.context, self._form(record)), np.float64)
+        if not losses.size or losses.shape[:1] != (losses.size,):
+            came = f"an array of the shape {losses.shape}" if losses.size else "no losses"
             raise ValueError(f"The function 'losses' must return one loss for each training example, and not {came}.")
-        return losses.ravel()
+        return losses
 
     def _evaluated_loss(self, key: str, config: ConfigRecord | None) -> float:
         """Loss of the received model from the user's evaluation, with its own `config` in place of the training's.
@@ -179,7 +180,7 @@ class UserClient:
         asked = Message(content, reply_to=self.message)
         asked.metadata.message_type = MessageType.EVALUATE
         try:
-            reply = content_of(self.code(asked, self.context))
+            reply = content_of(called("evaluate", self.code, asked, self.context))
         except Unanswered as unanswered:
             raise ValueError(f"The client's evaluate does not return its loss: {unanswered}") from unanswered
         names, metrics = [key] if key else EVALUATION_LOSSES, _scalars(reply, MetricRecord)
@@ -229,9 +230,9 @@ class UserClient:
             if correction is not None and functions.control_variates is not None:
                 term = layout.restore(correction, np.zeros_like(statistics))
                 record = ArrayRecord(dict(zip(received, map(Array, term), strict=True)))
-                functions.control_variates(self.context, self._form(record))
+                called("control_variates", functions.control_variates, self.context, self._form(record))
             started_s = time.perf_counter()
-            reply = self.code(self.message, self.context)
+            reply = called("fit" if self.lists else "train", self.code, self.message, self.context)
             compute_s = time.perf_counter() - started_s
             name, record = users_arrays(content_of(reply), name)
             metrics = _scalars(reply.content, ConfigRecord, MetricRecord)
@@ -264,7 +265,8 @@ class UserClient:
         function = self.functions.gradient_deviation
         if Report.GRADIENT_DEVIATION not in instruction.reports or function is None:
             return {}
-        return {Report.GRADIENT_DEVIATION: float(function(self.context, self._form(trained)))}
+        deviation = called("gradient_deviation", function, self.context, self._form(trained))
+        return {Report.GRADIENT_DEVIATION: float(deviation)}
 
     def _curvature(
         self,
@@ -279,7 +281,7 @@ class UserClient:
         compression = local_round.compression
         rng = stream(local_round.seed, Purpose.COMPRESS, instruction.server_round, local_round.client)
         drawn = draw_layers(shares, compression.curvature_layers, compression.curvature_explore, rng)
-        found = function(self.context, self._form(trained))
+        found = called("curvature", function, self.context, self._form(trained))
         diagonal, _ = layout.flatten(found if self.lists else named_arrays(found))
         spans = {layer: layout.layers[layer] for layer in drawn.tolist()}
         return {layer: diagonal[span.start : span.stop] for layer, span in spans.items()}
@@ -299,6 +301,22 @@ class UserClient:
         """The client's states, in the node configuration's `state-dir` or in the user's own folder."""
         folder = str(self.context.node_config.get("state-dir", "")) or user_state_folder()
         return StateStore(Path(folder) / STATE_FOLDER, begins_anew=True)
+
+
+def called(name: str, function: Callable[..., Any], *arguments: Any) -> Any:
+    """What a user's function returns.
+
+    Raises RuntimeError with the function's `name`, the type of its exception, and the line of the user's code.
+    """
+    try:
+        return function(*arguments)
+    except (Unanswered, MachineFault):
+        raise
+    except Exception as error:
+        frames = traceback.extract_tb(error.__traceback__)[1:]
+        own = [frame for frame in frames if "site-packages" not in frame.filename] or frames
+        place = f" ({Path(own[-1].filename).name}, line {own[-1].lineno})" if own else ""
+        raise RuntimeError(f"The function '{name}' failed with {type(error).__name__}: {error}{place}") from error
 
 
 def content_of(reply: Message) -> RecordDict:

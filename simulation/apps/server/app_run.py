@@ -74,6 +74,12 @@ class AppRun:
                 f"The strategy {self._name} reads the biases of the output layer, and the last arrays of the initial "
                 "model are no matrix with a vector of its outputs behind it."
             )
+        if needs.class_biases or needs.output_biases:
+            FLOWER_LOGGER.info(
+                "fedsel: %s reads the biases of the output layer: %s of the initial model, with %d outputs. If another "
+                "layer has the outputs, put its arrays last.",
+                *(self._name, layout.layers[-1].name, layout.classes),
+            )
         recorder: RunFolder | UnkeptRecords = UnkeptRecords()
         if config.records.out:
             recorder = RunFolder(Path(config.records.out), recorded(config, layout), resume=config.records.resume)
@@ -96,6 +102,7 @@ class AppRun:
             recorder=recorder,
             checkpoints_wait="checkpoint_every" not in self._settings,
             losses_optional=True,
+            classes_told=True,
             score=self._options.score_key or SCORE,
         )
         self._inner = build(config.strategy, context)

@@ -152,16 +152,10 @@ def mean_metrics(metrics: list[tuple[float, dict[str, Any]]], server_round: int)
             )
         same = [(weight, value) for weight, value in values if _length(value) == length]
         total = sum(weight for weight, _ in same)
-        rows = [[weight / total * entry for entry in _entries(value)] for weight, value in same]
-        sums = [sum(column) for column in zip(*rows, strict=True)]
-        means[name] = sums[0] if length is None else sums
+        means[name] = sum(weight / total * np.asarray(value, np.float64) for weight, value in same).tolist()
     return means
 
 
 def _length(value: Single) -> int | None:
     """Length of a list; None for a number."""
     return len(value) if isinstance(value, list) else None
-
-
-def _entries(value: Single) -> list[float]:
-    return value if isinstance(value, list) else [value]

@@ -22,6 +22,29 @@ ALONE = (
     "from 'train_config_fn'; 'evaluate_fn' and start's 'should_stop' see the model of each round; differential privacy "
     "is 'dp-clip-norm' and 'dp-noise-multiplier'."
 )
+PROXIMAL = (
+    "Leave {!r} out, and send it to your clients, as FedProx does: "
+    "start(..., train_config=ConfigRecord({{'proximal-mu': 0.1}})), or in the legacy API "
+    "strategy(..., fit_config={{'proximal_mu': 0.1}}). The proximal term is in the training of your clients."
+)
+"""Sentence on the proximal term, whose strength is also an argument of other names."""
+IN_PLACE = {
+    "fraction_train": "cohort",
+    "fraction_fit": "cohort",
+    "min_train_nodes": "cohort",
+    "min_fit_clients": "cohort",
+    "min_available_nodes": "min_available_clients",
+    "num_rounds": "rounds",
+    "eta": "server_lr",
+    "server_learning_rate": "server_lr",
+    "beta_1": "server_beta1",
+    "beta_2": "server_beta2",
+    "tau": "server_tau",
+    "beta": "trim_share",
+    "num_malicious_nodes": "krum_malicious",
+    "num_malicious_clients": "krum_malicious",
+}
+"""Argument of Flower's strategies -> fedsel's argument."""
 WORDS: Mapping[str, str] = {
     **dict.fromkeys(("initial_arrays", "initial_parameters"), MODEL),
     **dict.fromkeys(("on_fit_config_fn", "train_config"), TRAIN_CONFIG),
@@ -29,8 +52,32 @@ WORDS: Mapping[str, str] = {
     **dict.fromkeys(("around", "strategy"), ALONE),
     "accept_failures": "Leave 'accept_failures' out: a client that fails is left out of its round, and 'min-returned' "
     "says how many updates a round needs at least.",
+    **{name: PROXIMAL.format(name) for name in ("proximal_mu", "mu")},
+    **{name: f"Give {own!r} in place of {name!r}." for name, own in IN_PLACE.items()},
+    **dict.fromkeys(
+        ("eta_l", "client_learning_rate"),
+        "Leave the learning rate of the clients out, and send it to them: start(..., train_config=...), or in the "
+        "legacy API strategy(..., fit_config=...).",
+    ),
+    "q": "Leave 'q' out: fedsel has no QFedAvg.",
+    "num_nodes_to_select": "Leave 'num_nodes_to_select' out: aggregation='multi-krum' takes all but 'krum_malicious'.",
 }
 """Argument -> what to write instead."""
+ROBUST = "aggregation='{}', update_clip=0"
+ADAPTIVE = "server_optimizer='{}'"
+STRATEGIES: Mapping[str, str] = {
+    "fedavgm": "server_optimizer='momentum', server_momentum=0.9",
+    **{name: ADAPTIVE.format(name) for name in ("fedadam", "fedyogi", "fedadagrad")},
+    "fedopt": ADAPTIVE.format("fedadam"),
+    "fedprox": "train_config=ConfigRecord({'proximal-mu': 0.1}) of start",
+    "fedmedian": ROBUST.format("median"),
+    "fedtrimmedavg": ROBUST.format("trimmed-mean") + ", trim_share=0.2",
+    "krum": ROBUST.format("krum") + ", krum_malicious=1",
+    "multikrum": ROBUST.format("multi-krum") + ", krum_malicious=1",
+    "faulttolerantfedavg": "min_returned=2",
+    **dict.fromkeys(("bulyan", "qfedavg", "fedxgbbagging", "fedxgbcyclic"), ""),
+}
+"""Flower's strategies in lower case -> arguments beside strategy("random", ...); empty: fedsel has nothing like it."""
 SAME = {
     "min_evaluate_clients": "min_evaluate_nodes",
     "fit_metrics_aggregation_fn": "train_metrics_aggr_fn",
@@ -54,6 +101,15 @@ MESSAGE = {
     **{name: f"Leave {name!r} out: in Flower's legacy API, this has no name of yours." for name in NAMED},
 }
 """Options of the Message API -> what to write instead in the legacy API."""
+
+
+def refuse_strategy(name: str) -> None:
+    """Raise ConfigError for the name of one of Flower's own strategies that is not a method of fedsel."""
+    word = "".join(letter for letter in name.lower() if letter.isalnum())
+    if STRATEGIES.get(word):
+        raise ConfigError(f"In place of Flower's {name!r}, write strategy('random', ...) with {STRATEGIES[word]}.")
+    if word in STRATEGIES:
+        raise ConfigError(f"Keep Flower's {name!r}: fedsel has no such rule, and combines only arrays of floats.")
 
 
 def refuse_options(options: Iterable[str]) -> None:

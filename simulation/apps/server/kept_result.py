@@ -1,7 +1,7 @@
 """Result of a run in its run folder: its model, and the metrics of its rounds, which a run that goes on has too.
 
 The file result.jsonl has a line for each round, and in it the metrics by the names of `KINDS`. Round 0 is the initial
-model.
+model; its line has the types and shapes of the arrays.
 """
 
 import json
@@ -11,7 +11,7 @@ from numbers import Integral, Real
 from pathlib import Path
 from typing import Any
 
-from flwr.app import MetricRecord
+from flwr.app import ArrayRecord, MetricRecord
 from flwr.serverapp.strategy import Result
 
 from fedsel_app.config import ConfigError
@@ -26,10 +26,31 @@ FILE = "result.jsonl"
 KINDS = ("train_metrics_clientapp", "evaluate_metrics_clientapp", "evaluate_metrics_serverapp")
 
 
-def keep(result: Result, number: int, folder: Path) -> None:
-    """Append the metrics of round `number` to the file. Raises RecordError if that cannot be written."""
+def described(arrays: ArrayRecord) -> dict[str, str]:
+    """Name -> type and shape of each array."""
+    return {name: f"{array.dtype} {tuple(array.shape)}" for name, array in arrays.items()}
+
+
+def refuse_other_arrays(folder: Path, arrays: ArrayRecord) -> None:
+    """Raise ConfigError for a model with other arrays than the run in the folder; it names the first."""
+    rows = read_rows(folder / FILE, _check)
+    before, now = rows[0].get("arrays", {}) if rows else {}, described(arrays)
+    for name in before and [*before, *now]:
+        if before.get(name) != now.get(name):
+            raise ConfigError(
+                f"The run in {folder} has the array {name} as {before.get(name, 'none')}, and now it would be "
+                f"{now.get(name, 'none')}. Resume it with its own model, or choose another 'out'."
+            )
+
+
+def keep(result: Result, number: int, folder: Path, arrays: Mapping[str, str]) -> None:
+    """Append the metrics of round `number`, and the `arrays` if there are any, to the file.
+
+    Raises RecordError if that cannot be written.
+    """
     found = {kind: getattr(result, kind).get(number) for kind in KINDS}
     row = {"round": number, **{kind: _plain(metrics) for kind, metrics in found.items() if metrics is not None}}
+    row |= {"arrays": arrays} if arrays else {}
     with (folder / FILE).open("ab", buffering=0) as file:
         append_rows(file, [with_version(row)])
 

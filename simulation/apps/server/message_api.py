@@ -18,7 +18,7 @@ from fedsel_app.config import ConfigError
 from fedsel_app.messages.instructions import LocalTestInstruction
 from fedsel_app.messages.reported_values import one_line
 from fedsel_app.network.reply_timeout import ReplyTimeout
-from fedsel_app.records.run_folder import is_finished, read_rounds, refuse_other_settings
+from fedsel_app.records.run_folder import is_finished, read_config, read_rounds, refuse_other_settings
 from fedsel_app.records.schema import RoundRecord
 from simulation.apps.server.app_run import AppRun
 from simulation.apps.server.client_metrics import aggregated_records, bounded_examples, note_left_out, numeric_metrics
@@ -29,7 +29,7 @@ from simulation.apps.server.flowers_words import (
     refuse_other_api,
     refuse_other_types,
 )
-from simulation.apps.server.kept_result import keep, read_model, recall
+from simulation.apps.server.kept_result import described, keep, read_model, recall, refuse_other_arrays
 from simulation.apps.server.settings import AppOptions, app_config, recorded
 from simulation.apps.server.transports import UserGrid, UserReply
 from simulation.apps.server.user_clients import counts, told_examples
@@ -39,6 +39,8 @@ from strategies.round.replies import replies_among
 from strategies.run_round import run_rounds
 
 LOGGER, FLOWER_LOGGER = logging.getLogger("fedsel"), logging.getLogger("flwr")
+ROUNDS = 3
+"""Default of `num_rounds` in Flower's own strategies."""
 NO_EVALUATE = "No evaluate function registered"
 """Part of the error of a client app without `@app.evaluate()`."""
 
@@ -65,7 +67,7 @@ class MessageApi(AppRun):
         grid, initial_arrays, train_config, evaluate_config, evaluate_fn
             As in `flwr.serverapp.strategy.Strategy.start`.
         num_rounds
-            Rounds of the run; None: the setting `rounds`.
+            Rounds of the run; None: the setting `rounds`, or if that is not set 3, as in Flower.
         timeout
             Timeout of the first answers in seconds; None: the setting `reply-timeout-s`.
         should_stop
@@ -88,8 +90,7 @@ class MessageApi(AppRun):
         refuse_arguments(others, own, [field.name for field in fields(AppOptions)])
         refuse_other_api(self._options.given, LEGACY)
         refuse_other_types(initial_arrays, {"train_config": train_config, "evaluate_config": evaluate_config})
-        if num_rounds is not None:
-            self._set_rounds(int(num_rounds))
+        self._set_rounds(int(self._settings.get("rounds", ROUNDS) if num_rounds is None else num_rounds))
         self.summary()
         names, arrays = list(initial_arrays), [array.numpy() for array in initial_arrays.values()]
         folder, result = Path(self._config.records.out), Result()
@@ -113,7 +114,10 @@ class MessageApi(AppRun):
             numbers = numeric_metrics(metrics)
             return carrier.loss_of(numbers), dict(numbers)
 
+        if self._config.records.resume:
+            refuse_other_arrays(folder, initial_arrays)
         if self._config.records.resume and is_finished(folder):
+            self._refuse_more_rounds(folder)
             layout = self._layout(arrays, names)
             refuse_other_settings(folder, recorded(self._config, layout))
             FLOWER_LOGGER.info("fedsel: the run in %s is finished; its result is returned", folder)
@@ -126,24 +130,18 @@ class MessageApi(AppRun):
             result = recall(kept, self._inner.run.completed)
         self._clients.carrier = carrier
         with closing(self._recorder):
-            self._run_rounds(result, carrier, kept, should_stop)
+            self._run_rounds(result, carrier, kept, should_stop, initial_arrays)
         result.arrays = carrier.named(self._users_model())
         return result
 
     def summary(self) -> None:
         """Log what the strategy does, as Flower's own strategies do."""
-        config, options = self._config, self._options
-        for line in (
-            f"Starting {self!r}:",
-            f"\t├──> Sampling: {config.run.cohort} of {config.run.clients} clients in each round",
-            f"\t├──> Compression: {config.compression.compressor}",
-            f"\t├──> Server optimizer: {config.server_optimizer.server_optimizer}",
-            "\t└──> Keys in records:",
-            f"\t\t├── Weighted by: '{options.weighted_by_key}'",
-            f"\t\t├── ArrayRecord key: '{options.arrayrecord_key}'",
-            f"\t\t└── ConfigRecord key: '{options.configrecord_key}'",
-        ):
-            FLOWER_LOGGER.info(line)
+        config = self._config
+        FLOWER_LOGGER.info(
+            "Starting %r: %d of %d clients in each round, compressor %s, server optimizer %s",
+            *(self, config.run.cohort, config.run.clients, config.compression.compressor),
+            config.server_optimizer.server_optimizer,
+        )
 
     def configure_train(self, *arguments: Any) -> NoReturn:
         """Raise ConfigError, for a strategy of Flower's that wraps this one, such as those for privacy."""
@@ -157,6 +155,7 @@ class MessageApi(AppRun):
         carrier: UserGrid,
         folder: Path | None,
         should_stop: Callable[[int, Result], bool] | None,
+        initial: ArrayRecord,
     ) -> None:
         """Run the remaining rounds. Before a round's checkpoint, its metrics are in the result and in the `folder`."""
         run = self._inner.run
@@ -165,7 +164,7 @@ class MessageApi(AppRun):
             if number:
                 self._keep_metrics(result, run.record)
             if folder is not None:
-                keep(result, number, folder)
+                keep(result, number, folder, described(initial) if number == 0 else {})
 
         def stop(number: int) -> None:
             if should_stop is not None:
@@ -219,8 +218,20 @@ class MessageApi(AppRun):
             replies_among(answers, number, "failed to evaluate")
         tested = self._clients.tested
         for client in [client for client in tested if not counts(tested[client].examples)]:
-            note_left_out(client, number, key, told_examples(tested.pop(client), key))
+            reply = tested.pop(client)
+            if reply.examples or key not in reply.metrics:  # with 0 examples a client has no weight, as in FedAvg
+                note_left_out(client, number, key, told_examples(reply, key))
         return dict(sorted(tested.items()))
+
+    def _refuse_more_rounds(self, folder: Path) -> None:
+        """Raise ConfigError if the finished run in the `folder` has another number of rounds than this one."""
+        before, now = read_config(folder)["rounds"], self._config.run.rounds
+        if before != now:
+            raise ConfigError(
+                f"The run in {folder} is finished with num_rounds={before}, for which its method planned, and cannot "
+                f"go on to {now}. To train its model further, give start its 'result.arrays' as 'initial_arrays', and "
+                "strategy(...) another 'out'."
+            )
 
     def _set_rounds(self, num_rounds: int) -> None:
         """Set the number of rounds. Raises ConfigError if another number was set before."""

@@ -6,6 +6,7 @@ its clients and their records.
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,9 @@ from flwr.common import NDArrays, Parameters, Scalar
 from numpy.typing import NDArray
 
 from fedsel_app.config import DECLARED, ConfigError, Value
-from fedsel_app.config.settings import named, plain_value
+from fedsel_app.config.participation import SEARCHES
+from fedsel_app.config.server import SERVER_OPTIMIZERS
+from fedsel_app.config.settings import having, named, plain_value
 from fedsel_app.config.training import SOLVERS
 from fedsel_app.messages.scalars import Config
 from fedsel_app.seeds import Purpose, stream
@@ -22,6 +25,7 @@ from fedsel_app.wiring.configuration import AppConfig
 from fedsel_app.wiring.idle_settings import refuse_idle
 from simulation.apps.client.array_layout import ArrayLayout
 from simulation.apps.server.client_metrics import PairFunction, RecordFunction
+from simulation.apps.server.flowers_words import PROXIMAL
 from strategies import find_strategy
 
 FEDAVG = "fedavg"
@@ -49,6 +53,10 @@ DEFAULTS: Mapping[str, Value] = {
     "enrol-timeout-s": 600.0,
 }
 """Defaults of such a run that differ from those of fedsel's own app."""
+FIXED = [value for value in DECLARED["participation"].choices if value not in SEARCHES["participation"]]
+"""Values of `participation` without a search."""
+FLOWERS_STEP: Mapping[str, Value] = {"server-lr": 0.1}
+"""Default of an adaptive server optimizer, as in Flower's own strategies."""
 EvaluateFn = Callable[[int, NDArrays, dict[str, Scalar]], tuple[float | None, dict[str, Scalar]] | None]
 """(round, arrays, {}) -> loss and metrics; None: no test in that round."""
 RoundConfig = Config | Callable[[int], Config]
@@ -77,7 +85,20 @@ def app_config(strategy: str, given: Mapping[str, Value]) -> AppConfig:
                 "Flower app of your own."
             )
         values[key] = value
-    config = AppConfig.from_values({**DEFAULTS, **values, "strategy": strategy})
+    if values.get("waiting", "synchronous") != "synchronous":
+        raise ConfigError(
+            "Leave 'waiting' out, or set it to synchronous: the server of a Flower app of your own waits for its "
+            "cohort. 'round-deadline-s' and 'over-selection' bound this time."
+        )
+    if values.get("participation", FIXED[0]) not in FIXED:
+        raise ConfigError(
+            f"Set 'participation' to one of {', '.join(FIXED)}: the others let clients train for models that are then "
+            "dropped, which a Flower app of your own does not."
+        )
+    if values.get("solver") == "fedprox":
+        raise ConfigError(PROXIMAL.format("solver"))
+    step = FLOWERS_STEP if values.get("server-optimizer") in having(SERVER_OPTIMIZERS, attrgetter("adaptive")) else {}
+    config = AppConfig.from_values({**DEFAULTS, **step, **values, "strategy": strategy})
     refuse_idle(values, [config.values()])
     if not config.training.traits.own_apps:
         corrected = named(SOLVERS, lambda traits: traits.own_apps and traits.control_variates)
@@ -89,13 +110,6 @@ def app_config(strategy: str, given: Mapping[str, Value]) -> AppConfig:
         raise ConfigError(
             "Leave 'probe-bits' out: with fewer than 32 bits the clients restore a rounded model, which clients of a "
             "Flower app of your own do not."
-        )
-    if config.waiting.waiting != "synchronous":
-        raise ConfigError("Set 'waiting' to synchronous: the server of a Flower app of your own waits for its cohort.")
-    if config.participation.searches:
-        raise ConfigError(
-            f"Choose another 'participation': {config.participation.participation} lets clients train for models that "
-            "it then drops, which a Flower app of your own does not."
         )
     return config
 

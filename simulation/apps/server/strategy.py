@@ -10,7 +10,7 @@ from typing import Any
 
 from fedsel_app.config import ConfigError
 from fedsel_app.config.settings import setting_value
-from simulation.apps.server.flowers_words import refuse_options
+from simulation.apps.server.flowers_words import refuse_options, refuse_strategy
 from simulation.apps.server.legacy_api import LegacyApi
 from simulation.apps.server.message_api import MessageApi
 from simulation.apps.server.settings import AppOptions
@@ -38,6 +38,7 @@ def strategy(name: str, *, clients: int, cohort: int, out: str | Path | None = N
     ConfigError
         If the settings cannot be run, or the folder cannot be written.
     """
+    refuse_strategy(name)
     refuse_options(options)
     names = {field.name for field in fields(AppOptions)}
     settings = {key: value for key, value in options.items() if key not in names}
@@ -49,6 +50,8 @@ def strategy(name: str, *, clients: int, cohort: int, out: str | Path | None = N
         if out is None:
             raise ConfigError("Set 'out', the folder of the run that 'resume' continues, or leave 'resume' out.")
         begun = (Path(str(settings["out"])) / "config.json").exists()
+        if resume not in (True, "auto"):
+            raise ConfigError(f"Set 'resume' to True or 'auto'. Got {resume!r}.")
         if resume != "auto" and not begun:
             raise ConfigError(
                 f"Set 'resume' to 'auto', which starts a run where none is: {settings['out']} has no run."

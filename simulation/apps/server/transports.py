@@ -7,10 +7,12 @@ part alone, as from Flower's own strategies.
 
 import logging
 import math
+import re
 import sys
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence, Set
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from flwr.app import ArrayRecord, ConfigRecord, MetricRecord, RecordDict
@@ -41,7 +43,7 @@ from simulation.apps.client.messages import (
 )
 from simulation.apps.server.settings import AppOptions
 from strategies.round.federation import ALL, Answer, Answers, Message, NodeError, Reply, Until, Wait
-from strategies.round.flower_grid import FlowerGrid
+from strategies.round.flower_grid import FlowerGrid, own_words
 from strategies.round.flower_manager import FlowerManager
 
 FLOWER_LOGGER = logging.getLogger("flwr")
@@ -49,6 +51,8 @@ NO_QUERY = "No query function registered"
 """Part of the error of an unchanged app of the Message API, to which fedsel's enrolment is unknown."""
 UNKNOWN = (NO_QUERY + " with name 'fedsel'", f"Invalid message type: {ENROL}")
 """Part of the errors with which an unchanged app of either API answers its enrolment."""
+FRAME, KIND = re.compile(r'^  File "(.+)", line (\d+), in', re.M), re.compile(r"^([\w.]+)(?::|$)", re.M)
+"""Frame of a traceback with its file and line, and the type of the exception behind the last frame."""
 RAISED = (2, 6)
 """Codes of the errors of an app that raised, and of a mod of Flower's that refused a message."""
 
@@ -237,7 +241,11 @@ class UserGrid(FlowerGrid):
         """The answer for an error. An unchanged client gives an empty reply to its enrolment and has not failed."""
         if message.instruction.message_type == "query" and NO_QUERY in reason:
             return Reply()
-        return super().failure(message, reason)
+        return (
+            NodeError(message.node, told_error(reason))
+            if message.node in self.unchanged
+            else super().failure(message, reason)
+        )
 
     def reply(self, content: RecordDict, message: Message, of_client: bool, arrived_s: float) -> Answer:
         """The reply: the user's metrics, and fedsel's metrics with the prefix in their keys.
@@ -294,6 +302,23 @@ class UserGrid(FlowerGrid):
     def loss_of(self, metrics: Mapping[str, Any]) -> float | None:
         """The loss among the metrics of an evaluation; None if there is none."""
         return _first(metrics, self._losses)
+
+
+def told_error(reason: str) -> str:
+    """Type, text and, if Flower sends it, place of a client's exception: "KeyError: 'b' (task.py, line 7)".
+
+    Flower writes <class 'module.Name'>:<'text'>. In a simulation, the text begins with the traceback of Ray's worker.
+    """
+    kind, between, _ = reason.removeprefix("<class '").partition("'>:<'")
+    if not between:
+        return reason
+    trace, _, _ = reason.rpartition("\n\nThe above exception was the direct cause")
+    own = [frame for frame in FRAME.findall(trace) if "site-packages" not in frame[0]]
+    place = f" ({Path(own[-1][0]).name}, line {own[-1][1]})" if own else ""
+    kinds = KIND.findall(trace.rpartition("\n  File ")[2])
+    name = (kinds[0] if kinds else kind).rpartition(".")[2]
+    text = own_words(reason)
+    return (name if text == name else f"{name}: {text}") + place
 
 
 def score_of(metrics: Mapping[str, Any], key: str | None) -> float:

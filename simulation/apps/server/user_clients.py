@@ -310,7 +310,7 @@ class UserClients:
             key = self.carrier.examples_key
             raise ValueError(
                 f"A client's training must report its number of examples as {key}, above 0 and at most {MOST_EXAMPLES}."
-                f" Client {client} reports {told_examples(reply, key)}."
+                f" It reports {told_examples(reply, key)}."
             )
         steps, tensors = float(self._config.training.steps(math.ceil(reply.examples))), reply.tensors
         if self.enrolments[message.node].abilities is not None:

@@ -257,10 +257,14 @@ def take_label_counts(
 ) -> list[ConfigError]:
     """Write the label counts of new clients into the roster, each at most the client's examples.
 
+    With `classes` = 0 their number is that of most clients that send any; the first ones decide for the run.
     Returns the errors of the clients whose counts are not valid. These are logged, and their counts are 0.
     """
     if not roster.label_counts.size:
+        lengths = [len(answer.label_counts) // 8 for answer in answers if answer.label_counts]
+        classes = classes or max(lengths, key=lengths.count, default=1)
         roster.label_counts = np.zeros((roster.examples.size, classes), np.int64)
+    classes = roster.label_counts.shape[1]
     errors: list[ConfigError] = []
     for answer in answers:
         try:

@@ -1,4 +1,4 @@
-"""Ten small Flower apps with Flower's FedAvg, in the form of Flower's examples; `test_apps` converts them.
+"""Eight small Flower apps with Flower's FedAvg, in the form of Flower's examples; `test_apps` converts them.
 
 Each function is an app: it returns the client app, the server's strategy and the arrays of the initial model.
 """
@@ -160,25 +160,6 @@ def hugging_face():
     return app, strategy, arrays
 
 
-def lightning():
-    from torch import nn
-
-    class LitClassifier(nn.Module):
-        """Model, loss and optimizer in one class, as in a LightningModule."""
-
-        def __init__(self):
-            super().__init__()
-            self.net = nn.Sequential(nn.Linear(FEATURES, 6), nn.LayerNorm(6), nn.Tanh(), nn.Linear(6, CLASSES))
-
-        def training_step(self, batch, batch_idx):
-            return nn.functional.cross_entropy(self.net(batch[0]), batch[1])
-
-    app = ClientApp()
-    arrays = register_torch(app, LitClassifier, lambda net, x, y: net.training_step((x, y), 0))
-    strategy = FedAvg()
-    return app, strategy, arrays
-
-
 def jax():
     from jax import nn, value_and_grad
     from jax import numpy as jnp
@@ -252,18 +233,6 @@ def own_mods():
     return app, strategy, ArrayRecord(zeros())
 
 
-def own_aggregation():
-    def largest(records, weighting_metric_name):
-        """The largest of each metric."""
-        found = [dict(next(iter(content.metric_records.values()))) for content in records]
-        return MetricRecord({name: max(metrics[name] for metrics in found) for name in found[0]})
-
-    app = ClientApp()
-    register_softmax(app)
-    strategy = FedAvg(train_metrics_aggr_fn=largest, evaluate_metrics_aggr_fn=largest, weighted_by_key="num-examples")
-    return app, strategy, ArrayRecord(zeros())
-
-
 def query_and_state():
     app = ClientApp()
     register_softmax(app)
@@ -295,4 +264,4 @@ def register_softmax(app):
         return reply(msg, eval_loss=loss, num_examples=len(y))
 
 
-APPS = (numpy, scikit_learn, pytorch, hugging_face, lightning, jax, keras, own_mods, own_aggregation, query_and_state)
+APPS = (numpy, scikit_learn, pytorch, hugging_face, jax, keras, own_mods, query_and_state)

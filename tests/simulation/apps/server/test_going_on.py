@@ -46,6 +46,7 @@ def program(
     grid=None,
     evaluate_fn=None,
     initial_arrays=None,
+    rounds=ROUNDS,
 ):
     """One program of a user: the same at every start. It may be killed when it tests a round."""
 
@@ -61,7 +62,7 @@ def program(
     built = fedsel_app.strategy("oort" if app is fedsel_app.client_app else "power-of-choice", out=folder, **options)
     clients = register(app(), [] if seen is None else seen)
     grid = grid or InProcessGrid(clients, {90 + n: node(n, state_dir) for n in range(CLIENTS)})
-    arrays = {"initial_arrays": initial_arrays or by_name(model()), "num_rounds": ROUNDS}
+    arrays = {"initial_arrays": initial_arrays or by_name(model()), "num_rounds": rounds}
     return built.start(grid=grid, evaluate_fn=evaluate_fn or evaluate, should_stop=should_stop, **arrays)
 
 
@@ -133,6 +134,10 @@ def test_a_finished_run_gives_its_result_again_without_any_message(tmp_path):
     assert "is finished; its result is returned" in log()
     with pytest.raises(ConfigError, match="has 'seed' = 42, and now it would be 7"):
         program(tmp_path / "run", tmp_path, options={"seed": 7})
+    with pytest.raises(
+        ConfigError, match=r"finished with num_rounds=4, .* go on to 6\. .* 'result.arrays' as 'initial_a"
+    ):
+        program(tmp_path / "run", tmp_path, rounds=6)
 
 
 def test_numbers_of_numpy_and_torch_are_kept_as_they_are(tmp_path):
@@ -150,13 +155,14 @@ def test_a_run_does_not_go_on_with_other_arrays(tmp_path, killed_at):
     with suppress(Killed):
         program(tmp_path / "run", tmp_path, killed_at=killed_at)
     first, *_, last = by_name(model())
-    for change in (
-        {"fc.weight": Array(model()[4].T)},
-        {last: Array(model()[5][:1])},
-        {first: Array(np.float32(model()[0]))},
+    for change, reason in (
+        ({"fc.weight": Array(model()[4].T)}, r"fc.weight as float32 \(2, 3\), and now it would be float32 \(3, 2\)"),
+        ({last: Array(model()[5][:1])}, r"fc.bias as float32 \(2,\), and now it would be float32 \(1,\)"),
+        ({first: Array(np.float32(model()[0]))}, r"scale as float64 \(2,\), and now it would be float32"),
+        ({"head": Array(model()[0])}, "has the array head as none, and now it would be float64"),
     ):
         other = ArrayRecord(dict(by_name(model())) | change)
-        with pytest.raises(ConfigError, match=r"has 'model' = 'flower-app \(6 arrays, .*choose another 'out'"):
+        with pytest.raises(ConfigError, match=rf"{reason}.* choose another 'out'"):
             program(tmp_path / "run", tmp_path, initial_arrays=other)
 
 

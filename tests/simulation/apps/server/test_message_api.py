@@ -5,7 +5,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from flwr.app import Array, ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
+from flwr.app import Array, ArrayRecord, ConfigRecord, Error, Message, MetricRecord, RecordDict
 from flwr.clientapp import ClientApp
 from flwr.server import SimpleClientManager
 from flwr.server.compat.grid_client_proxy import GridClientProxy
@@ -14,7 +14,7 @@ from flwr.superlink.grid import InMemoryGrid
 import fedsel_app
 from fedsel_app.config import ConfigError
 from fedsel_app.records.files import MachineFault
-from simulation.apps.client.selecting import selecting
+from simulation.apps.client.legacy_messages import selecting
 from simulation.apps.server import user_clients
 from simulation.apps.server.requirements import requirements
 from simulation.apps.server.settings import app_config
@@ -165,26 +165,6 @@ def numbered(name):
     return lambda number, arrays: MetricRecord({name: number})
 
 
-def test_a_run_goes_on_from_its_checkpoint_to_the_same_model(tmp_path):
-    class Stop(Exception):
-        pass
-
-    def stopping(number, arrays):
-        if number == 3:
-            raise Stop
-
-    settings = {"compressor": "top-k", "kept_fraction": 0.3, "checkpoint_every": 2, "links": "simulated"}
-    app = register(fedsel_app.client_app(), [])
-    whole = started("random", app, tmp_path / "whole", tmp_path / "a", start={"num_rounds": 4}, **settings)
-    options = {"num_rounds": 4, "evaluate_fn": stopping}
-    with pytest.raises(Stop):
-        started("random", app, tmp_path / "parts", tmp_path / "b", start=options, **settings)
-    parts = started("random", app, tmp_path / "parts", tmp_path / "b", start={"num_rounds": 4}, resume=True, **settings)
-    for found, expected in zip(parts.arrays.to_numpy_ndarrays(), whole.arrays.to_numpy_ndarrays(), strict=True):
-        np.testing.assert_array_equal(found, expected)
-    assert (tmp_path / "parts" / "summary.json").exists()
-
-
 def test_other_names_of_records_and_metrics():
     renamed = ClientApp()
 
@@ -215,8 +195,59 @@ def test_a_client_that_fails_is_left_out_and_rounds_that_bring_nothing_end_with_
     def train(message, context):
         raise ValueError("the GPU is gone")
 
-    with pytest.raises(RuntimeError, match=r"in 3 rounds in a row no client .* 6 of 6 times: the GPU is gone"):
+    told = r"in 3 rounds in a row no client .* 6 of 6 times: ValueError: the GPU is gone"
+    with pytest.raises(RuntimeError, match=told):
         started("random", broken, links="simulated")
+
+
+@pytest.mark.parametrize("function", ["train", "losses", "label_counts"])
+def test_an_exception_in_a_users_function_is_told_with_the_function_its_type_and_its_line(function):
+    def broken(*arguments):
+        return {"a": 1}["b"]
+
+    functions = {"label_counts": lambda context: [5, 5], "losses": lambda context, arrays: np.ones(10)}
+    if function == "train":
+        app = fedsel_app.client_app(**functions)
+        app.train()(broken)
+    else:
+        app = register(fedsel_app.client_app(**functions | {function: broken}), [])
+    line = broken.__code__.co_firstlineno + 1
+    told = rf"The function '{function}' failed with KeyError: 'b' \(test_message_api\.py, line {line}\)"
+    with pytest.raises((RuntimeError, ConfigError), match=told):
+        started("hetero-select-stable", app, links="simulated")
+
+
+def test_an_exception_in_an_unchanged_client_is_told_with_its_type_and_its_line_if_flower_sends_a_traceback():
+    app = register(ClientApp(), [])
+    trace = (
+        "<class 'ray.exceptions.RayTaskError(ClientAppException)'>:<'ray::run()\n"
+        '  File "/v/site-packages/flwr/client_app.py", line 1, in __call__\n    return f()\n           ^^^\n'
+        '  File "/home/me/task.py", line 17, in load\n    return rows["b"]\n'
+        "KeyError: 'b'\n\nThe above exception was the direct cause of the following exception:\n\nray::run()\n"
+        '  File "/v/site-packages/flwr/ray_actor.py", line 65, in run\n    raise ClientAppException(str(ex)) from ex\n'
+        "flwr.ClientAppException: \nException ClientAppException occurred. Message: 'b''>"
+    )
+
+    def failing(message, context):
+        known = message.metadata.message_type != "train"
+        return app(message, context) if known else Message(Error(2, trace), reply_to=message)
+
+    with pytest.raises(RuntimeError, match=r"6 of 6 times: KeyError: 'b' \(task\.py, line 17\)$"):
+        started("random", failing, links="simulated")
+
+
+@pytest.mark.parametrize("name", ["fed-cbs", "hetero-select-stable"])
+def test_the_number_of_classes_is_that_of_the_clients_label_counts(tmp_path, name):
+    """The last array has two entries, as the head of a model may have one, and LoRA's adapters any number."""
+    counts = {"label_counts": lambda context: [1, 2, 3, 0, 4 + 10 * context.node_config["partition-id"]]}
+    started(name, register(fedsel_app.client_app(**counts), []), tmp_path / "run", tmp_path, links="simulated")
+    assert [len(row["aggregated"]) for row in read_rows(tmp_path / "run")] == [2] * ROUNDS
+
+
+def test_a_failure_of_several_clients_is_counted_once():
+    app = register(ClientApp(), [], {"num-examples": -1})
+    with pytest.raises(RuntimeError, match=r"The reason, 6 of 6 times: A client's training must .* It reports -1\."):
+        started("random", app, links="simulated")
 
 
 def test_a_client_whose_enrolment_fails_is_not_taken_for_one_without_fedsels_line():

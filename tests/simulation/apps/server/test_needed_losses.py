@@ -8,15 +8,13 @@ from flwr.clientapp import ClientApp
 
 import fedsel_app
 from fedsel_app.config import ConfigError
-from simulation.apps.client.selecting import selecting
+from simulation.apps.client.legacy_messages import selecting
 from tests.support.in_process_grid import InProcessGrid
 from tests.support.logs import logged
 from tests.support.own_app import (
     CLIENTS,
     OwnClient,
     by_name,
-    data,
-    losses,
     model,
     node,
     register,
@@ -72,19 +70,6 @@ def test_clients_without_a_loss_are_refused_at_once_with_what_they_returned(name
     with pytest.raises(ConfigError, match=rf"The strategy {name} needs the losses .*loss_key.* Client \d: .*{came}"):
         started(name, register(app(), seen, loss=loss))
     assert [kind for _, kind, _ in seen] == ["evaluate"] * CLIENTS
-
-
-@pytest.mark.parametrize(("name", "app"), APPS)
-def test_an_evaluation_may_be_over_a_number_of_examples_that_is_not_whole(tmp_path, name, app):
-    """Flower's metrics may be floats, such as 20.0 from a sum of weights."""
-    floats = register(app(), [], loss=lambda client, loss: {"eval_loss": loss, "num-examples": 20.0 + client / 4})
-    found = started(name, floats, tmp_path / "a", fraction_evaluate=1.0, client_eval=True)
-    expected = started(name, register(app(), []), tmp_path / "b").arrays
-    for one, two in zip(found.arrays.to_numpy_ndarrays(), expected.to_numpy_ndarrays(), strict=True):
-        np.testing.assert_array_equal(one, two)
-    losses_after = [losses(expected.to_numpy_ndarrays(), *data(client)).mean() for client in range(CLIENTS)]
-    mean = sum((20 + client / 4) * loss for client, loss in enumerate(losses_after)) / (80 + 6 / 4)
-    assert found.evaluate_metrics_clientapp[3]["eval_loss"] == pytest.approx(mean, rel=1e-5)
 
 
 class Batches(OwnClient):

@@ -1,12 +1,16 @@
 """Requirements: the table of docs/flower-app.md, and the page's difference between the example before and after."""
 
 import difflib
+import re
 
 import pytest
 
 from fedsel_app.config import ConfigError
+from simulation.apps.server.flowers_words import IN_PLACE
+from simulation.apps.server.flowers_words import STRATEGIES as STRATEGY_WORDS
 from simulation.apps.server.requirements import requirements
 from simulation.apps.server.settings import app_config
+from simulation.apps.server.strategy import strategy
 from strategies import STRATEGIES
 from tests.support.documentation import PAGES, code_blocks
 from tests.support.sources import ROOT
@@ -29,24 +33,41 @@ EXAMPLES = {
 """Example -> its files before and after fedsel, and the most lines that differ."""
 
 
-def support_rows():
-    """Method, whether it works with an unchanged client and with the mod, and its function: rows of docs/flower-app.md.
+LINE = "fedsel's line"
+"""What a method needs without a function."""
 
-    With their default settings; a method that needs a compressor has top-k.
-    """
+
+def table(mark):
+    """The rows of the page's table behind the comment."""
+    return PAGE.split(f"<!-- {mark}:")[1].split("\n\n")[0].splitlines()[3:]
+
+
+def support_rows():
+    """Rows of docs/flower-app.md: a method that does not work with an unchanged client, and what it needs."""
     for name in STRATEGIES:
         try:
             config = app_config(name, {})
         except ConfigError:
             config = app_config(name, {"compressor": "top-k"})
         needed = list(requirements(config))
-        functions = ", ".join(f"`{ability}`" for _, ability in needed if ability)
-        yield f"`{name}`", "no" if needed else "yes", "with a function" if functions else "yes", functions or "none"
+        if needed:
+            functions = ", ".join(f"`{ability}`" for _, ability in needed if ability)
+            yield f"| `{name}` | {functions or LINE} |"
 
 
 def test_the_table_of_methods_is_the_registry():
-    table = PAGE.split("<!-- support:")[1].split("\n\n")[0].splitlines()[3:]
-    assert table == [f"| {' | '.join(row)} |" for row in support_rows()]
+    assert table("support") == list(support_rows())
+
+
+@pytest.mark.parametrize("word", [*IN_PLACE, *STRATEGY_WORDS])
+def test_the_table_of_flowers_strategies_and_arguments_says_what_the_refusals_say(word):
+    """What a refusal names in place of Flower's word stands in that word's row of the table."""
+    legacy = {"fraction_fit", "min_fit_clients", "num_rounds", "num_malicious_clients", "fedopt", "faulttolerantfedavg"}
+    rows = [row for row in table("flower") if f"`{word}`" in row.split(" | ")[0] or f"`{word}`" in row.lower()]
+    instead = IN_PLACE.get(word, STRATEGY_WORDS.get(word))
+    assert word in legacy or [all(name in row for name in re.findall(r"(\w+)=", instead)) for row in rows] == [True]
+    with pytest.raises(ConfigError, match=re.escape(instead) or "fedsel has no such rule"):
+        strategy(**{"name": word} if word in STRATEGY_WORDS else {"name": "random", word: 1}, clients=4, cohort=2)
 
 
 @pytest.mark.parametrize(("example", "block"), list(zip(EXAMPLES, code_blocks(PAGE, "diff"), strict=True)))

@@ -14,7 +14,7 @@ from flwr.serverapp import strategy as strategies
 
 import fedsel_app
 from fedsel_app.config import ConfigError
-from simulation.apps.client.selecting import selecting
+from simulation.apps.client.legacy_messages import selecting
 from simulation.apps.server.strategy import AppStrategy
 from tests.support.in_process_grid import InProcessGrid
 from tests.support.logs import logged
@@ -126,17 +126,32 @@ def test_other_arguments_of_start_are_refused_with_fedsels_word_for_them(argumen
         ({"on_fit_config_fn": dict}, "'train_config_fn'"),
         ({"on_evaluate_config_fn": dict}, "'evaluate_config_fn'"),
         ({"accept_failures": False}, "'min-returned'"),
-        ({"fraction_train": 0.5}, "Did you mean 'cohort'"),
-        ({"min_fit_clients": 2}, "Did you mean 'cohort'"),
-        ({"min_available_nodes": 2}, "Did you mean 'min-available-clients'"),
-        ({"num_rounds": 2}, "Did you mean 'rounds'"),
+        ({"proximal_mu": 0.5}, r"start\(..., train_config=ConfigRecord\({'proximal-mu': 0.1}\)\)"),
+        ({"mu": 0.5}, r"start\(..., train_config=ConfigRecord\({'proximal-mu': 0.1}\)\)"),
+        ({"solver": "fedprox"}, r"start\(..., train_config=ConfigRecord\({'proximal-mu': 0.1}\)\)"),
+        ({"eta_l": 0.1}, "Leave the learning rate of the clients out, and send it"),
+        ({"q": 0.1}, "fedsel has no QFedAvg"),
+        ({"waiting": "async"}, "Leave 'waiting' out, or set it to synchronous"),
+        ({"participation": "ips"}, "one of fixed, adafl-full, adafl-econom, adafl-staged, decay: the others"),
+        ({"resume": "yes"}, "Set 'resume' to True or 'auto'. Got 'yes'"),
         ({"around": strategies.FedAvg()}, ALONE),
         ({"strategy": strategies.FedAvg()}, ALONE),
     ],
 )
 def test_arguments_of_flowers_strategies_are_refused_with_fedsels_word_for_them(options, message):
     with pytest.raises(ConfigError, match=message):
-        fedsel_app.strategy("random", **SIZES, **options)
+        fedsel_app.strategy("random", out="runs/none", **SIZES, **options)
+
+
+def test_without_a_number_of_rounds_start_has_flowers_three_or_those_of_the_strategy():
+    assert set(started(num_rounds=None).train_metrics_clientapp) == {1, 2, 3}
+    assert set(started(num_rounds=None, options={"rounds": 2}).train_metrics_clientapp) == {1, 2}
+
+
+@pytest.mark.parametrize("name", ["Bulyan", "fedxgb-bagging"])
+def test_a_strategy_of_flowers_without_a_counterpart_is_refused(name):
+    with pytest.raises(ConfigError, match=f"Keep Flower's '{name}': fedsel has no such rule"):
+        fedsel_app.strategy(name, **SIZES)
 
 
 @pytest.mark.parametrize("wrapper", ["ServerSideFixed", "ServerSideAdaptive", "ClientSideFixed", "ClientSideAdaptive"])
@@ -186,11 +201,8 @@ def test_options_of_the_message_api_are_refused_in_the_other(option, message):
 
 def test_the_summary_says_what_flowers_own_says():
     with logged("flwr") as log:
-        fedsel_app.strategy("oort", weighted_by_key="n", **SIZES).summary()
-    assert "fedsel strategy oort" in log()
-    assert "Sampling: 2 of 4 clients" in log()
-    assert "Weighted by: 'n'" in log()
-    assert "ArrayRecord key: 'arrays'" in log()
+        fedsel_app.strategy("oort", **SIZES).summary()
+    assert "Starting fedsel strategy oort: 2 of 4 clients in each round" in log()
 
 
 @pytest.mark.parametrize("line", [fedsel_app.client_app, selecting])

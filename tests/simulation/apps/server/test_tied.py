@@ -8,7 +8,7 @@ from flwr.clientapp import ClientApp
 
 import fedsel_app
 from fedsel_app.config import ConfigError
-from simulation.apps.client.selecting import selecting
+from simulation.apps.client.legacy_messages import selecting
 from tests.support.in_process_grid import InProcessGrid
 from tests.support.own_app import CLIENTS, node, run_app
 
