@@ -7,8 +7,8 @@ import pytest
 from flwr.app import ArrayRecord, ConfigRecord, Context, Error, Message, MetricRecord, RecordDict
 from flwr.clientapp import ClientApp
 
-from fedsel_app.messages.answers import EnrolAnswer, TrainAnswer
-from fedsel_app.messages.instructions import EnrolInstruction, LocalTestInstruction, ProbeInstruction
+from fedsel_app.messages.answers import TrainAnswer
+from fedsel_app.messages.instructions import EnrolInstruction
 from fedsel_app.messages.records import content_arrays, fedsel_config
 from fedsel_app.messages.scalars import Report
 from fedsel_app.wire.codec import decode
@@ -85,20 +85,6 @@ def test_a_training_that_returns_nothing_is_told_what_it_must_return(tmp_path):
 # Enrolment
 
 
-def test_enrolment_tells_identity_and_the_functions():
-    def counts(context):
-        return np.bincount(data(context.node_config["partition-id"])[1], minlength=2)
-
-    plain, _ = answered(client_app(), node(3), EnrolInstruction(True))
-    assert EnrolAnswer.from_config(plain) == EnrolAnswer(3, 0, b"", ())
-    numbers, _ = answered(client_app(label_counts=counts, losses=own_losses), node(3), EnrolInstruction(True))
-    enrolment = EnrolAnswer.from_config(numbers)
-    assert (enrolment.client, enrolment.examples, set(enrolment.abilities)) == (3, 40, {"label_counts", "losses"})
-    np.testing.assert_array_equal(np.frombuffer(enrolment.label_counts, "<i8"), counts(node(3)))
-    numbers, _ = answered(client_app(examples=lambda context: 7), node(3), EnrolInstruction())
-    assert EnrolAnswer.from_config(numbers).examples == 7
-
-
 @pytest.mark.parametrize("function", ["examples", "label_counts"])
 @pytest.mark.parametrize("returned", [12.5, [3.0, 0.5], float("nan"), [float("inf"), 1.0]])
 def test_a_part_of_an_example_is_refused(function, returned):
@@ -115,18 +101,6 @@ def test_a_client_without_a_partition_id_is_told_so():
 
 
 # Losses
-
-
-def test_a_loss_probe_is_the_function_or_else_the_users_evaluation():
-    seen = []
-    numbers, arrays = answered(register(client_app(losses=own_losses), seen), node(1), ProbeInstruction(1, 0), model())
-    expected = own_losses(node(1), model())
-    assert (numbers, arrays, seen) == ({"loss": pytest.approx(expected.mean()), "examples": 20}, [], [])
-    for instruction in (ProbeInstruction(1, 0), LocalTestInstruction(1)):
-        reply = register(client_app(), seen)(named_question(instruction, model()), node(1))
-        assert list(reply.content) == ["metrics"]
-        assert reply.content["metrics"]["eval_acc"] == 0.5
-        assert list(seen.pop()[2]) == ["config", "arrays"]
 
 
 @pytest.mark.parametrize("name", ["eval_loss", "eval-loss", "loss", "val_loss"])
@@ -160,17 +134,6 @@ def test_the_loss_before_training_is_the_users_evaluation_within_one_lifespan(tm
 
     numbers, _ = answered(inner, node(1, tmp_path / "inner"), app_instruction(reports=(Report.INITIAL_LOSS,)), model())
     assert numbers["initial_loss"] == 0.75
-
-
-def test_an_evaluation_without_a_loss_is_told_by_the_names_that_it_may_have(tmp_path):
-    app = client_app()
-
-    @app.evaluate()
-    def evaluate(message, context):
-        return Message(RecordDict({"metrics": MetricRecord({"accuracy": 1.0})}), reply_to=message)
-
-    with pytest.raises(ValueError, match="metric eval_loss or eval-loss or loss or val_loss, and it returned accuracy"):
-        app(named_question(app_instruction(reports=(Report.RMS_LOSS,)), model()), node(0, tmp_path))
 
 
 def test_user_code_may_empty_the_records_that_it_gets(tmp_path):

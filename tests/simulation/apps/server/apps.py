@@ -1,4 +1,4 @@
-"""Eight small Flower apps with Flower's FedAvg, in the form of Flower's examples; `test_apps` converts them.
+"""Six small Flower apps with Flower's FedAvg, in the form of Flower's examples; `test_apps` converts them.
 
 Each function is an app: it returns the client app, the server's strategy and the arrays of the initial model.
 """
@@ -160,64 +160,6 @@ def hugging_face():
     return app, strategy, arrays
 
 
-def jax():
-    from jax import nn, value_and_grad
-    from jax import numpy as jnp
-
-    app = ClientApp()
-
-    def loss_of(params, x, y):
-        return -(nn.log_softmax(x @ params[0] + params[1]) * nn.one_hot(y, CLASSES)).sum(axis=1).mean()
-
-    @app.train()
-    def train(msg, context):
-        x, y = data(context)
-        params = [jnp.asarray(array) for array in msg.content["arrays"].to_numpy_ndarrays()]
-        loss, grads = value_and_grad(loss_of)(params, x, y)
-        params = [np.asarray(array - LR * grad) for array, grad in zip(params, grads, strict=True)]
-        return reply(msg, ArrayRecord(params), train_loss=float(loss), num_examples=len(y))
-
-    @app.evaluate()
-    def evaluate(msg, context):
-        x, y = data(context)
-        loss = float(loss_of(msg.content["arrays"].to_numpy_ndarrays(), x, y))
-        return reply(msg, eval_loss=loss, num_examples=len(y))
-
-    strategy = FedAvg()
-    return app, strategy, ArrayRecord([array.astype(np.float32) for array in zeros()])
-
-
-def keras():
-    from keras import Sequential, layers, utils
-
-    def model(weights=None):
-        utils.set_random_seed(1)
-        outputs = layers.Dense(CLASSES, activation="softmax")
-        found = Sequential([layers.Input((FEATURES,)), layers.Dense(5), layers.BatchNormalization(), outputs])
-        found.compile("sgd", "sparse_categorical_crossentropy")
-        if weights is not None:
-            found.set_weights(weights)
-        return found
-
-    app = ClientApp()
-
-    @app.train()
-    def train(msg, context):
-        x, y = data(context)
-        net = model(msg.content["arrays"].to_numpy_ndarrays())
-        loss = net.fit(x, y, epochs=1, batch_size=16, verbose=0).history["loss"][-1]
-        return reply(msg, ArrayRecord(net.get_weights()), train_loss=loss, num_examples=len(y))
-
-    @app.evaluate()
-    def evaluate(msg, context):
-        x, y = data(context)
-        loss = model(msg.content["arrays"].to_numpy_ndarrays()).evaluate(x, y, verbose=0)
-        return reply(msg, eval_loss=loss, num_examples=len(y))
-
-    strategy = FedAvg()
-    return app, strategy, ArrayRecord(model().get_weights())
-
-
 def own_mods():
     def clipping(msg, context, call_next):
         """A mod that shortens each array of the reply to a norm of 1."""
@@ -264,4 +206,4 @@ def register_softmax(app):
         return reply(msg, eval_loss=loss, num_examples=len(y))
 
 
-APPS = (numpy, scikit_learn, pytorch, hugging_face, jax, keras, own_mods, query_and_state)
+APPS = (numpy, scikit_learn, pytorch, hugging_face, own_mods, query_and_state)

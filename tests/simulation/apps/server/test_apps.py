@@ -1,4 +1,4 @@
-"""Eight apps in the form of Flower's examples: with Flower's FedAvg, and converted as docs/flower-app.md says."""
+"""Six apps in the form of Flower's examples: with Flower's FedAvg, and converted as docs/flower-app.md says."""
 
 import inspect
 import os
@@ -77,9 +77,6 @@ def outcome(name, method):
 
 @pytest.mark.parametrize("name", [app.__name__ for app in apps.APPS])
 def test_an_app_is_as_with_fedavg_and_runs_with_other_methods_as_the_page_says(tmp_path, monkeypatch, name):
-    if name in ("jax", "keras"):
-        monkeypatch.setenv("KERAS_BACKEND", "torch")
-        pytest.importorskip(name)
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
     expected, original = ran(name)
     row = f"| {name.replace('_', '-')} | "

@@ -266,34 +266,6 @@ def test_other_rounds_than_those_that_were_set_are_refused():
         started("random", register(ClientApp(), []), rounds=5)
 
 
-def test_statistics_are_known_by_their_names(tmp_path):
-    """BatchNorm statistics in another place are averaged too. Found by position, they would be compressed."""
-    arrays = by_name(model())
-    shuffled = ArrayRecord({name: arrays[name] for name in reversed(list(arrays))})
-
-    app = fedsel_app.client_app()
-
-    @app.train()
-    def train(message, context):
-        client = context.node_config["partition-id"]
-        found = message.content["arrays"]
-        named = by_name(trained([found[name].numpy() for name in arrays], client))
-        records = {
-            "arrays": ArrayRecord({name: named[name] for name in found}),
-            "metrics": MetricRecord({"num-examples": len(data(client)[1])}),
-        }
-        return Message(RecordDict(records), reply_to=message)
-
-    options = {"compressor": "top-k", "kept_fraction": 0.1, "kept_warmup_rounds": 0, "links": "simulated"}
-    straight = started("full", register(fedsel_app.client_app(), []), None, tmp_path / "a", **options)
-    built = fedsel_app.strategy("full", clients=CLIENTS, cohort=2, **options)
-    grid = InProcessGrid(app, {90 + client: node(client, tmp_path / "b") for client in range(CLIENTS)})
-    turned = built.start(grid=grid, initial_arrays=shuffled, num_rounds=ROUNDS)
-    for name in arrays:
-        if name.endswith(("running_mean", "running_var")):
-            np.testing.assert_allclose(turned.arrays[name].numpy(), straight.arrays[name].numpy(), rtol=1e-6)
-
-
 @pytest.mark.parametrize("app", [ClientApp, fedsel_app.client_app], ids=["unchanged", "with fedsel's line"])
 @pytest.mark.parametrize("place", [0, 6])
 def test_a_mask_with_infinities_stays_as_it_is(tmp_path, app, place):

@@ -3,7 +3,6 @@
 import numpy as np
 import pytest
 from flwr.app import ConfigRecord
-from flwr.client import NumPyClient
 from flwr.clientapp import ClientApp
 
 import fedsel_app
@@ -19,7 +18,6 @@ from tests.support.own_app import (
     node,
     register,
     run_app,
-    trained,
 )
 
 pytestmark = pytest.mark.usefixtures("task_identity")
@@ -28,16 +26,6 @@ LOSSES = ["hetero-select", "power-of-choice", "active-fl", "fedcor", "oort"]
 """Methods that need losses."""
 UNCHANGED = LOSSES[:-1]
 APPS = [*((name, ClientApp) for name in UNCHANGED), *((name, fedsel_app.client_app) for name in LOSSES)]
-
-
-class Trainer(NumPyClient):
-    """A client without `evaluate`."""
-
-    def __init__(self, client, seen):
-        self.client = client
-
-    def fit(self, parameters, config):
-        return trained(parameters, self.client), 10, {}
 
 
 def started(name, app, state_dir="", *, start=None, **options):
@@ -103,16 +91,6 @@ def test_an_app_that_cannot_evaluate_is_refused_by_that_reason(app):
     trains.train()(lambda message, context: message)
     with pytest.raises(ConfigError, match=r"needs the losses of the clients.*No evaluate function registered"):
         started("power-of-choice", trains)
-
-
-@pytest.mark.parametrize(
-    ("name", "mods"), [*((name, ()) for name in UNCHANGED), *((name, [selecting]) for name in LOSSES)]
-)
-def test_a_legacy_client_that_cannot_evaluate_is_refused_by_that_reason(tmp_path, name, mods):
-    options = {"clients": CLIENTS, "cohort": 2, "rounds": 3, "links": "simulated"} | QUICK.get(name, {})
-    built = fedsel_app.strategy(name, parameters=model(), **options)
-    with pytest.raises(ConfigError, match=rf"The strategy {name} needs the losses .*does not implement `evaluate`"):
-        run_app(built, 3, kind=Trainer, mods=mods, state_dir=tmp_path)
 
 
 def test_one_client_with_a_loss_is_enough_and_the_others_are_left_out_by_name():
