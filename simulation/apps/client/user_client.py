@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 
 import numpy as np
 from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message, MessageType, MetricRecord, RecordDict
@@ -47,6 +47,7 @@ from simulation.apps.client.messages import (
     users_records,
 )
 
+T = TypeVar("T")
 Vector = NDArray[np.float32]
 Losses = Callable[[Context, Any], NDArray[Any]]
 Diagonal = Callable[[Context, Any], Any]
@@ -303,7 +304,7 @@ class UserClient:
         return StateStore(Path(folder) / STATE_FOLDER, begins_anew=True)
 
 
-def called(name: str, function: Callable[..., Any], *arguments: Any) -> Any:
+def called(name: str, function: Callable[..., T], *arguments: Any) -> T:
     """What a user's function returns.
 
     Raises RuntimeError with the function's `name`, the type of its exception, and the line of the user's code.

@@ -4,6 +4,7 @@ import logging
 import math
 from collections import Counter
 from collections.abc import Callable, Mapping
+from functools import reduce
 from typing import Any
 
 import numpy as np
@@ -101,31 +102,12 @@ def aggregated_records(
     try:
         return function(records, key)
     except Exception as error:  # noqa: BLE001 - a client's reply can make a user's function fail
-        _note_failure(function, error, server_round)
+        note_failure(function, error, server_round)
         return None
 
 
-def aggregated_pairs(
-    metrics: Mapping[int, Mapping[str, Any]], weights: Mapping[int, float], function: PairFunction, server_round: int
-) -> dict[str, Any]:
-    """Metrics of a round through the legacy API, by the user's own aggregation; empty if it fails."""
-    pairs = [
-        (_plain(weights[client]), finite_metrics(reported, client, server_round))
-        for client, reported in metrics.items()
-    ]
-    try:
-        return function(pairs)
-    except Exception as error:  # noqa: BLE001 - a client's reply can make a user's function fail
-        _note_failure(function, error, server_round)
-        return {}
-
-
-def _plain(weight: float) -> int:
-    """A weight as Flower's legacy clients report it: a whole number where it is one."""
-    return int(weight) if weight == int(weight) else weight  # type: ignore[return-value]
-
-
-def _note_failure(function: Callable[..., Any], error: Exception, server_round: int) -> None:
+def note_failure(function: Callable[..., Any], error: Exception, server_round: int) -> None:
+    """Log a user's function that fails, so that a round has no metrics of the clients."""
     LOGGER.warning(
         "Round %d has no metrics of the clients: the function %s failed with %s",
         *(server_round, getattr(function, "__name__", function), one_line(repr(error))),
@@ -152,7 +134,8 @@ def mean_metrics(metrics: list[tuple[float, dict[str, Any]]], server_round: int)
             )
         same = [(weight, value) for weight, value in values if _length(value) == length]
         total = sum(weight for weight, _ in same)
-        means[name] = sum(weight / total * np.asarray(value, np.float64) for weight, value in same).tolist()
+        parts = [weight / total * np.asarray(value, np.float64) for weight, value in same]
+        means[name] = reduce(np.add, parts).tolist()
     return means
 
 

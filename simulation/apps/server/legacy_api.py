@@ -1,37 +1,127 @@
 """Flower's legacy API for a user's ServerApp: its server calls the methods of the `Strategy` interface."""
 
 import logging
+import math
+from collections.abc import Collection, Mapping, Sequence, Set
 from dataclasses import replace
 from operator import itemgetter
-from typing import cast
+from typing import Any, cast
 
+from flwr.app import Message as FlowerMessage
+from flwr.app import RecordDict
 from flwr.common import Code, EvaluateIns, EvaluateRes, FitIns, FitRes, Parameters, Scalar
 from flwr.server.client_manager import ClientManager
 from flwr.server.client_proxy import ClientProxy
 from flwr.server.strategy import Strategy
 
 from fedsel_app.config import ConfigError
+from fedsel_app.messages.records import ERROR, FEDSEL, config_record, fedsel_config
 from fedsel_app.messages.reported_values import one_line
+from fedsel_app.messages.scalars import Config
+from fedsel_app.network.reply_timeout import ReplyTimeout
 from fedsel_app.wire.codec import WireError
-from simulation.apps.client.messages import refuse_endless, users_keys
+from fedsel_app.wiring.reply_event import is_simulated
+from simulation.apps.client.messages import (
+    ENROL,
+    EVALUATION_PREFIX,
+    AppTrainInstruction,
+    embed,
+    refuse_endless,
+    users_keys,
+)
 from simulation.apps.server.app_run import AppRun
 from simulation.apps.server.client_metrics import (
-    aggregated_pairs,
+    PairFunction,
     bounded_examples,
     finite_metrics,
     mean_metrics,
+    note_failure,
     note_left_out,
 )
 from simulation.apps.server.flowers_words import ALONE, MESSAGE, refuse_other_api
-from simulation.apps.server.transports import UserManager
+from simulation.apps.server.settings import AppOptions
+from simulation.apps.server.transports import RAISED, in_order
 from simulation.apps.server.user_clients import counts
 from strategies.method import evaluates, most_rounds
-from strategies.round.federation import NodeError
-from strategies.round.flower_manager import as_parameters
+from strategies.round.federation import ALL, Answers, Message, NodeError, Reply, Until, Wait
+from strategies.round.flower_manager import FlowerManager, as_parameters
 
 LOGGER = logging.getLogger("fedsel")
 ClientFailures = list[tuple[ClientProxy, FitRes] | BaseException]
 TestFailures = list[tuple[ClientProxy, EvaluateRes] | BaseException]
+
+
+class UserManager(FlowerManager):
+    """Federation of a user's `client_fn` clients, behind Flower's legacy client manager.
+
+    Attributes
+    ----------
+    unchanged : nodes whose app has no line of fedsel's
+    """
+
+    loss_key, examples_key = "", "num_examples"  # of Flower's own results
+
+    def __init__(self, manager: ClientManager, timeouts: ReplyTimeout, options: AppOptions) -> None:
+        super().__init__(manager, timeouts)
+        self._of_type = {"train": options.fit_config, "evaluate": options.evaluate_config}
+        self._configs: dict[tuple[str, int], Config] = {}
+        self.unchanged: Set[str] = frozenset()
+
+    @property
+    def in_simulation(self) -> bool:
+        """True if Flower simulates the nodes."""
+        return any(is_simulated(getattr(proxy, "grid", None)) for proxy in self._manager.all().values())
+
+    def in_order(self, nodes: Collection[str]) -> list[str]:
+        """The nodes in the order of their numbers."""
+        return in_order(nodes, next((getattr(proxy, "grid", None) for proxy in self._manager.all().values()), None))
+
+    def users_config(self, message_type: str, server_round: int) -> Config:
+        """The user's config of the round, which is the same for all its clients, also from a function that draws."""
+        if (key := (message_type, server_round)) not in self._configs:
+            users = self._of_type.get(message_type) or {}
+            self._configs[key] = dict(users(server_round) if callable(users) else users)
+        return dict(self._configs[key])
+
+    def ask(self, messages: Sequence[Message], until: Until = ALL) -> Answers:
+        """Call the user's functions of the round here, where their errors end the run, and not in a client's thread."""
+        for message in messages:
+            self.config(message)
+        return super().ask(messages, until)
+
+    def config(self, message: Message) -> Config:
+        """The user's config of the round; if the client has fedsel's line, also the instruction, with the prefix."""
+        instruction = message.instruction
+        users = self.users_config(instruction.message_type, number := getattr(instruction, "server_round", 0))
+        if message.node in self.unchanged:
+            return users
+        if isinstance(instruction, AppTrainInstruction) and instruction.measures_loss:
+            users = embed(self.users_config("evaluate", number), users, EVALUATION_PREFIX)
+        return embed(instruction.to_config(), users)
+
+    def _call(self, proxy: ClientProxy, message: Message, wait: Wait) -> Reply:
+        """A client's reply. Enrolment goes past the proxy, because an unchanged client's own functions are not called.
+
+        An unchanged client gives an empty reply, also if its client_fn or a mod of its own cannot take this message.
+        Raises the errors of the client.
+        """
+        if message.instruction.message_type != "query":
+            return super()._call(proxy, message, wait)
+        ttl_s = wait.left_s if math.isfinite(wait.left_s) else None
+        content = RecordDict({FEDSEL: config_record(message.instruction.to_config())})
+        asked = FlowerMessage(content, dst_node_id=int(message.node), message_type=ENROL, group_id="0", ttl=ttl_s)
+        replies = list(proxy.grid.send_and_receive([asked]))  # type: ignore[attr-defined]
+        if not replies:
+            raise NodeError(message.node, "it did not answer")
+        [reply] = replies
+        if reply.has_error():
+            if reply.error.code in RAISED:
+                return Reply()
+            raise NodeError(message.node, reply.error.reason)
+        own = fedsel_config(reply.content) or {}
+        if ERROR in own:
+            raise NodeError(message.node, str(own[ERROR]))
+        return Reply(embed(own, {}), arrived_s=wait.elapsed_s)
 
 
 class LegacyApi(AppRun, Strategy):
@@ -154,3 +244,23 @@ class LegacyApi(AppRun, Strategy):
 def _lacks_evaluate(failure: tuple[ClientProxy, EvaluateRes] | BaseException) -> bool:
     """True if the client has no function for an evaluation."""
     return isinstance(failure, tuple) and failure[1].status.code == Code.EVALUATE_NOT_IMPLEMENTED
+
+
+def aggregated_pairs(
+    metrics: Mapping[int, Mapping[str, Any]], weights: Mapping[int, float], function: PairFunction, server_round: int
+) -> dict[str, Any]:
+    """Metrics of a round through the legacy API, by the user's own aggregation; empty if it fails."""
+    pairs = [
+        (_plain(weights[client]), finite_metrics(reported, client, server_round))
+        for client, reported in metrics.items()
+    ]
+    try:
+        return function(pairs)
+    except Exception as error:  # noqa: BLE001 - a client's reply can make a user's function fail
+        note_failure(function, error, server_round)
+        return {}
+
+
+def _plain(weight: float) -> int:
+    """A weight as Flower's legacy clients report it: a whole number where it is one."""
+    return int(weight) if weight == int(weight) else weight  # type: ignore[return-value]

@@ -1,8 +1,7 @@
-"""Transports of a user's Flower app: its clients are reached through Flower's grid or its legacy client manager.
+"""Transport of a user's Flower app through Flower's grid, and what the legacy API's (`legacy_api`) has in common.
 
-A message to a client with fedsel's line has the user's part and fedsel's part: two records of the Message API, or one
-config in which fedsel's keys have a prefix (see `simulation.apps.client.messages`). An unchanged client gets the user's
-part alone, as from Flower's own strategies.
+A message to a client with fedsel's line has the user's record and fedsel's. An unchanged client gets the user's alone,
+as from Flower's own strategies.
 """
 
 import logging
@@ -13,17 +12,13 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence, S
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from flwr.app import ArrayRecord, ConfigRecord, MetricRecord, RecordDict
-from flwr.app import Message as FlowerMessage
-from flwr.server.client_manager import ClientManager
-from flwr.server.client_proxy import ClientProxy
 from flwr.serverapp import Grid
 
 from fedsel_app.messages.instructions import ProbeInstruction
-from fedsel_app.messages.records import ERROR, FEDSEL, MACHINE_FAULT, config_record, fedsel_config
-from fedsel_app.messages.scalars import Config
+from fedsel_app.messages.records import FEDSEL, MACHINE_FAULT, config_record
 from fedsel_app.network.reply_timeout import ReplyTimeout
 from fedsel_app.wire.codec import WireError
 from fedsel_app.wiring.reply_event import is_simulated
@@ -32,7 +27,6 @@ from simulation.apps.client.messages import (
     ENROL,
     EVALUATION,
     EVALUATION_LOSSES,
-    EVALUATION_PREFIX,
     MOST_RECORDS,
     AppTrainInstruction,
     embed,
@@ -42,9 +36,8 @@ from simulation.apps.client.messages import (
     users_records,
 )
 from simulation.apps.server.settings import AppOptions
-from strategies.round.federation import ALL, Answer, Answers, Message, NodeError, Reply, Until, Wait
+from strategies.round.federation import Answer, Federation, Message, NodeError, Reply
 from strategies.round.flower_grid import FlowerGrid, own_words
-from strategies.round.flower_manager import FlowerManager
 
 FLOWER_LOGGER = logging.getLogger("flwr")
 NO_QUERY = "No query function registered"
@@ -97,77 +90,24 @@ def in_order(nodes: Collection[str], grid: object) -> list[str]:
     return sorted(nodes, key=lambda node: (registered.get(node, ""), int(node)))
 
 
-class UserManager(FlowerManager):
-    """Federation of a user's `client_fn` clients, behind Flower's legacy client manager.
+class UserTransport(Federation, Protocol):
+    """Federation that carries messages to users' clients."""
 
-    Attributes
-    ----------
-    unchanged : nodes whose app has no line of fedsel's
-    """
+    examples_key: str
+    """Name of a client's number of examples."""
+    unchanged: Set[str]
+    """Nodes whose app has no line of fedsel's."""
 
-    loss_key, examples_key = "", "num_examples"  # of Flower's own results
-
-    def __init__(self, manager: ClientManager, timeouts: ReplyTimeout, options: AppOptions) -> None:
-        super().__init__(manager, timeouts)
-        self._of_type = {"train": options.fit_config, "evaluate": options.evaluate_config}
-        self._configs: dict[tuple[str, int], Config] = {}
-        self.unchanged: Set[str] = frozenset()
+    @property
+    def loss_key(self) -> str:
+        """Metric of an evaluation that is its loss; empty: the first of the usual names."""
 
     @property
     def in_simulation(self) -> bool:
         """True if Flower simulates the nodes."""
-        return any(is_simulated(getattr(proxy, "grid", None)) for proxy in self._manager.all().values())
 
     def in_order(self, nodes: Collection[str]) -> list[str]:
         """The nodes in the order of their numbers."""
-        return in_order(nodes, next((getattr(proxy, "grid", None) for proxy in self._manager.all().values()), None))
-
-    def users_config(self, message_type: str, server_round: int) -> Config:
-        """The user's config of the round, which is the same for all its clients, also from a function that draws."""
-        if (key := (message_type, server_round)) not in self._configs:
-            users = self._of_type.get(message_type) or {}
-            self._configs[key] = dict(users(server_round) if callable(users) else users)
-        return dict(self._configs[key])
-
-    def ask(self, messages: Sequence[Message], until: Until = ALL) -> Answers:
-        """Call the user's functions of the round here, where their errors end the run, and not in a client's thread."""
-        for message in messages:
-            self.config(message)
-        return super().ask(messages, until)
-
-    def config(self, message: Message) -> Config:
-        """The user's config of the round; if the client has fedsel's line, also the instruction, with the prefix."""
-        instruction = message.instruction
-        users = self.users_config(instruction.message_type, number := getattr(instruction, "server_round", 0))
-        if message.node in self.unchanged:
-            return users
-        if isinstance(instruction, AppTrainInstruction) and instruction.measures_loss:
-            users = embed(self.users_config("evaluate", number), users, EVALUATION_PREFIX)
-        return embed(instruction.to_config(), users)
-
-    def _call(self, proxy: ClientProxy, message: Message, wait: Wait) -> Reply:
-        """A client's reply. Enrolment goes past the proxy, because an unchanged client's own functions are not called.
-
-        An unchanged client gives an empty reply, also if its client_fn or a mod of its own cannot take this message.
-        Raises the errors of the client.
-        """
-        if message.instruction.message_type != "query":
-            return super()._call(proxy, message, wait)
-        ttl_s = wait.left_s if math.isfinite(wait.left_s) else None
-        content = RecordDict({FEDSEL: config_record(message.instruction.to_config())})
-        asked = FlowerMessage(content, dst_node_id=int(message.node), message_type=ENROL, group_id="0", ttl=ttl_s)
-        replies = list(proxy.grid.send_and_receive([asked]))  # type: ignore[attr-defined]
-        if not replies:
-            raise NodeError(message.node, "it did not answer")
-        [reply] = replies
-        if reply.has_error():
-            if reply.error.code in RAISED:
-                return Reply()
-            raise NodeError(message.node, reply.error.reason)
-        own = fedsel_config(reply.content) or {}
-        if ERROR in own:
-            raise NodeError(message.node, str(own[ERROR]))
-        return Reply(embed(own, {}), arrived_s=wait.elapsed_s)
 
 
 class UserGrid(FlowerGrid):

@@ -36,7 +36,7 @@ from simulation.apps.client.messages import (
     users_keys,
 )
 from simulation.apps.server.requirements import unmet
-from simulation.apps.server.transports import UserGrid, UserManager, UserReply, without_errors_of_unchanged
+from simulation.apps.server.transports import UserReply, UserTransport, without_errors_of_unchanged
 from strategies.round.federation import (
     ALL,
     Answers,
@@ -102,7 +102,7 @@ class UserClients:
     """
 
     simulated = False
-    carrier: UserGrid | UserManager
+    carrier: UserTransport
 
     def __init__(
         self,

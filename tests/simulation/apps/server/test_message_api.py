@@ -244,6 +244,12 @@ def test_the_number_of_classes_is_that_of_the_clients_label_counts(tmp_path, nam
     assert [len(row["aggregated"]) for row in read_rows(tmp_path / "run")] == [2] * ROUNDS
 
 
+def test_a_method_that_reads_the_output_layer_says_which_arrays_it_takes_for_it():
+    with logged("flwr") as log:
+        started("hics-fl", register(ClientApp(), []), links="simulated", start={"num_rounds": 1})
+    assert "reads the biases of the output layer: arrays 4 and 5 of the initial model, with 2 outputs." in log()
+
+
 def test_a_failure_of_several_clients_is_counted_once():
     app = register(ClientApp(), [], {"num-examples": -1})
     with pytest.raises(RuntimeError, match=r"The reason, 6 of 6 times: A client's training must .* It reports -1\."):
