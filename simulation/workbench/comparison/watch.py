@@ -103,15 +103,20 @@ def progress_table(runs: Sequence[Progress], caption: str = "") -> Table:
     return table
 
 
+def left_text(finished: Sequence[Path], left: int, jobs: int) -> str:
+    """About how long the runs that are `left` take, `jobs` at a time, at the pace of the finished ones; or empty."""
+    paces_s = [summary["wall_s"] for folder in finished if (summary := read_summary(folder))]
+    if not (paces_s and left):
+        return ""
+    return f"; about {duration_text(statistics.fmean(paces_s) * left / min(jobs, left))} left"
+
+
 def plan_table(comparison: ComparisonPlan, jobs: int) -> Table:
     """Table of the planned runs, done and left, one line per run; with the time left, if a run is finished."""
-    summaries = [read_summary(run.folder) for run in comparison.runs]
-    paces_s = [summary["wall_s"] for summary in summaries if summary]
-    left = len(summaries) - len(paces_s)
+    finished = [run.folder for run in comparison.runs if run.finished]
+    left = len(comparison.runs) - len(finished)
     side_by_side = max(1, min(jobs, left))
-    caption = f"{comparison.kind} In {comparison.out}, side by side: {jobs}".lstrip()
-    if paces_s and left:
-        caption += f"; about {duration_text(statistics.fmean(paces_s) * left / side_by_side)} left"
+    caption = f"{comparison.kind} In {comparison.out}, side by side: {jobs}{left_text(finished, left, jobs)}".lstrip()
     table = whole_table("run", "strategy", "seed", "engine", "rounds", "done", "what is left", caption=caption)
     for run in comparison.runs:
         cells = run.strategy, str(run.seed), choose(run.config, cores_each(side_by_side)).engine

@@ -138,7 +138,8 @@ def target_table(group: Group, numbers: Numbers) -> Table:
 
 def difference_table(group: Group, numbers: Numbers) -> Table:
     """Table of differences from the baseline, paired by seed, and of the seeds on which a variant won."""
-    columns = [Heading("measure"), Heading("variant"), Heading("pairs"), Heading(f"mean of {group.baseline}", FREE)]
+    baseline = group.baseline.replace("=", " ")
+    columns = [Heading("measure"), Heading("variant"), Heading("pairs"), Heading(f"mean of {baseline}", FREE)]
     columns += [Heading("difference", FREE, estimates=True), Heading("difference in %", 1), Heading("p (Holm)", 3)]
     columns += [Heading("verdict"), Heading("won – tied – lost")]
     others = [variant for variant in group.runs if variant != group.baseline]
@@ -152,13 +153,13 @@ def difference_table(group: Group, numbers: Numbers) -> Table:
             counts = wins_ties_losses(*pairs[variant], higher_wins=measure.higher_wins)
             rows.append([*row, " – ".join(map(str, counts))])
     caption = (
-        f"The variant minus the baseline {group.baseline} on the same seed (same partition, links and initial model): "
+        f"The variant minus the baseline {baseline} on the same seed (same partition, links and initial model): "
         f"mean over the seeds on which both have a value and, from {FEWEST_PAIRS} pairs on, its 95% t interval. p is "
         "from the paired t test, adjusted by Holm over all variants of a measure. A difference is significant with at "
         f"least {FEWEST_PAIRS} pairs and p below 0.05. The last column counts the seeds on which the variant won, tied "
         "and lost: reaching the target beats not reaching it, and two runs that did not reach it tie."
     )
-    return Table("differences", f"Against the baseline {group.baseline}", caption, columns, rows)
+    return Table("differences", f"Against the baseline {baseline}", caption, columns, rows)
 
 
 def percent(result: Paired) -> float:

@@ -56,7 +56,7 @@ def tune(arguments: argparse.Namespace) -> int:
     tuning.check()
     jobs = arguments.jobs or default_jobs([run.config for run in base.runs], gpu_count())
     if arguments.dry_run:
-        print(*tuning.lines(), f"Side by side: {jobs}", sep="\n")
+        print(*tuning.lines(jobs), sep="\n")
         return 0
     console = wide_console()
     return show_outcome(tuning.out, run_tuning(tuning, jobs, console), console)

@@ -26,6 +26,7 @@ from simulation.workbench.comparison.tuning_file import (
     goal_of,
     read_tuning,
 )
+from simulation.workbench.comparison.watch import left_text
 from simulation.workbench.tuning.space import Range, ends, parse_space, range_text
 from strategies import find_strategy
 
@@ -100,16 +101,19 @@ class Tuning:
         """Write tuning.json, with the best trial of each method once it is known."""
         write_json(self.out / NAME, self._content() | ({"best": best} if best else {}))
 
-    def lines(self) -> list[str]:
-        """Lines on the plan: trials, ranges, runs."""
-        count, tuning, seeds = len(self.base.strategies), len(self.tuning_seeds), len(self.base.seeds)
+    def lines(self, jobs: int) -> list[str]:
+        """Lines on the plan: trials, ranges, runs; with the time left, if a run is finished."""
+        count = len(self.base.strategies)
+        trials, compared = self.trials * count * len(self.tuning_seeds), 2 * count * len(self.base.seeds)
+        finished = [path.parent for path in self.out.glob("**/runs/*/summary.json")]
         return [
             f"{self.trials} trials each of {', '.join(self.base.strategies)}, the first with the default settings.",
             *(f"{key}: {text}" for key, text in self.over.items()),
             f"Ranked by: {self.goal.name}, mean over the seeds {', '.join(map(str, self.tuning_seeds))}.",
             *(f"Set for the trials only: {key}={value}." for key, value in self.validated.items()),
-            f"Runs: {self.trials * count * tuning} of trials, then {2 * count * seeds} with default and tuned settings "
+            f"Runs: {trials} of trials, then {compared} with default and tuned settings "
             f"on the seeds {', '.join(map(str, self.base.seeds))}.",
+            f"Side by side: {jobs}{left_text(finished, trials + compared - len(finished), jobs)}",
         ]
 
     def check(self) -> None:

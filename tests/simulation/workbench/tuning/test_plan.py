@@ -1,5 +1,6 @@
 """Plan of a tuning: the number that ranks its trials is one that its runs have, in the right direction."""
 
+import json
 import re
 
 import pytest
@@ -15,6 +16,7 @@ from simulation.workbench.comparison.tuning_file import GOALS, BestTrial
 from simulation.workbench.tuning import plan as tuning_plan
 from simulation.workbench.tuning.plan import plan_tuning
 from simulation.workbench.tuning.tune import write_preset
+from tests.support.report_runs import write_run
 
 
 class Wrong(Classification):
@@ -92,3 +94,15 @@ def test_the_best_settings_are_a_preset_on_top_of_the_one_in_the_working_directo
     write_preset(tuning, {"random": BestTrial(trial=2, settings={"lr": 0.125}, values=[], failures={})})
     training = resolve({"preset": "out/tuned.toml", "strategy": "random"}).training
     assert (training.mu, training.lr) == (0.25, 0.125)
+
+
+def test_a_dry_run_estimates_the_time_left_from_the_finished_runs(tmp_path):
+    """2 trials and 2 runs with default and best settings, one of them finished in 60 s: 3 x 60 s on two places."""
+    base = plan(tmp_path, ["random"], [1], {}, {})
+    tuning = plan_tuning(base, 2, [101], "lr", "final_accuracy")
+    assert tuning.lines(2)[-1] == "Side by side: 2"
+    [run] = tuning.trial_runs("random", 1, {"lr": 0.05})
+    write_run(run.folder, "random", 101, [0.5])
+    summary = {"strategy": "random", "seed": 101, "wall_s": 60.0, "target_accuracy": 0.8, "failure_count": 0}
+    (run.folder / "summary.json").write_text(json.dumps(summary), encoding="utf-8")
+    assert tuning.lines(2)[-1] == "Side by side: 2; about 2 min left"
