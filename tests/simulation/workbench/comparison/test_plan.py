@@ -74,7 +74,6 @@ def test_a_plugins_own_setting_is_left_out_for_the_others(tmp_path, monkeypatch)
         ({}, {"fedcg.none": [3]}, None, "There is no setting 'fedcg.none'."),
         ({}, {"hetero-select.temperature": [1.0]}, None, "belongs to none of the strategies oort, random."),
         ({}, {"lr": [0.1, -1]}, None, "The 'lr' parameter"),
-        ({"seed": 3}, {}, None, "sets 'seed' itself; use"),
         ({}, {"strategy": ["oort"]}, None, "sets 'strategy' itself; use"),
         ({}, {"lr": []}, None, "Give 'lr' at least one value"),
         ({}, {}, "fedcg", "The --baseline must be one of the strategies oort, random. Got 'fedcg'."),
@@ -94,12 +93,6 @@ def test_equal_values_of_a_grid_count_once(tmp_path):
     assert [run.name for run in runs] == ["random-alpha=1-mu=0.0-s1", "random-alpha=0.1-mu=0.0-s1"]
     with pytest.raises(ConfigError, match=r"'normalize' parameter must be true or false. Got 1."):
         plan(tmp_path, ["random"], [1], SMALL, {"normalize": [True, 1]})
-
-
-@pytest.mark.parametrize(("strategies", "seeds", "named"), [([], [1], "strategies"), (["random"], [], "seeds")])
-def test_a_comparison_of_nothing_is_refused(tmp_path, strategies, seeds, named):
-    with pytest.raises(ConfigError, match=f"Give '{named}' at least one value"):
-        plan(tmp_path, strategies, seeds, SMALL, {})
 
 
 def test_a_name_that_no_folder_can_have_is_refused_before_any_run(tmp_path):

@@ -58,7 +58,9 @@ def test_a_report_begins_with_what_the_methods_share(report):
     """The page's first lines, and the captions of its three tables of findings."""
     text = (report / "report.md").read_text(encoding="utf-8")
     shared = "Everything equal but the method, which also weighs the updates. "
-    assert text.split("\n\n")[1].startswith(f"{shared}Model logistic, ")
+    line = text.split("\n\n")[1]
+    assert line.startswith(f"{shared}Model logistic, ")
+    assert "target 0.8. Compressor top-k (kept-fraction 0.2, error feedback); solver" in line
     assert f"{shared}Model" in (report / "report.html").read_text(encoding="utf-8")
     assert text.count(f"\n\n{shared}") == 1 + 3
     assert not (report / "report-pipelines.csv").exists()
@@ -78,7 +80,10 @@ def test_a_report_shows_the_settings_in_which_the_methods_differ(tmp_path, monke
         {"strategy": "random", "compressor": "none", "error-feedback": "false", "protocol": "McMahan 2017"},
     ]
     text = (tmp_path / "report.md").read_text(encoding="utf-8")
-    assert text.split("\n\n")[1].startswith("Each method on its own paper's pipeline. Model logistic, ")
+    line = text.split("\n\n")[1]
+    assert line.startswith("Each method on its own paper's pipeline. Model logistic, ")
+    assert "target 0.8. fedcg: compressor top-k (kept-fraction 0.2, error feedback); solver" in line
+    assert "server-lr 1). random: compressor none; solver" in line
 
 
 def test_differences_are_paired_by_seed(report):

@@ -6,6 +6,7 @@ import json
 import pytest
 
 from fedsel_app.config import ConfigError
+from simulation.workbench.cli import main
 from simulation.workbench.comparison.results import RecordedComparison
 from simulation.workbench.comparison.tuning_file import goal_of
 from simulation.workbench.report.page import write_report
@@ -80,8 +81,11 @@ def test_a_report_of_another_metric_still_compares_what_the_trials_were_ranked_b
         assert "random from 2 to 1, oort from 1 to 2. Ranks with tuned settings: 1 random, 2 oort." in text
 
 
-def test_the_page_begins_with_it_and_names_what_each_section_shares(tuned, without_figures):
-    write_report(tuned)
+def test_the_tuned_ranking_is_first_and_each_section_names_what_it_shares(tuned, without_figures, capsys):
+    assert main(["report", str(tuned)]) == 0
+    parts = "settings tuned: Ranking", "Default against tuned settings", "Ranks that", "settings default: Ranking"
+    printed = capsys.readouterr().out
+    assert sorted(parts, key=printed.index) == list(parts)
     text = (tuned / "report.md").read_text(encoding="utf-8")
     both, default = text.split("## settings tuned")[1].split("## settings default")
     assert both.split("\n\n")[3].startswith("- Tuned: 3 trials of each method")
