@@ -9,13 +9,11 @@ pytest.importorskip("optuna", reason="the extra 'tune' is not installed")
 
 from fedsel_app.config import ConfigError
 from fedsel_app.models.tasks import Classification
-from fedsel_app.wiring.configuration import resolve
 from simulation.workbench.cli import main
 from simulation.workbench.comparison.plan import plan
-from simulation.workbench.comparison.tuning_file import GOALS, BestTrial
+from simulation.workbench.comparison.tuning_file import GOALS
 from simulation.workbench.tuning import plan as tuning_plan
 from simulation.workbench.tuning.plan import plan_tuning
-from simulation.workbench.tuning.tune import write_preset
 from tests.support.report_runs import write_run
 
 
@@ -82,18 +80,6 @@ def test_the_help_lists_what_can_rank_the_trials(capsys, monkeypatch):
         main(["tune", "--help"])
     [line] = [line for line in capsys.readouterr().out.splitlines() if "rank" in line and "the trials" in line]
     assert [word for word in re.findall(r"\w+", line) if "_" in word] == list(GOALS)
-
-
-def test_the_best_settings_are_a_preset_on_top_of_the_one_in_the_working_directory(tmp_path, monkeypatch):
-    """The base was written as the user typed it, and looked for beside tuned.toml."""
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "mine.toml").write_text("mu = 0.25\n", encoding="utf-8")
-    base = plan(tmp_path / "out", ["random"], [1], {"preset": "mine.toml"}, {})
-    tuning = plan_tuning(base, 2, [101], "lr", "final_accuracy")
-    (tmp_path / "out").mkdir()
-    write_preset(tuning, {"random": BestTrial(trial=2, settings={"lr": 0.125}, values=[], failures={})})
-    training = resolve({"preset": "out/tuned.toml", "strategy": "random"}).training
-    assert (training.mu, training.lr) == (0.25, 0.125)
 
 
 def test_a_dry_run_estimates_the_time_left_from_the_finished_runs(tmp_path):
