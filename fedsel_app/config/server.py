@@ -88,6 +88,7 @@ class AggregationConfig(Settings):
             "uniform": "equal",
         },
         private=("uniform",),
+        read_by={"waiting": unless("asynchronous")},
     )
     aggregation: str = setting(
         "mean",
@@ -286,6 +287,8 @@ class CalibrationConfig(Settings, scope="training"):
         return self.calibration_form == "training"
 
 
+ASYNCHRONOUS = {"server-optimizer": "mean", "server-lr": 0.6}
+"""Defaults with `waiting` = asynchronous, where they differ: those of FedAsync."""
 WAITS: ReadBy = {"waiting": unless("synchronous")}
 """Condition with which settings of a server that does not wait are read: see `setting`."""
 
@@ -300,7 +303,8 @@ class WaitingConfig(Settings):
         choices={
             "synchronous": "those of the whole cohort, or the first of them",
             "buffered": "buffer-size of the cohort, which trains at the same time; the others train on (FedBuff)",
-            "asynchronous": "one; the server mixes its model into the global one (FedAsync)",
+            "asynchronous": "one; the server mixes its model into the global one (FedAsync); the defaults of"
+            " server-optimizer and server-lr are mean and 0.6 then",
         },
     )
     buffer_size: int = setting(

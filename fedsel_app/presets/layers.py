@@ -4,6 +4,7 @@ from collections.abc import Iterable, Mapping
 
 from fedsel_app.config import RunConfig, Value
 from fedsel_app.config.data import with_arguments
+from fedsel_app.config.server import ASYNCHRONOUS
 from fedsel_app.config.settings import Entry
 from fedsel_app.presets.preset import PresetConfig, load_preset
 
@@ -24,8 +25,13 @@ def with_variant(settings: Mapping[str, Value], entries: Iterable[Entry]) -> dic
 def layered(overrides: Mapping[str, Value], entries: Iterable[Entry]) -> dict[str, Value]:
     """Values of the preset in `overrides` with its settings for the strategy, and `overrides` on top of them.
 
-    Raises ConfigError as `load_preset` does.
+    Below them are the defaults of an asynchronous server. Raises ConfigError as `load_preset` does.
     """
+    values = _layered(overrides, entries)
+    return ASYNCHRONOUS | values if values.get("waiting") == "asynchronous" else values
+
+
+def _layered(overrides: Mapping[str, Value], entries: Iterable[Entry]) -> dict[str, Value]:
     settings = {key: value for key, value in overrides.items() if key != "preset"}
     upper = with_variant(settings, entries)
     if not (name := str(overrides.get("preset", ""))):

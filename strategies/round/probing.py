@@ -10,10 +10,15 @@ from fedsel_app.network.links import Work
 from fedsel_app.records.schema import EnrolmentRecord, Failure
 from strategies.roster import Floats, Ints, Needs, Roster, RoundInfo
 from strategies.round.clients import SCALAR_BYTES, ConnectedClients
-from strategies.round.federation import Federation, SentModel, rounded_model
+from strategies.round.federation import Federation, Reply, SentModel, Until, rounded_model
 from strategies.round.replies.enrolment import take_examples, take_label_counts
 from strategies.round.replies.values import PROBE, LastReported, read_losses
 from strategies.run_context import RunContext
+
+PATIENCE = 3.0
+"""Longest wait of a server that does not wait for its cohort for a probe, in multiples of the last median."""
+SHORTEST_WAIT_S = 1.0
+"""Lower bound of this wait."""
 
 
 @dataclass(frozen=True)
@@ -52,10 +57,23 @@ class ClientProber:
 
     def __init__(self, clients: ConnectedClients, roster: Roster, needs: Needs, context: RunContext) -> None:
         self._clients, self._roster, self._needs, self._context = clients, roster, needs, context
+        self._typical_s = 0.0
+        """Median seconds of the last answers to a probe; 0 before the first."""
         self._nodes: dict[int, str] = {}
         self._connected = np.zeros(context.run.clients, np.bool_)
         """True for the clients of these nodes."""
         self.reported_values = LastReported(context.run.clients, (PROBE,), context.reported_values.loss_clip)
+
+    def _until(self) -> Until | None:
+        """End of the wait for a probe, if a deployed server does not wait for its cohort: a few times the last median.
+
+        The first probe has the time of an enrolment.
+        """
+        context = self._context
+        if not context.links.measured or context.waiting.waiting == "synchronous":
+            return None
+        usual_s = max(PATIENCE * self._typical_s, SHORTEST_WAIT_S)
+        return Until(deadline_s=usual_s if self._typical_s else context.enrolment.enrol_timeout_s)
 
     def enrol(self, federation: Federation, number: int, *, wait: bool) -> int:
         """Enrol the connected clients in round `number`; with `wait`, all K. Returns the bytes of new label counts.
@@ -94,7 +112,9 @@ class ClientProber:
         measured = roster.ids if links.needs_losses else probed
         instruction = ProbeInstruction(round_info.number, batches, needs.probe_test_part)
         model = rounded_model(model, context.evaluation.probe_bits)
-        answers = self._clients.ask(dict.fromkeys(measured.tolist(), instruction), model)
+        answers = self._clients.ask(dict.fromkeys(measured.tolist(), instruction), model, self._until())
+        if arrived_s := [answer.arrived_s for answer in answers.values() if isinstance(answer, Reply)]:
+            self._typical_s = float(np.median(arrived_s))
         known, failures = read_losses(answers, round_info.number)
         losses = np.full(context.run.clients, np.nan)
         losses[list(known)] = list(known.values())

@@ -192,7 +192,7 @@ WAITING = [
     (BUFFERED | {"min-returned": 3}, "'min-returned' to at most 2"),
     (BUFFERED | {"aggregation": "median"}, "'staleness' to constant"),
     (BUFFERED | {"aggregation": "krum", "staleness": "constant"}, "'buffer-size' to at least 5"),
-    (BUFFERED | {"waiting": "asynchronous"}, "'server-optimizer' to mean"),
+    (BUFFERED | {"waiting": "asynchronous", "server-optimizer": "momentum"}, "'server-optimizer' to mean"),
     (BUFFERED | {"waiting": "asynchronous", "server-optimizer": "mean", "server-lr": 1.5}, "'server-lr' to at most 1"),
     (
         BUFFERED | {"waiting": "asynchronous", "aggregation": "median", "server-optimizer": "mean"},

@@ -14,6 +14,7 @@ from fedsel_app.messages.records import fedsel_config
 from fedsel_app.network.links import SimulatedLinks
 from fedsel_app.wire.codec import Update
 from fedsel_app.wiring.configuration import resolve
+from fedsel_app.wiring.idle_settings import refuse_idle
 from fedsel_app.wiring.server import make_strategy, open_run_folder
 from strategies import STRATEGIES, Selection, SelectionStrategy
 from strategies.methods.random_selection import RandomSelection
@@ -309,13 +310,24 @@ def test_a_round_that_takes_more_seconds_than_the_clock_counts_ends_the_run(wait
         rows_of(resolve(BASE | slow | {"strategy": "random", "waiting": waiting}), tmp_path)
 
 
+def test_an_asynchronous_server_is_that_of_fedasync_unless_it_is_set_otherwise():
+    asynchronous = {"strategy": "random", "waiting": "asynchronous"}
+    config = resolve(asynchronous)
+    assert (config.server_optimizer.server_optimizer, config.server_optimizer.server_lr) == ("mean", 0.6)
+    assert (config.waiting.staleness, config.waiting.staleness_exponent) == ("polynomial", 0.5)
+    assert resolve(asynchronous | {"server-lr": 0.9}).server_optimizer.server_lr == 0.9
+    values = config.values()
+    with pytest.raises(ConfigError, match="With waiting=asynchronous, 'weighting' has no effect"):
+        refuse_idle(["weighting"], [values])
+
+
 def test_a_legacy_server_is_refused():
     strategy, *_ = made([1, 2], unit, cohort=2, buffer_size=1, **BUFFERED)
     with pytest.raises(ConfigError, match="'waiting' to synchronous"):
         strategy.configure_fit(1, strategy.initialize_parameters(SimpleClientManager()), SimpleClientManager())
 
 
-ASKED = {"buffered": {"waiting": "buffered"}, "asynchronous": {"waiting": "asynchronous", "server-optimizer": "mean"}}
+ASKED = {"buffered": {"waiting": "buffered"}, "asynchronous": {"waiting": "asynchronous"}}
 
 
 def test_the_page_says_which_methods_run():
@@ -390,6 +402,26 @@ def test_deployed_replies_are_taken_as_they_come(tmp_path):
     assert 1 <= given[2] < min(given[:2])
     assert max(row["staleness"][0] for row in rows if row["aggregated"] == [2]) > 1
     assert strategy.run.time_s == pytest.approx(sum(row["round_s"] for row in rows))
+
+
+def test_a_frozen_client_does_not_hold_the_probes_of_a_server_that_does_not_wait(tmp_path):
+    class Frozen(SlowGrid):
+        """Grid whose client 3 never answers a probe."""
+
+        def push_messages(self, messages):
+            names = super().push_messages(messages)
+            for name, message in zip(names, messages, strict=True):
+                if message.metadata.message_type == "evaluate" and message.metadata.dst_node_id == 1:
+                    self._looks[name] = 10**9
+            return names
+
+    config = resolve(
+        DEPLOYED | {"strategy": "power-of-choice", "rounds": 3, "enrol-timeout-s": 1.0, "reply-timeout-s": 9.0}
+    )
+    _, rows, _ = deployed(config, tmp_path, [0] * 4, grid_class=Frozen)
+    assert max(row["round_s"] for row in rows) < 5.0
+    assert [failure["client"] for failure in rows[0]["failures"]] == [3]
+    assert "within 1 s" in rows[0]["failures"][0]["reason"]
 
 
 @pytest.mark.parametrize("waiting", ["synchronous", "buffered"])

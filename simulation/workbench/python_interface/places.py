@@ -55,7 +55,8 @@ def _restored() -> Iterator[None]:
     finally:
         flower.setLevel(level)
         torch.set_num_threads(threads)
-        torch.use_deterministic_algorithms(deterministic)
+        if torch.are_deterministic_algorithms_enabled() != deterministic:  # the call imports torch's compiler
+            torch.use_deterministic_algorithms(deterministic)
         torch.backends.cudnn.benchmark = benchmark
 
 
