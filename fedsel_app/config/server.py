@@ -1,6 +1,6 @@
 """Settings of the server: aggregation, bounds on reported values, the server optimizer and BatchNorm calibration."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from fedsel_app.config.settings import ConfigError, ReadBy, Settings, having, meanings, setting, unless
@@ -287,7 +287,7 @@ class CalibrationConfig(Settings, scope="training"):
         return self.calibration_form == "training"
 
 
-ASYNCHRONOUS = {"server-optimizer": "mean", "server-lr": 0.6}
+ASYNCHRONOUS: Mapping[str, str | float] = {"server-optimizer": "mean", "server-lr": 0.6}
 """Defaults with `waiting` = asynchronous, where they differ: those of FedAsync."""
 WAITS: ReadBy = {"waiting": unless("synchronous")}
 """Condition with which settings of a server that does not wait are read: see `setting`."""

@@ -28,7 +28,7 @@ def layered(overrides: Mapping[str, Value], entries: Iterable[Entry]) -> dict[st
     Below them are the defaults of an asynchronous server. Raises ConfigError as `load_preset` does.
     """
     values = _layered(overrides, entries)
-    return ASYNCHRONOUS | values if values.get("waiting") == "asynchronous" else values
+    return {**ASYNCHRONOUS, **values} if values.get("waiting") == "asynchronous" else values
 
 
 def _layered(overrides: Mapping[str, Value], entries: Iterable[Entry]) -> dict[str, Value]:
