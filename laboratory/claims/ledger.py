@@ -241,7 +241,7 @@ def result_text(standing: Standing) -> str:
 def dearer_text(standing: Standing) -> str:
     """How much more all traffic is, where the paper does not count it and it is shown to be more; else empty."""
     return "".join(
-        f" ({1.0 - verdict.advantage.mean:.1f} times the bytes in all traffic, probes included)"
+        f" ({1.0 - verdict.advantage.mean:.1f} times the bytes with downloads and probes)"
         for verdict in standing.verdicts[standing.deciding :]
         if verdict.pairs.metric.whole == WHOLE_TRAFFIC and verdict.word == DOES_NOT
     )

@@ -39,9 +39,8 @@ class Ranking(Study):
     measures : further scores, names in `MEASURES`
     first_seed, seed_count : seeds
     baseline : variant that the others are compared with
-    note : note for the reader of the table
+    note : note for the reader of the file
     variants : name -> settings of a further side, including its `strategy`
-    searched : True if each side has the settings that a search chose for it (`Tuned`)
     """
 
     kind: ClassVar = "ranking"
@@ -55,7 +54,6 @@ class Ranking(Study):
     baseline: str = BASELINE
     note: str = ""
     variants: Mapping[str, Mapping[str, Value]] = field(default_factory=dict)
-    searched: bool = False
 
     @property
     def sides(self) -> tuple[Side, ...]:

@@ -100,7 +100,7 @@ class Tuned(Study):
     measures : names in `MEASURES` of further scores
     core_hours : core hours that the runs are expected to take
     cost : the runs and the seconds of each behind this number, and where it was measured
-    note : note for the reader of the table
+    note : note for the reader of the file
     replaces : untuned ranking of the same workload, which leaves the pages when this one is measured; empty: none
     """
 
@@ -216,8 +216,6 @@ class Tuned(Study):
             first_seed=self.first_seed,
             seed_count=self.seed_count,
             baseline=self.baseline,
-            note=self.note,
-            searched=True,
         )
 
 

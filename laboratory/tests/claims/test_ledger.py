@@ -175,7 +175,7 @@ def test_what_a_paper_does_not_count_stands_beside_its_verdict():
     assert (found.word, [verdict.word for verdict in found.verdicts]) == ("holds", ["holds", "does not hold"])
     alone = decide([replace(stated, rule=replace(stated.rule, uncounted=()))], runs)["c"]
     assert found.verdicts[0].seeds_needed > alone.verdicts[0].seeds_needed  # both tests are adjusted
-    assert result_text(found).endswith(": holds as stated (10.5 times the bytes in all traffic, probes included)")
+    assert result_text(found).endswith(": holds as stated (10.5 times the bytes with downloads and probes)")
 
 
 @dataclass
