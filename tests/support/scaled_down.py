@@ -1,6 +1,5 @@
 """Smaller replacements of the engines, and a folder with the files that readers of the documentation write."""
 
-import importlib
 import itertools
 import sys
 from collections.abc import Callable, Iterator, Mapping
@@ -20,10 +19,6 @@ from fedsel_app.data import dataset
 from fedsel_app.wiring import server
 from fedsel_app.wiring.configuration import AppConfig, known_defaults, resolve, resolve_run_config
 from fedsel_app.wiring.server import run_folder
-from laboratory.bench.commands import BENCHES
-from laboratory.claims import runs as claim_runs
-from laboratory.claims.claim import Claim
-from laboratory.claims.measured import write_measured
 from simulation.engines import inline_engine, ray_engine
 from simulation.operations.deployment import deployed_run, start, submission
 from simulation.operations.deployment.flower_cli import SubmittedRun
@@ -34,11 +29,7 @@ from simulation.workbench.comparison.tuning_file import BestTrial
 from simulation.workbench.data_sets import synthetic
 from simulation.workbench.tuning import tune
 from simulation.workbench.tuning.plan import Tuning
-from tests.support.documentation import (
-    PAGES,
-    commands,
-    written_files,
-)
+from tests.support.documentation import PAGES, written_files
 from tests.support.in_process import run_config
 from tests.support.pictures import draw_blank_pictures
 
@@ -55,8 +46,6 @@ SMALL = {
     "isp-draws": 1,
 }
 PUBLISHED = "mnist", "fashion-mnist", "cifar10"
-WORDS = {word for page in PAGES.values() for command in commands(page) for word in command.words}
-"""Words of all commands: the claims that they name stand for all claims."""
 
 
 def run_small(config: AppConfig) -> Path:
@@ -88,13 +77,6 @@ def compare_small(comparison: ComparisonPlan, jobs: int, console: object) -> dic
     comparison.write()
     for run in [comparison.runs[0], *comparison.runs[1:][-1:]]:
         run_small(run.config)
-    return {}
-
-
-def claims_small(studies: object, out: Path, *others: object) -> dict[str, str]:
-    """Carry out no run."""
-    out.mkdir(parents=True)
-    write_measured(out / claim_runs.FILE, {})
     return {}
 
 
@@ -156,7 +138,6 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     for engine in (inline_engine, ray_engine):
         monkeypatch.setattr(engine, "simulate", simulate_small)
     monkeypatch.setattr(run_processes, "carry_out", compare_small)
-    monkeypatch.setattr(claim_runs, "run_claims", claims_small)
     monkeypatch.setattr(tune, "run_tuning", tune_small)
     for module in (deployed_run, submission):
         monkeypatch.setattr(module, "submit_to_flower", submit_small)
@@ -169,10 +150,6 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     for name in PUBLISHED:
         monkeypatch.setitem(dataset.LOADERS, name, generated)
     monkeypatch.setitem(dataset.LOADERS, "synthetic", lambda config, seed: synthetic_once(config))
-    named = {name: path for name, path in Claim.files().items() if name in WORDS}
-    monkeypatch.setattr(Claim, "files", lambda: named)
-    for bench in BENCHES.values():
-        monkeypatch.setattr(importlib.import_module(bench.module), "run", lambda arguments, console: [])
     yield tmp_path
     forget()
     for name in files:

@@ -16,7 +16,6 @@ from fedsel_app.wiring.configuration import (
     resolve_run_config,
     setting_entries,
 )
-from laboratory.pages import generated
 from strategies import STRATEGIES
 from strategies.base import SelectionStrategy
 from strategies.roster import Needs, Selection
@@ -51,11 +50,6 @@ def refusal(values):
     with pytest.raises(ConfigError) as error:
         resolve(values)
     return str(error.value)
-
-
-def test_what_is_generated_from_the_settings_is_up_to_date():
-    stale = [str(path) for path, text in generated().items() if path.read_text(encoding="utf-8") != text]
-    assert stale == [], "run `python -m laboratory pages`"
 
 
 def test_the_table_of_pyproject_holds_the_defaults_and_their_types():

@@ -1,6 +1,6 @@
 """Mutated replies: none crashes the server, hangs it, has it allocate beyond the bound, or is aggregated.
 
-Half a million mutated payloads go through the codec alone in tests/attacks/test_mutations.py.
+A hundred thousand mutated payloads go through the codec alone in tests/attacks/test_mutations.py.
 """
 
 import logging
