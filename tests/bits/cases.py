@@ -40,49 +40,33 @@ COMPRESSION: dict[str, Settings] = {
             "without feedback": {"error-feedback": False},
         }.items()
     },
-    "top-k by magnitude": {"curvature-layers": 0},
     "top-k of a cnn": {"model": "cnn"},
     "rand-k ef14": {"compressor": "rand-k"},
     "rand-k ef21": {"compressor": "rand-k", "error-feedback-scheme": "ef21"},
-    "rand-k without feedback": {"compressor": "rand-k", "error-feedback": False},
-    "qsgd ef14": {"compressor": "qsgd"},
     "qsgd ef21": {"compressor": "qsgd", "error-feedback-scheme": "ef21"},
     "qsgd without feedback": {"compressor": "qsgd", "error-feedback": False},
-    "qsgd 4 levels": {"compressor": "qsgd", "qsgd-levels": 4, "qsgd-bucket": 32},
     **{
         f"{compressor} {bits} bits": {"compressor": compressor, "value-bits": bits}
         for compressor in ("none", "top-k", "rand-k")
         for bits in (16, 8, 4)
     },
-    "top-k 8 bits without feedback": {"value-bits": 8, "error-feedback": False},
     "top-k 8 bits ef21": {"value-bits": 8, "error-feedback-scheme": "ef21"},
-    "kept-rounding floor": {"kept-rounding": "floor"},
     "curvature-scale layer-mean": MLP | {"curvature-scale": "layer-mean"},
-    "curvature-batch training": {"curvature-batch": "training", "augment": "flip"},
-    "curvature-signs all": MLP | {"curvature-signs": "all"},
     "curvature-explore": MLP | {"curvature-explore": 0.9},
-    "layer-importance kept-share": MLP | {"layer-importance": "kept-share"},
     "residual-decay static": {"residual-decay": "static"},
-    "kept-warmup-full false": {"kept-warmup-full": False},
-    "cosine-from warmup": {"cosine-from": "warmup"},
     "allocation uniform": {"allocation": "uniform"},
-    "link-cap transfer": UNEQUAL | {"link-cap": "transfer"},
     "link-cap round": UNEQUAL | {"link-cap": "round"},
     "link-cap none": UNEQUAL | {"link-cap": "none"},
 }
 TRAINING: dict[str, Settings] = {
-    "solver fedprox": {"solver": "fedprox"},
     "solver sgd": {"solver": "sgd"},
     "solver scaffold": {"solver": "scaffold"},
-    "solver scaffold whole": {"solver": "scaffold", "compressor": "none", "local-steps": 0, "local-epochs": 1},
     "solver feddyn": {"solver": "feddyn", "compressor": "none", "server-optimizer": "mean"},
     "solver fednova": {"solver": "fednova", "local-steps": 0, "local-epochs": 1},
     "optimizer adam": {"optimizer": "adam", "lr": 0.01},
     "optimizer adamw": {"optimizer": "adamw", "lr": 0.01, "weight-decay": 0.01},
-    "local-epochs": {"local-steps": 0, "local-epochs": 1},
     "batch-order loader": {"batch-order": "loader"},
     "lr-step-rounds": {"lr-step-rounds": 2, "lr-decay": 0.0},
-    "clip-norm 0": {"clip-norm": 0.0, "momentum": 0.0, "weight-decay": 0.001},
     "augment crop-flip": {"augment": "crop-flip"},
     "score-adaptive-lr": {"strategy": "hetero-select", "hetero-select.score-adaptive-lr": True},
 }
@@ -97,40 +81,29 @@ TASKS: dict[str, Settings] = {
     },
 }
 PARTICIPATION: dict[str, Settings] = {
-    "fixed": {"participation": "fixed"},
     "adafl-full": {"participation": "adafl-full", "growth-first": 2},
-    "adafl-econom": {"participation": "adafl-econom", "growth-first": 2, "growth-every": 1.0, "growth-warmup": 1},
     "adafl-staged": {"participation": "adafl-staged", "stages": 3, "stage-first": 0.2, "stage-last": 0.8},
     "decay": {"participation": "decay", "cohort": 6, "decay-rate": 0.2},
     "isp": ISP,
     "isp-ri": ISP | {"participation": "isp-ri", "isp-relative-exponent": 0.5},
     "isp jury subset": ISP | {"isp-jury": "subset"},
     "isp mix-first": ISP | {"isp-mix-first": True, "isp-first": 7},
-    "isp rounding down": ISP | {"isp-rounding": "down", "isp-momentum": 0.3},
     "isp intermediate aggregate": ISP | {"isp-intermediate": "aggregate"},
-    "isp sample": ISP | {"isp-sample": 0.5},
     "isp warm-up": ISP | {"isp-warmup-rounds": 2, "isp-warmup-epochs": 1},
-    "isp if-none keep": ISP | {"isp-if-none": "keep", "isp-first": 4, "isp-step": 2},
-    "isp smoothing code": ISP | {"isp-smoothing-rule": "code", "client-eval": True},
     "isp surrogate": SURROGATE,
-    "isp-ri surrogate": SURROGATE | {"participation": "isp-ri"},
     "isp BatchNorm": ISP | NORMED | {"calibration-form": "training"},
     "isp median": ISP | {"aggregation": "median"},
     **{
         f"isp around {name}": ISP | {"strategy": name} | OWN.get(name, {})
-        for name in ("hetero-select", "power-of-choice", "fedcor", "fed-cbs", "delta", "oort")
+        for name in ("hetero-select", "fedcor", "delta")
     },
 }
 AGGREGATION: dict[str, Settings] = {
-    "mean": {"aggregation": "mean"},
     "median": {"aggregation": "median"},
     "trimmed-mean": {"aggregation": "trimmed-mean", "cohort": 5},
     "krum": {"aggregation": "krum", "cohort": 5},
     "multi-krum": {"aggregation": "multi-krum", "cohort": 6},
-    "median without compression": {"aggregation": "median", "compressor": "none", "update-clip": 0.5},
     "max-update-norm": {"max-update-norm": 1.0},
-    "weighting score": {"weighting": "score", "strategy": "hetero-select"},
-    "weighting examples": {"weighting": "examples", "strategy": "hetero-select"},
     "weighting uniform": {"weighting": "uniform", "strategy": "hetero-select"},
     **{
         f"server-optimizer {name}": {"server-optimizer": name, "server-lr": 0.1 if name.startswith("fed") else 1.0}
@@ -144,32 +117,20 @@ CALIBRATION: dict[str, Settings] = {
     "sequential": NORMED | {"calibration-form": "sequential"},
     "training": NORMED | {"calibration-form": "training"},
     "training median": NORMED | {"calibration-form": "training", "aggregation": "median"},
-    "two clients": NORMED | {"calibration-clients": 2, "calibration-batches": 3},
 }
 ROUND: dict[str, Settings] = {
     "client-eval": HOLDOUT | {"client-eval": True},
-    "client-eval every 2": HOLDOUT | {"client-eval": True, "eval-every": 2},
     "over-selection": {"over-selection": 0.7},
-    "over-selection with scores": {"over-selection": 0.7, "strategy": "hetero-select"},
     "round-deadline-s": {"round-deadline-s": 1.0},
-    "deadline over-selection": {"round-deadline-s": 1.0, "over-selection": 1.0, "min-returned": 2},
     "client-failure-rate": {"client-failure-rate": 0.4},
-    "client-failure-rate min-returned": {"client-failure-rate": 0.4, "min-returned": 3},
-    "client-failure-rate scaffold": {"client-failure-rate": 0.4, "solver": "scaffold"},
     "client-failure-rate ef21": {"client-failure-rate": 0.4, "error-feedback-scheme": "ef21"},
-    "client-failure-rate with probes": {"client-failure-rate": 0.4, "strategy": "power-of-choice"},
     "client-failure-rate isp": ISP | {"client-failure-rate": 0.4},
     "stop-at-target": {"stop-at-target": True, "target": 0.5},
     "probe-batch training": {"probe-batch": "training", "probe-batches": 2, "strategy": "hetero-select"},
     "link-coupling inverted-loss": {"link-coupling": "inverted-loss"},
     "clock-bytes paper": {"clock-bytes": "paper"},
-    "clock-probes false": {"clock-probes": False, "strategy": "hetero-select"},
     "probes on test parts": HOLDOUT | {"strategy": "power-of-choice", "power-of-choice.loss": "test"},
     "terraform rounds": OWN["terraform"] | {"strategy": "terraform", "terraform.count": "rounds"},
-    "terraform rounds client-eval": HOLDOUT
-    | OWN["terraform"]
-    | {"strategy": "terraform", "terraform.count": "rounds", "client-eval": True, "eval-every": 2},
-    "cohort of all": {"cohort": 8},
     "cohort above all": {"cohort": 8, "over-selection": 0.5},
 }
 

@@ -1,37 +1,21 @@
-"""Runs in one process end with the bits of the table; Ray and a deployment end with those of one process."""
+"""Runs in one process end with the bits of the table. `tests/runs/test_same_bits.py` has the other ways to run."""
 
 import json
-from collections.abc import Iterator
-from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from fedsel_app.wiring.configuration import resolve
-from simulation.operations.deployment.app_folder import app_folder
-from simulation.operations.deployment.deployed_run import app_values
-from simulation.operations.deployment.flower_cli import submit_to_flower
-from simulation.operations.deployment.local_deployment import Deployment
-from simulation.operations.guard.command_lines import CONNECTION
-from tests.bits.cases import BASE, CASES, METHODS, OWN_APPS
-from tests.bits.table import COMMAND, Bits, Table, case_bits, differences, folder_bits, machine, read_table, run_bits
-from tests.support.engines import deployment_of, engine, ray
+from tests.bits.cases import CASES, OWN_APPS
+from tests.bits.table import COMMAND, Bits, Table, case_bits, differences, machine, read_table, run_bits
 
-__all__ = ["engine"]
 KEPT = read_table()
 NAMES = [*CASES, *OWN_APPS]
-SLOW = ("rule/", "participation/isp around")
+SLOW = ("rule/", "participation/isp ", "compression/rand-k ", "compression/qsgd ", "round/client-failure-rate ")
 CHANGED = (
     "{name} ends with other {others} than the table. The table is of {kept}, and this machine is {here}. If the change "
     f"is meant to move them, write the table anew: {COMMAND}"
 )
-
-
-@pytest.fixture(scope="module")
-def deployment(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Deployment]:
-    with deployment_of(BASE["clients"], tmp_path_factory.mktemp("deployment")) as deployment:
-        yield deployment
 
 
 def test_the_table_has_every_case_and_no_other():
@@ -71,21 +55,3 @@ def test_on_another_machine_only_choices_are_compared() -> None:
 def test_a_run_in_one_process(name: str, tmp_path: Path) -> None:
     others = differences(name, case_bits(name, tmp_path), KEPT)
     assert not others, CHANGED.format(name=name, others=", ".join(others), kept=KEPT.machine, here=machine())
-
-
-@pytest.mark.slow
-@pytest.mark.e2e
-@pytest.mark.parametrize("name", METHODS)
-def test_two_workers_of_ray(name: str, tmp_path: Path, engine: ProcessPoolExecutor) -> None:
-    engine.submit(ray, CASES[name] | {"out": str(tmp_path / "ray"), "engine": "ray", "workers": 2}).result()
-    assert folder_bits(tmp_path / "ray") == case_bits(name, tmp_path)
-
-
-@pytest.mark.slow
-@pytest.mark.e2e
-@pytest.mark.parametrize("name", METHODS)
-def test_a_deployment(name: str, tmp_path: Path, deployment: Deployment) -> None:
-    config, lines = resolve(CASES[name] | {"links": "simulated", "out": str(tmp_path / "deployed")}), []
-    result = submit_to_flower(app_folder(), CONNECTION, app_values(config), deployment.flwr_home, None, lines.append)
-    assert result.completed, "".join(lines)
-    assert folder_bits(tmp_path / "deployed") == case_bits(name, tmp_path)

@@ -34,11 +34,6 @@ def tokens(config):
     return {"x_train": x[:500], "y_train": y[:500], "x_test": x[500:], "y_test": y[500:]}
 
 
-def short_tokens(config):
-    """The same as int16."""
-    return {key: array.astype("int16") if key[0] == "x" else array for key, array in tokens(config).items()}
-
-
 def named_tokens(config):
     """The same as a tokenizer returns them; the last tokens of every other sentence are padding."""
     x, y = _tokens()

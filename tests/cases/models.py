@@ -9,7 +9,6 @@ import warnings
 import numpy as np
 import torch
 from torch import nn
-from torch.nn import functional
 from torch.nn.utils import parametrizations
 
 from tests.cases.data import VOCABULARY
@@ -34,23 +33,6 @@ class Standardised(nn.Module):
 
 def own_norm(shape, classes):
     return nn.Sequential(nn.Linear(shape[0], 16), Standardised(), nn.ReLU(), nn.Linear(16, classes))
-
-
-class Pooled(nn.Module):
-    """Convolutions down to one pixel, and a BatchNorm over these pixels."""
-
-    def __init__(self, features, classes):
-        super().__init__()
-        self.up = nn.Conv2d(1, 8, (1, features))
-        self.norm = nn.BatchNorm2d(8)
-        self.out = nn.Linear(8, classes)
-
-    def forward(self, x):
-        return self.out(functional.relu(self.norm(self.up(x[:, None, None]))).flatten(1))
-
-
-def pooled(shape, classes):
-    return Pooled(shape[0], classes)
 
 
 class Broken(nn.Linear):
@@ -109,20 +91,6 @@ def cumulative(shape, classes):
     return hidden_norm(nn.BatchNorm1d(16, momentum=None), classes)
 
 
-def residual(shape, classes):
-    """torchvision's ResNet-18 with statistics as after pretraining."""
-    from torchvision.models import resnet18
-
-    model = resnet18(num_classes=classes)
-    model.conv1 = nn.Conv2d(1, 64, 3, stride=2, padding=1, bias=False)
-    with torch.no_grad():
-        for layer in model.modules():
-            if isinstance(layer, nn.BatchNorm2d):
-                layer.running_mean.normal_(0.1, 0.05)
-                layer.running_var.uniform_(0.5, 1.5)
-    return model
-
-
 # Frozen statistics --------------------------------------------------------------------------------------------
 
 
@@ -136,10 +104,6 @@ def frozen_layer(shape, classes):
     model = in_eval_mode(shape, classes)
     model[2].requires_grad_(False)
     return model
-
-
-def untracked(shape, classes):
-    return hidden_norm(nn.BatchNorm1d(16, track_running_stats=False), classes)
 
 
 class AlwaysEval(nn.Module):
@@ -189,10 +153,6 @@ class Attention(nn.Module):
 
 def masked(shape, classes):
     return Attention(shape, classes, mask=True)
-
-
-def positional(shape, classes):
-    return Attention(shape, classes, positions=True)
 
 
 def masked_positional(shape, classes):
@@ -253,10 +213,6 @@ def spectral(shape, classes):
     )
 
 
-def old_spectral(shape, classes):
-    return nn.Sequential(nn.Flatten(), nn.utils.spectral_norm(nn.Linear(64, 16)), nn.ReLU(), nn.Linear(16, classes))
-
-
 class Averaged(nn.Module):
     """A moving average of the inputs, replaced by a new tensor in each step, and a number of steps."""
 
@@ -298,17 +254,6 @@ class Shadow(nn.Module):
     def forward(self, x):
         if self.training:
             self.follow()
-        return (self.net if self.training else self.shadow)(x)
-
-
-class HookedShadow(Shadow):
-    """The same average, which moves in the backward pass."""
-
-    def __init__(self, shape, classes):
-        super().__init__(shape, classes)
-        self.net[1].weight.register_hook(lambda gradient: self.follow())
-
-    def forward(self, x):
         return (self.net if self.training else self.shadow)(x)
 
 
@@ -379,14 +324,6 @@ def inplace_halved(shape, classes):
     return Halved(shape, classes, inplace=True)
 
 
-def rectified(shape, classes, inplace=False):
-    return nn.Sequential(nn.ReLU(inplace=inplace), nn.Flatten(), nn.Linear(64, classes))
-
-
-def inplace_rectified(shape, classes):
-    return rectified(shape, classes, inplace=True)
-
-
 class Shifted(nn.Module):
     """Shifts its input in eval mode, through `data`, which no version shows."""
 
@@ -430,13 +367,6 @@ def sparse_bag(shape, classes):
     return Bag(shape, classes, sparse=True)
 
 
-class FunctionalBag(Bag):
-    """Sparse gradients without a module that says so."""
-
-    def forward(self, x):
-        return self.out(functional.embedding(x, self.words.weight, sparse=True).mean(1))
-
-
 class Summed(nn.Module):
     """Sums of embeddings by EmbeddingBag."""
 
@@ -471,24 +401,6 @@ class WordsAndNumbers(nn.Module):
 
     def forward(self, words, numbers):
         return {"logits": self.out(torch.cat([self.words(words).mean(1), numbers], 1)), "unused": words}
-
-
-def bert(shape, classes):
-    from transformers import BertConfig, BertForSequenceClassification
-
-    return BertForSequenceClassification(
-        BertConfig(
-            vocab_size=VOCABULARY,
-            hidden_size=16,
-            num_hidden_layers=1,
-            num_attention_heads=2,
-            intermediate_size=32,
-            max_position_embeddings=16,
-            num_labels=classes,
-            hidden_dropout_prob=0.0,
-            attention_probs_dropout_prob=0.0,
-        )
-    )
 
 
 class Tied(nn.Module):
@@ -526,12 +438,6 @@ def endless(shape, classes):
     model = small(classes)
     with torch.no_grad():
         model[1].weight[0, 0] = math.nan
-    return model
-
-
-def brain_half(shape, classes):
-    model = nn.Sequential(nn.Flatten(), nn.Linear(64, 16), nn.ReLU(), nn.Linear(16, classes))
-    model[1].bfloat16()
     return model
 
 

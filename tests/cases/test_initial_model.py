@@ -16,18 +16,15 @@ from fedsel_app.wiring.configuration import resolve
 from fedsel_app.wiring.server import make_model
 from simulation.workbench.cli import main
 from tests.cases import models
-from tests.cases.test_models import DIGITS, NAMED, TOKENS, bits, deployment, interrupted, trained
+from tests.cases.test_models import DIGITS, NAMED, bits, deployment, interrupted, trained
 from tests.support.engines import engine, inline, ray
 
 __all__ = ["deployment", "engine"]
 KINDS = {
     "with_means": {},
-    "masked_positional": {},
     "spectral": {},
     "Averaged": {},
     "Tied": {},
-    "in_eval_mode": {},
-    "sparse_bag": TOKENS,
     "TokenClassifier": NAMED,
 }
 

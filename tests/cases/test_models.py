@@ -3,7 +3,6 @@
 import json
 from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
-from importlib.util import find_spec
 from pathlib import Path
 
 import numpy as np
@@ -61,12 +60,12 @@ def bits(folder: Path) -> dict:
 # Last mini-batches of one example -----------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("model", ["batch_norm", "own_norm", "pooled"])
+@pytest.mark.parametrize("model", ["batch_norm", "own_norm"])
 def test_a_last_batch_of_one_joins_the_one_before_where_a_model_needs_it(tmp_path, model):
     trained(tmp_path, model, data="tests.cases.data:owners_of_two", **OWNERS)
 
 
-@pytest.mark.parametrize("model", ["batch_norm", "own_norm", "pooled"])
+@pytest.mark.parametrize("model", ["batch_norm", "own_norm"])
 def test_a_client_that_can_never_train_is_refused_before_the_first_round(tmp_path, model):
     with pytest.raises(ConfigError, match=r"Give client 3 at least 2 training examples, or leave it out\. It has 1"):
         trained(tmp_path, model, data="tests.cases.data:owners_of_one", **OWNERS)
@@ -85,31 +84,33 @@ def test_other_models_train_on_a_client_of_one_example(tmp_path):
 # Statistics ---------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("form", ["average", "sequential", "training"])
-@pytest.mark.parametrize("model", ["with_means", "with_variances_of_zero", "Instances", "cumulative"])
+@pytest.mark.parametrize(
+    ("model", "form"),
+    [
+        ("with_means", "average"),
+        ("with_means", "sequential"),
+        ("with_means", "training"),
+        ("with_variances_of_zero", "average"),
+        ("cumulative", "training"),
+    ],
+)
 def test_statistics_are_known_by_their_layers(tmp_path, model, form):
     rows = trained(tmp_path, model, calibration_form=form)
     assert rows[-1]["accuracy"] > 0.55
-    count = 8 if model == "Instances" else 16
+    count = 16
     size = np.load(tmp_path / model / "model.npz")["parameters"].size
     # In sequence, the first client's 15 mini-batches and 5 of the second.
     sent = {"average": 3 * (size + 4 * count), "sequential": 2 * (size + 4 * count), "training": 3 * 2 * count}[form]
     assert [row["calibration_bytes"] for row in rows] == [4 * sent] * 3
 
 
-@pytest.mark.parametrize("model", ["in_eval_mode", "frozen_layer", "AlwaysEval", "untracked"])
+@pytest.mark.parametrize("model", ["in_eval_mode", "AlwaysEval"])
 def test_frozen_statistics_are_neither_calibrated_nor_charged(tmp_path, model):
     rows = trained(tmp_path, model)
     assert not any(row["calibration_bytes"] for row in rows)
     module = load_run(tmp_path / model).model
     frozen = [layer for layer in module.modules() if isinstance(layer, torch.nn.BatchNorm1d)]
-    assert all(layer.running_mean is None or not layer.running_mean.any() for layer in frozen)
-
-
-def test_pretrained_statistics_reach_the_usual_accuracy(tmp_path):
-    """The example of the public report: about 0.955 after the default rounds."""
-    rows = trained(tmp_path, "with_means", rounds=20, clients=20, cohort=5, local_steps=50, batch_size=32)
-    assert 0.94 < rows[-1]["accuracy"] < 0.99
+    assert not any(layer.running_mean.any() for layer in frozen)
 
 
 # Constants ----------------------------------------------------------------------------------------------------
@@ -122,7 +123,7 @@ def test_a_causal_mask_is_a_constant(tmp_path):
     assert [row["loss"] for row in masked] == pytest.approx([row["loss"] for row in plain], rel=1e-6)
 
 
-@pytest.mark.parametrize("model", ["masked", "positional", "masked_positional", "Scaled", "Turned", "frozen_by_numpy"])
+@pytest.mark.parametrize("model", ["masked_positional", "Scaled", "Turned", "frozen_by_numpy"])
 def test_constants_are_never_sent(tmp_path, model):
     rows = trained(tmp_path, model)
     assert not any(row["calibration_bytes"] for row in rows)
@@ -136,8 +137,8 @@ def test_frozen_weights_that_differ_are_refused_when_a_client_enrols(tmp_path):
 
 # Buffers that training changes --------------------------------------------------------------------------------
 
-SHADOWS = dict.fromkeys(("Shadow", "HookedShadow", "BufferedShadow"), 64 * 16 + 16 + 16 * 10 + 10)
-CHANGING = {"spectral": 80, "old_spectral": 80, "Averaged": 65, "Codebook": 32, "FirstBatch": 1} | SHADOWS
+SHADOWS = dict.fromkeys(("Shadow", "BufferedShadow"), 64 * 16 + 16 + 16 * 10 + 10)
+CHANGING = {"spectral": 80, "Averaged": 65, "Codebook": 32} | SHADOWS
 """Model -> entries of its buffers and frozen parameters that training changes."""
 
 
@@ -148,7 +149,7 @@ def test_buffers_that_change_are_averaged(tmp_path, model):
     assert np.load(tmp_path / model / "model.npz")["buffers"].shape == (CHANGING[model],)
 
 
-@pytest.mark.parametrize("model", CHANGING)
+@pytest.mark.parametrize("model", ["spectral", "BufferedShadow"])
 def test_or_they_stay_with_the_client(tmp_path, model):
     rows = trained(tmp_path, model, changing_buffers="local", curvature_layers=0)
     assert not any(row["calibration_bytes"] for row in rows)
@@ -190,27 +191,21 @@ def test_a_moving_average_of_the_weights_is_that_of_the_clients(tmp_path, model)
 
 @pytest.mark.parametrize(
     ("writing", "pure"),
-    [("inplace_halved", "Halved"), ("inplace_rectified", "rectified"), ("inplace_shifted", "Shifted")],
+    [("inplace_halved", "Halved"), ("inplace_shifted", "Shifted")],
 )
 def test_a_model_that_writes_into_its_input_gets_a_copy(tmp_path, writing, pure):
     assert results(trained(tmp_path, writing)) == results(trained(tmp_path, pure))
 
 
-@pytest.mark.parametrize("sparse", ["sparse_bag", "FunctionalBag"])
-def test_sparse_gradients_become_dense(tmp_path, sparse):
-    assert results(trained(tmp_path, sparse, **TOKENS)) == results(trained(tmp_path, "Bag", **TOKENS))
-    assert bits(tmp_path / sparse)["parameters"] == bits(tmp_path / "Bag")["parameters"]
+def test_sparse_gradients_become_dense(tmp_path):
+    assert results(trained(tmp_path, "sparse_bag", **TOKENS)) == results(trained(tmp_path, "Bag", **TOKENS))
+    assert bits(tmp_path / "sparse_bag")["parameters"] == bits(tmp_path / "Bag")["parameters"]
 
 
 def test_an_operation_without_a_second_derivative_needs_no_curvature(tmp_path):
     with pytest.raises(ConfigError, match=r"Set 'curvature-layers' to 0: .*_embedding_bag_backward"):
         trained(tmp_path, "Summed", **TOKENS)
     trained(tmp_path, "Summed", curvature_layers=0, **TOKENS)
-
-
-def test_whole_numbers_of_any_size_are_the_same_tokens(tmp_path):
-    long = results(trained(tmp_path / "long", "Bag", **TOKENS))
-    assert results(trained(tmp_path, "Bag", **TOKENS | {"data": "tests.cases.data:short_tokens"})) == long
 
 
 def test_inputs_may_be_a_dict_and_outputs_have_logits(tmp_path):
@@ -223,7 +218,6 @@ def test_inputs_may_be_a_dict_and_outputs_have_logits(tmp_path):
     ("model", "said"),
     [
         ("half", r"return model\.float\(\): its parameter '1\.weight' is torch\.float16"),
-        ("brain_half", r"return model\.float\(\): its parameter '1\.weight' is torch\.bfloat16"),
         ("complex_weights", "'phases' is complex"),
         ("scripted", r"without torch\.jit"),
         ("sparse_buffer", r"make the buffer 'edges' dense \(to_dense\(\)\): it is torch.sparse_coo"),
@@ -239,8 +233,7 @@ def test_weights_of_float64_are_trained_in_float32(tmp_path):
     assert results(trained(tmp_path, "double")) == results(trained(tmp_path, "small_model"))
 
 
-@pytest.mark.parametrize("part", ["x_train", "x_test"])
-@pytest.mark.parametrize("token", [50, -1])
+@pytest.mark.parametrize(("part", "token"), [("x_train", 50), ("x_test", -1)])
 def test_tokens_out_of_the_vocabulary_are_refused_before_the_first_round(tmp_path, part, token):
     data = tokens(None)
     data[part][7, 3] = token
@@ -259,7 +252,6 @@ def test_data_of_one_class_are_refused(tmp_path):
 # The same everywhere ------------------------------------------------------------------------------------------
 
 KINDS = {
-    "residual": {"clients": 3, "cohort": 2, "rounds": 2, "local-steps": 2, "compressor": "none"},
     "masked_positional": {},
     "spectral": {},
     "Averaged": {},
@@ -268,15 +260,8 @@ KINDS = {
     "cumulative": {},
     "sparse_bag": TOKENS,
     "TokenClassifier": NAMED,
-    "bert": NAMED | {"lr": 0.05},
 }
 """Model -> settings."""
-KINDS_OF_PACKAGES = [
-    pytest.param(
-        model, marks=pytest.mark.skipif(model == "bert" and not find_spec("transformers"), reason="no transformers")
-    )
-    for model in KINDS
-]
 
 
 def scored(folder: Path) -> bool:
@@ -289,7 +274,7 @@ def scored(folder: Path) -> bool:
     return float((outputs.argmax(1) == y).double().mean()) == pytest.approx(rounds(folder)[-1]["accuracy"])
 
 
-@pytest.mark.parametrize("model", KINDS_OF_PACKAGES)
+@pytest.mark.parametrize("model", KINDS)
 def test_the_returned_model_has_the_recorded_accuracy(tmp_path, model):
     trained(tmp_path, model, **{key.replace("-", "_"): value for key, value in KINDS[model].items()})
     assert scored(tmp_path / model)
@@ -314,7 +299,7 @@ def interrupted(settings: dict[str, object]) -> None:
 
 @pytest.mark.slow
 @pytest.mark.e2e
-@pytest.mark.parametrize("model", KINDS_OF_PACKAGES)
+@pytest.mark.parametrize("model", KINDS)
 def test_ray_and_a_resumed_run_end_with_the_same_bits(tmp_path: Path, engine: ProcessPoolExecutor, model: str) -> None:
     settings = DIGITS | {"model": f"tests.cases.models:{model}"} | KINDS[model]
     inline(settings | {"out": str(tmp_path / "inline")})
@@ -341,7 +326,7 @@ def deployment(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Deployment]
 
 @pytest.mark.slow
 @pytest.mark.e2e
-@pytest.mark.parametrize("model", KINDS_OF_PACKAGES)
+@pytest.mark.parametrize("model", KINDS)
 def test_a_deployment_ends_with_the_same_bits(tmp_path: Path, deployment: Deployment, model: str) -> None:
     settings = DIGITS | {"model": f"tests.cases.models:{model}", "links": "simulated"} | KINDS[model]
     settings |= {"clients": 3, "cohort": 2}

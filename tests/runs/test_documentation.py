@@ -15,6 +15,7 @@ import shlex
 from collections.abc import Sequence
 from contextlib import redirect_stderr
 from importlib.util import find_spec
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -75,7 +76,7 @@ def run_fedsel(command: Command, folder: Path) -> None:
 
 
 def planned(command: Command, page: str, later: Sequence[Command]) -> Command:
-    """The command, with `--dry-run` if its run is not to be carried out."""
+    """The command; with `--dry-run`, and the first seed alone, if its runs are not to be carried out."""
     words = command.words
     if page in CARRIED_OUT or words[1] not in ("run", "compare", "tune") or {"--dry-run", "--resume"} & {*words}:
         return command
@@ -83,7 +84,8 @@ def planned(command: Command, page: str, later: Sequence[Command]) -> Command:
     read_later = "--out" in words and any(words[words.index("--out") + 1] in other.words for other in later)
     if read_later or any(re.search(rf"\b{module}:", str(command)) for module in modules):
         return command
-    return Command((*words, "--dry-run"), command.variables)
+    first_seed = (each.split(",")[0] if before == "--seeds" else each for before, each in pairwise(("", *words)))
+    return Command((*first_seed, "--dry-run"), command.variables)
 
 
 def only_named(command: Command) -> bool:

@@ -104,7 +104,7 @@ def test_a_trial_leaves_no_trace():
 
 
 @pytest.mark.parametrize(
-    ("name", "least"), [("with_means", 2), ("Attention", 1), ("Instances", 1), ("in_eval_mode", 1), ("residual", 2)]
+    ("name", "least"), [("with_means", 2), ("Attention", 1), ("Instances", 1), ("in_eval_mode", 1)]
 )
 def test_the_smallest_mini_batch_is_found_by_trial(name, least):
     assert flat(name).least_batch == least
