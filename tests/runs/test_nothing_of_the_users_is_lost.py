@@ -1,5 +1,6 @@
 """Commands that write into a folder change or remove no file there but those that fedsel made."""
 
+from contextlib import suppress
 from pathlib import Path
 
 import flwr.simulation
@@ -8,9 +9,8 @@ import pytest
 from clients.state import STATE_FOLDER, ClientHistory, StateStore
 from fedsel_app.config import ConfigError
 from fedsel_app.records.fedsel_folder import MARKER, ForeignFolderError, is_fedsel_folder, make_fedsel_folder
-from fedsel_app.wiring.configuration import resolve, resolve_run_config
+from fedsel_app.wiring.configuration import resolve_run_config
 from fedsel_app.wiring.server import open_run_folder
-from simulation.engines.ray_engine import simulate
 from simulation.engines.run_folders import remove_states
 from simulation.engines.starter import Starter
 from simulation.operations.deployment import deployed_run
@@ -53,70 +53,39 @@ def with_symlink(folder: Path) -> None:
 FOLDERS = [checkout, home, with_clients, with_state_folder, with_processes, with_symlink]
 
 
-@pytest.fixture
-def engine(monkeypatch):
-    """Stands for Flower's engine: what a run writes beside its records is not asked here."""
-
-    def run_simulation(**_):
-        raise RuntimeError("the engine failed")
-
-    monkeypatch.setattr(flwr.simulation, "run_simulation", run_simulation)
-
-
-@pytest.mark.parametrize("fill", FOLDERS)
-def test_a_run_that_fails_leaves_the_folder_as_it_was(tmp_path, engine, fill):
-    folder = tmp_path / "out"
-    fill(folder)
-    before = tree(folder)
-    with pytest.raises((ConfigError, RuntimeError)):
-        simulate(resolve({"out": str(folder), "clients": 2, "cohort": 1}), lambda row: None)
-    assert tree(folder) == before
-
-
-@pytest.mark.parametrize("fill", FOLDERS)
-def test_a_deployment_that_fails_removes_nothing(tmp_path, monkeypatch, fill):
-    def start(self, *command):
-        raise RuntimeError("no SuperLink")
-
-    monkeypatch.setattr(Starter, "start", start)
-    folder = tmp_path / "out"
-    fill(folder)
-    before = tree(folder)
-    arguments = ["deploy", "--insecure", *SMALL, "--out", str(folder)]
-    with pytest.raises(RuntimeError) if fill in (checkout, with_clients) else pytest.raises(SystemExit):
-        raise SystemExit(main(arguments))
-    assert {name: content for name, content in tree(folder).items() if name in before} == before
-
-
-@pytest.mark.parametrize("fill", FOLDERS)
-def test_a_comparison_that_fails_removes_nothing(tmp_path, monkeypatch, fill):
-    def work(self, runs):
-        raise RuntimeError("no run can be started")
-
-    monkeypatch.setattr(RunProcesses, "work", work)
-    folder = tmp_path / "out"
-    fill(folder)
-    written(folder / "runs-of-mine" / "random-s1.log")
-    before = tree(folder)
-    with pytest.raises(RuntimeError):
-        main(["compare", "--strategies", "random", "--seeds", "1", *SMALL, "--out", str(folder)])
-    assert {name: content for name, content in tree(folder).items() if name in before} == before
-
-
 def submitted(app, superlink, run_config, *_):
     """Stands for Flower: the ServerApp opens the run folder, and fails before its first round."""
     open_run_folder(resolve_run_config(run_config))
     return SubmittedRun(1, "finished:failed", "the run failed")
 
 
+def fails(*_, **__):
+    """Stands for what a command starts."""
+    raise RuntimeError("nothing can be started")
+
+
+STARTS = {
+    "run": (flwr.simulation, "run_simulation", fails, ["run", *SMALL]),
+    "deploy": (Starter, "start", fails, ["deploy", "--insecure", *SMALL]),
+    "compare": (RunProcesses, "work", fails, ["compare", "--strategies", "random", "--seeds", "1", *SMALL]),
+    "submit": (deployed_run, "submit_to_flower", submitted, ["submit", "local", *SMALL]),
+}
+"""Command -> what it starts, in whose place something fails, and its words."""
+
+
 @pytest.mark.parametrize("fill", FOLDERS)
-def test_a_submitted_run_that_fails_removes_nothing(tmp_path, monkeypatch, fill):
-    monkeypatch.setattr(deployed_run, "submit_to_flower", submitted)
+@pytest.mark.parametrize("command", STARTS)
+def test_a_command_that_fails_removes_nothing(tmp_path, monkeypatch, command, fill):
+    *started, words = STARTS[command]
+    monkeypatch.setattr(*started)
     folder = tmp_path / "out"
     fill(folder)
     before = tree(folder)
-    assert main(["submit", "local", *SMALL, "--out", str(folder)]) in (1, 2)
-    assert {name: content for name, content in tree(folder).items() if name in before} == before
+    with suppress(RuntimeError):
+        assert main([*words, "--out", str(folder)]) in (1, 2)
+    after = tree(folder)
+    assert {name: content for name, content in after.items() if name in before} == before
+    assert command != "run" or after == before
 
 
 @pytest.mark.parametrize("command", [["run", "--engine", "inline"], ["deploy", "--insecure"], ["submit", "local"]])
@@ -134,16 +103,6 @@ def test_a_resumed_run_leaves_what_lies_beside_its_own_files(tmp_path, monkeypat
         written(folder / name)
     main([*command, "--resume", str(folder)])
     assert [(folder / name).read_text() for name in users] == ["the user's own"] * len(users)
-
-
-def test_anothers_finished_run_is_refused(tmp_path):
-    run_in_process(tmp_path / "run", rounds=1, clients=2, cohort=1, local_steps=1)
-    before = tree(tmp_path)
-    for resume in (False, True):
-        config = resolve({"out": str(tmp_path / "run"), "clients": 2, "cohort": 1, "resume": resume})
-        with pytest.raises(ConfigError, match=r"already has a run|is finished"):
-            open_run_folder(config)
-    assert tree(tmp_path) == before
 
 
 def test_states_are_removed_and_nothing_beside_them(tmp_path):
