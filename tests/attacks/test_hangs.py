@@ -19,14 +19,13 @@ from simulation.engines.flower_engine import NO_NODE, START_S, WorkerWatch
 from simulation.operations.deployment import flower_cli
 from simulation.operations.deployment.app_folder import app_folder
 from simulation.operations.deployment.deployed_run import app_values
-from simulation.operations.deployment.flower_cli import ANSWER_S, SILENCE_S, node_config_text, show, submit_to_flower
+from simulation.operations.deployment.flower_cli import node_config_text, show, submit_to_flower
 from simulation.operations.deployment.local_deployment import Deployment
 from simulation.operations.guard.command_lines import CONNECTION
-from simulation.workbench.comparison import run_processes
 from simulation.workbench.comparison.run_processes import FEDSEL
 from tests.support.client_messages import train_message
 from tests.support.logs import logged
-from tests.support.processes import await_that, mentioning, running, titles, training
+from tests.support.processes import await_that, running, titles, training
 from tests.support.rounds import read_rows, written
 from tests.support.stubbed_runs import compared, out, records, stub
 
@@ -189,15 +188,6 @@ def test_a_comparison_whose_process_is_frozen_goes_on(capsys, monkeypatch, tmp_p
     assert records(out) == records(tmp_path / "calm")
 
 
-@pytest.mark.slow
-def test_a_run_that_freezes_again_and_again_fails_alone(capsys, monkeypatch, out):
-    stub(monkeypatch, kill="random-s1", signal="SIGSTOP", always=True)
-    code, said, _ = compared(capsys, out, "--jobs", "2", "--set", "reply-timeout-s=1")
-    assert code == 1
-    assert said.count("random-s1: killed: it wrote no round for ") == run_processes.RESTARTS + 1
-    assert len(list(out.glob("runs/*/summary.json"))) == 3
-
-
 # Real processes
 
 TIMEOUT_S = 20.0
@@ -323,28 +313,3 @@ def test_a_deployment_goes_on_without_who_is_frozen_and_ends_without_its_server(
         assert result.status == "finished:failed"
         assert "No heartbeat" in result.details
         assert frozen_s < 4 * FLOWERS_S
-
-
-@pytest.mark.slow
-@pytest.mark.e2e
-@pytest.mark.timeout(900)
-def test_a_deployment_whose_superlink_is_frozen_ends_with_a_sentence(tmp_path):
-    folder, log = tmp_path / "run", tmp_path / "log"
-    settings = [f"{key}={value}" for key, value in DEPLOYED.items()]
-    command = [*FEDSEL, "deploy", "--insecure", "--out", str(folder)]
-    command += [word for setting in settings for word in ("--set", setting)]
-    with log.open("w") as output:
-        process = subprocess.Popen(command, stdout=output, stderr=subprocess.STDOUT)
-    while written(folder) < 2:
-        assert process.poll() is None, log.read_text()
-        time.sleep(0.05)
-    [pid] = [pid for pid, (_, command_line) in titles().items() if f"{folder}/processes/superlink.db" in command_line]
-    os.kill(pid, signal.SIGSTOP)
-    began_s = time.monotonic()
-    code = process.wait(4 * (SILENCE_S + ANSWER_S))
-    print(f"frozen SuperLink: ended after {time.monotonic() - began_s:.0f} s")
-    assert code == 1
-    sentence = log.read_text().rstrip().splitlines()[-1]
-    assert sentence.startswith("fedsel: The SuperLink has ended, is frozen, or cannot be reached: `flwr list` ")
-    assert sentence.endswith(" The rounds so far are kept. Go on with --resume.")
-    assert not mentioning(folder)

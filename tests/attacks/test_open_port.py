@@ -114,16 +114,6 @@ def test_a_key_activates_its_own_node_alone(monkeypatch):
         answer(ActivateNodeRequest(public_key=public_key_to_bytes(other)), context)
 
 
-@pytest.mark.skipif(not FLEET_OVER_GRPC, reason="the Fleet API is HTTP")
-def test_flower_still_has_the_places_that_are_limited():
-    flower_superlink = import_module("flwr.superlink.cli.flower_superlink")
-    module = import_module("flwr.server.superlink.fleet.grpc_rere.node_auth_server_interceptor")
-    assert callable(getattr(flower_superlink, port_limits.FLEET_SERVER))
-    assert callable(getattr(module, port_limits.TERMINATOR))
-    assert callable(module.NodeAuthServerInterceptor.intercept_service)
-    assert callable(flower_superlink.uvicorn.run)
-
-
 def answers(app, body, length=None, chunk=MB, **scope):
     """Status of an ASGI app's answer to a body, and the bytes that it took of it."""
     headers = [] if length is None else [(b"content-length", str(length).encode())]

@@ -4,7 +4,6 @@ A stranger on the server's machine posted a run to the Control API, and his code
 """
 
 import json
-import shutil
 import subprocess
 import sys
 import tomllib
@@ -183,33 +182,3 @@ def stranger(folder, arguments):
     done = subprocess.run(command, capture_output=True, text=True, timeout=300, env=variables, check=False)
     assert done.returncode == 0, done.stderr[-3000:]
     return json.loads(done.stdout.splitlines()[-1])
-
-
-@pytest.mark.slow
-@pytest.mark.e2e
-@looks_in_proc
-@pytest.mark.timeout(900)
-def test_a_client_imports_no_app_that_nobody_has_signed_whom_it_trusts(tmp_path):
-    """Also who may submit a run, as a server of its own will, executes no code of his on a client."""
-    changed, touched = tmp_path / "app", tmp_path / "touched"
-    changed.mkdir()
-    for name in ("pyproject.toml", "README.md", "LICENSE", "fedsel_app", "strategies", "clients", "simulation"):
-        source = app_folder() / name
-        (shutil.copytree if source.is_dir() else shutil.copy)(source, changed / name)
-    code = changed / "fedsel_app" / "flower_client.py"
-    code.write_text(f"open({str(touched)!r}, 'w').close()\n{code.read_text()}")
-    values = {"strategy": "random", "clients": 1, "cohort": 1, "rounds": 1, "local-steps": 1}
-    config = resolve(values)
-    node = ["partition-id=0 num-partitions=1 state-dir='" + str(tmp_path / "state") + "'"]
-    with Deployment(tmp_path / "p", node, insecure=True, app=app_folder()) as deployment:
-
-        def outcome(app, out):
-            run = app_values(config) | {"out": str(out)}
-            return submit_to_flower(app, CONNECTION, run, deployment.flwr_home, None, lines.append)
-
-        lines: list[str] = []
-        assert outcome(app_folder(), tmp_path / "signed").completed, "\n".join(lines)
-        lines.clear()
-        assert not outcome(changed, tmp_path / "unsigned").completed
-    assert "The FAB could not be verified" in "\n".join(lines)
-    assert not touched.exists()

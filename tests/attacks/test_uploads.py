@@ -84,14 +84,6 @@ def named(number):
     return hashlib.sha256(str(number).encode()).hexdigest()
 
 
-def test_an_honest_reply_is_stored_and_handed_out(handlers):
-    client = Client(handlers)
-    stored = client.upload(client.reply())
-    assert stored
-    assert all(stored)
-    assert client.link.replies(client.asked) == [client.asked.metadata.message_id]
-
-
 def test_replies_are_handed_out_one_at_a_time(handlers):
     """A server that cannot read one of the replies of a pull loses all of them: honest clients had failed."""
     client = Client(handlers)
@@ -178,13 +170,6 @@ def test_a_reply_may_have_4_times_the_bytes_of_its_question(handlers, monkeypatc
         reply = client.reply(numbers)
         assert (size(reply) <= 4 * size(client.asked)) == fits
         assert all(client.upload(reply)) == fits
-
-
-def test_an_upload_that_names_no_session_is_refused(handlers):
-    client = Client(handlers)
-    reply = client.reply()
-    name = client.push(reply).objects_to_push[0]
-    assert not client.store(get_all_nested_objects(reply)[name].deflate(), name, "")
 
 
 def test_a_run_from_before_the_superlinks_start_is_finished(handlers):

@@ -9,7 +9,6 @@ import pytest
 import tomli_w
 
 from fedsel_app.records.reading import legible
-from fedsel_app.wiring.configuration import resolve
 from simulation.operations.deployment.deployed_run import show_line
 from simulation.workbench.cli import main
 from tests.support.report_runs import write_plan, write_run
@@ -115,7 +114,3 @@ def test_estimates_that_memory_cannot_hold_are_refused_beforehand(tmp_path, caps
     assert ef21(tmp_path, *few, "--cohort", "2", "--rounds", "40") == 2
     assert "20 clients and 650 parameters" in capsys.readouterr().err
     assert ef21(tmp_path, *few, "--cohort", "2", "--rounds", "3") == 0, "it sees 6 clients at most"
-
-
-def test_without_ef21_there_are_no_estimates():
-    assert not resolve({"clients": 20, "cohort": 2}).compression.ef21

@@ -11,7 +11,7 @@ import pytest
 from flwr.cli.app import typer_click_object
 
 from tests.support.in_process import run_in_process
-from tests.support.programs import SMALL, flower_home
+from tests.support.programs import flower_home
 from tests.support.rounds import rounds
 from tests.support.sources import ROOT
 
@@ -86,22 +86,4 @@ def test_a_run_from_the_built_app_in_an_empty_folder(bundle: Path, installed: Pa
     program = BUNDLED_RUN.format(tests=str(ROOT), folder=str(tmp_path / "run"))
     assert carry_out([sys.executable, "-c", program], installed).startswith(str(installed))
     run_in_process(tmp_path / "here", clients=3, cohort=2, rounds=2)
-    assert rounds(tmp_path / "run") == rounds(tmp_path / "here")
-
-
-@pytest.mark.e2e
-@pytest.mark.slow
-def test_flwr_run_of_the_built_app(installed: Path, tmp_path: Path, flower_home: dict[str, str]) -> None:
-    command = [
-        sys.executable,
-        "-m",
-        "simulation.workbench.cli",
-        "submit",
-        "local",
-        *SMALL,
-        "--out",
-        str(tmp_path / "run"),
-    ]
-    carry_out(command, installed, **flower_home)
-    run_in_process(tmp_path / "here", clients=3, cohort=2, rounds=5)
     assert rounds(tmp_path / "run") == rounds(tmp_path / "here")

@@ -5,7 +5,6 @@ import pytest
 from sklearn.datasets import load_wine
 
 from fedsel_app.wiring.configuration import resolve
-from simulation.operations.deployment.deployed_run import client_nodes
 from simulation.operations.deployment.flower_cli import node_config_text
 from simulation.workbench.comparison.labels import client_label_counts
 from tests.support.in_process import run_in_process
@@ -46,18 +45,6 @@ def test_wine_is_learnt_to_the_last_bottle(wine, tmp_path):
     held = client_label_counts(config.data, config.partition, 6, config.run.seed)
     assert ((held > 0).sum(axis=1) == 2).all()
     assert held.sum() == 133
-
-
-@pytest.mark.slow
-@pytest.mark.e2e
-@pytest.mark.timeout(900)
-def test_a_deployment_deals_as_a_simulation_does(wine, tmp_path):
-    small = {"clients": 3, "cohort": 2, "rounds": 2, "local-steps": 3, "out": str(tmp_path / "run")}
-    config = resolve(of_wine(wine, **small))
-    folder = deployed(tmp_path, config, client_nodes(config, tmp_path / "states"))
-    run_in_process(tmp_path / "simulated", **of_wine(wine, **small) | {"out": ""})
-    models = [(path / "model.npz").read_bytes() for path in (folder, tmp_path / "simulated")]
-    assert models[0] == models[1]
 
 
 @pytest.mark.slow

@@ -16,8 +16,6 @@ pytestmark = pytest.mark.filterwarnings("ignore::FutureWarning")  # peft calls w
 CLIENTS, RANK, HIDDEN, INNER = 3, 8, 128, 256
 ADAPTERS = 2 * RANK * (4 * (HIDDEN + HIDDEN) + 3 * (HIDDEN + INNER))
 """Entries of the adapters, by hand: two layers, each with four matrices of 128 x 128 and three of 128 x 256."""
-WHOLE = 2 * (4 * HIDDEN**2 + 3 * HIDDEN * INNER + 2 * HIDDEN) + HIDDEN + 2 * 128 * HIDDEN
-"""Entries of the tiny model: the same matrices, five norms, the embedding and the output layer of 128 characters."""
 RUN = {
     "model": "tiny",
     "lora-rank": RANK,
@@ -77,13 +75,6 @@ def test_only_adapters_travel_and_are_charged(apps, tmp_path):
     assert sum(tensor.numel() for tensor in saved.values()) == ADAPTERS
 
 
-def test_without_adapters_all_weights_travel(apps, tmp_path):
-    run = carried_out(apps, tmp_path / "states", out="run", lora_rank=0, kept_fraction=1.0, num_server_rounds=1)
-    [row] = read_rows(run)
-    assert row["downlink_bytes"] == 2 * 4 * WHOLE
-    assert row["uplink_value_bytes"] == 2 * 4 * WHOLE
-
-
 def test_a_resumed_run_ends_with_the_same_adapters(apps, tmp_path):
     carried_out(apps, tmp_path / "states", out="whole")
     whole = torch.load("adapters.pt", weights_only=True)
@@ -94,15 +85,3 @@ def test_a_resumed_run_ends_with_the_same_adapters(apps, tmp_path):
     assert [row["round"] for row in read_rows(Path("run"))] == [1, 2, 3]
     for name, tensor in whole.items():
         np.testing.assert_array_equal(tensor, resumed[name])
-
-
-def test_a_client_has_the_lines_of_one_role(apps):
-    from lora_app.task import load_data, load_roles
-
-    roles = load_roles()
-    assert next(iter(roles)) == "hamlet: HAMLET"
-    assert roles["hamlet: HAMLET"].startswith("A little more than kin, and less than kind.\n")
-    assert not any(mark in text for text in roles.values() for mark in ("**", "##"))
-    train, valid = load_data(0, "tiny", 32)
-    assert bytes(train[0].tolist()).decode() == roles["hamlet: HAMLET"][:32]
-    assert len(valid) == pytest.approx(len(train) / 9, rel=0.05)

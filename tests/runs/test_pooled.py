@@ -18,8 +18,6 @@ pytestmark = pytest.mark.usefixtures("task_identity")
 BASE = {"clients": 7, "cohort": 3, "rounds": 3, "local-steps": 2, "batch-size": 16, "probe-batches": 2}
 RUNS = {
     "probes": {"strategy": "hetero-select"},
-    "candidates": {"strategy": "power-of-choice"},
-    "losses of everybody, for the links": {"strategy": "random", "link-coupling": "inverted-loss"},
     "tests of candidate models": {
         "strategy": "random",
         "participation": "isp",
@@ -40,10 +38,9 @@ def rows_of(folder, settings, pool):
     return [json.dumps(row) for row in without_wall(rows)]
 
 
-@pytest.mark.parametrize("pool", [3, 20])
-def test_the_rounds_are_the_same(tmp_path, run, pool):
+def test_the_rounds_are_the_same(tmp_path, run):
     settings, single = run
-    assert rows_of(tmp_path, settings, pool) == single
+    assert rows_of(tmp_path, settings, 3) == single
 
 
 def break_clients(monkeypatch, kind):
@@ -68,15 +65,11 @@ def test_a_client_that_fails_fails_alone(tmp_path, monkeypatch):
 ALL: dict[str, object] = {"compressor": "none", "cohort": 7}
 TRAINED = {
     "sums": ALL,
-    "sums with control variates": ALL | {"solver": "scaffold"},
     "sums and means": ALL | {"solver": "feddyn", "server-optimizer": "mean"},
     "sums and running statistics": ALL | {"model": NORMED, "calibration-form": "training"},
     "sums without refused updates": ALL | {"max-update-norm": 1.0},
     "error feedback": {"strategy": "hetero-select"},
-    "uncompressed": {"compressor": "none"},
     "control variates": {"solver": "scaffold"},
-    "running statistics": {"model": NORMED, "calibration-form": "training"},
-    "epochs": {"strategy": "terraform", "local-steps": 0, "local-epochs": 2},
     "intermediate rounds": {"participation": "isp", "isp-draws": 2, "holdout-fraction": 0.3},
 }
 

@@ -10,10 +10,9 @@ import sys
 from pathlib import Path
 from typing import Any
 
-import pandas
 import pytest
 
-from fedsel_app import load_comparison, load_run, run
+from fedsel_app import load_comparison
 from simulation.workbench.python_interface import comparisons
 from tests.support.documentation import PAGES, ROOT, code_blocks, code_spans
 from tests.support.rounds import read_rows
@@ -146,19 +145,3 @@ def test_a_users_script_is_checked_by_mypy_strict(tmp_path: Path) -> None:
     assert [line.split(":")[:2] for line in errors] == [["wrong.py", str(line)] for line in range(2, 2 + len(WRONG))]
     for line, word in zip(errors, WRONG.values(), strict=True):
         assert f'"{word}"' in line
-
-
-@pytest.mark.slow
-@pytest.mark.e2e
-def test_a_run_through_ray_has_the_same_bits_and_leaves_nothing_beside_its_folder(tmp_path: Path) -> None:
-    small = {"rounds": 2, "clients": 3, "cohort": 2, "local_steps": 2}
-    seen: list[int] = []
-    apart = run(
-        "random", engine="ray", workers=1, out=tmp_path / "ray", on_round=lambda row: seen.append(row["round"]), **small
-    )
-    run("random", out=tmp_path / "inline", progress=False, **small)
-    assert seen == [1, 2]
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["inline", "ray"]
-    assert (apart.folder / "model.npz").read_bytes() == (tmp_path / "inline" / "model.npz").read_bytes()
-    frames = [load_run(tmp_path / name).rounds.drop(columns="wall_s") for name in ("ray", "inline")]
-    pandas.testing.assert_frame_equal(*frames)

@@ -1,6 +1,5 @@
 """Solvers, compressors and server optimisers in whole rounds: quadratics by hand, and the digits with real clients."""
 
-import math
 from dataclasses import replace
 
 import numpy as np
@@ -140,14 +139,6 @@ def test_the_first_round_of_scaffold_and_feddyn_is_that_of_their_plain_forms(tmp
     assert losses["sgd"][1] != losses["scaffold"][1]
 
 
-def test_fednova_costs_one_number_each_and_equals_fedavg_at_equal_steps(tmp_path):
-    nova, rows = run(tmp_path / "nova", solver="fednova")
-    plain, bare = run(tmp_path / "plain", solver="sgd")
-    assert [row["probe_bytes"] for row in rows] == [3 * 8] * 2
-    assert [row["uplink_bytes"] for row in rows] == [row["uplink_bytes"] for row in bare]
-    np.testing.assert_allclose(nova.run.model.parameters, plain.run.model.parameters, atol=1e-6)
-
-
 def test_fednova_weighs_unequal_epochs_down(tmp_path):
     epochs = {"solver": "fednova", "local_steps": 0, "local_epochs": 1, "weighting": "uniform", "momentum": 0.0}
     strategy, rows = run(tmp_path, alpha=0.2, **epochs)
@@ -155,15 +146,6 @@ def test_fednova_weighs_unequal_epochs_down(tmp_path):
         steps = strategy.roster.local_steps[row["aggregated"]]
         assert len(set(steps.tolist())) > 1
         np.testing.assert_allclose(row["weights"], steps.mean() / steps / 3)
-
-
-def test_rand_k_sends_four_bytes_of_indices(tmp_path):
-    _, rows = run(
-        tmp_path, compressor="rand-k", kept_fraction=0.1, kept_cosine=0.0, allocation="uniform", link_cap="none"
-    )
-    for row in rows:
-        assert row["uplink_bytes"] == 3 * (28 + 4 + 4 * 65)
-        assert row["uplink_value_bytes"] == 3 * 4 * 65
 
 
 def test_qsgd_sends_everything_in_a_few_bits(tmp_path):
@@ -175,7 +157,7 @@ def test_qsgd_sends_everything_in_a_few_bits(tmp_path):
         assert 3 * (28 + 16 + 4 * 7) < row["uplink_bytes"] < 3 * SIZE
 
 
-@pytest.mark.parametrize(("bits", "sent"), [(16, 130), (8, 65), (4, 33)])
+@pytest.mark.parametrize(("bits", "sent"), [(32, 256), (16, 130), (8, 65), (4, 33)])
 def test_values_of_few_bits_cost_that_and_count_as_32_in_the_papers(tmp_path, bits, sent):
     thin = {"kept_fraction": 0.1, "kept_cosine": 0.0, "allocation": "uniform", "link_cap": "none"}
     _, rows = run(tmp_path, compressor="rand-k", value_bits=bits, **thin)
@@ -211,23 +193,3 @@ def test_under_ef21_both_sides_keep_the_same_estimate_and_a_lost_reply_starts_it
     for client, path in enumerate(stored):
         with np.load(path, allow_pickle=False) as state:
             assert strategy.run.server.estimates.state()[str(client)].tobytes() == state["estimate"].tobytes()
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("solver", ["sgd", "fedprox", "scaffold", "fednova"])
-@pytest.mark.parametrize("compressor", ["top-k", "rand-k", "qsgd"])
-@pytest.mark.parametrize("feedback", [{"error_feedback": False}, {"error_feedback_scheme": "ef21"}])
-def test_every_sensible_combination_runs(tmp_path, solver, compressor, feedback):
-    """The combinations with error feedback are those of test_grid.py."""
-    if solver == "fednova" and "error_feedback" not in feedback:
-        pytest.skip("refused")
-    _, rows = run(tmp_path, solver=solver, compressor=compressor, cohort=2, **feedback)
-    assert [len(row["aggregated"]) for row in rows] == [2, 2]
-    assert all(math.isfinite(row["loss"]) for row in rows)
-
-
-@pytest.mark.parametrize("optimizer", ["mean", "momentum", "fedadam", "fedyogi", "fedadagrad"])
-def test_every_server_optimiser_learns(tmp_path, optimizer):
-    lr = 0.05 if optimizer.startswith("fed") else 1.0
-    _, rows = run(tmp_path, rounds=4, cohort=4, local_steps=10, server_optimizer=optimizer, server_lr=lr)
-    assert rows[-1]["loss"] < rows[0]["loss"] < math.log(10.0)

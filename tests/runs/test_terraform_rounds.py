@@ -76,24 +76,3 @@ def test_every_split_of_real_rounds_is_the_best_of_all(tmp_path, quartiles, magn
         hard = hard_set(uploads[row["round"]], OUTPUT_LAYER[magnitude], quartiles)
     assert splits[1] >= 3
     assert splits[2] >= 1
-
-
-def test_rounds_that_count_terraforms_rounds(tmp_path):
-    """Four Terraform rounds, each of 1 to 3 iterations, at one learning rate each; the model is tested after the last.
-
-    The iterations are those of the run that counts iterations, as far as that goes.
-    """
-    schedule = {"lr_decay": 0.0, "lr_step_rounds": 100}
-    rows, _ = trained(tmp_path / "rounds", 4, **schedule, **{"terraform.count": "rounds"})
-    places = [(row["method_round"], row["iteration"]) for row in rows]
-    assert [row["round"] for row in rows] == list(range(1, len(rows) + 1))
-    assert {number for number, _ in places} == {1, 2, 3, 4}
-    assert 4 < len(rows) <= 4 * ITERATIONS
-    for row, (number, iteration) in zip(rows, places, strict=True):
-        assert set(row["components"]["round"]) == {float(number)}
-        assert set(row["components"]["iteration"]) == {float(iteration)}
-    last = [row["round"] for row, place in zip(rows, [*places[1:], (5, 1)], strict=True) if place[1] == 1]
-    assert [row["round"] for row in rows if "accuracy" in row] == last[-1:] == [len(rows)]
-    others, _ = trained(tmp_path / "iterations", len(rows), **schedule)
-    assert [row["selected"] for row in others] == [row["selected"] for row in rows]
-    assert "method_round" not in others[0]
