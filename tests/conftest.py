@@ -9,6 +9,10 @@ from types import SimpleNamespace
 import pytest
 from hypothesis import settings
 
+from tests.support.flower_state import task_identity
+
+__all__ = ["task_identity"]
+
 # Small tensors gain nothing from more threads, and tests may run side by side. Read when torch and BLAS are imported.
 os.environ["OMP_NUM_THREADS"] = "1"
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # as in the Makefile: the first process to import keeps the bytecode

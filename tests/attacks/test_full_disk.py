@@ -12,12 +12,10 @@ from fedsel_app.wiring.server import run_with
 from simulation.operations.deployment.deployed_run import PROBE_BYTES, refuse_full
 from simulation.workbench.cli import main
 from strategies.round.flower_grid import FlowerGrid
-from tests.support.flower_state import task_identity
 from tests.support.full_disk import no_file_above
 from tests.support.in_process import run_config, run_in_process
 from tests.support.in_process_grid import grid_of
 
-__all__ = ["task_identity"]
 pytestmark = pytest.mark.usefixtures("task_identity")
 
 SMALL = ("--rounds", "2", "--clients", "2", "--cohort", "1", "--set", "local-steps=1", "--set", "checkpoint-every=1")

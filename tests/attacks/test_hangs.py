@@ -17,15 +17,12 @@ from simulation.engines import flower_engine as engine
 from simulation.engines import starter
 from simulation.engines.flower_engine import NO_NODE, START_S, WorkerWatch
 from simulation.operations.deployment import flower_cli
-from simulation.operations.deployment.app_folder import app_folder
-from simulation.operations.deployment.deployed_run import app_values
-from simulation.operations.deployment.flower_cli import node_config_text, show, submit_to_flower
+from simulation.operations.deployment.flower_cli import node_config_text, show
 from simulation.operations.deployment.local_deployment import Deployment
-from simulation.operations.guard.command_lines import CONNECTION
 from simulation.workbench.comparison.run_processes import FEDSEL
 from tests.support.client_messages import train_message
 from tests.support.logs import logged
-from tests.support.processes import await_that, running, titles, training
+from tests.support.processes import await_that, carried_out, running, titles, training
 from tests.support.rounds import read_rows, written
 from tests.support.stubbed_runs import compared, out, records, stub
 
@@ -274,9 +271,7 @@ def test_a_deployment_goes_on_without_who_is_frozen_and_ends_without_its_server(
     nodes = [node_config_text(client, 2, {"state-dir": str(tmp_path / "state")}) for client in range(2)]
     with ThreadPoolExecutor(1) as pool, Deployment(tmp_path / "processes", nodes, insecure=True) as deployment:
         lines: list[str] = []
-        run = pool.submit(
-            submit_to_flower, app_folder(), CONNECTION, app_values(config), deployment.flwr_home, None, lines.append
-        )
+        run = pool.submit(carried_out, deployment, config, lines)
         superlink, _, node = deployment._children
 
         def failed(after):

@@ -2,12 +2,10 @@
 
 import pytest
 
-from tests.support.flower_state import task_identity
 from tests.support.hostile_replies import HOSTILE_ENROLMENTS, HOSTILE_REPLIES, HOSTILE_TESTS, hostile_run
 from tests.support.own_app import CLIENTS
 from tests.support.rounds import read_rows
 
-__all__ = ["task_identity"]
 HONEST = [*range(1, CLIENTS)]
 pytestmark = pytest.mark.usefixtures("task_identity")
 

@@ -20,13 +20,11 @@ from strategies.methods.random_selection import RandomSelection
 from strategies.round import clients as connected
 from strategies.round.federation import ALL
 from tests.support.contexts import context_of
-from tests.support.flower_state import task_identity
 from tests.support.in_process_grid import grid_of
 from tests.support.logs import logged
 from tests.support.rounds import read_rows, rounds, run_rounds
 from tests.support.stubs import StubClient, StubFederation, trio
 
-__all__ = ["task_identity"]
 pytestmark = pytest.mark.usefixtures("task_identity")
 
 ROUNDS = 4

@@ -12,11 +12,9 @@ from fedsel_app.wiring.configuration import resolve
 from fedsel_app.wiring.server import run_with
 from simulation.workbench.cli import main
 from strategies.round.flower_grid import FlowerGrid
-from tests.support.flower_state import task_identity
 from tests.support.in_process import run_config
 from tests.support.in_process_grid import grid_of
 
-__all__ = ["task_identity"]
 pytestmark = pytest.mark.usefixtures("task_identity")
 
 MODEL = f"{__name__}:lacking"

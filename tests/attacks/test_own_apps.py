@@ -12,11 +12,9 @@ from simulation.apps.client.legacy_messages import selecting
 from simulation.apps.server import user_clients
 from simulation.apps.server.strategy import strategy
 from strategies.methods.random_weighted import RandomWeighted
-from tests.support.flower_state import task_identity
 from tests.support.own_app import CLIENTS, AppGrid, OwnClient, data, model, run_app
 from tests.support.rounds import read_rows
 
-__all__ = ["task_identity"]
 pytestmark = pytest.mark.usefixtures("task_identity")
 ROUNDS = 4
 

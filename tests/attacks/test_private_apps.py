@@ -8,11 +8,9 @@ from flwr.clientapp import ClientApp
 import fedsel_app
 from fedsel_app.config import ConfigError
 from strategies.aggregation.privacy import Privacy
-from tests.support.flower_state import task_identity
 from tests.support.in_process_grid import InProcessGrid
 from tests.support.own_app import CLIENTS, by_name, model, node
 
-__all__ = ["task_identity"]
 pytestmark = pytest.mark.usefixtures("task_identity")
 CLIP, LIAR, ROUNDS = 0.5, 1, 3
 PRIVATE = {"dp_clip_norm": CLIP, "links": "simulated", "weighting": "uniform", "example_clip": 10.0}

@@ -19,16 +19,12 @@ import pytest
 import uvicorn
 
 from fedsel_app.wiring.configuration import resolve
-from simulation.operations.deployment.app_folder import app_folder
-from simulation.operations.deployment.deployed_run import app_values
-from simulation.operations.deployment.flower_cli import submit_to_flower
 from simulation.operations.deployment.local_deployment import Deployment
-from simulation.operations.guard.command_lines import CONNECTION
 from simulation.operations.guard.port_limits import server_options
 from simulation.operations.guard.transport import free_ports
 from simulation.operations.machines.folders import provision
 from tests.support.floods import MB, METHOD
-from tests.support.processes import nodes
+from tests.support.processes import carried_out, nodes
 from tests.support.rounds import read_rows
 from tests.support.sources import ROOT
 from tests.support.throttle import Throttle
@@ -278,6 +274,5 @@ def test_a_deployment_runs_through_the_proxy(tmp_path):
         nginx(tmp_path, federation.server, outer, inner),
         deployment,
     ):
-        result = submit_to_flower(app_folder(), CONNECTION, app_values(run), deployment.flwr_home, None, print)
-    assert result.completed
+        assert carried_out(deployment, run).completed
     assert [row["aggregated"] for row in read_rows(tmp_path / "run")] == [[0, 1, 2]] * 3

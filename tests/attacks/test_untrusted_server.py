@@ -19,17 +19,15 @@ from fedsel_app.messages.answers import EnrolAnswer
 from fedsel_app.messages.reported_values import one_line
 from fedsel_app.wiring.configuration import known_defaults, resolve
 from simulation.operations.deployment.app_folder import app_folder
-from simulation.operations.deployment.deployed_run import app_values, client_nodes
-from simulation.operations.deployment.flower_cli import environment, flwr, node_config_text, submit_to_flower
+from simulation.operations.deployment.deployed_run import client_nodes
+from simulation.operations.deployment.flower_cli import environment, flwr, node_config_text
 from simulation.operations.deployment.local_deployment import Deployment
 from simulation.operations.guard.command_lines import CONNECTION
 from strategies.round.instructions import client_run_key
 from tests.support.client_messages import node_enrolment
-from tests.support.flower_state import task_identity
-from tests.support.processes import await_that, looks_in_proc
+from tests.support.processes import await_that, carried_out, looks_in_proc
 from tests.support.rounds import written
 
-__all__ = ["task_identity"]
 pytestmark = pytest.mark.usefixtures("task_identity")
 IDENTITY = {"partition-id": 0, "num-partitions": 3}
 LOADER = f"{__name__}:load_mine"
@@ -153,8 +151,7 @@ def test_a_stranger_on_the_machine_gets_nothing_from_a_running_deployment(tmp_pa
     node = ["partition-id=0 num-partitions=1 state-dir='" + str(tmp_path / "state") + "'"]
     with ThreadPoolExecutor(1) as pool, Deployment(tmp_path / "p", node, insecure=insecure) as deployment:
         lines: list[str] = []
-        home, values = deployment.flwr_home, app_values(config)
-        run = pool.submit(submit_to_flower, app_folder(), CONNECTION, values, home, None, lines.append)
+        home, run = deployment.flwr_home, pool.submit(carried_out, deployment, config, lines)
         await_that(lambda: written(out) >= 1, run)
         address = tomllib.loads((home / "config.toml").read_text())["superlink"][CONNECTION]["address"]
         runtimes = [port_of(child) for child in deployment._children]

@@ -15,10 +15,8 @@ from flwr.proto.node_pb2 import Node
 from flwr.supercore.inflatable.inflatable_object import get_all_nested_objects, get_object_tree
 
 from simulation.operations.guard import uploads
-from tests.support.flower_state import task_identity
 from tests.support.link_state import Link
 
-__all__ = ["task_identity"]
 pytestmark = pytest.mark.usefixtures("task_identity")
 
 

@@ -18,6 +18,7 @@ from simulation.workbench.cli import main
 from tests.cases import models
 from tests.cases.test_models import DIGITS, NAMED, bits, deployment, interrupted, trained
 from tests.support.engines import engine, inline, ray
+from tests.support.processes import carried_out
 
 __all__ = ["deployment", "engine"]
 KINDS = {
@@ -132,11 +133,6 @@ def test_a_run_begins_with_the_file_and_a_resumed_one_ends_with_the_same_bits(tm
 @pytest.mark.slow
 @pytest.mark.e2e
 def test_ray_and_a_deployment_end_with_the_same_bits(tmp_path: Path, engine: ProcessPoolExecutor, deployment) -> None:
-    from simulation.operations.deployment.app_folder import app_folder
-    from simulation.operations.deployment.deployed_run import app_values
-    from simulation.operations.deployment.flower_cli import submit_to_flower
-    from simulation.operations.guard.command_lines import CONNECTION
-
     own = make_model(resolve(settings_of("spectral", seed=9)), choose_device("cpu")).module.state_dict()
     file = saved(tmp_path / "file.pt", own)
     settings = settings_of("spectral", links="simulated", clients=3, cohort=2, initial_model=str(file))
@@ -144,7 +140,6 @@ def test_ray_and_a_deployment_end_with_the_same_bits(tmp_path: Path, engine: Pro
     engine.submit(ray, settings | {"out": str(tmp_path / "ray"), "engine": "ray", "workers": 2}).result()
     assert bits(tmp_path / "ray") == bits(tmp_path / "inline")
     lines: list[str] = []
-    values = app_values(resolve(settings | {"out": str(tmp_path / "deployed")}))
-    result = submit_to_flower(app_folder(), CONNECTION, values, deployment.flwr_home, None, lines.append)
-    assert result.completed, "".join(lines)
+    config = resolve(settings | {"out": str(tmp_path / "deployed")})
+    assert carried_out(deployment, config, lines).completed, "".join(lines)
     assert bits(tmp_path / "deployed") == bits(tmp_path / "inline")

@@ -13,13 +13,11 @@ from fedsel_app import load_run
 from fedsel_app.config import ConfigError
 from fedsel_app.wiring.configuration import resolve
 from simulation.engines import inline_engine
-from simulation.operations.deployment.app_folder import app_folder
-from simulation.operations.deployment.deployed_run import app_values
-from simulation.operations.deployment.flower_cli import node_config_text, submit_to_flower
+from simulation.operations.deployment.flower_cli import node_config_text
 from simulation.operations.deployment.local_deployment import Deployment
-from simulation.operations.guard.command_lines import CONNECTION
 from tests.cases.data import tokens
 from tests.support.engines import engine, inline, ray
+from tests.support.processes import carried_out
 from tests.support.rounds import rounds
 from tests.support.sources import ROOT
 
@@ -333,6 +331,5 @@ def test_a_deployment_ends_with_the_same_bits(tmp_path: Path, deployment: Deploy
     inline(settings | {"out": str(tmp_path / "inline")})
     lines: list[str] = []
     config = resolve(settings | {"out": str(tmp_path / "deployed")})
-    result = submit_to_flower(app_folder(), CONNECTION, app_values(config), deployment.flwr_home, None, lines.append)
-    assert result.completed, "".join(lines)
+    assert carried_out(deployment, config, lines).completed, "".join(lines)
     assert bits(tmp_path / "deployed") == bits(tmp_path / "inline")

@@ -7,24 +7,27 @@ from pathlib import Path
 import pytest
 import torch
 
-from fedsel_app.wiring.configuration import AppConfig, resolve
-from simulation.operations.deployment.app_folder import app_folder
-from simulation.operations.deployment.deployed_run import app_values
-from simulation.operations.deployment.flower_cli import DeploymentError, SubmittedRun, submit_to_flower
+from fedsel_app.wiring.configuration import resolve
+from simulation.operations.deployment.flower_cli import DeploymentError
 from simulation.operations.deployment.local_deployment import Deployment
-from simulation.operations.guard.command_lines import CONNECTION
 from tests.support.in_process import run_config
-from tests.support.processes import FLEET_STARTS, SUPERLINK, await_text, await_that, kill, nodes, start_again, training
+from tests.support.processes import (
+    FLEET_STARTS,
+    SUPERLINK,
+    await_text,
+    await_that,
+    carried_out,
+    kill,
+    nodes,
+    start_again,
+    training,
+)
 from tests.support.rounds import assert_same, written
 
 ROUNDS, KILLED_AFTER = 10, (3, 5, 8)
 """At each kill one round more is on record than the checkpoint has, at least."""
 SETTINGS = {"strategy": "hetero-select", "clients": 3, "cohort": 2, "rounds": ROUNDS, "local-steps": 5, "seed": 4}
 SETTINGS |= {"links": "simulated", "checkpoint-every": 2}
-
-
-def go_on(config: AppConfig, deployment: Deployment) -> SubmittedRun:
-    return submit_to_flower(app_folder(), CONNECTION, app_values(config), deployment.flwr_home, None, lambda _: None)
 
 
 @pytest.mark.slow
@@ -38,14 +41,14 @@ def test_three_kills_of_the_server_change_nothing(tmp_path: Path) -> None:
     with ThreadPoolExecutor(1) as pool, Deployment(tmp_path / "processes", own) as deployment:
         supernodes = deployment._children[1:]
         for after in KILLED_AFTER:
-            run = pool.submit(go_on, config, deployment)
+            run = pool.submit(carried_out, deployment, config)
             await_that(lambda after=after: written(out) >= after and any(map(training, supernodes)), run)
             kill(deployment._children[SUPERLINK])
             with pytest.raises(DeploymentError, match="SuperLink is unavailable"):
                 run.result()
             await_text(start_again(deployment, SUPERLINK).log, FLEET_STARTS)
             config = replace(config, records=replace(config.records, resume=True))
-        assert go_on(config, deployment).completed
+        assert carried_out(deployment, config).completed
         assert [node.poll() for node in supernodes] == [None] * 3
         assert [node.log.read_text().count("SuperNode ID:") for node in supernodes] == [1] * 3
 

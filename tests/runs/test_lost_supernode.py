@@ -11,13 +11,9 @@ import torch
 from clients.client import SelectionClient
 from fedsel_app.messages.instructions import TrainInstruction
 from fedsel_app.wiring.configuration import resolve
-from simulation.operations.deployment.app_folder import app_folder
-from simulation.operations.deployment.deployed_run import app_values
-from simulation.operations.deployment.flower_cli import submit_to_flower
 from simulation.operations.deployment.local_deployment import Deployment
-from simulation.operations.guard.command_lines import CONNECTION
 from tests.support.in_process import run_config
-from tests.support.processes import await_that, kill, nodes, start_again, training
+from tests.support.processes import await_that, carried_out, kill, nodes, start_again, training
 from tests.support.rounds import read_rows, written
 
 ROUNDS, DEADLINE_S, SLACK_S = 12, 30.0, 10.0
@@ -46,9 +42,7 @@ def test_the_run_goes_on_without_it_and_it_returns_with_its_residual(tmp_path: P
     with ThreadPoolExecutor(1) as pool, Deployment(tmp_path / "processes", own) as deployment:
         lines: list[str] = []
         trained: set[int] = set()
-        run = pool.submit(
-            submit_to_flower, app_folder(), CONNECTION, app_values(config), deployment.flwr_home, None, lines.append
-        )
+        run = pool.submit(carried_out, deployment, config, lines)
         node = deployment._children[1 + LOST]
         await_that(lambda: written(out) >= 2 and training(node), run)
         kill(node)

@@ -8,11 +8,9 @@ from clients.client import SelectionClient
 from fedsel_app.messages.instructions import ProbeInstruction, TrainInstruction
 from fedsel_app.wiring.configuration import resolve
 from tests.support.client_messages import NORMED
-from tests.support.flower_state import task_identity
 from tests.support.in_process import run_config
 from tests.support.rounds import without_wall
 
-__all__ = ["task_identity"]
 pytestmark = pytest.mark.usefixtures("task_identity")
 
 BASE = {"clients": 7, "cohort": 3, "rounds": 3, "local-steps": 2, "batch-size": 16, "probe-batches": 2}

@@ -11,13 +11,10 @@ import pytest
 
 from fedsel_app.wiring.configuration import resolve
 from simulation.engines import inline_engine
-from simulation.operations.deployment.app_folder import app_folder
-from simulation.operations.deployment.deployed_run import app_values
-from simulation.operations.deployment.flower_cli import submit_to_flower
 from simulation.operations.deployment.local_deployment import Deployment
-from simulation.operations.guard.command_lines import CONNECTION
 from strategies import STRATEGIES
 from tests.support.engines import AT_ONCE, SPAWN, Settings, deployment_of, engine, inline, ray
+from tests.support.processes import carried_out
 from tests.support.programs import fedsel, flower_home
 from tests.support.rounds import assert_same, rounds
 
@@ -106,9 +103,7 @@ def test_inline_and_another_way_give_the_same_bits(way, method, tmp_path, engine
         assert done.returncode == 0, done.stdout + done.stderr
     else:
         config, lines = resolve(settings | {"links": "simulated", "out": str(folder)}), []
-        home = request.getfixturevalue("deployment").flwr_home
-        result = submit_to_flower(app_folder(), CONNECTION, app_values(config), home, None, lines.append)
-        assert result.status == "finished:completed", "".join(lines)
+        assert carried_out(request.getfixturevalue("deployment"), config, lines).completed, "".join(lines)
     assert_same(folder, whole)
 
 

@@ -16,10 +16,8 @@ from fedsel_app.wiring.node_configuration import IDENTITY
 from simulation.operations.deployment.flower_cli import node_config_text
 from simulation.operations.deployment.start import own_data
 from simulation.operations.machines.machine import Machine
-from tests.support.flower_state import task_identity
 from tests.support.own_files import deployed, nodes, plain, refusals, run
 
-__all__ = ["task_identity"]
 pytestmark = pytest.mark.usefixtures("task_identity", "no_waiting")
 
 SERVER = 'train="", classes=["ant", "bee", "cat"], missing="median"'

@@ -10,11 +10,9 @@ from fedsel_app.wiring.server import run_with
 from simulation.engines import inline_engine
 from strategies.round.simulated_grid import SimulatedGrid
 from tests.support.client_messages import NORMED
-from tests.support.flower_state import task_identity
 from tests.support.in_process_grid import InProcessGrid, grid_of
 from tests.support.rounds import assert_same
 
-__all__ = ["task_identity"]
 pytestmark = pytest.mark.usefixtures("task_identity")
 
 CLIENTS = 7

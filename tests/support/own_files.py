@@ -12,14 +12,11 @@ from fedsel_app.messages.instructions import EnrolInstruction
 from fedsel_app.messages.records import fedsel_config
 from fedsel_app.wiring.configuration import AppConfig, resolve
 from fedsel_app.wiring.server import make_strategy, open_run_folder
-from simulation.operations.deployment.app_folder import app_folder
-from simulation.operations.deployment.deployed_run import app_values
-from simulation.operations.deployment.flower_cli import submit_to_flower
 from simulation.operations.deployment.local_deployment import Deployment
-from simulation.operations.guard.command_lines import CONNECTION
 from strategies.round.flower_grid import FlowerGrid
 from strategies.run_round import run_rounds
 from tests.support.in_process_grid import InProcessGrid
+from tests.support.processes import carried_out
 
 PLAIN = {
     "strategy": "full",
@@ -78,9 +75,7 @@ def run(folder: Path, node_configs, run_id=1, on_round=None, **settings):
 def deployed(folder: Path, config: AppConfig, node_texts: Sequence[str]) -> Path:
     """The run folder of a run by real processes."""
     with Deployment(folder / "processes", node_texts, insecure=True) as deployment:
-        result = submit_to_flower(
-            app_folder(), CONNECTION, app_values(config), deployment.flwr_home, None, lambda line: None
-        )
+        result = carried_out(deployment, config)
     assert result.completed, result.details
     return folder / "run"
 

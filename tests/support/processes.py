@@ -11,9 +11,13 @@ from pathlib import Path
 
 import pytest
 
+from fedsel_app.wiring.configuration import AppConfig
 from simulation.engines import processes
-from simulation.operations.deployment.flower_cli import SubmittedRun, environment, node_config_text
+from simulation.operations.deployment.app_folder import app_folder
+from simulation.operations.deployment.deployed_run import app_values
+from simulation.operations.deployment.flower_cli import SubmittedRun, environment, node_config_text, submit_to_flower
 from simulation.operations.deployment.local_deployment import Deployment
+from simulation.operations.guard.command_lines import CONNECTION
 from simulation.operations.guard.transport import FLEET_OVER_GRPC
 
 FLEET_STARTS = "Starting Fleet API (gRPC-rere)" if FLEET_OVER_GRPC else "Starting the SuperLink Fleet HTTP API"
@@ -26,6 +30,12 @@ looks_in_proc = pytest.mark.skipif(sys.platform != "linux", reason="processes ar
 def nodes(state: Path) -> list[str]:
     """Node configurations of three SuperNodes; their clients store their state in a folder."""
     return [node_config_text(client, 3, {"state-dir": str(state)}) for client in range(3)]
+
+
+def carried_out(deployment: Deployment, config: AppConfig, lines: list[str] | None = None) -> SubmittedRun:
+    """Outcome of a run of fedsel by the processes of a deployment; `lines` collects its log."""
+    log = [] if lines is None else lines
+    return submit_to_flower(app_folder(), CONNECTION, app_values(config), deployment.flwr_home, None, log.append)
 
 
 def kill(child: processes.Child) -> None:
@@ -70,15 +80,6 @@ def training(node: processes.Child) -> bool:
     """True if the SuperNode's client is training: it has received a message to train, and has not answered it yet."""
     log = node.log.read_text(errors="replace")
     return log.rfind("Receiving: train") > log.rfind("Sending: ")
-
-
-def resident_mb(child: processes.Child, program: str) -> float:
-    """Memory in MiB of the processes in the family that run `program`; 0 if there are none."""
-    total = 0.0
-    for pid in running(child, program):
-        with suppress(OSError, IndexError):
-            total += memory_mb(pid)
-    return total
 
 
 def memory_mb(pid: int) -> float:
