@@ -3,7 +3,6 @@
 import os
 import shutil
 import stat
-import tomllib
 from pathlib import Path
 
 import numpy as np
@@ -147,18 +146,6 @@ def test_a_path_that_cannot_be_printed_is_in_no_service_file(made, capsys, tmp_p
         assert "to a path of printable characters" in sentence(capsys, "start", made.client(0), form, "--data", data)
 
 
-@pytest.mark.parametrize("moved", ["folder", "data"])
-def test_a_name_of_other_bytes_than_utf_8_is_told(made, capsys, tmp_path, moved):
-    """The data's name ended `start` with a traceback, and the folder's name ended it after it was connected."""
-    odd = tmp_path / os.fsdecode(b"\xff")
-    folder = made.client(0).rename(odd) if moved == "folder" else made.client(0)
-    words = [] if moved == "folder" else ["--data", odd]
-    odd.mkdir(exist_ok=True)
-    before = tree(folder)
-    assert "Rename '" in sentence(capsys, "start", folder, *words)
-    assert tree(folder) == before
-
-
 @pytest.mark.parametrize("host", ["", "http://x", "../../etc", "a\nb", "-x", "x" * 254])
 def test_a_server_that_is_no_host_is_refused(tmp_path, capsys, host):
     for hosts in ((host,), ("server.example", host)):
@@ -173,14 +160,6 @@ def test_a_port_that_is_none_is_refused(tmp_path, capsys, port):
     words = ["--server", "server.example", "--clients", 1, "--port", port]
     assert "'port' parameter" in sentence(capsys, "provision", *words, "--out", tmp_path / "federation")
     assert not list(tmp_path.iterdir())
-
-
-def test_hosts_of_all_kinds_are_taken(tmp_path, capsys):
-    hosts = ["server.example", "10.1.2.3", "::1", "a", "my_server-2.x-y.example", "localhost"]
-    words = [f"--server={host}" for host in hosts]
-    assert main(["provision", *words, "--clients", "1", "--out", str(tmp_path / "federation")]) == 0
-    written = tomllib.loads((tmp_path / "federation" / "client-0" / "machine.toml").read_text())
-    assert written["server"] == "server.example"
 
 
 DAMAGED = {
@@ -297,15 +276,6 @@ def test_a_damaged_certificate_goes_to_no_other_machine(made, capsys, words, dam
     assert (sorted(made.folder.rglob("*")), tree(made.client(0))) == before
 
 
-@pytest.mark.parametrize("name", ["admin", "admin/signing/trusted.yaml"])
-def test_no_client_is_added_without_what_its_folder_needs(made, capsys, name):
-    """The folder of the new client and its key were there, without a signer, and the next `--add` made another."""
-    (made.folder / name).rename(made.folder.parent / "elsewhere")
-    before = tree(made.folder)
-    assert str(made.folder / name) in sentence(capsys, "provision", "--add", 1, "--out", made.folder)
-    assert tree(made.folder) == before
-
-
 @pytest.mark.parametrize("file", ["signatures.json", "trusted.yaml"])
 @pytest.mark.parametrize("damage", ["folder", "pipe"])
 def test_a_folder_of_signatures_with_no_files_is_told_or_mended(made, capsys, file, damage):
@@ -342,20 +312,6 @@ def test_in_a_shared_folder_another_user_never_owns_a_key(tmp_path, capsys):
     out.rmdir()
     out.symlink_to(tmp_path / "elsewhere")
     assert "exists already" in sentence(capsys, "provision", "--server", "x", "--clients", 1, "--out", out)
-
-
-def test_a_folder_has_another_name_until_it_is_complete(tmp_path, monkeypatch, capsys):
-    out, real = tmp_path / "federation", os.open
-
-    def raced(path, flags, *arguments, **options):
-        if options.get("dir_fd") is not None and not out.exists():
-            out.mkdir()
-            (out / "mark").touch()
-        return real(path, flags, *arguments, **options)
-
-    monkeypatch.setattr(os, "open", raced)
-    assert "cannot be written" in sentence(capsys, "provision", "--server", "x", "--clients", 1, "--out", out)
-    assert [path.name for path in out.iterdir()] == ["mark"]
 
 
 def test_a_federation_is_made_completely_or_not_at_all(tmp_path, monkeypatch):

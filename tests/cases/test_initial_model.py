@@ -1,7 +1,6 @@
 """Beginning from a checkpoint: the same bits by every engine, a run's own model. `test_state_files` has the files."""
 
 import json
-from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -16,11 +15,9 @@ from fedsel_app.wiring.configuration import resolve
 from fedsel_app.wiring.server import make_model
 from simulation.workbench.cli import main
 from tests.cases import models
-from tests.cases.test_models import DIGITS, NAMED, bits, deployment, interrupted, trained
-from tests.support.engines import engine, inline, ray
-from tests.support.processes import carried_out
+from tests.cases.test_models import DIGITS, NAMED, bits, interrupted, trained
+from tests.support.engines import inline
 
-__all__ = ["deployment", "engine"]
 KINDS = {
     "with_means": {},
     "spectral": {},
@@ -128,18 +125,3 @@ def test_a_run_begins_with_the_file_and_a_resumed_one_ends_with_the_same_bits(tm
     weights = np.concatenate([tensor.numpy().ravel() for tensor in loaded(file).values()])
     with np.load(tmp_path / "still" / "model.npz") as still:
         np.testing.assert_allclose(still["parameters"], weights, atol=1e-6)
-
-
-@pytest.mark.slow
-@pytest.mark.e2e
-def test_ray_and_a_deployment_end_with_the_same_bits(tmp_path: Path, engine: ProcessPoolExecutor, deployment) -> None:
-    own = make_model(resolve(settings_of("spectral", seed=9)), choose_device("cpu")).module.state_dict()
-    file = saved(tmp_path / "file.pt", own)
-    settings = settings_of("spectral", links="simulated", clients=3, cohort=2, initial_model=str(file))
-    inline(settings | {"out": str(tmp_path / "inline")})
-    engine.submit(ray, settings | {"out": str(tmp_path / "ray"), "engine": "ray", "workers": 2}).result()
-    assert bits(tmp_path / "ray") == bits(tmp_path / "inline")
-    lines: list[str] = []
-    config = resolve(settings | {"out": str(tmp_path / "deployed")})
-    assert carried_out(deployment, config, lines).completed, "".join(lines)
-    assert bits(tmp_path / "deployed") == bits(tmp_path / "inline")

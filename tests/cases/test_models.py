@@ -1,7 +1,6 @@
 """Models of users' kinds, trained by whole runs: the right values, no failures, the same bits by every engine."""
 
 import json
-from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 
@@ -13,13 +12,9 @@ from fedsel_app import load_run
 from fedsel_app.config import ConfigError
 from fedsel_app.wiring.configuration import resolve
 from simulation.engines import inline_engine
-from simulation.operations.deployment.flower_cli import node_config_text
-from simulation.operations.deployment.local_deployment import Deployment
 from tests.cases.data import tokens
 from tests.support.engines import engine, inline, ray
-from tests.support.processes import carried_out
 from tests.support.rounds import rounds
-from tests.support.sources import ROOT
 
 __all__ = ["engine"]
 DIGITS = {
@@ -307,29 +302,3 @@ def test_ray_and_a_resumed_run_end_with_the_same_bits(tmp_path: Path, engine: Pr
     inline(settings | {"out": str(tmp_path / "resumed"), "checkpoint-every": 1, "resume": True})
     assert bits(tmp_path / "resumed") == bits(tmp_path / "inline")
     assert json.loads((tmp_path / "ray/summary.json").read_text(encoding="utf-8"))["rounds"] == settings["rounds"]
-
-
-@pytest.fixture(scope="module")
-def deployment(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Deployment]:
-    """A SuperLink and three clients, whose owners allow these models."""
-    folder = tmp_path_factory.mktemp("deployment")
-    code = " ".join([f"tests.cases.models:{model}" for model in KINDS] + ["tests.cases.data:tokens"])
-    own = {"state-dir": str(folder / "state"), "allow-code": f"{code} tests.cases.data:named_tokens"}
-    nodes = [node_config_text(client, 3, own) for client in range(3)]
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("PYTHONPATH", str(ROOT))
-        with Deployment(folder / "processes", nodes, insecure=True) as started:
-            yield started
-
-
-@pytest.mark.slow
-@pytest.mark.e2e
-@pytest.mark.parametrize("model", KINDS)
-def test_a_deployment_ends_with_the_same_bits(tmp_path: Path, deployment: Deployment, model: str) -> None:
-    settings = DIGITS | {"model": f"tests.cases.models:{model}", "links": "simulated"} | KINDS[model]
-    settings |= {"clients": 3, "cohort": 2}
-    inline(settings | {"out": str(tmp_path / "inline")})
-    lines: list[str] = []
-    config = resolve(settings | {"out": str(tmp_path / "deployed")})
-    assert carried_out(deployment, config, lines).completed, "".join(lines)
-    assert bits(tmp_path / "deployed") == bits(tmp_path / "inline")

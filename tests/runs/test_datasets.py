@@ -1,15 +1,11 @@
 """A run on a folder of `datasets`, dealt by a partitioner of flwr-datasets."""
 
-import numpy as np
 import pytest
 from sklearn.datasets import load_wine
 
 from fedsel_app.wiring.configuration import resolve
-from simulation.operations.deployment.flower_cli import node_config_text
 from simulation.workbench.comparison.labels import client_label_counts
 from tests.support.in_process import run_in_process
-from tests.support.own_files import deployed
-from tests.support.rounds import read_rows
 
 datasets = pytest.importorskip("datasets", reason="the extra 'datasets' is not installed")
 
@@ -45,20 +41,3 @@ def test_wine_is_learnt_to_the_last_bottle(wine, tmp_path):
     held = client_label_counts(config.data, config.partition, 6, config.run.seed)
     assert ((held > 0).sum(axis=1) == 2).all()
     assert held.sum() == 133
-
-
-@pytest.mark.slow
-@pytest.mark.e2e
-@pytest.mark.timeout(900)
-def test_each_client_of_a_deployment_has_the_folder_at_its_own_path(wine, tmp_path):
-    """Folders as `flwr-datasets create` leaves them, of 30, 40 and 63 wines."""
-    train, nodes = datasets.load_from_disk(str(wine))["train"], []
-    for client, wines in enumerate(np.split(np.arange(133), [30, 70])):
-        train.select(wines).save_to_disk(str(tmp_path / f"partition_{client}"))
-        own = {"data-path": str(tmp_path / f"partition_{client}"), "state-dir": str(tmp_path / "states")}
-        nodes.append(node_config_text(client, 3, own))
-    small = {"clients": 3, "cohort": 3, "rounds": 2, "local-steps": 3, "partition": "own", "partition-arguments": ""}
-    config = resolve(of_wine(wine, **small, out=str(tmp_path / "run")))
-    folder = deployed(tmp_path, config, nodes)
-    rows = read_rows(folder, "clients.jsonl")
-    assert {row["client"]: row["examples"] for row in rows if "examples" in row} == {0: 30, 1: 40, 2: 63}
