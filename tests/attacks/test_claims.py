@@ -110,7 +110,7 @@ def test_a_fake_bandwidth_is_not_chosen_in_every_round(tmp_path):
     assert min(chosen) > 0
 
 
-@pytest.mark.parametrize("lie", [1e19, 1.0, 0.0, -5.0])
+@pytest.mark.parametrize("lie", [1e19, -5.0])
 def test_effective_steps_are_the_servers_own(tmp_path, lie):
     """They weigh the updates, and 1e19 moved the model by 2e15."""
     honest, _ = run(tmp_path / "honest", solver="fednova")
