@@ -78,7 +78,8 @@ def installed(bundle: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.e2e
 def test_a_run_from_the_built_app_in_an_empty_folder(bundle: Path, installed: Path, tmp_path: Path) -> None:
     sources = {path.relative_to(ROOT) for name in PACKAGES for path in (ROOT / name).rglob("*") if path.is_file()}
-    marks = ("__pycache__", "py.typed", "setting_keywords.pyi")  # for the interpreter and type checkers, not for a run
+    # For the interpreter, type checkers and tests of methods, not for a run.
+    marks = ("__pycache__", "py.typed", "setting_keywords.pyi", "testing")
     sources = {path.as_posix() for path in sources if not {*marks} & {*path.parts}}
     with zipfile.ZipFile(bundle) as archive:
         assert sources | {"pyproject.toml", "README.md", "LICENSE"} == {*archive.namelist()} - {".info/CONTENT"}

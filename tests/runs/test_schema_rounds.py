@@ -16,6 +16,7 @@ from fedsel_app.wiring.node_configuration import IDENTITY
 from simulation.operations.deployment.flower_cli import node_config_text
 from simulation.operations.deployment.start import own_data
 from simulation.operations.machines.machine import Machine
+from tests.support.logs import logged
 from tests.support.own_files import deployed, nodes, plain, refusals, run
 
 pytestmark = pytest.mark.usefixtures("task_identity", "no_waiting")
@@ -195,13 +196,14 @@ def test_what_does_not_fit_is_refused_at_enrolment_and_at_the_next_start(tmp_pat
         own_data(tmp_path, machine)
 
 
-def test_another_unit_is_told_by_its_column_and_refused_by_a_stated_scaling(tmp_path, machines, capsys):
+def test_another_unit_is_told_by_its_column_and_refused_by_a_stated_scaling(tmp_path, machines):
     """Days in place of years."""
     path = tmp_path / "client-0.csv"
     good = pd.read_csv(path)
     good.assign(age=365 * good["age"]).to_csv(path, index=False)
-    in_one_process(tmp_path, out=str(tmp_path / "sums"))
-    assert capsys.readouterr().err.count("Check the unit of column 'age' of client 0") == 1
+    with logged() as log:
+        in_one_process(tmp_path, out=str(tmp_path / "sums"))
+    assert log().count("Check the unit of column 'age' of client 0") == 1
     stated = SERVER + ', scaling={age=[50, 9], day=[19800, 80]}, fill={age=50, city="Ulm", day="2024-05-01"}'
     _, [row], _ = in_one_process(tmp_path, data_arguments=stated, run_id=2)
     assert row["aggregated"] == [1, 2]
