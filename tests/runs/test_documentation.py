@@ -114,6 +114,8 @@ def test_every_command_is_right(page: str, folder: Path, capsys: pytest.CaptureF
             assert find_spec(arguments[1]), str(command)
             if arguments[1:3] == ["tests.faults", "--programs"]:
                 assert {*arguments[3].split(",")} <= PROGRAMS.keys(), str(command)
+        elif program == "python" and (ROOT / arguments[0]).is_file():
+            continue  # a script of the checkout, which measures for minutes
         elif program == "make":
             makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
             assert all(re.search(rf"^{target}:", makefile, re.MULTILINE) for target in arguments), str(command)
