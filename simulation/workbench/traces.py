@@ -88,7 +88,7 @@ def convert(path: Path, out: Path, batch_size: int) -> str:
     except OSError as error:
         raise ConfigError(f"Give {KINDS}. {path} cannot be read ({error.strerror}).") from error
     try:
-        entries = read(content)
+        entries = parse_trace(content)
         if not (isinstance(entries, dict) and entries and all(isinstance(entry, dict) for entry in entries.values())):
             raise ValueError("it is not a dictionary of devices")
         if all("computation" in entry for entry in entries.values()):
@@ -102,7 +102,7 @@ def convert(path: Path, out: Path, batch_size: int) -> str:
         raise ConfigError(f"Choose another --out, in a folder that exists: {out} cannot be written.") from error
 
 
-def read(content: bytes) -> Any:
+def parse_trace(content: bytes) -> Any:
     """The dictionary in a JSON file or in a pickle."""
     return json.loads(content) if content.lstrip()[:1] in (b"{", b"") else PlainUnpickler(io.BytesIO(content)).load()
 

@@ -16,7 +16,7 @@ from simulation.workbench.comparison.plan import plan, preset_strategies
 from simulation.workbench.comparison.results import RecordedComparison
 from simulation.workbench.comparison.run_processes import carry_out
 from simulation.workbench.python_interface.keywords import key_of, listed, setting_values, several
-from simulation.workbench.python_interface.places import refuse_main
+from simulation.workbench.python_interface.processes import refuse_main
 from simulation.workbench.python_interface.runs import RunResult
 from simulation.workbench.report.drawing import Style
 from simulation.workbench.report.figures import accuracy_plot

@@ -40,7 +40,7 @@ def setting_values(keywords: Mapping[str, object], settings: Mapping[str, Value]
 
 
 def several(values: object) -> list[Any]:
-    """The values as a list; a single one is a list of one."""
+    """A list: the entries of a list, a tuple or an array; any other value, text too, is its only entry."""
     plain = plain_value(values)
     return list(map(plain_value, plain)) if isinstance(plain, Iterable) and not isinstance(plain, str) else [plain]
 

@@ -31,7 +31,7 @@ from simulation.workbench.comparison.measures import metric_of
 from simulation.workbench.comparison.results import Group
 from simulation.workbench.comparison.runs import RecordedRun, read_recorded_run
 from simulation.workbench.python_interface.keywords import listed, setting_values
-from simulation.workbench.python_interface.places import simulate_apart, simulate_inline
+from simulation.workbench.python_interface.processes import simulate_apart, simulate_inline
 from simulation.workbench.report.drawing import Style
 from simulation.workbench.report.figures import accuracy_plot
 from simulation.workbench.report.progress import RunDisplay

@@ -9,7 +9,7 @@ from matplotlib.ticker import MaxNLocator
 from simulation.workbench.comparison.measures import EvaluatedMetric, client_metric
 from simulation.workbench.comparison.results import Group
 from simulation.workbench.comparison.statistics import Floats
-from simulation.workbench.report.drawing import Plot, Style, label_rounds, label_x, places
+from simulation.workbench.report.drawing import Plot, Style, label_rounds, label_x, look_positions
 from simulation.workbench.report.tables import capital
 
 SELECTED, FAILED = "#0072B2", "#D55E00"
@@ -20,7 +20,7 @@ SCALES = 20.0
 def participation_plot(group: Group, style: Style, covered: Mapping[str, Sequence[Floats]]) -> Plot:
     """Figure of the sorted selection counts, and of the cohorts' label coverage by round."""
     figure, panels = style.panels(1, 2 if covered else 1, 4.0)
-    positions = places(group.methods)
+    positions = look_positions(group.methods)
     for name, runs in group.runs.items():
         counts = [np.sort(run.selection_counts / len(run.rows))[::-1] for run in runs]
         curves = [(np.arange(1, one.size + 1), one) for one in counts]
@@ -124,7 +124,7 @@ def client_plot(group: Group, style: Style, metric: EvaluatedMetric) -> Plot | N
     measured = {name: runs for name, runs in measured.items() if runs}
     if not measured:
         return None
-    positions = places(group.methods)
+    positions = look_positions(group.methods)
     figure, (spread, worst) = style.panels(1, 2, 4.2)
     spread.boxplot(
         [np.concatenate([run[max(run)] for run in runs]) for runs in measured.values()],

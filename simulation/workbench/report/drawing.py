@@ -163,7 +163,7 @@ def label_rounds(panel: Axes) -> None:
     label_x(panel, "round", whole=True)
 
 
-def places(methods: Mapping[str, str]) -> dict[str, int]:
+def look_positions(methods: Mapping[str, str]) -> dict[str, int]:
     """Position of each variant for `look`: of its method in `ORDER`, for the first variant of a known method.
 
     All others get the first positions whose colours are free or, if there are none, the first free positions.

@@ -21,7 +21,7 @@ from simulation.workbench.report.client_figures import (
     participation_plot,
     selection_plot,
 )
-from simulation.workbench.report.drawing import Plot, Style, label_x, look, places
+from simulation.workbench.report.drawing import Plot, Style, label_x, look, look_positions
 from simulation.workbench.report.tables import capital
 from simulation.workbench.report.timeline import timeline_plot
 
@@ -38,7 +38,7 @@ def accuracy_plot(group: Group, style: Style, metric: EvaluatedMetric) -> Plot:
         (UPDATES, ("client_updates",)),
     )
     figure, panels = style.panels(2, 2, 7.2)
-    positions = places(group.methods)
+    positions = look_positions(group.methods)
     for panel, (label, keys) in zip(panels, axes, strict=True):
         unit = 1e6 if label.endswith("MB") else 1.0
         for name, runs in group.runs.items():
@@ -64,7 +64,7 @@ def accuracy_plot(group: Group, style: Style, metric: EvaluatedMetric) -> Plot:
 
 def target_plot(group: Group, style: Style, numbers: Numbers) -> Plot | None:
     """Figure of rounds, seconds and bytes to target: a mark for every run, and the mean; None if no run reached it."""
-    names, positions = list(group.runs), places(group.methods)
+    names, positions = list(group.runs), look_positions(group.methods)
     if not any(numbers.reached(name, ROUNDS.key).size for name in names):
         return None
     figure, panels = style.panels(1, 3, 1.3 + 0.5 * len(names), sharey=True)

@@ -11,7 +11,7 @@ from simulation.workbench.comparison.measures import SECONDS, TRAFFIC_MB, Evalua
 from simulation.workbench.comparison.results import RecordedComparison
 from simulation.workbench.comparison.runs import RecordedRun
 from simulation.workbench.comparison.statistics import Floats
-from simulation.workbench.report.drawing import Plot, Style, look, places
+from simulation.workbench.report.drawing import Plot, Style, look, look_positions
 
 LOG_RATIO = 10.0
 """Least ratio of the largest value to the smallest for a logarithmic axis."""
@@ -48,7 +48,7 @@ def _plot(
         methods[label] = run.strategy
         lines.setdefault(label, {}).setdefault(run.cell[key], []).append(numbers[run.name])
     score = replace(metric.stable, name=metric.name)
-    positions = places(methods)
+    positions = look_positions(methods)
     measures = [measure for measure in (score, SECONDS, TRAFFIC_MB) if _measured(lines, measure)]
     figure, panels = style.panels(1, len(measures), 3.8)
     for panel, measure in zip(panels, measures, strict=True):
@@ -94,11 +94,11 @@ def _line(
 def _label(panel: Axes, key: str, ordered: Sequence[Value], measure: Measure, *, scale: bool) -> None:
     panel.set_xlabel(key)
     panel.set_ylabel(measure.name)
-    places = [float(value) for value in ordered] if scale else list(range(len(ordered)))
-    if scale and places[0] > 0 and places[-1] / places[0] >= LOG_RATIO:
+    ticks = [float(value) for value in ordered] if scale else list(range(len(ordered)))
+    if scale and ticks[0] > 0 and ticks[-1] / ticks[0] >= LOG_RATIO:
         panel.set_xscale("log")
         panel.minorticks_off()
-    panel.set_xticks(places, [f"{value:g}" if scale else str(value) for value in ordered])
+    panel.set_xticks(ticks, [f"{value:g}" if scale else str(value) for value in ordered])
     if not scale:
         panel.set_xlim(-0.4, len(ordered) - 0.6)
 

@@ -10,7 +10,7 @@ from simulation.workbench.comparison.measures import Numbers, metric_of
 from simulation.workbench.comparison.results import RecordedComparison
 from simulation.workbench.report.audit import run_table
 from simulation.workbench.report.client_figures import component_plot
-from simulation.workbench.report.drawing import COLOURS, ORDER, Style, look, places
+from simulation.workbench.report.drawing import COLOURS, ORDER, Style, look, look_positions
 from simulation.workbench.report.figures import accuracy_plot, plots, target_plot
 from strategies import STRATEGIES
 from tests.support.report_runs import write_comparison, write_plan, write_run
@@ -26,16 +26,16 @@ def one_group(folder, runs, curves, rows=None, **settings):
 
 def test_a_method_looks_the_same_in_every_figure():
     assert set(ORDER) == set(STRATEGIES)
-    alone, among = places({"oort": "oort"}), places(dict.fromkeys(STRATEGIES) | {name: name for name in STRATEGIES})
+    alone, among = look_positions({"oort": "oort"}), look_positions({name: name for name in STRATEGIES})
     assert alone["oort"] == among["oort"]
     assert len({tuple(look(position).values()) for position in among.values()}) == len(STRATEGIES)
-    seven = places({name: name for name in ORDER[:7]})
+    seven = look_positions({name: name for name in ORDER[:7]})
     assert len({look(position)["color"] for position in seven.values()}) == len(COLOURS)
 
 
 def test_other_variants_get_colours_that_are_free():
     """A label keeps the look of its method; the second cell of a method, and methods of users, take others."""
-    found = places({"FedAvg": "random", "oort": "oort", "oort, x=2": "oort", "mine": "my:Method"})
+    found = look_positions({"FedAvg": "random", "oort": "oort", "oort, x=2": "oort", "mine": "my:Method"})
     assert (found["FedAvg"], found["oort"]) == (ORDER.index("random"), ORDER.index("oort"))
     assert len({position % len(COLOURS) for position in found.values()}) == 4
 
