@@ -11,7 +11,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from urllib.request import proxy_bypass_environment
+from urllib.request import proxy_bypass
 
 from cryptography import x509
 
@@ -103,7 +103,7 @@ def client_obstacle(machine: Machine, authority: Path, key: Path) -> Obstacle | 
 def proxy_to(host: str) -> str | None:
     """The proxy that gRPC uses for connections to `host`, with the variable that names it; None if it uses none."""
     for name in ("grpc_proxy", "https_proxy", "http_proxy"):
-        if (proxy := os.environ.get(name)) and not proxy_bypass_environment(host):
+        if (proxy := os.environ.get(name)) and not proxy_bypass(host):
             return f"The proxy {proxy} of the variable {name}"
     return None
 
