@@ -144,8 +144,8 @@ class ArrayLayout:
         """Raise ConfigError for tied arrays that are no parameters, are in two groups, or differ."""
         seen: set[int] = set()
         for group in self.tied or ():
-            known = seen.isdisjoint(group) and set(group) <= set(self.parameters)
-            if not known or twins(self._arrays, group) != [group]:
+            free = seen.isdisjoint(group) and set(group) <= set(self.parameters)
+            if not free or twins(self._arrays, group) != [group]:
                 raise ConfigError(
                     f"Give 'tied' groups of float arrays with equal values, each array in one group: {group} is none."
                 )
@@ -164,8 +164,8 @@ class ArrayLayout:
         alike = [group for group in alike if not np.array_equal(before[group[0]], after[group[0]])]
         equal = [group for group in self.tied if twins(after, group) == [group]]
         if len(equal) < len(self.tied) or not all(group in equal for group in alike):
-            found = alike + [group for group in equal if not any(set(group) <= set(moved) for moved in alike)]
-            groups = [[self.names[place] if self.names else place for place in group] for group in sorted(found)]
+            tied = alike + [group for group in equal if not any(set(group) <= set(moved) for moved in alike)]
+            groups = [[self.names[place] if self.names else place for place in group] for group in sorted(tied)]
             raise ValueError(
                 f"Set 'tied' of strategy(...) to {groups}: one array of each tied group is sent, and these are the "
                 "groups whose arrays were equal before and after a training of this client."
@@ -214,11 +214,6 @@ class ArrayLayout:
             )
         return [arrays[name] for name in self.names]
 
-    def named(self, arrays: Sequence[NDArray[Any]]) -> dict[str, NDArray[Any]]:
-        """Name -> array, for arrays in the layout's order; without names they are "0", "1", ..."""
-        names = self.names or map(str, range(len(self._arrays)))
-        return dict(zip(names, arrays, strict=True))
-
     def restore(self, parameters: Vector, statistics: Vector) -> list[NDArray[Any]]:
         """The list of arrays in their own shapes and dtypes; arrays that are not floats have their initial values."""
         arrays = [array.copy() for array in self._arrays]
@@ -248,16 +243,16 @@ class ArrayLayout:
 
 def twins(arrays: Sequence[NDArray[Any]], among: Iterable[int]) -> list[list[int]]:
     """Groups of the positions `among` which arrays have the same type, shape and values, of two or more positions."""
-    found: dict[object, list[list[int]]] = {}
+    alike: dict[object, list[list[int]]] = {}
     for place in among:
         array = arrays[place]
-        groups = found.setdefault((array.dtype, array.shape, array.ravel()[:16].tobytes()), [])
+        groups = alike.setdefault((array.dtype, array.shape, array.ravel()[:16].tobytes()), [])
         same = next((group for group in groups if np.array_equal(arrays[group[0]], array)), None)
         if same is not None:
             same.append(place)
         elif array.size:
             groups.append([place])
-    return [group for groups in found.values() for group in groups if len(group) > 1]
+    return [group for groups in alike.values() for group in groups if len(group) > 1]
 
 
 def _is_float(array: NDArray[Any]) -> bool:

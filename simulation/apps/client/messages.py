@@ -112,14 +112,14 @@ def users_arrays(content: RecordDict, name: str = "") -> tuple[str, ArrayRecord]
 
     Raises WireError if the user has none, or several.
     """
-    found = {key: record for key, record in users_records(content).items() if isinstance(record, ArrayRecord)}
-    if name in found:
-        return name, found[name]
-    if len(found) != 1:
+    records = {key: record for key, record in users_records(content).items() if isinstance(record, ArrayRecord)}
+    if name in records:
+        return name, records[name]
+    if len(records) != 1:
         raise WireError(
-            f"a message must have one record of arrays beside fedsel's; this one has {sorted(found) or 'none'}"
+            f"a message must have one record of arrays beside fedsel's; this one has {sorted(records) or 'none'}"
         )
-    return next(iter(found.items()))
+    return next(iter(records.items()))
 
 
 def users_records(content: RecordDict) -> RecordDict:

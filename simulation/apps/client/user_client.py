@@ -79,9 +79,9 @@ class Functions:
     @classmethod
     def named(cls, given: Mapping[str, Any]) -> Self:
         """The functions by their names. Raises TypeError for another name."""
-        for name in given.keys() - (known := set(Ability)):
+        for name in given.keys() - (names := set(Ability)):
             raise TypeError(
-                f"fedsel's line has no function {name!r}.{did_you_mean(name, known)} The functions are "
+                f"fedsel's line has no function {name!r}.{did_you_mean(name, names)} The functions are "
                 f"{', '.join(Ability)}."
             )
         return cls(**given)
@@ -201,8 +201,8 @@ class UserClient:
         else:
             mean = self._evaluated_loss(instruction.loss_key, evaluation)
             rms = abs(mean)
-        known = {Report.INITIAL_LOSS: mean, Report.RMS_LOSS: rms}
-        return {report: known[report] for report in wanted}
+        measures = {Report.INITIAL_LOSS: mean, Report.RMS_LOSS: rms}
+        return {report: measures[report] for report in wanted}
 
     # Training -------------------------------------------------------------------------------------------------
 
@@ -282,8 +282,8 @@ class UserClient:
         compression = local_round.compression
         rng = stream(local_round.seed, Purpose.COMPRESS, instruction.server_round, local_round.client)
         drawn = draw_layers(shares, compression.curvature_layers, compression.curvature_explore, rng)
-        found = called("curvature", function, self.context, self._form(trained))
-        diagonal, _ = layout.flatten(found if self.lists else named_arrays(found))
+        curvature = called("curvature", function, self.context, self._form(trained))
+        diagonal, _ = layout.flatten(curvature if self.lists else named_arrays(curvature))
         spans = {layer: layout.layers[layer] for layer in drawn.tolist()}
         return {layer: diagonal[span.start : span.stop] for layer, span in spans.items()}
 

@@ -155,12 +155,12 @@ class AppRun:
         self._tested = None if function is None else function(self._inner.run.record.round, arrays, {})
         if self._tested is None:
             return None
-        found, key = numeric_metrics(self._tested[1]), self._options.score_key
-        score = score_of(found, key)
-        found.pop(key or SCORE, None)
+        metrics, key = numeric_metrics(self._tested[1]), self._options.score_key
+        score = score_of(metrics, key)
+        metrics.pop(key or SCORE, None)
         self._note_impossible(score, key or SCORE)
         loss = self._tested[0]
-        return Evaluation(None if loss is None else float(loss), score, found)
+        return Evaluation(None if loss is None else float(loss), score, metrics)
 
     def _note_impossible(self, score: float, name: str) -> None:
         """Log once that a score is out of its bounds, such as an accuracy in percent."""
@@ -184,10 +184,10 @@ def _resume(strategy: SelectionStrategy, folder: RunFolder) -> tuple[dict[str, i
     strategy.restore(folder.saved)
     rows = read_rows(folder.path / "clients.jsonl", check_client)
     nodes = {str(node): client for client, node in enumerate(folder.saved["enrolment/owners"]) if node}
-    told = {row["client"]: row["examples"] for row in rows if "examples" in row}
+    examples = {row["client"]: row["examples"] for row in rows if "examples" in row}
     if not strategy.run.context.reported_values.example_clip:
-        told = {client: float(strategy.run.roster.examples[client]) for client in told}
-    return nodes, told
+        examples = {client: float(strategy.run.roster.examples[client]) for client in examples}
+    return nodes, examples
 
 
 def _log_round(row: Row, *, measured: bool) -> None:

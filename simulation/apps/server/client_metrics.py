@@ -54,12 +54,12 @@ def finite_metrics(metrics: Mapping[str, Any], client: int, server_round: int) -
     return {name: value for name, value in metrics.items() if name not in odd}
 
 
-def note_left_out(client: int, number: int, key: str, told: object) -> None:
+def note_left_out(client: int, number: int, key: str, examples: object) -> None:
     """Log a client whose evaluation has no usable number of examples."""
     LOGGER.warning(
         "Round %d: the evaluation of client %d is left out: its metric %s must be above 0 and at most %d. "
         "It reports %s.",
-        *(number, client, one_line(key), MOST_EXAMPLES, one_line(told)),
+        *(number, client, one_line(key), MOST_EXAMPLES, one_line(examples)),
     )
 
 
@@ -89,11 +89,11 @@ def aggregated_records(
     for client, reply in replies.items():
         content, metrics, weight = RecordDict(dict(reply)), dict[str, Any](), weights[client]
         for name, record in reply.metric_records.items():
-            found = finite_metrics(record, client, server_round)
-            if key in found and found[key] != weight:
-                found[key] = weight
-            content[name] = MetricRecord(found)
-            metrics |= found
+            finite = finite_metrics(record, client, server_round)
+            if key in finite and finite[key] != weight:
+                finite[key] = weight
+            content[name] = MetricRecord(finite)
+            metrics |= finite
         metrics.pop(key, None)
         records.append(content)
         means.append((weight, metrics))
@@ -119,12 +119,12 @@ def mean_metrics(metrics: list[tuple[float, dict[str, Any]]], server_round: int)
 
     Of a metric that has several lengths, only the most frequent length counts, and the log says so.
     """
-    found: dict[str, list[tuple[float, Single]]] = {}
+    reports: dict[str, list[tuple[float, Single]]] = {}
     for weight, reported in metrics:
         for name, value in reported.items():
-            found.setdefault(name, []).append((weight, value))
+            reports.setdefault(name, []).append((weight, value))
     means: dict[str, Single] = {}
-    for name, values in sorted(found.items()):
+    for name, values in sorted(reports.items()):
         lengths = Counter(_length(value) for _, value in values)
         length = lengths.most_common(1)[0][0]
         if len(lengths) > 1:

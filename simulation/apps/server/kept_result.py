@@ -48,8 +48,8 @@ def keep(result: Result, number: int, folder: Path, arrays: Mapping[str, str]) -
 
     Raises RecordError if that cannot be written.
     """
-    found = {kind: getattr(result, kind).get(number) for kind in KINDS}
-    row = {"round": number, **{kind: _plain(metrics) for kind, metrics in found.items() if metrics is not None}}
+    kinds = {kind: getattr(result, kind).get(number) for kind in KINDS}
+    row = {"round": number, **{kind: _plain(metrics) for kind, metrics in kinds.items() if metrics is not None}}
     row |= {"arrays": arrays} if arrays else {}
     with (folder / FILE).open("ab", buffering=0) as file:
         append_rows(file, [with_version(row)])

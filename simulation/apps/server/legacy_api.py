@@ -164,8 +164,8 @@ class LegacyApi(AppRun, Strategy):
         number = self._inner.run.completed + server_round
         trained, weights = self._accepted(number)
         if (function := self._options.fit_metrics_aggregation_fn) and trained:
-            told = {client: users_keys(reply.metrics) for client, reply in trained.items()}
-            metrics = metrics | aggregated_pairs(told, weights, function, number)
+            own = {client: users_keys(reply.metrics) for client, reply in trained.items()}
+            metrics = metrics | aggregated_pairs(own, weights, function, number)
         if flat is None:
             return None, metrics
         self._returned = as_parameters(self._users_model())
@@ -196,7 +196,7 @@ class LegacyApi(AppRun, Strategy):
         self, server_round: int, results: list[tuple[ClientProxy, EvaluateRes]], failures: TestFailures
     ) -> tuple[float | None, dict[str, Scalar]]:
         """The mean of the clients' losses, weighted by their examples, and the user's aggregate of their metrics."""
-        number, found = self._inner.run.completed + server_round, dict[int, EvaluateRes]()
+        number, tested = self._inner.run.completed + server_round, dict[int, EvaluateRes]()
         if failures and all(map(_lacks_evaluate, failures)) and not results:
             LOGGER.warning("The clients have no evaluate, so that they evaluate no model of this run.")
             self._options = replace(self._options, fraction_evaluate=0.0)
@@ -213,17 +213,17 @@ class LegacyApi(AppRun, Strategy):
                 LOGGER.warning("Round %d: client %d failed to evaluate: %s", number, client, error)
                 continue
             if counts(reply.num_examples):
-                found[client] = reply
+                tested[client] = reply
             else:
                 note_left_out(client, number, "num_examples", reply.num_examples)
-        examples = {client: float(reply.num_examples) for client, reply in found.items()}
+        examples = {client: float(reply.num_examples) for client, reply in tested.items()}
         weights = bounded_examples(examples, self._config.reported_values.example_clip)
-        told = [(weights[client], finite_metrics({"loss": found[client].loss}, client, number)) for client in found]
-        loss = cast(float | None, mean_metrics(told, number).get("loss"))
+        losses = [(weights[client], finite_metrics({"loss": tested[client].loss}, client, number)) for client in tested]
+        loss = cast(float | None, mean_metrics(losses, number).get("loss"))
         function = self._options.evaluate_metrics_aggregation_fn
-        if function is None or not found:
+        if function is None or not tested:
             return loss, {}
-        return loss, aggregated_pairs({client: found[client].metrics for client in found}, weights, function, number)
+        return loss, aggregated_pairs({client: tested[client].metrics for client in tested}, weights, function, number)
 
     def _refuse_changed(self, parameters: Parameters) -> None:
         """Raise ConfigError if another strategy has changed the model, such as a wrapper that adds noise."""

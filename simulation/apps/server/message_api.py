@@ -192,11 +192,11 @@ class MessageApi(AppRun):
             (result.evaluate_metrics_clientapp, tested, bounds, options.evaluate_metrics_aggr_fn),
         ):
             records = {client: reply.content for client, reply in replies.items() if isinstance(reply, UserReply)}
-            found = (
+            aggregate = (
                 aggregated_records(records, examples, options.weighted_by_key, function, number) if records else None
             )
-            if found is not None:
-                metrics[number] = found
+            if aggregate is not None:
+                metrics[number] = aggregate
 
     def _tested_by_clients(self, number: int) -> dict[int, Reply]:
         """Let clients evaluate the model after a round; the usable replies, by ascending partition id.

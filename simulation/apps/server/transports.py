@@ -154,8 +154,8 @@ class UserGrid(FlowerGrid):
 
     def message_type(self, part: Sequence[Message]) -> str:
         """Flower's type of the message. Enrolment has a type of its own: a client's own query is never called."""
-        found = super().message_type(part)
-        return ENROL if found == "query" else found
+        kind = super().message_type(part)
+        return ENROL if kind == "query" else kind
 
     def content(self, part: Sequence[Message]) -> RecordDict:
         """The user's arrays and config, and a record of fedsel's instruction if the client has fedsel's line."""

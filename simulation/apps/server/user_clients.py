@@ -150,7 +150,9 @@ class UserClients:
         if messages[0].instruction.message_type != "query":
             self.refuse_lossless()
         of_node = {message.node: message for message in messages}
-        self.carrier.unchanged = {node for node, found in self.enrolments.items() if found.abilities is None}
+        self.carrier.unchanged = {
+            node for node, read_answers in self.enrolments.items() if read_answers.abilities is None
+        }
         read: Callable[[Message, Reply], Reply] = self._enrolled
         if isinstance(messages[0].instruction, TrainInstruction):
             read, answers = self._trained, self._train(messages, until)
@@ -159,7 +161,7 @@ class UserClients:
                 answers = self.carrier.ask(messages, until)
         else:
             read, answers = self._evaluated, self._evaluate(messages, until)
-        found: Answers = {}
+        read_answers: Answers = {}
         for node, answer in answers.items():
             try:
                 if isinstance(answer, Reply):
@@ -170,10 +172,10 @@ class UserClients:
                 raise
             except Exception as error:  # noqa: BLE001 - any exception from a client's reply is that client's failure
                 answer = NodeError(node, str(error))
-            found[node] = answer
+            read_answers[node] = answer
         if isinstance(messages[0].instruction, TrainInstruction):
             self._count_examples()
-        return found
+        return read_answers
 
     def _refuse_machine_fault(self, reply: Reply) -> None:
         """Raise an error for a client whose machine fails.
@@ -199,14 +201,14 @@ class UserClients:
             raise ConfigError(sentence)
         self._note_stand_in(enrolment.abilities)
         self.enrolments[message.node] = enrolment
-        if len({known.client < 0 for known in self.enrolments.values()}) > 1 and not self.carrier.in_simulation:
+        if len({other.client < 0 for other in self.enrolments.values()}) > 1 and not self.carrier.in_simulation:
             LOGGER.warning(MIXED)
         client = self._numbers[message.node] if enrolment.client < 0 else enrolment.client
-        examples, known = enrolment.examples, self._run.roster.examples
-        if not examples and 0 <= client < known.size:
+        examples, on_roster = enrolment.examples, self._run.roster.examples
+        if not examples and 0 <= client < on_roster.size:
             # The client is recorded already, with a stand-in. The record of its enrolment follows with its examples.
-            known[client] = known[client] or self._stand_in()
-            examples = math.ceil(known[client])
+            on_roster[client] = on_roster[client] or self._stand_in()
+            examples = math.ceil(on_roster[client])
         return Reply(EnrolAnswer(client, examples, enrolment.label_counts).to_config())
 
     def _note_stand_in(self, abilities: Collection[Ability] | None) -> None:
@@ -231,9 +233,9 @@ class UserClients:
         Only the node that owns a partition id can report for its client.
         """
         for client, node in self._run.clients.nodes.items():
-            told = self.enrolments[node].examples if node in self.enrolments else 0
-            if told and client not in self._recorded:
-                self._examples[client] = min(told, MOST_EXAMPLES)
+            examples = self.enrolments[node].examples if node in self.enrolments else 0
+            if examples and client not in self._recorded:
+                self._examples[client] = min(examples, MOST_EXAMPLES)
                 self._recorded.add(client)
         reported = self._examples > 0
         if not reported.any():

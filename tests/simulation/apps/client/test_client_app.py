@@ -136,6 +136,17 @@ def test_the_loss_before_training_is_the_users_evaluation_within_one_lifespan(tm
     assert numbers["initial_loss"] == 0.75
 
 
+def test_an_evaluation_without_a_loss_is_told_by_the_names_that_it_may_have(tmp_path):
+    app = client_app()
+
+    @app.evaluate()
+    def evaluate(message, context):
+        return Message(RecordDict({"metrics": MetricRecord({"accuracy": 1.0})}), reply_to=message)
+
+    with pytest.raises(ValueError, match="metric eval_loss or eval-loss or loss or val_loss, and it returned accuracy"):
+        app(named_question(app_instruction(reports=(Report.RMS_LOSS,)), model()), node(0, tmp_path))
+
+
 def test_user_code_may_empty_the_records_that_it_gets(tmp_path):
     """As `to_torch_state_dict(keep_input=False)` does."""
     app = client_app(gradient_deviation=lambda context, arrays: len(arrays.to_numpy_ndarrays(keep_input=False)))

@@ -99,17 +99,16 @@ def same(found, expected):
                 np.testing.assert_allclose(mine[number][name], value, rtol=1e-6, err_msg=name)
 
 
-@pytest.mark.parametrize("name", ["random", "fedavg"])
 @pytest.mark.parametrize(
     "examples",
-    [EXAMPLES, (10, 10, 10, 5000), (10.0, 20.0, 30.0, 40.0), (0.25, 0.5, 3.75, 1.5), (1, 1, 1, 10**9)],
+    [(10, 10, 10, 5000), (10.0, 20.0, 30.0, 40.0), (0.25, 0.5, 3.75, 1.5), (1, 1, 1, 10**9)],
     ids=str,
 )
 @pytest.mark.parametrize("line", [False, True], ids=["unchanged", "line"])
-def test_the_model_and_the_metrics_are_fedavgs_for_any_numbers_of_examples(tmp_path, monkeypatch, name, examples, line):
+def test_the_model_and_the_metrics_are_fedavgs_for_any_numbers_of_examples(tmp_path, monkeypatch, examples, line):
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
     with logged() as log:
-        found = ran(fedsel(name), app_of(examples, line=line))
+        found = ran(fedsel("fedavg"), app_of(examples, line=line))
     same(found, ran(FedAvg(), app_of(examples)))
     assert not log()
 

@@ -7,8 +7,6 @@ import numpy as np
 import pytest
 from flwr.app import Array, ArrayRecord, ConfigRecord, Error, Message, MetricRecord, RecordDict
 from flwr.clientapp import ClientApp
-from flwr.server import SimpleClientManager
-from flwr.server.compat.grid_client_proxy import GridClientProxy
 from flwr.superlink.grid import InMemoryGrid
 
 import fedsel_app
@@ -25,6 +23,7 @@ from tests.support.logs import logged
 from tests.support.own_app import (
     CLIENTS,
     AppGrid,
+    CountingClient,
     by_name,
     data,
     federated_average,
@@ -104,6 +103,17 @@ def test_random_is_federated_averaging_of_named_arrays(tmp_path):
     averaged = federated_average(row["selected"] for row in read_rows(tmp_path / "run"))
     for found, expected in zip(result.arrays.to_numpy_ndarrays(), averaged, strict=True):
         np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-6)
+
+
+def test_scaffold_gives_the_same_bits_through_both_doors(tmp_path):
+    terms, settings = [], {"solver": "scaffold", "links": "simulated"}
+    functions = {"control_variates": lambda context, term: terms.append(term)}
+    app = register(fedsel_app.client_app(**functions), [], {"steps": 3, "lr": 0.01})
+    result = started("full", app, None, tmp_path / "a", **settings)
+    built = fedsel_app.strategy("full", parameters=model(), clients=CLIENTS, cohort=2, rounds=ROUNDS, **settings)
+    final = run_app(built, ROUNDS, mods=[selecting(**functions)], kind=CountingClient, state_dir=tmp_path / "b")
+    assert bits(result.arrays.to_numpy_ndarrays()) == bits(final)
+    assert list(terms[0]) == list(by_name(model()))
 
 
 def test_the_result_has_the_metrics_of_flowers_own(tmp_path):
@@ -390,19 +400,10 @@ def test_a_simulation_of_unchanged_clients_goes_on_to_the_same_model(tmp_path):
     assert bits(simulated([7, 9, 6, 8], "b")) == bits(whole)
 
 
-@pytest.mark.parametrize("legacy", [False, True])
-def test_a_simulation_with_too_few_nodes_is_refused_at_once(legacy, monkeypatch):
+def test_a_simulation_with_too_few_nodes_is_refused_at_once(monkeypatch):
     monkeypatch.setattr(user_clients, "REGISTRATION_S", 0.01)
     grid = Simulated(ClientApp(), {90 + client: node(client) for client in range(CLIENTS - 1)})
-    settings = {"clients": CLIENTS, "cohort": 2, "compressor": "none", "connect_timeout_s": 3600, "rounds": ROUNDS}
-    built = fedsel_app.strategy("random", parameters=model() if legacy else None, **settings)
-    manager = SimpleClientManager()
-    for number in grid.get_node_ids():
-        manager.register(GridClientProxy(number, grid, 1))
-    starts = {
-        False: lambda: built.start(grid=grid, initial_arrays=by_name(model()), num_rounds=ROUNDS),
-        True: lambda: built.configure_fit(1, built.initialize_parameters(manager), manager),
-    }
+    built = fedsel_app.strategy("random", clients=CLIENTS, cohort=2, connect_timeout_s=3600)
     with pytest.raises(ConfigError, match=f'3 nodes for {CLIENTS} clients. Give `flwr run` --federation-config "num-s'):
-        starts[legacy]()
+        built.start(grid=grid, initial_arrays=by_name(model()), num_rounds=ROUNDS)
     assert not grid.pushed

@@ -14,6 +14,7 @@ from simulation.apps.client.legacy_messages import selecting
 from simulation.apps.server.strategy import strategy
 from tests.support.own_app import (
     CLIENTS,
+    BrokenClient,
     CountingClient,
     data,
     losses,
@@ -47,6 +48,12 @@ def build(name, folder=None, **settings):
             {"solver": "scaffold"},
             (selecting,),
             r"selecting\(control_var.*correct their gradients",
+        ),
+        (
+            "fed-cbs",
+            {},
+            (selecting(label_counts=len),),
+            r"The function 'label_counts' failed with TypeError",
         ),
         ("delta", {}, (), r"selecting\(gradient_deviation=\.\.\.\).*the gradient deviation of the selected"),
     ],
@@ -164,6 +171,12 @@ def test_the_users_central_test_is_recorded(tmp_path):
     assert [row.get("accuracy") for row in read_rows(tmp_path / "run")] == [None, 0.75, 0.75]
     assert read_rows(tmp_path / "run")[1]["metrics"] == {"f1": 0.5}
     assert json.loads((tmp_path / "run" / "config.json").read_text())["data"] == "flower-app"
+
+
+@pytest.mark.parametrize("mods", [(), (selecting,)], ids=["unchanged", "line"])
+def test_a_model_without_one_of_its_arrays_is_refused(tmp_path, mods):
+    with pytest.raises(RuntimeError, match=r"must return all arrays that it received, in their order"):
+        run_app(build("random"), 3, kind=BrokenClient, mods=mods, state_dir=tmp_path)
 
 
 @pytest.mark.parametrize(

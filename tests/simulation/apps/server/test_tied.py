@@ -3,14 +3,12 @@
 import numpy as np
 import pytest
 from flwr.app import Array, ArrayRecord, Message, MetricRecord, RecordDict
-from flwr.client import NumPyClient
 from flwr.clientapp import ClientApp
 
 import fedsel_app
 from fedsel_app.config import ConfigError
-from simulation.apps.client.legacy_messages import selecting
 from tests.support.in_process_grid import InProcessGrid
-from tests.support.own_app import CLIENTS, node, run_app
+from tests.support.own_app import CLIENTS, node
 
 pytestmark = pytest.mark.usefixtures("task_identity")
 ROUNDS = 3
@@ -37,22 +35,9 @@ def trained(arrays, client, apart=(), frozen=()):
     return after
 
 
-def ran(api, folder, arrays, *, line=True, apart=(), frozen=(), **options):
-    """The arrays after three rounds of an app in one of Flower's APIs."""
+def ran(folder, arrays, *, line=True, apart=(), frozen=(), **options):
+    """The arrays after three rounds of an app."""
     options = {"clients": CLIENTS, "cohort": CLIENTS, "fraction_evaluate": 0.0} | options
-    if api == "legacy":
-
-        class Client(NumPyClient):
-            def __init__(self, client, seen):
-                self.client = client
-
-            def fit(self, parameters, config):
-                after = trained(dict(zip(arrays, parameters, strict=True)), self.client, apart, frozen)
-                return list(after.values()), 10, {}
-
-        built = fedsel_app.strategy("random", parameters=list(arrays.values()), rounds=ROUNDS, **options)
-        found = run_app(built, ROUNDS, mods=[selecting] if line else [], kind=Client, state_dir=folder)
-        return dict(zip(arrays, found, strict=True))
     app = fedsel_app.client_app() if line else ClientApp()
 
     @app.train()
@@ -85,11 +70,10 @@ def model(weight=WEIGHT, norm=BIAS + 1):
     ],
     ids=str,
 )
-@pytest.mark.parametrize("api", ["message", "legacy"])
-def test_tied_arrays_end_as_the_one_tensor_that_they_are(tmp_path, api, options):
-    found = ran(api, tmp_path / "two", model(), **options)
+def test_tied_arrays_end_as_the_one_tensor_that_they_are(tmp_path, options):
+    found = ran(tmp_path / "two", model(), **options)
     single = {name: array for name, array in model().items() if name != "embedding.weight"}
-    expected = ran(api, tmp_path / "one", single, **options)
+    expected = ran(tmp_path / "one", single, **options)
     assert not np.array_equal(expected["decoder.weight"], WEIGHT)
     for name, array in (expected | {"embedding.weight": expected["decoder.weight"]}).items():
         np.testing.assert_array_equal(found[name], array, err_msg=name)
@@ -97,20 +81,19 @@ def test_tied_arrays_end_as_the_one_tensor_that_they_are(tmp_path, api, options)
 
 @pytest.mark.parametrize("line", [False, True], ids=["unchanged", "line"])
 def test_noise_leaves_tied_arrays_equal(tmp_path, line):
-    found = ran("message", tmp_path, model(), line=line, **PRIVATE)
+    found = ran(tmp_path, model(), line=line, **PRIVATE)
     assert not np.array_equal(found["decoder.weight"], WEIGHT)
     np.testing.assert_array_equal(found["embedding.weight"], found["decoder.weight"])
 
 
-@pytest.mark.parametrize("api", ["message", "legacy"])
-def test_tied_arrays_of_one_number_are_named_by_the_refusal_and_then_stay_equal(tmp_path, api):
+def test_tied_arrays_of_one_number_are_named_by_the_refusal_and_then_stay_equal(tmp_path):
     """Equal numbers may be an initialisation, so only the training tells."""
     initial = model(np.full((4, 3), 0.5, np.float32))
-    places = [["embedding.weight", "decoder.weight"]] if api == "message" else [[0, 2]]
+    places = [["embedding.weight", "decoder.weight"]]
     with pytest.raises(RuntimeError) as refused:
-        ran(api, tmp_path, initial, **SPARSE)
+        ran(tmp_path, initial, **SPARSE)
     assert f"Set 'tied' of strategy(...) to {places}" in str(refused.value)
-    found = ran(api, tmp_path, initial, **SPARSE, tied=places)
+    found = ran(tmp_path, initial, **SPARSE, tied=places)
     np.testing.assert_array_equal(found["embedding.weight"], found["decoder.weight"])
     assert np.ptp(found["decoder.weight"]) > 0
 
@@ -118,15 +101,15 @@ def test_tied_arrays_of_one_number_are_named_by_the_refusal_and_then_stay_equal(
 def test_arrays_that_begin_alike_and_move_apart_are_no_tied_ones(tmp_path):
     """Such as the target network of self-supervised learning."""
     with pytest.raises(RuntimeError) as refused:
-        ran("message", tmp_path, model(), apart=NAMES, **SPARSE)
+        ran(tmp_path, model(), apart=NAMES, **SPARSE)
     assert "Set 'tied' of strategy(...) to []" in str(refused.value)
     for options in (SPARSE | {"tied": []}, {}):
-        found = ran("message", tmp_path / str(len(options)), model(), apart=NAMES, **options)
+        found = ran(tmp_path / str(len(options)), model(), apart=NAMES, **options)
         assert not np.array_equal(found["embedding.weight"], found["decoder.weight"])
 
 
 def test_arrays_that_are_alike_without_being_trained_are_no_matter(tmp_path):
-    found = ran("message", tmp_path, model(norm=BIAS), frozen=("norm.weight", "decoder.bias"), **SPARSE)
+    found = ran(tmp_path, model(norm=BIAS), frozen=("norm.weight", "decoder.bias"), **SPARSE)
     np.testing.assert_array_equal(found["embedding.weight"], found["decoder.weight"])
     np.testing.assert_array_equal(found["norm.weight"], BIAS)
 
@@ -147,4 +130,4 @@ def test_arrays_that_are_alike_without_being_trained_are_no_matter(tmp_path):
 )
 def test_tied_arrays_that_are_none_are_refused(tmp_path, tied, reason):
     with pytest.raises(ConfigError, match=reason):
-        ran("message", tmp_path, model(), **SPARSE, tied=tied)
+        ran(tmp_path, model(), **SPARSE, tied=tied)
