@@ -53,7 +53,10 @@ WORDS: Mapping[str, str] = {
     "accept_failures": "Leave 'accept_failures' out: a client that fails is left out of its round, and 'min-returned' "
     "says how many updates a round needs at least.",
     **{name: PROXIMAL.format(name) for name in ("proximal_mu", "mu")},
-    **{name: f"Give {own!r} in place of {name!r}." for name, own in IN_PLACE.items()},
+    **{
+        name: f"Give {own!r} in place of {name!r}." + " It is the number of clients in a round." * (own == "cohort")
+        for name, own in IN_PLACE.items()
+    },
     **dict.fromkeys(
         ("eta_l", "client_learning_rate"),
         "Leave the learning rate of the clients out, and send it to them: start(..., train_config=...), or in the "
