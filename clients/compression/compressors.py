@@ -4,8 +4,7 @@ QSGD is D. Alistarh et al., NeurIPS 2017, arXiv 1610.02132 (Sec. 3.1, in buckets
 informativeness, Sec. III-D, has the coordinate scores (Eq. 10) and the Markov draw of the layers to which they apply.
 Pure NumPy: arrays in, arrays out.
 
-Deviations: Eq. 10 adds epsilon to |H|; here epsilon is a lower bound of |H|, as in the authors' code. |H| may first be
-divided by the mean of its layer ("layer-mean"), because v^2 and v^2 / |H| have different scales.
+Deviations: Eq. 10 adds epsilon to |H|; here epsilon is a lower bound of |H|, as in the authors' code.
 """
 
 import math
@@ -20,6 +19,8 @@ from fedsel_app.wire.rounded_values import round_values
 from fedsel_app.wire.values import Quantised
 
 Vector = NDArray[np.float32]
+CURVATURE_FLOOR = 1e-6
+"""Smallest |H|; smaller ones are clamped to it."""
 
 
 def kept_count(fraction: float, size: int, rounding: str) -> int:
@@ -52,11 +53,7 @@ def top_indices(scores: Vector, count: int) -> NDArray[np.uint32]:
 
 
 def coordinate_scores(
-    vector: Vector,
-    curvature: Mapping[int, Vector],
-    layers: Sequence[LayerSlice],
-    scale: str,
-    floor: float,
+    vector: Vector, curvature: Mapping[int, Vector], layers: Sequence[LayerSlice], floor: float = CURVATURE_FLOOR
 ) -> Vector:
     """Score every coordinate: s_i = v_i^2, and v_i^2 / max(|H_ii|, floor) where H is known (Eq. 10).
 
@@ -70,9 +67,6 @@ def coordinate_scores(
         Layer number -> estimate of diag H over that layer's slice.
     layers
         The model's layers, by number.
-    scale
-        "literal" uses |H| unchanged; "layer-mean" divides it by its layer's mean before the floor is applied. Then a
-        layer in which all |H| are zero keeps v^2.
     floor
         Smallest divisor.
 
@@ -82,13 +76,7 @@ def coordinate_scores(
     """
     scores = np.square(vector)
     for number, diagonal in curvature.items():
-        magnitude = np.abs(diagonal)
-        if scale == "layer-mean":
-            mean = magnitude.mean(dtype=np.float64)
-            if mean == 0.0:
-                continue
-            magnitude /= np.float32(mean)
-        scores[layers[number].start : layers[number].stop] /= np.maximum(magnitude, np.float32(floor))
+        scores[layers[number].start : layers[number].stop] /= np.maximum(np.abs(diagonal), np.float32(floor))
     return scores
 
 

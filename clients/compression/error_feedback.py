@@ -31,6 +31,8 @@ from fedsel_app.seeds import Purpose, stream
 from fedsel_app.wire.codec import Update, decode
 from fedsel_app.wire.indices import seeded_indices
 
+QSGD_BUCKET = 128
+"""Number of entries that share one norm in the compressor qsgd."""
 Vector = NDArray[np.float32]
 State = Mapping[str, NDArray[Any]]
 Curvature = Callable[[NDArray[np.float64]], Mapping[int, Vector]]
@@ -128,7 +130,7 @@ def _top_k(vector: Vector, given: Upload) -> Compressed:
     diagonal: Mapping[int, Vector] = {}
     if given.curvature is not None and sum(counts) < vector.size:
         diagonal = given.curvature(given.state.get("shares", np.ones(len(layers))))
-    scores = coordinate_scores(vector, diagonal, layers, settings.curvature_scale, settings.curvature_floor)
+    scores = coordinate_scores(vector, diagonal, layers)
     update = top_k(vector, scores, spans, counts)
     if not settings.curvature_layers:
         return update, {}
@@ -146,7 +148,7 @@ def _qsgd(vector: Vector, given: Upload) -> Compressed:
     settings = given.settings
     rng = stream(given.seed, Purpose.COMPRESS, given.instruction.server_round, given.client)
     unbiased = not settings.error_feedback
-    return qsgd(vector, settings.qsgd_levels, settings.qsgd_bucket, rng, unbiased=unbiased), {}
+    return qsgd(vector, settings.qsgd_levels, QSGD_BUCKET, rng, unbiased=unbiased), {}
 
 
 def _whole(vector: Vector, given: Upload) -> Compressed:

@@ -91,13 +91,6 @@ class CompressionConfig(Settings, scope="wire"):
         read_by={"compressor": ("qsgd",)},
         private=True,
     )
-    qsgd_bucket: int = setting(
-        128,
-        "number of entries that share one norm in the compressor qsgd",
-        low=1,
-        read_by={"compressor": ("qsgd",)},
-        private=True,
-    )
     error_feedback: bool = setting(
         True,
         "keeps what was not sent, the residual, and adds it to the next update of the client",
@@ -129,20 +122,6 @@ class CompressionConfig(Settings, scope="wire"):
         " scored by magnitude, and 0 scores every layer so",
         low=0,
         read_by={"compressor": ("top-k",)},
-        private=True,
-    )
-    curvature_scale: str = setting(
-        "literal",
-        "scale of |H|",
-        choices={"literal": "as measured", "layer-mean": "divided by the mean of its layer"},
-        read_by=CURVATURE,
-        private=True,
-    )
-    curvature_floor: float = setting(
-        1e-6,
-        "smallest |H|, after curvature-scale; smaller ones are clamped to it",
-        above=0.0,
-        read_by=CURVATURE,
         private=True,
     )
     curvature_batch: str = setting(

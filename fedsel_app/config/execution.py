@@ -19,7 +19,6 @@ class ExecutionConfig(Settings, scope="task"):
         },
         first=True,
         scope="engine",
-        private=True,
     )
     workers: int = setting(
         0,
@@ -27,14 +26,12 @@ class ExecutionConfig(Settings, scope="task"):
         low=0,
         first=True,
         scope="engine",
-        private=True,
     )
     ray_address: str = setting(
         "",
         "address of a running Ray cluster, HOST:PORT or auto, with one actor for each of its CPUs; empty starts Ray on"
         " this machine",
         scope="engine",
-        private=True,
     )
     threads: int = setting(1, "number of torch threads of each client", low=1, owner="may", private=True)
     eval_threads: int = setting(
@@ -43,7 +40,7 @@ class ExecutionConfig(Settings, scope="task"):
         low=1,
         private=True,
     )
-    client_gpus: float = setting(0.0, "share of a GPU for each Ray actor", low=0.0, scope="engine", private=True)
+    client_gpus: float = setting(0.0, "share of a GPU for each Ray actor", low=0.0, scope="engine")
     device: str = setting(
         "auto",
         "device on which clients train",

@@ -157,27 +157,22 @@ class AvailabilityConfig(Settings, scope="federation", read_by={"links": ("simul
 class EnrolmentConfig(Settings, scope="place"):
     """Enrolment: how clients connect and prove their identity."""
 
-    connect_timeout_s: int = setting(
-        120, "seconds that the server waits for the clients to connect", low=1, private=True
-    )
+    connect_timeout_s: int = setting(120, "seconds that the server waits for the clients to connect", low=1)
     min_available_clients: int = setting(
         0,
         "number of clients that suffice to start after connect-timeout-s; 0 needs all",
         low=0,
-        private=True,
     )
     enrol_timeout_s: float = setting(
         60.0,
         "seconds that a connected node has to state its identity; a node that fails to is asked again at growing"
         " intervals",
         above=0.0,
-        private=True,
     )
     node_keys: bool = setting(
         False,
         "every SuperNode has a key of its own, so that no other node can take over its partition id, even while it is"
         " away (`fedsel deploy` sets this)",
-        private=True,
     )
 
 
@@ -205,7 +200,6 @@ class ReplyConfig(Settings, scope="federation"):
         " at least 2 minutes. 0 sets no limit",
         low=0.0,
         scope="place",
-        private=True,
     )
     client_failure_rate: float = setting(
         0.0,

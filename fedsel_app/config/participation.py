@@ -51,29 +51,6 @@ class ParticipationConfig(Settings):
         private=True,
         read_by={"participation": ("adafl-econom",)},
     )
-    stages: int = setting(
-        5,
-        "number of stages in adafl-staged, of equal length",
-        low=1,
-        private=True,
-        read_by={"participation": ("adafl-staged",)},
-    )
-    stage_first: float = setting(
-        0.1,
-        "share of all clients in the first stage",
-        above=0.0,
-        high=1.0,
-        private=True,
-        read_by={"participation": ("adafl-staged",)},
-    )
-    stage_last: float = setting(
-        0.5,
-        "share of all clients in the last stage",
-        above=0.0,
-        high=1.0,
-        private=True,
-        read_by={"participation": ("adafl-staged",)},
-    )
     decay_rate: float = setting(
         0.01,
         "share of the cohort that decay loses in each round",
@@ -118,12 +95,6 @@ class ISPConfig(Settings, read_by=SEARCHES):
         choices={"nearest": "to the nearest whole number", "down": "down"},
         variants=("nearest", "down"),
         read_by={"isp-momentum": unless(1.0)},
-    )
-    isp_relative_exponent: float = setting(
-        1.0,
-        "exponent alpha of isp-ri, which compares improvement / m^alpha over the numbers m",
-        low=0.0,
-        read_by={"participation": ("isp-ri",)},
     )
     isp_intermediate: str = setting(
         "discard",

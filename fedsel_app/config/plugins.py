@@ -225,7 +225,10 @@ def described(error: Exception) -> str:
 
 
 def instead_of_strategy(name: str) -> str:
-    """Sentence, after a space, on what to type for one of `NO_SELECTION`; empty for other names."""
+    """Hint for a name that is no selection method but an algorithm with random selection, such as fedavg.
+
+    It begins with a space, and says what to type in place of the name. It is empty for names not in `NO_SELECTION`.
+    """
     typed = NO_SELECTION.get(name.lower().replace("-", "").replace("_", ""))
     return f" It selects at random: use {typed}." if typed else ""
 

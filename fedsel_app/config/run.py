@@ -236,22 +236,20 @@ class RecordConfig(Settings, scope="place"):
         10,
         "number of rounds between two checkpoints, from which a run can be resumed; 0 writes none",
         low=0,
-        private=True,
     )
     changed_data: bool = setting(
         False,
         "resumes a run although its data, or a file that a setting names, have changed since it began; its earlier"
         " scores are then those of other data",
+        private=(False,),
     )
-    resume: bool = setting(False, "resumes the run in `out` from its last checkpoint", own=True, private=True)
+    resume: bool = setting(False, "resumes the run in `out` from its last checkpoint", own=True)
     track: str = setting(
         "",
         f"trackers that receive every round, separated by commas: {', '.join(TRACKERS)}",
         private=("", "tensorboard"),
     )
-    out: str = setting(
-        "", "run folder; empty: a new folder below runs/ in the working directory", first=True, own=True, private=True
-    )
+    out: str = setting("", "run folder; empty: a new folder below runs/ in the working directory", first=True, own=True)
     state_dir: str = setting(
         "",
         "folder for the states of a deployed client, set in its --node-config; empty: ~/.local/state/fedsel."
@@ -259,7 +257,6 @@ class RecordConfig(Settings, scope="place"):
         scope="engine",
         owner="alone",
         own=True,
-        private=True,
     )
 
     def __post_init__(self) -> None:

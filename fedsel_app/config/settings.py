@@ -158,7 +158,7 @@ class Entry(NamedTuple):
     bounds : of a number
     variants : its values in the paper's text and in the authors' code; None if they are the same
     first : whether it is one of the settings that a user sets first
-    private : its values with differential privacy; True: all
+    private : its values with differential privacy; True: all; see `private_values`
     scope : what it describes: see `SCOPES`
     owner, code, own : see `setting`
     read_by : alternatives; it has an effect if the conditions of one of them hold; empty: always
@@ -181,8 +181,10 @@ class Entry(NamedTuple):
 
     @property
     def private_values(self) -> tuple[Value, ...]:
-        """Its values with differential privacy; empty: all."""
-        return () if self.private is True else self.private or (self.default,)
+        """Its values with differential privacy; empty: all, as for each setting that changes no number of a run."""
+        if self.private is True or not (self.private or self.scope.numbers):
+            return ()
+        return self.private or (self.default,)
 
     @property
     def allowed(self) -> str:
@@ -245,7 +247,8 @@ def setting(
     variants : its values in the paper's text and in the authors' code, if the two differ: see `Variants`
     first : True if `fedsel settings` lists it without --all, because users often set it
     private : the values for which the proof of differential privacy holds (docs/security.md); True: all values. Empty:
-        it is not proven yet, so that only the default value runs with differential privacy
+        all values if its scope changes no number of a run; else it is not proven yet, and only the default value runs
+        with differential privacy
     scope : what it describes, a key of `SCOPES`; empty: what its group describes
     owner : "may" if the owner of a client may set it for that client in a deployment, "alone" if nobody else may
     code : True if a value may name a user's own code, package.module:name

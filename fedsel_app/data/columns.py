@@ -26,7 +26,11 @@ NUMBERING = ("index", "level_0")
 
 
 def index_columns(names: Sequence[str], values: Callable[[str], Any]) -> list[str]:
-    """The first columns if they have an index of pandas: by their names, or as they count the rows from 0."""
+    """Names of the columns at the start that are no data: pandas wrote an index there.
+
+    A column is an index if it has no name, a name such as "Unnamed: 0", or a name of `NUMBERING` and the `values` 0, 1,
+    2, and so on.
+    """
 
     def is_index(name: str) -> bool:
         if name not in NUMBERING:

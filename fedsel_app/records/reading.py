@@ -152,13 +152,13 @@ def fits(value: Any, declared: Any) -> bool:
 
 
 def legible(value: Any) -> Any:
-    """The value with an escape such as \\x1b for each character in its texts that a terminal could obey.
+    """A copy of the value that is safe to print: texts from files of others may contain commands for the terminal.
 
-    These are control characters except newline and tab, marks that change the direction of text, and halves of
-    characters that no file can contain.
+    An escape such as \\x1b replaces each control character except newline and tab, each mark that changes the direction
+    of text, and each half of a character. Lists and dictionaries are searched for texts.
     """
     if isinstance(value, str):
-        return OBEYED.sub(lambda found: found[0].encode("unicode_escape").decode(), value)
+        return OBEYED.sub(lambda match: match[0].encode("unicode_escape").decode(), value)
     if isinstance(value, dict):
         return {legible(key): legible(item) for key, item in value.items()}
     if isinstance(value, list):

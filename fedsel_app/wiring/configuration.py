@@ -14,6 +14,7 @@ from fedsel_app.config import (
     read_groups,
     refuse_unknown,
 )
+from fedsel_app.config.former import without_former
 from fedsel_app.config.settings import Entry
 from fedsel_app.presets.layers import chosen, layered, with_variant
 from fedsel_app.presets.preset import Preset, PresetConfig, load_preset
@@ -35,7 +36,7 @@ class AppConfig(SharedSettings):
 
         Raises ConfigError for an unknown key or method, a value out of range, or incompatible settings.
         """
-        values = with_variant(values, setting_entries())
+        values = with_variant(without_former(values), setting_entries())
         strategy = find_strategy(str(values.get("strategy", RunConfig.strategy)))
         refuse_unknown(values, [*known_defaults(), *strategy.Config.keys(f"{strategy.name}.")])
         groups = read_groups(values)
@@ -100,9 +101,10 @@ def validate_methods(preset: Preset, name: str) -> None:
     for strategy, own in (preset.methods or {}).items():
         try:
             method = find_strategy(strategy)
-            refuse_unknown(own.settings, [*known_defaults(), *method.Config.keys(f"{method.name}.")])
-            read_groups(own.settings)
-            method.Config.from_values(own.settings, f"{method.name}.")
+            settings = without_former(own.settings)
+            refuse_unknown(settings, [*known_defaults(), *method.Config.keys(f"{method.name}.")])
+            read_groups(settings)
+            method.Config.from_values(settings, f"{method.name}.")
         except ConfigError as error:
             raise ConfigError(f"[methods.{strategy}] in the preset {name}: {error}") from error
 

@@ -61,7 +61,7 @@ class ClaimMeasure:
         return log1p(margin) if self.ratio else margin
 
     def stated(self, advantage: float) -> float:
-        """Inverse of `advantage`: the share saved, or the difference."""
+        """The advantage as pages state it: a logarithm of a ratio becomes the share saved; a difference stays."""
         return float(-np.expm1(-advantage)) if self.ratio else advantage
 
     def of_pair(self, claimed: float, other: float) -> float:

@@ -17,9 +17,8 @@ Deviations
   active part differs by one client. Here the active part is m - floor(alpha_3 m), as in FLSim.
 - `valuation` = mean and current are not rules of the authors. A comparison with FedCVR-Bolt depends on the valuation,
   and its paper does not say which one it uses.
-- With `cold-start` = probe, the server asks every client once for its loss, of the first model that the client could
-  have received. With `cold-start` = uniform it asks no client, and a client without a valuation is drawn in step 3
-  only.
+- The server asks every client once for its loss, of the first model that the client could have received. A client that
+  does not answer is drawn in step 3 only.
 - With the paper's alpha_3 = 0.1, a cohort below 10 clients has no uniform part.
 """
 
@@ -29,7 +28,7 @@ from typing import final
 import numpy as np
 from numpy.typing import NDArray
 
-from fedsel_app.config import Settings, setting, unless
+from fedsel_app.config import Settings, setting
 from fedsel_app.messages.scalars import Report
 from strategies.base import SelectionStrategy
 from strategies.roster import Floats, Ints, Needs, Outcome, Roster, RoundInfo, Selection
@@ -39,7 +38,7 @@ from strategies.selection_math.sampling import LARGEST_LOSS, finite, gumbel_top
 
 @dataclass(frozen=True)
 class ActiveFLConfig(Settings):
-    """Settings of active federated learning: the three alphas, and the start."""
+    """Settings of active federated learning: the three alphas, and the valuation."""
 
     excluded: float = setting(
         0.75, "share alpha_1 of the clients that is left out, those with the lowest valuations", low=0.0, high=1.0
@@ -51,12 +50,6 @@ class ActiveFLConfig(Settings):
         "valuation v of a client: sqrt(n) times its mean loss when it last took part, that mean loss alone, or its"
         " loss of the current model, which asks every client",
         choices=("sqrt-n", "mean", "current"),
-    )
-    cold_start: str = setting(
-        "probe",
-        "clients without a valuation: a probe measures each of them once, or only the uniform draw selects them",
-        choices=("probe", "uniform"),
-        read_by={"valuation": unless("current")},
     )
 
 
@@ -109,9 +102,8 @@ class ActiveFL(SelectionStrategy[ActiveFLConfig]):
         """Participants' loss of the received model, and a probe of all clients or of those without a valuation."""
         if config.valuation == "current":
             return Needs(loss_probe=True, probe_batches=0, round_updates=False)
-        probes = config.cold_start == "probe"
         reports = frozenset({Report.INITIAL_LOSS})
-        return Needs(loss_probe=probes, probe_batches=0, reports=reports, round_updates=False)
+        return Needs(loss_probe=True, probe_batches=0, reports=reports, round_updates=False)
 
     def candidates(self, roster: Roster, round_info: RoundInfo, count: int, rng: np.random.Generator) -> Ints:
         """Clients without a valuation; all clients if `valuation` is current."""
@@ -136,10 +128,7 @@ class ActiveFL(SelectionStrategy[ActiveFLConfig]):
 
     def _with_probe(self, roster: Roster) -> Floats:
         """Copy of the valuations, float64 (K,), with this round's probe for clients without one."""
-        config = self.config
-        if config.valuation != "current" and config.cold_start != "probe":
-            return self._valuations.copy()
-        probed = valuations(roster.losses, roster.examples, config.valuation)
-        if config.valuation == "current":
+        probed = valuations(roster.losses, roster.examples, self.config.valuation)
+        if self.config.valuation == "current":
             return probed
         return np.where(np.isnan(self._valuations), probed, self._valuations)

@@ -17,24 +17,18 @@ Deviations
 - S_t contains only the clients whose update was aggregated.
 """
 
-from dataclasses import dataclass
 from typing import final
 
 import numpy as np
 
-from fedsel_app.config import Settings, setting
 from fedsel_app.wire.codec import Update
 from strategies.base import SelectionStrategy
 from strategies.roster import Floats, Outcome, Roster, RoundInfo, Selection
 from strategies.run_context import RunContext
 from strategies.selection_math.sampling import weighted_draws
 
-
-@dataclass(frozen=True)
-class AdaFLConfig(Settings):
-    """Settings of AdaFL: how fast the attention changes."""
-
-    decay: float = setting(0.9, "share alpha of the old attention in the new one", low=0.0, high=1.0)
+DECAY = 0.9
+"""Share alpha of the old attention in the new one."""
 
 
 def distance(update: Update, aggregate: Floats) -> float:
@@ -54,7 +48,7 @@ def refreshed(attention: Floats, distances: Floats, decay: float) -> Floats:
 
 
 @final
-class AdaFL(SelectionStrategy[AdaFLConfig]):
+class AdaFL(SelectionStrategy):
     """Clients drawn without replacement in proportion to their attention."""
 
     name = "adafl"
@@ -83,4 +77,4 @@ class AdaFL(SelectionStrategy[AdaFLConfig]):
             return
         distances = np.array([distance(update, outcome.aggregate) for update in outcome.updates])
         old = self.attention(self.roster)[outcome.clients]
-        self._attention[outcome.clients] = refreshed(old, distances, self.config.decay)
+        self._attention[outcome.clients] = refreshed(old, distances, DECAY)

@@ -7,13 +7,7 @@ Learning over Wireless Networks", IEEE Transactions on Mobile Computing, 2024 (a
 The server draws m clients with replacement from q and averages them with weights p_i / (m q_i). After R rounds the
 bound on the error is (A sum_i p_i^2 G_i^2 / q_i + B) / R. So the time to a target is proportional to (sum_i q_i t_i)
 (sum_i p_i^2 G_i^2 / q_i + B/A), where t_i is the time of client i in seconds. q minimises this product over the
-simplex.
-
-For a given mean time M = sum_i q_i t_i the inner problem is convex. Its solution is q_i = p_i G_i / sqrt(t_i + kappa)
-up to a factor, and M grows with the multiplier kappa from its smallest value at kappa = -min t. The first-order
-condition of the whole problem gives kappa = -M (B/A) / (sum_i p_i^2 G_i^2 / q_i + B/A), which is never positive. So the
-line search over M searches kappa in (-min t, 0]. For B = 0 the solution is kappa = 0: q_i is proportional to p_i G_i /
-sqrt(t_i).
+simplex. For B = 0 the minimum is at q_i in proportion to p_i G_i / sqrt(t_i).
 
 Deviations
 ----------
@@ -21,19 +15,18 @@ Reconstructed: the bound is from memory, and its optimum was checked numerically
 
 - G_i is the largest ||update|| / (local learning rate) of client i so far, which grows with its gradients. A client
   without an update has the mean of the others.
-- B/A is the setting `bound-offset`. The paper estimates it by two pilot runs, from R_uniform / R_p =
-  (A n sum p^2 G^2 + B) / (A sum p G^2 + B).
-- q is mixed with a `uniform-share` of the uniform distribution. So no weight exceeds p_i n / (m share), and a client
-  with a zero update can be drawn again. The estimate stays unbiased.
+- B is 0. The paper estimates B/A by two pilot runs, from R_uniform / R_p = (A n sum p^2 G^2 + B) / (A sum p G^2 + B),
+  and a larger one prefers fast clients.
+- q is mixed with the uniform distribution, of the share 0.1. So no weight exceeds p_i n / (0.1 m), and a client with a
+  zero update can be drawn again. The estimate stays unbiased.
 - A client that is drawn twice trains once and counts twice. A client that fails is missing from the sum.
 """
 
-from dataclasses import dataclass
 from typing import final
 
 import numpy as np
 
-from fedsel_app.config import Settings, setting
+from fedsel_app.config import Settings
 from strategies.base import SelectionStrategy
 from strategies.roster import Floats, Needs, Outcome, Roster, RoundInfo, Selection
 from strategies.round.budget import round_fraction
@@ -41,52 +34,19 @@ from strategies.run_context import RunContext
 from strategies.selection_math.client_time import client_seconds
 from strategies.selection_math.sampling import shares
 
-REFINEMENTS = 4
-STEPS = 65
-"""The line search uses a grid of STEPS points and refines it REFINEMENTS times."""
+UNIFORM_SHARE = 0.1
+"""Share of the uniform distribution in the selection probabilities q."""
 
 
-@dataclass(frozen=True)
-class AdaSampleConfig(Settings):
-    """Settings of AdaSample: the bound, and the share of uniform sampling."""
+def sampling_distribution(reach: Floats, seconds: Floats) -> Floats:
+    """The q, float64 (n,), that minimises (sum q t) (sum reach^2 / q); uniform if reach is 0.
 
-    bound_offset: float = setting(
-        0.0, "B/A of the convergence bound, in units of (sum p_i G_i)^2; large values prefer fast clients", low=0.0
-    )
-    uniform_share: float = setting(
-        0.1, "share of the uniform distribution in the selection probabilities q", above=0.0, high=1.0
-    )
-
-
-def inner_optimum(reach: Floats, seconds: Floats, kappa: Floats) -> Floats:
-    """The q that minimise sum reach_i^2 / q_i for their own mean times, one row for each `kappa`: float64 (k, n).
-
-    `reach` (n,) is p_i G_i, not all 0; `seconds` (n,) are above 0 and above -kappa.
+    `reach` (n,) is p_i G_i; `seconds` (n,) are above 0.
     """
-    q = reach / np.sqrt(seconds + kappa[:, None])
-    return np.asarray(q / q.sum(axis=1, keepdims=True))
-
-
-def run_time(q: Floats, reach: Floats, seconds: Floats, offset: float) -> Floats:
-    """(sum q t) (sum reach^2 / q + offset) for each row of `q` (k, n). A client with q = 0 adds nothing."""
-    variance = np.divide(reach**2, q, out=np.zeros_like(q), where=q > 0).sum(axis=1)
-    return np.asarray((q * seconds).sum(axis=1) * (variance + offset))
-
-
-def sampling_distribution(reach: Floats, seconds: Floats, offset: float) -> Floats:
-    """The q, float64 (n,), that minimises (sum q t) (sum reach^2 / q + offset), offset = B/A; uniform if reach is 0."""
     if not reach.any():
         return np.full(reach.size, 1.0 / reach.size)
-    if offset == 0:
-        return np.asarray(inner_optimum(reach, seconds, np.zeros(1))[0])
-    # kappa = min t (e^x - 1): x = 0 gives kappa = 0, x -> -inf gives the lower end.
-    low, high = -30.0, 0.0
-    for _ in range(REFINEMENTS):
-        grid = np.linspace(low, high, STEPS)
-        candidates = inner_optimum(reach, seconds, seconds.min() * np.expm1(grid))
-        best = int(np.argmin(run_time(candidates, reach, seconds, offset)))
-        low, high = grid[max(best - 1, 0)], grid[min(best + 1, STEPS - 1)]
-    return np.asarray(candidates[best])
+    q = reach / np.sqrt(seconds)
+    return np.asarray(q / q.sum())
 
 
 def expected_slowest(q: Floats, seconds: Floats, draws: int) -> float:
@@ -97,7 +57,7 @@ def expected_slowest(q: Floats, seconds: Floats, draws: int) -> float:
 
 
 @final
-class AdaSample(SelectionStrategy[AdaSampleConfig]):
+class AdaSample(SelectionStrategy):
     """m draws with replacement from the distribution that minimises the time to a target; unbiased weights."""
 
     name = "adasample"
@@ -112,7 +72,7 @@ class AdaSample(SelectionStrategy[AdaSampleConfig]):
         """The largest ||update|| / lr of each client; NaN if it has none yet."""
 
     @classmethod
-    def needs(cls, config: AdaSampleConfig) -> Needs:
+    def needs(cls, config: Settings) -> Needs:
         """Every client's link and seconds a step."""
         return Needs(links=True)
 
@@ -127,9 +87,8 @@ class AdaSample(SelectionStrategy[AdaSampleConfig]):
         fraction = round_fraction(round_info, self.context.budget) if compression.sparsifies else 1.0
         compute_s, upload_s = client_seconds(roster, ids, self.context.initial.size, fraction, compression)
         seconds = compute_s + fraction * upload_s
-        offset = self.config.bound_offset * float(reach.sum()) ** 2
-        share = self.config.uniform_share
-        return p, (1.0 - share) * sampling_distribution(reach, seconds, offset) + share / ids.size, seconds
+        q = (1.0 - UNIFORM_SHARE) * sampling_distribution(reach, seconds) + UNIFORM_SHARE / ids.size
+        return p, q, seconds
 
     def select(self, roster: Roster, round_info: RoundInfo, count: int, rng: np.random.Generator) -> Selection:
         """The distinct clients of `count` draws from q, with weights p_i / (m q_i) times how often each was drawn."""

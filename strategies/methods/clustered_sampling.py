@@ -2,62 +2,37 @@
 variance than multinomial (MD) sampling.
 
 Fraboni, Vidal, Kameni and Lorenzi, "Clustered Sampling: Low-Variance and Improved Representativity for Clients
-Selection in Federated Learning", ICML 2021 (arXiv:2105.05883), Algorithms 1 and 2. `algorithm` = 0 is MD sampling, with
-which the paper compares them: m independent draws by p_k. `strategies.selection_math.sampling_rows` builds the
-distributions, one row each.
+Selection in Federated Learning", ICML 2021 (arXiv:2105.05883), Algorithm 2.
+`strategies.selection_math.sampling_rows` builds the distributions, one row each.
 
 Deviations
 ----------
 - A client that is drawn in several rows trains once and gets the weight 1/m for each of them. So a round may have fewer
   than m clients.
 - With m clients or fewer available, all take part, with weights in proportion to p_k.
-- Algorithm 2 groups by the angle between the clients' last updates as the server received them (compressed, where the
-  run compresses), by average linkage. `linkage` = ward-rows is the authors' code, which uses the rows of the distance
-  matrix as feature vectors. L1 and L2 distances are not implemented.
-- A client with p_k >= 1/m gets floor(m p_k) rows of its own before Algorithm 2 runs on the rest. The authors' code does
-  not do this and is biased.
+- Clients are grouped by the angle between their last updates as the server received them (compressed, where the run
+  compresses), by average linkage. The authors' code uses Ward's linkage, with the rows of the distance matrix as
+  feature vectors. L1 and L2 distances, and Algorithm 1 (groups by size), are not implemented.
+- A client with p_k >= 1/m gets floor(m p_k) rows of its own before the rest is grouped. The authors' code does not do
+  this and is biased.
 - Weights are renormalised over the aggregated clients. A client that fails is missing from them.
 """
 
-from dataclasses import dataclass
 from typing import final
 
 import numpy as np
 
-from fedsel_app.config import Settings, setting
+from fedsel_app.config import Settings
 from strategies.base import SelectionStrategy
 from strategies.roster import Floats, Needs, Outcome, Roster, RoundInfo, Selection
 from strategies.run_context import RunContext
 from strategies.selection_math.sampling import shares
-from strategies.selection_math.sampling_rows import draw, rows_by_similarity, rows_by_size
+from strategies.selection_math.sampling_rows import draw, rows_by_similarity
 from strategies.selection_math.similarity import among, angles, refreshed_gram
-
-MD, BY_SIZE, BY_SIMILARITY = range(3)
-
-
-@dataclass(frozen=True)
-class ClusteredSamplingConfig(Settings):
-    """Settings of clustered sampling: the algorithm, and its linkage."""
-
-    algorithm: int = setting(
-        BY_SIMILARITY,
-        "how the sampling distributions are built: by similarity of the last updates (2), by client size (1), or all"
-        " equal, which is MD sampling (0)",
-        low=MD,
-        high=BY_SIMILARITY,
-    )
-    linkage: str = setting(
-        "average",
-        "how algorithm 2 clusters: by average linkage of the angles, or by Ward's linkage over the rows of their"
-        " matrix",
-        choices=("average", "ward-rows"),
-        variants=("average", "ward-rows"),
-        read_by={"algorithm": (BY_SIMILARITY,)},
-    )
 
 
 @final
-class ClusteredSampling(SelectionStrategy[ClusteredSamplingConfig]):
+class ClusteredSampling(SelectionStrategy):
     """Draws one client from each of m rows, which are distributions over the clients."""
 
     name = "clustered-sampling"
@@ -68,25 +43,19 @@ class ClusteredSampling(SelectionStrategy[ClusteredSamplingConfig]):
 
     def __init__(self, context: RunContext) -> None:
         super().__init__(context)
-        compared = context.run.clients if self.config.algorithm == BY_SIMILARITY else 0
-        self._gram = np.zeros((compared, compared))
+        self._gram = np.zeros((context.run.clients, context.run.clients))
         """Inner products of the clients' last updates."""
 
     @classmethod
-    def needs(cls, config: ClusteredSamplingConfig) -> Needs:
-        """Every client's last update, and their inner products, for algorithm 2."""
-        similar = config.algorithm == BY_SIMILARITY
-        return Needs(updates=similar, pairs=similar)
+    def needs(cls, config: Settings) -> Needs:
+        """Every client's last update."""
+        return Needs(updates=True, pairs=True)
 
     def rows(self, roster: Roster, count: int, rng: np.random.Generator) -> Floats:
         """The `count` distributions over the available clients, float64 (count, n) by ascending id."""
         ids = roster.ids
         p = shares(roster.examples[ids])
-        if self.config.algorithm == MD:
-            return np.tile(p, (count, 1))
-        if self.config.algorithm == BY_SIZE:
-            return rows_by_size(p, count)
-        return rows_by_similarity(p, angles(among(self._gram, ids)), count, self.config.linkage, rng)
+        return rows_by_similarity(p, angles(among(self._gram, ids)), count, rng)
 
     def select(self, roster: Roster, round_info: RoundInfo, count: int, rng: np.random.Generator) -> Selection:
         """One draw from each row. The weight of a client is the number of rows that drew it, times 1/m."""
@@ -97,6 +66,5 @@ class ClusteredSampling(SelectionStrategy[ClusteredSamplingConfig]):
         return Selection(ids[picked], weights=times / count)
 
     def update(self, outcome: Outcome) -> None:
-        """Compute the inner products of the new updates with all others, for algorithm 2."""
-        if self.config.algorithm == BY_SIMILARITY:
-            self._gram = refreshed_gram(self._gram, self.last_updates, outcome.clients.tolist())
+        """Compute the inner products of the new updates with all others."""
+        self._gram = refreshed_gram(self._gram, self.last_updates, outcome.clients.tolist())

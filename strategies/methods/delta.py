@@ -1,11 +1,11 @@
-"""DELTA: unbiased sampling by the diversity and the variance of clients' gradients; and FedIS, by their norm.
+"""DELTA: unbiased sampling by the diversity and the variance of clients' gradients.
 
 Wang, Zhang, Chen, Gao, Sun, Huang, Yang and Lin, "DELTA: Diverse Client Sampling for Fasting Federated Learning",
 NeurIPS 2023 (arXiv:2205.13925). p_i is proportional to r_i = sqrt(a1 zeta_i^2 + a2 sigma_i^2). zeta_i is the distance
-of the client's gradient from the mean gradient, and sigma_i^2 is the variance of its mini-batch gradients. FedIS has
-r_i = ||g_i||. This is the practical version: p = 1/N at first. After each round the participants divide the sum of
-their probabilities again, in proportion to their r; the others keep theirs. Aggregation over m independent draws is w
-<- w + (1/m) sum (omega_i / p_i) Delta_i with omega_i = n_i / n. It is unbiased, and its weights do not sum to 1.
+of the client's gradient from the mean gradient, and sigma_i^2 is the variance of its mini-batch gradients. This is the
+practical version: p = 1/N at first. After each round the participants divide the sum of their probabilities again, in
+proportion to their r; the others keep theirs. Aggregation over m independent draws is w <- w + (1/m) sum (omega_i /
+p_i) Delta_i with omega_i = n_i / n. It is unbiased, and its weights do not sum to 1.
 
 Deviations
 ----------
@@ -15,11 +15,11 @@ Deviations
 - Draws are with replacement, because unbiasedness needs it. A client that is drawn twice trains once with twice the
   weight, so a round may have fewer than m clients. `draws` = distinct is the authors' code: m different clients with
   the same weights, which is biased.
-- p is mixed with a `uniform-share` of the uniform distribution, which bounds every weight by omega_i N / uniform-share.
+- p is mixed with the uniform distribution, of the share 0.05, which bounds every weight by omega_i N / 0.05.
 - p is renormalised over the available clients. If there are at most m of them, all take part with weights omega_i.
 - The share of a client that fails is lost and not given to the others: the weights are used without normalisation.
-- The rule of the authors' code, (n_i / n) ((1 - beta) ||g_i|| + beta ||g_i - mean g||) without sigma, and its server
-  momentum are not implemented.
+- FedIS (r_i = ||g_i||) is not implemented, nor the rule of the authors' code, (n_i / n) ((1 - beta) ||g_i|| + beta
+  ||g_i - mean g||) without sigma, nor its server momentum.
 """
 
 from dataclasses import dataclass
@@ -36,22 +36,16 @@ from strategies.run_context import RunContext
 from strategies.selection_math.sampling import finite, gumbel_top, shares
 
 SIGMA = Report.GRADIENT_DEVIATION
+UNIFORM_SHARE = 0.05
+"""Share of the uniform distribution in the selection probabilities."""
 
 
 @dataclass(frozen=True)
 class DeltaConfig(Settings):
     """Settings of DELTA: the terms of the sampling probabilities, and how clients are drawn."""
 
-    rule: str = setting(
-        "delta",
-        "what determines the selection probabilities: gradient diversity and variance, or the gradient norm",
-        choices=("delta", "fedis"),
-    )
-    diversity_weight: float = setting(0.8, "weight a1 of the diversity zeta^2", low=0.0, read_by={"rule": ("delta",)})
-    variance_weight: float = setting(0.2, "weight a2 of the variance sigma^2", low=0.0, read_by={"rule": ("delta",)})
-    uniform_share: float = setting(
-        0.05, "share of the uniform distribution in the selection probabilities", above=0.0, high=1.0
-    )
+    diversity_weight: float = setting(0.8, "weight a1 of the diversity zeta^2", low=0.0)
+    variance_weight: float = setting(0.2, "weight a2 of the variance sigma^2", low=0.0)
     draws: str = setting(
         "replacement",
         "how clients are drawn: in m independent draws, which is unbiased, or as m different clients",
@@ -87,7 +81,7 @@ def shared_out(probabilities: Floats, clients: Ints, scores: Floats) -> Floats:
 
 @final
 class Delta(SelectionStrategy[DeltaConfig]):
-    """Importance sampling by diversity and variance (DELTA) or by norm (FedIS)."""
+    """Importance sampling by diversity and variance."""
 
     name = "delta"
     paper = "Wang et al. 2023, arXiv:2205.13925"
@@ -101,8 +95,8 @@ class Delta(SelectionStrategy[DeltaConfig]):
 
     @classmethod
     def needs(cls, config: DeltaConfig) -> Needs:
-        """The participants' sigma, unless the rule is FedIS."""
-        return Needs(reports=frozenset({SIGMA} if config.rule == "delta" else ()))
+        """The participants' sigma."""
+        return Needs(reports=frozenset({SIGMA}))
 
     @classmethod
     def uniform_rounds(cls, config: DeltaConfig, run: RunConfig) -> int:
@@ -111,8 +105,7 @@ class Delta(SelectionStrategy[DeltaConfig]):
 
     def probabilities(self, roster: Roster) -> Floats:
         """Sampling probabilities of the available clients, float64 (n,) by ascending id."""
-        uniform = self.config.uniform_share
-        mixed = (1.0 - uniform) * self._probabilities + uniform / self._probabilities.size
+        mixed = (1.0 - UNIFORM_SHARE) * self._probabilities + UNIFORM_SHARE / self._probabilities.size
         return np.asarray(mixed[roster.ids] / mixed[roster.ids].sum())
 
     def select(self, roster: Roster, round_info: RoundInfo, count: int, rng: np.random.Generator) -> Selection:
@@ -144,9 +137,6 @@ class Delta(SelectionStrategy[DeltaConfig]):
             mean_gradient(update.dense(), training.effective_steps(steps), lr)
             for update, steps in zip(outcome.updates, outcome.local_steps.tolist(), strict=True)
         ]
-        if self.config.rule == "fedis":
-            scores = np.array([np.sqrt(np.square(gradient).sum()) for gradient in gradients])
-        else:
-            sigma = finite(outcome.reports[SIGMA])
-            scores = scores_by_diversity(gradients, sigma, self.config.diversity_weight, self.config.variance_weight)
+        sigma = finite(outcome.reports[SIGMA])
+        scores = scores_by_diversity(gradients, sigma, self.config.diversity_weight, self.config.variance_weight)
         self._probabilities = shared_out(self._probabilities, outcome.clients, scores)

@@ -2,7 +2,7 @@
 
 Balakrishnan, Li, Zhou, Himayat, Smith and Bilmes, "Diverse Client Selection for Federated Learning via Submodular
 Maximization", ICLR 2022. S minimises G(S) = sum_k min_{i in S} ||g_k - g_i|| (facility location), greedily: the first
-pick is the medoid. With `subsample` below 1, each step considers a random part of the clients (stochastic greedy).
+pick is the medoid.
 
 Deviations
 ----------
@@ -15,66 +15,47 @@ Deviations
   aggregated. The selection precedes the updates of the round, so it uses updates that are one round old; the paper's
   are of the same round.
 - A client that was selected but never sent a usable update has g = 0.
+- The authors' stochastic greedy, which considers a random tenth of the clients in each step, is not implemented.
 - S starts from the clients under way, if the server does not wait for its cohort.
 - Aggregation is by examples over S, as in the authors' code. The paper weighs a client by the number of clients that it
   represents.
 """
 
 from dataclasses import dataclass
-from functools import partial
 from typing import final
 
 import numpy as np
 
 from fedsel_app.config import ConfigError, RunConfig, Settings, SharedSettings, setting
 from strategies.base import SelectionStrategy
-from strategies.last_updates import LastUpdates
 from strategies.roster import NOBODY, Floats, Ints, Needs, Outcome, Roster, RoundInfo, Selection
 from strategies.run_context import RunContext
 from strategies.selection_math.sampling import unseen_first
-from strategies.selection_math.similarity import among, blocks, euclidean, layer_part, refreshed_gram
+from strategies.selection_math.similarity import among, blocks, euclidean, refreshed_gram
 
 
 @dataclass(frozen=True)
 class DivFLConfig(Settings):
-    """Settings of DivFL: the updates that are compared, and the share of clients in each greedy step."""
+    """Settings of DivFL: the updates that are compared."""
 
     gradients: str = setting(
         "stale",
         "clients whose updates are renewed in a round: its participants, or all clients, which then all train",
         choices=("stale", "ideal"),
     )
-    subsample: float = setting(
-        1.0,
-        "share of the clients that each greedy step considers; 1 takes all, and the authors' stochastic greedy takes"
-        " 0.1",
-        above=0.0,
-        high=1.0,
-    )
-    layers: str = setting(
-        "all",
-        "what is compared: whole updates, or only their output layer, an approximation that saves memory",
-        choices=("all", "output"),
-    )
 
 
-def facility_location(
-    distances: Floats, count: int, subsample: float, rng: np.random.Generator, start: Ints = NOBODY
-) -> Ints:
+def facility_location(distances: Floats, count: int, start: Ints = NOBODY) -> Ints:
     """Greedy minimisation of G(S) over n clients, in the order of picking; int64 (count,). `start` is in S already.
 
-    Each step adds the client with the smallest G(S + j); among equals, the one with the lowest id. It considers all
-    clients that are not yet picked, or max(count, subsample n) random ones of them if `subsample` < 1. `distances` (n,
-    n) are symmetric.
+    Each step adds the client with the smallest G(S + j); among equals, the one with the lowest id. `distances` (n, n)
+    are symmetric.
     """
     size = len(distances)
-    looked_at = max(count, int(subsample * size))
     nearest = distances[start].min(axis=0, initial=np.inf)
     picked: list[int] = []
     for _ in range(min(count, size - start.size)):
         options = np.setdiff1d(np.arange(size), [*start, *picked])
-        if looked_at < options.size:
-            options = np.sort(rng.choice(options, looked_at, replace=False))
         costs = [np.minimum(nearest, distances[options[rows]]).sum(axis=1) for rows in blocks(options.size, size)]
         picked.append(int(options[np.concatenate(costs).argmin()]))
         nearest = np.minimum(nearest, distances[picked[-1]])
@@ -92,9 +73,6 @@ class DivFL(SelectionStrategy[DivFLConfig]):
 
     def __init__(self, context: RunContext) -> None:
         super().__init__(context)
-        layer = context.layers[-1]
-        if self.config.layers == "output":
-            self.last_updates = LastUpdates(partial(layer_part, start=layer.start, stop=layer.stop))
         self._gram = np.zeros((context.run.clients, context.run.clients))
         """Inner products of the clients' last updates."""
 
@@ -134,7 +112,7 @@ class DivFL(SelectionStrategy[DivFLConfig]):
         seen = roster.selections[ids] > 0
         if seen.all():
             distances, start = euclidean(among(self._gram, compared)), np.flatnonzero(roster.under_way[compared])
-            chosen = np.sort(compared[facility_location(distances, count, self.config.subsample, rng, start)])
+            chosen = np.sort(compared[facility_location(distances, count, start)])
         else:
             chosen = ids[unseen_first(seen, count, rng)]
         if self.config.gradients == "stale":

@@ -18,7 +18,7 @@ over the cohort S, the kept fractions theta_i in [`kept-min`, 1] and the deadlin
 - gamma_i, the number of clients that i represents, itself included; a client that is equally near to several counts for
   each of them in equal parts;
 - a_i, the seconds of training; b_i, the uplink; M, the bits of a full update;
-- V = `error-weight` (mean a_i + M / b_i) / n and c = 0.2.
+- V = 2 (mean a_i + M / b_i) / n and c = 0.2.
 
 The two weights are our choice. If the number of rounds is proportional to the error, and the error is about one half,
 then a decrease of the error by 1 is worth about the time of two rounds. Top-k loses far less of an update than the
@@ -30,7 +30,6 @@ share 1 - theta.
   theta_min in time. If there are fewer of these than the cohort needs, the fastest are added. The alternation ends when
   a cohort recurs. It never removes a slow client from the cohort, so it starts from several deadlines; the first one
   gives theta_i = 1.
-- If `deadline-s` is set, it is T, and there is no search for T.
 - Until every client was selected once, cohorts are drawn uniformly from the clients that were not yet selected (then
   from the others), and only their kept fractions are optimised. A client that has sent no update counts with the mean
   distance.
@@ -44,7 +43,7 @@ from typing import final
 import numpy as np
 from numpy.typing import NDArray
 
-from fedsel_app.config import RunConfig, Settings, setting
+from fedsel_app.config import RunConfig, Settings
 from strategies.base import SelectionStrategy
 from strategies.roster import Floats, Ints, Needs, Outcome, Roster, RoundInfo, Selection
 from strategies.run_context import RunContext
@@ -56,21 +55,10 @@ STARTS = 16
 """Number of deadlines from which the search starts, beside the infinite one."""
 ALTERNATIONS = 10
 """Largest number of alternations of cohort and kept fractions from one start."""
+ERROR_WEIGHT = 2.0
+"""Mean rounds that a decrease of the mean distance between clients and their representatives by one is worth."""
 COMPRESSION_WEIGHT = 0.2
 """Cost c of a kept fraction of 0, in mean distances."""
-
-
-@dataclass(frozen=True)
-class FedCGConfig(Settings):
-    """Settings of FedCG: the weights of the error, the deadline, and the length of the search."""
-
-    error_weight: float = setting(
-        2.0,
-        "time, in mean rounds, that a decrease of the mean distance between clients and their representatives by one"
-        " is worth",
-        low=0.0,
-    )
-    deadline_s: float = setting(0.0, "longest duration of a round; 0 optimises it", low=0.0)
 
 
 @dataclass(frozen=True)
@@ -144,20 +132,17 @@ class Problem:
     """
 
     def __init__(
-        self, distances: Floats, compute_s: Floats, upload_s: Floats, least: float, config: FedCGConfig
+        self, distances: Floats, compute_s: Floats, upload_s: Floats, least: float, error_weight: float = ERROR_WEIGHT
     ) -> None:
-        self._distances, self._compute_s, self._upload_s = distances, compute_s, upload_s
-        self._least, self._config = least, config
-        self._price = config.error_weight * float((compute_s + upload_s).mean()) / upload_s.size
+        self._distances, self._compute_s, self._upload_s, self._least = distances, compute_s, upload_s, least
+        self._price = error_weight * float((compute_s + upload_s).mean()) / upload_s.size
 
     def ratios(self, cohort: Ints) -> Decision:
         """The linear programme: the best deadline and kept fractions for a cohort."""
         compute_s, upload_s = self._compute_s[cohort], self._upload_s[cohort]
         gamma = represented(self._distances, cohort)
         penalty = COMPRESSION_WEIGHT
-        deadline_s = self._config.deadline_s or best_deadline(
-            compute_s, upload_s, gamma, self._price * penalty, self._least
-        )
+        deadline_s = best_deadline(compute_s, upload_s, gamma, self._price * penalty, self._least)
         fractions = fitting_fractions(deadline_s, compute_s, upload_s, self._least)
         error = float(self._distances[cohort].min(axis=0).sum() + penalty * (gamma * (1.0 - fractions)).sum())
         return Decision(cohort, gamma, fractions, deadline_s, deadline_s + self._price * error)
@@ -175,14 +160,13 @@ class Problem:
     def solve(self, count: int) -> Decision:
         """Alternate `cohort` and `ratios`, and return the best decision.
 
-        It starts from `deadline_s` if set; else from infinity and from quantiles of the clients' finish times.
+        It starts from infinity and from quantiles of the clients' finish times.
         """
         quickest_s = np.sort(self._compute_s + self._least * self._upload_s)
         ends = np.concatenate([quickest_s[count - 1 :], self._compute_s + self._upload_s])
         starts = np.quantile(ends, np.linspace(0.0, 1.0, STARTS), method="inverted_cdf").tolist()
-        given = self._config.deadline_s
         met: dict[tuple[int, ...], Decision] = {}
-        for deadline_s in [given] if given else [np.inf, *starts]:
+        for deadline_s in [np.inf, *starts]:
             for _ in range(ALTERNATIONS):
                 cohort = self.cohort(deadline_s, count)
                 key = tuple(cohort.tolist())
@@ -194,7 +178,7 @@ class Problem:
 
 
 @final
-class FedCG(SelectionStrategy[FedCGConfig]):
+class FedCG(SelectionStrategy):
     """A representative cohort that uploads in time; a client's weight is the number of clients that it represents."""
 
     name = "fedcg"
@@ -208,12 +192,12 @@ class FedCG(SelectionStrategy[FedCGConfig]):
         """Inner products of the clients' last updates."""
 
     @classmethod
-    def needs(cls, config: FedCGConfig) -> Needs:
+    def needs(cls, config: Settings) -> Needs:
         """Every client's link and seconds a step, and its last update."""
         return Needs(links=True, updates=True, pairs=True)
 
     @classmethod
-    def uniform_rounds(cls, config: FedCGConfig, run: RunConfig) -> int:
+    def uniform_rounds(cls, config: Settings, run: RunConfig) -> int:
         """The first pass over all clients."""
         return -(-run.clients // run.cohort)
 
@@ -225,7 +209,7 @@ class FedCG(SelectionStrategy[FedCGConfig]):
         budget, compression = self.context.budget, self.context.compression
         usual, least = (budget.kept_fraction, budget.kept_min) if compression.sparsifies else (1.0, 1.0)
         compute_s, upload_s = client_seconds(roster, ids, self.context.initial.size, usual, compression)
-        problem = Problem(distances, compute_s, upload_s, least, self.config)
+        problem = Problem(distances, compute_s, upload_s, least)
         seen = known | (roster.selections[ids] > 0)
         if known.any() and seen.all():
             decision = problem.solve(count)

@@ -41,6 +41,10 @@ DIMENSION = 15
 """Length of the embedding of a client, d."""
 DISCOUNT = 0.95
 """Weight of an observation, to the power of its age in rounds."""
+ANNEALING = 0.95
+"""Factor on alpha of a client each time it is selected."""
+HISTORY = 100
+"""Largest age of an observation in rounds (group_size in the authors' code)."""
 
 Observed = tuple[Ints | slice, Floats, Floats]
 """Clients, the rows of observations of them, and the rows' weights."""
@@ -48,31 +52,13 @@ Observed = tuple[Ints | slice, Floats, Floats]
 
 @dataclass(frozen=True)
 class FedCorConfig(Settings):
-    """Settings of FedCor: the observed rounds, the fit, and the factor on selected clients."""
+    """Settings of FedCor: the observed rounds and the fit."""
 
     warmup: int = setting(15, "number of uniform rounds before the first fit, from which the process learns", low=1)
     interval: int = setting(
         10, "number of rounds from one later uniform round to the next, from which the process learns", low=2
     )
-    annealing: float = setting(0.95, "factor on alpha of a client each time it is selected", above=0.0, high=1.0)
-    history: int = setting(100, "largest age of an observation in rounds (group_size in the authors' code)", low=1)
-    update_mean: bool = setting(
-        True, "fits mu as the discounted mean of the observations; otherwise mu is 0, and the warm-up fits too"
-    )
-    first_steps: int = setting(
-        1000,
-        "number of Adam steps at the end of the warm-up, with update-mean",
-        low=1,
-        high=10_000_000,
-        read_by={"update-mean": (True,)},
-    )
-    warmup_steps: int = setting(
-        150,
-        "number of Adam steps in each round of the warm-up, without update-mean",
-        low=1,
-        high=10_000_000,
-        read_by={"update-mean": (False,)},
-    )
+    first_steps: int = setting(1000, "number of Adam steps at the end of the warm-up", low=1, high=10_000_000)
     steps: int = setting(100, "number of Adam steps after each later observation", low=1, high=10_000_000)
 
 
@@ -214,19 +200,19 @@ class FedCor(SelectionStrategy[FedCorConfig]):
         """Lower alpha of the selected clients; after an observed round, store its change and fit."""
         number, losses = outcome.round_info.number, self.roster.losses
         if not self._uniform(number):
-            self._annealing[np.concatenate([outcome.clients, outcome.failed])] *= self.config.annealing
+            self._annealing[np.concatenate([outcome.clients, outcome.failed])] *= ANNEALING
         known = np.isfinite(losses) & np.isfinite(self._before)
         if known.any():
             change = np.subtract(losses, self._before, out=np.full(losses.size, np.nan), where=known)
             change = np.clip(change, -LARGEST_CHANGE, LARGEST_CHANGE)
-            keep = self._rounds >= number - self.config.history
+            keep = self._rounds >= number - HISTORY
             self._changes = np.concatenate([self._changes[keep], change[None]])
             self._rounds = np.append(self._rounds[keep], number)
         steps = self._steps(number, observed=bool(known.any()))
         if steps and self._rounds.size:
             weights = DISCOUNT ** (number - self._rounds).astype(np.float64)
-            mean = discounted_mean(self._changes, weights) if self.config.update_mean else np.zeros(losses.size)
-            self._embeddings = fitted(self._embeddings, self._changes - mean, weights, NOISE_VARIANCE, steps)
+            centred = self._changes - discounted_mean(self._changes, weights)
+            self._embeddings = fitted(self._embeddings, centred, weights, NOISE_VARIANCE, steps)
             self._annealing = np.ones(losses.size)
         watched = self._uniform(number) and outcome.aggregate is not None
         self._before = losses.copy() if watched else np.full(losses.size, np.nan)
@@ -234,8 +220,6 @@ class FedCor(SelectionStrategy[FedCorConfig]):
     def _steps(self, number: int, *, observed: bool) -> int:
         """Adam steps after round `number`."""
         config = self.config
-        if not self._warms_up(number):
-            return config.steps if observed else 0
-        if config.update_mean:
+        if self._warms_up(number):
             return config.first_steps if number == config.warmup + 1 else 0
-        return config.warmup_steps if observed else 0
+        return config.steps if observed else 0

@@ -28,8 +28,8 @@ Deviations
   no client. Free places go, one at a time, to the coalition with the most available members left (ties to the lowest
   label). If several clients of a coalition trained, theta-bar of each member follows the most similar one of them.
 - A client that fails does not change the theta-bar of its coalition. A round without updates changes nothing.
-- With more than `landmarks` clients, only that many, drawn at random, are clustered. Each other client joins the
-  coalition of its nearest landmark.
+- With more than 256 clients, only that many, drawn at random, are clustered: the landmarks. Each other client joins
+  the coalition of its nearest landmark.
 - alpha is computed at the end of the warm-up.
 """
 
@@ -53,6 +53,8 @@ from strategies.selection_math.similarity import layer_part
 
 HOMOPHILY = 1.0
 """gamma in the affinity exp(-gamma distance^2)."""
+LANDMARKS = 256
+"""Number of clients up to which clustering is exact; of more clients, that many represent the others."""
 TIE_BREAK = 1e-9
 """Size of the noise on the affinities: far above rounding errors, far below affinities that matter."""
 
@@ -85,11 +87,6 @@ class FedCVRBoltConfig(Settings):
         "warm-up",
         "round from which t in the step g_t = 1/t counts: the end of the warm-up, or round 1",
         choices=("warm-up", "round-1"),
-    )
-    landmarks: int = setting(
-        256,
-        "number of clients up to which clustering is exact; with more clients, that many represent the others",
-        low=2,
     )
 
 
@@ -245,7 +242,7 @@ class FedCVRBolt(SelectionStrategy[FedCVRBoltConfig]):
     def _found(self, count: int, server_round: int, use: int) -> Ints:
         config, rng = self.config, stream(self.context.run.seed, Purpose.SELECT, server_round, use)
         points = normalised(self._models, config.normalisation)
-        return find_coalitions(points, count, config.landmarks, rng)
+        return find_coalitions(points, count, LANDMARKS, rng)
 
     @classmethod
     def uniform_rounds(cls, config: FedCVRBoltConfig, run: RunConfig) -> int:

@@ -38,29 +38,8 @@ class HeteroSelectStableConfig(Settings):
 
     combination: str = setting(
         "additive",
-        "how the components form the score: as their weighted sum, or as their product",
+        "how the components form the score: as their sum, or as their product",
         choices=("additive", "multiplicative"),
-    )
-    loss_weight: float = setting(
-        1.0, "weight of the information value V' in the additive score", low=0.0, read_by={"combination": ("additive",)}
-    )
-    diversity_weight: float = setting(
-        1.0, "weight of the label diversity D in the additive score", low=0.0, read_by={"combination": ("additive",)}
-    )
-    momentum_weight: float = setting(
-        1.0, "weight of the loss momentum M in the additive score", low=0.0, read_by={"combination": ("additive",)}
-    )
-    fairness_weight: float = setting(
-        1.0, "weight of the fairness F - 1 in the additive score", low=0.0, read_by={"combination": ("additive",)}
-    )
-    staleness_weight: float = setting(
-        1.0, "weight of the staleness St - 1 in the additive score", low=0.0, read_by={"combination": ("additive",)}
-    )
-    norm_weight: float = setting(
-        1.0,
-        "weight of the update norm penalty N - 1 in the additive score",
-        low=0.0,
-        read_by={"combination": ("additive",)},
     )
     fairness_scale: float = setting(0.3, "scale eta of the fairness F", low=0.0)
     staleness_scale: float = setting(0.7, "scale gamma of the staleness St", low=0.0)
@@ -166,16 +145,15 @@ class HeteroSelectStable(SelectionStrategy[HeteroSelectStableConfig]):
 
     def score(self, factors: dict[str, Floats]) -> Floats:
         """S_k, float64 (n,): Eq. 1, with 1 subtracted from F, St and N (Eqs. 8-10), or Eq. 2."""
-        config = self.config
-        if config.combination == "multiplicative":
+        if self.config.combination == "multiplicative":
             return np.asarray(np.prod(list(factors.values()), axis=0))
         return np.asarray(
-            config.loss_weight * factors["loss"]
-            + config.diversity_weight * factors["diversity"]
-            + config.momentum_weight * factors["momentum"]
-            + config.fairness_weight * (factors["fairness"] - 1.0)
-            + config.staleness_weight * (factors["staleness"] - 1.0)
-            + config.norm_weight * (factors["norm"] - 1.0)
+            factors["loss"]
+            + factors["diversity"]
+            + factors["momentum"]
+            + (factors["fairness"] - 1.0)
+            + (factors["staleness"] - 1.0)
+            + (factors["norm"] - 1.0)
         )
 
     def select(self, roster: Roster, round_info: RoundInfo, count: int, rng: np.random.Generator) -> Selection:

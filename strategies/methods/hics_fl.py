@@ -8,23 +8,18 @@ b_u, Delta b_k)) + lambda |H_u - H_k|. Then, until m clients are found, a cluste
 to exp(gamma_t x its mean entropy), gamma_t = gamma_0 (1 - t/T). From this cluster a client is drawn in proportion to
 its examples. The first rounds select every client once, m at a time. Aggregation is the plain mean.
 
-`rule` = official is the authors' code, which differs in these points: the entropy comes from the row means of the
-output layer's weight update; the angles use weight and bias together; clustering is Ward linkage over the rows of the
-distance matrix; clients within a cluster are drawn uniformly; t of gamma_t counts from 0 instead of 1; and if the
-variance of the entropies is at least 0.1, the code uses clustered sampling (its algorithm 2).
-
 Deviations
 ----------
 - The paper discards a draw that repeats a client. This is the same as drawing without replacement, as here.
-- The paper's rule clusters by average linkage: Ward's linkage needs Euclidean features, which these distances lack.
+- Clustering is by average linkage: Ward's linkage needs Euclidean features, which these distances lack.
 - The last round of the first pass is filled up with clients that were already selected. A client that joins later is
-  drawn before all others. The first pass is in random order under both rules.
+  drawn before all others. The first pass is in random order.
 - If the server does not wait for its cohort, a cluster may have clients under way; a draw that repeats one of these is
-  discarded, too. The official rule is refused then: its clustered sampling needs a whole cohort.
+  discarded, too.
 - Delta b is what the server received: under compression, an entry that was not sent is 0. If one of two vectors is
   zero, their angle is 0. A client that was selected but never sent a usable update counts with the mean entropy.
-- Two details of the authors' code are not reproduced: it freezes stored updates, and it fails with more clusters than
-  m.
+- The authors' code is not reproduced. It takes the entropy from the row means of the output layer's weight update and
+  the angles from weight and bias, clusters by Ward's linkage, and draws uniformly within a cluster.
 """
 
 from dataclasses import dataclass
@@ -33,34 +28,27 @@ from typing import final
 import numpy as np
 import scipy
 
-from fedsel_app.config import ConfigError, RunConfig, Settings, SharedSettings, setting
+from fedsel_app.config import RunConfig, Settings, setting
 from strategies.base import SelectionStrategy
 from strategies.roster import Floats, Ints, Needs, Outcome, Roster, RoundInfo, Selection
 from strategies.run_context import RunContext
-from strategies.selection_math.sampling import gumbel_top, shares, unseen_first
-from strategies.selection_math.sampling_rows import draw, merge_tree, rows_by_similarity
+from strategies.selection_math.sampling import gumbel_top, unseen_first
+from strategies.selection_math.sampling_rows import merge_tree
 from strategies.selection_math.similarity import angles, blocks, layer_part
 
 ENTROPY_DISTANCE = 10.0
 """Weight lambda of |H_u - H_k| in the distance between two clients."""
-UNEVEN = 0.1
-"""Smallest variance of the entropies with which the authors' code uses clustered sampling."""
+BALANCE = 4.0
+"""Preference gamma_0 for balanced clusters at the start of the run."""
 
 
 @dataclass(frozen=True)
 class HiCSFLConfig(Settings):
-    """Settings of HiCS-FL: the rule, the temperature and the clusters."""
+    """Settings of HiCS-FL: the temperature."""
 
-    rule: str = setting(
-        "paper",
-        "selection rule: the paper's, or that of the authors' code",
-        choices=("paper", "official"),
-        variants=("paper", "official"),
-    )
     temperature: float = setting(
         0.0025, "temperature T in softmax(Delta b / T); Delta b / T should be of order 1 to 10", above=0.0
     )
-    balance: float = setting(4.0, "preference gamma_0 for balanced clusters at the start of the run", low=0.0)
 
 
 def entropies(vectors: Floats, temperature: float) -> Floats:
@@ -98,17 +86,6 @@ def draw_by_examples(
     return free[gumbel_top((logits[labels] + np.log(within))[free], count, rng)]
 
 
-def draw_uniformly(labels: Ints, logits: Floats, count: int, rng: np.random.Generator) -> Ints:
-    """Draw a group with clients left by pi, then one of these uniformly, `count` times; positions, ascending."""
-    left = [rng.permutation(np.flatnonzero(labels == group)).tolist() for group in range(logits.size)]
-    picked: list[int] = []
-    while len(picked) < count:
-        open_groups = np.array([bool(members) for members in left])
-        group = np.where(open_groups, logits + rng.gumbel(size=logits.size), -np.inf).argmax()
-        picked.append(left[group].pop())
-    return np.sort(np.array(picked, np.int64))
-
-
 @final
 class HiCSFL(SelectionStrategy[HiCSFLConfig]):
     """Clusters of clients with similar label balance; balanced clusters are preferred."""
@@ -120,11 +97,10 @@ class HiCSFL(SelectionStrategy[HiCSFLConfig]):
 
     def __init__(self, context: RunContext) -> None:
         super().__init__(context)
-        layer, self._classes = context.layers[-1], context.classes
-        start = layer.stop - self._classes if self.config.rule == "paper" else layer.start
-        self._span = start, layer.stop
-        self._vectors = np.zeros((context.run.clients, layer.stop - start), np.float32)
-        """The output layer's part of each client's last update."""
+        stop = context.layers[-1].stop
+        self._biases = stop - context.classes, stop
+        self._vectors = np.zeros((context.run.clients, context.classes), np.float32)
+        """The output layer's biases in each client's last update."""
         self._known = np.zeros(context.run.clients, bool)
         """Clients that have sent an update."""
 
@@ -138,20 +114,9 @@ class HiCSFL(SelectionStrategy[HiCSFLConfig]):
         """The first pass over all clients."""
         return -(-run.clients // run.cohort)
 
-    @classmethod
-    def check_settings(cls, config: HiCSFLConfig, shared: SharedSettings) -> None:
-        """Refuse the official rule with a server that does not wait for its cohort."""
-        if config.rule == "official" and shared.waiting.waiting != "synchronous":
-            raise ConfigError(
-                "Set 'hics-fl.rule' to paper, or 'waiting' to synchronous: the clustered sampling of the 'hics-fl.rule'"
-                " official needs a whole cohort."
-            )
-
     def entropy(self, ids: Ints) -> Floats:
         """H of the clients `ids`, float64 (n,); a client without an update has the mean of the others."""
         vectors = self._vectors[ids].astype(np.float64)
-        if self.config.rule == "official":
-            vectors = vectors[:, : -self._classes].reshape(ids.size, self._classes, -1).mean(axis=2)
         values, known = entropies(vectors, self.config.temperature), self._known[ids]
         return np.where(known, values, values[known].mean()) if known.any() else values
 
@@ -162,24 +127,14 @@ class HiCSFL(SelectionStrategy[HiCSFLConfig]):
         if count >= ids.size or not seen.all():
             picked = unseen_first(seen, count, rng)
             return Selection(ids[picked], weights=np.ones(picked.size))
-        config, official = self.config, self.config.rule == "official"
         ids, free = roster.compared, np.flatnonzero(roster.available[roster.compared])
         entropy = self.entropy(ids)
         distances = client_distances(self._vectors[ids].astype(np.float64), entropy, ENTROPY_DISTANCE)
-        linkage = "ward-rows" if official else "average"
-        if official and entropy.var() >= UNEVEN:
-            rows = rows_by_similarity(shares(roster.examples[ids]), distances, count, linkage, rng)
-            picked, times = np.unique(draw(rows, rng), return_counts=True)
-            return Selection(ids[picked], components={"entropy": entropy[picked]}, weights=times / count)
-        tree = merge_tree(distances, linkage)
+        tree = merge_tree(distances)
         flat = scipy.cluster.hierarchy.fcluster(tree, count + ids.size - free.size, "maxclust")
         labels = np.asarray(flat, np.int64) - 1
-        t = round_info.number - 1 if official else round_info.number
-        logits = group_logits(labels, entropy, config.balance * (1.0 - t / round_info.total))
-        if official:
-            picked = draw_uniformly(labels, logits, count, rng)
-        else:
-            picked = draw_by_examples(labels, logits, roster.examples[ids], count, rng, free)
+        logits = group_logits(labels, entropy, BALANCE * (1.0 - round_info.number / round_info.total))
+        picked = draw_by_examples(labels, logits, roster.examples[ids], count, rng, free)
         return Selection(
             ids[picked],
             components={"entropy": entropy[picked], "cluster": labels[picked].astype(np.float64)},
@@ -187,7 +142,7 @@ class HiCSFL(SelectionStrategy[HiCSFLConfig]):
         )
 
     def update(self, outcome: Outcome) -> None:
-        """Store the output layer's part of each update."""
+        """Store the output layer's biases of each update."""
         for client, update in zip(outcome.clients.tolist(), outcome.updates, strict=True):
-            self._vectors[client] = layer_part(update, *self._span).dense()
+            self._vectors[client] = layer_part(update, *self._biases).dense()
             self._known[client] = True

@@ -33,8 +33,8 @@ Deviations
   (`isp-smoothing-rule`). It averages over all past rounds; here the average is over the same window.
 - The authors' code starts with 7 rounds in which all clients train 3 epochs (`isp-warmup-rounds`, `isp-warmup-epochs`).
   Here the first search is in the next round; the round of the first search in their code is not known.
-- ISP-RI takes the largest smoothed improvement / m^alpha, even if it is not above 0. Eq. 6 is printed with the other
-  sign: df < 0 is an improvement (Eq. 5, Alg. 3), so its argmax of df / m^alpha improves least per client.
+- ISP-RI takes the largest smoothed improvement / m (Eq. 6 with alpha = 1), even if it is not above 0. Eq. 6 is printed
+  with the other sign: df < 0 is an improvement (Eq. 5, Alg. 3), so its argmax improves least per client.
 """
 
 import logging
@@ -54,6 +54,8 @@ from strategies.round.replies.training import Replies
 from strategies.run_context import RunContext
 
 LOGGER = logging.getLogger("fedsel")
+RELATIVE_EXPONENT = 1.0
+"""Exponent alpha of ISP-RI."""
 WINDOW = 5
 """Number of rounds in the moving average of the global losses, including this one."""
 
@@ -194,7 +196,7 @@ class ISP(Participation):
         counts = range(1, clients.size + 1, config.isp_step)
         if self._context.participation.participation == "isp-ri":
             improvements = [improvement(count) for count in counts]
-            found = best_relative(counts, improvements, config.isp_relative_exponent)
+            found = best_relative(counts, improvements, RELATIVE_EXPONENT)
         else:
             found, improvements = first_improvement(counts, improvement)
         if found is not None or config.isp_if_none == "all":

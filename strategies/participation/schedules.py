@@ -11,7 +11,7 @@ et al., "Adaptive Client Selection with Personalization for Communication Effici
 Deviations
 ----------
 - `adafl-staged` and `decay` are reconstructed: only summaries of both papers were readable. `decay` starts at
-  `cohort`; its rate and its floor are settings.
+  `cohort`, and its rate is a setting.
 - The longer local training in the warm-up of `adafl-econom` (3 epochs in the authors' code) is left out.
 - Halves are rounded to even, as the authors' code rounds them.
 """
@@ -25,6 +25,10 @@ from strategies.run_context import RunContext
 
 FULL_FIRST = 10
 ECONOM_FIRST = 5
+STAGES = 5
+"""Number of stages in `adafl-staged`, of equal length, F."""
+STAGE_FIRST, STAGE_LAST = 0.1, 0.5
+"""Shares of all clients in the first and the last stage, C_1 and C_F."""
 
 
 def linear_growth(elapsed: float, first: int, last: int, every: float) -> int:
@@ -35,7 +39,7 @@ def linear_growth(elapsed: float, first: int, last: int, every: float) -> int:
 def staged_share(round_info: RoundInfo, stages: int, first: float, last: float) -> float:
     """Staged share C_1 + (C_F - C_1) (f - 1) / (F - 1) in stage f of F, each T / F rounds long."""
     stage = min((round_info.scheduled - 1) * stages // round_info.total, stages - 1)
-    return first + (last - first) * stage / max(stages - 1, 1)
+    return first + (last - first) * stage / (stages - 1)
 
 
 def scheduled(config: ParticipationConfig, round_info: RoundInfo, cohort: int, clients: int) -> int:
@@ -49,7 +53,7 @@ def scheduled(config: ParticipationConfig, round_info: RoundInfo, cohort: int, c
         elapsed = round_info.scheduled - config.growth_warmup
         count = linear_growth(elapsed, config.growth_first or ECONOM_FIRST, config.growth_last, config.growth_every)
     elif config.participation == "adafl-staged":
-        count = round(staged_share(round_info, config.stages, config.stage_first, config.stage_last) * clients)
+        count = round(staged_share(round_info, STAGES, STAGE_FIRST, STAGE_LAST) * clients)
     elif config.participation == "decay":
         count = round(cohort * (1.0 - config.decay_rate) ** (round_info.scheduled - 1))
     return min(max(count, 1), clients)

@@ -14,16 +14,13 @@ ROUNDING = 1e-9
 """Masses that differ by less count as equal."""
 
 
-def merge_tree(distances: Floats, how: str) -> Floats:
+def merge_tree(distances: Floats) -> Floats:
     """SciPy's merge table (n - 1, 4) of n >= 2 clients with these `distances` (n, n).
 
-    `average` joins the groups with the smallest mean distance. `ward-rows` is the authors' Ward linkage, which uses the
-    rows of the distance matrix as feature vectors.
+    Each step joins the two groups with the smallest mean distance.
     """
-    if how == "ward-rows":
-        return np.asarray(scipy.cluster.hierarchy.linkage(scipy.spatial.distance.pdist(distances), "ward"))
     condensed = scipy.spatial.distance.squareform(distances, checks=False)
-    return np.asarray(scipy.cluster.hierarchy.linkage(condensed, how))
+    return np.asarray(scipy.cluster.hierarchy.linkage(condensed, "average"))
 
 
 def pour(masses: Floats, rooms: Floats) -> Floats:
@@ -33,15 +30,7 @@ def pour(masses: Floats, rooms: Floats) -> Floats:
     return np.asarray(np.maximum(overlap, 0.0))
 
 
-def rows_by_size(shares: Floats, rows: int) -> Floats:
-    """Algorithm 1: pour the clients, by descending p_i, into the rows. Returns float64 (rows, n)."""
-    order = np.argsort(-shares, kind="stable")
-    poured = np.zeros((rows, shares.size))
-    poured[:, order] = pour(rows * shares[order], np.ones(rows))
-    return _distributions(poured)
-
-
-def rows_by_similarity(shares: Floats, distances: Floats, rows: int, how: str, rng: np.random.Generator) -> Floats:
+def rows_by_similarity(shares: Floats, distances: Floats, rows: int, rng: np.random.Generator) -> Floats:
     """Algorithm 2: groups of similar clients with mass <= 1. The heaviest groups become rows, and the others fill
     these.
 
@@ -59,7 +48,7 @@ def rows_by_similarity(shares: Floats, distances: Floats, rows: int, how: str, r
     clients = np.flatnonzero(rest > ROUNDING)
     if not left:
         return table
-    labels = _light_groups(rest[clients], among(distances, clients), how)
+    labels = _light_groups(rest[clients], among(distances, clients))
     weights = np.bincount(labels, weights=rest[clients])
     lightest_first = np.argsort(weights, kind="stable")
     kept, others = lightest_first[-left:], lightest_first[:-left]
@@ -70,23 +59,19 @@ def rows_by_similarity(shares: Floats, distances: Floats, rows: int, how: str, r
     if others.size:
         order = np.concatenate([rng.permutation(clients[labels == group]) for group in others.tolist()])
         shared[:, order] = pour(rest[order], np.maximum(1.0 - weights[kept], 0.0))
-    return _distributions(table)
+    return np.asarray(table / table.sum(axis=1, keepdims=True))
 
 
-def _light_groups(masses: Floats, distances: Floats, how: str) -> Ints:
+def _light_groups(masses: Floats, distances: Floats) -> Ints:
     """Labels 0.. of the largest groups of the merge tree whose mass is at most 1."""
     if masses.size < 2:
         return np.zeros(masses.size, np.int64)
-    tree = merge_tree(distances, how)
+    tree = merge_tree(distances)
     mass = np.concatenate([masses, np.zeros(len(tree))])
     for step, (left, right) in enumerate(tree[:, :2].astype(np.int64).tolist()):
         mass[masses.size + step] = mass[left] + mass[right]
     tree[:, 2] = mass[masses.size :]
     return np.asarray(scipy.cluster.hierarchy.fcluster(tree, 1.0 + ROUNDING, "distance")) - 1
-
-
-def _distributions(table: Floats) -> Floats:
-    return np.asarray(table / table.sum(axis=1, keepdims=True))
 
 
 def draw(rows: Floats, rng: np.random.Generator) -> Ints:

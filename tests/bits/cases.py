@@ -51,7 +51,6 @@ COMPRESSION: dict[str, Settings] = {
         for bits in (16, 8, 4)
     },
     "top-k 8 bits ef21": {"value-bits": 8, "error-feedback-scheme": "ef21"},
-    "curvature-scale layer-mean": MLP | {"curvature-scale": "layer-mean"},
     "curvature-explore": MLP | {"curvature-explore": 0.9},
     "residual-decay static": {"residual-decay": "static"},
     "allocation uniform": {"allocation": "uniform"},
@@ -82,15 +81,14 @@ TASKS: dict[str, Settings] = {
 }
 PARTICIPATION: dict[str, Settings] = {
     "adafl-full": {"participation": "adafl-full", "growth-first": 2},
-    "adafl-staged": {"participation": "adafl-staged", "stages": 3, "stage-first": 0.2, "stage-last": 0.8},
     "decay": {"participation": "decay", "cohort": 6, "decay-rate": 0.2},
     "isp": ISP,
-    "isp-ri": ISP | {"participation": "isp-ri", "isp-relative-exponent": 0.5},
     "isp jury subset": ISP | {"isp-jury": "subset"},
     "isp mix-first": ISP | {"isp-mix-first": True, "isp-first": 7},
     "isp intermediate aggregate": ISP | {"isp-intermediate": "aggregate"},
     "isp warm-up": ISP | {"isp-warmup-rounds": 2, "isp-warmup-epochs": 1},
     "isp surrogate": SURROGATE,
+    "isp-ri surrogate": SURROGATE | {"participation": "isp-ri"},
     "isp BatchNorm": ISP | NORMED | {"calibration-form": "training"},
     "isp median": ISP | {"aggregation": "median"},
     **{
@@ -139,7 +137,6 @@ NEEDED: dict[str, Settings] = {
     "hetero-select.average-start": {"hetero-select.average-decay": 0.5},
     "power-of-choice.loss": HOLDOUT,
     "divfl.gradients": {"compressor": "none"},
-    "divfl.layers": {"model": "mlp"},
 }
 """Setting of a method -> what else it needs to have an effect."""
 

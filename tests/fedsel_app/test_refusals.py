@@ -26,6 +26,10 @@ NAMES = [
     ({"strategy": f"{__name__}:RowsOf"}, "has no such function or class"),
     ({"strategy": "tests.support.updates:sparse"}, "must name a subclass of SelectionStrategy"),
     ({"strategy": "no_such_module:Mine"}, "cannot be imported"),
+    (
+        {"qsgd-bucket": 64},
+        "Leave 'qsgd-bucket' out: it is no setting any more, and every run has the value 128. Got 64.",
+    ),
     ({"variant": "cod"}, "The 'variant' parameter must be one of default, text, code. Got 'cod'. Did you mean 'code'?"),
 ]
 """Names of settings, strategies, presets."""
@@ -200,7 +204,6 @@ WAITING = [
     ),
     (BUFFERED | {"dp-clip-norm": 1.0, "weighting": "uniform"}, "'waiting' to synchronous"),
     (BUFFERED | {"strategy": "power-of-choice", "power-of-choice.candidates": 8}, "'power-of-choice.candidates' to 0"),
-    (BUFFERED | {"strategy": "hics-fl", "hics-fl.rule": "official"}, "'hics-fl.rule' to paper"),
 ]
 """Servers that do not wait for the whole cohort."""
 

@@ -92,7 +92,7 @@ def test_searches_leave_no_trace_in_clients_server_or_method(tmp_path, surrogate
 def test_the_pool_around_terraform_is_that_of_a_rounds_first_iteration(tmp_path, surrogate, form):
     """Only first iterations search and draw; the later ones train hard sets of the first cohort."""
     settings = {"participation": "isp-ri", "isp_interval": 2, "isp_draws": 2, "isp_momentum": 1.0}
-    settings |= {"isp_relative_exponent": 0.0, "isp_intermediate": form}
+    settings |= {"isp_intermediate": form}
     settings |= {"isp_loss": "surrogate", "surrogate_path": surrogate}
     settings |= {"terraform.min-clients": 1, "terraform.count": "rounds", "terraform.iterations": 3}
     _, rows, _ = run(tmp_path, rounds=4, strategy="terraform", **settings)

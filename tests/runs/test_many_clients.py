@@ -99,7 +99,6 @@ def test_a_method_that_compares_every_two_clients_is_refused_where_the_memory_do
         ConfigError, match=rf"{strategy} compares every two.* 3\.0 GiB for 10,000 .* has 2\.0 GiB\. Lower"
     ):
         refuse_unrunnable(resolve(settings | {"strategy": strategy}))
-    refuse_unrunnable(resolve(settings | {"strategy": "clustered-sampling", "clustered-sampling.algorithm": 1}))
 
 
 @pytest.mark.parametrize(("workers", "share", "processes"), [(0, 0.0, 1), (3, 0.0, 4), (3, 0.5, 3)])

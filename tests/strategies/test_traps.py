@@ -23,7 +23,7 @@
    test_adasample.py::test_draws_are_with_replacement_and_follow_q,
    test_delta.py::test_weights_are_used_as_they_are_and_multiply_with_repeats.
 8. Ward linkage takes the distance matrix for features:
-   test_traps.py::test_average_linkage_reads_distances_and_wards_their_rows.
+   test_traps.py::test_average_linkage_reads_distances.
 9. arccos beyond 1, zero norms, an imbalance of 0, weights that sum to 0, more wanted than there are:
    test_similarity.py::test_cosines_beyond_one_by_rounding_are_no_trouble,
    test_similarity.py::test_angles_by_hand,
@@ -107,9 +107,8 @@ def test_only_the_round_evaluates():
     assert [name for name, text in texts.items() if re.search(r"context\s*\.\s*evaluate\b", text)] == ["run.py"]
 
 
-def test_average_linkage_reads_distances_and_wards_their_rows():
+def test_average_linkage_reads_distances():
     """0 and 1 are nearest to one another, but 2 and 3 stand alike to the others."""
     distances = np.array([[0, 1, 5, 5], [1, 0, 9, 9], [5, 9, 0, 1.1], [5, 9, 1.1, 0]])
     expected = [[0, 1, 1.0, 2], [2, 3, 1.1, 2], [4, 5, 7.0, 4]]
-    np.testing.assert_allclose(merge_tree(distances, "average"), expected)
-    np.testing.assert_allclose(merge_tree(distances, "ward-rows")[0], [2, 3, np.sqrt(2) * 1.1, 2])
+    np.testing.assert_allclose(merge_tree(distances), expected)

@@ -215,7 +215,7 @@ def test_a_buffer_of_the_whole_cohort_is_a_synchronous_run(name, tmp_path):
         {"error-feedback-scheme": "ef21"},
         {"server-bits-per-s": 1e5, "clock": "full"},
         {"aggregation": "median"},
-        {"participation": "adafl-staged", "stages": 3, "stage-first": 0.2, "stage-last": 0.3, "buffer-size": 2},
+        {"participation": "adafl-staged", "buffer-size": 2},
     ],
 )
 def test_so_it_is_with_other_settings(more, tmp_path):

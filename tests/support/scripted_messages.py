@@ -170,7 +170,7 @@ MOST_S = 5.0
 """Largest processor time of a run of four clients."""
 OWN: Mapping[str, Mapping[str, Any]] = {
     "fedcor": {"warmup": 1, "first_steps": 2, "steps": 1},
-    "fedcvr-bolt": {"warmup_rounds": 1, "landmarks": 4},
+    "fedcvr-bolt": {"warmup_rounds": 1},
     "power-of-choice": {"candidates": CLIENTS},
     "terraform": {"iterations": 1},
 }

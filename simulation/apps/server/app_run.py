@@ -113,7 +113,10 @@ class AppRun:
         self._clients = UserClients(config, layout, self._inner.run, nodes, examples)
 
     def _layout(self, arrays: NDArrays, names: Sequence[str]) -> ArrayLayout:
-        """Layout of a model with or without names. Whole updates without noise need no tied arrays."""
+        """Layout of the model's arrays, with their names if it has names.
+
+        It lists which arrays are tied, unless updates are sent whole and without noise: then nothing depends on it.
+        """
         given = dict(zip(names, arrays, strict=True)) if names else arrays
         layout, tied = ArrayLayout(given, self._options.statistics), self._options.tied
         if self._config.compression.lossless and not self._config.privacy.dp_clip_norm:

@@ -17,7 +17,7 @@ from fedsel_app.caches import of_a_run
 from fedsel_app.config import DECLARED, ConfigError, Value, changes_numbers
 from fedsel_app.presets.preset import load_preset
 from fedsel_app.records.files import write_text
-from fedsel_app.records.reading import read_object
+from fedsel_app.records.run_folder import read_config
 from fedsel_app.wiring.configuration import AppConfig, resolve
 from fedsel_app.wiring.idle_settings import refuse_idle
 from simulation.engines.choice import choose
@@ -65,9 +65,9 @@ class PlannedRun:
 
     def refuse_other(self) -> None:
         """Raise ConfigError if the folder has a run with other settings."""
-        recorded, wanted = read_object(self.folder / "config.json"), self.config.values()
-        if recorded is None:
+        if not (self.folder / "config.json").exists():
             return
+        recorded, wanted = read_config(self.folder), self.config.values()
         for key in sorted(recorded.keys() | wanted.keys()):
             if changes_numbers(key) and recorded.get(key) != wanted.get(key):
                 raise ConfigError(

@@ -67,13 +67,10 @@ class SettingKeywords(TypedDict, total=False):
     value_bits: int
     top_k_scope: Literal["global", "layer"]
     qsgd_levels: int
-    qsgd_bucket: int
     error_feedback: bool
     error_feedback_scheme: Literal["ef14", "ef21"]
     kept_rounding: Literal["ceil", "floor"]
     curvature_layers: int
-    curvature_scale: Literal["literal", "layer-mean"]
-    curvature_floor: float
     curvature_batch: Literal["plain", "training"]
     curvature_signs: Literal["chosen", "all"]
     curvature_explore: float
@@ -104,9 +101,6 @@ class SettingKeywords(TypedDict, total=False):
     server_optimizer: Literal["momentum", "mean", "fedadam", "fedyogi", "fedadagrad"]
     server_momentum: float
     server_lr: float
-    server_beta1: float
-    server_beta2: float
-    server_tau: float
     waiting: Literal["synchronous", "buffered", "asynchronous"]
     buffer_size: int
     staleness: Literal["constant", "polynomial", "hinge"]
@@ -126,9 +120,6 @@ class SettingKeywords(TypedDict, total=False):
     growth_last: int
     growth_every: float
     growth_warmup: int
-    stages: int
-    stage_first: float
-    stage_last: float
     decay_rate: float
     isp_interval: int
     isp_draws: int
@@ -136,7 +127,6 @@ class SettingKeywords(TypedDict, total=False):
     isp_momentum: float
     isp_mix_first: bool
     isp_rounding: Literal["nearest", "down"]
-    isp_relative_exponent: float
     isp_intermediate: Literal["discard", "aggregate"]
     isp_sample: float
     isp_warmup_rounds: int
@@ -203,12 +193,6 @@ class SettingKeywords(TypedDict, total=False):
     hetero_select_score_adaptive_lr: bool
     hetero_select_score_adaptive_lr_max: float
     hetero_select_stable_combination: Literal["additive", "multiplicative"]
-    hetero_select_stable_loss_weight: float
-    hetero_select_stable_diversity_weight: float
-    hetero_select_stable_momentum_weight: float
-    hetero_select_stable_fairness_weight: float
-    hetero_select_stable_staleness_weight: float
-    hetero_select_stable_norm_weight: float
     hetero_select_stable_fairness_scale: float
     hetero_select_stable_staleness_scale: float
     hetero_select_stable_staleness_rounds: int
@@ -225,47 +209,22 @@ class SettingKeywords(TypedDict, total=False):
     fedcvr_bolt_normalisation: Literal["clients", "coordinates", "none"]
     fedcvr_bolt_sampled_delta: Literal["zero", "own"]
     fedcvr_bolt_step_from: Literal["warm-up", "round-1"]
-    fedcvr_bolt_landmarks: int
     power_of_choice_variant: Literal["pow-d", "cpow-d", "rpow-d", "adapow-d"]
     power_of_choice_candidates: int
     power_of_choice_loss: Literal["train", "test"]
-    oort_rule: Literal["paper", "official"]
     oort_explore: float
-    oort_cutoff: float
-    oort_clip: float
     oort_penalty: float
-    oort_pacer_rounds: int
-    oort_pacer_step_s: float
-    oort_pacer_percentile: float
     active_fl_excluded: float
     active_fl_sharpness: float
     active_fl_uniform: float
     active_fl_valuation: Literal["sqrt-n", "mean", "current"]
-    active_fl_cold_start: Literal["probe", "uniform"]
     fedcor_warmup: int
     fedcor_interval: int
-    fedcor_annealing: float
-    fedcor_history: int
-    fedcor_update_mean: bool
     fedcor_first_steps: int
-    fedcor_warmup_steps: int
     fedcor_steps: int
     fed_cbs_exploration: float
-    delta_rule: Literal["delta", "fedis"]
     delta_diversity_weight: float
     delta_variance_weight: float
-    delta_uniform_share: float
     delta_draws: Literal["replacement", "distinct"]
-    hics_fl_rule: Literal["paper", "official"]
     hics_fl_temperature: float
-    hics_fl_balance: float
     divfl_gradients: Literal["stale", "ideal"]
-    divfl_subsample: float
-    divfl_layers: Literal["all", "output"]
-    clustered_sampling_algorithm: int
-    clustered_sampling_linkage: Literal["average", "ward-rows"]
-    adafl_decay: float
-    fedcg_error_weight: float
-    fedcg_deadline_s: float
-    adasample_bound_offset: float
-    adasample_uniform_share: float

@@ -82,20 +82,17 @@ def test_all_entries_are_sent_dense():
 
 
 @pytest.mark.parametrize(
-    ("curvature", "scale", "expected"),
+    ("curvature", "expected"),
     [
-        ({}, "literal", [4, 4, 4, 4]),
-        ({1: [-0.5, 2, 0, 0.125]}, "literal", [8, 2, 16, 16]),
-        ({1: [-0.5, 2, 0, 1.5]}, "layer-mean", [8, 2, 16, np.float32(4) / np.float32(1.5)]),  # |H| has mean 1
-        ({1: [-512, 2048, 0, 1536]}, "layer-mean", [8, 2, 16, np.float32(4) / np.float32(1.5)]),
-        ({1: [0, 0, 0, 0]}, "layer-mean", [4, 4, 4, 4]),
+        ({}, [4, 4, 4, 4]),
+        ({1: [-0.5, 2, 0, 0.125]}, [8, 2, 16, 16]),
     ],
 )
-def test_scores_by_hand(curvature, scale, expected):
+def test_scores_by_hand(curvature, expected):
     """Squares, which |H|, at least 0.25, divides on the second layer."""
     vector = np.array([1, -3, 2, 2, -2, 2, 0.5, 0, 0, 0], np.float32)
     diagonal = {number: np.array(values, np.float32) for number, values in curvature.items()}
-    scores = coordinate_scores(vector, diagonal, LAYERS, scale, 0.25)
+    scores = coordinate_scores(vector, diagonal, LAYERS, 0.25)
     assert scores.tolist() == [1, 9, *expected, 0.25, 0, 0, 0]
     assert scores.dtype == np.float32
 

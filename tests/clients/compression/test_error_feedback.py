@@ -161,11 +161,16 @@ def test_qsgd_of_zeros_and_of_a_single_entry_is_exact():
     np.testing.assert_allclose(qsgd(alone, 3, 3, rng, unbiased=True).values, alone, rtol=1e-6)
 
 
-@pytest.mark.parametrize(("size", "levels", "step"), [(4, 1, 5 / 3), (16, 2, 5 / 6), (4, 4, 1.0)])
+@pytest.mark.parametrize(
+    ("size", "levels", "step"), [(4, 1, 5 / 3), (16, 2, 5 / 6), (4, 4, 1.0), (512, 1, 5 / (1 + 128**0.5))]
+)
 def test_qsgd_with_feedback_is_scaled_to_contract(size, levels, step):
-    """The norm is 5, and omega min(4, 2) = 2, min(4, 2) = 2, min(1/4, 1/2): 5 / s / (1 + omega); the rest is kept."""
+    """The norm is 5, and omega min(4, 2) = 2, min(4, 2) = 2, min(1/4, 1/2), and of buckets of 128 entries sqrt(128).
+
+    The step is 5 / s / (1 + omega); the rest is kept.
+    """
     delta = vector(3, 0, 0, -4, *[0] * (size - 4))
-    choice = CompressionConfig(compressor="qsgd", qsgd_levels=levels, qsgd_bucket=size)
+    choice = CompressionConfig(compressor="qsgd", qsgd_levels=levels)
     update, state = sent_by(choice, delta)
     multiples = np.abs(update.values) / step
     np.testing.assert_allclose(multiples, np.rint(multiples), atol=1e-6)

@@ -96,7 +96,7 @@ def test_the_residual_decays_faster_the_more_is_sent():
 
 
 def test_groups_are_read_and_written_by_their_names():
-    settings = SharedSettings(**read_groups({"seed": 7, "isp-draws": 3, "oort.rule": "official"}))
+    settings = SharedSettings(**read_groups({"seed": 7, "isp-draws": 3, "oort.explore": 0.5}))
     assert settings == SharedSettings(run=RunConfig(seed=7), isp=ISPConfig(isp_draws=3))
     assert settings == SharedSettings(**settings.groups())
     assert list(settings.groups()) == list(GROUPS)
@@ -130,4 +130,4 @@ def test_where_a_run_takes_place_changes_no_number():
     place = {"out", "resume", "state-dir", "engine", "workers", "ray-address", "client-gpus", "checkpoint-every"}
     place |= {"connect-timeout-s", "min-available-clients", "enrol-timeout-s", "reply-timeout-s", "node-keys", "track"}
     assert {key for key in DECLARED if not changes_numbers(key)} == place | {"download", "changed-data"}
-    assert changes_numbers("oort.rule")
+    assert changes_numbers("oort.explore")

@@ -1,5 +1,6 @@
 """Configuration of a run: defaults, presets, users' values, and Flower's run configuration."""
 
+import json
 import tomllib
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,7 +10,9 @@ import numpy as np
 import pytest
 
 from fedsel_app.config import ConfigError, DataConfig, Settings, setting
+from fedsel_app.config.former import FORMER
 from fedsel_app.presets.preset import flatten, load_preset, preset_files
+from fedsel_app.records.run_folder import read_config
 from fedsel_app.wiring.configuration import (
     known_defaults,
     resolve,
@@ -87,7 +90,7 @@ def switches():
 
 
 def test_a_variant_sets_every_setting_in_which_text_and_code_differ():
-    assert len(switches()) == 24
+    assert len(switches()) == 21
     for variant in ("text", "code"):
         strategies = {key.partition(".")[0] for key in switches() if "." in key}
         for strategy in strategies:
@@ -180,3 +183,12 @@ def test_tables_become_dotted_keys():
     }
     with pytest.raises(ConfigError, match=r"^The 'b\.c' parameter must be true or false, a number or text\. Got \[1\]"):
         flatten({"b": {"c": [1]}})
+
+
+def test_records_and_presets_of_earlier_releases_still_read(tmp_path):
+    """A former setting with another value than now is refused, and stays in the record."""
+    config = resolve(FORMER)
+    assert config == resolve({})
+    for values in (dict(FORMER), {"oort.rule": "official"}):
+        (tmp_path / "config.json").write_text(json.dumps(config.values() | values), encoding="utf-8")
+        assert read_config(tmp_path) == config.values() | (values if values != FORMER else {})

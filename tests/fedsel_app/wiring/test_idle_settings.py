@@ -50,8 +50,9 @@ REFUSED = [
         "With data=mnist, 'test-fraction' has no effect: leave it out, or set another data.",
     ),
     (
-        {"strategy": "delta", "delta.rule": "fedis", "delta.variance-weight": 0.5},
-        "With delta.rule=fedis, 'delta.variance-weight' has no effect: leave it out, or set delta.rule=delta.",
+        {"hetero-select.score-adaptive-lr-max": 0.2},
+        "With hetero-select.score-adaptive-lr=false, 'hetero-select.score-adaptive-lr-max' has no effect: leave it out,"
+        " or set hetero-select.score-adaptive-lr=true.",
     ),
     (
         {"partition": "psi-lda", "client-examples": 20},

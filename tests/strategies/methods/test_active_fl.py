@@ -9,7 +9,7 @@ from strategies.methods.active_fl import ActiveFL, ActiveFLConfig, draw, eligibl
 from strategies.roster import RoundInfo
 from strategies.testing.fakes import dense, make_context, outcome
 from tests.support.contexts import make_roster
-from tests.support.selecting import frequencies, select
+from tests.support.selecting import select
 
 NAN = np.nan
 
@@ -81,17 +81,6 @@ def test_everybody_is_asked_once_and_participants_refresh():
     later.losses[3] = 1.5
     assert select(method, later, 2, 1).clients.tolist() == [1]
     np.testing.assert_allclose(method.state()["valuations"], [10, 20, 5, NAN])
-
-
-def test_a_cold_start_without_probe_draws_uniformly_until_known():
-    method = build(cold_start="uniform", excluded=0.5)
-    assert not ActiveFL.needs(ActiveFLConfig(cold_start="uniform")).loss_probe
-    assert ActiveFL.needs(ActiveFLConfig()).probe_batches == 0
-    np.testing.assert_allclose(frequencies(method, make_roster(4), 1, 1, 1000), 0.25, atol=0.06)
-    method.whole_roster = make_roster(4)
-    method.update(outcome_of(1, [0, 3], [1.0, 2.0]))
-    assert {select(method, make_roster(4), 2, 1, seed).clients[0] for seed in range(50)} == {0, 3}
-    assert np.isnan(method.state()["valuations"][[1, 2]]).all()
 
 
 def test_the_plain_valuation_leaves_out_the_root_of_the_examples():

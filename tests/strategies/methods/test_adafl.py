@@ -6,15 +6,15 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from fedsel_app.wire.codec import Update
-from strategies.methods.adafl import AdaFL, AdaFLConfig, distance, refreshed
+from strategies.methods.adafl import AdaFL, distance, refreshed
 from strategies.roster import RoundInfo
 from strategies.testing.fakes import dense, make_context, outcome
 from tests.support.contexts import make_roster
 from tests.support.selecting import frequencies, select
 
 
-def build(**settings):
-    return AdaFL(make_context(AdaFLConfig(**settings), clients=4, size=2))
+def build():
+    return AdaFL(make_context(AdaFL.Config(), clients=4, size=2))
 
 
 def sized_roster(**arguments):
@@ -46,11 +46,11 @@ def test_distance_is_that_of_the_two_models_sparse_or_dense():
 
 def test_a_round_by_hand():
     """Updates (0, 0), (1, 0) and (2, 0) average to (1, 0): distances 1, 0, 1 of clients 0, 1 and 3."""
-    method = build(decay=0.5)
+    method = build()
     method.whole_roster = sized_roster()
     method.update(outcome(RoundInfo(1, 10), [0, 1, 3], [dense([0, 0]), dense([1, 0]), dense([2, 0])]))
-    # a = (.4, .3, .2, .1): .8 is shared out, half as before and half (.5, 0, .5).
-    expected = np.array([0.2 + 0.2, 0.15, 0.2, 0.05 + 0.2])
+    # a = (.4, .3, .2, .1): .8 is shared out, nine tenths as before and one tenth (.5, 0, .5).
+    expected = np.array([0.36 + 0.04, 0.27, 0.2, 0.09 + 0.04])
     selection = select(method, sized_roster(), 2, 4)
     np.testing.assert_allclose(selection.components["attention"], expected)
     np.testing.assert_allclose(selection.scores, expected)
@@ -74,7 +74,7 @@ def test_attention_stays_where_nobody_is_farther_than_the_others(result):
 
 
 def test_a_late_client_enters_with_its_share():
-    method = build(decay=0.5)
+    method = build()
     early = sized_roster()
     early.examples[3] = 0
     method.whole_roster = early

@@ -1,4 +1,4 @@
-"""DELTA and FedIS: probabilities by the reference vector, unbiasedness by enumeration."""
+"""DELTA: probabilities by the reference vector, unbiasedness by enumeration."""
 
 from itertools import product
 
@@ -50,13 +50,6 @@ def test_a_round_moves_probability_among_its_participants_only():
     np.testing.assert_allclose(method.state()["probabilities"], expected, atol=1e-6)
 
 
-def test_fedis_follows_norms():
-    method = learnt(build(rule="fedis"), outcome_of([1, 4], [(3, 4), (0, 1)], [0, 0]))
-    np.testing.assert_allclose(method.state()["probabilities"], [0.2, 0.4 * 5 / 6, 0.2, 0.2, 0.4 / 6])
-    assert not method.needs(DeltaConfig(rule="fedis")).reports
-    assert method.needs(DeltaConfig()).reports == {Report.GRADIENT_DEVIATION}
-
-
 def test_equal_gradients_without_noise_change_nothing():
     method = learnt(build(), outcome_of([0, 1], [(1, 1), (1, 1)], [0, 0]))
     np.testing.assert_allclose(method.state()["probabilities"], 0.2)
@@ -87,10 +80,9 @@ def test_a_constant_gradient_is_recovered_from_heavy_ball_steps(momentum):
     np.testing.assert_allclose(mean_gradient(moved.astype(np.float32), effective_steps, 0.05), gradient, rtol=1e-6)
 
 
-@pytest.mark.parametrize("rule", ["delta", "fedis"])
-def test_the_mean_weight_is_the_share_of_examples(rule):
+def test_the_mean_weight_is_the_share_of_examples():
     """Enumerating all draws with replacement: E[sum of a client's weights] = omega_i, also over those available."""
-    method = learnt(build(rule=rule), outcome_of([0, 2, 3], [(1, 0), (0, 1), (-1, 1)], [0.5, 1, 2]))
+    method = learnt(build(), outcome_of([0, 2, 3], [(1, 0), (0, 1), (-1, 1)], [0.5, 1, 2]))
     roster = make_roster(5, examples=[10, 20, 30, 40, 50], available=[0, 2, 3, 4])
     p, omega, count = method.probabilities(roster), np.array([10, 30, 40, 50]) / 130, 3
     assert p.sum() == pytest.approx(1)
@@ -107,7 +99,7 @@ def test_the_mean_weight_is_the_share_of_examples(rule):
 
 
 def test_weights_are_used_as_they_are_and_multiply_with_repeats():
-    method = build(uniform_share=1.0)
+    method = build()
     roster = make_roster(5, examples=[100, 200, 300, 200, 200])
     totals = []
     for selection in selections(method, roster, 1, 3, 300):
@@ -125,8 +117,8 @@ def test_distinct_draws_give_exactly_m():
 
 
 def test_a_client_of_no_interest_keeps_the_uniform_share():
-    method = learnt(build(rule="fedis", uniform_share=0.1), outcome_of(range(5), [(1, 0)] * 4 + [(0, 0)], [0] * 5))
-    np.testing.assert_allclose(method.probabilities(make_roster(5))[4], 0.02)
+    method = learnt(build(), outcome_of(range(5), [(1, 0), (-1, 0), (0, 1), (0, -1), (0, 0)], [0] * 5))
+    np.testing.assert_allclose(method.probabilities(make_roster(5))[4], 0.01)
 
 
 @pytest.mark.parametrize("count", [2, 3])

@@ -182,52 +182,38 @@ def test_changes_of_observed_rounds_alone_are_remembered():
 
 
 def test_annealing_counts_selections_since_the_last_fit():
-    method = build(annealing=0.5)
+    method = build()
     _, outcomes = run(method, falling_losses(4, {1, 2, 3}))
     expected = np.ones(6)
-    expected[outcomes[3].clients] = 0.5
+    expected[outcomes[3].clients] = 0.95
     np.testing.assert_array_equal(method.state()["annealing"], expected)
-    assert select(method, method.roster, 6, 2).clients.tolist() != outcomes[3].clients.tolist()
     method.update(outcome(RoundInfo(7, 20), [], [], failed=[int(outcomes[3].clients[0])]))
-    assert method.state()["annealing"][outcomes[3].clients[0]] == 0.25
-    again = build(annealing=0.5)
+    assert method.state()["annealing"][outcomes[3].clients[0]] == 0.95**2
+    again = build()
     run(again, falling_losses(6, {1, 2, 3, 5, 6}))
     np.testing.assert_array_equal(again.state()["annealing"], 1)
 
 
-@pytest.mark.parametrize("update_mean", [True, False])
-def test_a_fit_is_to_the_changes_less_their_discounted_mean(update_mean):
-    """Observations of rounds 2 and 3 count .95 and 1 in round 3. Without `update_mean` the mean is 0."""
-    method = build(update_mean=update_mean, warmup_steps=3)
+def test_a_fit_is_to_the_changes_less_their_discounted_mean():
+    """Observations of rounds 2 and 3 count .95 and 1 in round 3."""
+    method = build()
     losses = falling_losses(3, {1, 2, 3})
     expected = method.state()["embeddings"].copy()
     run(method, losses)
     changes, weights = np.diff(losses, axis=0), np.array([0.95, 1.0])
-    if update_mean:
-        mean = (0.95 * changes[0] + changes[1]) / 1.95
-        expected = fitted(expected, changes - mean, weights, 1e-4, 30)
-    else:
-        for seen in (1, 2):
-            expected = fitted(expected, changes[:seen], weights[-seen:], 1e-4, 3)
-    np.testing.assert_allclose(method.state()["embeddings"], expected)
+    mean = (0.95 * changes[0] + changes[1]) / 1.95
+    np.testing.assert_allclose(method.state()["embeddings"], fitted(expected, changes - mean, weights, 1e-4, 30))
 
 
-def test_old_observations_are_forgotten():
-    method = build(history=2)
-    run(method, falling_losses(6, {1, 2, 3, 5, 6}))
-    assert method.state()["rounds"].tolist() == [6]
+def test_an_observation_is_kept_for_100_rounds_after_its_own():
+    """The authors' code drops epoch e when e + group_size < now: of every round, 101 observations are left."""
+    method = build(warmup=103)
+    run(method, falling_losses(103, set(range(1, 104))))
+    assert method.state()["rounds"].tolist() == list(range(3, 104))
 
 
-def test_history_h_keeps_an_observation_for_h_rounds_after_its_own():
-    """The authors' code drops epoch e when e + group_size < now: of every round, h + 1 observations are left."""
-    method = build(history=2, warmup=8)
-    run(method, falling_losses(8, set(range(1, 9))))
-    assert method.state()["rounds"].tolist() == [6, 7, 8]
-
-
-@pytest.mark.parametrize("update_mean", [True, False])
-def test_when_the_process_is_fitted(update_mean):
-    method = build(update_mean=update_mean, warmup_steps=3)
+def test_when_the_process_is_fitted():
+    method = build()
     fits, losses = [], falling_losses(10, {1, 2, 3, 5, 6, 9, 10})
     for number in range(1, 11):
         before = method.state()["embeddings"].copy()
@@ -235,7 +221,7 @@ def test_when_the_process_is_fitted(update_mean):
         method.update(outcome(RoundInfo(number, 20), [0, 1], [dense([1, 0, 0])] * 2))
         if not np.array_equal(before, method.state()["embeddings"]):
             fits.append(number)
-    assert fits == ([3, 6, 10] if update_mean else [2, 3, 6, 10])
+    assert fits == [3, 6, 10]
 
 
 def test_after_the_warmup_the_choice_is_the_greedy_one_by_id():

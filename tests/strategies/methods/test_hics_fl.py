@@ -10,7 +10,6 @@ from strategies.methods.hics_fl import (
     HiCSFLConfig,
     client_distances,
     draw_by_examples,
-    draw_uniformly,
     entropies,
     group_logits,
 )
@@ -71,18 +70,9 @@ def test_sets_of_draws_are_those_of_repeating_until_two_are_found():
         assert found.count((a, b)) / 4000 == pytest.approx(chance, abs=0.03)
 
 
-def test_the_official_draw_exhausts_groups():
-    labels, logits = np.array([0, 0, 1, 0]), np.log([0.01, 0.99])
-    rng = np.random.default_rng(0)
-    found = [draw_uniformly(labels, logits, 2, rng).tolist() for _ in range(200)]
-    assert sum(2 in picked for picked in found) > 190
-    assert all(len(set(picked)) == 2 for picked in found)
-    assert draw_uniformly(labels, logits, 4, rng).tolist() == [0, 1, 2, 3]
-
-
-def build(rule="paper", clients=6, **settings):
+def build(clients=6, **settings):
     """Body 0..5, weight 6..7 is 2 x 2 at 6..9, bias at 10..11."""
-    return HiCSFL(make_context(HiCSFLConfig(rule=rule, **settings), clients=clients, size=12, classes=2))
+    return HiCSFL(make_context(HiCSFLConfig(**settings), clients=clients, size=12, classes=2))
 
 
 def update(bias, weight=(0, 0, 0, 0)):
@@ -96,49 +86,21 @@ def balanced_and_not():
 
 
 def test_balanced_clients_are_preferred_early_and_not_at_the_end():
-    method = build(balance=8.0)
+    method = build()
     method.update(balanced_and_not())
     early = np.concatenate([drawn.clients for drawn in selections(method, seen_roster(6), 2, 2, 100)])
     late = np.concatenate([drawn.clients for drawn in selections(method, seen_roster(6), 10, 2, 200)])
-    assert np.mean(early < 3) > 0.9
+    assert np.mean(early < 3) > 0.8
     assert 0.4 < np.mean(late < 3) < 0.6
 
 
 def test_a_place_is_filled_from_the_clusters_of_the_whole_cohort():
     """With 0 and 1 under way there are three clusters. One cluster of the four others would be a draw by examples."""
-    method, roster = build(balance=8.0), seen_roster(6, available=[2, 3, 4, 5])
+    method, roster = build(), seen_roster(6, available=[2, 3, 4, 5])
     method.update(balanced_and_not())
     roster.under_way[:2] = True
     drawn = np.concatenate([drawn.clients for drawn in selections(method, roster, 2, 1, 100)])
-    assert np.mean(drawn == 2) > 0.9
-
-
-@pytest.mark.parametrize(("rule", "gammas"), [("paper", [3.6, 3.2, 0.0]), ("official", [4.0, 3.6, 0.4])])
-def test_the_annealing_starts_at_gamma_0_in_the_official_rule_and_ends_at_0_in_the_papers(rule, gammas, monkeypatch):
-    """T = 10, gamma_0 = 4, rounds 1, 2 and 10: 4 (1 - t / 10) with t = 1, 2, 10, or from 0 with t = 0, 1, 9."""
-    seen = []
-
-    def recorded(labels, entropy, gamma):
-        seen.append(gamma)
-        return group_logits(labels, entropy, gamma)
-
-    monkeypatch.setattr("strategies.methods.hics_fl.group_logits", recorded)
-    method = build(rule, balance=4.0)
-    method.update(outcome(RoundInfo(1, 10), range(6), [update((0.1, 0.1))] * 6))
-    for number in (1, 2, 10):
-        select(method, seen_roster(), number, 2)
-    np.testing.assert_allclose(seen, gammas)
-
-
-def test_the_entropy_is_of_the_bias_alone_or_of_the_row_means():
-    """Row means (.001, .003) and bias (0, 0) at T = .001: entropy of (1, e^2) / (1 + e^2), against ln 2."""
-    one = outcome(RoundInfo(1, 10), [1], [update((0, 0), weight=(0.002, 0, 0.004, 0.002))])
-    paper, official = build(temperature=0.001), build("official", temperature=0.001)
-    for method in (paper, official):
-        method.update(one)
-    p = np.array([1, np.e**2]) / (1 + np.e**2)
-    assert paper.entropy(np.array([1]))[0] == pytest.approx(np.log(2))
-    assert official.entropy(np.array([1]))[0] == pytest.approx(-(p * np.log(p)).sum(), abs=1e-6)
+    assert np.mean(drawn == 2) > 0.8
 
 
 def test_who_sent_nothing_counts_with_the_mean_entropy():
@@ -147,20 +109,9 @@ def test_who_sent_nothing_counts_with_the_mean_entropy():
     np.testing.assert_allclose(method.entropy(np.arange(3)), [np.log(2), np.log(2) / 2, 0], atol=1e-12)
 
 
-def test_the_official_rule_changes_to_clustered_sampling_where_entropies_vary():
-    """Entropies 0 and ln 2, variance .12: half of the rows' mass is with the biased clients, whatever their entropy."""
-    method = build("official", balance=50.0, temperature=0.001)
-    weights = [(0, 0, 0, 0)] * 3 + [(1, 1, -1, -1)] * 3
-    method.update(outcome(RoundInfo(1, 10), range(6), [update((0.1, 0.1), weight) for weight in weights]))
-    found = selections(method, seen_roster(6), 2, 2, 100)
-    assert 0.4 < np.mean(np.concatenate([drawn.clients for drawn in found]) < 3) < 0.6
-    assert all(drawn.weights.sum() == pytest.approx(1) for drawn in found)
-
-
-@pytest.mark.parametrize("rule", ["paper", "official"])
 @pytest.mark.parametrize("bias", [(0, 0), (1e30, -1e30), (0.5, 0.5)])
-def test_equal_zero_and_huge_updates(rule, bias):
-    method = build(rule)
+def test_equal_zero_and_huge_updates(bias):
+    method = build()
     method.update(outcome(RoundInfo(1, 10), [0, 1, 4], [update(bias)] * 3))
     for seed in range(5):
         assert select(method, seen_roster(6), 2, 3, seed).clients.size == 3
@@ -170,10 +121,8 @@ def test_equal_zero_and_huge_updates(rule, bias):
 
 @pytest.mark.parametrize("count", [3, 4])
 def test_where_few_are_available_all_take_part_with_equal_weights(count):
-    """Entropies 0 and ln 2, for which the official rule would draw from rows, some client twice."""
-    method = build("official", temperature=0.001)
-    weights = [(0, 0, 0, 0)] * 3 + [(1, 1, -1, -1)] * 3
-    method.update(outcome(RoundInfo(1, 10), range(6), [update((0.1, 0.1), weight) for weight in weights]))
+    method = build()
+    method.update(balanced_and_not())
     for drawn in selections(method, seen_roster(6, available=[1, 2, 5]), 2, count, 20):
         assert drawn.clients.tolist() == [1, 2, 5]
         assert drawn.weights.tolist() == [1, 1, 1]

@@ -7,7 +7,6 @@ from fedsel_app.config import RunConfig
 from strategies import STRATEGIES
 from strategies.methods.fedcor import FedCor, FedCorConfig
 from strategies.methods.fedcvr_bolt import FedCVRBolt, FedCVRBoltConfig
-from strategies.methods.oort import Oort, OortConfig
 from strategies.roster import RoundInfo
 from strategies.testing.fakes import dense, make_context, outcome
 from tests.support.contexts import make_roster
@@ -54,4 +53,3 @@ def test_they_follow_the_settings():
     run = RunConfig(clients=10, cohort=3, rounds=40)
     assert FedCor.uniform_rounds(FedCorConfig(warmup=2), run) == 3
     assert FedCVRBolt.uniform_rounds(FedCVRBoltConfig(warmup_rounds=0), run) == 0
-    assert Oort.uniform_rounds(OortConfig(rule="official"), run) == 1

@@ -40,7 +40,7 @@ pytestmark = pytest.mark.usefixtures("task_identity")
 ROUNDS = 3
 QUICK = {
     "fedcor": {"warmup": 1, "first_steps": 2, "steps": 1},
-    "fedcvr-bolt": {"warmup_rounds": 1, "landmarks": 4},
+    "fedcvr-bolt": {"warmup_rounds": 1},
     "terraform": {"iterations": 1},
 }
 FUNCTIONS = {

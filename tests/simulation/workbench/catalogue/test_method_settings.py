@@ -15,7 +15,7 @@ mu = 0.2
 [methods.fedcg]
 lr = 0.25
 error-feedback = false
-fedcg.error-weight = 1.0
+lr-decay = 0.25
 [methods.oort]
 mu = 0.0
 """
@@ -28,7 +28,7 @@ def test_a_preset_has_settings_for_the_runs_of_single_methods(tmp_path):
     assert [config.training.lr for config in (fedcg, oort, other)] == [0.25, 0.5, 0.5]
     assert [config.training.mu for config in (fedcg, oort, other)] == [0.2, 0.0, 0.2]
     assert [config.compression.error_feedback for config in (fedcg, oort, other)] == [False, True, True]
-    assert fedcg.values()["fedcg.error-weight"] == 1.0
+    assert fedcg.training.lr_decay == 0.25
     assert resolve(preset | {"strategy": "fedcg", "lr": 0.125}).training.lr == 0.125
 
 
@@ -52,8 +52,8 @@ def test_what_a_preset_sets_itself_it_sets_for_the_methods_of_its_base_too(tmp_p
         ("[methods.fedcg]\nlearning = 0.0", r"^\[methods.fedcg\] in the preset .*: There is no setting 'learning'"),
         ("[methods.fedcg]\nmu = -1.0", r"^\[methods.fedcg\] in the preset .*: The 'mu' parameter must be"),
         (
-            "[methods.fedcg.fedcg]\ndeadline-s = -1.0",
-            r"^\[methods.fedcg\] in the preset .*: The 'deadline-s'",
+            "[methods.oort.oort]\nexplore = -1.0",
+            r"^\[methods.oort\] in the preset .*: The 'explore'",
         ),
         (
             '[methods.fedcg]\nstrategy = "oort"',
