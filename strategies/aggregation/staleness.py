@@ -20,8 +20,9 @@ Deviations
 - If all clients under way have failed or arrived, the server steps with fewer than B updates, and divides by their
   number.
 - A client whose update waits in the buffer trains again only after the step, and free places are filled at the step.
-  So between two steps up to B - 1 places are empty, where others fill each at once. docs/clock.md has the numbers of
-  both, and what else public code does. Only so is a buffer of the whole cohort a synchronous server.
+  So between two steps up to B - 1 places are empty, where others fill each at once. Only so is a buffer of the whole
+  cohort a synchronous server.
+- The full text of FedBuff's paper was not at hand: Algorithm 1 is as public code and its discussions quote it.
 - Both papers let the server clip or regularise; other settings of fedsel do that.
 """
 
