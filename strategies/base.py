@@ -4,32 +4,65 @@
 `configure_fit` and `aggregate_fit`, which are the two halves of the same round.
 """
 
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
 from flwr.common import EvaluateIns, EvaluateRes, FitIns, FitRes, Parameters, Scalar
 from flwr.server.client_manager import ClientManager
 from flwr.server.client_proxy import ClientProxy
 from flwr.server.strategy import Strategy
+from numpy.typing import NDArray
 
 from fedsel_app.config import ConfigError
-from strategies.method import ConfigT
-from strategies.opened import Dispatch
-from strategies.round.federation import Answer, Federation, NodeError, sent_model
-from strategies.round.flower_manager import FlowerManager, as_parameters, instructed, replies_of
-from strategies.round.replies import first_answers
-from strategies.run import RunningMethod
-from strategies.run_round import aggregate, configure
+from strategies.checkpoint import Arrays
+from strategies.method import ConfigT, MethodContext, SelectionMethod
+
+if TYPE_CHECKING:
+    from strategies.opened import Dispatch
+    from strategies.round.federation import Answer, Federation
 
 
-class SelectionStrategy(RunningMethod[ConfigT], Strategy):
-    """Selection method as a Flower strategy. Methods are its subclasses and contain only their own rules."""
+class SelectionStrategy(SelectionMethod[ConfigT], Strategy):
+    """Selection method as a Flower strategy. Methods are its subclasses and contain only their own rules.
 
-    _dispatch: Dispatch | None = None
+    A method that is only imported does not import the round: its functions do, when a run begins.
 
-    def federation(self, client_manager: ClientManager) -> Federation:
+    Attributes
+    ----------
+    run : the run, which each round changes
+    """
+
+    _dispatch: "Dispatch | None" = None
+
+    def __init__(self, context: MethodContext) -> None:
+        from strategies.run import Run
+        from strategies.run_context import RunContext
+
+        super().__init__(context)
+        if not isinstance(context, RunContext):
+            raise TypeError(f"{self.name} takes a RunContext. Got {type(context).__name__}.")
+        self.check_settings(self.config, context)
+        self.run = Run(context, self.whole_roster, self.needs(self.config))
+
+    def snapshot(self) -> Arrays:
+        """Checkpoint of the run after its last finished round, as named arrays."""
+        return self.run.snapshot(self)
+
+    def restore(self, arrays: Mapping[str, NDArray[Any]]) -> None:
+        """Load what `snapshot` returned. Raises ConfigError if it is from a different run."""
+        self.run.restore(arrays, self)
+
+    def federation(self, client_manager: ClientManager) -> "Federation":
         """The federation of the clients of Flower's client manager."""
+        from strategies.round.flower_manager import FlowerManager
+
         return FlowerManager(client_manager)
 
     def initialize_parameters(self, client_manager: ClientManager) -> Parameters:
         """The initial global model."""
+        from strategies.round.federation import sent_model
+        from strategies.round.flower_manager import as_parameters
+
         return as_parameters(sent_model(*self.run.model))
 
     def configure_fit(
@@ -41,6 +74,9 @@ class SelectionStrategy(RunningMethod[ConfigT], Strategy):
 
         Raises ConfigError if the server is not to wait for its cohort.
         """
+        from strategies.round.flower_manager import instructed
+        from strategies.run_round import configure
+
         run, federation = self.run, self.federation(client_manager)
         if run.under_way is not None:
             raise ConfigError("Set 'waiting' to synchronous: Flower's legacy server waits for its cohort.")
@@ -61,6 +97,11 @@ class SelectionStrategy(RunningMethod[ConfigT], Strategy):
         failures: list[tuple[ClientProxy, FitRes] | BaseException],
     ) -> tuple[Parameters | None, dict[str, Scalar]]:
         """Second half of a round: weigh and aggregate the updates, update the method, evaluate and record."""
+        from strategies.round.federation import NodeError, sent_model
+        from strategies.round.flower_manager import as_parameters, replies_of
+        from strategies.round.replies import first_answers
+        from strategies.run_round import aggregate
+
         run, number, dispatch = self.run, self.run.completed + server_round, self._dispatch
         if dispatch is None or dispatch.opened.info.number != number:
             raise RuntimeError(f"Round {number} was aggregated without having been configured.")

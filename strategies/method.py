@@ -5,19 +5,48 @@ A method is a final subclass of `strategies.base.SelectionStrategy`, which runs 
 """
 
 from abc import ABC, abstractmethod
-from typing import Any, ClassVar, Generic, cast, get_args
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, cast, get_args
 
 import numpy as np
+from numpy.typing import NDArray
 from typing_extensions import TypeVar
 
-from fedsel_app.config import RunConfig, Settings, SharedSettings
-from fedsel_app.config.plugins import user_code
+from fedsel_app.config import Settings
 from strategies.checkpoint import Arrays, Stateful, gather, load_fields, save_fields, scatter
-from strategies.last_updates import LastUpdates
 from strategies.roster import Ints, Needs, Outcome, Roster, RoundInfo, Selection
-from strategies.run_context import RunContext
+
+if TYPE_CHECKING:
+    from fedsel_app.config import BudgetConfig, CompressionConfig, RunConfig, SharedSettings, TrainingConfig
+    from fedsel_app.models.layer_slice import LayerSlice
+    from fedsel_app.network.links import Links
 
 ConfigT = TypeVar("ConfigT", bound=Settings, default=Any)
+
+
+@dataclass(frozen=True, kw_only=True)
+class MethodContext:
+    """What a method may read of its run.
+
+    Attributes
+    ----------
+    method : values of the method's own settings
+    run, training, compression, budget : shared settings
+    initial : float32 (N,), the initial model
+    layers : its layers; the last is the output layer
+    classes : size of the output layer
+    links : links of the clients
+    """
+
+    method: Settings
+    run: "RunConfig"
+    training: "TrainingConfig"
+    compression: "CompressionConfig"
+    budget: "BudgetConfig"
+    initial: NDArray[np.float32]
+    layers: "tuple[LayerSlice, ...]"
+    classes: int
+    links: "Links"
 
 
 class SelectionMethod(ABC, Generic[ConfigT]):
@@ -57,11 +86,12 @@ class SelectionMethod(ABC, Generic[ConfigT]):
             if isinstance(argument, type) and issubclass(argument, Settings):
                 cls.Config = argument
 
-    def __init__(self, context: RunContext) -> None:
+    def __init__(self, context: MethodContext) -> None:
+        from strategies.last_updates import LastUpdates
+
         if not isinstance(context.method, self.Config):
             raise TypeError(f"{self.name} takes a {self.Config.__name__}. Got {type(context.method).__name__}.")
         self.config = cast(ConfigT, context.method)
-        self.check_settings(self.config, context)
         self.context = context
         self.whole_roster = Roster(context.run.clients)
         self.last_updates = LastUpdates()
@@ -78,7 +108,7 @@ class SelectionMethod(ABC, Generic[ConfigT]):
         return Needs()
 
     @classmethod
-    def check_settings(cls, config: ConfigT, shared: SharedSettings) -> None:
+    def check_settings(cls, config: ConfigT, shared: "SharedSettings") -> None:
         """Raise ConfigError for shared settings under which the method cannot run."""
 
     @classmethod
@@ -87,7 +117,7 @@ class SelectionMethod(ABC, Generic[ConfigT]):
         return 1
 
     @classmethod
-    def uniform_rounds(cls, config: ConfigT, run: RunConfig) -> int:
+    def uniform_rounds(cls, config: ConfigT, run: "RunConfig") -> int:
         """Number of first rounds in which a non-uniform method selects uniformly. Default: 0."""
         return 0
 
@@ -118,8 +148,7 @@ class SelectionMethod(ABC, Generic[ConfigT]):
         """Keep the last updates, if the method needs them, and call `update`."""
         if self._needs.updates:
             self.last_updates.add(outcome)
-        with user_code(type(self).__module__, f"`update` of the method {self.name}"):
-            self.update(outcome)
+        self.update(outcome)
 
     def state(self) -> Arrays:
         """The method's whole state, as named arrays that later rounds do not change."""
@@ -157,9 +186,8 @@ def is_over(method: SelectionMethod[Any], number: int) -> bool:
     return _has_own_rounds(method) and method.own_round(method.roster)[0] > method.context.run.rounds
 
 
-def evaluates(method: SelectionMethod[Any], number: int) -> bool:
-    """True if the model is evaluated after Flower round `number`: every `eval-every` rounds, and after the last."""
-    every = method.context.evaluation.eval_every
+def evaluates(method: SelectionMethod[Any], number: int, every: int) -> bool:
+    """True if the model is evaluated after Flower round `number`: `every` so many rounds, and after the last."""
     if is_over(method, number):
         return True
     if not _has_own_rounds(method):

@@ -9,8 +9,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedsel_app.config import ConfigError
-from fedsel_app.messages.scalars import Report
-from fedsel_app.wire.codec import Update
+
+if TYPE_CHECKING:
+    from fedsel_app.messages.scalars import Report
+    from fedsel_app.wire.codec import Update
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -45,7 +47,7 @@ class Needs:
     """Mini-batches of this probe. None: the setting `probe-batches`; 0: all examples."""
     probe_test_part: bool = False
     """The probe uses the clients' own test parts instead of their training data."""
-    reports: frozenset[Report] = frozenset()
+    reports: "frozenset[Report]" = frozenset()
     """Numbers that the selected clients measure in addition to training, one each."""
     label_counts: bool = False
     """Every client's examples per class, sent once at enrolment."""
@@ -229,7 +231,7 @@ class Outcome:
     selection: Selection
     parameters: NDArray[np.float32]
     clients: Ints
-    updates: tuple[Update, ...]
+    updates: "tuple[Update, ...]"
     aggregate: Floats | None
     local_steps: Ints
     losses: Floats

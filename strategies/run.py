@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedsel_app.config import ConfigError
+from fedsel_app.config.plugins import user_code
 from fedsel_app.config.run import lower_wins
 from fedsel_app.messages.instructions import LocalTestInstruction
 from fedsel_app.network.clock import Presence
@@ -17,7 +18,7 @@ from fedsel_app.records.schema import RoundRecord, reaches
 from fedsel_app.records.summary import stalled
 from strategies.aggregation.server_state import ServerState, Step
 from strategies.checkpoint import Arrays, BestModel, Stateful, gather, matching, scatter
-from strategies.method import ConfigT, SelectionMethod, evaluates, is_over, round_info
+from strategies.method import SelectionMethod, evaluates, is_over, round_info
 from strategies.opened import OpenRound
 from strategies.participation.isp import ISP
 from strategies.participation.schedules import Participation
@@ -179,20 +180,20 @@ class Run:
             buffers, calibration_bytes = next_buffers(self.clients, replies, self.model, number, self.context)
             self.model = Model(step.parameters, buffers)
             opened.record.calibration_bytes += calibration_bytes
-        opened.method.learn(
-            Outcome(
-                opened.info,
-                selection,
-                opened.model.parameters,
-                replies.clients,
-                step.updates,
-                step.aggregate,
-                replies.local_steps,
-                replies.losses,
-                replies.reports,
-                replies.failed,
-            )
+        outcome = Outcome(
+            opened.info,
+            selection,
+            opened.model.parameters,
+            replies.clients,
+            step.updates,
+            step.aggregate,
+            replies.local_steps,
+            replies.losses,
+            replies.reports,
+            replies.failed,
         )
+        with user_code(type(opened.method).__module__, f"`update` of the method {opened.method.name}"):
+            opened.method.learn(outcome)
         record_step(opened, selection, replies, step)
 
     def close(self, opened: OpenRound) -> RoundRecord:
@@ -210,7 +211,7 @@ class Run:
                 f"Choose faster links or devices, or set 'round-deadline-s': round {record.round} takes "
                 f"{record.round_s:g} s on the simulated clock, more than it can count."
             )
-        if evaluates(method, record.round):
+        if evaluates(method, record.round, context.evaluation.eval_every):
             self._test(record)
         self._write(opened.started_s)
         self._refuse_fruitless(over=is_over(method, record.round))
@@ -317,24 +318,3 @@ class Run:
             "links": self.context.links,
             "method": method,
         }
-
-
-class RunningMethod(SelectionMethod[ConfigT]):
-    """Selection method with its run.
-
-    Attributes
-    ----------
-    run : the run, which each round changes
-    """
-
-    def __init__(self, context: RunContext) -> None:
-        super().__init__(context)
-        self.run = Run(context, self.whole_roster, self.needs(self.config))
-
-    def snapshot(self) -> Arrays:
-        """Checkpoint of the run after its last finished round, as named arrays."""
-        return self.run.snapshot(self)
-
-    def restore(self, arrays: Mapping[str, NDArray[Any]]) -> None:
-        """Load what `snapshot` returned. Raises ConfigError if it is from a different run."""
-        self.run.restore(arrays, self)

@@ -7,13 +7,12 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from fedsel_app.config import ConfigError, Settings, SharedSettings
+from fedsel_app.config import ConfigError, SharedSettings
 from fedsel_app.messages.answers import EnrolAnswer
 from fedsel_app.messages.reported_values import one_line
 from fedsel_app.models.constant_marks import Marks, differing
-from fedsel_app.models.layer_slice import LayerSlice
-from fedsel_app.network.links import Links
 from fedsel_app.records.run_folder import Recorder
+from strategies.method import MethodContext
 
 
 class Model(NamedTuple):
@@ -81,16 +80,11 @@ EVERYBODY = Admission()
 
 
 @dataclass(frozen=True, kw_only=True)
-class RunContext(SharedSettings):
-    """Everything from which a strategy is built. The last of `layers` is the output layer; `classes` is its size."""
+class RunContext(SharedSettings, MethodContext):
+    """Everything from which a strategy is built."""
 
-    method: Settings
-    initial: NDArray[np.float32]
     buffers: NDArray[np.float32]
     """Buffers of the model that are sent, (B,): the statistics of BatchNorm, then those that are averaged."""
-    layers: tuple[LayerSlice, ...]
-    classes: int
-    links: Links
     evaluate: Callable[[NDArray[np.float32], NDArray[np.float32]], Evaluation | None]
     recorder: Recorder
     variances: NDArray[np.bool_] = field(default_factory=lambda: np.zeros(0, np.bool_))

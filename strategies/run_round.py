@@ -7,7 +7,7 @@
 import logging
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -22,14 +22,18 @@ from strategies.round.federation import Answer, Federation, Until
 from strategies.round.replies.deadline import over_selected_count
 from strategies.round.replies.training import Replies
 from strategies.round_record import NOBODY_CONNECTED, record_seconds, record_selection
-from strategies.run import Run, RunningMethod
+from strategies.run import Run
+
+if TYPE_CHECKING:
+    from strategies.base import SelectionStrategy
 
 LOGGER = logging.getLogger("fedsel")
-Strategy = RunningMethod[Any]
 
 
 def run_rounds(
-    strategy: Strategy, federation: Federation, on_round: Callable[[RoundRecord], None] = lambda record: None
+    strategy: "SelectionStrategy[Any]",
+    federation: Federation,
+    on_round: Callable[[RoundRecord], None] = lambda record: None,
 ) -> None:
     """Run the remaining rounds of a run with the clients of `federation`; `on_round` gets the record of each."""
     run = strategy.run
@@ -38,7 +42,7 @@ def run_rounds(
             on_round(record)
 
 
-def run_round(strategy: Strategy, federation: Federation, number: int) -> RoundRecord | None:
+def run_round(strategy: "SelectionStrategy[Any]", federation: Federation, number: int) -> RoundRecord | None:
     """Run round `number` and return its record; None if the run ends before this round."""
     run = strategy.run
     opened = run.open(strategy, federation, number)

@@ -13,7 +13,7 @@ SERVER, CLIENT = "fedsel_app.server_app", "fedsel_app.flower_client"
 
 
 def closure(app: str) -> list[str]:
-    """Modules of fedsel that a process has imported after it has imported the entry point `app`."""
+    """Modules of fedsel that a process has imported after it has imported the module `app`."""
     command = [sys.executable, "-c", IMPORTED.format(app=app, tops=TOPS)]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
     return done.stdout.split()
@@ -21,9 +21,14 @@ def closure(app: str) -> list[str]:
 
 @pytest.mark.parametrize(
     ("app", "most", "foreign"),
-    [(SERVER, 130, ("simulation",)), (CLIENT, 75, ("simulation", "strategies"))],
+    [
+        (SERVER, 130, ("simulation",)),
+        (CLIENT, 75, ("simulation", "strategies")),
+        ("strategies.roster", 10, ("simulation", "clients")),
+        ("strategies.methods.full", 15, ("simulation", "clients", "strategies.round", "strategies.run")),
+    ],
 )
-def test_an_app_imports_little_of_fedsel_and_nothing_from_behind_the_wall(
+def test_an_app_and_a_method_import_little_of_fedsel_and_nothing_from_behind_the_wall(
     app: str, most: int, foreign: tuple[str, ...]
 ) -> None:
     modules = closure(app)

@@ -48,6 +48,7 @@ def test_the_map_is_the_tree():
 
 
 def test_the_methods_folder_holds_one_module_for_each_method_and_nothing_else():
+    assert [method.name for method in STRATEGIES.values()] == list(STRATEGIES)
     modules = [method.__module__ for method in STRATEGIES.values()]
     files = {path.stem for path in (ROOT / "strategies" / "methods").glob("*.py")} - {"__init__"}
     assert sorted(modules) == sorted(f"strategies.methods.{name}" for name in files)

@@ -31,8 +31,8 @@ from numpy.typing import NDArray
 from fedsel_app.config import Settings, setting
 from fedsel_app.messages.scalars import Report
 from strategies.base import SelectionStrategy
+from strategies.method import MethodContext
 from strategies.roster import Floats, Ints, Needs, Outcome, Roster, RoundInfo, Selection
-from strategies.run_context import RunContext
 from strategies.selection_math.sampling import LARGEST_LOSS, finite, gumbel_top
 
 
@@ -92,7 +92,7 @@ class ActiveFL(SelectionStrategy[ActiveFLConfig]):
     explores = False
     state_fields = ("_valuations",)
 
-    def __init__(self, context: RunContext) -> None:
+    def __init__(self, context: MethodContext) -> None:
         super().__init__(context)
         self._valuations = np.full(context.run.clients, np.nan)
         """Every client's valuation; NaN where there is none."""

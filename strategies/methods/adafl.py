@@ -23,8 +23,8 @@ import numpy as np
 
 from fedsel_app.wire.codec import Update
 from strategies.base import SelectionStrategy
+from strategies.method import MethodContext
 from strategies.roster import Floats, Outcome, Roster, RoundInfo, Selection
-from strategies.run_context import RunContext
 from strategies.selection_math.sampling import weighted_draws
 
 DECAY = 0.9
@@ -55,7 +55,7 @@ class AdaFL(SelectionStrategy):
     paper = "Chen et al. 2021 (AdaFL, attention), reconstructed"
     state_fields = ("_attention",)
 
-    def __init__(self, context: RunContext) -> None:
+    def __init__(self, context: MethodContext) -> None:
         super().__init__(context)
         self._attention = np.full(context.run.clients, np.nan)
         """In units of examples; NaN until the client takes part for the first time."""

@@ -28,9 +28,9 @@ import numpy as np
 
 from fedsel_app.config import Settings
 from strategies.base import SelectionStrategy
+from strategies.method import MethodContext
 from strategies.roster import Floats, Needs, Outcome, Roster, RoundInfo, Selection
 from strategies.round.budget import round_fraction
-from strategies.run_context import RunContext
 from strategies.selection_math.client_time import client_seconds
 from strategies.selection_math.sampling import shares
 
@@ -66,7 +66,7 @@ class AdaSample(SelectionStrategy):
     needs_whole_cohort = needs_all_selected = "the weights of its draws are right only for a whole cohort"
     state_fields = ("_norms",)
 
-    def __init__(self, context: RunContext) -> None:
+    def __init__(self, context: MethodContext) -> None:
         super().__init__(context)
         self._norms = np.full(context.run.clients, np.nan)
         """The largest ||update|| / lr of each client; NaN if it has none yet."""

@@ -24,8 +24,8 @@ import numpy as np
 
 from fedsel_app.config import Settings
 from strategies.base import SelectionStrategy
+from strategies.method import MethodContext
 from strategies.roster import Floats, Needs, Outcome, Roster, RoundInfo, Selection
-from strategies.run_context import RunContext
 from strategies.selection_math.sampling import shares
 from strategies.selection_math.sampling_rows import draw, rows_by_similarity
 from strategies.selection_math.similarity import among, angles, refreshed_gram
@@ -41,7 +41,7 @@ class ClusteredSampling(SelectionStrategy):
     needs_whole_cohort = needs_all_selected = "the weights of its draws are right only for a whole cohort"
     state_fields = ("_gram",)
 
-    def __init__(self, context: RunContext) -> None:
+    def __init__(self, context: MethodContext) -> None:
         super().__init__(context)
         self._gram = np.zeros((context.run.clients, context.run.clients))
         """Inner products of the clients' last updates."""

@@ -31,8 +31,8 @@ from numpy.typing import NDArray
 from fedsel_app.config import RunConfig, Settings, setting
 from fedsel_app.messages.scalars import Report
 from strategies.base import SelectionStrategy
+from strategies.method import MethodContext
 from strategies.roster import Floats, Ints, Needs, Outcome, Roster, RoundInfo, Selection
-from strategies.run_context import RunContext
 from strategies.selection_math.sampling import finite, gumbel_top, shares
 
 SIGMA = Report.GRADIENT_DEVIATION
@@ -89,7 +89,7 @@ class Delta(SelectionStrategy[DeltaConfig]):
     needs_whole_cohort = needs_all_selected = "the weights of its draws are right only for a whole cohort"
     state_fields = ("_probabilities",)
 
-    def __init__(self, context: RunContext) -> None:
+    def __init__(self, context: MethodContext) -> None:
         super().__init__(context)
         self._probabilities = np.full(context.run.clients, 1.0 / context.run.clients)
 

@@ -28,8 +28,8 @@ import numpy as np
 
 from fedsel_app.config import ConfigError, RunConfig, Settings, SharedSettings, setting
 from strategies.base import SelectionStrategy
+from strategies.method import MethodContext
 from strategies.roster import NOBODY, Floats, Ints, Needs, Outcome, Roster, RoundInfo, Selection
-from strategies.run_context import RunContext
 from strategies.selection_math.sampling import unseen_first
 from strategies.selection_math.similarity import among, blocks, euclidean, refreshed_gram
 
@@ -71,7 +71,7 @@ class DivFL(SelectionStrategy[DivFLConfig]):
     exact_cohort = False
     state_fields = ("_gram",)
 
-    def __init__(self, context: RunContext) -> None:
+    def __init__(self, context: MethodContext) -> None:
         super().__init__(context)
         self._gram = np.zeros((context.run.clients, context.run.clients))
         """Inner products of the clients' last updates."""

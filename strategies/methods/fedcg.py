@@ -45,8 +45,8 @@ from numpy.typing import NDArray
 
 from fedsel_app.config import RunConfig, Settings
 from strategies.base import SelectionStrategy
+from strategies.method import MethodContext
 from strategies.roster import Floats, Ints, Needs, Outcome, Roster, RoundInfo, Selection
-from strategies.run_context import RunContext
 from strategies.selection_math.client_time import client_seconds, fitting_fractions
 from strategies.selection_math.sampling import unseen_first
 from strategies.selection_math.similarity import among, euclidean, refreshed_gram
@@ -186,7 +186,7 @@ class FedCG(SelectionStrategy):
     needs_whole_cohort = "it minimises the duration of a whole cohort's round"
     state_fields = ("_gram",)
 
-    def __init__(self, context: RunContext) -> None:
+    def __init__(self, context: MethodContext) -> None:
         super().__init__(context)
         self._gram = np.zeros((context.run.clients, context.run.clients))
         """Inner products of the clients' last updates."""

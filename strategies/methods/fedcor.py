@@ -30,8 +30,8 @@ from threadpoolctl import threadpool_limits
 from fedsel_app.config import RunConfig, Settings, setting
 from fedsel_app.seeds import Purpose, stream
 from strategies.base import SelectionStrategy
+from strategies.method import MethodContext
 from strategies.roster import NOBODY, Floats, Ints, Needs, Outcome, Roster, RoundInfo, Selection
-from strategies.run_context import RunContext
 from strategies.selection_math.sampling import shares
 
 NOISE_VARIANCE = 0.01**2
@@ -148,7 +148,7 @@ class FedCor(SelectionStrategy[FedCorConfig]):
     paper = "Tang et al. 2022, arXiv:2103.13822"
     state_fields = ("_embeddings", "_annealing", "_before", "_changes", "_rounds")
 
-    def __init__(self, context: RunContext) -> None:
+    def __init__(self, context: MethodContext) -> None:
         super().__init__(context)
         clients = context.run.clients
         shape = DIMENSION, clients

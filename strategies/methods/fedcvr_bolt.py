@@ -46,8 +46,8 @@ from threadpoolctl import ThreadpoolController
 from fedsel_app.config import RunConfig, Settings, setting
 from fedsel_app.seeds import Purpose, stream
 from strategies.base import SelectionStrategy
+from strategies.method import MethodContext
 from strategies.roster import Floats, Ints, Outcome, Roster, RoundInfo, Selection
-from strategies.run_context import RunContext
 from strategies.selection_math.sampling import gumbel_top, shares
 from strategies.selection_math.similarity import layer_part
 
@@ -209,7 +209,7 @@ class FedCVRBolt(SelectionStrategy[FedCVRBoltConfig]):
     needs_whole_cohort = "it compares models that the clients trained from the same global model"
     state_fields = ("_models", "_expected", "_products", "_diagonal", "_alpha", "_labels", "_age")
 
-    def __init__(self, context: RunContext) -> None:
+    def __init__(self, context: MethodContext) -> None:
         super().__init__(context)
         layer, clients = context.layers[-1], context.run.clients
         size, wanted = layer.stop - layer.start, self.config.coordinates

@@ -28,8 +28,8 @@ from fedsel_app.seeds import Purpose, stream
 from fedsel_app.wire.codec import Update
 from strategies.base import SelectionStrategy
 from strategies.last_updates import LastUpdates
+from strategies.method import MethodContext
 from strategies.roster import Floats, Ints, Needs, Outcome, Roster, RoundInfo, Selection
-from strategies.run_context import RunContext
 from strategies.selection_math.sampling import finite, gumbel_top, min_max
 from strategies.selection_math.similarity import inner_products
 
@@ -177,7 +177,7 @@ class HeteroSelect(SelectionStrategy[HeteroSelectConfig]):
     paper = "Masud, Jahin & Hasan 2026, arXiv:2508.06692"
     state_fields = ("_diversity", "_average", "_last_probed")
 
-    def __init__(self, context: RunContext) -> None:
+    def __init__(self, context: MethodContext) -> None:
         super().__init__(context)
         self._weights = self.config.weights()
         clients, size = context.run.clients, context.initial.size

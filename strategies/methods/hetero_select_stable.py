@@ -24,8 +24,8 @@ import numpy as np
 
 from fedsel_app.config import Settings, setting
 from strategies.base import SelectionStrategy
+from strategies.method import MethodContext
 from strategies.roster import Floats, Ints, Needs, Outcome, Roster, RoundInfo, Selection
-from strategies.run_context import RunContext
 from strategies.selection_math.sampling import finite, gumbel_top, min_max
 
 COOLING_ROUNDS = 100
@@ -114,7 +114,7 @@ class HeteroSelectStable(SelectionStrategy[HeteroSelectStableConfig]):
     paper = "Masud, Jahin and Hasan (HeteRo-Select, stability)"
     state_fields = ("_losses_before", "_square_norms")
 
-    def __init__(self, context: RunContext) -> None:
+    def __init__(self, context: MethodContext) -> None:
         super().__init__(context)
         self._losses_before = np.full(context.run.clients, np.nan)
         """Every client's loss at its last probe; NaN before the first."""

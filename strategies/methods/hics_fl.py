@@ -30,8 +30,8 @@ import scipy
 
 from fedsel_app.config import RunConfig, Settings, setting
 from strategies.base import SelectionStrategy
+from strategies.method import MethodContext
 from strategies.roster import Floats, Ints, Needs, Outcome, Roster, RoundInfo, Selection
-from strategies.run_context import RunContext
 from strategies.selection_math.sampling import gumbel_top, unseen_first
 from strategies.selection_math.sampling_rows import merge_tree
 from strategies.selection_math.similarity import angles, blocks, layer_part
@@ -95,7 +95,7 @@ class HiCSFL(SelectionStrategy[HiCSFLConfig]):
     exact_cohort = False
     state_fields = ("_vectors", "_known")
 
-    def __init__(self, context: RunContext) -> None:
+    def __init__(self, context: MethodContext) -> None:
         super().__init__(context)
         stop = context.layers[-1].stop
         self._biases = stop - context.classes, stop

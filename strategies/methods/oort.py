@@ -37,9 +37,9 @@ from fedsel_app.config import Settings, setting
 from fedsel_app.messages.scalars import Report
 from fedsel_app.wire.rounded_values import bits_an_entry
 from strategies.base import SelectionStrategy
+from strategies.method import MethodContext
 from strategies.roster import Floats, Ints, Needs, Outcome, Roster, RoundInfo, Selection
 from strategies.round.budget import round_fraction
-from strategies.run_context import RunContext
 from strategies.selection_math.sampling import LARGEST_LOSS, finite, weighted_draws
 
 CUTOFF = 0.95
@@ -125,7 +125,7 @@ class Oort(SelectionStrategy[OortConfig]):
     paper = "Lai et al. 2021 (Oort), reconstructed"
     state_fields = ("_utilities", "_last", "_achieved", "_pace")
 
-    def __init__(self, context: RunContext) -> None:
+    def __init__(self, context: MethodContext) -> None:
         super().__init__(context)
         self._utilities = np.full(context.run.clients, np.nan)
         """Utility of each client; NaN before its first participation."""

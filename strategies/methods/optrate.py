@@ -23,8 +23,8 @@ import numpy as np
 from fedsel_app.config import ConfigError, Settings, SharedSettings
 from fedsel_app.wire.codec import Update
 from strategies.base import SelectionStrategy
+from strategies.method import MethodContext
 from strategies.roster import Floats, Outcome, Roster, RoundInfo, Selection
-from strategies.run_context import RunContext
 
 PIECES = 256
 """Linear pieces of the measured error curve."""
@@ -67,7 +67,7 @@ class OptRate(SelectionStrategy):
     paper = "Cui et al. 2022, INFOCOM (reconstructed)"
     state_fields = ("_error", "_measured_in")
 
-    def __init__(self, context: RunContext) -> None:
+    def __init__(self, context: MethodContext) -> None:
         super().__init__(context)
         self._error = np.zeros(0)
         """The error curve; empty until it is measured."""

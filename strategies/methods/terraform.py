@@ -30,8 +30,8 @@ import numpy as np
 
 from fedsel_app.config import ConfigError, Settings, SharedSettings, setting, unless
 from strategies.base import SelectionStrategy
+from strategies.method import MethodContext
 from strategies.roster import Floats, Needs, Outcome, Roster, RoundInfo, Selection
-from strategies.run_context import RunContext
 from strategies.selection_math.sampling import finite
 from strategies.selection_math.similarity import layer_part
 
@@ -125,7 +125,7 @@ class Terraform(SelectionStrategy[TerraformConfig]):
     needs_all_selected = "it sizes its hard sets itself"
     state_fields = ("_round", "_iteration", "_hard")
 
-    def __init__(self, context: RunContext) -> None:
+    def __init__(self, context: MethodContext) -> None:
         super().__init__(context)
         self._round = 0
         self._iteration = 0

@@ -183,7 +183,7 @@ class LegacyApi(AppRun, Strategy):
     ) -> list[tuple[ClientProxy, EvaluateIns]]:
         """Let clients evaluate the model of the round."""
         run, options, number = self._inner.run, self._options, self._inner.run.completed + server_round
-        if run.record.round != number or not evaluates(self._inner, number):
+        if run.record.round != number or not evaluates(self._inner, number, run.context.evaluation.eval_every):
             return []
         proxies, nodes = client_manager.all(), run.clients.nodes
         connected = [client for client in sorted(nodes) if nodes[client] in proxies]

@@ -204,7 +204,7 @@ class MessageApi(AppRun):
         With `client-eval` the round itself has asked all clients.
         """
         run, options, key = self._inner.run, self._options, self._options.weighted_by_key
-        if not evaluates(self._inner, number):
+        if not evaluates(self._inner, number, self._inner.run.context.evaluation.eval_every):
             return {}
         if not run.context.evaluation.client_eval:
             chosen = options.evaluating(
