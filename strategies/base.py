@@ -20,6 +20,7 @@ from strategies.method import ConfigT, MethodContext, SelectionMethod
 if TYPE_CHECKING:
     from strategies.opened import Dispatch
     from strategies.round.federation import Answer, Federation
+    from strategies.run import Run
 
 
 class SelectionStrategy(SelectionMethod[ConfigT], Strategy):
@@ -32,6 +33,7 @@ class SelectionStrategy(SelectionMethod[ConfigT], Strategy):
     run : the run, which each round changes
     """
 
+    run: "Run"
     _dispatch: "Dispatch | None" = None
 
     def __init__(self, context: MethodContext) -> None:

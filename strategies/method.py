@@ -67,6 +67,7 @@ class SelectionMethod(ABC, Generic[ConfigT]):
     state_fields : attributes that `update` changes, arrays and numbers; a checkpoint saves them
     last_updates : each client's last update, if `needs` asks for updates
     whole_roster : the roster that the rounds write
+    run : the `strategies.run.Run` of a `SelectionStrategy`
     """
 
     name: ClassVar[str]
@@ -78,6 +79,7 @@ class SelectionMethod(ABC, Generic[ConfigT]):
     needs_whole_cohort: ClassVar[str] = ""
     needs_all_selected: ClassVar[str] = ""
     state_fields: ClassVar[tuple[str, ...]] = ()
+    run: Any
 
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()

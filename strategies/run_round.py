@@ -7,14 +7,14 @@
 import logging
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from fedsel_app.network.links import SimulatedLinks
 from fedsel_app.records.schema import RoundRecord
 from fedsel_app.seeds import Purpose, stream
-from strategies.method import most_rounds
+from strategies.method import SelectionMethod, most_rounds
 from strategies.opened import Dispatch, OpenRound
 from strategies.roster import NOBODY, Selection
 from strategies.round import method_checks as checks
@@ -24,27 +24,24 @@ from strategies.round.replies.training import Replies
 from strategies.round_record import NOBODY_CONNECTED, record_seconds, record_selection
 from strategies.run import Run
 
-if TYPE_CHECKING:
-    from strategies.base import SelectionStrategy
-
 LOGGER = logging.getLogger("fedsel")
 
 
 def run_rounds(
-    strategy: "SelectionStrategy[Any]",
+    strategy: SelectionMethod[Any],
     federation: Federation,
     on_round: Callable[[RoundRecord], None] = lambda record: None,
 ) -> None:
     """Run the remaining rounds of a run with the clients of `federation`; `on_round` gets the record of each."""
-    run = strategy.run
+    run: Run = strategy.run
     for number in range(run.completed + 1, most_rounds(strategy) + 1):
         if not run.ended and (record := run_round(strategy, federation, number)) is not None:
             on_round(record)
 
 
-def run_round(strategy: "SelectionStrategy[Any]", federation: Federation, number: int) -> RoundRecord | None:
+def run_round(strategy: SelectionMethod[Any], federation: Federation, number: int) -> RoundRecord | None:
     """Run round `number` and return its record; None if the run ends before this round."""
-    run = strategy.run
+    run: Run = strategy.run
     opened = run.open(strategy, federation, number)
     if opened is None:
         return None

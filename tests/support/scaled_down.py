@@ -85,10 +85,8 @@ def tune_small(tuning: Tuning, jobs: int, console: object) -> dict[str, str]:
     best = {
         name: BestTrial(trial=1, settings=tuning.defaults(name), values=[0.5], failures={}) for name in tuning.spaces
     }
-    comparison = tuning.comparison(best)
-    failed = compare_small(comparison, jobs, console)
+    failed = compare_small(tuning.comparison(best), jobs, console)
     tuning.write(best)
-    tune.write_preset(tuning, comparison)
     return failed
 
 
