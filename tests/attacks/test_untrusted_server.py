@@ -4,10 +4,13 @@ A stranger on the server's machine posted a run to the Control API, and his code
 """
 
 import json
+import os
 import subprocess
 import sys
 import tomllib
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -18,6 +21,7 @@ from fedsel_app.config import ConfigError
 from fedsel_app.messages.answers import EnrolAnswer
 from fedsel_app.messages.reported_values import one_line
 from fedsel_app.wiring.configuration import known_defaults, resolve
+from simulation.engines import processes
 from simulation.operations.deployment.app_folder import app_folder
 from simulation.operations.deployment.deployed_run import client_nodes
 from simulation.operations.deployment.flower_cli import environment, flwr, node_config_text
@@ -154,7 +158,9 @@ def test_a_stranger_on_the_machine_gets_nothing_from_a_running_deployment(tmp_pa
         home, run = deployment.flwr_home, pool.submit(carried_out, deployment, config, lines)
         await_that(lambda: written(out) >= 1, run)
         address = tomllib.loads((home / "config.toml").read_text())["superlink"][CONNECTION]["address"]
-        runtimes = [port_of(child) for child in deployment._children]
+        superlink, *supernodes = deployment._children
+        runtime = superlink.command[superlink.command.index("--port") + 1]
+        runtimes = [f"127.0.0.1:{port}" for port in (runtime, *listening(*supernodes))]
         authority = "" if deployment.federation is None else str(deployment.federation.authority)
         arguments = [address, ",".join(runtimes), str(app_folder()), authority]
         outcomes = stranger(tmp_path, arguments)
@@ -166,10 +172,15 @@ def test_a_stranger_on_the_machine_gets_nothing_from_a_running_deployment(tmp_pa
     assert (len(runs), len(own)) == (1, 1)
 
 
-def port_of(child):
-    """Address of the Runtime API of a process of a deployment."""
-    words = child.command
-    return f"127.0.0.1:{words[words.index('--port') + 1]}"
+def listening(*children):
+    """Ports at which processes of a deployment listen."""
+    opened = set()
+    for pid in processes.running(children):
+        for file in Path(f"/proc/{pid}/fd").iterdir():
+            with suppress(OSError):
+                opened.add(os.readlink(file))
+    rows = [line.split() for line in Path("/proc/net/tcp").read_text().splitlines()[1:]]
+    return sorted(int(row[1][-4:], 16) for row in rows if row[3] == "0A" and f"socket:[{row[9]}]" in opened)
 
 
 def stranger(folder, arguments):
