@@ -94,8 +94,8 @@ def print_rankings(console: Console, folder: Path) -> None:
     """Print what the methods of a comparison share, and the ranking in each of its cells."""
     comparison = RecordedComparison.read(folder)
     metric = metric_of(comparison.counted)
+    print_lines(console, filter(None, dict.fromkeys(map(comparison.kind_of, comparison.groups))))
     for group in comparison.groups:
-        print_lines(console, filter(None, [comparison.kind_of(group)]))
         print_table(console, group.title, variants_table(group, Numbers(group, metric)), spread=True)
 
 

@@ -101,8 +101,12 @@ class Heading:
     def shown(self, cell: Any, *, spread: bool = True) -> str:
         """Text of a cell: a mean with its interval or, with `spread`, its deviation; a value; a dash without one."""
         if isinstance(cell, Spread):
-            deviation = f" ± {self.shown(cell.deviation)}" if spread and math.isfinite(cell.deviation) else ""
-            return self.shown(cell.mean) + deviation
+            mean = self.shown(cell.mean)
+            if not (spread and math.isfinite(cell.deviation)):
+                return mean
+            decimals = len(mean.partition(".")[2])
+            deviation = self.shown(cell.deviation) if "e" in mean else f"{cell.deviation:.{decimals}f}"
+            return f"{mean} ± {deviation}"
         if isinstance(cell, Estimate):
             interval = f" [{self.shown(cell.low)}, {self.shown(cell.high)}]" if math.isfinite(cell.low) else ""
             return self.shown(cell.mean) + interval

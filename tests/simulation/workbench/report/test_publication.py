@@ -108,10 +108,13 @@ def test_no_target_reached_leaves_all_traffic_in_the_verdict(tmp_path, without_f
 def test_latex_has_no_command_of_the_cells():
     columns = [Heading("a_b"), Heading("c", 1), Heading("d", 2, spreads=True)]
     rows = [["x\\y{}", -1.25, Spread(0.5, 0.25, 3)], ["#1", None, Spread(0.5, math.nan, 1)]]
+    rows += [["small", 1.0, Spread(0.0082, 1.7e-06, 3)], ["tiny", 1.0, Spread(1.5e-05, 1.7e-06, 3)]]
     text = latex_table("alpha 0.1", Table("t", "T", "5% & more.", columns, rows))
     assert r"a\_b & c & d \\" in text
     assert r"x\textbackslash{}y\{\} & $-$1.2 & 0.50 $\pm$ 0.25 \\" in text
     assert r"\#1 & -- & 0.50 \\" in text
+    assert r"small & 1.0 & 0.0082 $\pm$ 0.0000 \\" in text
+    assert r"tiny & 1.0 & 1.5e-05 $\pm$ 1.7e-06 \\" in text
     assert r"\caption{alpha 0.1: T. 5\% \& more.}" in text
     assert r"\begin{tabular}{lrr}" in text
     assert latex_text("10⁶ R² a-1 [-2, -3]") == "10$^6$ R$^2$ a-1 [$-$2, $-$3]"
