@@ -20,7 +20,7 @@ from fedsel_app.wiring.configuration import resolve
 from simulation.engines.run_folders import read_summary
 from simulation.workbench.cli import main
 from simulation.workbench.comparison.run_processes import FEDSEL
-from strategies import STRATEGIES, Selection, SelectionStrategy, run_round
+from strategies import Selection, SelectionStrategy, run_round
 from strategies.aggregation.privacy import Privacy
 from strategies.methods.random_selection import RandomSelection
 from tests.support.documentation import PAGES
@@ -166,13 +166,6 @@ def test_a_process_that_is_killed_has_counted_what_it_released(tmp_path):
 # What leaves a private run beside its models ----------------------------------------------------------------------
 
 
-def test_a_tracker_outside_the_run_folder_is_refused():
-    """It would get losses and label counts of clients, without noise."""
-    resolve(PRIVATE | {"track": "tensorboard"})
-    with pytest.raises(ConfigError, match=r"Set 'track' to empty or tensorboard \(it is tensorboard,mlflow\)"):
-        resolve(PRIVATE | {"track": "tensorboard,mlflow"})
-
-
 def test_a_private_run_goes_on_from_a_model_whose_epsilon_it_does_not_count(tmp_path, capsys):
     """Scores of the server's own test set are those of a released model."""
     run_config(tmp_path / "first", resolve(SMALL))
@@ -195,16 +188,6 @@ class Waits(SelectionStrategy):
     def select(self, roster, round_info, count, rng):
         order = rng.permutation(roster.ids)
         return Selection(np.sort(order[np.argsort(roster.last_selected[order], kind="stable")][:count]))
-
-
-@pytest.mark.parametrize("name", [*STRATEGIES, "tests.attacks.test_privacy:Waits"])
-def test_only_random_and_full_run_with_differential_privacy(name):
-    values = PRIVATE | {"strategy": name}
-    if name in ("random", "full"):
-        resolve(values)
-        return
-    with pytest.raises(ConfigError, match=f"Set 'strategy' to random or full .it is {name}"):
-        resolve(values)
 
 
 # Epsilon beside opacus' --------------------------------------------------------------------------------------------

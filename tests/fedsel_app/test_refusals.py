@@ -8,12 +8,14 @@ import pytest
 
 from fedsel_app.config import ConfigError
 from fedsel_app.wiring.configuration import resolve
+from strategies import STRATEGIES
 
 ROBUST = {"strategy": "random", "aggregation": "median", "error-feedback": False}
 PRIVATE = {"strategy": "random", "dp-clip-norm": 1.0, "weighting": "uniform"}
 SEARCHING = {"strategy": "random", "participation": "isp"}
 BUFFERED = {"strategy": "random", "waiting": "buffered", "cohort": 5}
 OWN = {"partition": "own", "clients": 1, "cohort": 1}
+OWN_METHOD = "tests.fedsel_app.wiring.test_configuration:LowestIds"
 LARGEST = 3.4028234663852886e38
 """Largest number of float32."""
 
@@ -74,18 +76,46 @@ GROUPS = [
     ({"clients": 5, "cohort": 6}, "The 'cohort' parameter must be at most 'clients' (5). Got 6."),
     ({"availability": "trace"}, "Set 'availability-trace' to a file"),
     ({"uplink-min-bits-per-s": 5.1, "uplink-max-bits-per-s": 5.0}, "must be at most 'uplink-max-bits-per-s'"),
+    ({"downlink-min-bits-per-s": 1e9}, "must be at most 'downlink-max-bits-per-s'"),
+    ({"step-min-s": 0.6}, "must be at most 'step-max-s'"),
     ({"spread": "log-normal", "step-min-s": 0.0}, "Set 'step-min-s' above 0"),
     ({"spread": "table"}, "Set 'spread-table' to a CSV file"),
-    *[({"alphas": f"0.1,{alpha}"}, "'alphas' parameter must be numbers above 0") for alpha in ("0", "inf", "x")],
-    ({"class-weights": "1,0"}, "'class-weights' parameter must be balanced, or a number above 0"),
+    *[
+        ({"alphas": alphas}, f"'alphas' parameter must be numbers above 0, separated by commas. Got '{alphas}'")
+        for alphas in ("", "0.1,", "0.1;0.2", "0.1,-1", "0", "inf,1", "nan")
+    ],
+    *[
+        ({"class-weights": weights}, "'class-weights' parameter must be balanced, or a number above 0 for each")
+        for weights in ("heavy", "1,0", "1,nan", "1,,2", "-1")
+    ],
     *[({"task": name}, "'task' parameter must be package.module:Class") for name in ("a.b:", ":C")],
-    ({"partition": "iid", "partition-arguments": "a=1"}, "Got the partition iid"),
+    (
+        {"partition": "iid", "partition-arguments": "a=1"},
+        "set 'partition' to flwr:NAME, or leave them out.",
+    ),
     ({"partition": "iiid"}, "Did you mean 'iid'?"),
-    ({"data": "hf:a/b/c"}, "hf:NAME or hf:OWNER/NAME"),
-    ({"data": "hf"}, "needs the path of a folder"),
+    ({"partition": "flwr"}, "or flwr:NAME or package.module:function. Got 'flwr'"),
+    *[
+        (
+            {"partition": "flwr:IidPartitioner", "partition-arguments": arguments},
+            "The 'partition-arguments' parameter must be NAME=VALUE",
+        )
+        for arguments in ("alpha=half", "a=1}\nb={")
+    ],
+    ({"augment": "cutout"}, "The 'augment' parameter must be one of none, flip, crop-flip."),
+    ({"data": "cifar-10"}, "Did you mean 'cifar10'?"),
+    ({"data": "hf:a/b/c"}, "as hf:NAME or hf:OWNER/NAME"),
+    ({"data": "hf:../secret"}, "'data' hf and its path in 'data-path'"),
+    ({"data": "hf"}, "needs the path of a folder that `datasets` saved"),
+    ({"data": "npz"}, "'data-path'"),
     ({"data": "csv"}, "needs the file's path"),
     ({"data": "mnist", "data-path": "x.csv"}, "does not read x.csv: set data=csv"),
     ({"data": "x.npz"}, "set data=npz and data-path=x.npz"),
+    ({"data": "digits", "data-arguments": "seed=1"}, "Leave out the 'data-arguments': the 'data' digits has none"),
+    ({"data": "hf:a", "data-arguments": "column=1"}, "have no 'column'. They may be subset, train"),
+    ({"data": "hf:a", "data-arguments": 'input="x"'}, "'input' of 'data-arguments' must be a list of names"),
+    ({"data": "hf:a", "data-arguments": "seed=true"}, "'seed' of 'data-arguments' must be a whole number"),
+    ({"data": "hf:a", "data-arguments": "label=x"}, "text in quotes, such as label="),
     ({"local-steps": 0}, "Exactly one of 'local-steps' and 'local-epochs' must be above 0. Now "),
     ({"local-steps": 50, "local-epochs": 1}, "Exactly one of 'local-steps' and 'local-epochs' must be above 0. Now "),
 ]
@@ -149,6 +179,12 @@ COMBINATIONS = [
     (PRIVATE | {"links": "measured"}, "Set 'links' to simulated (it is measured)"),
     (PRIVATE | {"link-coupling": "inverted-loss"}, "Set 'link-coupling' to independent"),
     (PRIVATE | {"link-cap": "round"}, "Set 'link-cap' to transfer or none (it is round)"),
+    (PRIVATE | {"track": "tensorboard,mlflow"}, "Set 'track' to empty or tensorboard (it is tensorboard,mlflow)"),
+    *[
+        (PRIVATE | {"strategy": name}, f"Set 'strategy' to random or full (it is {name})")
+        for name in (*STRATEGIES, OWN_METHOD)
+        if name not in ("random", "full")
+    ],
     (PRIVATE | {"dp-delta": 0.06}, "The 'dp-delta' parameter must be at most 1 / 'clients', 0.05. Got 0.06."),
     ({"participation": "sometimes"}, "'participation' parameter must be one of"),
     (SEARCHING, "'holdout-fraction' above 0"),
@@ -240,6 +276,7 @@ RUNNABLE = [
     {"client-eval": True, "holdout-fraction": 0.2},
     ROBUST,
     PRIVATE,
+    PRIVATE | {"track": "tensorboard"},
     PRIVATE | {"strategy": "full", "dp-delta": 0.05},
     {"over-selection": 0.5, "min-returned": 2, "round-deadline-s": 9.0, "dp-delta": 0.5},
     SEARCHING | {"holdout-fraction": 0.2},

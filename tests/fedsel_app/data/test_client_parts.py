@@ -185,17 +185,6 @@ def test_a_partitioner_that_cannot_be_used_is_refused_by_name(saved, partition, 
         parts_of(saved, partition, arguments)
 
 
-def test_settings_of_partitioners_are_checked_when_they_are_built():
-    for settings, said in {
-        ("flwr", ""): "must be one of iid.*or flwr:NAME or package.module:function. Got 'flwr'",
-        ("iid", "alpha=0.5"): "set 'partition' to flwr:NAME",
-        ("flwr:IidPartitioner", "alpha=half"): 'such as alpha=0.5, partition_by="label". Got',
-        ("flwr:IidPartitioner", "a=1}\nb={"): "'partition-arguments' parameter must be NAME=VALUE",
-    }.items():
-        with pytest.raises(ConfigError, match=said):
-            PartitionConfig(settings[0], partition_arguments=settings[1])
-
-
 def test_a_client_without_enough_examples_is_named(saved):
     with pytest.raises(ConfigError, match="client 0 would have 2 examples, but 'min-examples' is 20"):
         parts_of(saved, "flwr:ExponentialPartitioner", min_examples=20, clients=5)

@@ -167,21 +167,6 @@ def test_paths_without_a_data_set_are_refused_by_name(tmp_path):
             read(tmp_path / name)
 
 
-def test_settings_of_data_sets_are_checked_when_they_are_built():
-    for settings, said in (
-        ({"data": "hf"}, "needs the path of a folder that `datasets` saved"),
-        ({"data": "hf:../secret"}, "'data' hf and its path in 'data-path'"),
-        ({"data": "hf:a/b/c"}, "as hf:NAME or hf:OWNER/NAME"),
-        ({"data": "digits", "data_arguments": "seed=1"}, "Leave out the 'data-arguments': the 'data' digits has none"),
-        ({"data": "hf:a", "data_arguments": "column=1"}, "have no 'column'. They may be subset, train"),
-        ({"data": "hf:a", "data_arguments": 'input="x"'}, r"'input' of 'data-arguments' must be a list of names"),
-        ({"data": "hf:a", "data_arguments": "seed=true"}, "'seed' .* must be a whole number"),
-        ({"data": "hf:a", "data_arguments": "label=x"}, "text in quotes, such as label="),
-    ):
-        with pytest.raises(ConfigError, match=said):
-            DataConfig(**settings)
-
-
 def test_a_data_set_of_the_hub_comes_from_its_cache(tmp_path, monkeypatch):
     """The cache of a Hub data set OWNER/NAME as `datasets` lays it out, made from Parquet."""
     table().to_parquet(tmp_path / "train.parquet")

@@ -172,12 +172,6 @@ def test_each_group_has_its_share_of_every_class_and_its_own_concentration():
     assert np.array_equal(held(config, SKEWED, 30).reshape(3, -1).sum(axis=1), [300, 300, 300])
 
 
-@pytest.mark.parametrize("alphas", ["", "0.1,", "0.1;0.2", "0.1,-1", "0", "inf,1", "nan"])
-def test_alphas_must_be_positive_numbers(alphas):
-    with pytest.raises(ConfigError, match="'alphas' parameter must be numbers above 0.*Got '" + alphas):
-        PartitionConfig(alphas=alphas)
-
-
 @pytest.mark.parametrize(
     ("config", "clients", "named"),
     [

@@ -127,8 +127,6 @@ def test_without_the_package_the_run_is_refused_before_it_starts(tmp_path, monke
 def test_the_setting_names_known_trackers():
     assert resolve({"track": " wandb, mlflow,wandb"}).records.trackers == ["wandb", "mlflow"]
     assert sorted(KINDS) == sorted(TRACKERS)
-    with pytest.raises(ConfigError, match=r"'track' parameter must be some of tensorboard, mlflow, wandb"):
-        resolve({"track": "neptune"})
 
 
 def test_numbers_are_those_of_the_round_and_its_metrics():
