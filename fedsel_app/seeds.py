@@ -26,6 +26,7 @@ class Purpose(IntEnum):
     MARKS = 14
     AVAILABILITY = 15
     EVALUATION = 16
+    CALIBRATORS = 17
 
 
 def stream(seed: int, purpose: Purpose, server_round: int = 0, client: int = 0) -> np.random.Generator:

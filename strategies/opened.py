@@ -135,10 +135,10 @@ class OpenRound:
         """
         chosen, buffers = replies.only(selection.clients), self.model.buffers
         if chosen.statistics:
-            from strategies.aggregation.calibration import average_statistics
+            from strategies.round.replies.bounds import mean_vector
 
-            robust = self.context.aggregation.traits.robust
-            average = average_statistics(chosen.statistics, chosen.examples.tolist(), robust=robust)
+            robust, vectors = self.context.aggregation.traits.robust, np.stack(chosen.statistics)
+            average = np.median(vectors, axis=0) if robust else mean_vector(vectors, chosen.examples)
             buffers = average.astype(buffers.dtype)
         step = self.server.preview_step(self.model.parameters, selection, chosen)
         return Model(step.parameters, buffers), step.weights

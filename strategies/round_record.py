@@ -141,8 +141,8 @@ def warn_of_few_updates(count: int, server_round: int, config: AggregationConfig
     elif count < (least := config.least_updates):
         LOGGER.warning(
             "Round %d: only %d updates came back. With fewer than %d the 'aggregation' %s does not protect against"
-            " hostile clients ('krum-malicious' is %d). Set 'min-returned' to %d to skip such rounds.",
-            *(server_round, count, least, config.aggregation, config.krum_malicious, least),
+            " hostile clients. Set 'min-returned' to %d to skip such rounds.",
+            *(server_round, count, least, config.aggregation, least),
         )
 
 

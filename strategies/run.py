@@ -4,6 +4,7 @@ import logging
 import math
 import time
 from collections.abc import Mapping
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -14,7 +15,7 @@ from fedsel_app.config.plugins import user_code
 from fedsel_app.config.run import lower_wins
 from fedsel_app.messages.instructions import LocalTestInstruction
 from fedsel_app.network.clock import Presence
-from fedsel_app.records.schema import RoundRecord, reaches
+from fedsel_app.records.schema import Failure, RoundRecord, reaches
 from fedsel_app.records.summary import stalled
 from strategies.aggregation.server_state import ServerState, Step
 from strategies.checkpoint import Arrays, BestModel, Stateful, gather, matching, scatter
@@ -41,6 +42,7 @@ from strategies.round_record import (
 from strategies.run_context import Model, RunContext
 
 if TYPE_CHECKING:
+    from strategies.aggregation.calibration import BufferAverages
     from strategies.under_way import UnderWay
 
 LOGGER = logging.getLogger("fedsel")
@@ -55,6 +57,14 @@ def _under_way(context: RunContext) -> "UnderWay | None":
     from strategies.under_way import under_way
 
     return under_way(context)
+
+
+def _buffers(context: RunContext) -> "BufferAverages | None":
+    if not context.buffers.size:
+        return None
+    from strategies.aggregation.calibration import BufferAverages
+
+    return BufferAverages(context)
 
 
 class Run:
@@ -72,6 +82,7 @@ class Run:
     model : the global model
     policy : how many clients train in a round
     under_way : the clients that are under way between two rounds; None if the server waits for its cohort
+    buffers : averages of the clients' buffers; None if the model has none
     time_s : the run's clock, simulated or measured
     completed : rounds that were finished before this process continued the run
     ended : True after the last round
@@ -92,6 +103,7 @@ class Run:
         self.instructions = InstructionBuilder(context, roster, reports, estimated)
         self.reader = ReplyReader(context, roster, reports, self.server.solver.payloads)
         self.under_way = _under_way(context)
+        self.buffers = _buffers(context)
         self.model = Model(context.initial, context.buffers)
         self.best = BestModel(*self.model)
         self.time_s, self.completed, self.ended = 0.0, 0, False
@@ -174,10 +186,11 @@ class Run:
             staleness=replies.staleness if replies.staleness.size else 0,
         )
         self.model = Model(step.parameters, self.model.buffers)
-        if self.model.buffers.size:
-            from strategies.aggregation.calibration import next_buffers
-
-            buffers, calibration_bytes = next_buffers(self.clients, replies, self.model, number, self.context)
+        failures = list[Failure]()
+        if self.buffers is not None:
+            buffers, calibration_bytes, failures = self.buffers.take(
+                self.clients, replies, self.model, number, self.roster.examples
+            )
             self.model = Model(step.parameters, buffers)
             opened.record.calibration_bytes += calibration_bytes
         outcome = Outcome(
@@ -195,6 +208,7 @@ class Run:
         with user_code(type(opened.method).__module__, f"`update` of the method {opened.method.name}"):
             opened.method.learn(outcome)
         record_step(opened, selection, replies, step)
+        opened.record.failures = sorted([*opened.record.failures, *failures], key=itemgetter("client"))
 
     def close(self, opened: OpenRound) -> RoundRecord:
         """Evaluate the model, and write the record. Then end the run, or save a checkpoint.
@@ -306,8 +320,8 @@ class Run:
         self.instructions.earlier = {} if self.under_way is None else self.under_way.last_aggregated()
 
     def _parts(self, method: Method) -> dict[str, Stateful]:
-        waiting: dict[str, Stateful] = {} if self.under_way is None else {"under-way": self.under_way}
-        return waiting | {
+        optional = {"under-way": self.under_way, "buffers": self.buffers}
+        return {name: part for name, part in optional.items() if part is not None} | {
             "roster": self.roster,
             "best": self.best,
             "server": self.server,

@@ -15,17 +15,20 @@ class AggregationTraits:
     meaning : the result
     robust : it withstands a few malicious clients, and weighs all clients equally
     needs_single_updates : it compares the updates with one another, so that their sum is not enough
-    least_updates : number of malicious clients f -> number of updates that it needs in a round to withstand them
+    least_updates : number of malicious clients f -> number of updates that it needs in a round to withstand them; a
+        median of fewer than 3 is no median
     """
 
     meaning: str
     robust: bool = True
     needs_single_updates: bool = True
-    least_updates: Callable[[int], int] = lambda malicious: 1
+    least_updates: Callable[[int], int] = lambda malicious: 3
 
 
 AGGREGATIONS = {
-    "mean": AggregationTraits(meaning="the weighted mean", robust=False, needs_single_updates=False),
+    "mean": AggregationTraits(
+        meaning="the weighted mean", robust=False, needs_single_updates=False, least_updates=lambda malicious: 1
+    ),
     "median": AggregationTraits(meaning="the median of each entry"),
     "trimmed-mean": AggregationTraits(meaning="the mean of each entry without its largest and smallest values"),
     "krum": AggregationTraits(
@@ -130,8 +133,9 @@ class AggregationConfig(Settings):
     )
     max_update_norm: float = setting(
         100.0,
-        "norm above which an update is left out, in multiples of the largest median norm of this and all earlier"
-        " rounds; 0 keeps every update. It has no effect with dp-clip-norm",
+        "norm above which an update is left out, in multiples of the largest median norm of all earlier rounds. It also"
+        " bounds BatchNorm statistics and other averaged buffers, by the clients' median. 0 bounds nothing. It has no"
+        " effect with dp-clip-norm",
         low=0.0,
         private=True,
         read_by={"dp-clip-norm": (0.0,)},
@@ -144,8 +148,8 @@ class AggregationConfig(Settings):
 
     @property
     def least_updates(self) -> int:
-        """Number of updates that the aggregation needs in a round to be robust: 2 f + 3 for krum and multi-krum, else
-        1.
+        """Number of updates that the aggregation needs in a round to be robust: 2 f + 3 for krum and multi-krum, 3 for
+        median and trimmed-mean.
         """
         return self.traits.least_updates(self.krum_malicious)
 
@@ -214,7 +218,7 @@ class CalibrationConfig(Settings, scope="training"):
 
     calibration_clients: int = setting(
         0,
-        "number of selected clients that recompute the BatchNorm statistics; 0 takes all",
+        "number of selected clients, drawn at random, that recompute the BatchNorm statistics; 0 takes all",
         low=0,
         variants=(0, 3),
         read_by={**CALIBRATED, "calibration-form": unless("training")},

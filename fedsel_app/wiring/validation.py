@@ -19,6 +19,7 @@ def validate_combination(settings: SharedSettings, strategy: type[SelectionStrat
     validate_compression(settings)
     validate_solver(settings)
     validate_robust_aggregation(settings)
+    validate_calibration(settings)
     validate_participation(settings, strategy)
     validate_waiting(settings, strategy)
     validate_method(settings, strategy, method)
@@ -95,11 +96,6 @@ def validate_robust_aggregation(settings: SharedSettings) -> None:
                 "robust 'aggregation' combines."
             )
         return
-    if settings.calibration.calibration_form == "sequential" and settings.run.model not in PLAIN_MODELS:
-        raise ConfigError(
-            f"Set 'calibration-form' to average, or 'aggregation' to {others}: with sequential, each client can set "
-            f"the BatchNorm statistics, and the 'aggregation' {rule} does not protect them."
-        )
     if config.weighting not in ("method", "uniform"):
         raise ConfigError(
             f"Set 'weighting' to uniform, or 'aggregation' to {others}: the 'aggregation' {rule} weighs all clients "
@@ -112,9 +108,24 @@ def validate_robust_aggregation(settings: SharedSettings) -> None:
             f"extra state that {solver.title} averages."
         )
     if cohort < config.least_updates:
+        lower = " lower 'krum-malicious'," if "krum" in rule else ""
         raise ConfigError(
-            f"Set 'cohort' to at least {config.least_updates} (it is {cohort}), or lower 'krum-malicious': the "
-            f"'aggregation' {rule} needs so many updates to withstand {config.krum_malicious} hostile clients."
+            f"Set 'cohort' to at least {config.least_updates} (it is {cohort}),{lower} or 'aggregation' to {others}: "
+            f"the 'aggregation' {rule} needs so many updates to withstand a hostile client."
+        )
+
+
+def validate_calibration(settings: SharedSettings) -> None:
+    """Raise ConfigError if one client alone could set the BatchNorm statistics, although clients are not trusted."""
+    config = settings.aggregation
+    others, trusting = named(AGGREGATIONS, lambda traits: not traits.robust), not config.max_update_norm
+    if settings.calibration.calibration_form != "sequential" or settings.run.model in PLAIN_MODELS:
+        return
+    if config.traits.robust or not trusting:
+        also = f" and 'aggregation' to {others}" if config.traits.robust else ""
+        raise ConfigError(
+            f"Set 'calibration-form' to average. If you trust all clients, set 'max-update-norm' to 0{also}: with "
+            "sequential, one client alone can set the BatchNorm statistics, and nothing bounds them."
         )
 
 
@@ -235,8 +246,8 @@ def _validate_late_updates(settings: SharedSettings, otherwise: str) -> None:
         )
     if config.wanted < rule.least_updates:
         raise ConfigError(
-            f"Set 'buffer-size' to at least {rule.least_updates} (it is {config.wanted}), {otherwise}: "
-            f"so many updates {rule.aggregation} needs to withstand {rule.krum_malicious} hostile clients."
+            f"Set 'buffer-size' to at least {rule.least_updates} (it is {config.wanted}), {otherwise}: the "
+            f"'aggregation' {rule.aggregation} needs so many updates to withstand a hostile client."
         )
 
 

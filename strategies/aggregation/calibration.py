@@ -4,95 +4,133 @@ Calibration is from HeteRo-Select (Alg. 1, line 13). The average by examples equ
 ISP's candidates always use it. Buffers that are no statistics but change in training are always averaged.
 """
 
-import math
-from collections.abc import Sequence
+from collections.abc import Mapping
 from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
 
-from fedsel_app.exact_sums import weighted_sum
 from fedsel_app.messages.instructions import CalibrateInstruction
-from fedsel_app.wire.codec import Update
-from strategies.roster import Floats
+from fedsel_app.records.schema import Failure
+from fedsel_app.seeds import Purpose, stream
+from strategies.checkpoint import Arrays, Stateful, gather, scatter
+from strategies.roster import Floats, Ints
 from strategies.round.clients import ConnectedClients
 from strategies.round.federation import sent_model
+from strategies.round.replies.bounds import FAR, BoundedMean
 from strategies.round.replies.training import Replies
-from strategies.round.replies.values import read_statistics
+from strategies.round.replies.values import LOGGER, read_statistics
 from strategies.run_context import Model, RunContext
 
 
-def next_buffers(
-    clients: ConnectedClients,
-    replies: Replies,
-    model: Model,
-    server_round: int,
-    context: RunContext,
-) -> tuple[NDArray[np.float32], int]:
-    """The buffers of the new `model`, float32 (B,), and the bytes that they took, in both directions. So far the model
-    has the old buffers.
+class BufferAverages:
+    """Buffers of the global model, and the state of their bounds: see `strategies.round.replies.bounds`.
 
-    The statistics are the first S of them. By `calibration-form`, either those of the `replies` are averaged, or the
-    first `calibration-clients` of their clients run mini-batches in train mode. Usually each runs
-    `calibration-batches`, and the statistics are averaged by the clients' examples; if `aggregation` is not the mean,
-    each statistic is the clients' median. With `calibration-form` = sequential, one client after the other continues
-    the same statistics: each runs all mini-batches of its examples, until there are `calibration-batches` in total. The
-    other buffers are averages of those in the `replies`. The bytes include all buffers in the `replies`.
-
-    A client that fails is left out. If all fail, the statistics do not change. A model without buffers costs nothing.
+    Calibrated statistics are always bounded. Those of local training are averaged as they are, as when whole models are
+    averaged, unless a client is far off.
     """
-    config, (parameters, buffers), count = context.calibration, model, context.variances.size
-    robust, sent_bytes = context.aggregation.traits.robust, buffers.nbytes * len(replies.statistics)
-    if replies.statistics:
-        averages: NDArray[np.float32] = average_statistics(
-            replies.statistics, replies.examples.tolist(), robust=robust
-        ).astype(buffers.dtype)
-        if config.of_training:
-            return averages, sent_bytes
-        buffers = np.concatenate([buffers[:count], averages[count:]])
-    if not count or config.of_training:
-        return buffers, sent_bytes
-    examples = dict(zip(replies.clients.tolist(), replies.examples.tolist(), strict=True))
-    ask = partial(_statistics, clients, parameters, server_round, context)
-    client_bytes = parameters.nbytes + buffers.nbytes + buffers[:count].nbytes
-    chosen = replies.clients[: config.calibration_clients or replies.clients.size].tolist()
-    if config.calibration_form == "sequential":
-        done = contributed = 0
-        for client in chosen:
-            passes = context.training.passes(examples[client], context.admission.least_examples)
-            if batches := min(config.calibration_batches - done, passes):
-                sent_bytes += client_bytes
-                for values in ask(buffers, [client], batches, contributed).values():
-                    buffers = np.concatenate([values.astype(np.float32), buffers[count:]])
-                    contributed += batches
-                done += batches
-        return buffers, sent_bytes
-    found = ask(buffers, chosen, config.calibration_batches)
-    sent_bytes += len(chosen) * client_bytes
-    if found:
-        average = average_statistics(list(found.values()), [examples[client] for client in found], robust=robust)
-        buffers = np.concatenate([average.astype(buffers.dtype), buffers[count:]])
-    return buffers, sent_bytes
+
+    def __init__(self, context: RunContext) -> None:
+        self._context, self._count = context, context.variances.size
+        sent = context.buffers.size - (0 if context.calibration.of_training else self._count)
+        self._sent = BoundedMean(sent, context.run.clients, context.aggregation, always=False)
+        self._calibrated = BoundedMean(self._count, context.run.clients, context.aggregation, always=True)
+
+    def take(
+        self, clients: ConnectedClients, replies: Replies, model: Model, server_round: int, examples: Ints
+    ) -> tuple[NDArray[np.float32], int, list[Failure]]:
+        """The buffers of the new `model`, float32 (B,), the bytes that they took, in both directions, and the clients
+        whose statistics do not count, or only in part. So far the model has the old buffers. `examples` are those of
+        all clients, (K,).
+
+        The statistics are the first S of them. By `calibration-form`, either those of the `replies` are averaged, or
+        `calibration-clients` of their clients, drawn at random, run mini-batches in train mode. Usually each runs
+        `calibration-batches`, and the statistics are averaged (`BoundedMean`). With `calibration-form` = sequential,
+        one client after the other continues the same statistics: each runs all mini-batches of its examples, until
+        there are `calibration-batches` in total. The other buffers are averages of those in the `replies`. The bytes
+        include all buffers in the `replies`.
+
+        A client that fails is left out. If all fail, the statistics do not change. A model without buffers costs
+        nothing.
+        """
+        config, (parameters, buffers), count = self._context.calibration, model, self._count
+        sent_bytes, failures = buffers.nbytes * len(replies.statistics), list[Failure]()
+        kept = 0 if config.of_training else count
+        if replies.statistics and buffers.size > kept:
+            vectors = [values[kept:] for values in replies.statistics]
+            average, far = self._sent.take(replies.clients, vectors, examples)
+            failures += _far(far, server_round)
+            if average is not None:
+                buffers = np.concatenate([buffers[:kept], average.astype(buffers.dtype)])
+        if not count or config.of_training:
+            return buffers, sent_bytes, failures
+        ask = partial(self._ask, clients, parameters, server_round, failures)
+        client_bytes = parameters.nbytes + buffers.nbytes + buffers[:count].nbytes
+        chosen = self._chosen(replies.clients, server_round)
+        if config.calibration_form == "sequential":
+            done = contributed = 0
+            for client in chosen.tolist():
+                passes = self._context.training.passes(examples[client].item(), self._context.admission.least_examples)
+                if batches := min(config.calibration_batches - done, passes):
+                    sent_bytes += client_bytes
+                    for values in ask(buffers, [client], batches, contributed).values():
+                        buffers = np.concatenate([values.astype(np.float32), buffers[count:]])
+                        contributed += batches
+                    done += batches
+            return buffers, sent_bytes, failures
+        statistics = ask(buffers, chosen.tolist(), config.calibration_batches)
+        sent_bytes += chosen.size * client_bytes
+        if statistics:
+            vectors = list(statistics.values())
+            average, far = self._calibrated.take(np.array(list(statistics), np.int64), vectors, examples)
+            failures += _far(far, server_round)
+            if average is not None:
+                buffers = np.concatenate([average.astype(buffers.dtype), buffers[count:]])
+        return buffers, sent_bytes, failures
+
+    def _chosen(self, clients: Ints, server_round: int) -> Ints:
+        """The clients that calibrate, drawn from `clients`, ascending."""
+        count = self._context.calibration.calibration_clients
+        if not 0 < count < clients.size:
+            return clients
+        return np.sort(stream(self._context.run.seed, Purpose.CALIBRATORS, server_round).choice(clients, count, False))
+
+    def _ask(
+        self,
+        clients: ConnectedClients,
+        parameters: NDArray[np.float32],
+        server_round: int,
+        failures: list[Failure],
+        buffers: NDArray[np.float32],
+        chosen: list[int],
+        batches: int,
+        earlier_batches: int = 0,
+    ) -> dict[int, Floats]:
+        """Statistics of each `chosen` client, float64 (S,), after its `batches`. The others are added to `failures`."""
+        instruction = dict.fromkeys(chosen, CalibrateInstruction(server_round, batches, earlier_batches))
+        answers = clients.ask(instruction, sent_model(parameters, buffers))
+        statistics, failed = read_statistics(answers, self._context.variances, server_round)
+        failures += failed
+        return statistics
+
+    def state(self) -> Arrays:
+        """The last vectors of clients."""
+        return gather(self._parts())
+
+    def load_state(self, state: Arrays) -> None:
+        """Load a state that `state` returned."""
+        scatter(state, self._parts())
+
+    def _parts(self) -> Mapping[str, Stateful]:
+        return {"sent": self._sent, "calibrated": self._calibrated}
 
 
-def average_statistics(statistics: Sequence[Floats], examples: Sequence[int], *, robust: bool = False) -> Floats:
-    """Average of the statistics of one or more clients by `examples`, float64 (B,); with `robust`, the median."""
-    if robust:
-        return np.median(statistics, axis=0).astype(np.float64)
-    return weighted_sum([Update(values.size, None, values) for values in statistics], examples) / math.fsum(examples)
-
-
-def _statistics(
-    clients: ConnectedClients,
-    parameters: NDArray[np.float32],
-    server_round: int,
-    context: RunContext,
-    buffers: NDArray[np.float32],
-    chosen: list[int],
-    batches: int,
-    earlier_batches: int = 0,
-) -> dict[int, Floats]:
-    """Statistics of each `chosen` client, float64 (S,), after its `batches`."""
-    instruction = dict.fromkeys(chosen, CalibrateInstruction(server_round, batches, earlier_batches))
-    answers = clients.ask(instruction, sent_model(parameters, buffers))
-    return read_statistics(answers, context.variances, server_round)
+def _far(clients: Ints, server_round: int) -> list[Failure]:
+    """Log the clients whose buffers are far from those of the others. Returns them with the reason."""
+    reason = (
+        f"calibration: its BatchNorm statistics, or other buffers, are more than {FAR:g} times as far from the median "
+        "of the clients as a typical client's, and count at that one's distance: see 'max-update-norm'"
+    )
+    for client in clients.tolist():
+        LOGGER.warning("Round %d: client %d: %s.", server_round, client, reason)
+    return [{"client": client, "reason": reason} for client in clients.tolist()]

@@ -112,7 +112,7 @@ AGGREGATION: dict[str, Settings] = {
 }
 CALIBRATION: dict[str, Settings] = {
     "average": NORMED | {"calibration-form": "average"},
-    "sequential": NORMED | {"calibration-form": "sequential"},
+    "sequential": NORMED | {"calibration-form": "sequential", "max-update-norm": 0.0},
     "training": NORMED | {"calibration-form": "training"},
     "training median": NORMED | {"calibration-form": "training", "aggregation": "median"},
 }

@@ -134,7 +134,7 @@ COMBINATIONS = [
     (ROBUST | {"solver": "fednova"}, "the extra state that FedNova averages."),
     (
         ROBUST | {"model": "resnet9", "calibration-form": "sequential"},
-        "Set 'calibration-form' to average, or 'aggregation' to mean: ",
+        "Set 'calibration-form' to average. If you trust all clients, set 'max-update-norm' to 0 and",
     ),
     (
         {"entry-malicious": 1},

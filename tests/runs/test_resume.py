@@ -48,6 +48,7 @@ RUNS = {  # test_same_bits.py has the other methods
         "strategy": "random",
         "model": "tests.cases.models:cumulative",
         "calibration-form": "sequential",
+        "max-update-norm": 0.0,
     },
 }
 

@@ -33,7 +33,7 @@ __all__ = ["task_identity"]
 pytestmark = pytest.mark.usefixtures("task_identity")
 
 FAST_LINKS = NetworkConfig(uplink_min_bits_per_s=1e18, uplink_max_bits_per_s=1e18)
-BUFFERED = {"waiting": "buffered", "aggregation": "mean", "server_optimizer": "mean", "weighting": "uniform"}
+BUFFERED = {"waiting": "buffered", "server_optimizer": "mean", "weighting": "uniform", "max_update_norm": 0.0}
 
 
 class Lowest(SelectionStrategy):

@@ -14,15 +14,16 @@ from numpy.typing import NDArray
 from fedsel_app.exact_sums import CohortSum
 from fedsel_app.messages.answers import FORWARD_STEPS, TrainAnswer
 from fedsel_app.messages.instructions import TrainInstruction
-from fedsel_app.messages.reported_values import lower_median, one_line
+from fedsel_app.messages.reported_values import one_line
 from fedsel_app.messages.scalars import Report
 from fedsel_app.network.links import Work
 from fedsel_app.records.schema import Failure, RoundRecord
 from fedsel_app.wire import codec
-from strategies.checkpoint import Arrays
+from strategies.checkpoint import Arrays, Stateful, gather, scatter
 from strategies.roster import Floats, Ints, Roster
 from strategies.round.clients import SCALAR_BYTES
 from strategies.round.federation import Answer, NodeError, Reply
+from strategies.round.replies.bounds import NormBounds
 from strategies.round.replies.deadline import DROPPED, accept, left, simulated_dropouts
 from strategies.round.replies.values import LOSS, LastReported, decode_payload, refuse_large, unpack_buffers
 from strategies.run_context import RunContext
@@ -195,25 +196,28 @@ class ReplyReader:
     Attributes
     ----------
     reported_values : the losses and reports that clients sent last
-    typical_norms : float64 (payloads,), for each payload the largest median norm of a round so far
+    norm_bounds : largest norms of the payloads
     """
 
     def __init__(self, context: RunContext, roster: Roster, reports: Iterable[Report], payloads: int) -> None:
         self._context, self._roster, self._payloads = context, roster, payloads
         self._reports = tuple(sorted(reports))
         self.reported_values = LastReported(context.run.clients, (LOSS, *Report), context.reported_values.loss_clip)
-        self.typical_norms = np.zeros(payloads)
+        multiple = 0.0 if context.privacy.dp_clip_norm else context.aggregation.max_update_norm
+        initial = float(np.linalg.norm(context.initial.astype(np.float64)))
+        self.norm_bounds = NormBounds(payloads, context.run.clients, multiple, initial) if multiple else None
 
     def state(self) -> Arrays:
-        """The values that clients sent last, and the typical norms."""
-        return self.reported_values.state() | {"typical_norms": self.typical_norms.copy()}
+        """The values that clients sent last, and the bounds of norms."""
+        return gather(self._parts())
 
     def load_state(self, state: Arrays) -> None:
-        """Load a state that `state` returned. Raises ValueError or KeyError for the state of another run."""
-        self.reported_values.load_state(state)
-        if state["typical_norms"].shape != self.typical_norms.shape:
-            raise ValueError(f"norms of {state['typical_norms'].shape} payloads")
-        self.typical_norms = state["typical_norms"].astype(np.float64)
+        """Load a state that `state` returned. Raises ConfigError for the state of another run."""
+        scatter(state, self._parts())
+
+    def _parts(self) -> dict[str, Stateful]:
+        bounds: dict[str, Stateful] = {} if self.norm_bounds is None else {"norms": self.norm_bounds}
+        return {"reported": self.reported_values} | bounds
 
     def read(
         self,
@@ -285,9 +289,7 @@ class ReplyReader:
     def decode(self, answers: Mapping[int, Answer], instructions: Mapping[int, TrainInstruction]) -> Replies:
         """Decode and check the reply of every client that was asked. A malformed reply is a failure of its client.
 
-        So is an update, or a change of a control variate, with a norm above `max-update-norm` times the cohort's
-        median, or times that of the earlier round with the largest median: the median of clients that have converged
-        says little about one that still learns.
+        So is an update, or a change of a control variate, with a norm above that of `norm_bounds`.
         """
         return self._usable(self.decode_each(answers, instructions), instructions)
 
@@ -328,21 +330,20 @@ class ReplyReader:
             return dict(zip(instructions, replies, strict=True))
 
     def _usable(self, found: Mapping[int, Found], instructions: Mapping[int, TrainInstruction]) -> Replies:
-        context, usable, failures = self._context, dict[int, Decoded](), list[Failure]()
+        usable, failures = dict[int, Decoded](), list[Failure]()
         for client, decoded in found.items():
             if isinstance(decoded, Decoded):
                 usable[client] = decoded
             else:
                 failures.append({"client": client, "reason": one_line(decoded)})
-        multiple = 0.0 if context.privacy.dp_clip_norm else context.aggregation.max_update_norm
-        for place in range(self._payloads if multiple else 0):
-            norms = {client: decoded.norms[place] for client, decoded in usable.items()}
-            median = lower_median(np.array(list(norms.values())))
-            self.typical_norms[place] = typical = float(np.fmax(self.typical_norms[place], median))
-            for client in [client for client, norm in norms.items() if norm > multiple * typical > 0.0]:
-                compared = f"norm {norms[client]:.3g}, and the largest median of a round so far is {typical:.3g}"
-                failures.append({"client": client, "reason": f"its update has {compared}: see 'max-update-norm'"})
-                del usable[client]
+        if usable and self.norm_bounds is not None:
+            norms = np.array([decoded.norms for decoded in usable.values()])
+            largest = self.norm_bounds.take(np.array(list(usable), np.int64), norms)
+            for client, own in zip(list(usable), norms, strict=True):
+                if (beyond := np.flatnonzero(own > largest)).size:
+                    compared = f"norm {own[beyond[0]]:.3g}, and the largest that counts is {largest[beyond[0]]:.3g}"
+                    failures.append({"client": client, "reason": f"its update has {compared}: see 'max-update-norm'"})
+                    del usable[client]
         failures.sort(key=itemgetter("client"))
         for failure in failures:
             client, reason = failure["client"], failure["reason"]

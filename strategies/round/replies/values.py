@@ -162,20 +162,18 @@ def unpack_buffers(
 
 def read_statistics(
     answers: Mapping[int, Answer], variances: NDArray[np.bool_], server_round: int
-) -> dict[int, Floats]:
-    """The BatchNorm statistics of each client that calibrated, as `unpack_buffers` returns them.
-
-    Failures are logged.
-    """
-    found = {}
+) -> tuple[dict[int, Floats], list[Failure]]:
+    """The BatchNorm statistics of each client that calibrated, as `unpack_buffers` returns them, and the others."""
+    statistics, failures = dict[int, Floats](), list[Failure]()
     for client, reply in answers.items():
         try:
             if not isinstance(reply, Reply):
                 raise WireError(str(reply))
-            found[client] = unpack_buffers(reply.tensors, variances.size, variances)
+            statistics[client] = unpack_buffers(reply.tensors, variances.size, variances)
         except WireError as error:
             LOGGER.warning("Round %d: client %d did not calibrate: %s", server_round, client, one_line(error))
-    return found
+            failures.append({"client": client, "reason": f"calibration: {one_line(error)}"})
+    return statistics, failures
 
 
 def decode_payload(

@@ -6,7 +6,7 @@ import pytest
 
 from fedsel_app.config import EnrolmentConfig
 from fedsel_app.messages.instructions import CalibrateInstruction
-from strategies.aggregation.calibration import next_buffers
+from strategies.aggregation.calibration import BufferAverages
 from strategies.round.clients import ConnectedClients
 from strategies.run_context import Model
 from tests.support.contexts import context_of
@@ -25,11 +25,15 @@ def calibrate(replies, trained, examples=(), initial=BUFFERS, sent=(), variances
     stubs = [StubClient(client, lambda client, message, reply=reply: reply) for client, reply in enumerate(replies)]
     clients = ConnectedClients(len(stubs), EnrolmentConfig())
     clients.enrol(StubFederation(stubs), wait=True)
-    context = context_of(buffers=initial, **settings)
+    context = context_of(clients=len(replies), cohort=1, buffers=initial, **settings)
     context = context if variances is None else replace(context, variances=np.array(variances))
-    examples = np.array(examples or [70] * len(replies))[trained]
-    replies = SimpleNamespace(clients=np.array(trained), examples=examples, statistics=sent)
-    return stubs, *next_buffers(clients, replies, Model(PARAMETERS, initial), 4, context)
+    examples = np.array(examples or [70] * len(replies))
+    replies = SimpleNamespace(clients=np.array(trained), statistics=sent)
+    buffers, sent_bytes, failures = BufferAverages(context).take(
+        clients, replies, Model(PARAMETERS, initial), 4, examples
+    )
+    assert all(failure["reason"].startswith("calibration: ") for failure in failures)
+    return stubs, buffers, sent_bytes
 
 
 def test_statistics_are_averaged_by_examples():
@@ -44,17 +48,31 @@ def test_statistics_are_averaged_by_examples():
     assert message.model.tensors == as_sent(PARAMETERS, BUFFERS)
 
 
-def test_only_the_first_trained_clients_are_asked():
-    stubs, buffers, sent = calibrate(
-        [statistics(9.0, 9.0), statistics(1.0, 1.0), statistics(2.0, 2.0), statistics(9.0, 9.0)],
-        [1, 2, 3],
-        calibration_clients=2,
-        calibration_batches=7,
-    )
-    np.testing.assert_array_equal(buffers, [1.5, 1.5])
-    assert [stub.kinds.count("train") for stub in stubs] == [0, 1, 1, 0]
-    assert stubs[1].told("train")[0].batches == 7
-    assert sent == 2 * (PARAMETERS.nbytes + BUFFERS.nbytes + 8)
+def test_as_many_trained_clients_as_the_setting_says_are_drawn():
+    asked = set()
+    for seed in range(20):
+        stubs, buffers, sent = calibrate(
+            [statistics(value, value) for value in (9.0, 1.0, 2.0, 4.0)],
+            [1, 2, 3],
+            calibration_clients=2,
+            calibration_batches=7,
+            max_update_norm=0.0,
+            seed=seed,
+        )
+        pair = tuple(client for client, stub in enumerate(stubs) if "train" in stub.kinds)
+        asked.add(pair)
+        assert buffers.tolist() == [{(1, 2): 1.5, (1, 3): 2.5, (2, 3): 3.0}[pair]] * 2
+        assert stubs[pair[0]].told("train")[0].batches == 7
+        assert sent == 2 * (PARAMETERS.nbytes + BUFFERS.nbytes + 8)
+    assert len(asked) == 3
+
+
+def test_no_entry_is_further_from_the_median_than_that_of_a_typical_client():
+    """Medians 3 and 5; distances 2, 1, 0, 1, 97 and 3, 1, 0, 95, 2: the lower medians are 1 and 2."""
+    columns = zip([1.0, 2.0, 3.0, 4.0, 100.0], [2.0, 4.0, 5.0, 100.0, 7.0], strict=True)
+    _, buffers, _ = calibrate([statistics(*pair) for pair in columns], list(range(5)), [10, 10, 20, 10, 10])
+    # (2 + 2 + 2 x 3 + 4 + 4) / 6 and (3 + 4 + 2 x 5 + 7 + 7) / 6
+    np.testing.assert_allclose(buffers, [3.0, 31 / 6], rtol=1e-6)
 
 
 BAD = {
@@ -73,8 +91,13 @@ BAD = {
 
 @pytest.mark.parametrize("reply", BAD.values(), ids=BAD)
 def test_a_client_that_fails_is_left_out(reply):
-    _, buffers, _ = calibrate([reply, statistics(3.0, 6.0)], [0, 1])
+    _, buffers, _ = calibrate([reply, *[statistics(3.0, 6.0)] * 3], [0, 1, 2, 3])
     np.testing.assert_array_equal(buffers, [3.0, 6.0])
+
+
+def test_with_too_few_others_to_compare_with_the_statistics_stay():
+    _, buffers, _ = calibrate([statistics(3.0, 6.0)] * 3, [0, 1])
+    np.testing.assert_array_equal(buffers, BUFFERS)
 
 
 def test_if_all_fail_the_statistics_stay():

@@ -188,7 +188,7 @@ def statistics_run(fit=with_statistics, **settings):
         seen.append((np.flatnonzero(parameters).tolist(), buffers.tolist()))
         return ring()(parameters, buffers)
 
-    context = setup_for(loss, calibration_form="training", weighting="examples", **settings)
+    context = setup_for(loss, calibration_form="training", weighting="examples", max_update_norm=0.0, **settings)
     context = replace(context, buffers=np.array([0.0, 1.0], np.float32), variances=np.array([False, True]))
     stubs = [StubClient(client, fit, examples=EXAMPLES[client]) for client in range(CLIENTS)]
     rows, arrays = run_rounds(RandomSelection(context), stubs, context.run.rounds)

@@ -72,6 +72,7 @@ def test_the_mod_hands_the_users_arrays_and_config_on_and_compresses_with_error_
     """What is sent plus the residual (divided by its decay) is the client's change. Statistics are not compressed."""
     seen = []
     options = {"compressor": "top-k", "kept_fraction": 0.3, "kept_warmup_rounds": 0, "fit_config": {"mine": 7}}
+    options |= {"max_update_norm": 0}
     built = build("random", tmp_path / "run", cohort=1, rounds=1, **options)
     after = run_app(built, 1, mods=[selecting], state_dir=tmp_path, seen=seen)
     [(client, config, parameters)] = seen

@@ -1,0 +1,184 @@
+"""Bounds on what the server averages or sums, which no client can move by itself.
+
+What a client sends is compared with what other clients send. If fewer than `LEAST` clients reply at a time, those that
+replied before them are compared too, so that a lone reply never sets its own bound. With less than `LEAST` clients in
+the run, all of its clients are enough.
+
+`NormBounds` bounds the norms of updates and of changes of control variates, and `BoundedMean` the entries of BatchNorm
+statistics and of other buffers.
+"""
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+
+from fedsel_app.config import AggregationConfig
+from fedsel_app.exact_sums import weighted_sum
+from fedsel_app.wire.codec import Update
+from strategies.checkpoint import Arrays, load_fields, matching, save_fields
+from strategies.roster import Floats, Ints
+
+LEAST = 3
+"""Number of clients of which one cannot move the median beyond the others."""
+GROWTH = 2.0
+"""Largest factor by which a round raises a typical norm."""
+FIRST = 3.0
+"""Largest norm of a first reply without another to compare with, in multiples of the initial model's norm."""
+FAR = 10.0
+"""A client is told if its vector is more than this many times as far from the median as the median client's."""
+
+
+class LastReplies:
+    """Values of the clients that replied last, at most `LEAST` clients.
+
+    Parameters
+    ----------
+    size : number of values of a client
+    """
+
+    def __init__(self, size: int) -> None:
+        self._clients, self._values = np.zeros(0, np.int64), np.zeros((0, size))
+
+    def joined(self, clients: Ints, values: Floats) -> tuple[Ints, Floats]:
+        """These clients with their values, (n, size), after earlier ones, if they are fewer than `LEAST`."""
+        others = np.flatnonzero(~np.isin(self._clients, clients))
+        others = others[max(others.size - max(LEAST - clients.size, 0), 0) :]
+        return np.append(self._clients[others], clients), np.concatenate([self._values[others], values])
+
+    def keep(self, clients: Ints, values: Floats) -> None:
+        """Keep the last of the `joined` clients."""
+        self._clients, self._values = clients[-LEAST:], values[-LEAST:]
+
+    def state(self) -> Arrays:
+        """The clients and their values."""
+        return save_fields(self, ("_clients", "_values"))
+
+    def load_state(self, state: Arrays) -> None:
+        """Load a state that `state` returned. Raises ConfigError as `load_fields` does."""
+        load_fields(self, ("_clients", "_values"), state, growing=True)
+
+
+class NormBounds:
+    """Largest norms of replies: `multiple` times the typical norms that earlier rounds established.
+
+    The typical norm rises to the lower median of a round's accepted replies, but at most by the factor `GROWTH`, and
+    never falls: the median of clients that have converged says little about one that still learns. With fewer than
+    `LEAST` accepted replies, the last replies of other clients count with them. If no reply of a round is accepted,
+    all of them count as accepted, so that the bound can follow honest clients whose norms grow fast.
+
+    Before anything is established, the norms of a round are compared with their own lower median. A reply without
+    another to compare with, or with a median of 0, may have at most `FIRST` times the norm of the initial model.
+
+    Parameters
+    ----------
+    payloads : number of norms in a reply
+    clients : number of all clients of the run
+    multiple : setting `max-update-norm`
+    initial : norm of the initial model
+
+    Attributes
+    ----------
+    typical : float64 (payloads,), the typical norms; 0 as long as none is established
+    """
+
+    def __init__(self, payloads: int, clients: int, multiple: float, initial: float) -> None:
+        self._clients, self._multiple, self._initial = clients, multiple, initial
+        self.typical = np.zeros(payloads)
+        self._last = LastReplies(payloads)
+
+    def take(self, clients: Ints, norms: Floats) -> Floats:
+        """The largest norms that replies of this round may have, (payloads,), given their `norms`, (r, payloads).
+
+        Rounds that follow are compared with what this one has established.
+        """
+        together, values = self._last.joined(clients, norms)
+        alone = together.size < min(2, self._clients)
+        medians = np.zeros(self.typical.size) if alone else _lower_medians(values)
+        first = np.where(medians > 0.0, self._multiple * medians, FIRST * self._initial)
+        most = np.where(self.typical > 0.0, self._multiple * self.typical, first)
+        accepted = (norms <= most).all(axis=1)
+        counted = accepted if accepted.any() else ~accepted
+        together, values = self._last.joined(clients[counted], norms[counted])
+        self._last.keep(together, values)
+        if together.size >= min(LEAST, self._clients):
+            medians = _lower_medians(values)
+            most_typical = np.where(self.typical > 0.0, GROWTH * self.typical, medians)
+            self.typical = np.clip(medians, self.typical, most_typical)
+        return most
+
+    def state(self) -> Arrays:
+        """The typical norms, and the last replies."""
+        return {"typical": self.typical.copy()} | self._last.state()
+
+    def load_state(self, state: Arrays) -> None:
+        """Load a state that `state` returned. Raises ConfigError if it is of other payloads."""
+        self.typical = matching(state, "typical", self.typical)
+        self._last.load_state(state)
+
+
+class BoundedMean:
+    """Mean of the clients' vectors by examples, in which no entry is further from their median than a typical client's.
+
+    An entry that is further from the median of the clients than the lower median of these distances counts as being at
+    that distance. A robust `aggregation` takes the median itself. With `max-update-norm` = 0 the mean has no bound.
+
+    Parameters
+    ----------
+    size : number of entries
+    clients : number of all clients of the run
+    always : True if the bound holds in each round; False if only in rounds in which a client is `FAR`
+    """
+
+    def __init__(self, size: int, clients: int, config: AggregationConfig, *, always: bool) -> None:
+        self._clients, self._config, self._always = clients, config, always
+        self._last = LastReplies(size)
+
+    def take(self, clients: Ints, vectors: Sequence[Floats], examples: Ints) -> tuple[Floats | None, Ints]:
+        """The mean, float64 (B,), with the `vectors` of this round's r >= 1 clients, and the clients that are `FAR`.
+
+        With fewer than `LEAST` vectors, the last ones of other clients count with them; the mean is None if there are
+        too few. `examples` are those of all clients of the run, (K,).
+        """
+        values, robust = np.stack(vectors), self._config.traits.robust
+        plain = mean_vector(values, examples[clients])
+        if not (robust or self._config.max_update_norm):
+            return plain, clients[:0]
+        clients, values = self._last.joined(clients, values)
+        self._last.keep(clients, values)
+        if clients.size < min(LEAST, self._clients):
+            return None, clients[:0]
+        middle = np.median(values, axis=0)
+        distances = np.linalg.norm(values - middle, axis=1)
+        far = clients[distances > FAR * _lower_medians(distances)]
+        if not (robust or self._always or far.size):
+            return plain, far
+        return middle if robust else mean_vector(winsorised_vectors(values), examples[clients]), far
+
+    def state(self) -> Arrays:
+        """The last vectors."""
+        return self._last.state()
+
+    def load_state(self, state: Arrays) -> None:
+        """Load a state that `state` returned. Raises ConfigError if it is of other vectors."""
+        self._last.load_state(state)
+
+
+def winsorised_vectors(vectors: Floats) -> Floats:
+    """The vectors (m, B), no entry further from their median than the lower median of these distances."""
+    middle = np.median(vectors, axis=0)
+    distances = np.abs(vectors - middle)
+    limits = _lower_medians(distances)
+    return np.where(distances > limits, np.clip(vectors, middle - limits, middle + limits), vectors)
+
+
+def mean_vector(vectors: Floats, examples: Ints) -> Floats:
+    """Mean of the vectors (m, B) by `examples`, float64 (B,)."""
+    total = weighted_sum([Update(values.size, None, values) for values in vectors], examples.tolist())
+    return total / math.fsum(examples)
+
+
+def _lower_medians(values: Floats) -> Floats:
+    """Lower median of each column."""
+    middle: Floats = np.sort(values, axis=0)[(len(values) - 1) // 2]
+    return middle

@@ -1,0 +1,125 @@
+"""Attacks that set or move a bound: one hostile client whose numbers are averaged with few others or none (U1 to U3).
+
+Before: one answer to a calibration took 0.933 to 0.100 for the rest of the run. An update x -1e6 was taken if no other
+client replied, or lifted the bound of later rounds: 0.939 to 0.100.
+"""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from fedsel_app.config import ConfigError
+from fedsel_app.messages.instructions import CalibrateInstruction
+from fedsel_app.wiring.configuration import resolve
+from tests.attacks.test_robust_rules import lying, scaled
+from tests.bits.cases import NORMED
+from tests.support.in_process import run_in_process
+from tests.support.stubs import as_sent, round_of
+
+FIVE = {"clients": 5, "cohort": 5, "rounds": 12, "local_steps": 5, "lr": 0.05, "curvature_layers": 0}
+FIVE |= {"strategy": "random", "threads": 1, "seed": 3, "device": "cpu"}
+BATCH_NORM = FIVE | NORMED
+ALONE = {
+    "asynchronous": {"waiting": "asynchronous", "server_optimizer": "mean"},
+    "buffer of one": {"waiting": "buffered", "buffer_size": 1},
+    "cohort of one": {"cohort": 1},
+}
+LIAR = 4
+
+
+def accuracies(folder, on_fit=lambda client, message, reply: reply, **settings):
+    """Accuracy and failures of each round."""
+    _, rows = run_in_process(folder, on_fit, **settings)
+    return [row["accuracy"] for row in rows if "accuracy" in row], [row["failures"] for row in rows]
+
+
+def false_statistics(since, until):
+    """Hook: client 0 answers 1e6 as each buffer, in calibrations and beside its updates, and is honest otherwise."""
+
+    def on_fit(client, message, reply):
+        if client or not since <= round_of(message) <= until:
+            return reply
+        calibrates = isinstance(message.instruction, CalibrateInstruction)
+        if not calibrates and len(reply.tensors) == 1:
+            return reply
+        return replace(reply, tensors=[*reply.tensors[:-1], *as_sent(np.full(8, 1e6, np.float32))])
+
+    return on_fit
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {},
+        {"calibration_form": "training"},
+        {"calibration_clients": 1},
+        {"aggregation": "median", "calibration_clients": 1, "compressor": "none"},
+        ALONE["asynchronous"] | {"rounds": 30},
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("until", [3, 99])
+def test_false_statistics_of_one_client_of_five_cost_little(tmp_path, settings, until):
+    """U1: at 0.933 the global model fell to 0.100, in this round and in all later ones."""
+    honest, _ = accuracies(tmp_path / "honest", **BATCH_NORM | settings)
+    lied, failures = accuracies(tmp_path / "lied", false_statistics(3, until), **BATCH_NORM | settings)
+    assert np.mean(lied) >= np.mean(honest) - 0.03
+    said = [failure for each in failures for failure in each]
+    assert {failure["client"] for failure in said} <= {0}
+    assert all(failure["reason"].startswith("calibration: its BatchNorm statistics") for failure in said)
+    assert said or "calibration_clients" in settings or "waiting" in settings
+
+
+def only_the_liar_replies(number):
+    """Hook: an update x -1e6 of the liar in round `number` and all later ones, and no usable reply of others in it."""
+    lie = lying(scaled(-1e6), {LIAR}, since=number)
+
+    def on_fit(client, message, reply):
+        lost = client != LIAR and round_of(message) == number
+        return replace(reply, metrics={}) if lost else lie(client, message, reply)
+
+    return on_fit
+
+
+@pytest.mark.parametrize("number", [1, 3])
+@pytest.mark.parametrize("least", [1, 3])
+def test_a_lone_reply_neither_passes_nor_lifts_the_bound_of_norms(tmp_path, number, least):
+    """U2: taken at once, or, with `min-returned`, in every round from 15 on, after 0.939."""
+    settings = FIVE | {"model": "logistic", "rounds": 20, "min_returned": least, "cohort": 5}
+    honest, _ = accuracies(tmp_path / "honest", **settings)
+    lied, failures = accuracies(tmp_path / "lied", only_the_liar_replies(number), **settings)
+    assert lied[-1] >= honest[-1] - 0.03
+    left_out = [[failure["client"] for failure in each] for each in failures]
+    assert left_out == [[]] * (number - 1) + [[0, 1, 2, 3, LIAR]] + [[LIAR]] * (20 - number)
+    assert "see 'max-update-norm'" in failures[-1][0]["reason"]
+
+
+def without_the_liar(client, message, reply):
+    """Hook: no reply of the liar is usable."""
+    return replace(reply, metrics={}) if client == LIAR else reply
+
+
+@pytest.mark.parametrize("settings", ALONE.values(), ids=ALONE)
+def test_the_bound_of_norms_holds_where_one_reply_is_taken_at_a_time(tmp_path, settings):
+    """U3: it did nothing, and accuracy fell to 0.100 or 0.103. A reply that is left out takes a step of the server."""
+    settings = FIVE | {"model": "logistic", "rounds": 150, "eval_every": 150} | settings
+    _, failures = accuracies(tmp_path / "honest", **settings)
+    assert failures == [[]] * 150
+    absent, _ = accuracies(tmp_path / "absent", without_the_liar, **settings)
+    lied, failures = accuracies(tmp_path / "lied", lying(scaled(-1e6), {LIAR}), **settings)
+    assert lied[-1] >= absent[-1] - 0.03
+    assert {failure["client"] for each in failures for failure in each} == {LIAR}
+
+
+@pytest.mark.parametrize(
+    ("settings", "remedy"),
+    [
+        ({"aggregation": "median", "waiting": "buffered", "buffer-size": 2, "staleness": "constant"}, "'buffer-size'"),
+        ({"aggregation": "trimmed-mean", "cohort": 2}, "Set 'cohort' to at least 3"),
+        ({"calibration-form": "sequential", "model": "resnet18"}, "Set 'calibration-form' to average"),
+    ],
+)
+def test_what_one_client_could_set_alone_is_refused(settings, remedy):
+    with pytest.raises(ConfigError, match=remedy):
+        resolve({"strategy": "random"} | settings)
