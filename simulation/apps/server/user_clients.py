@@ -310,6 +310,8 @@ class UserClients:
         client, instruction = message.client or 0, cast(TrainInstruction, message.instruction)
         if not counts(reply.examples):
             key = self.carrier.examples_key
+            if reply.examples == 0 and key in reply.metrics:
+                raise ValueError(f"Its training reports 0 examples as {key}, which have no weight.")
             raise ValueError(
                 f"A client's training must report its number of examples as {key}, above 0 and at most {MOST_EXAMPLES}."
                 f" It reports {told_examples(reply, key)}."
