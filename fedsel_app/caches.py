@@ -49,8 +49,8 @@ def kept(function: Callable[Arguments, Result], results: int = RESULTS) -> Calla
     @wraps(function)
     def cached(*arguments: Arguments.args, **named: Arguments.kwargs) -> Result:
         caches = _of_run.get()
-        found: Result = _with_cache(function, _of_process if caches is None else caches, results)(*arguments, **named)
-        return found
+        result: Result = _with_cache(function, _of_process if caches is None else caches, results)(*arguments, **named)
+        return result
 
     return cached
 
@@ -60,8 +60,8 @@ def kept_across_runs(function: Callable[Arguments, Result]) -> Callable[Argument
 
     @wraps(function)
     def cached(*arguments: Arguments.args, **named: Arguments.kwargs) -> Result:
-        found: Result = _with_cache(function, _across_runs, RESULTS)(*arguments, **named)
-        return found
+        result: Result = _with_cache(function, _across_runs, RESULTS)(*arguments, **named)
+        return result
 
     return cached
 

@@ -180,13 +180,13 @@ class DataConfig(Settings, scope="task"):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        known = [name for name in DATA_SETS if ":" not in name]
-        if self.data not in known and ":" not in self.data:
+        names = [name for name in DATA_SETS if ":" not in name]
+        if self.data not in names and ":" not in self.data:
             if reader := READERS.get(Path(self.data).suffix.lower()):
                 raise ConfigError(
                     f"The 'data' parameter names the kind of data: set data={reader} and data-path={self.data}."
                 )
-            raise unknown_name("data", self.data, known, "hf:NAME or package.module:function")
+            raise unknown_name("data", self.data, names, "hf:NAME or package.module:function")
         reader = READERS.get(Path(self.data_path).suffix.lower())
         if reader and self.data != reader and ":" not in self.data:
             raise ConfigError(

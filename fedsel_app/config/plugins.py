@@ -144,19 +144,19 @@ def _with_imports(name: str, before: Sequence[str] = ()) -> list[str]:
     Those of installed packages, and of fedsel, do not count: they are not edited while a process runs.
     """
     file = Path(getattr(sys.modules.get(name), "__file__", None) or "")
-    known = name in (*before, "__main__") or name.partition(".")[0] in PACKAGES
-    if known or file.suffix != ".py" or not file.is_file() or INSTALLED & set(file.parts):
+    imported = name in (*before, "__main__") or name.partition(".")[0] in PACKAGES
+    if imported or file.suffix != ".py" or not file.is_file() or INSTALLED & set(file.parts):
         return []
     package = name if file.name == "__init__.py" else name.rpartition(".")[0]
-    found = []
+    shadowed = []
     for node in ast.walk(ast.parse(file.read_bytes())):
         if isinstance(node, ast.Import):
-            found += [alias.name for alias in node.names]
+            shadowed += [alias.name for alias in node.names]
         elif isinstance(node, ast.ImportFrom):
             base = importlib.util.resolve_name("." * node.level + (node.module or ""), package)
-            found += [base, *(f"{base}.{alias.name}" for alias in node.names)]
+            shadowed += [base, *(f"{base}.{alias.name}" for alias in node.names)]
     listed: list[str] = []
-    for each in found:
+    for each in shadowed:
         listed += _with_imports(each, [*before, name, *listed])
     return [*listed, name]
 

@@ -212,11 +212,11 @@ class Entry(NamedTuple):
         parts = value.split(",") if isinstance(value, str) else []
         try:
             texts = isinstance(self.default, str)
-            known = [part in self.choices if texts else math.isfinite(float(part)) for part in parts]
+            valid = [part in self.choices if texts else math.isfinite(float(part)) for part in parts]
         except ValueError:
             return ""
         typed = f"fedsel compare --strategies NAME --grid {self.key}={value} --out DIR"
-        return f" To compare several values, use {typed}." if len(parts) > 1 and all(known) else ""
+        return f" To compare several values, use {typed}." if len(parts) > 1 and all(valid) else ""
 
 
 def setting(

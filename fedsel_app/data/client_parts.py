@@ -167,8 +167,8 @@ def _arguments(config: PartitionConfig, parameters: Any, columns: list[str], cli
         if parameter.default is inspect.Parameter.empty and name not in arguments:
             raise ConfigError(f"The partitioner of {config.partition} needs '{name}' in 'partition-arguments'.")
     if (column := arguments.get("partition_by", "label")) not in columns:
-        known = ", ".join(name for name in columns if name != INDEX)
-        raise ConfigError(f"The 'partition_by' in 'partition-arguments' must be one of {known}. Got {column!r}.")
+        names = ", ".join(name for name in columns if name != INDEX)
+        raise ConfigError(f"The 'partition_by' in 'partition-arguments' must be one of {names}. Got {column!r}.")
     if SIZE_FUNCTION in arguments:
         arguments[SIZE_FUNCTION] = load_object(str(arguments[SIZE_FUNCTION]), "partition-arguments")
     return {name: _as_array(value) for name, value in arguments.items()}

@@ -88,8 +88,8 @@ class Roles:
 
     def owners(self, table: pd.DataFrame) -> NDArray[Any]:
         """Owners of the rows, (n,), as numbers or texts. Raises ConfigError if a row has none."""
-        found = required(table[self.owner], "owner", self._source)
-        return np.asarray(found if found.dtype.kind in "iuf" else texts(found))
+        column = required(table[self.owner], "owner", self._source)
+        return np.asarray(column if column.dtype.kind in "iuf" else texts(column))
 
 
 def labels(
@@ -103,17 +103,17 @@ def labels(
     Raises ConfigError if a row has no label, one that is no number of a class, or one that is not a number although the
     task or most labels are.
     """
-    found = {part: required(column, "label", source) for part, column in parts.items()}
+    filled = {part: required(column, "label", source) for part, column in parts.items()}
     if task == "regression":
-        return {part: _numbers(column, source) for part, column in found.items()}, ()
-    if not named and all(column.dtype.kind in NUMERIC for column in found.values()):
-        for column in found.values():
+        return {part: _numbers(column, source) for part, column in filled.items()}, ()
+    if not named and all(column.dtype.kind in NUMERIC for column in filled.values()):
+        for column in filled.values():
             numbers = column.astype(np.float64)
             wrong = ~numbers.between(0, MOST_CLASSES - 1) | (numbers % 1 != 0)
             ways = ['classes=["-1", "1"], with the names of all classes,', 'task="regression"']
             refuse(column, wrong, f"number of a class, from 0 to {MOST_CLASSES - 1:,}", source, ways)
-        return {part: column.to_numpy().astype(np.int64) for part, column in found.items()}, ()
-    words = {part: texts(column) for part, column in found.items()}
+        return {part: column.to_numpy().astype(np.int64) for part, column in filled.items()}, ()
+    words = {part: texts(column) for part, column in filled.items()}
     names = sorted(set().union(*words.values()))
     numeric = pd.to_numeric(pd.Series(names, dtype=object), errors="coerce").notna()
     if not named and 2 * int(numeric.sum()) > len(names) and not numeric.all():

@@ -18,10 +18,10 @@ MOST = 2**16 - 1
 
 def common_mode(modes: Iterable[str]) -> str:
     """Mode for pictures of several modes: L if all are L, F if all are grey and one is deep, and otherwise RGB."""
-    found = set(modes)
-    if found == {"L"}:
+    present = set(modes)
+    if present == {"L"}:
         return "L"
-    return "F" if found <= {"1", "L", *DEEP} and found & {*DEEP} else "RGB"
+    return "F" if present <= {"1", "L", *DEEP} and present & {*DEEP} else "RGB"
 
 
 def pixels(image: "Image.Image", mode: str, size: int) -> NDArray[Any]:

@@ -93,8 +93,8 @@ class Column:
         if self.kind == "date" and type(stated) in (int, float):
             return float(stated)
         values = pd.Series([stated], pd.Index([1], name="fill"), object, self.name)
-        found = _plain(values, self, source, fixed=True).iloc[0]
-        return str(found) if self.kind == "category" else float(found)
+        parsed_fill = _plain(values, self, source, fixed=True).iloc[0]
+        return str(parsed_fill) if self.kind == "category" else float(parsed_fill)
 
     def stand_ins(self, values: pd.Series) -> list[float]:
         """Numbers of a client whose sums over the clients give a federation's stand-in, see `stood_in`; [] without one.
@@ -259,19 +259,19 @@ def read_columns(
     stated, first = arguments.get("columns", ()), parts[0]
     columns = tuple(replace(column, form=arguments.get("date-format", column.form)) for column in stated)
     columns = columns or tuple(_column(first[name], arguments) for name in first.columns)
-    known = [column.name for column in columns]
-    if absent := [name for name in known if name not in first]:
+    names = [column.name for column in columns]
+    if absent := [name for name in names if name not in first]:
         raise ConfigError(
-            f"{source} has no column '{absent[0]}' of the server's schema ({', '.join(known)}). Add it, or rename the "
+            f"{source} has no column '{absent[0]}' of the server's schema ({', '.join(names)}). Add it, or rename the "
             "column that has its values."
         )
-    if foreign := [name for name in first if name not in known]:
+    if foreign := [name for name in first if name not in names]:
         raise ConfigError(
             f"{source} has the column '{foreign[0]}', which the server's schema does not have. Leave it out: "
-            f"'data-arguments' with input={json.dumps(known)}."
+            f"'data-arguments' with input={json.dumps(names)}."
         )
     gaps = {column.name for column in columns if column.fill is not None or column.name in arguments.get("fill", {})}
-    gaps |= set(known) if "missing" in arguments and not stated else set()
+    gaps |= set(names) if "missing" in arguments and not stated else set()
     made = []
     for part in parts:
         values = {each.name: _plain(part[each.name], each, source, fixed=bool(stated)) for each in columns}

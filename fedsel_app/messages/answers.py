@@ -152,11 +152,11 @@ class TrainAnswer(Scalars):
         if loss_optional and isinstance(loss, float) and math.isnan(loss):
             return replace(cls.from_metrics({**metrics, "loss": 0.0}, reports), loss=loss)
         lowest = {report: -LARGEST if report in SIGNED_REPORTS else 0.0 for report in reports}
-        found = {
+        values = {
             report: read(metrics.get(report), float, f"{cls.title}'s '{report}'", low, LARGEST)
             for report, low in lowest.items()
         }
-        return replace(cls.from_config(metrics), reports=found)
+        return replace(cls.from_config(metrics), reports=values)
 
 
 @dataclass(frozen=True)

@@ -10,8 +10,8 @@ LONGEST = 300
 
 def lower_median(values: Floats) -> float:
     """Median of the numbers among `values`, the smaller of two middle ones; NaN if there are none."""
-    known = np.sort(values[~np.isnan(values)])
-    return float(known[(known.size - 1) // 2]) if known.size else float("nan")
+    sorted_values = np.sort(values[~np.isnan(values)])
+    return float(sorted_values[(sorted_values.size - 1) // 2]) if sorted_values.size else float("nan")
 
 
 def winsorised(values: Floats, multiple: float, group: Floats | None = None) -> Floats:

@@ -75,14 +75,14 @@ def _judged(schema: Schema) -> list[tuple[str, bool]]:
     finite = all(type(number) is float and math.isfinite(number) for number in (*schema.mean, *schema.std))
     kinds = [kind for kind, *_ in schema.samples.values()]
     shapes = [size for _, *shape in schema.samples.values() for size in shape]
-    known = (0, 1, *schema.samples.get("", ())[1:2])
+    allowed = (0, 1, *schema.samples.get("", ())[1:2])
     return [
         ("task", schema.task in TASKS),
         ("classes", type(schema.classes) is int and 1 <= schema.classes <= MOST_CLASSES),
         ("samples", all(type(size) is int and size >= 1 for size in shapes)),
         ("texts", all(type(text) is str for text in (*kinds, *schema.names, schema.label))),
         ("number of names", len(set(schema.names)) == len(schema.names) in (0, schema.classes)),
-        ("mean", finite and channels in known),
+        ("mean", finite and channels in allowed),
         ("std", finite and len(schema.std) == channels and min(schema.std, default=1.0) > 0.0),
         *((f"column {place}", _is_sound(column)) for place, column in enumerate(schema.columns, 1)),
     ]

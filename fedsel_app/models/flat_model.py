@@ -104,11 +104,11 @@ class FlatModel:
         for each in self.module.modules():
             if isinstance(each, nn.Embedding | nn.EmbeddingBag):
                 each.sparse = False
-        found = ModuleTrial()
+        outcome = ModuleTrial()
         if trial is not None:
-            found = tried(self.module, ModuleState(self.module).train, mapped(lambda x: x.to(device), trial))
-        self._copies_inputs, self.least_batch = found.writes_input, found.least_batch
-        self.state = ModuleState(self.module, found.changing, averages=averages)
+            outcome = tried(self.module, ModuleState(self.module).train, mapped(lambda x: x.to(device), trial))
+        self._copies_inputs, self.least_batch = outcome.writes_input, outcome.least_batch
+        self.state = ModuleState(self.module, outcome.changing, averages=averages)
 
     def backward(self, x: Inputs, y: Tensor) -> Tensor:
         """Write the gradient of a mini-batch's mean loss to `gradient`, and return that loss, a scalar."""

@@ -49,9 +49,9 @@ def _value(metric: Metric, task: str, outputs: Tensor, y: Tensor) -> float:
         return float(function(outputs.flatten().double(), y.double(), **options))
     if metric.function in CURVES or metric.average == "present":
         values, counts = _each(metric.function, task, outputs, y), _support(task, outputs, y)
-        known = ~np.isnan(values)
-        weights = counts[known] if metric.average == "weighted" else None
-        return float(np.average(values[known], weights=weights)) if known.any() else np.nan
+        defined = ~np.isnan(values)
+        weights = counts[defined] if metric.average == "weighted" else None
+        return float(np.average(values[defined], weights=weights)) if defined.any() else np.nan
     average = {"average": metric.average} if metric.average else {}
     return float(function(_predicted(task, outputs), y.long(), **_sizes(task, outputs), **average))
 

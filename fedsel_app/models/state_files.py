@@ -55,13 +55,13 @@ def load_initial(model: FlatModel, path: Path) -> None:
         model.load(parameters, buffers)
         return
     own = _state(model.module)
-    found = {name: tensor for name, tensor in _unwrapped(state, own).items() if not _is_counter(name)}
-    _refuse_misfit(found, own, path)
+    tensors = {name: tensor for name, tensor in _unwrapped(state, own).items() if not _is_counter(name)}
+    _refuse_misfit(tensors, own, path)
     never_sent = {id(own[name]) for name in model.state.constants if name in own}
-    sent = {name: tensor for name, tensor in found.items() if id(own[name]) not in never_sent}
+    sent = {name: tensor for name, tensor in tensors.items() if id(own[name]) not in never_sent}
     if endless := [name for name, tensor in sent.items() if not torch.isfinite(tensor).all()]:
         raise ConfigError(f"Give 'initial-model' finite numbers; {path} has others in {one_line(', '.join(endless))}.")
-    if changed := [name for name in found.keys() - sent if not _same(found[name], own[name])]:
+    if changed := [name for name in tensors.keys() - sent if not _same(tensors[name], own[name])]:
         raise ConfigError(
             f"Let the function of the model load {path}, on every machine, and leave 'initial-model' out: the file has "
             f"other values of {one_line(', '.join(sorted(changed)))}, which are never sent. The clients would keep "
@@ -89,9 +89,11 @@ def _refuse_misfit(found: NamedTensors, own: NamedTensors, path: Path) -> None:
         pairs = [(first, name) for first, *names in held.values() for name in names]
         unequal = [f"{first} and {name}" for first, name in pairs if not torch.equal(found[first], found[name])]
         faults = {"has different values of the tied": unequal}
-    said = [f"{fault} {one_line(', '.join(names))}" for fault, names in faults.items() if names]
-    if said:
-        raise ConfigError(f"Give 'initial-model' a file with the arrays of this model; {path} {', and '.join(said)}.")
+    clauses = [f"{fault} {one_line(', '.join(names))}" for fault, names in faults.items() if names]
+    if clauses:
+        raise ConfigError(
+            f"Give 'initial-model' a file with the arrays of this model; {path} {', and '.join(clauses)}."
+        )
 
 
 def read_state(path: Path) -> NamedTensors:

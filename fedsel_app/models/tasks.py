@@ -163,8 +163,8 @@ class MultiLabel:
 
     def tally(self, outputs: Tensor, y: Tensor) -> Counts:
         """True positives, false negatives, true negatives and false positives of each label, (4, L)."""
-        found, there = outputs > 0, y > 0.5
-        kinds = torch.stack([found & there, ~found & there, ~found & ~there, found & ~there])
+        predicted, there = outputs > 0, y > 0.5
+        kinds = torch.stack([predicted & there, ~predicted & there, ~predicted & ~there, predicted & ~there])
         return kinds.sum(dim=1).cpu().numpy().astype(np.float64)
 
     def scores(self, tally: Counts, loss: float, examples: int) -> Mapping[str, float]:

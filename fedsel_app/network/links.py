@@ -291,8 +291,8 @@ def inverted_uplinks(losses: Floats, low: float, high: float) -> Floats:
 
     `losses` is float64 (K,); a client whose loss is unknown gets the slowest link, and a negative loss counts as 0.
     """
-    known = losses[np.isfinite(losses)]
-    top = known.max() if known.size else 0.0
+    finite = losses[np.isfinite(losses)]
+    top = finite.max() if finite.size else 0.0
     share = np.maximum(losses, 0.0) / top if top > 0 else np.ones(losses.shape)
     return np.asarray(low + (high - low) * (1.0 - np.where(np.isfinite(share), share, 1.0)))
 

@@ -230,11 +230,11 @@ def with_earlier(path: Path, data: Mapping[str, Any], *, allowed: bool) -> Mappi
     changed = [] if before.get("digest") == data["digest"] else [before.get("digest")]
     files: Mapping[str, str] = data.get("files", {})
     other = [key for key in files if before.get("files", files).get(key) != files[key]]
-    said = [f"The data of the run in {path} have changed since it began"] if changed else []
-    said += [f"The file of '{key}' has changed since the run in {path} began" for key in other]
-    if said and not allowed:
+    changes = [f"The data of the run in {path} have changed since it began"] if changed else []
+    changes += [f"The file of '{key}' has changed since the run in {path} began" for key in other]
+    if changes and not allowed:
         raise ConfigError(
-            f"{said[0]}. Restore what was there, or start a run with another 'out'. To go on nevertheless, set "
+            f"{changes[0]}. Restore what was there, or start a run with another 'out'. To go on nevertheless, set "
             "'changed-data' to true."
         )
     earlier = [*before.get("earlier", []), *changed]

@@ -119,8 +119,8 @@ def prepare_mlflow() -> tuple[Any, str]:
 
     client = MlflowClient()
     name = os.environ.get("MLFLOW_EXPERIMENT_NAME", "fedsel")
-    found = client.get_experiment_by_name(name)
-    return client, str(found.experiment_id if found else client.create_experiment(name))
+    experiment = client.get_experiment_by_name(name)
+    return client, str(experiment.experiment_id if experiment else client.create_experiment(name))
 
 
 class WandbRun:
@@ -161,8 +161,8 @@ class WandbRun:
     def on_end(self, summary: Row | None) -> None:
         """Set the summary and end the run, with exit code 1 if it stopped before its end."""
         if summary is not None:
-            found = {name: value for name, value in summary.items() if isinstance(value, int | float | str)}
-            self._run.summary.update(found)
+            plain = {name: value for name, value in summary.items() if isinstance(value, int | float | str)}
+            self._run.summary.update(plain)
         self._run.finish(exit_code=1 if summary is None else 0)
 
 

@@ -220,10 +220,10 @@ def _index_bytes(body: memoryview, value_coding: int, count: int) -> int:
         return value_codec.index_bytes(body)
     floats = _FLOATS.get(value_coding)
     bits = _ROUNDED.get(value_coding, 32)
-    found = len(body) - (rounded_values.section_bytes(count, bits) if floats is None else floats.itemsize * count)
-    if found < 0:
+    size = len(body) - (rounded_values.section_bytes(count, bits) if floats is None else floats.itemsize * count)
+    if size < 0:
         raise WireError(f"The payload is too short for the {count} values it claims.")
-    return found
+    return size
 
 
 def refuse_unsendable(update: Update, client: int, server_round: int) -> None:

@@ -39,11 +39,11 @@ def is_idle(key: str, values: Mapping[str, Value]) -> bool:
 
 def owners(given: Iterable[str], strategy: str) -> set[str]:
     """Settings whose values decide whether runs of a strategy read one of the `given` settings."""
-    found = {owner for key in given for conditions in _read_by(key, strategy) for owner in conditions}
+    keys = {owner for key in given for conditions in _read_by(key, strategy) for owner in conditions}
     if not set(PROBE).isdisjoint(given):
         method = find_strategy(strategy)
-        found |= {"link-coupling", *method.Config.keys(f"{method.name}.")}
-    return found
+        keys |= {"link-coupling", *method.Config.keys(f"{method.name}.")}
+    return keys
 
 
 def _refuse(given: Iterable[str], runs: Collection[Mapping[str, Value]]) -> None:

@@ -197,10 +197,13 @@ def find_score(config: AppConfig, model: flat_model.FlatModel, dataset: Dataset)
         return score
     x, y = trial_batch(dataset, model.parameters.device)
     with flat_model.evaluating(model):
-        known = [*task.scores(task.tally(model.outputs(x), y), 0.0, len(y)), *evaluation.measured_keys(dataset.classes)]
-    if score not in known:
+        scores = [
+            *task.scores(task.tally(model.outputs(x), y), 0.0, len(y)),
+            *evaluation.measured_keys(dataset.classes),
+        ]
+    if score not in scores:
         raise ConfigError(
-            f"The 'score' must be one of {', '.join(known)}, or a metric for {dataset.task} data (see 'metrics'). "
+            f"The 'score' must be one of {', '.join(scores)}, or a metric for {dataset.task} data (see 'metrics'). "
             f"Got {evaluation.score!r}."
         )
     return score

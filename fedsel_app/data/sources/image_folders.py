@@ -48,14 +48,14 @@ def read_image_folder(
     """
     split = [part for part in ("train", "test") if (folder / part).exists()]
     try:
-        found = {part: _visible(folder / part) for part in wanted if part in split}
-        if not found:
-            found = {"train": _visible(folder)}
+        folders = {part: _visible(folder / part) for part in wanted if part in split}
+        if not folders:
+            folders = {"train": _visible(folder)}
     except OSError as error:
         form = "images as train/CLASS/NAME.png (or .jpg) and test/CLASS/NAME.png, or as CLASS/NAME.png"
         missing = absent("image-folder", folder, form)
         raise (ConfigError(f"{missing} {error}") if folder.exists() else missing) from error
-    (names, first), *others = found.values()
+    (names, first), *others = folders.values()
     if differing := sorted({name for each, _ in others for name in set(names) ^ set(each)}):
         raise ConfigError(
             f"The folders train and test in '{folder}' must have the same classes. Only one has {', '.join(differing)}."
@@ -65,7 +65,7 @@ def read_image_folder(
         with _opened(path) as image:
             modes.add(image.mode)
     mode = common_mode(modes)
-    return read_pictures({part: labelled for part, (_, labelled) in found.items()}, mode, size), tuple(names)
+    return read_pictures({part: labelled for part, (_, labelled) in folders.items()}, mode, size), tuple(names)
 
 
 def _visible(root: Path) -> tuple[list[str], Labelled]:
@@ -83,8 +83,8 @@ def _visible(root: Path) -> tuple[list[str], Labelled]:
         )
     if not names:
         raise FileNotFoundError(f"Couldn't find any class folder in {root}.")
-    found = make_dataset(root, {name: label for label, name in enumerate(names)}, is_valid_file=is_image)
-    return names, [(Path(path), label) for path, label in found]
+    samples = make_dataset(root, {name: label for label, name in enumerate(names)}, is_valid_file=is_image)
+    return names, [(Path(path), label) for path, label in samples]
 
 
 def read_pictures(parts: Mapping[str, Labelled], mode: str, size: int) -> dict[str, NDArray[Any]]:
@@ -124,19 +124,19 @@ def _images(paths: Sequence[Path], mode: str, size: int) -> NDArray[Any]:
     for index, path in enumerate(paths):
         with _opened(path) as opened:
             try:
-                found = pixels(opened, mode, size)
+                picture = pixels(opened, mode, size)
             except ConfigError as error:
                 raise ConfigError(
                     f"The image '{untold(path)}' cannot be used: {error}. Replace it, or remove it."
                 ) from error
-        found = found.reshape(*found.shape[:2], -1).transpose(2, 0, 1)
-        images = images if index else np.empty((len(paths), *found.shape), found.dtype)
-        if found.shape != images.shape[1:]:
+        picture = picture.reshape(*picture.shape[:2], -1).transpose(2, 0, 1)
+        images = images if index else np.empty((len(paths), *picture.shape), picture.dtype)
+        if picture.shape != images.shape[1:]:
             raise ConfigError(
-                f"The image '{untold(path)}' has {found.shape[2]} x {found.shape[1]} pixels, but the first one has "
+                f"The image '{untold(path)}' has {picture.shape[2]} x {picture.shape[1]} pixels, but the first one has "
                 f"{images.shape[3]} x {images.shape[2]}. Set 'image-size' to scale all of them."
             )
-        images[index] = found
+        images[index] = picture
     return images
 
 
