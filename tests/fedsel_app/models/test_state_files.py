@@ -100,7 +100,7 @@ def test_one_name_of_a_tied_weight_is_enough_and_two_must_agree(tmp_path):
         begun(saved(tmp_path / "other.pt", tied | {"out.weight": tied["out.weight"] + 1}), "Tied")
 
 
-@pytest.mark.parametrize("model", ["frozen_layer", "in_eval_mode", "positional"])
+@pytest.mark.parametrize("model", ["frozen_layer", "in_eval_mode", "masked_positional"])
 def test_a_file_that_changes_what_is_never_sent_is_refused(tmp_path, model):
     config = resolve(settings_of(model))
     own = make_model(config, choose_device("cpu"))
