@@ -174,3 +174,25 @@ def test_a_name_of_an_array_type_has_one_meaning():
     meanings = {alias: types for alias, types in meanings.items() if "NDArray" in "".join(types)}
     assert meanings["Floats"] == {"NDArray[np.float64]"}
     assert {alias: types for alias, types in meanings.items() if len(types) > 1} == {}
+
+
+def imported(node: ast.AST) -> list[str]:
+    """Modules of fedsel that a file imports when it runs, at its top or within a function."""
+    modules = []
+    for child in ast.iter_child_nodes(node):
+        if isinstance(child, ast.If) and "TYPE_CHECKING" in ast.unparse(child.test):
+            continue
+        if isinstance(child, ast.ImportFrom) and child.module:
+            whole = [f"{child.module}.{alias.name}" for alias in child.names]
+            modules += [name if module_file(name) in NAMES else child.module for name in whole]
+        modules += imported(child)
+    return modules
+
+
+def module_file(name: str) -> str:
+    return f"{name.replace('.', '/')}.py"
+
+
+def test_no_files_import_each_other_in_a_circle():
+    used = {name: {module_file(module) for module in imported(ast.parse((ROOT / name).read_text()))} for name in NAMES}
+    TopologicalSorter({name: files & {*NAMES} - {name} for name, files in used.items()}).prepare()

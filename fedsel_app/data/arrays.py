@@ -19,6 +19,8 @@ RESOLUTION = float(np.finfo(np.float32).eps)
 """A deviation of float32 values below this relative size is a rounding error."""
 LEVELS = 10
 """Number of values that a feature of more different ones must have in float32."""
+MOST_LISTED = 5
+"""Largest number of classes that a sentence lists."""
 SampleShape = tuple[int, ...] | dict[str, tuple[int, ...]]
 """Shape of one sample, or of each of its arrays by name."""
 IGNORED = -100

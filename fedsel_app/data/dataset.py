@@ -16,6 +16,7 @@ from fedsel_app.caches import kept, kept_across_runs
 from fedsel_app.config import ConfigError, DataConfig, plugins, untold
 from fedsel_app.config.data import DATA_FOLDERS, MOST_CLASSES, TASKS, OwnDataConfig
 from fedsel_app.data.arrays import (
+    MOST_LISTED,
     SampleShape,
     check_owners,
     check_samples,
@@ -24,7 +25,9 @@ from fedsel_app.data.arrays import (
     moments,
     read_npz,
 )
+from fedsel_app.data.mapping import arguments_in, mapped, renumbered, scaled
 from fedsel_app.data.partition import holdout
+from fedsel_app.messages.schema import read_schema
 from fedsel_app.seeds import Purpose, stream
 
 if TYPE_CHECKING:
@@ -34,8 +37,6 @@ Stamp = tuple[str, int, int]
 """Path of a file, its size in bytes, and the time of its last change in nanoseconds."""
 PARTS = ("train", "test")
 KEYS = ("x_train", "y_train", "x_test", "y_test")
-MOST_LISTED = 5
-"""Largest number of classes without examples that a description lists."""
 
 
 @dataclass(frozen=True)
@@ -148,9 +149,6 @@ def load(config: DataConfig, seed: int) -> Dataset:
     """
     if not isinstance(config, OwnDataConfig) or not config.schema:
         return _read(config, seed)
-    from fedsel_app.data.mapping import mapped, scaled
-    from fedsel_app.messages.schema import read_schema
-
     schema, source = read_schema(config.schema), f"The data in '{Path(config.data_path).resolve()}'"
     unscaled = replace(schema, mean=(), std=())
     if schema == unscaled:
@@ -387,8 +385,6 @@ def _divided(
         arrays |= {key: table.encode(part, source) for key, part in parts.items()} | table.scaling(arguments, source)
     made = replace(from_arrays(arrays, source, len(names) or None), columns=columns, names=names, table=table)
     if stated := arguments.get("classes"):
-        from fedsel_app.data.mapping import renumbered
-
         if made.task == "classification":
             made = renumbered(made, stated, source)
         elif made.task == "multi-label" and len(stated) == made.classes:
@@ -411,9 +407,6 @@ def _arguments(config: DataConfig) -> dict[str, Any]:
     own = {name: value for name, value in config.arguments.items() if (name, value) != ("train", "")} | {"test": ""}
     if not config.schema:
         return {"missing": "median"} | own
-    from fedsel_app.data.mapping import arguments_in
-    from fedsel_app.messages.schema import read_schema
-
     return arguments_in(read_schema(config.schema), own)
 
 

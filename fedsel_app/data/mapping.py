@@ -6,13 +6,16 @@ refused.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from fedsel_app.config import ConfigError, DataConfig, untold
-from fedsel_app.data.dataset import MOST_LISTED, Dataset
+from fedsel_app.data.arrays import MOST_LISTED
 from fedsel_app.messages.schema import Schema
+
+if TYPE_CHECKING:
+    from fedsel_app.data.dataset import Dataset
 
 FAR = 10.0
 """Standard deviations from the federation's mean at which a client's mean is that of another unit."""
@@ -20,7 +23,7 @@ FEW = 10
 """Examples of which a few odd ones may have any mean."""
 
 
-def schema_of(data: Dataset, config: DataConfig) -> Schema:
+def schema_of(data: "Dataset", config: DataConfig) -> Schema:
     """Schema of the server's data, without mean and standard deviation."""
     columns = () if data.table is None else data.table.columns
     stated = tuple({**asdict(column), "categories": list(column.categories)} for column in columns)
@@ -41,7 +44,7 @@ def arguments_in(schema: Schema, own: Mapping[str, Any]) -> dict[str, Any]:
     return arguments
 
 
-def mapped(data: Dataset, schema: Schema, source: str) -> Dataset:
+def mapped(data: "Dataset", schema: Schema, source: str) -> "Dataset":
     """A client's data in the schema. Raises ConfigError, with the `source`, if they do not fit."""
     if data.task != schema.task:
         raise ConfigError(f"{source} are for {data.task}, but the server's schema is for {schema.task}.")
@@ -65,7 +68,7 @@ def mapped(data: Dataset, schema: Schema, source: str) -> Dataset:
     return data
 
 
-def scaled(data: Dataset, schema: Schema, source: str) -> Dataset:
+def scaled(data: "Dataset", schema: Schema, source: str) -> "Dataset":
     """A client's data with the mean and the standard deviation of the schema.
 
     Raises ConfigError, with the column of a table, if its mean is so far from the schema's that it must have another
@@ -85,7 +88,7 @@ def scaled(data: Dataset, schema: Schema, source: str) -> Dataset:
     return replace(data, mean=mean, std=std)
 
 
-def renumbered(data: Dataset, names: Sequence[Any], source: str) -> Dataset:
+def renumbered(data: "Dataset", names: Sequence[Any], source: str) -> "Dataset":
     """The data set with its classes numbered by their places in `names`; classes without a name are called by numbers.
 
     Raises ConfigError if an example has another class.
@@ -105,7 +108,7 @@ def renumbered(data: Dataset, names: Sequence[Any], source: str) -> Dataset:
     return replace(data, y_train=y_train, y_test=y_test, classes=len(numbers), names=tuple(numbers))
 
 
-def _samples(data: Dataset) -> dict[str, tuple[Any, ...]]:
+def _samples(data: "Dataset") -> dict[str, tuple[Any, ...]]:
     """Type and shape of a sample, see `Schema`."""
     kinds = data.samples.dtype
     if kinds.names is None:

@@ -237,7 +237,7 @@ def make_model(config: SharedSettings, device: torch.device) -> flat_model.FlatM
     if not np.isfinite(model.export()).all():
         raise ConfigError(f"Give the 'model' {run.model} finite weights: some are infinite or NaN at the start.")
     if config.task.task:
-        from fedsel_app.models.own_task import try_task
+        from fedsel_app.models.task_trial import try_task
 
         try_task(config.task.task, model, *trial_batch(dataset, device))
     if config.training.batch_size < model.least_batch:

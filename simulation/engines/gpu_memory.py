@@ -10,7 +10,6 @@ from fedsel_app.models.device import choose_device
 from fedsel_app.models.flat_model import FlatModel
 from fedsel_app.wiring.configuration import AppConfig
 from fedsel_app.wiring.server import make_model
-from simulation.engines.choice import choose, worker_count
 
 CUDA_BYTES = 7 * 2**27
 """Memory of a GPU that CUDA and its libraries take for each process, with their work space."""
@@ -20,21 +19,20 @@ VECTORS = 8
 """Vectors of the model's size in a process that trains: weights, gradients, moments, the start, and copies."""
 
 
-def refuse_full_gpu(config: AppConfig) -> None:
-    """Raise ConfigError if the run uses a GPU whose free memory its processes exceed."""
+def refuse_full_gpu(config: AppConfig, workers: int) -> None:
+    """Raise ConfigError if the run uses a GPU whose free memory this process and its `workers` exceed."""
     device = choose_device(config.execution.device)
     if device.type == "cuda":
         model, dataset = make_model(config, device), load(config.data, config.run.seed)
-        refuse_too_little(config, model, dataset, torch.cuda.mem_get_info()[0])
+        refuse_too_little(config, workers, model, dataset, torch.cuda.mem_get_info()[0])
 
 
-def refuse_too_little(config: AppConfig, model: FlatModel, dataset: Dataset, free_bytes: int) -> None:
-    """Raise ConfigError if the processes that share a GPU need more than its `free_bytes`.
+def refuse_too_little(config: AppConfig, workers: int, model: FlatModel, dataset: Dataset, free_bytes: int) -> None:
+    """Raise ConfigError if this process and its `workers` need more than the `free_bytes` of the GPU that they share.
 
     Each process keeps the data set, a few vectors of the model's size, and what one mini-batch needs.
     """
     batch, share = config.training.batch_size, config.execution.client_gpus
-    workers = 0 if choose(config).engine == "inline" else worker_count(config)
     processes = 1 + (min(workers, int(1 / share + 1e-9)) if 0.0 < share <= 1.0 else workers)
     inputs = mapped(lambda x: x.to(model.parameters.device), trial_inputs(dataset.x_train, dataset.x_test))
     data = sum(array.nbytes for array in (dataset.x_train, dataset.y_train, dataset.x_test, dataset.y_test))

@@ -18,7 +18,7 @@ from fedsel_app.network.reply_timeout import ReplyTimeout
 from fedsel_app.wiring.client import make_client_app
 from fedsel_app.wiring.configuration import AppConfig
 from fedsel_app.wiring.server import run_with
-from simulation.engines.choice import worker_count
+from simulation.engines.cores import worker_count
 from simulation.engines.run_folders import INTERRUPTED, stop_sentence
 from simulation.engines.simulated_run import simulated_run
 from strategies.round.flower_grid import FlowerGrid
@@ -36,7 +36,7 @@ def simulate(config: AppConfig, on_round: Callable[[dict[str, Any]], None], *, v
     `on_round` is called with the record of each finished round. Ray and this process end after Ctrl-C, if a worker died
     and cannot be restarted, and if a raylet is killed or frozen. Errors of the server and of the engine are raised.
     """
-    with simulated_run(config, verbose=verbose) as (placed, folder):
+    with simulated_run(config, worker_count(config), verbose=verbose) as (placed, folder):
         _simulate(placed, folder, on_round, verbose=verbose)
     return folder
 

@@ -109,8 +109,8 @@ def test_processes_that_share_a_gpu_are_refused_where_its_memory_does_not_suffic
     data = sum(array.nbytes for array in (dataset.x_train, dataset.y_train, dataset.x_test, dataset.y_test))
     # CUDA, the data, eight vectors of the model, and twice 32 examples, whose input logistic regression keeps.
     each = 939_524_096 + data + 32 * model.size + 2 * 32 * dataset.x_train[0].size * 4
-    refuse_too_little(config, model, dataset, processes * each)
+    refuse_too_little(config, workers, model, dataset, processes * each)
     with pytest.raises(
         ConfigError, match=rf"Lower 'workers'.* {processes} processes on one GPU need about 0\.9 GiB each"
     ):
-        refuse_too_little(config, model, dataset, processes * each - 1)
+        refuse_too_little(config, workers, model, dataset, processes * each - 1)
