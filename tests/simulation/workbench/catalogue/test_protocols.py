@@ -22,7 +22,8 @@ from simulation.workbench.catalogue.protocols import (
     resolved,
 )
 
-PRESETS = list(preset_files())
+PRESETS = [name for name in preset_files() if name != "recommended"]
+"""Presets of papers; `recommended` follows none."""
 OF_METHODS = [f"{name} {method}" for name in PRESETS for method in load_preset(name).methods or {}]
 """Presets of the runs of single methods: "preset method"."""
 ALWAYS = {
