@@ -99,8 +99,13 @@ def _set(settings: Mapping[str, Value], others: Mapping[str, Value]) -> list[str
 
 
 def departure_tables(name: str) -> list[Table]:
-    """Tables of a preset's departures from its protocol: one shared by all methods, then one for each method's own."""
+    """Tables of a preset's departures from its protocol: one shared by all methods, then one for each method's own.
+
+    There are none if the preset follows no protocol.
+    """
     preset = load_preset(name)
+    if not preset.protocols:
+        return []
     shared = _departing(preset)
     tables = [_departure_table("Departures from the protocol", preset, list(shared))]
     for method in preset.methods or {}:
