@@ -1,37 +1,26 @@
 """A client that is asked not to keep its state: it trains the same, and what it remembers stays, bit for bit."""
 
-import dataclasses
-
 import numpy as np
 import pytest
 
-from clients.client import ClientContext, SelectionClient
-from clients.state import StateStore
-from fedsel_app.config import CompressionConfig, ExecutionConfig, RunConfig, TrainingConfig
+from clients.client import SelectionClient
 from fedsel_app.messages.answers import TrainAnswer
-from tests.support.client_messages import SIZE, instruction
+from tests.support.client_messages import SIZE, changed, instruction
 
 KINDS = {
-    "error feedback and shares": (CompressionConfig(), TrainingConfig()),
-    "ef21": (CompressionConfig(error_feedback_scheme="ef21"), TrainingConfig()),
-    "rand-k": (CompressionConfig(compressor="rand-k"), TrainingConfig()),
-    "qsgd": (CompressionConfig(compressor="qsgd"), TrainingConfig()),
-    "scaffold": (CompressionConfig(compressor="none"), TrainingConfig(solver="scaffold")),
-    "feddyn and error feedback": (CompressionConfig(), TrainingConfig(solver="feddyn")),
+    "error feedback and shares": ({}, {}),
+    "ef21": ({"error_feedback_scheme": "ef21"}, {}),
+    "rand-k": ({"compressor": "rand-k"}, {}),
+    "qsgd": ({"compressor": "qsgd"}, {}),
+    "scaffold": ({"compressor": "none"}, {"solver": "scaffold"}),
+    "feddyn and error feedback": ({}, {"solver": "feddyn"}),
 }
 
 
 @pytest.fixture(params=KINDS)
-def context(request, tmp_path):
+def context(request, context):
     compression, training = KINDS[request.param]
-    return ClientContext(
-        client=2,
-        run=RunConfig(clients=6, cohort=2, seed=3),
-        execution=ExecutionConfig(device="cpu"),
-        training=dataclasses.replace(training, local_steps=3, batch_size=16),
-        compression=compression,
-        store=StateStore(tmp_path),
-    )
+    return changed(context, compression={"curvature_layers": 2} | compression, training=training)
 
 
 def train(context, server_round, **fields):

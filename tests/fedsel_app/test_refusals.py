@@ -16,6 +16,8 @@ SEARCHING = {"strategy": "random", "participation": "isp"}
 BUFFERED = {"strategy": "random", "waiting": "buffered", "cohort": 5}
 OWN = {"partition": "own", "clients": 1, "cohort": 1}
 OWN_METHOD = "tests.fedsel_app.wiring.test_configuration:LowestIds"
+IDEAL = {"strategy": "divfl", "divfl.gradients": "ideal"}
+POWER = {"strategy": "power-of-choice"}
 LARGEST = 3.4028234663852886e38
 """Largest number of float32."""
 
@@ -195,6 +197,18 @@ COMBINATIONS = [
     (OWN | {"validation-fraction": 0.1}, "Set 'validation-fraction' to 0"),
     (SEARCHING | {"over-selection": 0.3, "holdout-fraction": 0.2}, "Set 'over-selection' to 0"),
     ({"strategy": "fed-cbs", "share-label-counts": False}, "Set 'share-label-counts' to true"),
+    ({"strategy": "flexcom", "compressor": "none"}, "Set 'compressor' to top-k or rand-k"),
+    ({"strategy": "flexcom", "compressor": "qsgd"}, "Set 'compressor' to top-k or rand-k"),
+    ({"strategy": "optrate", "compressor": "rand-k"}, "Set 'compressor' to top-k: the strategy optrate"),
+    (IDEAL, "Set 'compressor' to none and 'value-bits' to 32"),
+    (IDEAL | {"compressor": "none", "over-selection": 0.5}, "Set 'over-selection' to 0 and 'waiting' to synchronous"),
+    (IDEAL | {"compressor": "none", "waiting": "buffered"}, "Set 'over-selection' to 0 and 'waiting' to synchronous"),
+    (POWER | {"cohort": 2, "power-of-choice.candidates": 1}, "must be at least 'cohort' (2). Got 1."),
+    (POWER | {"power-of-choice.loss": "test"}, "Set 'holdout-fraction' above 0: the 'power-of-choice.loss' test needs"),
+    (
+        POWER | {"power-of-choice.loss": "test", "power-of-choice.variant": "rpow-d", "holdout-fraction": 0.2},
+        "rpow-d ranks by the last training losses",
+    ),
     *[
         (
             {"strategy": "full", "holdout-fraction": 0.2, "participation": policy},
@@ -283,6 +297,7 @@ RUNNABLE = [
     SEARCHING | {"isp-loss": "surrogate", "surrogate-examples": 100},
     {"strategy": "random", "surrogate-examples": 100},
     {"strategy": "oort", "share-label-counts": False},
+    POWER | {"power-of-choice.loss": "test", "holdout-fraction": 0.2},
     {"strategy": "full", "holdout-fraction": 0.2},
     *[
         {"strategy": "terraform", "terraform.count": "rounds", "holdout-fraction": 0.2, "participation": policy}

@@ -187,6 +187,12 @@ def rows_of(config, folder, **options):
     return told, bits(strategy.run.model), read_rows(folder)
 
 
+def both_ways(values, waiting, folder):
+    """Rows and model of a synchronous run with these settings and of one with `waiting` as well."""
+    waiting = {"waiting": "buffered", "buffer-size": 3, "staleness": "constant"} | waiting
+    return [rows_of(resolve(values | more), folder / str(place))[:2] for place, more in enumerate([{}, waiting])]
+
+
 QUICK = ("random", "hetero-select", "oort", "divfl")
 
 
@@ -200,31 +206,25 @@ QUICK = ("random", "hetero-select", "oort", "divfl")
 )
 def test_a_buffer_of_the_whole_cohort_is_a_synchronous_run(name, tmp_path):
     values = BASE | {"strategy": name, "clock": "full", "spread": "log-normal"} | OWN.get(name, {})
-    waiting = {"waiting": "buffered", "buffer-size": values["cohort"], "staleness": "constant"}
-    synchronous, buffered = (
-        rows_of(resolve(values | more), tmp_path / str(place)) for place, more in enumerate([{}, waiting])
-    )
-    assert synchronous[:2] == buffered[:2]
+    synchronous, buffered = both_ways(values, {"buffer-size": values["cohort"]}, tmp_path)
+    assert synchronous == buffered
 
 
 @pytest.mark.parametrize(
-    "more",
+    ("more", "waiting"),
     [
-        {"client-failure-rate": 0.4},
-        {"client-failure-rate": 0.4, "min-returned": 3},
-        {"error-feedback-scheme": "ef21"},
-        {"server-bits-per-s": 1e5, "clock": "full"},
-        {"aggregation": "median"},
-        {"participation": "adafl-staged", "buffer-size": 2},
+        ({"client-failure-rate": 0.4}, {}),
+        ({"client-failure-rate": 0.4, "min-returned": 3}, {}),
+        ({"error-feedback-scheme": "ef21"}, {}),
+        ({"server-bits-per-s": 1e5, "clock": "full"}, {}),
+        ({"aggregation": "median"}, {}),
+        ({"participation": "adafl-staged", "cohort": 4}, {"buffer-size": 4}),
+        ({"cohort": 1, "server-optimizer": "mean", "server-lr": 0.6}, {"waiting": "asynchronous"}),
     ],
 )
-def test_so_it_is_with_other_settings(more, tmp_path):
-    values = BASE | {"strategy": "random"} | {key: value for key, value in more.items() if key != "buffer-size"}
-    waiting = {"waiting": "buffered", "buffer-size": more.get("buffer-size", 3), "staleness": "constant"}
-    synchronous, buffered = (
-        rows_of(resolve(values | own), tmp_path / str(place)) for place, own in enumerate([{}, waiting])
-    )
-    assert synchronous[:2] == buffered[:2]
+def test_so_it_is_with_other_settings(more, waiting, tmp_path):
+    synchronous, buffered = both_ways(BASE | {"strategy": "random"} | more, waiting, tmp_path)
+    assert synchronous == buffered
 
 
 @pytest.mark.parametrize("compressor", ["top-k", "none"])
@@ -232,24 +232,12 @@ def test_so_it_is_if_clients_leave(compressor, tmp_path):
     """Who leaves before it has trained has not trained: no residual of its keeps an update of that round."""
     values = BASE | {"strategy": "random", "rounds": 12, "availability": "diurnal", "compressor": compressor}
     values |= {"availability-share": 0.5, "stay-s": 5.0}
-    waiting = {"waiting": "buffered", "buffer-size": 3, "staleness": "constant"}
-    synchronous, buffered = (
-        rows_of(resolve(values | own), tmp_path / str(place)) for place, own in enumerate([{}, waiting])
-    )
+    synchronous, buffered = both_ways(values, {}, tmp_path)
     assert any(row["failures"] for row in synchronous[0])
     for row, other in zip(synchronous[0], buffered[0], strict=True):
         assert [row[key] for key in ("aggregated", "failures")] == [other[key] for key in ("aggregated", "failures")]
         assert row["time_s"] == pytest.approx(other["time_s"], rel=1e-12)
     assert synchronous[1] == buffered[1]
-
-
-def test_one_client_at_a_time_is_a_synchronous_run_too(tmp_path):
-    values = BASE | {"strategy": "random", "cohort": 1, "server-optimizer": "mean"}
-    mixes = {"waiting": "asynchronous", "staleness": "constant"}
-    synchronous, asynchronous = (
-        rows_of(resolve(values | own), tmp_path / str(place)) for place, own in enumerate([{}, mixes])
-    )
-    assert synchronous[:2] == asynchronous[:2]
 
 
 LATE = BASE | {"strategy": "hetero-select", "rounds": 8, "cohort": 5, "waiting": "buffered", "spread": "log-normal"}

@@ -74,13 +74,6 @@ def test_sent_plus_left_is_the_vector_bit_for_bit(vector, data):
     assert left <= (1 - count / vector.size) * whole * (1 + 1e-12)
 
 
-def test_all_entries_are_sent_dense():
-    vector = np.array([3.0, 0.0, -1.0], np.float32)
-    update = biggest(vector, 3)
-    assert update.indices is None
-    assert update.values.tolist() == [3.0, 0.0, -1.0]
-
-
 @pytest.mark.parametrize(
     ("curvature", "expected"),
     [
@@ -142,11 +135,3 @@ def test_drawn_layers_are_distinct_and_sorted(shares, wanted, explore, seed):
 
 def test_without_exploration_only_layers_of_the_mask_can_be_drawn():
     assert draw_layers(np.array([0.0, 2.0, 0.0]), 2, 0.0, np.random.default_rng(0)).tolist() == [1]
-
-
-def test_with_full_exploration_the_mask_does_not_matter():
-    a, b = (
-        [draw_layers(shares, 2, 1.0, np.random.default_rng(seed)).tolist() for seed in range(50)]
-        for shares in (np.array([1.0, 0.0, 0.0, 0.0]), np.array([0.0, 0.2, 0.5, 0.3]))
-    )
-    assert a == b

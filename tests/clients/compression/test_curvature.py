@@ -129,16 +129,6 @@ def test_frozen_parameters_are_passed_over():
     assert found[0].tobytes() == expected[1].tobytes()
 
 
-def test_the_same_generator_gives_the_same_probe():
-    module, x, y = tiny()
-    model = FlatModel(module, CPU)
-    first, second, other = (
-        hutchinson_diagonal(model, [0, 1], x, y, np.random.default_rng(seed))[0] for seed in (0, 0, 1)
-    )
-    assert first.tobytes() == second.tobytes()
-    assert first.tobytes() != other.tobytes()
-
-
 def test_in_train_mode_the_hessian_is_that_of_the_batch_statistics_and_the_running_ones_stay():
     """With every sign of a BatchNorm's four parameters the mean is the diagonal; autograd's Hessian is the witness."""
     with torch.random.fork_rng(devices=[]):

@@ -8,10 +8,6 @@ from hypothesis import strategies as st
 from fedsel_app.config import ServerOptimizerConfig
 from strategies.aggregation.server_optimizer import ServerOptimizer, aggregation_weights
 
-EXAMPLES = np.array([10.0, 30.0])
-SCORES = np.array([0.2, 0.6])
-OWN = np.array([3.0, 2.0])
-
 UPDATES = (0.5, -0.2, 0.3)
 EXPECTED = {
     "fedadam": [1.098020, 1.143784, 1.228170],
@@ -91,39 +87,9 @@ def test_the_others_keep_no_second_moment(name):
     assert build(name).state()["second"].size == 0
 
 
-@pytest.mark.parametrize("name", [*sorted(EXPECTED), "momentum", "mean"])
-def test_a_state_does_not_change_once_taken_and_goes_on_identically(name):
-    one, other = build(name), build(name)
-    path(one)
-    state = one.state()
-    expected = path(one, start=2.0)
-    other.load_state(state)
-    assert path(other, start=2.0) == expected
-
-
 def weights_of(*arguments, **options):
     weights = aggregation_weights(*arguments, **options)
     return weights.own / weights.divisor
-
-
-@pytest.mark.parametrize(
-    ("weighting", "own", "expected"),
-    [
-        ("score", OWN, [0.25, 0.75]),
-        ("examples", OWN, [0.25, 0.75]),
-        ("uniform", OWN, [0.5, 0.5]),
-        ("method", OWN, [0.6, 0.4]),
-        ("method", None, [0.25, 0.75]),
-    ],
-)
-def test_weights_by_hand(weighting, own, expected):
-    np.testing.assert_allclose(weights_of(weighting, SCORES, EXAMPLES, own, normalise=True), expected)
-
-
-def test_only_the_methods_own_weights_may_stay_as_they_are():
-    np.testing.assert_array_equal(weights_of("method", SCORES, EXAMPLES, OWN, normalise=False), OWN)
-    for weighting in ("score", "examples", "uniform"):
-        assert weights_of(weighting, SCORES, EXAMPLES, OWN, normalise=False).sum() == pytest.approx(1.0)
 
 
 @pytest.mark.parametrize("weighting", ["score", "method"])

@@ -1,7 +1,6 @@
 """The server's part of the solvers, and ef21's estimates, by hand."""
 
 import copy
-from itertools import product
 
 import numpy as np
 import pytest
@@ -10,15 +9,9 @@ from fedsel_app.config import TrainingConfig
 from fedsel_app.solvers import Weights, nova_weights
 from strategies.aggregation.ef21 import Estimates
 from strategies.aggregation.server_state import ServerSolver
-from strategies.methods.adasample import AdaSample
-from strategies.methods.delta import Delta
-from strategies.roster import RoundInfo
 from strategies.round.federation import SentModel
-from strategies.testing.fakes import dense, make_context
-from tests.support.contexts import make_roster
+from strategies.testing.fakes import dense
 from tests.support.updates import sparse
-
-ZEROS = np.zeros(2)
 
 
 def solver(name, clients=4, **training):
@@ -47,37 +40,6 @@ def test_nova_weights_by_hand(weights, steps, expected):
 def nova(weights, steps):
     found = nova_weights(Weights(np.array(weights), 1.0), np.array(steps))
     return found.own / found.divisor
-
-
-class Drawn:
-    """Random generator whose draw is known."""
-
-    def __init__(self, places):
-        self.places = places
-
-    def choice(self, *_, **__):
-        return np.array(self.places)
-
-
-@pytest.mark.parametrize("kind", [Delta, AdaSample])
-def test_nova_leaves_an_unbiased_selection_unbiased_if_all_clients_take_equally_many_steps(kind):
-    """Over all 4^3 draws of 3 of 4 clients, each with its probability, the mean weights are the shares of examples."""
-    examples, uplinks, clients = [10, 20, 30, 140], [1e6, 2e6, 3e6, 9e6], 4
-    method, roster = kind(make_context(kind.Config(), clients=clients)), make_roster(clients, examples=examples)
-    method.whole_roster = roster
-    roster.uplink_bits_per_s[:] = uplinks
-    expected, certainty = np.zeros(clients), 0.0
-    if kind is Delta:
-        method.load_state({"probabilities": np.array([0.1, 0.2, 0.3, 0.4])})
-    for places in product(range(clients), repeat=3):
-        chosen = method.select(roster, RoundInfo(2, 10), 3, Drawn(places))
-        p = dict(zip(chosen.clients.tolist(), chosen.components["probability"].tolist(), strict=True))
-        probability = np.prod([p[place] for place in places])
-        certainty += probability
-        steps = np.full(chosen.clients.size, 7.0)
-        expected[chosen.clients] += probability * nova(chosen.weights, steps)
-    assert certainty == pytest.approx(1.0, rel=1e-12)
-    np.testing.assert_allclose(expected, [0.05, 0.1, 0.15, 0.7], rtol=1e-12)
 
 
 def test_only_nova_asks_for_steps_and_only_scaffold_for_a_second_payload():
@@ -115,16 +77,6 @@ def test_the_others_leave_the_aggregate_alone_and_keep_nothing(name):
     assert one.state()["mean"].size == 0
 
 
-@pytest.mark.parametrize("name", ["scaffold", "feddyn"])
-def test_the_state_goes_on_identically(name):
-    one, other = solver(name), solver(name)
-    sent = [dense([1, 2])], [dense([3, -1])]
-    one.step(ZEROS, *sent)
-    other.load_state(one.state())
-    assert other.step(ZEROS, *sent).tolist() == one.step(ZEROS, *sent).tolist()
-    assert other.state()["mean"].tolist() == one.state()["mean"].tolist()
-
-
 def ids(*clients):
     return np.array(clients, np.int64)
 
@@ -159,12 +111,3 @@ def test_an_update_that_was_handed_out_and_a_copy_do_not_change_later():
     earlier = copy.copy(estimates)
     estimates.update(ids(1), [sparse(3, [0], [1])], ids())
     assert update.values.tolist() == earlier.state()["1"].tolist() == [3, 0, 0]
-
-
-def test_estimates_go_on_identically():
-    one, other = Estimates(3), Estimates(3)
-    one.update(ids(1, 12), [sparse(3, [0], [3]), sparse(3, [1], [2])], ids())
-    other.load_state(one.state())
-    for estimates in (one, other):
-        [update] = estimates.update(ids(12), [sparse(3, [0], [1])], ids())
-        assert update.values.tolist() == [1, 2, 0]

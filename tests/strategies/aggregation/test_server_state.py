@@ -12,6 +12,7 @@ from strategies.testing.fakes import dense, make_context
 from tests.support.stubs import decoded, update_reply
 
 MODEL = np.array([1, 1], np.float32)
+OWN = np.array([9.0, 2.0, 0.5, 9.0])
 UPDATES = {1: [4.0, 0.0], 3: [0.0, 8.0]}
 
 
@@ -24,21 +25,22 @@ def step(selection, examples=(10, 10), replies=UPDATES, lags=(0, 0), starts=(MOD
 
 
 @pytest.mark.parametrize(
-    ("weighting", "normalise", "weights"),
+    ("weighting", "own", "normalise", "weights"),
     [
-        ("score", True, [0.25, 0.75]),
-        ("examples", True, [0.6, 0.4]),
-        ("method", True, [0.8, 0.2]),
-        ("method", False, [2.0, 0.5]),
-        ("uniform", False, [0.5, 0.5]),
+        ("score", OWN, False, [0.25, 0.75]),
+        ("examples", OWN, False, [0.6, 0.4]),
+        ("method", OWN, True, [0.8, 0.2]),
+        ("method", OWN, False, [2.0, 0.5]),
+        ("method", None, True, [0.6, 0.4]),
+        ("uniform", OWN, False, [0.5, 0.5]),
     ],
 )
-def test_updates_have_the_weights_of_their_clients(weighting, normalise, weights):
+def test_updates_have_the_weights_of_their_clients(weighting, own, normalise, weights):
     """Clients 1 and 3 of the selected 0, 1, 3 and 4 sent updates."""
     selection = Selection(
         np.array([0, 1, 3, 4]),
         np.array([9.0, 0.1, 0.3, 9.0]),
-        weights=np.array([9.0, 2.0, 0.5, 9.0]),
+        weights=own,
         normalise=normalise,
     )
     found = step(selection, examples=[30, 20], weighting=weighting)

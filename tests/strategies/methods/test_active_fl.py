@@ -1,7 +1,5 @@
 """Active federated learning: the three alphas and stale valuations."""
 
-from itertools import permutations
-
 import numpy as np
 
 from fedsel_app.messages.scalars import Report
@@ -9,7 +7,7 @@ from strategies.methods.active_fl import ActiveFL, ActiveFLConfig, draw, eligibl
 from strategies.roster import RoundInfo
 from strategies.testing.fakes import dense, make_context, outcome
 from tests.support.contexts import make_roster
-from tests.support.selecting import select
+from tests.support.selecting import select, sequences
 
 NAN = np.nan
 
@@ -56,13 +54,10 @@ def test_draws_equal_enumeration():
     """n = 4, alpha_1 leaves out the lowest, 2 of m = 3 are active, one is uniform from the rest."""
     values, sharpness = np.array([1.0, 2.0, 4.0, 3.0]), 0.7
     config = ActiveFLConfig(excluded=0.25, sharpness=sharpness, uniform=0.4)
-    odds = dict(zip((1, 2, 3), np.exp(sharpness * values[1:]), strict=True))
     expected = np.zeros(4)
-    for first, second in permutations(odds, 2):
-        total = sum(odds.values())
-        probability = odds[first] / total * odds[second] / (total - odds[first])
-        expected[[first, second]] += probability
-        expected[[k for k in range(4) if k not in (first, second)]] += probability / 2
+    for active, probability in sequences(np.exp(sharpness * values[1:]), 2):
+        expected[[1 + position for position in active]] += probability
+        expected[[k for k in range(4) if k - 1 not in active]] += probability / 2
     rng, draws = np.random.default_rng(0), 4000
     found = sum(np.bincount(draw(values, 3, config, rng), minlength=4) for _ in range(draws))
     np.testing.assert_allclose(found / draws, expected, atol=0.04)

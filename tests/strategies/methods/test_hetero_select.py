@@ -21,6 +21,7 @@ from strategies.roster import RoundInfo
 from strategies.testing import CHECKS
 from strategies.testing.fakes import dense, make_context, outcome
 from tests.support.contexts import make_roster
+from tests.support.selecting import sequences
 
 SIZE = 4
 NOW = RoundInfo(3, 10)
@@ -337,15 +338,9 @@ def test_the_temperature_halves_over_the_run():
 
 def test_selection_frequencies():
     # Scores [0.142640, 0, 1, 0.103669] at tau = 0.5 * (1 - 0.5 * 3 / 10) = 0.425, two without replacement.
-    weights = [math.exp(score / 0.425) for score in (0.142640, 0.0, 1.0, 0.103669)]
-    total = sum(weights)
-    chances = {
-        (i, j): weights[i] / total * weights[j] / (total - weights[i])
-        + weights[j] / total * weights[i] / (total - weights[j])
-        for i in range(4)
-        for j in range(i + 1, 4)
-    }
-    assert sum(chances.values()) == pytest.approx(1.0)
+    weights, chances = [math.exp(score / 0.425) for score in (0.142640, 0.0, 1.0, 0.103669)], Counter()
+    for pair, chance in sequences(weights, 2):
+        chances[tuple(sorted(pair))] += chance
     selector, roster, draws, rng = method(temperature=0.5), history(), 2500, np.random.default_rng(0)
     seen = Counter(tuple(selector.select(roster, NOW, 2, rng).clients.tolist()) for _ in range(draws))
     for pair, chance in chances.items():

@@ -16,7 +16,7 @@ from strategies.methods.hics_fl import (
 from strategies.roster import RoundInfo
 from strategies.testing.fakes import dense, make_context, outcome
 from tests.support.contexts import seen_roster
-from tests.support.selecting import select, selections
+from tests.support.selecting import selections
 
 BIASES = np.array([(0.004, -0.001, -0.001, -0.002), (0.001, 0.0005, -0.0005, -0.001), (-0.003, 0.005, -0.001, -0.001)])
 
@@ -107,22 +107,3 @@ def test_who_sent_nothing_counts_with_the_mean_entropy():
     method = build(temperature=0.001)
     method.update(outcome(RoundInfo(1, 10), [0, 2], [update((0, 0)), update((1, 0))]))
     np.testing.assert_allclose(method.entropy(np.arange(3)), [np.log(2), np.log(2) / 2, 0], atol=1e-12)
-
-
-@pytest.mark.parametrize("bias", [(0, 0), (1e30, -1e30), (0.5, 0.5)])
-def test_equal_zero_and_huge_updates(bias):
-    method = build()
-    method.update(outcome(RoundInfo(1, 10), [0, 1, 4], [update(bias)] * 3))
-    for seed in range(5):
-        assert select(method, seen_roster(6), 2, 3, seed).clients.size == 3
-    assert select(method, seen_roster(6, available=[2, 5]), 2, 1).clients.size == 1
-    assert select(method, seen_roster(6, available=[2, 5]), 2, 4).clients.tolist() == [2, 5]
-
-
-@pytest.mark.parametrize("count", [3, 4])
-def test_where_few_are_available_all_take_part_with_equal_weights(count):
-    method = build()
-    method.update(balanced_and_not())
-    for drawn in selections(method, seen_roster(6, available=[1, 2, 5]), 2, count, 20):
-        assert drawn.clients.tolist() == [1, 2, 5]
-        assert drawn.weights.tolist() == [1, 1, 1]

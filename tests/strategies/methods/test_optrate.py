@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.optimize import linprog
 
-from fedsel_app.config import ConfigError, Settings
+from fedsel_app.config import Settings
 from fedsel_app.wire.codec import Update
 from strategies.methods.optrate import OptRate, spread, top_k_error
 from strategies.roster import RoundInfo
@@ -94,8 +94,3 @@ def test_rounds_that_bring_nothing_measure_nothing():
     assert method.fraction(RoundInfo(3, 10)) == 1.0
     method.update(replace(heavy_tailed(), round_info=RoundInfo(3, 10)))
     assert sum(method.fraction(RoundInfo(t, 10)) for t in range(4, 11)) == pytest.approx(7 * 0.2)
-
-
-def test_only_top_k_has_such_a_curve():
-    with pytest.raises(ConfigError, match="Set 'compressor' to top-k"):
-        OptRate(make_context(Settings(), compressor="rand-k"))

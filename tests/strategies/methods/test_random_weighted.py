@@ -1,7 +1,5 @@
 """Weighted random selection, and the sequential draws that several methods share."""
 
-from itertools import permutations
-
 import numpy as np
 import pytest
 
@@ -10,24 +8,14 @@ from strategies.methods.random_weighted import RandomWeighted
 from strategies.selection_math.sampling import weighted_draws
 from strategies.testing.fakes import make_context
 from tests.support.contexts import make_roster
-from tests.support.selecting import frequencies, select
-
-
-def sequence_probability(weights, sequence):
-    """P of this very sequence of draws, each renormalised over what is left."""
-    left, probability = sum(weights), 1.0
-    for position in sequence:
-        probability *= weights[position] / left
-        left -= weights[position]
-    return probability
+from tests.support.selecting import frequencies, select, sequences
 
 
 def test_orders_have_the_probabilities_of_sequential_draws():
     weights, draws = np.array([5.0, 3.0, 2.0]), 6000
     rng = np.random.default_rng(0)
     found = [tuple(weighted_draws(weights, 3, rng).tolist()) for _ in range(draws)]
-    for sequence in permutations(range(3)):
-        expected = sequence_probability(weights, sequence)
+    for sequence, expected in sequences(weights, 3):
         assert found.count(sequence) / draws == pytest.approx(expected, abs=4 * np.sqrt(expected / draws))
 
 
@@ -45,7 +33,6 @@ def test_inclusion_follows_size_and_weights_are_equal():
     roster = make_roster(4, examples=[60, 999, 30, 10], available=[0, 2, 3])
     assert select(method, roster, 1, 2).weights.tolist() == [1.0, 1.0]
     expected = np.zeros(4)
-    for sequence in permutations(range(3), 2):
-        for position in sequence:
-            expected[[0, 2, 3][position]] += sequence_probability([60, 30, 10], sequence)
+    for sequence, probability in sequences([60, 30, 10], 2):
+        expected[[[0, 2, 3][position] for position in sequence]] += probability
     np.testing.assert_allclose(frequencies(method, roster, 1, 2, 3000), expected, atol=0.04)

@@ -6,8 +6,7 @@ import pytest
 from fedsel_app.config import NetworkConfig
 from fedsel_app.messages.instructions import LocalTestInstruction
 from fedsel_app.network.links import SimulatedLinks
-from strategies.participation.isp import ISP, best_relative, first_improvement, mixed, moving_average
-from strategies.testing.checked_method import demand_same
+from strategies.participation.isp import best_relative, first_improvement, mixed, moving_average
 from tests.support.isp_ring import CLIENTS, MODEL_BYTES, REPLY_BYTES, ring, run_isp, setup_for
 
 
@@ -73,23 +72,20 @@ def test_improvement_that_starts_at_four_is_found_as_four_and_not_a_client_more_
     assert search["improvements"] == pytest.approx([-0.5 / 3, -0.5 / 3, -0.5 / 3, 0.5 / 3])
 
 
-def test_a_method_that_always_improves_is_given_one_client():
-    [row], _, _ = run_isp(setup_for(ring()), length=0.5)
-    assert (row["search"]["found"], row["cohort"]) == (1, 1)
-
-
-def test_the_step_skips_numbers():
-    [row], _, _ = run_isp(setup_for(ring(), isp_step=2))
-    assert row["search"]["tried"] == [1, 3, 5]
-    assert row["cohort"] == 5
-
-
-@pytest.mark.parametrize(("rule", "cohort"), [("all", 8), ("keep", 3)])
-def test_where_no_number_helps(rule, cohort):
-    [row], _, _ = run_isp(setup_for(ring(), isp_if_none=rule, isp_first=3), length=9.0)
-    assert row["search"]["found"] is None
-    assert row["search"]["tried"] == list(range(1, 9))
-    assert row["cohort"] == cohort
+@pytest.mark.parametrize(
+    ("settings", "length", "tried", "found", "cohort"),
+    [
+        ({}, 0.5, [1], 1, 1),
+        ({"isp_step": 2}, 1.9, [1, 3, 5], 5, 5),
+        ({"isp_if_none": "all"}, 9.0, range(1, 9), None, 8),
+        ({"isp_if_none": "keep", "isp_first": 3}, 9.0, range(1, 9), None, 3),
+    ],
+    ids=["one is enough", "steps", "none helps: all", "none helps: keep"],
+)
+def test_the_numbers_that_are_tried_and_the_one_that_is_found(settings, length, tried, found, cohort):
+    [row], _, _ = run_isp(setup_for(ring(), **settings), length=length)
+    assert row["search"]["tried"] == list(tried)
+    assert (row["search"]["found"], row["cohort"]) == (found, cohort)
 
 
 # Round 1 finds 1; nothing improves on -1 later: all 8. (1 + 8) / 2 = 4.5, (4 + 8) / 2 = 6 and (6 + 8) / 2 = 7.
@@ -120,15 +116,6 @@ def test_isp_ri_tries_every_number_and_takes_the_best_ratio():
     best = max(losses, key=lambda m: (1.0 - losses[m]) / m)
     assert row["search"]["tried"] == list(range(1, 9))
     assert row["cohort"] == best == 3
-
-
-def test_the_state_round_trips_and_goes_on_identically():
-    context = setup_for(ring())
-    policy, other = ISP(context), ISP(context)
-    policy.observe(3, 0.25, np.array([1, 4]))
-    other.load_state(policy.state())
-    assert other.state()["losses"].tolist() == [0.25]
-    demand_same(other.state(), policy.state(), "a loaded state must be the one saved.")
 
 
 # What it costs and what it leaves alone

@@ -30,7 +30,7 @@ def test_clients_train_the_intermediate_round_without_keeping_state_and_then_the
     assert [second for _, *rest in kept for second in rest] == [True] * 4
 
 
-@pytest.mark.parametrize("optimizer", ["momentum", "mean", "fedadam", "fedyogi", "fedadagrad"])
+@pytest.mark.parametrize("optimizer", ["momentum", "fedyogi"])
 def test_a_discarded_search_leaves_no_trace_in_the_model(optimizer):
     """A search that changes nothing leaves the run as it is without one, bit for bit."""
     settings = {"server_optimizer": optimizer, "server_lr": 0.1, "isp_if_none": "keep", "isp_interval": 1}
@@ -40,14 +40,6 @@ def test_a_discarded_search_leaves_no_trace_in_the_model(optimizer):
     plain_rows, _, plain_arrays = run_isp(plain)
     assert bits(arrays) == bits(plain_arrays)
     assert [row["selected"] for row in rows] == [row["selected"] for row in plain_rows]
-
-
-def test_aggregated_searches_are_rounds_of_everybody():
-    rows, stubs, _ = run_isp(setup_for(ring(), rounds=2, isp_intermediate="aggregate"))
-    assert [row["cohort"] for row in rows] == [8, 4]
-    assert [row["client_updates"] for row in rows] == [8, 4]
-    assert rows[0]["search"]["found"] == 4
-    assert all(all(kept_states(stub)) for stub in stubs)
 
 
 def test_a_sample_trains_for_the_search():
@@ -61,11 +53,13 @@ def test_a_sample_trains_for_the_search():
 @pytest.mark.parametrize(("share", "trained"), [(1.0, 8), (0.6, 5), (0.5, 4)])
 def test_a_sample_trains_in_a_search_that_is_aggregated(share, trained):
     """5 = ceil(0.6 x 8) clients. The ring's loss is below the global model's from 4 clients on."""
-    rows, _, _ = run_isp(setup_for(ring(), rounds=4, isp_intermediate="aggregate", isp_interval=2, isp_sample=share))
+    settings = {"isp_intermediate": "aggregate", "isp_interval": 2, "isp_sample": share}
+    rows, stubs, _ = run_isp(setup_for(ring(), rounds=4, **settings))
     assert [row["cohort"] for row in rows][:2] == [trained, 4]
     assert [row["client_updates"] for row in rows][:2] == [trained, 4]
     assert rows[0]["search"]["tried"] == [1, 2, 3, 4]
     assert rows[2]["cohort"] == trained
+    assert all(all(kept_states(stub)) for stub in stubs)
 
 
 def test_a_share_of_the_clients_is_not_one_more_by_rounding():

@@ -213,16 +213,6 @@ def test_a_client_that_falls_silent_is_a_recorded_failure_and_named():
     assert "Round 2: client 1 is left out: it did not answer within " in log()
 
 
-def test_nothing_changes_where_nobody_is_late():
-    ends = []
-    for timeouts in (ReplyTimeout(60.0), None):
-        strategy = RandomSelection(context_of(rounds=2))
-        run_rounds(strategy, FlowerManager(manager_of(trio()), timeouts))
-        rows = [row | {"wall_s": 0.0} for row in strategy.context.recorder.rows]
-        ends.append((rows, strategy.run.model.parameters.tobytes()))
-    assert ends[0] == ends[1]
-
-
 @pytest.mark.parametrize("kind", ["query", "evaluate", "train"])
 def test_a_bad_status_is_an_answer_that_failed(kind, no_waiting):
     """Its text of any length is cut, and what came with it is not read."""
