@@ -28,16 +28,17 @@ def sent_over(choice, deltas, **changed):
 GRADIENTS = [vector(3, -1, 0.5), vector(2, -1, 0.5), vector(2, -1, 0.5)]
 
 
-def test_ef14_of_top_1_by_hand():
-    sent, state = sent_over(CompressionConfig(**PLAIN), GRADIENTS)
-    assert sent == [[3, 0, 0], [2, 0, 0], [0, -3, 0]]
-    assert state["residual"].tolist() == [2, 0, 1.5]
-
-
-def test_ef21_of_top_1_by_hand():
-    sent, state = sent_over(CompressionConfig(error_feedback_scheme="ef21", **PLAIN), GRADIENTS)
-    assert sent == [[3, 0, 0], [-1, 0, 0], [0, -1, 0]]
-    assert state["estimate"].tolist() == [2, -1, 0]
+@pytest.mark.parametrize(
+    ("scheme", "expected", "memory"),
+    [
+        ("ef14", [[3, 0, 0], [2, 0, 0], [0, -3, 0]], {"residual": [2, 0, 1.5]}),
+        ("ef21", [[3, 0, 0], [-1, 0, 0], [0, -1, 0]], {"estimate": [2, -1, 0]}),
+    ],
+)
+def test_top_1_by_hand(scheme, expected, memory):
+    sent, state = sent_over(CompressionConfig(error_feedback_scheme=scheme, **PLAIN), GRADIENTS)
+    assert sent == expected
+    assert {name: state[name].tolist() for name in memory} == memory
 
 
 def test_ef21_follows_a_constant_update_exactly():

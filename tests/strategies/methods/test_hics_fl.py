@@ -45,17 +45,6 @@ def test_groups_are_preferred_by_mean_entropy():
     np.testing.assert_allclose(group_logits(labels, entropy, 0.0), [0, 0])
 
 
-def first_frequencies(draw, clients, rounds=4000):
-    rng = np.random.default_rng(0)
-    return np.bincount([draw(rng)[0] for _ in range(rounds)], minlength=clients) / rounds
-
-
-def test_a_group_by_pi_and_a_client_in_it_by_examples():
-    labels, logits, examples = np.array([0, 1, 0]), np.log([0.25, 0.75]), np.array([30, 5, 10])
-    found = first_frequencies(lambda rng: draw_by_examples(labels, logits, examples, 1, rng, np.arange(3)), 3)
-    np.testing.assert_allclose(found, [0.1875, 0.75, 0.0625], atol=0.025)
-
-
 def test_sets_of_draws_are_those_of_repeating_until_two_are_found():
     """The paper's loop draws client k with u_k = pi_g n_k / n_g = (.225, .14, .075, .56) and throws repeats away, so
     that {a, b} comes with u_a u_b (1 / (1 - u_a) + 1 / (1 - u_b))."""

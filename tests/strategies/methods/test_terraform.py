@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fedsel_app.wire.codec import Update
-from strategies.methods.terraform import Terraform, TerraformConfig, split_index, split_range
+from strategies.methods.terraform import Terraform, TerraformConfig, split_index
 from strategies.roster import RoundInfo
 from strategies.testing.fakes import dense, make_context, outcome
 from tests.support.contexts import make_roster
@@ -37,18 +37,6 @@ def test_the_split_does_not_depend_on_scale_or_origin(scale):
 
 def test_equal_magnitudes_split_at_the_first_index_of_the_range():
     assert split_index(np.full(8, 0.1), np.arange(1.0, 9.0), "q1-q3") == 4  # 1+2+3+4 = 10 >= 36/4
-
-
-@pytest.mark.parametrize(
-    ("quartiles", "expected"),
-    [("q1-q3", (1, 3)), ("0-1", (1, 4)), ("0-q3", (1, 3)), ("q1-1", (1, 4)), ("q3-1", (3, 4))],
-)
-def test_quartiles_of_four_equal_clients(quartiles, expected):
-    assert split_range(np.full(4, 100.0), quartiles) == expected
-
-
-def test_one_client_with_most_examples_leaves_no_range():
-    assert split_index(np.array([1.0, 2.0, 3.0]), np.array([1.0, 1.0, 98.0]), "q1-q3") is None
 
 
 def build(**changes):

@@ -16,34 +16,21 @@ HALF_ROOT = 0.5**0.5
 
 
 @pytest.mark.parametrize(
-    ("number", "expected"),
+    ("total", "settings", "expected"),
     [
-        (1, 1.0),
-        (2, 0.2 * (1 + 0.4 * HALF_ROOT)),
-        (3, 0.2),
-        (4, 0.2 * (1 - 0.4 * HALF_ROOT)),
-        (5, 0.12),
+        (5, {}, [1.0, 0.2 * (1 + 0.4 * HALF_ROOT), 0.2, 0.2 * (1 - 0.4 * HALF_ROOT), 0.12]),
+        (4, {"cosine_from": "warmup"}, [1.0, 0.28, 0.2, 0.12]),
+        (3, {"kept_warmup_rounds": 0}, [0.28, 0.2, 0.12]),
+        (3, {"kept_warmup_rounds": 0, "cosine_from": "warmup"}, [0.28, 0.2, 0.12]),
+        (3, {"kept_fraction": 0.1}, [1.0, 0.1, 0.08]),
+        (2, {"kept_fraction": 1.0, "kept_warmup_rounds": 0}, [1.0, 0.6]),
     ],
+    ids=["the text", "the authors' code", "no warm-up", "no warm-up in the code", "the floor", "at most everything"],
 )
-def test_schedule_of_the_text(number, expected):
-    assert round_fraction(RoundInfo(number, 5), BudgetConfig()) == pytest.approx(expected)
-
-
-@pytest.mark.parametrize(("number", "expected"), [(1, 1.0), (2, 0.28), (3, 0.2), (4, 0.12)])
-def test_schedule_of_the_authors_code(number, expected):
-    assert round_fraction(RoundInfo(number, 4), BudgetConfig(cosine_from="warmup")) == pytest.approx(expected)
-
-
-def test_schedule_without_warmup_starts_at_the_crest():
-    for start in ("round-1", "warmup"):
-        config = BudgetConfig(kept_warmup_rounds=0, cosine_from=start)
-        assert round_fraction(RoundInfo(1, 100), config) == pytest.approx(0.28)
-        assert round_fraction(RoundInfo(100, 100), config) == pytest.approx(0.12)
-
-
-def test_schedule_stays_above_its_floor_and_at_most_everything():
-    assert round_fraction(RoundInfo(5, 5), BudgetConfig(kept_fraction=0.1)) == 0.08
-    assert round_fraction(RoundInfo(2, 100), BudgetConfig(kept_fraction=1.0)) == 1.0
+def test_the_schedule_by_hand(total, settings, expected):
+    config = BudgetConfig(**settings)
+    found = [round_fraction(RoundInfo(number, total), config) for number in range(1, total + 1)]
+    assert found == pytest.approx(expected)
 
 
 @pytest.mark.parametrize("start", ["round-1", "warmup"])
@@ -80,31 +67,22 @@ def test_no_cap_where_none_is_asked_for_or_the_link_is_unknown():
         assert np.isposinf(link_caps(np.array([np.nan]), np.nan, np.nan, 10, config)).all()
 
 
-def test_fractions_by_hand():
-    # Mean score 0.5: shares 0.4, 1 and 1.6 of 0.2 are 0.08, 0.2 and 0.32; the caps cut the last to 0.25.
-    fractions = client_fractions(np.array([0.2, 0.5, 0.8]), 0.2, np.array([0.1, 0.3, 0.25]), LATER, BudgetConfig())
-    np.testing.assert_allclose(fractions, [0.08, 0.2, 0.25])
-
-
-def test_fractions_are_clipped():
-    # Mean 1: shares 0, 0.1 and 2.9 of 0.9 are 0, 0.09 and 2.61.
-    fractions = client_fractions(np.array([0.0, 0.1, 2.9]), 0.9, FREE, LATER, BudgetConfig(kept_min=0.1))
-    np.testing.assert_allclose(fractions, [0.1, 0.1, 1.0])
-
-
-def test_the_smallest_fraction_goes_before_the_cap():
-    fractions = client_fractions(np.ones(3), 0.2, np.full(3, 0.001), LATER, BudgetConfig(kept_min=0.05))
-    np.testing.assert_allclose(fractions, 0.05)
-
-
-def test_uniform_allocation_ignores_scores_but_not_links():
-    config = BudgetConfig(allocation="uniform")
-    fractions = client_fractions(np.array([0.0, 0.1, 0.9]), 0.2, np.array([np.inf, 0.05, np.inf]), LATER, config)
-    np.testing.assert_allclose(fractions, [0.2, 0.05, 0.2])
-
-
-def test_scores_that_are_all_zero_share_equally():
-    np.testing.assert_allclose(client_fractions(np.zeros(3), 0.2, FREE, LATER, BudgetConfig()), 0.2)
+@pytest.mark.parametrize(
+    ("scores", "fraction", "caps", "settings", "expected"),
+    [
+        # Mean score 0.5: shares 0.4, 1 and 1.6 of 0.2 are 0.08, 0.2 and 0.32; the caps cut the last to 0.25.
+        ([0.2, 0.5, 0.8], 0.2, [0.1, 0.3, 0.25], {}, [0.08, 0.2, 0.25]),
+        # Mean 1: shares 0, 0.1 and 2.9 of 0.9 are 0, 0.09 and 2.61.
+        ([0.0, 0.1, 2.9], 0.9, FREE, {"kept_min": 0.1}, [0.1, 0.1, 1.0]),
+        ([1.0, 1.0, 1.0], 0.2, [0.001] * 3, {"kept_min": 0.05}, [0.05] * 3),
+        ([0.0, 0.1, 0.9], 0.2, [np.inf, 0.05, np.inf], {"allocation": "uniform"}, [0.2, 0.05, 0.2]),
+        ([0.0, 0.0, 0.0], 0.2, FREE, {}, [0.2] * 3),
+    ],
+    ids=["caps", "clipped", "the smallest goes before the cap", "uniform, but for links", "scores of zero"],
+)
+def test_fractions_by_hand(scores, fraction, caps, settings, expected):
+    found = client_fractions(np.array(scores), fraction, np.array(caps), LATER, BudgetConfig(**settings))
+    np.testing.assert_allclose(found, expected)
 
 
 def test_warmup_sends_everything_or_follows_scores_and_links():

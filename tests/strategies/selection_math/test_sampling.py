@@ -16,23 +16,25 @@ from strategies.selection_math.sampling import (
 )
 from tests.support.selecting import sequences
 
+NAN = np.nan
 reals = st.lists(st.floats(-1e300, 1e300), min_size=1, max_size=20)
 anything = st.lists(st.floats(), min_size=1, max_size=20)
 
 
-def test_min_max_by_hand():
-    np.testing.assert_array_equal(min_max(np.array([2.0, 1.0, 3.0, 1.5]), flat=0.0), [0.5, 0.0, 1.0, 0.25])
-
-
-@pytest.mark.parametrize("flat", [0.0, 1.0])
-def test_min_max_of_equal_values_is_flat(flat):
-    np.testing.assert_array_equal(min_max(np.full(3, 7.0), flat=flat), [flat] * 3)
-
-
-def test_min_max_leaves_unknown_values_unknown():
-    np.testing.assert_array_equal(min_max(np.array([np.nan, 4.0, 2.0]), flat=0.0), [np.nan, 1.0, 0.0])
-    np.testing.assert_array_equal(min_max(np.array([np.nan, 4.0]), flat=1.0), [np.nan, 1.0])
-    np.testing.assert_array_equal(min_max(np.array([np.nan, np.nan]), flat=1.0), [np.nan, np.nan])
+@pytest.mark.parametrize(
+    ("values", "flat", "expected"),
+    [
+        ([2.0, 1.0, 3.0, 1.5], 0.0, [0.5, 0.0, 1.0, 0.25]),
+        ([7.0] * 3, 0.0, [0.0] * 3),
+        ([7.0] * 3, 1.0, [1.0] * 3),
+        ([NAN, 4.0, 2.0], 0.0, [NAN, 1.0, 0.0]),
+        ([NAN, 4.0], 1.0, [NAN, 1.0]),
+        ([NAN, NAN], 1.0, [NAN, NAN]),
+    ],
+)
+def test_min_max_by_hand(values, flat, expected):
+    """Equal values are `flat`, and unknown ones stay unknown."""
+    np.testing.assert_array_equal(min_max(np.array(values), flat=flat), expected)
 
 
 @given(reals)
@@ -46,11 +48,8 @@ def test_min_max_spans_the_unit_interval_and_keeps_the_order(values):
         assert mapped[array.argmax()] == 1
 
 
-def test_finite_takes_infinity_as_the_worst_and_nan_as_an_average_loss():
+def test_finite_takes_infinity_as_the_worst_and_nan_as_an_average_loss_or_zero():
     np.testing.assert_array_equal(finite(np.array([np.nan, np.inf, 1.0, 3.0, -np.inf])), [2.0, 3.0, 1.0, 3.0, 1.0])
-
-
-def test_finite_without_a_known_loss_is_zero():
     np.testing.assert_array_equal(finite(np.array([np.nan, np.inf])), [0.0, 0.0])
 
 
