@@ -41,6 +41,17 @@ def index_columns(names: Sequence[str], values: Callable[[str], Any]) -> list[st
     return list(takewhile(is_index, names))
 
 
+class UnnamedLabelError(ConfigError):
+    """Nothing names the column of the labels among `columns`, and none is called `LABEL`."""
+
+    def __init__(self, source: str, columns: Sequence[str]) -> None:
+        super().__init__(
+            f"{source} does not say which of {untold(', '.join(columns))} has the labels. "
+            "Name it: --set 'data-arguments=label=\"NAME\"'."
+        )
+        self.columns = list(columns)
+
+
 class Roles:
     """Roles of the columns: `label`, `owner` (empty without one), and `inputs`.
 
@@ -70,10 +81,7 @@ class Roles:
         of_kinds = [name for kind in (*KINDS, "categories", "fill") for name in arguments.get(kind, [])]
         known_columns([*filter(None, [named, self.owner]), *inputs, *of_kinds], columns, source)
         if not named and LABEL not in columns:
-            raise ConfigError(
-                f"{source} does not say which of {untold(', '.join(columns))} has the labels. "
-                "Name it: --set 'data-arguments=label=\"NAME\"'."
-            )
+            raise UnnamedLabelError(source, columns)
         self.label = named or LABEL
         if wrong := [name for name in inputs if name == self.label or inputs.count(name) > 1]:
             raise ConfigError(

@@ -158,8 +158,8 @@ class IdentityConflict:
     @property
     def sentence(self) -> str:
         """The claim and its outcome."""
-        claimed = "client" if self.client is None else f"partition id {self.client}"
-        return f"Node {self.node} as {claimed}: {self.outcome}."
+        claimed = "" if self.client is None else f" as client {self.client}"
+        return f"Node {self.node}{claimed}: {self.outcome}."
 
 
 @dataclass(frozen=True)

@@ -3,6 +3,7 @@
 import logging
 import time
 from collections.abc import Mapping, Sequence, Set
+from datetime import datetime, timedelta
 
 from fedsel_app.config import ConfigError, EnrolmentConfig
 from fedsel_app.exact_sums import weighted_sum
@@ -51,6 +52,7 @@ class ConnectedClients:
         self._schema = admission.schema
         self.enrolment = Enrolment(total, config, admission)
         self.nodes: dict[int, str] = {}
+        self._said, self._say_at_s = "", 0.0
         self._sent_to: dict[str, int] = {}
         """Node -> client, of messages without an answer."""
 
@@ -99,6 +101,7 @@ class ConnectedClients:
                 raise ConfigError(f"No client could be enrolled. {self._excuse()}")
             if not wait or late or len(self.nodes) == self._total:
                 break
+            self._say_who(len(self.nodes), "enrolled", deadline_s)
             time.sleep(ASK_AGAIN_S)
             connected = federation.nodes()
         if instruction.moments:
@@ -142,6 +145,7 @@ class ConnectedClients:
     def _await_all(self, deadline_s: float) -> Set[str]:
         """Wait until one node per client is connected. Raises ConfigError if too few connect in time."""
         enough = self._config.min_available_clients or self._total
+        self._say_at_s = time.monotonic() + ASK_AGAIN_S
         while len(connected := self.federation.nodes()) < self._total:
             if time.monotonic() >= deadline_s:
                 if len(connected) >= enough:
@@ -151,8 +155,18 @@ class ConnectedClients:
                     f"{self._config.connect_timeout_s} s. Set 'clients' to the number of supernodes (or start more), "
                     "raise 'connect-timeout-s', or start with fewer by 'min-available-clients'."
                 )
+            self._say_who(len(connected), "connected", deadline_s)
             time.sleep(LOOK_S)
         return connected
+
+    def _say_who(self, clients: int, state: str, deadline_s: float) -> None:
+        """Print once for how many clients a deployed server still waits, unless it has only begun to wait."""
+        waits = f"{clients} of {self._total} clients {state}"
+        if waits == self._said or time.monotonic() < self._say_at_s or self.federation.simulated:
+            return
+        self._said = waits
+        until = datetime.now() + timedelta(seconds=deadline_s - time.monotonic())
+        print(f"{waits}; waiting until {until:%H:%M}", flush=True)
 
     def _ask_new(self, instruction: EnrolInstruction, server_round: int, *, wait: bool) -> bool:
         """Ask new nodes for their identity; True if one does not answer although Flower lists it as connected."""

@@ -61,7 +61,7 @@ def test_an_impostor_gets_no_message_of_the_client_that_it_claims_to_be():
     assert [claim | {"outcome": ""} for claim in claims(strategy)] == [
         {"round": 2, "node": "impostor", "outcome": "", "client": 0, "owner": "0"}
     ]
-    assert "Node impostor as partition id 0: refused: it belongs to node 0." in log()
+    assert "Node impostor as client 0: refused: it belongs to node 0." in log()
 
 
 @pytest.mark.parametrize("keys", [False, True])
@@ -95,18 +95,18 @@ def test_a_resumed_run_that_meets_another_superlink_enrols_anew():
 
 
 NONSENSE = {
-    "bool": {"client": True},
-    "text": {"client": "0" * 3_000_000},
-    "beyond": {"client": 3},
-    "no example": {"examples": 0},
-    "absurd examples": {"examples": 10**12},
-    "NaN examples": {"examples": float("nan")},
+    "bool": ({"client": True}, ""),
+    "text": ({"client": "0" * 3_000_000}, ""),
+    "beyond": ({"client": 3}, ""),
+    "no example": ({"examples": 0}, " as client 0"),
+    "absurd examples": ({"examples": 10**12}, " as client 0"),
+    "NaN examples": ({"examples": float("nan")}, " as client 0"),
 }
 
 
-@pytest.mark.parametrize("lie", NONSENSE.values(), ids=NONSENSE)
+@pytest.mark.parametrize(("lie", "named"), NONSENSE.values(), ids=NONSENSE)
 @pytest.mark.parametrize("at", [1, 2], ids=["start", "late"])
-def test_a_node_that_says_nonsense_is_left_out_by_its_name_and_the_others_go_on(lie, at):
+def test_a_node_that_says_nonsense_is_left_out_by_its_name_and_the_others_go_on(lie, named, at):
     """Falls 5 and 21."""
     liar = StubClient(0, node="liar", properties=EnrolAnswer(0, 10).to_config() | lie)
     with logged() as log:
@@ -115,7 +115,7 @@ def test_a_node_that_says_nonsense_is_left_out_by_its_name_and_the_others_go_on(
     assert liar.kinds == ["query"]
     [claim] = claims(strategy)
     assert claim["node"] == "liar"
-    assert "Node liar as client: left out" in log()
+    assert f"Node liar{named}: left out" in log()
     assert len(claim["outcome"]) < 400
     assert len(log()) < 500
 

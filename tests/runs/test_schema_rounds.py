@@ -177,7 +177,7 @@ def test_what_does_not_fit_is_refused_at_enrolment_and_at_the_next_start(tmp_pat
     _, [row], _ = in_one_process(tmp_path)
     assert row["aggregated"] == [1, 2]
     [refusal] = refusals(tmp_path)
-    assert re.search(said.replace("VALUE", re.escape(IN_LOG)), refusal)
+    assert re.search(": Client 0: .*" + said.replace("VALUE", re.escape(IN_LOG)), refusal)
     assert not any(each in refusal for each in (f"'{value}'", str(good["age"][0])))
     said = said.replace("VALUE", f"'{value}'")
     good.to_csv(path, index=False)

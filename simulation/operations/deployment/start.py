@@ -19,7 +19,9 @@ from pathlib import Path
 from clients.state import STATE_FOLDER, StateStore, read_schema_file
 from fedsel_app.config import ConfigError, DataConfig, RunConfig, Value
 from fedsel_app.config.data import OwnDataConfig
+from fedsel_app.data.columns import UnnamedLabelError
 from fedsel_app.data.dataset import load
+from fedsel_app.messages.reported_values import one_line
 from fedsel_app.records.fedsel_folder import make_fedsel_folder
 from fedsel_app.records.reading import legible
 from simulation.engines.uncollected import uncollected_imports
@@ -108,13 +110,19 @@ def own_data(folder: Path, machine: Machine) -> str:
     stated = kept.last_schema(machine.client)
     try:
         schema = "" if stated is None else read_schema_file(stated)
-        return load(OwnDataConfig.of(data, schema), RunConfig.seed).description
+        dataset = load(OwnDataConfig.of(data, schema), RunConfig.seed)
     except ConfigError as error:
+        if stated is None and isinstance(error, UnnamedLabelError):
+            return (
+                f"the columns {one_line(', '.join(error.columns))}, of which the server states the one with the labels"
+            )
         if stated is None:
             raise
         raise ConfigError(
             f"{error} If the schema has changed since the last run, remove the files {stated.name} in {kept.folder}."
         ) from error
+    inputs = () if dataset.table is None else [column.name for column in dataset.table.columns]
+    return dataset.description + (f", of the columns {one_line(', '.join(inputs))}" if inputs else "")
 
 
 @contextmanager

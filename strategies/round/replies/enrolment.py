@@ -129,6 +129,8 @@ class Enrolment:
         So is a client that the model does not admit.
         """
         self._again_s.pop(node, None)
+        claimed = properties.get("client")
+        client = claimed if type(claimed) is int and 0 <= claimed < self._total else None
         try:
             answer = EnrolAnswer.from_properties(properties, self._total)
             self._admission.check(answer)
@@ -136,13 +138,14 @@ class Enrolment:
                 raise ConfigError(SHARED)
             self._answers[node] = answer
         except ConfigError as error:
-            self.leave_out(node, error, server_round)
+            self.leave_out(node, error, server_round, client)
 
-    def leave_out(self, node: str, error: object, server_round: int) -> None:
-        """Leave out a node, which is not asked again."""
-        self.client_of.pop(node, None)
+    def leave_out(self, node: str, error: object, server_round: int, client: int | None = None) -> None:
+        """Leave out a node, which is not asked again. It says that it is `client`; by default, it owns that id."""
+        owned = self.client_of.pop(node, None)
         self._again_s[node] = math.inf
-        self._note(node, server_round, f"left out: {one_line(error).removesuffix('.')}")
+        reason = one_line(error).removesuffix(".")
+        self._note(node, server_round, f"left out: {reason}", owned if client is None else client)
 
     def postpone(self, node: str, again_s: float) -> None:
         """Ask a node no earlier than at `again_s` on the monotonic clock."""
@@ -150,10 +153,11 @@ class Enrolment:
 
     def fail(self, node: str, error: object, server_round: int, now_s: float) -> None:
         """Leave out a node that failed to answer. The pause until it is asked again doubles with each failure."""
-        self.client_of.pop(node, None)
+        client = self.client_of.pop(node, None)
         self._failures[node] = self._failures.get(node, 0) + 1
         self.postpone(node, now_s + self._config.enrol_timeout_s * 2 ** min(self._failures[node], MOST_DOUBLINGS))
-        self._note(node, server_round, f"left out, because its enrolment failed: {one_line(error).removesuffix('.')}")
+        reason = one_line(error).removesuffix(".")
+        self._note(node, server_round, f"left out, because its enrolment failed: {reason}", client)
 
     def settle(self, connected: Collection[str], server_round: int) -> list[EnrolAnswer]:
         """Assign partition ids to the connected nodes; return the answers of the new owners, by ascending client id."""

@@ -83,7 +83,7 @@ def test_moments_are_added_over_the_clients_with_data_of_their_own_and_sent_back
     assert [[asked.schema for asked in stub.told("query")] for stub in stubs] == [
         ["plain", "scaled"], ["plain"], ["plain", "scaled"],
     ]  # fmt: skip
-    assert [conflict.client for conflict in clients.enrolment.identity_conflicts] == [None]
+    assert [conflict.client for conflict in clients.enrolment.identity_conflicts] == [1]
 
 
 def sums_of(*columns):

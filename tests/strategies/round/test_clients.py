@@ -98,10 +98,14 @@ def test_too_few_clients(no_waiting):
         enrolled([StubClient(0), StubClient(1)], 3)
 
 
-def test_enough_clients_begin_when_the_time_is_over(no_waiting):
-    clients = clients_of(3, min_available_clients=2)
-    clients.enrol(StubFederation([StubClient(0), StubClient(2)]), wait=True)
+@pytest.mark.parametrize(("total", "told"), [(3, "2 of 3 clients enrolled"), (4, "3 of 4 clients connected")])
+def test_enough_clients_begin_when_the_time_is_over_and_the_wait_is_told(total, told, no_waiting, capsys):
+    clients = ConnectedClients(total, EnrolmentConfig(connect_timeout_s=9, min_available_clients=3))
+    failing = StubClient(1, properties=ValueError("no data"))
+    clients.enrol(StubFederation([StubClient(0), failing, StubClient(2)]), wait=True)
     assert set(clients.nodes) == {0, 2}
+    waits = capsys.readouterr().out.splitlines()
+    assert [wait.partition("; waiting until ")[0] for wait in waits] == [told]
     with pytest.raises(ConfigError, match="start with fewer by 'min-available-clients'"):
         clients_of(3, min_available_clients=2).enrol(StubFederation([StubClient(0)]), wait=True)
 

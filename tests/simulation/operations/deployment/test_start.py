@@ -81,7 +81,7 @@ def test_a_clients_data_are_read_before_it_connects_and_remembered_only_if_they_
     assert (dict(machine.settings), own_data(client, machine)) == ({}, "")
     (tmp_path / "good.csv").write_text("a,label\n" + "1,x\n2,y\n" * 5)
     mine = with_settings(machine, {"data": "csv", "data-path": str(tmp_path / "good.csv")})
-    assert own_data(client, mine) == "10 training and 0 test examples of shape (1,), 2 classes"
+    assert own_data(client, mine) == "10 training and 0 test examples of shape (1,), 2 classes, of the columns a"
 
 
 def test_data_of_another_kind_take_the_place_of_the_remembered_ones(tmp_path, monkeypatch):
@@ -100,6 +100,7 @@ def test_data_of_another_kind_take_the_place_of_the_remembered_ones(tmp_path, mo
     machine = read_machine(client, "client")
     for name, typed, kind in (
         ("mine.npz", [], "npz"),
+        ("mine.csv", [], "csv"),
         ("mine.csv", ["--set", 'data-arguments=label="sick"'], "csv"),
         ("saved", [], "hf"),
         ("mine.parquet", [], "hf"),
@@ -108,9 +109,10 @@ def test_data_of_another_kind_take_the_place_of_the_remembered_ones(tmp_path, mo
         assert main(["start", str(client), "--data", str(tmp_path / name), *typed]) == 0
         machine = with_settings(machine, started[-1])
         assert machine.settings.get("data") == kind
-        assert ("data-arguments" in machine.settings) == (kind == "csv")
+        assert ("data-arguments" in machine.settings) == bool(typed)
         if kind in ("npz", "csv"):
-            assert "0 test examples" in own_data(client, machine)
+            unnamed = "the columns a, sick, of which the server states the one with the labels"
+            assert ("0 test examples" if typed or kind == "npz" else unnamed) in own_data(client, machine)
 
 
 def test_a_machine_prints_what_its_user_must_know_and_logs_the_rest(tmp_path):
