@@ -23,7 +23,7 @@ def closure(app: str) -> list[str]:
     ("app", "most", "foreign"),
     [
         (SERVER, 130, ("simulation",)),
-        (CLIENT, 77, ("simulation", "strategies")),
+        (CLIENT, 79, ("simulation", "strategies")),
         ("strategies.roster", 10, ("simulation", "clients")),
         ("strategies.methods.full", 15, ("simulation", "clients", "strategies.round", "strategies.run")),
     ],

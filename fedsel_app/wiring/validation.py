@@ -108,7 +108,8 @@ def validate_robust_aggregation(settings: SharedSettings) -> None:
             f"extra state that {solver.title} averages."
         )
     if cohort < config.least_updates:
-        lower = " lower 'krum-malicious'," if "krum" in rule else ""
+        least = config.traits.least_updates
+        lower = " lower 'krum-malicious'," if least(2) > least(1) else ""
         raise ConfigError(
             f"Set 'cohort' to at least {config.least_updates} (it is {cohort}),{lower} or 'aggregation' to {others}: "
             f"the 'aggregation' {rule} needs so many updates to withstand a hostile client."

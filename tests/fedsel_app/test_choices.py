@@ -114,6 +114,8 @@ WITH_NAMES = {
     "fedsel_app/config/server.py",
     "fedsel_app/config/training.py",
     "fedsel_app/solvers.py",
+    "simulation/apps/server/flowers_words.py",  # Flower's own names
+    "simulation/apps/server/settings.py",  # FedProx is the clients' in a user's app
     "strategies/aggregation/robust.py",
     "strategies/aggregation/server_optimizer.py",
     "strategies/methods/optrate.py",  # the method's equations are those of top-k

@@ -15,7 +15,6 @@ MISTAKES = {
     "partition --set alpha=0.1 --grid alpha=0.1,1 --out x.png": "Give 'alpha' in the grid, or one value of it",
     "report x --label oort=A --label oort=B": "Give 'oort' once: --label says A, and then B.",
     "start x --set lr=0.1 --set lr=0.2": "Give 'lr' once: --set says 0.1, and then 0.2.",
-    "claims run --all --out x --set data-path=a --set data-path=b": "Give 'data-path' once: --set says a, and then b.",
     "methods --size 0": "--size takes a whole number above 0. Got '0'.",
     "methods --clients 5": "The 'cohort' parameter must be at most 'clients' (5). Got 10.",
     "run --rounds": "A value is missing: --rounds ROUNDS. " + CHOICES.format("run"),

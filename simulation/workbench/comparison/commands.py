@@ -57,8 +57,8 @@ def compare(arguments: argparse.Namespace) -> int:
     """`fedsel compare`: simulate several methods on the same seeds, or print the runs."""
     from simulation.workbench.comparison.placement import default_jobs, gpu_count
     from simulation.workbench.comparison.plan import plan
+    from simulation.workbench.comparison.plan_table import plan_table
     from simulation.workbench.comparison.run_processes import carry_out
-    from simulation.workbench.comparison.watch import plan_table
 
     console = wide_console()
     grid = parse_grids(arguments.grid)
@@ -75,11 +75,13 @@ def compare(arguments: argparse.Namespace) -> int:
 def show_outcome(folder: Path, failures: Mapping[str, str], console: Console) -> int:
     """Print the rankings of a comparison, its failed runs with their reasons, and what to do next.
 
-    Returns the exit code.
+    Returns the exit code. Raises ConfigError if the summary of a run cannot be read.
     """
+    from simulation.engines.run_folders import read_summary
     from simulation.workbench.report.answer import print_lines, print_rankings
 
-    if any(folder.glob("runs/*/summary.json")):
+    summaries = [read_summary(path.parent) for path in folder.glob("runs/*/summary.json")]
+    if summaries:
         print_rankings(console, folder)
     lines = [f"{name} failed: {reason}" for name, reason in failures.items()]
     print_lines(console, [*lines, f"Next: fedsel report {folder}"])

@@ -1,6 +1,5 @@
-"""Progress of the runs of a comparison, or of one run, only from their files (`fedsel watch`), and the runs planned."""
+"""Progress of the runs of a comparison, or of one run, only from their files (`fedsel watch`)."""
 
-import statistics
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -16,12 +15,8 @@ from fedsel_app.records.reading import check_round, read_rows, rows_from_end
 from fedsel_app.records.run_folder import read_config
 from fedsel_app.records.schema import ACCURACY, Row, schedule_round, score_name
 from fedsel_app.records.summary import MB
-from simulation.engines.choice import choose
-from simulation.engines.run_folders import read_summary
-from simulation.workbench.comparison.placement import cores_each
-from simulation.workbench.comparison.plan import ComparisonPlan
 from simulation.workbench.comparison.plan_file import check_failure, read_plan
-from simulation.workbench.terminal import duration_text, whole_table
+from simulation.workbench.terminal import whole_table
 
 REFRESH_S = 1.0
 TAIL_BYTES = 1 << 16
@@ -100,29 +95,6 @@ def progress_table(runs: Sequence[Progress], caption: str = "") -> Table:
         rounds = "" if run.rounds is None else f"{run.round}/{run.rounds}"
         numbers = _shown(run.score, ".4f"), _shown(run.uplink_mb, ".3f"), _shown(run.time_s, ".1f")
         table.add_row(run.name, run.state, rounds, *numbers, age)
-    return table
-
-
-def left_text(finished: Sequence[Path], left: int, jobs: int) -> str:
-    """About how long the runs that are `left` take, `jobs` at a time, at the pace of the finished ones; or empty."""
-    paces_s = [summary["wall_s"] for folder in finished if (summary := read_summary(folder))]
-    if not (paces_s and left):
-        return ""
-    return f"; about {duration_text(statistics.fmean(paces_s) * left / min(jobs, left))} left"
-
-
-def plan_table(comparison: ComparisonPlan, jobs: int) -> Table:
-    """Table of the planned runs, done and left, one line per run; with the time left, if a run is finished."""
-    finished = [run.folder for run in comparison.runs if run.finished]
-    left = len(comparison.runs) - len(finished)
-    side_by_side = max(1, min(jobs, left))
-    caption = f"{comparison.kind} In {comparison.out}, side by side: {jobs}{left_text(finished, left, jobs)}".lstrip()
-    table = whole_table("run", "strategy", "seed", "engine", "rounds", "done", "what is left", caption=caption)
-    for run in comparison.runs:
-        cells = run.strategy, str(run.seed), choose(run.config, cores_each(side_by_side)).engine
-        rounds, done = str(run.config.run.rounds), str(progress_of_run(run.name, run.folder).round)
-        rest = "nothing" if run.finished else "continues from its checkpoint" if run.checkpointed else "everything"
-        table.add_row(run.name, *cells, rounds, done, rest)
     return table
 
 

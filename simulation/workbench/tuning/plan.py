@@ -15,6 +15,7 @@ from fedsel_app.wiring.idle_settings import owners, refuse_idle
 from fedsel_app.wiring.server import find_score, make_model
 from simulation.workbench.comparison.measures import Measure
 from simulation.workbench.comparison.plan import ComparisonPlan, PlannedRun
+from simulation.workbench.comparison.plan_table import left_text
 from simulation.workbench.comparison.tuning_file import (
     CELL,
     DEFAULT,
@@ -26,7 +27,6 @@ from simulation.workbench.comparison.tuning_file import (
     goal_of,
     read_tuning,
 )
-from simulation.workbench.comparison.watch import left_text
 from simulation.workbench.tuning.space import Range, ends, parse_space, range_text
 from strategies import find_strategy
 

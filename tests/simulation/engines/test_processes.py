@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from simulation import starter as starter_module
 from simulation.engines import processes
+from simulation.engines import starter as starter_module
 from simulation.engines.starter import Starter
 from tests.support.processes import await_text, looks_in_proc, mentioning, until
 
@@ -114,7 +114,7 @@ PARENT = """
 import os, signal, sys
 from pathlib import Path
 from simulation.engines import processes
-from simulation import starter as starter_module
+from simulation.engines import starter as starter_module
 from simulation.engines.starter import Starter
 stray = "import subprocess as s, sys; s.Popen([sys.executable, '-c', 'import time; time.sleep(99)'])"
 command = [sys.executable, "-c", f"{stray}; import time; print('ready', flush=True); time.sleep(99)"]

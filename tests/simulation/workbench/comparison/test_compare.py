@@ -17,7 +17,7 @@ from rich.console import Console
 from simulation.workbench.cli import main
 from simulation.workbench.comparison import placement, run_processes
 from simulation.workbench.comparison.plan import plan
-from simulation.workbench.comparison.watch import plan_table
+from simulation.workbench.comparison.plan_table import plan_table
 from tests.support.processes import looks_in_proc, mentioning, until
 from tests.support.rounds import read_rows
 from tests.support.stubbed_runs import compare_arguments, compared, events, out, records, stub, stubbed_runs

@@ -1,0 +1,37 @@
+"""Table of a comparison's planned runs (`fedsel compare --dry-run`), and the time that the runs left will take."""
+
+import statistics
+from collections.abc import Sequence
+from pathlib import Path
+
+from rich.table import Table
+
+from simulation.engines.choice import choose
+from simulation.engines.run_folders import read_summary
+from simulation.workbench.comparison.placement import cores_each
+from simulation.workbench.comparison.plan import ComparisonPlan
+from simulation.workbench.comparison.watch import progress_of_run
+from simulation.workbench.terminal import duration_text, whole_table
+
+
+def left_text(finished: Sequence[Path], left: int, jobs: int) -> str:
+    """About how long the runs that are `left` take, `jobs` at a time, at the pace of the finished ones; or empty."""
+    paces_s = [summary["wall_s"] for folder in finished if (summary := read_summary(folder))]
+    if not (paces_s and left):
+        return ""
+    return f"; about {duration_text(statistics.fmean(paces_s) * left / min(jobs, left))} left"
+
+
+def plan_table(comparison: ComparisonPlan, jobs: int) -> Table:
+    """Table of the planned runs, done and left, one line per run; with the time left, if a run is finished."""
+    finished = [run.folder for run in comparison.runs if run.finished]
+    left = len(comparison.runs) - len(finished)
+    side_by_side = max(1, min(jobs, left))
+    caption = f"{comparison.kind} In {comparison.out}, side by side: {jobs}{left_text(finished, left, jobs)}".lstrip()
+    table = whole_table("run", "strategy", "seed", "engine", "rounds", "done", "what is left", caption=caption)
+    for run in comparison.runs:
+        cells = run.strategy, str(run.seed), choose(run.config, cores_each(side_by_side)).engine
+        rounds, done = str(run.config.run.rounds), str(progress_of_run(run.name, run.folder).round)
+        rest = "nothing" if run.finished else "continues from its checkpoint" if run.checkpointed else "everything"
+        table.add_row(run.name, *cells, rounds, done, rest)
+    return table
