@@ -1,6 +1,7 @@
 """Imports run one way, randomness has one source, nothing is pickled, files stay small."""
 
 import ast
+import re
 import sys
 from functools import cache
 from graphlib import TopologicalSorter
@@ -37,7 +38,6 @@ GUARD_KNOWS = {
     "fedsel_app.records.fedsel_folder.PRIVATE",
     "simulation.engines.processes.exit_on_signals",
 }
-PRIVATE_PARTS_OUTSIDE_THE_GUARD = {"simulation/engines/flower_engine.py", "fedsel_app/wiring/reply_event.py"}
 FORBIDDEN = {
     "strategies": {"clients", "simulation", "torch"},
     "clients": {"strategies", "simulation"},
@@ -114,14 +114,15 @@ def test_nothing_imports_an_entry_point():
     assert [name for name in NAMES if modules & set(imports(name))] == []
 
 
-def test_flowers_internals_are_named_in_the_guard_and_in_two_files():
+def test_flowers_internals_are_named_where_the_page_of_its_releases_says():
+    page = (ROOT / "docs" / "flower-versions.md").read_text(encoding="utf-8")
+    places = set(re.findall(r"^\| `(\w+/[^`]+)` \|", page, re.MULTILINE))
     private = {
         name
         for name in NAMES
         if any(used.startswith(FLOWER_INTERNALS) and used != "flwr.simulation.run_simulation" for used in imports(name))
     }
-    outside = {name for name in private if not name.startswith("simulation/operations/guard/")}
-    assert outside == PRIVATE_PARTS_OUTSIDE_THE_GUARD
+    assert {next((place for place in places if name.startswith(place)), name) for name in private} == places
 
 
 def room(module: str) -> str:
