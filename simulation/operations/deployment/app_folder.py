@@ -68,7 +68,7 @@ def _cache_folder() -> Path:
 
 def _files(folder: Path, root: Path) -> dict[Path, bytes]:
     """Files below `folder`, their names relative to `root`, without bytecode and `CARRIED`."""
-    found = {path.relative_to(root): path for path in folder.rglob("*") if path.is_file()}
+    paths = {path.relative_to(root): path for path in folder.rglob("*") if path.is_file()}
     return {
-        name: path.read_bytes() for name, path in found.items() if not {"__pycache__", CARRIED.name} & {*name.parts}
+        name: path.read_bytes() for name, path in paths.items() if not {"__pycache__", CARRIED.name} & {*name.parts}
     }

@@ -58,7 +58,7 @@ def obstacle(machine: Machine, port: int, authority: Path) -> Obstacle | None:
         return wrong
     host, at = machine.server, address(machine.server, port)
     try:
-        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+        addresses = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
     except socket.gaierror:
         return Obstacle(
             "name",
@@ -70,13 +70,13 @@ def obstacle(machine: Machine, port: int, authority: Path) -> Obstacle | None:
     except ConnectionRefusedError:
         return Obstacle(
             "port",
-            f"{at} ({found[0][4][0]}) is closed: `fedsel start server` does not run there, or a firewall refuses port "
-            f"{port}.",
+            f"{at} ({addresses[0][4][0]}) is closed: `fedsel start server` does not run there, or a firewall refuses "
+            f"port {port}.",
         )
     except OSError as error:
         return Obstacle(
             "port",
-            f"{at} ({found[0][4][0]}) does not answer ({error}): the server's machine is off, or the network or a "
+            f"{at} ({addresses[0][4][0]}) does not answer ({error}): the server's machine is off, or the network or a "
             f"firewall drops the packets.",
         )
     with connection:
@@ -85,8 +85,8 @@ def obstacle(machine: Machine, port: int, authority: Path) -> Obstacle | None:
 
 def client_obstacle(machine: Machine, authority: Path, key: Path) -> Obstacle | None:
     """Find why the client with this private key cannot connect to its server, which must know the public key."""
-    if (found := obstacle(machine, machine.port, authority)) is not None:
-        return found
+    if (wrong := obstacle(machine, machine.port, authority)) is not None:
+        return wrong
     try:
         words = why_refused(machine.fleet, authority, key)
     except ConnectionError as error:

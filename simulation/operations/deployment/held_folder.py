@@ -6,31 +6,25 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from fedsel_app.records.fedsel_folder import MARKER, PRIVATE
+from fedsel_app.records.fedsel_folder import MARKER, PRIVATE, make_fedsel_folder
 
 
 @contextmanager
-def working_in(path: Path) -> Iterator[None]:
-    """Lock fedsel's folder `path` for the block.
+def held_folder(path: Path) -> Iterator[Path]:
+    """Make fedsel's folder `path`, and lock it for the block, with an empty private folder ``tmp`` in it: the value.
 
-    Raises BlockingIOError if another process has locked it.
+    ``tmp`` is removed at the end; that of a killed process is removed first.
+
+    Raises BlockingIOError if another process has locked the folder, or ForeignFolderError if it is not fedsel's.
     """
+    make_fedsel_folder(path)
     with (path / MARKER).open("rb") as marker:
         fcntl.flock(marker, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        yield
-
-
-@contextmanager
-def temporary_folder(path: Path) -> Iterator[Path]:
-    """Make the private folder ``tmp`` in fedsel's folder `path`, and remove it at the end.
-
-    If a killed process left this folder, it is removed first.
-    """
-    folder = path / "tmp"
-    if folder.is_dir() and not folder.is_symlink():
-        shutil.rmtree(folder)
-    folder.mkdir(mode=PRIVATE)
-    try:
-        yield folder
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
+        temporary = path / "tmp"
+        if temporary.is_dir() and not temporary.is_symlink():
+            shutil.rmtree(temporary)
+        temporary.mkdir(mode=PRIVATE)
+        try:
+            yield temporary
+        finally:
+            shutil.rmtree(temporary, ignore_errors=True)

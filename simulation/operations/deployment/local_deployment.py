@@ -15,11 +15,11 @@ from typing import Self
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from fedsel_app.config import ConfigError
-from fedsel_app.records.fedsel_folder import ForeignFolderError, make_fedsel_folder
+from fedsel_app.records.fedsel_folder import ForeignFolderError
 from simulation.engines import processes
 from simulation.engines.starter import Starter
 from simulation.operations.deployment.flower_cli import DeploymentError, environment
-from simulation.operations.deployment.held_folder import temporary_folder, working_in
+from simulation.operations.deployment.held_folder import held_folder
 from simulation.operations.guard.app_signature import TRUSTED, sign_app
 from simulation.operations.guard.command_lines import (
     SUPERLINK_MODULE,
@@ -129,7 +129,6 @@ class Deployment:
         self.fleet = f"{HERE}:{at.fleet_port}"
         for folder in (self.flwr_home, self.logs, self.folder / "work"):
             folder.mkdir(parents=True, exist_ok=True)
-        self._temporary = self._held.enter_context(temporary_folder(self.folder))
         self._starter = self._held.enter_context(Starter())
         clients = len(self._node_configs)
         if not self._insecure and self.federation is None:
@@ -162,8 +161,7 @@ class Deployment:
     def _claim_folder(self) -> None:
         """Make the folder or reuse that of an earlier deployment. Raises ConfigError if it is foreign or in use."""
         try:
-            make_fedsel_folder(self.folder)
-            self._held.enter_context(working_in(self.folder))
+            self._temporary = self._held.enter_context(held_folder(self.folder))
         except ForeignFolderError as error:
             raise ConfigError(str(error)) from error
         except BlockingIOError as error:

@@ -22,12 +22,11 @@ from fedsel_app.config.data import OwnDataConfig
 from fedsel_app.data.columns import UnnamedLabelError
 from fedsel_app.data.dataset import load
 from fedsel_app.messages.reported_values import one_line
-from fedsel_app.records.fedsel_folder import make_fedsel_folder
 from fedsel_app.records.reading import legible
 from simulation.engines.uncollected import uncollected_imports
 from simulation.operations.deployment.connection import Obstacle, client_obstacle, key_in_use, other_release
 from simulation.operations.deployment.flower_cli import DeploymentError, environment, node_config_text
-from simulation.operations.deployment.held_folder import temporary_folder, working_in
+from simulation.operations.deployment.held_folder import held_folder
 from simulation.operations.guard.app_signature import TRUSTED, refuse_no_signer
 from simulation.operations.guard.command_lines import superlink_arguments, supernode_arguments
 from simulation.operations.guard.transport import ANYWHERE, HERE, free_ports
@@ -140,13 +139,12 @@ def _ending() -> Iterator[None]:
 @contextmanager
 def _alone(home: Path) -> Iterator[None]:
     """Lock FLWR_HOME `home`, and put temporary files there. Remove those of a process that was killed."""
-    make_fedsel_folder(home)
     with ExitStack() as held:
         try:
-            held.enter_context(working_in(home))
+            temporary = held.enter_context(held_folder(home))
         except BlockingIOError as error:
             raise DeploymentError(f"Another `fedsel start` is running in {home.parent}. End it first.") from error
-        os.environ["TMPDIR"] = tempfile.tempdir = str(held.enter_context(temporary_folder(home)))
+        os.environ["TMPDIR"] = tempfile.tempdir = str(temporary)
         yield
 
 
@@ -193,10 +191,10 @@ class _Plainly(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
         """Print the sentence or the warning in a record."""
         message = record.getMessage().strip()
-        known = next((said for start, said in self._sentences.items() if re.match(start, message)), None)
+        plain = next((words for start, words in self._sentences.items() if re.match(start, message)), None)
         # One line is enough; of a traceback it is the last line. The log file has the other lines.
         line = message.splitlines()[-1 if message.startswith("Traceback") else 0] if message else ""
-        sentence = (line if record.levelno >= logging.WARNING else "") if known is None else known
+        sentence = (line if record.levelno >= logging.WARNING else "") if plain is None else plain
         if sentence and sentence != self._last:
             self._last = sentence
             say(sentence)
@@ -238,10 +236,10 @@ def _take_part(folder: Path, machine: Machine, trusted: Path | None) -> None:
     refusals: list[Obstacle] = []
 
     def refused() -> None:
-        found = client_obstacle(machine, authority, key) or key_in_use(machine)
-        if not refusals or refusals[-1].kind != found.kind:
-            say(f"{found.sentence} Trying again every {supernode.RETRY_S:.0f} s.")
-        refusals.append(found)
+        wrong = client_obstacle(machine, authority, key) or key_in_use(machine)
+        if not refusals or refusals[-1].kind != wrong.kind:
+            say(f"{wrong.sentence} Trying again every {supernode.RETRY_S:.0f} s.")
+        refusals.append(wrong)
 
     try:
         supernode.main(refused)
@@ -250,21 +248,21 @@ def _take_part(folder: Path, machine: Machine, trusted: Path | None) -> None:
         raise DeploymentError(refusals[-1].sentence if refusals else unknown) from error
     except SystemExit:
         # Flower ends without a message, and with 0, if the server refuses a client during a run.
-        found = client_obstacle(machine, authority, key)
-        if found is not None and found.kind in ("key", "clock"):
-            raise DeploymentError(found.sentence) from None
+        wrong = client_obstacle(machine, authority, key)
+        if wrong is not None and wrong.kind in ("key", "clock"):
+            raise DeploymentError(wrong.sentence) from None
         raise
 
 
 def _wait_for_server(machine: Machine, authority: Path, key: Path) -> None:
     """Wait until the server answers, is trusted and knows this client. Print each kind of obstacle once."""
-    said = ""
-    while (found := client_obstacle(machine, authority, key)) is not None:
-        if not found.passing:
-            raise DeploymentError(found.sentence)
-        if found.kind != said:
-            say(f"{found.sentence} Trying again every {TRY_AGAIN_S:.0f} s.")
-            said = found.kind
+    last_kind = ""
+    while (wrong := client_obstacle(machine, authority, key)) is not None:
+        if not wrong.passing:
+            raise DeploymentError(wrong.sentence)
+        if wrong.kind != last_kind:
+            say(f"{wrong.sentence} Trying again every {TRY_AGAIN_S:.0f} s.")
+            last_kind = wrong.kind
         time.sleep(TRY_AGAIN_S)
 
 

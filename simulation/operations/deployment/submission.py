@@ -57,9 +57,9 @@ def resumed(folder: Path, name: str, values: Mapping[str, Value]) -> AppConfig:
     """
     if values:
         raise ConfigError(f"A resumed run keeps its settings. Leave out {', '.join(sorted(values))}.")
-    known = sorted(path.stem for path in (folder / SUBMITTED).glob("*.json"))
-    if Path(name).name not in known:
-        raise ConfigError(f"No run {name!r} was submitted from {folder}. Its runs are: {', '.join(known) or 'none'}.")
+    runs = sorted(path.stem for path in (folder / SUBMITTED).glob("*.json"))
+    if Path(name).name not in runs:
+        raise ConfigError(f"No run {name!r} was submitted from {folder}. Its runs are: {', '.join(runs) or 'none'}.")
     before = read_object(_settings_file(folder, Path(name).name)) or {}
     return resolve({**before, "resume": True})
 
@@ -226,8 +226,8 @@ def _admin(folder: Path) -> Machine:
 
 def _home(folder: Path, machine: Machine) -> Path:
     """Write the FLWR_HOME of `flwr` for the server. Raises DeploymentError if the server cannot be reached."""
-    if (found := obstacle(machine, machine.control_port, folder / "ca.crt")) is not None:
-        raise DeploymentError(found.sentence)
+    if (wrong := obstacle(machine, machine.control_port, folder / "ca.crt")) is not None:
+        raise DeploymentError(wrong.sentence)
     home = folder / "flwr"
     make_private_folder(home)
     config = connection_toml(machine.control, (folder / "ca.crt").absolute())

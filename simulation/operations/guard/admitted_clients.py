@@ -75,16 +75,16 @@ def read_keys(folder: Path, said: dict[str, str], say: Callable[[str], None]) ->
 
     Raises OSError if the folder cannot be read.
     """
-    found, unreadable = {}, set()
+    names, unreadable = {}, set()
     for path in sorted(path for path in folder.iterdir() if path.suffix == ".pub"):
         try:
             if not path.is_file():
                 raise ValueError("it is no file")
-            found[public_key_to_bytes(load_ssh_public_key(path.read_bytes()))] = path.stem  # type: ignore[arg-type]
+            names[public_key_to_bytes(load_ssh_public_key(path.read_bytes()))] = path.stem  # type: ignore[arg-type]
         except (OSError, *NO_KEY):
             unreadable.add(path.stem)
             _tell(said, path.stem, "unreadable", say)
-    return found, unreadable
+    return names, unreadable
 
 
 def _tell(said: dict[str, str], name: str, status: str, say: Callable[[str], None]) -> None:

@@ -134,9 +134,9 @@ def provision(
     if keep_authority:
         files["admin/ca.key"] = NewFile(authority.private, OWNER_ALONE)
     for client, request in enumerate([b""] * clients + public_keys):
-        own, public = _client(replace(machine, role="client", client=client), authority.certificate, request)
+        of_client, public = _client(replace(machine, role="client", client=client), authority.certificate, request)
         name = made.client(client).name
-        files |= {f"{name}/{file}": content for file, content in own.items()}
+        files |= {f"{name}/{file}": content for file, content in of_client.items()}
         files[made.public_key(client).relative_to(made.folder).as_posix()] = public
     try:
         make_folder(made.folder, files)
@@ -175,8 +175,8 @@ def add_clients(folder: Path, count: int, requests: Sequence[Path] = ()) -> list
     machine = replace(machine, clients=max(taken | {*numbers}) + 1)
     try:
         for number, request in zip(numbers, [b""] * (count - len(requests)) + public_keys, strict=True):
-            own, public = _client(replace(machine, role="client", client=number), authority, request)
-            make_folder(made.client(number), own)
+            files, public = _client(replace(machine, role="client", client=number), authority, request)
+            make_folder(made.client(number), files)
             with own_folder(made.server / "clients") as keys:
                 write_new(keys, made.public_key(number).name, public)
         for path, role in ((made.server, machine.role), (made.admin, admin.role)):
@@ -193,9 +193,9 @@ def revoke_client(folder: Path, name: str) -> None:
     """
     made = FederationFolders(folder.absolute())
     read_machine(made.server, "server")
-    known = [f"client-{number}" for number in client_numbers(made.server)]
-    if name not in known:
-        raise ConfigError(f"There is no client {name!r}. The clients are: {', '.join(known) or 'none'}.")
+    clients = [f"client-{number}" for number in client_numbers(made.server)]
+    if name not in clients:
+        raise ConfigError(f"There is no client {name!r}. The clients are: {', '.join(clients) or 'none'}.")
     try:
         (made.server / "clients" / f"{name}.pub").unlink()
     except OSError as error:
@@ -263,8 +263,8 @@ def renew_certificates(folder: Path) -> list[Path]:
 
 def client_numbers(server: Path) -> list[int]:
     """Numbers of the clients whose public keys lie in the server's folder."""
-    found = (re.fullmatch(r"client-(\d+)\.pub", path.name) for path in (server / "clients").glob("*"))
-    return sorted(int(match[1]) for match in found if match)
+    names = (re.fullmatch(r"client-(\d+)\.pub", path.name) for path in (server / "clients").glob("*"))
+    return sorted(int(name[1]) for name in names if name)
 
 
 def share_signature(federation: FederationFolders) -> None:

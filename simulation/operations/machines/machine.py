@@ -12,6 +12,7 @@ from typing import Any
 import tomli_w
 
 from fedsel_app.config import GROUPS, ConfigError, Value, require
+from fedsel_app.records.files import write_text
 from fedsel_app.wiring.node_configuration import ALLOWED, CLIENT_SETTINGS
 from simulation.operations.guard.transport import ANYWHERE, CONTROL_OVER_GRPC, FLEET_OVER_GRPC, RELEASE, Endpoints
 from simulation.operations.machines.private_files import read_file
@@ -144,9 +145,7 @@ def machine_toml(machine: Machine) -> str:
 
 def write_machine(folder: Path, machine: Machine) -> None:
     """Write `folder`/machine.toml. Raises OSError on failure."""
-    part = folder / f"{FILE}.part"
-    part.write_text(machine_toml(machine), encoding="utf-8")
-    part.replace(folder / FILE)
+    write_text(folder / FILE, machine_toml(machine))
 
 
 def with_settings(machine: Machine, added: Mapping[str, Value]) -> Machine:

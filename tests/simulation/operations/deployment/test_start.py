@@ -8,9 +8,8 @@ import pandas as pd
 import pytest
 
 from fedsel_app.config import ConfigError
-from fedsel_app.records.fedsel_folder import make_fedsel_folder
 from simulation.operations.deployment.flower_cli import DeploymentError
-from simulation.operations.deployment.held_folder import working_in
+from simulation.operations.deployment.held_folder import held_folder
 from simulation.operations.deployment.start import HOME, own_data, start
 from simulation.operations.guard.transport import free_ports
 from simulation.operations.machines.folders import provision
@@ -66,9 +65,10 @@ except DeploymentError as error:
 
 def test_a_folder_that_is_at_work_is_not_started_twice(tmp_path):
     federation = provision(tmp_path / "federation", ["localhost"], 1, 9092)
-    home = federation.server / HOME
-    make_fedsel_folder(home)
-    with working_in(home), pytest.raises(DeploymentError, match="Another `fedsel start` is running in"):
+    with (
+        held_folder(federation.server / HOME),
+        pytest.raises(DeploymentError, match="Another `fedsel start` is running in"),
+    ):
         start(federation.server, {})
 
 
