@@ -55,9 +55,7 @@ def supernode_arguments(fleet: str, node_config: str, client: Path | None, trust
     return [*arguments, "--superlink", fleet, "--node-config", node_config]
 
 
-def commands_elsewhere(
-    clients: int, own: Mapping[str, str], settings: Mapping[str, Value], server: str = "SERVER"
-) -> list[str]:
+def commands_elsewhere(clients: int, own: Mapping[str, str], settings: Mapping[str, Value]) -> list[str]:
     """Commands for separate machines that do the same as `fedsel deploy` on one machine.
 
     Parameters
@@ -65,12 +63,11 @@ def commands_elsewhere(
     clients : number of clients
     own : each client's own settings
     settings : settings of the run
-    server : host name or address of the server
     """
     given = shlex.join(part for key, value in own.items() for part in ("--set", f"{key}={value}"))
     run = shlex.join(part for key, value in {"clients": clients, **settings}.items() for part in _option(key, value))
     return [
-        f"fedsel provision --server {server} --clients {clients} --out federation",
+        f"fedsel provision --server SERVER --clients {clients} --out federation",
         "# on the server, after copying federation/server there",
         "fedsel start server",
         *(

@@ -28,10 +28,16 @@ from cryptography.hazmat.primitives.serialization import (
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from fedsel_app.config import ConfigError
-from fedsel_app.records.fedsel_folder import make_private_folder
 from simulation.operations.guard.app_signature import NO_KEY
 from simulation.operations.machines.machine import is_host
-from simulation.operations.machines.private_files import OWNER_ALONE, NewFile, own_folder, read_file, write_new
+from simulation.operations.machines.private_files import (
+    OWNER_ALONE,
+    NewFile,
+    make_folder,
+    own_folder,
+    read_file,
+    write_new,
+)
 
 VALID, AUTHORITY_VALID = timedelta(days=365), timedelta(days=3650)
 """How long the certificate of a server is valid, and that of its authority."""
@@ -198,8 +204,7 @@ def signing_key(folder: Path) -> Ed25519PrivateKey:
     path = folder / KEY
     try:
         if not folder.exists():
-            make_private_folder(folder)
-            (folder / ".gitignore").write_text("*\n")
+            make_folder(folder, {".gitignore": NewFile(b"*\n")})
         with own_folder(folder) as opened:
             if not os.path.lexists(path):
                 made = Ed25519PrivateKey.generate().private_bytes(Encoding.PEM, PrivateFormat.OpenSSH, NoEncryption())

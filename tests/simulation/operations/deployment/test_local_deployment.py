@@ -6,7 +6,6 @@ import subprocess
 import sys
 import textwrap
 import time
-import tomllib
 from pathlib import Path
 
 import pytest
@@ -21,7 +20,6 @@ from simulation.operations.guard.command_lines import (
     CONNECTION,
     SUPERNODE_MODULE,
     commands_elsewhere,
-    connection_toml,
     supernode_arguments,
 )
 from simulation.operations.guard.transport import free_ports
@@ -80,13 +78,6 @@ def tiny_app(tmp_path: Path) -> Path:
     return write_app(tmp_path / "app", CLIENT_APP, SERVER_APP, CONFIG)
 
 
-def test_connection_is_the_default_one_and_trusts_the_authority_alone():
-    for authority, trust in ((None, {"insecure": True}), (Path("/keys/ca.crt"), {"root-certificates": "/keys/ca.crt"})):
-        assert tomllib.loads(connection_toml("127.0.0.1:9093", authority)) == {
-            "superlink": {"default": CONNECTION, CONNECTION: {"address": "127.0.0.1:9093"} | trust}
-        }
-
-
 def test_environment_puts_this_python_first_and_installs_nothing(tmp_path):
     variables = environment(tmp_path)
     assert variables["PATH"].split(os.pathsep)[0] == str(Path(sys.executable).parent)
@@ -103,7 +94,7 @@ def test_commands_elsewhere_are_read_as_they_are_meant_in_a_shell(tmp_path):
         {"data-name": "it's $HOME", "hetero-select.alpha": 0.5, "shard": True},
     )
     options = {"rounds": 3, "cohort": 1, "strategy": "its:Own"}
-    script = "\n".join(commands_elsewhere(2, own, options | settings, "server.example"))
+    script = "\n".join(commands_elsewhere(2, own, options | settings))
     done = subprocess.run(
         ["bash", "-euc", script],
         cwd=tmp_path,

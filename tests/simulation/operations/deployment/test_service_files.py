@@ -1,6 +1,5 @@
 """Service files of a machine, read in the same way as systemd and compose read them."""
 
-import configparser
 import shlex
 from dataclasses import replace
 from pathlib import Path
@@ -26,17 +25,6 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> FederationFolders:
 def printed(capsys: pytest.CaptureFixture[str], *words: str) -> str:
     assert main(["start", *words]) == 0
     return capsys.readouterr().out
-
-
-def test_a_unit_starts_the_folder_and_writes_nowhere_else(made, capsys):
-    unit = configparser.RawConfigParser(strict=False)
-    unit.optionxform = str
-    unit.read_string(printed(capsys, str(made.client(0)), "--systemd"))
-    command = shlex.split(unit["Service"]["ExecStart"])
-    folder = f"{made.folder.parent}/all of $100%%/client-0"
-    assert (Path(command[0]).name, *command[1:]) == ("fedsel", "start", folder.replace("$", "$$"))
-    assert unit["Service"]["ReadWritePaths"] == f'"{folder}"'
-    assert unit["Unit"]["Description"] == "fedsel client-0 of the federation at server.example"
 
 
 @pytest.mark.parametrize(
