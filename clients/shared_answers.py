@@ -17,11 +17,14 @@ if TYPE_CHECKING:
 class SharedAnswers:
     """Answers of clients that share a process and the arrays of a model.
 
-    A model to evaluate is loaded once for all clients, and the payloads of trainings with a weight are added up.
+    A model to evaluate is loaded once for all clients, equal instructions in a row are read once, and the payloads of
+    trainings with a weight are added up.
     """
 
     def __init__(self) -> None:
         self._loaded: FlatModel | None = None
+        self._last: tuple[str, Config] | None = None
+        """Type and config of the last instruction."""
         self.sums: CohortSum | None = None
         """Sums of the payloads so far; None before the first."""
 
@@ -39,7 +42,9 @@ class SharedAnswers:
 
         Raises what `SelectionClient.answer` raises.
         """
-        instruction = read_instruction(config, message_type)
+        if self._last != (message_type, config):
+            self._instruction, self._last = read_instruction(config, message_type), (message_type, config)
+        instruction = self._instruction
         if message_type == MessageType.EVALUATE:
             self._loaded = self._loaded or client.load(arrays)
         added = isinstance(instruction, TrainInstruction) and instruction.weight > 0.0

@@ -3,9 +3,10 @@
 from collections.abc import Mapping
 from dataclasses import MISSING, Field, dataclass, field, fields
 from enum import StrEnum
+from functools import cache
 from reprlib import repr as shortened
-from types import UnionType
-from typing import Any, ClassVar, Self, get_args, get_origin
+from types import GenericAlias, UnionType
+from typing import Any, ClassVar, Self, get_args
 
 from fedsel_app.wire.codec import WireError
 
@@ -51,15 +52,18 @@ class Scalars:
     """Name of the message, as the start of a sentence."""
 
     @classmethod
+    @cache
     def carried(cls) -> list[Field[Any]]:
         """The fields that are sent under their own names: all except those marked as separate."""
         return [item for item in fields(cls) if not item.metadata.get("apart")]
 
     def to_config(self) -> Config:
         """The fields as a config, properties or metrics of Flower. A field that is None is left out."""
-        values = {item.name: getattr(self, item.name) for item in self.carried()}
-        sent = {name: ",".join(value) if isinstance(value, tuple) else value for name, value in values.items()}
-        return {name: value for name, value in sent.items() if value is not None}
+        return {
+            item.name: ",".join(value) if isinstance(value, tuple) else value
+            for item in self.carried()
+            if (value := getattr(self, item.name)) is not None
+        }
 
     @classmethod
     def from_config(cls, config: Mapping[str, Scalar]) -> Self:
@@ -69,22 +73,23 @@ class Scalars:
         """
         values: dict[str, Any] = {}
         for item in cls.carried():
-            if item.name in config:
+            value = config.get(item.name, item.default)
+            if value is MISSING:
+                raise WireError(f"{cls.title} came without '{item.name}'. Server and clients must run the same app.")
+            if value is not item.default:
                 try:
                     bounds = item.metadata.get("bounds", ())
-                    values[item.name] = read(config[item.name], item.type, f"{cls.title}'s '{item.name}'", *bounds)
+                    values[item.name] = read(value, item.type, f"{cls.title}'s '{item.name}'", *bounds)
                 except WireError:
                     if not item.metadata.get("lenient"):
                         raise
-            elif item.default is MISSING:
-                raise WireError(f"{cls.title} came without '{item.name}'. Server and clients must run the same app.")
         return cls(**values)
 
 
 def read(value: Any, declared: Any, name: str, *bounds: float) -> Any:
     """Check the value of a field against its `declared` type and bounds. Raises WireError if it does not fit."""
     kind = get_args(declared)[0] if isinstance(declared, UnionType) else declared  # the other one is None
-    if get_origin(kind) is tuple:
+    if isinstance(kind, GenericAlias):
         [member, _] = get_args(kind)
         names = read(value, str, name).split(",")
         if unknown := set(names) - {"", *member}:

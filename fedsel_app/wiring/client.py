@@ -1,6 +1,7 @@
 """Client of a run: a new object for each message, built from the run's settings and the node's partition id."""
 
-from functools import partial
+from collections.abc import Callable
+from functools import cache, partial
 from pathlib import Path
 
 from flwr.app import Message
@@ -34,29 +35,29 @@ def client_of(settings: SharedSettings, context: Context, *, pooled: bool = Fals
             "the --node-config of the first, 1 to that of the second, and so on."
         )
     own = int(context.node_config["partition-id"])
+    # No other client knows both, so no other server can name what this client was stated.
+    deployed = "" if pooled else f"{context.run_id % MOST_IDS:x}x{context.node_id % MOST_IDS:x}"
+    builder = cache(partial(client_builder, settings, deployed))
 
     def build(client: int | None) -> SelectionClient:
         if client not in (None, own) and not pooled:
             raise ConfigError(f"Client {own} answers for itself alone, and was asked for client {client}.")
-        # No other client knows both, so no other server can name what this client was stated.
-        deployed = "" if pooled else f"{context.run_id % MOST_IDS:x}x{context.node_id % MOST_IDS:x}"
-        return own_client(settings, own if client is None else client, deployed)
+        return builder()(own if client is None else client)
 
     return build
 
 
-def own_client(settings: SharedSettings, client: int, deployed: str = "") -> SelectionClient:
-    """Build the client of a partition id. Its state is stored in `state-dir`, or in the user's own folder.
+def client_builder(settings: SharedSettings, deployed: str = "") -> Callable[[int], SelectionClient]:
+    """Builder of the client of a partition id. Its state is stored in `state-dir`, or in the user's own folder.
 
     What the server states of a client's own data is kept under the name `deployed`; empty in a simulation.
     """
     base = Path(settings.records.state_dir or user_state_folder()) / STATE_FOLDER
     store = StateStore(base, begins_anew=bool(deployed))
-    groups = settings.groups()
-    if not deployed or settings.partition.partition != "own":
-        return SelectionClient(ClientContext(client=client, **groups, store=store))
-    groups["data"] = OwnDataConfig.of(settings.data)
-    return SelectionClient(ClientContext(client=client, **groups, store=store, stated=store.of_run(deployed)))
+    shared = settings.groups() | {"store": store}
+    if deployed and settings.partition.partition == "own":
+        shared |= {"data": OwnDataConfig.of(settings.data), "stated": store.of_run(deployed)}
+    return lambda client: SelectionClient(ClientContext(client=client, **shared))
 
 
 def make_client_app(settings: SharedSettings, *, pooled: bool = False) -> ClientApp:

@@ -3,14 +3,16 @@
 import sys
 from collections.abc import Callable, Sequence, Set
 from dataclasses import replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 from flwr.common import ndarrays_to_parameters
 
+from clients.client import SelectionClient
 from clients.shared_answers import SharedAnswers
 from fedsel_app.records.files import MachineFault
-from fedsel_app.wiring.client import own_client
+from fedsel_app.wiring.client import client_builder
 from fedsel_app.wiring.configuration import AppConfig
 from fedsel_app.wiring.server import run_with
 from simulation.engines.run_folders import INTERRUPTED, stop_sentence
@@ -42,6 +44,10 @@ class Inline:
         self._config = config
         self._nodes = frozenset(map(str, range(config.run.clients)))
 
+    @cached_property
+    def _build_client(self) -> Callable[[int], SelectionClient]:
+        return client_builder(self._config)
+
     def nodes(self) -> Set[str]:
         """Ids of the nodes, which are the clients' own."""
         return self._nodes
@@ -59,12 +65,12 @@ class Inline:
         """A client's answer, or its exception."""
         instruction = message.instruction
         try:
-            client = own_client(self._config, int(message.node))
+            client = self._build_client(int(message.node))
             numbers, payloads, added = shared.answer(
                 client, instruction.message_type, instruction.to_config(), list(message.model.arrays)
             )
             reply = Reply.of(numbers, ndarrays_to_parameters(payloads).tensors)
-            return replace(reply, sums=shared.sums if added else None)
+            return replace(reply, sums=shared.sums) if added else reply
         except MachineFault as error:
             raise MachineFault(f"{error} Then continue with: fedsel run --resume {self._config.records.out}") from error
         except Exception as error:  # noqa: BLE001 - any exception is a failure of this client alone
