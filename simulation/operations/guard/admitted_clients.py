@@ -25,34 +25,34 @@ LOOK_S = 2.0
 
 def admit(state: Any, keys: Path, say: Callable[[str], None]) -> None:
     """Keep a node in the link state for each key in the folder `keys`, as long as this process lives."""
-    said: dict[str, str] = {}
-    admit_once(state, keys, said, say)
+    reported: dict[str, str] = {}
+    admit_once(state, keys, reported, say)
 
     def look() -> None:
         pause = threading.Event()
         while not pause.wait(LOOK_S):
-            admit_once(state, keys, said, say)
+            admit_once(state, keys, reported, say)
 
     threading.Thread(target=look, name="admitted clients", daemon=True).start()
 
 
-def admit_once(state: Any, keys: Path, said: dict[str, str], say: Callable[[str], None]) -> None:
-    """Register new keys and unregister removed ones; `said` holds the last reported status of each client.
+def admit_once(state: Any, keys: Path, reported: dict[str, str], say: Callable[[str], None]) -> None:
+    """Register new keys and unregister removed ones; `reported` holds the last reported status of each client.
 
     If the folder cannot be read, or the nodes cannot be stored, that is reported once, and nothing is unregistered.
     """
     try:
-        follow_keys(state, keys, said, say)
-        said.pop(str(keys), None)
+        follow_keys(state, keys, reported, say)
+        reported.pop(str(keys), None)
     except (OSError, sqlite3.Error) as error:
-        if said.get(str(keys)) != str(error):
-            said[str(keys)] = str(error)
+        if reported.get(str(keys)) != str(error):
+            reported[str(keys)] = str(error)
             say(f"Mend this, because until then clients may be neither admitted nor revoked: {error}.")
 
 
-def follow_keys(state: Any, keys: Path, said: dict[str, str], say: Callable[[str], None]) -> None:
+def follow_keys(state: Any, keys: Path, reported: dict[str, str], say: Callable[[str], None]) -> None:
     """Do what `admit_once` does. Raises OSError if the folder cannot be read, or sqlite3.Error at the database."""
-    admitted, unreadable = read_keys(keys, said, say)
+    admitted, unreadable = read_keys(keys, reported, say)
     nodes = {node.public_key: node for node in state.get_node_info() if node.status != NodeStatus.UNREGISTERED}
     for key, name in admitted.items():
         if key not in nodes:
@@ -65,12 +65,14 @@ def follow_keys(state: Any, keys: Path, said: dict[str, str], say: Callable[[str
             node.online_until = node.online_until or 0.0
             state.node_public_key_to_node_id.pop(key, None)
             state.delete_node(node.owner_aid, node.node_id)
-            _tell(said, node.owner_name, "revoked", say)
+            _tell(reported, node.owner_name, "revoked", say)
         elif node.status in (NodeStatus.ONLINE, NodeStatus.OFFLINE):
-            _tell(said, node.owner_name, node.status, say)
+            _tell(reported, node.owner_name, node.status, say)
 
 
-def read_keys(folder: Path, said: dict[str, str], say: Callable[[str], None]) -> tuple[Mapping[bytes, str], Set[str]]:
+def read_keys(
+    folder: Path, reported: dict[str, str], say: Callable[[str], None]
+) -> tuple[Mapping[bytes, str], Set[str]]:
     """Public key in Flower's form -> name of its file, and the names of unreadable files, which are reported.
 
     Raises OSError if the folder cannot be read.
@@ -83,18 +85,18 @@ def read_keys(folder: Path, said: dict[str, str], say: Callable[[str], None]) ->
             names[public_key_to_bytes(load_ssh_public_key(path.read_bytes()))] = path.stem  # type: ignore[arg-type]
         except (OSError, *NO_KEY):
             unreadable.add(path.stem)
-            _tell(said, path.stem, "unreadable", say)
+            _tell(reported, path.stem, "unreadable", say)
     return names, unreadable
 
 
-def _tell(said: dict[str, str], name: str, status: str, say: Callable[[str], None]) -> None:
+def _tell(reported: dict[str, str], name: str, status: str, say: Callable[[str], None]) -> None:
     sentences = {
         NodeStatus.ONLINE: f"{name} is connected.",
         NodeStatus.OFFLINE: f"{name} is not connected any more.",
         "revoked": f"{name} is revoked.",
         "unreadable": f"The public key of {name} cannot be read: copy it again.",
     }
-    before = said.get(name)
-    said[name] = status
+    before = reported.get(name)
+    reported[name] = status
     if status != before and not (before is None and status == NodeStatus.OFFLINE):
         say(sentences[status])

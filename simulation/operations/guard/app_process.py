@@ -68,8 +68,8 @@ def write_answer(pipe: Connection, reply: Message, context: Context) -> None:
     reply.metadata.__dict__["_message_id"] = reply.object_id
     with inflatable_object.no_object_id_recompute():
         tree, objects = inflatable_object.get_object_tree(reply), inflatable_object.get_all_nested_objects(reply)
-        said = [serde.message_to_proto(remove_content_from_message(reply))]
-        pipe.send_bytes(PushAppMessagesRequest(messages_list=said, message_object_trees=[tree]).SerializeToString())
+        messages = [serde.message_to_proto(remove_content_from_message(reply))]
+        pipe.send_bytes(PushAppMessagesRequest(messages_list=messages, message_object_trees=[tree]).SerializeToString())
         pipe.send_bytes(serde.context_to_proto(context).SerializeToString())
         for name in object_names(tree):
             pipe.send_bytes(objects[name].deflate())

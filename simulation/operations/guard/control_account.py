@@ -39,9 +39,9 @@ class ControlAccount(ControlAuthnPlugin):
 
     def validate_tokens_in_metadata(self, metadata: Metadata) -> tuple[bool, AccountInfo | None]:
         """Validate the token of a call."""
-        said = get_metadata_str(metadata, ACCESS_TOKEN_KEY) or ""
-        hashed = hashlib.sha256(said.encode()).hexdigest()
-        if not any(hmac.compare_digest(hashed, known) for known in self._hashes):
+        token = get_metadata_str(metadata, ACCESS_TOKEN_KEY) or ""
+        hashed = hashlib.sha256(token.encode()).hexdigest()
+        if not any(hmac.compare_digest(hashed, accepted) for accepted in self._hashes):
             return False, None
         return True, AccountInfo(flwr_aid=NOOP_FLWR_AID, account_name=NOOP_ACCOUNT_NAME)
 

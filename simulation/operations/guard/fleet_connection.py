@@ -53,16 +53,16 @@ def why_refused(address: str, authority: Path, key: Path) -> str:
     """
     private: Any = load_ssh_private_key(key.read_bytes(), None)
     ask = _refused_over_grpc if FLEET_OVER_GRPC else _refused_over_http
-    said = ask(address, authority, (private, private.public_key()))
-    return "" if NO_NODE in said else said
+    answer = ask(address, authority, (private, private.public_key()))
+    return "" if NO_NODE in answer else answer
 
 
 def _refused_over_grpc(address: str, authority: Path, keys: tuple[Any, Any]) -> str:
     grpc: Any = import_module("grpc")
-    known: Any = import_module("flwr.client.grpc_rere_client.node_auth_client_interceptor")
+    authenticating: Any = import_module("flwr.client.grpc_rere_client.node_auth_client_interceptor")
     released: Any = import_module("flwr.supercore.interceptors")
     interceptors = [released.RuntimeVersionClientInterceptor(component_name="SuperNode")]
-    interceptors.append(known.NodeAuthClientInterceptor(*keys))
+    interceptors.append(authenticating.NodeAuthClientInterceptor(*keys))
     channel = import_module("flwr.supercore.grpc").create_channel(
         address, insecure=False, root_certificates=authority.read_bytes(), interceptors=interceptors
     )

@@ -220,8 +220,8 @@ def limited_app(app: App, fits: Callable[[int, str, Headers], bool]) -> App:
     async def limited(scope: Message, receive: Receive, send: Send) -> None:
         headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in scope.get("headers", ())}
         length = headers.get("content-length", "0")
-        known = length.isascii() and length.isdigit() and "transfer-encoding" not in headers
-        if not known or not fits(int(length), scope.get("path", ""), headers):
+        measured = length.isascii() and length.isdigit() and "transfer-encoding" not in headers
+        if not measured or not fits(int(length), scope.get("path", ""), headers):
             await send({"type": "http.response.start", "status": 413, "headers": [(b"connection", b"close")]})
             await send({"type": "http.response.body", "body": b"The body is too large, or has no length."})
             return

@@ -132,8 +132,8 @@ def keep_nodes(state: Any, file: Path) -> None:
         def changed(*arguments: Any, **named: Any) -> Any:
             with state.lock, closing(sqlite3.connect(file)) as database, database:
                 result = change(*arguments, **named)
-                known = [node for node in state.nodes.values() if node.status != NodeStatus.UNREGISTERED]
-                rows = [(str(node.node_id), node.SerializeToString()) for node in known]
+                registered = [node for node in state.nodes.values() if node.status != NodeStatus.UNREGISTERED]
+                rows = [(str(node.node_id), node.SerializeToString()) for node in registered]
                 database.execute("DELETE FROM nodes")
                 database.executemany("INSERT INTO nodes VALUES (?, ?)", rows)
             return result

@@ -95,9 +95,9 @@ class NodeMessage:
 
     def store(self, receive: Callable[[], bytes]) -> None:
         """Receive the frames of `app_process.write_answer`, and store the answer when it is complete."""
-        said = PushAppMessagesRequest.FromString(receive())
+        answer = PushAppMessagesRequest.FromString(receive())
         context = serde.context_from_proto(Context.FromString(receive()))
-        [reply], [tree] = said.messages_list, said.message_object_trees
+        [reply], [tree] = answer.messages_list, answer.message_object_trees
         objects = {name: receive() for name in object_names(tree)}
         self._state.object_store.preregister(self.run_id, tree)
         for name, content in objects.items():

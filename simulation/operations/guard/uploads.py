@@ -87,10 +87,10 @@ def bound_uploads() -> None:
         return check(run_id, refused, state) if state.get_run_status({run_id}) else FINISHED
 
     def push_reply(request: Any, state: Any) -> Any:
-        said, tree = request.messages_list[0].metadata, request.message_object_trees[0]
-        own = said.reply_to_message_id and said.src_node_id == request.node.node_id
+        metadata, tree = request.messages_list[0].metadata, request.message_object_trees[0]
+        own = metadata.reply_to_message_id and metadata.src_node_id == request.node.node_id
         with state.lock:
-            if own and tree.object_id == said.message_id and is_tree(tree, state.object_store):
+            if own and tree.object_id == metadata.message_id and is_tree(tree, state.object_store):
                 return push_message(request=request, state=state)
         LOGGER.warning("A message of node %s is no reply, or no tree of objects: refused.", request.node.node_id)
         return PushMessagesResponse()
@@ -130,9 +130,9 @@ def is_tree(tree: Any, objects: Any) -> bool:
 
     parts: dict[str, list[str]] = {}
     for node in iterate_object_tree(tree):
-        said, kept = [part.object_id for part in node.children], objects.store.get(node.object_id)
-        known = said if kept is None else kept.child_object_ids
-        if known != said or parts.setdefault(node.object_id, said) != said:
+        children, kept = [part.object_id for part in node.children], objects.store.get(node.object_id)
+        stored = children if kept is None else kept.child_object_ids
+        if stored != children or parts.setdefault(node.object_id, children) != children:
             return False
     return True
 
