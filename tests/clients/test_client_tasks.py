@@ -148,11 +148,6 @@ def test_the_test_part_is_what_training_does_not_see(context):
     assert answer.loss == pytest.approx(50.0 * (1.0 - accuracy))
 
 
-def test_without_a_test_part_the_test_is_refused(context):
-    with pytest.raises(ValueError, match="Client 2 has no test part"):
-        SelectionClient(context).evaluate(initial(context), LocalTestInstruction(1).to_config())
-
-
 # Messages that cannot be right
 
 
@@ -170,12 +165,6 @@ def test_without_a_test_part_the_test_is_refused(context):
 def test_a_malformed_model_is_refused(context, arrays, message):
     with pytest.raises(ValueError, match=message):
         SelectionClient(context).fit(arrays, instruction())
-
-
-def test_a_model_with_statistics_must_bring_them(context):
-    context = changed(context, run={"model": NORMED})
-    with pytest.raises(ValueError, match="parameters and buffers"):
-        SelectionClient(context).fit(initial(context)[:1], instruction())
 
 
 def test_a_diverged_training_changes_no_state(context):

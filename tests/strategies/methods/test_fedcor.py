@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.optimize import check_grad
 from scipy.stats import multivariate_normal
+from torch import nn
 
 from strategies.methods.fedcor import (
     FedCor,
@@ -21,6 +22,7 @@ from strategies.roster import RoundInfo
 from strategies.testing.fakes import dense, make_context, outcome
 from tests.support.contexts import make_roster
 from tests.support.selecting import select
+from tests.support.training import TorchOptimizer
 
 SIGMA = np.array([[1, 0.6, 0.1, -0.2], [0.6, 1.2, 0.3, 0], [0.1, 0.3, 0.8, 0.4], [-0.2, 0, 0.4, 0.9]])
 P = np.array([0.1, 0.4, 0.3, 0.2])
@@ -113,8 +115,8 @@ def test_fitting_finds_who_moves_together():
 def test_fitting_takes_the_steps_of_adam():
     rng = np.random.default_rng(2)
     changes, weights, start = rng.normal(size=(6, 5)), rng.uniform(0.2, 1, 6), rng.normal(size=(3, 5))
-    x = torch.tensor(start, requires_grad=True)
-    adam = torch.optim.Adam([x], lr=0.01)
+    x = nn.Parameter(torch.tensor(start))
+    adam = TorchOptimizer("adam", nn.ParameterList([x]), lr=0.01, beta1=0.9, beta2=0.999)
     for _ in range(4):
         x.grad = torch.tensor(likelihood_gradient(x.detach().numpy(), by_pattern(changes, weights), 0.1))
         adam.step()

@@ -23,7 +23,6 @@ from fedsel_app.config import NetworkConfig
 from fedsel_app.messages.instructions import read_instruction
 from fedsel_app.network.links import MeasuredLinks
 from fedsel_app.network.reply_timeout import ReplyTimeout
-from fedsel_app.records.files import RunFailed
 from strategies.methods.hetero_select import HeteroSelect, HeteroSelectConfig
 from strategies.methods.random_selection import RandomSelection
 from strategies.round.federation import Message, SentModel
@@ -99,15 +98,6 @@ def test_a_run_is_that_of_run_round(buffers):
         assert strategy.roster.selections.sum() == 6
         ends.append(([row | {"wall_s": 0.0} for row in rows], [array.tobytes() for array in arrays if array.size]))
     assert ends[0] == ends[1]
-
-
-def test_three_rounds_in_a_row_without_an_update_end_the_run():
-    strategy = RandomSelection(context_of(rounds=20))
-    said = r"^The run has failed: in 3 rounds in a row no client brought .* The reason, 9 of 9 times: no data$"
-    with pytest.raises(RunFailed, match=said):
-        run_by_flower(strategy, trio(lambda client, message: RuntimeError("no data")), 20)
-    assert [len(row["failures"]) for row in strategy.context.recorder.rows] == [3, 3, 3]
-    assert strategy.context.recorder.finished == 0
 
 
 def test_every_client_of_the_cohort_gets_the_model_and_its_instruction():
