@@ -194,10 +194,10 @@ def test_the_clock_is_that_of_the_reference(seed):
     shared = 0.0 if math.isinf(case["server"]) else case["server"]
     network = NetworkConfig(clock="full", clock_bytes="paper", server_bits_per_s=shared)
     waiting = BUFFERED | {"buffer_size": case["buffer"]} if case["buffer"] else {}
-    replies = {"over_selection": case["over"], "round_deadline_s": case["deadline"]}
+    replies = {"over_selection": case["over"], "round_deadline_s": case["deadline"], "max_update_norm": 0.0} | waiting
     training = TrainingConfig(local_steps=1)
     context = context_of(
-        clients=clients, cohort=case["cohort"], rounds=rounds, network=network, training=training, **replies, **waiting
+        clients=clients, cohort=case["cohort"], rounds=rounds, network=network, training=training, **replies
     )
     strategy = Lowest(replace(context, links=Links(network, case)))
 
