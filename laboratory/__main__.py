@@ -21,7 +21,7 @@ def parser() -> Parser:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command. Exit codes as those of `fedsel`."""
-    return carry_out(parser(), argv)
+    return carry_out(parser(), argv, own_code=True)
 
 
 if __name__ == "__main__":

@@ -89,8 +89,8 @@ class MethodBench:
             self._update(RoundInfo(number, ROUNDS), np.sort(replied))
 
     def _probe(self, clients: Ints) -> None:
-        self.method.roster.losses[:] = np.nan
         if self._needs.loss_probe:
+            self.method.roster.losses[:] = np.nan
             self.method.roster.losses[clients] = self._rng.uniform(0.5, 3.0, clients.size)
 
     def _update(self, round_info: RoundInfo, replied: Ints) -> tuple[float, float]:

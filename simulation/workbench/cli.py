@@ -3,6 +3,7 @@
 import argparse
 import sys
 from collections.abc import Sequence
+from contextlib import nullcontext
 from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -232,8 +233,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     return carry_out(parser(), argv)
 
 
-def carry_out(commands: Parser, argv: Sequence[str] | None) -> int:
-    """Run the command of `commands` that `argv` names; None: the words of this process. Exit codes as `main`."""
+def carry_out(commands: Parser, argv: Sequence[str] | None, *, own_code: bool = False) -> int:
+    """Run the command of `commands` that `argv` names; None: the words of this process. Exit codes as `main`.
+
+    Unless the commands have settings with `own_code`, all code of users must be named in `argv`.
+    """
     words = sys.argv[1:] if argv is None else argv
     arguments, unread = commands.parse_known_args(words)
     try:
@@ -241,7 +245,7 @@ def carry_out(commands: Parser, argv: Sequence[str] | None) -> int:
             from fedsel_app.wiring.configuration import known_defaults
 
             refuse_unread(arguments, words, unread, known_defaults())
-        with named_by(words):
+        with nullcontext() if own_code else named_by(words):
             code: int = arguments.call(arguments)
     except ConfigError as error:
         print(f"fedsel: {legible(str(error))}", file=sys.stderr)

@@ -8,6 +8,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from torch import nn
 
 from fedsel_app.config import ConfigError
 from fedsel_app.messages.instructions import CalibrateInstruction
@@ -110,6 +111,22 @@ def test_the_bound_of_norms_holds_where_one_reply_is_taken_at_a_time(tmp_path, s
     lied, failures = accuracies(tmp_path / "lied", lying(scaled(-1e6), {LIAR}), **settings)
     assert lied[-1] >= absent[-1] - 0.03
     assert {failure["client"] for each in failures for failure in each} == {LIAR}
+
+
+def zeros(sample_shape, classes):
+    """Logistic regression that starts at zero."""
+    module = nn.Sequential(nn.Flatten(), nn.Linear(int(np.prod(sample_shape)), classes))
+    nn.init.zeros_(module[1].weight)
+    nn.init.zeros_(module[1].bias)
+    return module
+
+
+@pytest.mark.parametrize("settings", ALONE.values(), ids=ALONE)
+def test_single_replies_train_a_model_that_starts_at_zero(tmp_path, settings):
+    model = "tests.attacks.test_moving_bounds:zeros"
+    scores, failures = accuracies(tmp_path, **FIVE | {"model": model} | settings)
+    assert failures == [[]] * 12
+    assert scores[-1] > 0.3
 
 
 @pytest.mark.parametrize(

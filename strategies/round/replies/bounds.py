@@ -68,14 +68,15 @@ class NormBounds:
     all of them count as accepted, so that the bound can follow honest clients whose norms grow fast.
 
     Before anything is established, the norms of a round are compared with their own lower median. A reply without
-    another to compare with, or with a median of 0, may have at most `FIRST` times the norm of the initial model.
+    another to compare with, or with a median of 0, may have at most `FIRST` times the norm of the initial model; of a
+    model of zeros, that of entries of 1.
 
     Parameters
     ----------
     payloads : number of norms in a reply
     clients : number of all clients of the run
     multiple : setting `max-update-norm`
-    initial : norm of the initial model
+    initial : norm of the initial model; of a model of zeros, that of entries of 1
 
     Attributes
     ----------

@@ -204,7 +204,7 @@ class ReplyReader:
         self._reports = tuple(sorted(reports))
         self.reported_values = LastReported(context.run.clients, (LOSS, *Report), context.reported_values.loss_clip)
         multiple = 0.0 if context.privacy.dp_clip_norm else context.aggregation.max_update_norm
-        initial = float(np.linalg.norm(context.initial.astype(np.float64)))
+        initial = float(np.linalg.norm(context.initial.astype(np.float64))) or math.sqrt(context.initial.size)
         self.norm_bounds = NormBounds(payloads, context.run.clients, multiple, initial) if multiple else None
 
     def state(self) -> Arrays:
