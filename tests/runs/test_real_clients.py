@@ -57,6 +57,7 @@ def test_real_batchnorm_statistics_are_calibrated(tmp_path):
         rounds=2,
         calibration_clients=1,
         calibration_batches=3,
+        max_update_norm=0.0,
     )
     # 64 weights, 64 biases of the normalisation and 650 of the layer after; 64 means and 64 variances.
     assert strategy.context.initial.size == 778
