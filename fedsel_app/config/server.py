@@ -73,6 +73,9 @@ SERVER_OPTIMIZERS = {
 }
 """Values of the setting `server-optimizer`."""
 
+SECOND_MOMENT: ReadBy = {"server-optimizer": having(SERVER_OPTIMIZERS, lambda optimizer: optimizer.adaptive)}
+"""Condition with which settings of the server optimizer are read: see `setting`."""
+
 
 @dataclass(frozen=True)
 class AggregationConfig(Settings):
@@ -199,6 +202,24 @@ class ServerOptimizerConfig(Settings):
         read_by={"server-optimizer": having(SERVER_OPTIMIZERS, lambda optimizer: optimizer.strength)},
     )
     server_lr: float = setting(1.0, "server learning rate", above=0.0, first=True, private=True)
+    server_beta1: float = setting(
+        0.9, "decay of M in fedadam, fedyogi and fedadagrad", low=0.0, below=1.0, private=True, read_by=SECOND_MOMENT
+    )
+    server_beta2: float = setting(
+        0.99,
+        "decay of V in fedadam and fedyogi",
+        low=0.0,
+        below=1.0,
+        private=True,
+        read_by={"server-optimizer": ("fedadam", "fedyogi")},
+    )
+    server_tau: float = setting(
+        1e-3,
+        "tau of fedadam, fedyogi and fedadagrad; V of each entry starts at tau^2",
+        above=0.0,
+        private=True,
+        read_by=SECOND_MOMENT,
+    )
 
     @property
     def traits(self) -> ServerOptimizerTraits:

@@ -17,18 +17,12 @@ from fedsel_app.solvers import Weights
 from strategies.checkpoint import Saved
 from strategies.roster import Floats
 
-BETA_1 = 0.9
-"""Decay of M in the adaptive optimizers."""
-BETA_2 = 0.99
-"""Decay of V in fedadam and fedyogi."""
-TAU = 1e-3
-"""tau of the adaptive optimizers, the degree of their adaptivity; V of each entry starts at tau^2."""
-SECOND_MOMENTS: Mapping[str, Callable[[Floats, Floats], Floats]] = {
-    "fedadam": lambda second, square: BETA_2 * second + (1.0 - BETA_2) * square,
-    "fedyogi": lambda second, square: second - (1.0 - BETA_2) * square * np.sign(second - square),
-    "fedadagrad": lambda second, square: second + square,
+SECOND_MOMENTS: Mapping[str, Callable[[Floats, Floats, float], Floats]] = {
+    "fedadam": lambda second, square, beta2: beta2 * second + (1.0 - beta2) * square,
+    "fedyogi": lambda second, square, beta2: second - (1.0 - beta2) * square * np.sign(second - square),
+    "fedadagrad": lambda second, square, beta2: second + square,
 }
-"""Adaptive optimizer -> function from V and Delta^2, float64 (N,), to the next V."""
+"""Adaptive optimizer -> function from V, Delta^2, float64 (N,), and beta_2 to the next V."""
 
 
 class ServerOptimizer(Saved):
@@ -45,7 +39,7 @@ class ServerOptimizer(Saved):
         self._decay = 0.0 if config.traits.plain else config.server_momentum
         self._adaptive = config.traits.adaptive
         self._momentum = np.zeros(size)
-        self._second = np.full(size if self._adaptive else 0, TAU**2)
+        self._second = np.full(size if self._adaptive else 0, config.server_tau**2)
 
     def step(self, parameters: NDArray[np.float32], update: Floats) -> NDArray[np.float32]:
         """The next global model (N,), of the type of the current one, from it and the aggregated `update`, float64."""
@@ -54,10 +48,10 @@ class ServerOptimizer(Saved):
             self._momentum *= self._decay
             self._momentum += update
             return (parameters + config.server_lr * self._momentum).astype(parameters.dtype)
-        self._momentum = BETA_1 * self._momentum + (1.0 - BETA_1) * update
+        self._momentum = config.server_beta1 * self._momentum + (1.0 - config.server_beta1) * update
         moment = SECOND_MOMENTS[config.server_optimizer]
-        self._second = moment(self._second, np.square(update))
-        step = self._momentum / (np.sqrt(self._second) + TAU)
+        self._second = moment(self._second, np.square(update), config.server_beta2)
+        step = self._momentum / (np.sqrt(self._second) + config.server_tau)
         return (parameters + config.server_lr * step).astype(parameters.dtype)
 
 

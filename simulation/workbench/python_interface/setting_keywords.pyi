@@ -101,6 +101,9 @@ class SettingKeywords(TypedDict, total=False):
     server_optimizer: Literal["momentum", "mean", "fedadam", "fedyogi", "fedadagrad"]
     server_momentum: float
     server_lr: float
+    server_beta1: float
+    server_beta2: float
+    server_tau: float
     waiting: Literal["synchronous", "buffered", "asynchronous"]
     buffer_size: int
     staleness: Literal["constant", "polynomial", "hinge"]
