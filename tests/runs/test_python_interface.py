@@ -45,7 +45,7 @@ def test_the_lines_of_the_readme_and_the_page_run(folder: Path, monkeypatch: pyt
     monkeypatch.setattr(comparisons, "carry_out", compare_small)
     names: dict[str, Any] = {}
     calls = [
-        span for span in code_spans(PAGES["README.md"]) if re.match(r"from fedsel_app import |(run|compare)\(", span)
+        span for span in code_spans(PAGES["README.md"]) if re.match(r"import fedsel$|fedsel\.(run|compare)\(", span)
     ]
     assert len(calls) == 3
     [block] = code_blocks(PAGES["docs/python.md"], "pycon")
