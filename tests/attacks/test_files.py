@@ -20,7 +20,7 @@ from fedsel_app.wiring.configuration import resolve
 from simulation.engines.starter import Starter
 from simulation.operations.deployment.local_deployment import Deployment
 from simulation.operations.guard.superlink import in_memory_factories
-from simulation.operations.machines.folders import provision
+from simulation.operations.machines.folders import make_federation
 from simulation.workbench.cli import main
 from simulation.workbench.comparison.plan import plan
 from simulation.workbench.report.page import write_report
@@ -189,7 +189,7 @@ def test_texts_of_a_run_are_text_in_csv_and_markdown(tmp_path, without_figures):
 
 def test_git_offers_no_keys(tmp_path):
     subprocess.run(["git", "init", "-q", str(tmp_path)], check=True)
-    provision(tmp_path / "federation", ["localhost"], 1, 9092)
+    make_federation(tmp_path / "federation", ["localhost"], 1, 9092)
     offered = subprocess.run(
         ["git", "-C", str(tmp_path), "status", "--porcelain", "-uall"], capture_output=True, text=True, check=True
     )

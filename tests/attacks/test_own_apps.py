@@ -77,6 +77,6 @@ def test_a_reply_of_endless_arrays_is_counted_before_it_is_read(monkeypatch):
 
     monkeypatch.setattr(user_clients, "read_array", counted)
     built = strategy("random", parameters=model(), clients=CLIENTS, cohort=2, rounds=1)
-    with pytest.raises(RuntimeError, match=r"returned 20000 arrays .*; the model has 6"):
+    with pytest.raises(RuntimeError, match=r"returned 20000 arrays; the model has 6"):
         run_app(built, 1, kind=Endless)
     assert read == []

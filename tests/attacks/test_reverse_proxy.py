@@ -22,7 +22,7 @@ from fedsel_app.wiring.configuration import resolve
 from simulation.operations.deployment.local_deployment import Deployment
 from simulation.operations.guard.port_limits import server_options
 from simulation.operations.guard.transport import free_ports
-from simulation.operations.machines.folders import provision
+from simulation.operations.machines.folders import make_federation
 from tests.support.floods import MB, METHOD
 from tests.support.processes import carried_out, nodes
 from tests.support.rounds import read_rows
@@ -123,7 +123,7 @@ def nginx(folder, server, outer, inner, **seconds):
 def proxied(folder, serve):
     """Address of nginx before a server, and the certificate that clients trust."""
     outer, inner = free_ports(2)
-    federation = provision(folder / "federation", ["127.0.0.1"], 1, outer)
+    federation = make_federation(folder / "federation", ["127.0.0.1"], 1, outer)
     with (
         serve(federation.server, inner),
         nginx(folder, federation.server, outer, inner, client_body_timeout=BODY_S),
@@ -260,7 +260,7 @@ def test_a_request_that_never_finishes_is_ended(http_proxy):
 @pytest.mark.timeout(300)
 def test_a_deployment_runs_through_the_proxy(tmp_path):
     outer, inner = free_ports(2)
-    federation = provision(tmp_path / "federation", ["127.0.0.1"], 3, outer)
+    federation = make_federation(tmp_path / "federation", ["127.0.0.1"], 3, outer)
     run = resolve({"strategy": "random", "clients": 3, "cohort": 3, "rounds": 3, "out": str(tmp_path / "run")})
     deployment = Deployment(
         tmp_path / "processes",

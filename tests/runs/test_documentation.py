@@ -11,7 +11,6 @@ import io
 import itertools
 import re
 import runpy
-import shlex
 from collections.abc import Sequence
 from contextlib import redirect_stderr
 from importlib.util import find_spec
@@ -24,7 +23,6 @@ from flwr.cli.app import typer_click_object
 from flwr.common.config import parse_config_args
 
 from fedsel_app.wiring.configuration import known_defaults, resolve_run_config
-from simulation.operations.guard.command_lines import commands_elsewhere
 from simulation.operations.guard.transport import FLEET_OVER_GRPC
 from simulation.workbench.cli import main
 from tests.faults.__main__ import PROGRAMS
@@ -135,16 +133,6 @@ def check_flwr_run(arguments: list[str]) -> None:
     options = typer_click_object.commands["run"].make_context("run", arguments).params
     resolve_run_config(known_defaults() | parse_config_args(options["run_config_overrides"]))
     parse_config_args(options["federation_config_overrides"])
-
-
-def test_the_commands_for_separate_machines_are_those_that_deploy_prints() -> None:
-    """The verbs, and the folders that they take, in their order."""
-    verbs = ("provision", "start", "submit")
-    there = [command.words for command in commands(PAGES["docs/deployment.md"]) if command.words[0] == "fedsel"]
-    first = [words[1:3] for words in there if words[1] in verbs and "--resume" not in words]
-    printed = [shlex.split(line) for line in commands_elsewhere(1, {}, {}) if line.startswith("fedsel")]
-    assert [list(words) for words in first[: len(printed)]] == [words[1:3] for words in printed]
-    assert shlex.split(commands_elsewhere(3, {}, {"rounds": 5})[0]) in map(list, there)
 
 
 def test_the_methods_of_the_page_do_what_they_say(folder: Path) -> None:

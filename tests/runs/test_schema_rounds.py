@@ -14,7 +14,7 @@ from fedsel_app.config.settings import IN_LOG
 from fedsel_app.messages.schema import read_schema
 from fedsel_app.wiring.node_configuration import IDENTITY
 from simulation.operations.deployment.flower_cli import node_config_text
-from simulation.operations.deployment.start import own_data
+from simulation.operations.deployment.start import describe_data
 from simulation.operations.machines.machine import Machine
 from tests.support.logs import logged
 from tests.support.own_files import deployed, nodes, plain, refusals, run
@@ -185,7 +185,9 @@ def test_what_does_not_fit_is_refused_at_enrolment_and_at_the_next_start(tmp_pat
     own = {key: value for key, value in nodes(tmp_path, path, data="csv")[0].items() if key not in IDENTITY}
     machine = Machine("client", "localhost", 9092, "1.36", 3, 0, own)
     with caches.of_a_run():
-        assert own_data(tmp_path, machine).startswith(f"{len(good)} training and 0 test examples of shape (5,), 3 cl")
+        assert describe_data(tmp_path, machine).startswith(
+            f"{len(good)} training and 0 test examples of shape (5,), 3 cl"
+        )
     spoil(good).to_csv(path, index=False)
     with (
         caches.of_a_run(),
@@ -193,7 +195,7 @@ def test_what_does_not_fit_is_refused_at_enrolment_and_at_the_next_start(tmp_pat
             ConfigError, match=f"{said}.*If the schema has changed since the last run, remove the files schema"
         ),
     ):
-        own_data(tmp_path, machine)
+        describe_data(tmp_path, machine)
 
 
 def test_another_unit_is_told_by_its_column_and_refused_by_a_stated_scaling(tmp_path, machines):

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from fedsel_app.config import ConfigError
 from fedsel_app.models.layer_slice import LayerSlice
+from fedsel_app.wire.codec import WireError
 
 Vector = NDArray[np.float32]
 Arrays = Sequence[NDArray[Any]] | Mapping[str, NDArray[Any]]
@@ -32,9 +33,9 @@ def running_statistics(names: Sequence[str], arrays: Sequence[NDArray[Any]]) -> 
     length before a single whole number (`num_batches_tracked`).
     """
     if not all(name.isdecimal() for name in names):
-        place = {name: position for position, name in enumerate(names)}
+        at = {name: position for position, name in enumerate(names)}
         prefixes = [name.removesuffix(MEAN) for name in names if name.split(".")[-1] == MEAN]
-        return [(place[prefix + MEAN], place[prefix + VARIANCE]) for prefix in prefixes if prefix + VARIANCE in place]
+        return [(at[prefix + MEAN], at[prefix + VARIANCE]) for prefix in prefixes if prefix + VARIANCE in at]
     pairs: list[tuple[int, int]] = []
     for position in range(2, len(arrays)):
         mean, variance, count = arrays[position - 2 : position + 1]
@@ -97,16 +98,15 @@ class ArrayLayout:
                 "The model's arrays must hold real numbers or truth values, of at most 8 bytes each; the array at "
                 f"position {odd[0]} has the dtype {self._arrays[odd[0]].dtype}."
             )
-        floats = [place for place, array in enumerate(self._arrays) if _is_float(array) and np.isfinite(array).all()]
+        floats = [at for at, array in enumerate(self._arrays) if _is_float(array) and np.isfinite(array).all()]
         pairs = running_statistics(self.names, self._arrays)
-        found = [place for pair in pairs for place in pair] if statistics is None else map(self._position, statistics)
-        chosen = sorted(set(found))
-        if wrong := [position for position in chosen if position not in floats]:
+        named = [position for pair in pairs for position in pair]
+        self.statistics = tuple(sorted({*(named if statistics is None else map(self._position, statistics))}))
+        if wrong := [position for position in self.statistics if position not in floats]:
             raise ConfigError(f"The running statistics must be float arrays; position {wrong[0]} has no float array.")
-        self.statistics = tuple(chosen)
-        variances = np.isin(chosen, [variance for _, variance in pairs])
-        self.variances = np.repeat(variances, [self._arrays[place].size for place in chosen])
-        self.parameters = tuple(position for position in floats if position not in chosen)
+        variances = np.isin(self.statistics, [variance for _, variance in pairs])
+        self.variances = np.repeat(variances, [self._arrays[position].size for position in self.statistics])
+        self.parameters = tuple(position for position in floats if position not in self.statistics)
         self.tied = None if tied is None else [sorted(set(map(self._position, group))) for group in tied]
         self._refuse_unlike()
         self._copies = {copy: group[-1] for group in self.tied or () for copy in group[:-1]}
@@ -132,13 +132,13 @@ class ArrayLayout:
 
     def __str__(self) -> str:
         """Number of the arrays, and a checksum of their names, shapes and dtypes."""
-        kinds = [self.names, self.shapes, [array.dtype.str for array in self._arrays]]
+        kinds = [self.names, *([[getattr(array, kind) for array in self._arrays] for kind in ("shape", "dtype")])]
         return f"{len(self._arrays)} arrays, {zlib.crc32(json.dumps(kinds).encode()):08x}"
 
-    def _position(self, place: int | str) -> int:
-        if isinstance(place, str) and place not in self.names:
-            raise ConfigError(f"The model has no array named {place!r}. Its arrays are {', '.join(self.names)}.")
-        return self.names.index(place) if isinstance(place, str) else place
+    def _position(self, array: int | str) -> int:
+        if isinstance(array, str) and array not in self.names:
+            raise ConfigError(f"The model has no array named {array!r}. Its arrays are {', '.join(self.names)}.")
+        return self.names.index(array) if isinstance(array, str) else array
 
     def _refuse_unlike(self) -> None:
         """Raise ConfigError for tied arrays that are no parameters, are in two groups, or differ."""
@@ -159,13 +159,13 @@ class ArrayLayout:
         if self.tied is None:
             return
         before, after = self._in_order(before), self._in_order(after)
-        places = sorted([*self.parameters, *self._copies])
-        alike = [part for group in twins(before, places) for part in twins(after, group)]
+        trained = sorted([*self.parameters, *self._copies])
+        alike = [part for group in twins(before, trained) for part in twins(after, group)]
         alike = [group for group in alike if not np.array_equal(before[group[0]], after[group[0]])]
         equal = [group for group in self.tied if twins(after, group) == [group]]
         if len(equal) < len(self.tied) or not all(group in equal for group in alike):
             tied = alike + [group for group in equal if not any(set(group) <= set(moved) for moved in alike)]
-            groups = [[self.names[place] if self.names else place for place in group] for group in sorted(tied)]
+            groups = [[self.names[at] if self.names else at for at in group] for group in sorted(tied)]
             raise ValueError(
                 f"Set 'tied' of strategy(...) to {groups}: one array of each tied group is sent, and these are the "
                 "groups whose arrays were equal before and after a training of this client."
@@ -190,13 +190,9 @@ class ArrayLayout:
         Raises ValueError if the number, the shapes or the names of the arrays differ from those of the initial model.
         """
         arrays = self._in_order(arrays)
+        self.refuse_number(len(arrays))
         shapes, expected = [array.shape for array in arrays], [array.shape for array in self._arrays]
-        if len(shapes) != len(expected):
-            raise ValueError(
-                "A client's training must return all arrays that it received, in their order: the model has "
-                f"{len(expected)}, and {len(shapes)} came."
-            )
-        if odd := [place for place, shape in enumerate(shapes) if shape != expected[place]]:
+        if odd := [at for at, shape in enumerate(shapes) if shape != expected[at]]:
             name = self.names[odd[0]] if self.names else f"number {odd[0]}"
             raise ValueError(
                 f"A client's training must return all arrays in the shapes that it received: of {len(odd)} arrays with "
@@ -204,33 +200,30 @@ class ArrayLayout:
             )
         return self._joined(arrays, self.parameters), self._joined(arrays, self.statistics)
 
+    def refuse_number(self, count: int) -> None:
+        """Raise ValueError if a client returned another number of arrays than the model has."""
+        if count != len(self._arrays):
+            raise ValueError(
+                f"The client returned {count} arrays; the model has {len(self._arrays)}. A client's training must "
+                "return all arrays that it received, in their order."
+            )
+
     def _in_order(self, arrays: Arrays) -> Sequence[NDArray[Any]]:
         if not isinstance(arrays, Mapping):
             return arrays
-        if odd := sorted(arrays.keys() ^ set(self.names)):
-            raise ValueError(
-                f"The model has the {len(self.names)} arrays {', '.join(self.names)}, and the ones that came differ in "
-                f"{', '.join(odd)}: a client's training returns all arrays that it got, by their names."
-            )
-        return [arrays[name] for name in self.names]
+        return [arrays[name] for name in in_order(arrays, self.names)]
 
     def restore(self, parameters: Vector, statistics: Vector) -> list[NDArray[Any]]:
         """The list of arrays in their own shapes and dtypes; arrays that are not floats have their initial values."""
         arrays = [array.copy() for array in self._arrays]
         for values, positions in ((parameters, self.parameters), (statistics, self.statistics)):
-            start = 0
-            for position in positions:
+            stops = np.cumsum([self._arrays[position].size for position in positions])
+            for position, part in zip(positions, np.split(values, stops[:-1]), strict=bool(positions)):
                 like = self._arrays[position]
-                arrays[position] = values[start : start + like.size].reshape(like.shape).astype(like.dtype)
-                start += like.size
+                arrays[position] = part.reshape(like.shape).astype(like.dtype)
         for copy, position in self._copies.items():
             arrays[copy] = arrays[position].copy()
         return arrays
-
-    @property
-    def shapes(self) -> list[tuple[int, ...]]:
-        """Shapes of all arrays."""
-        return [array.shape for array in self._arrays]
 
     def initial(self) -> tuple[Vector, Vector]:
         """The initial model, flat."""
@@ -241,17 +234,29 @@ class ArrayLayout:
         return np.concatenate(parts) if parts else np.zeros(0, self._dtype)
 
 
+def in_order(named: Collection[str], names: Sequence[str]) -> Sequence[str]:
+    """The `names` of the model's arrays. Raises WireError if the `named` arrays of a client have other names."""
+    if odd := set(named) ^ set(names):
+        missing, foreign = sorted(odd & set(names)), sorted(odd - set(names))
+        raise WireError(
+            "A client's training must return all arrays that it received, by their names: "
+            f"{len(missing)} of the model's {len(names)} arrays are missing ({', '.join(missing[:3])}), and "
+            f"{len(foreign)} that came are not the model's ({', '.join(foreign[:3])})."
+        )
+    return names
+
+
 def twins(arrays: Sequence[NDArray[Any]], among: Iterable[int]) -> list[list[int]]:
     """Groups of the positions `among` which arrays have the same type, shape and values, of two or more positions."""
     alike: dict[object, list[list[int]]] = {}
-    for place in among:
-        array = arrays[place]
+    for position in among:
+        array = arrays[position]
         groups = alike.setdefault((array.dtype, array.shape, array.ravel()[:16].tobytes()), [])
         same = next((group for group in groups if np.array_equal(arrays[group[0]], array)), None)
         if same is not None:
-            same.append(place)
+            same.append(position)
         elif array.size:
-            groups.append([place])
+            groups.append([position])
     return [group for groups in alike.values() for group in groups if len(group) > 1]
 
 

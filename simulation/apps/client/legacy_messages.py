@@ -51,27 +51,27 @@ def _answer(message: Message, context: Context, call_next: ClientAppCallable, fu
         except Exception as error:  # noqa: BLE001 - as a reply, it tells the server that the app has fedsel's line
             return Message(RecordDict({FEDSEL: config_record({ERROR: str(error)})}), reply_to=message)
     config = message_config(message)
-    own = embedded(config)
-    if not own:
+    instruction = embedded(config)
+    if not instruction:
         return call_next(message, context)
 
-    def code(asked: Message, context: Context) -> Message:
+    def code(question: Message, context: Context) -> Message:
         """Call the client's function for the message, with the user's own config. Raises Unanswered if it fails."""
-        name = NAMES[asked.metadata.message_type]
-        _, arrays = users_arrays(asked.content)
-        [config] = asked.content.config_records.values()
+        name = NAMES[question.metadata.message_type]
+        _, arrays = users_arrays(question.content)
+        [config] = question.content.config_records.values()
         users = config_record(users_keys(cast(Config, config)))
-        asked.content = RecordDict({f"{name}ins.parameters": arrays, f"{name}ins.config": users})
-        reply = call_next(asked, context)
+        question.content = RecordDict({f"{name}ins.parameters": arrays, f"{name}ins.config": users})
+        reply = call_next(question, context)
         status = content_of(reply).config_records[f"{name}res.status"]
         if status["code"] != Code.OK.value:
             raise Unanswered(reply, str(status["message"]))
         return reply
 
     client = UserClient(message, context, code, functions, lists=True)
-    message.content[FEDSEL] = config_record(own)
+    message.content[FEDSEL] = config_record(instruction)
     message.content[EVALUATION] = config_record(embedded(config, EVALUATION_PREFIX))
-    if message.metadata.message_type == TRAIN and AppTrainInstruction.from_config(own).with_control:
+    if message.metadata.message_type == TRAIN and AppTrainInstruction.from_config(instruction).with_control:
         _, model = users_arrays(message.content)
         message.content[CONTROL] = ArrayRecord({"0": model.pop(list(model)[-1])})
     return _embedded(client.answer())

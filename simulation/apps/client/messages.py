@@ -87,8 +87,8 @@ def users_keys(config: Mapping[str, Scalar]) -> Config:
 def no_loss(metrics: Mapping[str, object], names: Iterable[str]) -> str:
     """Sentence on an evaluation without a loss from 0 to `LARGEST` among its `metrics`, under one of the `names`."""
     losses = [f"{name} = {metrics[name]}" for name in names if name in metrics]
-    came = one_line(", ".join(losses or sorted(metrics))) or "no metrics"
-    return f"its evaluate must return its loss as the metric {' or '.join(names)}, and it returned {came}"
+    returned = one_line(", ".join(losses or sorted(metrics))) or "no metrics"
+    return f"its evaluate must return its loss as the metric {' or '.join(names)}, and it returned {returned}"
 
 
 def reported_loss(metrics: Mapping[str, Scalar], names: Iterable[str] = TRAINING_LOSSES) -> float:

@@ -164,8 +164,8 @@ class UserClient:
         _, record = users_arrays(self.message.content)
         losses = np.asarray(called("losses", function, self.context, self._form(record)), np.float64)
         if not losses.size or losses.shape[:1] != (losses.size,):
-            came = f"an array of the shape {losses.shape}" if losses.size else "no losses"
-            raise ValueError(f"The function 'losses' must return one loss for each training example, and not {came}.")
+            other = f"an array of the shape {losses.shape}" if losses.size else "no losses"
+            raise ValueError(f"The function 'losses' must return one loss for each training example, and not {other}.")
         return losses
 
     def _evaluated_loss(self, key: str, config: ConfigRecord | None) -> float:
@@ -178,10 +178,10 @@ class UserClient:
             content.update(dict.fromkeys(content.config_records, config))
         name, record = users_arrays(content)
         content[name] = ArrayRecord(dict(record))  # the user's evaluation may empty it
-        asked = Message(content, reply_to=self.message)
-        asked.metadata.message_type = MessageType.EVALUATE
+        question = Message(content, reply_to=self.message)
+        question.metadata.message_type = MessageType.EVALUATE
         try:
-            reply = content_of(called("evaluate", self.code, asked, self.context))
+            reply = content_of(called("evaluate", self.code, question, self.context))
         except Unanswered as unanswered:
             raise ValueError(f"The client's evaluate does not return its loss: {unanswered}") from unanswered
         names, metrics = [key] if key else EVALUATION_LOSSES, _scalars(reply, MetricRecord)
@@ -212,9 +212,9 @@ class UserClient:
         """Run a local round with the user's training."""
         name, received = users_arrays(self.message.content)
         arrays = self._arrays(received)
-        positions = [int(place) for place in instruction.statistics_positions.split(",") if place]
+        positions = [int(position) for position in instruction.statistics_positions.split(",") if position]
         layout = ArrayLayout(arrays, positions, json.loads(instruction.tied) if instruction.tied else None)
-        start, statistics = layout.flatten(arrays)
+        before, statistics = layout.flatten(arrays)
         local_round = LocalRound(
             client=int(self.context.node_config[PARTITION_ID]),
             seed=instruction.seed,
@@ -256,7 +256,7 @@ class UserClient:
                 curvature=curvature,
             )
 
-        sent, numbers = local_round.answer(instruction, start, control, train)
+        sent, numbers = local_round.answer(instruction, before, control, train)
         reply.content[name] = ArrayRecord(sent)
         put_answer(reply.content, numbers.to_config())
         return reply
@@ -315,9 +315,9 @@ def called(name: str, function: Callable[..., T], *arguments: Any) -> T:
         raise
     except Exception as error:
         frames = traceback.extract_tb(error.__traceback__)[1:]
-        own = [frame for frame in frames if "site-packages" not in frame.filename] or frames
-        place = f" ({Path(own[-1].filename).name}, line {own[-1].lineno})" if own else ""
-        raise RuntimeError(f"The function '{name}' failed with {type(error).__name__}: {error}{place}") from error
+        frames = [frame for frame in frames if "site-packages" not in frame.filename] or frames
+        line = f" ({Path(frames[-1].filename).name}, line {frames[-1].lineno})" if frames else ""
+        raise RuntimeError(f"The function '{name}' failed with {type(error).__name__}: {error}{line}") from error
 
 
 def content_of(reply: Message) -> RecordDict:

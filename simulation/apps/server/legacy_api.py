@@ -40,7 +40,7 @@ from simulation.apps.server.client_metrics import (
 )
 from simulation.apps.server.flowers_words import ALONE, MESSAGE, refuse_other_api
 from simulation.apps.server.settings import AppOptions
-from simulation.apps.server.transports import RAISED, in_order
+from simulation.apps.server.transports import RAISED, ordered_nodes
 from simulation.apps.server.user_clients import counts
 from strategies.method import evaluates, most_rounds
 from strategies.round.federation import ALL, Answers, Message, NodeError, Reply, Until, Wait
@@ -74,7 +74,8 @@ class UserManager(FlowerManager):
 
     def in_order(self, nodes: Collection[str]) -> list[str]:
         """The nodes in the order of their numbers."""
-        return in_order(nodes, next((getattr(proxy, "grid", None) for proxy in self._manager.all().values()), None))
+        grids = (getattr(proxy, "grid", None) for proxy in self._manager.all().values())
+        return ordered_nodes(nodes, next(grids, None))
 
     def users_config(self, message_type: str, server_round: int) -> Config:
         """The user's config of the round, which is the same for all its clients, also from a function that draws."""
@@ -109,8 +110,8 @@ class UserManager(FlowerManager):
             return super()._call(proxy, message, wait)
         ttl_s = wait.left_s if math.isfinite(wait.left_s) else None
         content = RecordDict({FEDSEL: config_record(message.instruction.to_config())})
-        asked = FlowerMessage(content, dst_node_id=int(message.node), message_type=ENROL, group_id="0", ttl=ttl_s)
-        replies = list(proxy.grid.send_and_receive([asked]))  # type: ignore[attr-defined]
+        enrol = FlowerMessage(content, dst_node_id=int(message.node), message_type=ENROL, group_id="0", ttl=ttl_s)
+        replies = list(proxy.grid.send_and_receive([enrol]))  # type: ignore[attr-defined]
         if not replies:
             raise NodeError(message.node, "it did not answer")
         [reply] = replies
@@ -118,10 +119,10 @@ class UserManager(FlowerManager):
             if reply.error.code in RAISED:
                 return Reply()
             raise NodeError(message.node, reply.error.reason)
-        own = fedsel_config(reply.content) or {}
-        if ERROR in own:
-            raise NodeError(message.node, str(own[ERROR]))
-        return Reply(embed(own, {}), arrived_s=wait.elapsed_s)
+        numbers = fedsel_config(reply.content) or {}
+        if ERROR in numbers:
+            raise NodeError(message.node, str(numbers[ERROR]))
+        return Reply(embed(numbers, {}), arrived_s=wait.elapsed_s)
 
 
 class LegacyApi(AppRun, Strategy):
@@ -164,8 +165,8 @@ class LegacyApi(AppRun, Strategy):
         number = self._inner.run.completed + server_round
         trained, weights = self._accepted(number)
         if (function := self._options.fit_metrics_aggregation_fn) and trained:
-            own = {client: users_keys(reply.metrics) for client, reply in trained.items()}
-            metrics = metrics | aggregated_pairs(own, weights, function, number)
+            of_clients = {client: users_keys(reply.metrics) for client, reply in trained.items()}
+            metrics = metrics | aggregated_pairs(of_clients, weights, function, number)
         if flat is None:
             return None, metrics
         self._returned = as_parameters(self._users_model())

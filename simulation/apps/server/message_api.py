@@ -32,7 +32,7 @@ from simulation.apps.server.flowers_words import (
 from simulation.apps.server.kept_result import described, keep, read_model, recall, refuse_other_arrays
 from simulation.apps.server.settings import AppOptions, app_config, recorded
 from simulation.apps.server.transports import UserGrid, UserReply
-from simulation.apps.server.user_clients import counts, told_examples
+from simulation.apps.server.user_clients import counts, describe_examples
 from strategies.method import evaluates
 from strategies.round.federation import Reply, SentModel, sent_model
 from strategies.round.replies import replies_among
@@ -86,8 +86,8 @@ class MessageApi(AppRun):
         RunFailed
             If three rounds in a row, or all rounds, bring no usable update.
         """
-        own = list(signature(self.start).parameters)[:-1]
-        refuse_arguments(others, own, [field.name for field in fields(AppOptions)])
+        arguments = list(signature(self.start).parameters)[:-1]
+        refuse_arguments(others, arguments, [field.name for field in fields(AppOptions)])
         refuse_other_api(self._options.given, LEGACY)
         refuse_other_types(initial_arrays, {"train_config": train_config, "evaluate_config": evaluate_config})
         self._set_rounds(int(self._settings.get("rounds", ROUNDS) if num_rounds is None else num_rounds))
@@ -125,12 +125,11 @@ class MessageApi(AppRun):
             result.arrays = carrier.named(SentModel(tuple(layout.restore(*read_model(folder)))))
             return result
         self.open(arrays, test, names)
-        kept = folder if self._config.records.out else None
-        if kept:
-            result = recall(kept, self._inner.run.completed)
+        if self._config.records.out:
+            result = recall(folder, self._inner.run.completed)
         self._clients.carrier = carrier
         with closing(self._recorder):
-            self._run_rounds(result, carrier, kept, should_stop, initial_arrays)
+            self._run_rounds(result, carrier, should_stop, initial_arrays)
         result.arrays = carrier.named(self._users_model())
         return result
 
@@ -153,18 +152,17 @@ class MessageApi(AppRun):
         self,
         result: Result,
         carrier: UserGrid,
-        folder: Path | None,
         should_stop: Callable[[int, Result], bool] | None,
         initial: ArrayRecord,
     ) -> None:
-        """Run the remaining rounds. Before a round's checkpoint, its metrics are in the result and in the `folder`."""
-        run = self._inner.run
+        """Run the remaining rounds. Before a round's checkpoint, its metrics are in the result and the run folder."""
+        run, out = self._inner.run, self._config.records.out
 
         def keep_round(number: int) -> None:
             if number:
                 self._keep_metrics(result, run.record)
-            if folder is not None:
-                keep(result, number, folder, described(initial) if number == 0 else {})
+            if out:
+                keep(result, number, Path(out), described(initial) if number == 0 else {})
 
         def stop(number: int) -> None:
             if should_stop is not None:
@@ -220,7 +218,7 @@ class MessageApi(AppRun):
         for client in [client for client in tested if not counts(tested[client].examples)]:
             reply = tested.pop(client)
             if reply.examples or key not in reply.metrics:  # with 0 examples a client has no weight, as in FedAvg
-                note_left_out(client, number, key, told_examples(reply, key))
+                note_left_out(client, number, key, describe_examples(reply, key))
         return dict(sorted(tested.items()))
 
     def _refuse_more_rounds(self, folder: Path) -> None:

@@ -72,12 +72,12 @@ def app_config(strategy: str, given: Mapping[str, Value]) -> AppConfig:
     """
     strategy = "random" if strategy == FEDAVG else strategy
     method = find_strategy(strategy)
-    own = method.Config.keys(f"{method.name}.")
+    of_method = method.Config.keys(f"{method.name}.")
     values: dict[str, Value] = {}
     for keyword, value in given.items():
         key = keyword.replace("_", "-")
         settable = key in DECLARED and DECLARED[key].scope.own_app
-        if not settable and f"{method.name}.{key}" in own:
+        if not settable and f"{method.name}.{key}" in of_method:
             key = f"{method.name}.{key}"
         if key in DECLARED and not settable:
             raise ConfigError(

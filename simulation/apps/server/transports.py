@@ -22,6 +22,7 @@ from fedsel_app.messages.records import FEDSEL, MACHINE_FAULT, config_record
 from fedsel_app.network.reply_timeout import ReplyTimeout
 from fedsel_app.wire.codec import WireError
 from fedsel_app.wiring.reply_event import is_simulated
+from simulation.apps.client.array_layout import in_order
 from simulation.apps.client.messages import (
     CONTROL,
     ENROL,
@@ -82,7 +83,7 @@ def without_errors_of_unchanged() -> Iterator[None]:
         FLOWER_LOGGER.removeFilter(wanted)
 
 
-def in_order(nodes: Collection[str], grid: object) -> list[str]:
+def ordered_nodes(nodes: Collection[str], grid: object) -> list[str]:
     """The nodes by ascending id. In a simulation by their registration, which is the order of the partition ids."""
     registered: Mapping[str, str] = {}
     if is_simulated(grid):
@@ -150,7 +151,7 @@ class UserGrid(FlowerGrid):
 
     def in_order(self, nodes: Collection[str]) -> list[str]:
         """The nodes in the order of their numbers."""
-        return in_order(nodes, self._grid)
+        return ordered_nodes(nodes, self._grid)
 
     def message_type(self, part: Sequence[Message]) -> str:
         """Flower's type of the message. Enrolment has a type of its own: a client's own query is never called."""
@@ -197,29 +198,28 @@ class UserGrid(FlowerGrid):
         users: dict[str, Any] = {}
         for record in content.metric_records.values():
             users |= dict(record)
-        own: dict[str, Any] = dict(content.config_records.get(FEDSEL, {}))
+        numbers: dict[str, Any] = dict(content.config_records.get(FEDSEL, {}))
         try:
             for values in content.values():
                 if isinstance(values, MetricRecord | ConfigRecord):
                     refuse_endless(values)
-            trained = message.instruction.message_type == "train" and MACHINE_FAULT not in own
+            trained = message.instruction.message_type == "train" and MACHINE_FAULT not in numbers
             tensors = self._tensors(content, message) if trained else []
         except WireError as error:
             return NodeError(message.node, str(error))
-        loss = own["loss"] if "loss" in own else self.loss_of(users)
+        loss = numbers["loss"] if "loss" in numbers else self.loss_of(users)
         loss = math.nan if loss is None else loss
-        if isinstance(message.instruction, ProbeInstruction) and "loss" not in own and math.isnan(loss):
+        if isinstance(message.instruction, ProbeInstruction) and "loss" not in numbers and math.isnan(loss):
             return NodeError(message.node, no_loss(users, self._losses))
-        score, others = score_of(users, self._options.score_key), users_records(content)
-        for name in list(others.array_records):
-            del others[name]
+        score = score_of(users, self._options.score_key)
+        records = {name: each for name, each in users_records(content).items() if not isinstance(each, ArrayRecord)}
         return UserReply(
-            embed(own, users if math.isnan(score) else users | {"accuracy": score}),
+            embed(numbers, users if math.isnan(score) else users | {"accuracy": score}),
             tensors,
-            users.get(self._options.weighted_by_key, own.get("examples", 0)),
+            users.get(self._options.weighted_by_key, numbers.get("examples", 0)),
             loss,
             arrived_s,
-            content=others,
+            content=RecordDict(records),
         )
 
     def _tensors(self, content: RecordDict, message: Message) -> list[bytes]:
@@ -228,16 +228,8 @@ class UserGrid(FlowerGrid):
         Raises WireError without a record of arrays, or if an unchanged client's arrays have other names.
         """
         _, record = users_arrays(content, self._options.arrayrecord_key)
-        if message.node not in self.unchanged:
-            return [array.data for array in record.values()]
-        if odd := record.keys() ^ set(self._names):
-            missing, foreign = sorted(odd & set(self._names)), sorted(odd - set(self._names))
-            raise WireError(
-                "A client's training must return all arrays that it received, by their names: "
-                f"{len(missing)} of the model's {len(self._names)} arrays are missing ({', '.join(missing[:3])}), and "
-                f"{len(foreign)} that came are not the model's ({', '.join(foreign[:3])})."
-            )
-        return [record[name].data for name in self._names]
+        names = in_order(record, self._names) if message.node in self.unchanged else list(record)
+        return [record[name].data for name in names]
 
     def loss_of(self, metrics: Mapping[str, Any]) -> float | None:
         """The loss among the metrics of an evaluation; None if there is none."""
@@ -253,12 +245,12 @@ def told_error(reason: str) -> str:
     if not between:
         return reason
     trace, _, _ = reason.rpartition("\n\nThe above exception was the direct cause")
-    own = [frame for frame in FRAME.findall(trace) if "site-packages" not in frame[0]]
-    place = f" ({Path(own[-1][0]).name}, line {own[-1][1]})" if own else ""
+    frames = [frame for frame in FRAME.findall(trace) if "site-packages" not in frame[0]]
+    line = f" ({Path(frames[-1][0]).name}, line {frames[-1][1]})" if frames else ""
     kinds = KIND.findall(trace.rpartition("\n  File ")[2])
     name = (kinds[0] if kinds else kind).rpartition(".")[2]
     text = own_words(reason)
-    return (name if text == name else f"{name}: {text}") + place
+    return (name if text == name else f"{name}: {text}") + line
 
 
 def score_of(metrics: Mapping[str, Any], key: str | None) -> float:

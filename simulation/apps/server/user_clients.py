@@ -56,13 +56,13 @@ MIXED = (
 )
 
 
-def numbered(known: Mapping[str, int], connected: Sequence[str]) -> dict[str, int]:
-    """Numbers 0, 1, 2 ... of the `known` and `connected` nodes: a new node gets the lowest that no connected node has.
+def numbered(before: Mapping[str, int], connected: Sequence[str]) -> dict[str, int]:
+    """Numbers 0, 1, 2 ... of the nodes `before` and now: a new node gets the lowest that no connected node has.
 
     Nodes that connect together get them in the order of `connected`. A disconnected node keeps its number until a new
     node needs it.
     """
-    numbers = {} if known.keys().isdisjoint(connected) else dict(known)
+    numbers = {} if before.keys().isdisjoint(connected) else dict(before)
     for node in [node for node in connected if node not in numbers]:
         held = {number for other, number in numbers.items() if other in connected}
         free = min(set(range(len(held) + 1)) - held)
@@ -71,7 +71,7 @@ def numbered(known: Mapping[str, int], connected: Sequence[str]) -> dict[str, in
     return numbers
 
 
-def told_examples(reply: Reply, key: str) -> str:
+def describe_examples(reply: Reply, key: str) -> str:
     """What a reply has as its number of examples, or the names of its metrics if it has none."""
     if isinstance(reply, UserReply) and key not in reply.metrics:
         names = ", ".join(sorted(users_keys(reply.metrics)))
@@ -314,13 +314,13 @@ class UserClients:
                 raise ValueError(f"Its training reports 0 examples as {key}, which have no weight.")
             raise ValueError(
                 f"A client's training must report its number of examples as {key}, above 0 and at most {MOST_EXAMPLES}."
-                f" It reports {told_examples(reply, key)}."
+                f" It reports {describe_examples(reply, key)}."
             )
         steps, tensors = float(self._config.training.steps(math.ceil(reply.examples))), reply.tensors
         if self.enrolments[message.node].abilities is not None:
-            own = embedded(reply.metrics)
-            reports = [report for report in Report if report in own]
-            answer = replace(TrainAnswer.from_metrics(own, reports, loss_optional=True), work_steps=steps)
+            numbers = embedded(reply.metrics)
+            reports = [report for report in Report if report in numbers]
+            answer = replace(TrainAnswer.from_metrics(numbers, reports, loss_optional=True), work_steps=steps)
         else:
             measured = {Report.INITIAL_LOSS: float(reply.loss)} if Report.INITIAL_LOSS in instruction.reports else {}
             answer = TrainAnswer(reported_loss(reply.metrics), steps, reply.arrived_s, reports=measured)
@@ -332,7 +332,8 @@ class UserClients:
     def _update(self, message: Message, tensors: Sequence[bytes]) -> Sequence[bytes]:
         """The update, and the statistics if the round needs them, from a client's whole model."""
         client, instruction = message.client or 0, cast(TrainInstruction, message.instruction)
-        sent, returned = self.users_model(message.model).arrays, self._arrays(tensors)
+        self._layout.refuse_number(len(tensors))  # before endless arrays are read
+        sent, returned = self.users_model(message.model).arrays, [*map(_array, range(len(tensors)), tensors)]
         self._layout.refuse_untied(sent, returned)
         before, _ = self._layout.flatten(sent)
         with np.errstate(over="ignore", invalid="ignore"):  # `encode` refuses an update that is not finite
@@ -341,15 +342,6 @@ class UserClients:
         payload = np.frombuffer(encode(update, client=client, server_round=instruction.server_round), np.uint8)
         answered: list[NDArray[Any]] = [payload, *([statistics] if instruction.statistics else [])]
         return ndarrays_to_parameters(answered).tensors
-
-    def _arrays(self, tensors: Sequence[bytes]) -> list[NDArray[Any]]:
-        """A client's whole model. Raises ValueError before it reads more arrays than the model has."""
-        if len(tensors) != (count := len(self._layout.shapes)):
-            raise ValueError(
-                f"The client returned {len(tensors)} arrays ({sum(map(len, tensors))} bytes); the model has "
-                f"{count}. A client's training must return all arrays that it received, in their order."
-            )
-        return [_array(position, tensor) for position, tensor in enumerate(tensors)]
 
     # Evaluation -----------------------------------------------------------------------------------------------
 
@@ -378,15 +370,15 @@ class UserClients:
         model, number = sent_model(*self._run.model), self._run.record.round
         able = {node for node, enrolment in self.enrolments.items() if Ability.LOSSES in (enrolment.abilities or ())}
         nodes = {client: node for client, node in sorted(self._run.clients.nodes.items()) if node not in able}
-        asked = [Message(node, ProbeInstruction(number, 0), model, client) for client, node in nodes.items()]
+        probes = [Message(node, ProbeInstruction(number, 0), model, client) for client, node in nodes.items()]
         reason = ""
-        for part in (asked[:1], asked[1:]):
+        for part in (probes[:1], probes[1:]):
             answers = self.ask(part)
             if any(isinstance(answer, Reply) for answer in answers.values()):
                 return
             for message in part:
                 reason = f"Client {message.client}: {one_line(answers[message.node])}"
-        if asked and len(asked) == len(self._run.clients.nodes):
+        if probes and len(probes) == len(self._run.clients.nodes):
             raise ConfigError(
                 f"The strategy {self._config.run.strategy} needs the losses of the clients: give the loss of their "
                 "evaluate one of the usual names, name it in strategy(..., loss_key=...), or write the function losses "

@@ -6,14 +6,10 @@ Flower itself retries without a message, or ends with a message that does not sa
 import os
 import socket
 import ssl
-from collections.abc import Mapping
-from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from urllib.request import proxy_bypass
-
-from cryptography import x509
 
 from simulation.operations.guard.fleet_connection import AHEAD_S, BEHIND_S, WRONG_CLOCK, why_refused
 from simulation.operations.machines.machine import HERE_RELEASE, Machine, address
@@ -152,26 +148,26 @@ def _distrust(machine: Machine, port: int, connection: socket.socket, authority:
     try:
         trusting.wrap_socket(connection, server_hostname=machine.server).close()
     except ssl.SSLCertVerificationError as error:
-        return _sentence(machine, error.verify_code, _shown(machine.server, port))
+        return _distrusted(machine, error.verify_code)
     except OSError as error:
         at = address(machine.server, port)
         return Obstacle("program", f"{at} does not use TLS ({error}): another program listens there.")
     return None
 
 
-def _sentence(machine: Machine, code: int, shown: Mapping[str, str]) -> Obstacle:
+def _distrusted(machine: Machine, code: int) -> Obstacle:
     if code in (NOT_YET, EXPIRED):
         return Obstacle(
             "clock",
             f"The certificate of {machine.server} is {'not valid yet' if code == NOT_YET else 'no longer valid'} by "
-            f"the clock of this machine ({_now()}): it is valid from {shown['from']} to {shown['to']}. Set the clock "
-            "by NTP. If the clock is right, make the next certificate with `fedsel provision --renew`.",
+            f"the clock of this machine ({_now()}). Set the clock by NTP. If the clock is right, make the next "
+            "certificate with `fedsel provision --renew`.",
         )
     if code in OTHER_NAME:
         return Obstacle(
             "certificate",
-            f"The server's certificate is not valid for the name {machine.server}, only for {shown['names']}. Add "
-            f"--server {machine.server} when you provision, or set `server` in machine.toml to one of these names.",
+            f"The server's certificate is not valid for the name {machine.server}. Add --server {machine.server} when "
+            "you provision, or set `server` in machine.toml to a name that `fedsel provision` got.",
             passing=False,
         )
     return Obstacle(
@@ -180,20 +176,6 @@ def _sentence(machine: Machine, code: int, shown: Mapping[str, str]) -> Obstacle
         "from the same `fedsel provision`.",
         passing=False,
     )
-
-
-def _shown(host: str, port: int) -> dict[str, str]:
-    """Names and dates in the server's certificate; "?" if it cannot be read."""
-    with suppress(OSError, ValueError):
-        text = ssl.get_server_certificate((host, port), timeout=TIMEOUT_S)
-        shown = x509.load_pem_x509_certificate(text.encode())
-        names = shown.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
-        return {
-            "names": ", ".join(str(name.value) for name in names),
-            "from": f"{shown.not_valid_before_utc:%Y-%m-%d %H:%M} UTC",
-            "to": f"{shown.not_valid_after_utc:%Y-%m-%d %H:%M} UTC",
-        }
-    return dict.fromkeys(("names", "from", "to"), "?")
 
 
 def _now() -> str:

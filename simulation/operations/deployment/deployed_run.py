@@ -24,7 +24,7 @@ from simulation.engines.run_folders import discard_states
 from simulation.operations.deployment.app_folder import app_folder
 from simulation.operations.deployment.flower_cli import DeploymentError, node_config_text, submit_to_flower
 from simulation.operations.deployment.local_deployment import Deployment
-from simulation.operations.guard.command_lines import CONNECTION, commands_elsewhere
+from simulation.operations.guard.command_lines import CONNECTION
 from simulation.operations.machines.folders import FederationFolders
 
 COLOUR = re.compile(r"(\x1b\[[\d;]*m)")
@@ -63,15 +63,14 @@ def run_deployed(
     RecordError
         If the reason is a full disk.
     """
-    own_data = config.data.data_path != ""
     config = _deployable(config, node_keys=not insecure)
     folder = Path(config.records.out)
-    place, nodes = folder / "processes", client_nodes(config, folder)
+    processes, nodes = folder / "processes", client_nodes(config, folder)
     console.print(
-        f"Starting one SuperLink and {len(nodes)} SuperNodes. Logs: {place / 'logs'}", markup=False, soft_wrap=True
+        f"Starting one SuperLink and {len(nodes)} SuperNodes. Logs: {processes / 'logs'}", markup=False, soft_wrap=True
     )
     try:
-        with Deployment(place, nodes, federation, insecure=insecure, app=app_folder()) as deployment:
+        with Deployment(processes, nodes, federation, insecure=insecure, app=app_folder()) as deployment:
             result = submit_to_flower(
                 app_folder(), CONNECTION, app_values(config), deployment.flwr_home, None, show_line
             )
@@ -86,9 +85,6 @@ def run_deployed(
         return 1
     discard_states(folder)
     report(folder, console)
-    console.print("\nThe same on separate machines:", style="bold")
-    for command in _elsewhere(config, own_data=own_data):
-        console.print(command, markup=False, highlight=False, soft_wrap=True)
     return 0
 
 
@@ -106,14 +102,6 @@ def _deployable(config: AppConfig, *, node_keys: bool) -> AppConfig:
         raise ConfigError(f"The run folder {folder} contains 'processes'. Choose another 'out'.")
     records, enrolment = replace(config.records, state_dir=""), replace(config.enrolment, node_keys=node_keys)
     return replace(config, records=records, enrolment=enrolment)
-
-
-def _elsewhere(config: AppConfig, *, own_data: bool) -> list[str]:
-    """Commands for the same run on separate machines, with the settings that differ from the defaults there."""
-    here = {"out", "state-dir", "clients"} | (set() if own_data else {"data-path"})
-    defaults = known_defaults() | {"links": "measured", "node-keys": config.enrolment.node_keys}
-    changed = {key: value for key, value in app_values(config).items() if defaults[key] != value and key not in here}
-    return commands_elsewhere(config.run.clients, owner_settings(config, None, own_data=own_data), changed)
 
 
 def run_submitted(
@@ -165,30 +153,19 @@ def run_submitted(
 
 
 def client_nodes(config: AppConfig, states: Path) -> list[str]:
-    """Node configuration of each client: its partition id and its `owner_settings`."""
-    clients, own = config.run.clients, owner_settings(config, states)
-    return [node_config_text(client, clients, own) for client in range(clients)]
-
-
-def owner_settings(config: AppConfig, states: Path | None, *, own_data: bool = True) -> dict[str, str]:
-    """Settings that only a client's owner may give.
+    """Node configuration of each client: its partition id, and the settings that only a client's owner may give.
 
     Parameters
     ----------
     config : settings of the run. The code that they name becomes the code that the client allows.
-    states : folder of the clients' states; None for the client's own folder.
-    own_data : whether the client's data has a path of its own
+    states : folder of the clients' states
     """
-    own: dict[str, str] = {}
-    if own_data:
-        own = {"data-path": config.data.data_path, "partition": config.partition.partition}
-        if arguments := config.partition.partition_arguments:
-            own["partition-arguments"] = arguments
-    if states is not None:
-        own["state-dir"] = str(states)
+    settings = {"data-path": config.data.data_path, "partition": config.partition.partition, "state-dir": str(states)}
+    if arguments := config.partition.partition_arguments:
+        settings["partition-arguments"] = arguments
     if code := [name for _, name in named_code(config.values())]:
-        own[ALLOWED] = " ".join(code)
-    return own
+        settings[ALLOWED] = " ".join(code)
+    return [node_config_text(client, config.run.clients, settings) for client in range(config.run.clients)]
 
 
 def with_absolute_paths(config: AppConfig, *, local: bool) -> AppConfig:

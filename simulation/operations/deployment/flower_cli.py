@@ -227,10 +227,10 @@ def flwr(
     return answer
 
 
-def node_config_text(client: int, clients: int, own: Mapping[str, Value]) -> str:
-    """Node configuration of one of `clients` clients with its `own` settings, in the form of the command line."""
+def node_config_text(client: int, clients: int, settings: Mapping[str, Value]) -> str:
+    """Node configuration of one of `clients` clients with its own `settings`, in the form of the command line."""
     identity = f"partition-id={client} num-partitions={clients}"
-    return " ".join([identity, *(f"{key}={_literal(value)}" for key, value in own.items())])
+    return " ".join([identity, *(f"{key}={_literal(value)}" for key, value in settings.items())])
 
 
 def _literal(value: Value) -> str:

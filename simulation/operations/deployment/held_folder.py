@@ -6,20 +6,27 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from fedsel_app.records.fedsel_folder import MARKER, PRIVATE, make_fedsel_folder
+from fedsel_app.config import ConfigError
+from fedsel_app.records.fedsel_folder import MARKER, PRIVATE, ForeignFolderError, make_fedsel_folder
 
 
 @contextmanager
-def held_folder(path: Path) -> Iterator[Path]:
+def held_folder(path: Path, occupied: str) -> Iterator[Path]:
     """Make fedsel's folder `path`, and lock it for the block, with an empty private folder ``tmp`` in it: the value.
 
     ``tmp`` is removed at the end; that of a killed process is removed first.
 
-    Raises BlockingIOError if another process has locked the folder, or ForeignFolderError if it is not fedsel's.
+    Raises ConfigError if the folder is not fedsel's, or with the sentence `occupied` if another process has locked it.
     """
-    make_fedsel_folder(path)
+    try:
+        make_fedsel_folder(path)
+    except ForeignFolderError as error:
+        raise ConfigError(str(error)) from error
     with (path / MARKER).open("rb") as marker:
-        fcntl.flock(marker, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        try:
+            fcntl.flock(marker, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            raise ConfigError(occupied) from error
         temporary = path / "tmp"
         if temporary.is_dir() and not temporary.is_symlink():
             shutil.rmtree(temporary)

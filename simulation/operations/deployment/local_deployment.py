@@ -14,8 +14,6 @@ from typing import Self
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from fedsel_app.config import ConfigError
-from fedsel_app.records.fedsel_folder import ForeignFolderError
 from simulation.engines import processes
 from simulation.engines.starter import Starter
 from simulation.operations.deployment.flower_cli import DeploymentError, environment
@@ -29,7 +27,7 @@ from simulation.operations.guard.command_lines import (
     supernode_arguments,
 )
 from simulation.operations.guard.transport import HERE, Endpoints, free_ports
-from simulation.operations.machines.folders import FederationFolders, provision
+from simulation.operations.machines.folders import FederationFolders, make_federation
 
 START_TIMEOUT_S = 90.0
 START_TIMEOUT_PER_SUPERNODE_S = 10.0
@@ -123,7 +121,8 @@ class Deployment:
             raise DeploymentError(f"These processes could not be ended: {sorted(left)}.")
 
     def _start(self) -> None:
-        self._claim_folder()
+        occupied = f"Another deployment is running in {self.folder}. End it first."
+        self._temporary = self._held.enter_context(held_folder(self.folder, occupied))
         fleet, control, runtime = free_ports(3)
         at = Endpoints(fleet, control, runtime)
         self.fleet = f"{HERE}:{at.fleet_port}"
@@ -132,8 +131,11 @@ class Deployment:
         self._starter = self._held.enter_context(Starter())
         clients = len(self._node_configs)
         if not self._insecure and self.federation is None:
-            made = FederationFolders(self.folder / "federation")
-            self.federation = made if made.folder.exists() else provision(made.folder, [HERE], clients, at.fleet_port)
+            federation = FederationFolders(self.folder / "federation")
+            exists = federation.folder.exists()
+            self.federation = (
+                federation if exists else make_federation(federation.folder, [HERE], clients, at.fleet_port)
+            )
         server = authority = None
         if self.federation is not None:
             self.federation.check(clients)
@@ -151,21 +153,12 @@ class Deployment:
             trusted = self.flwr_home / TRUSTED
         for index, node_config in enumerate(self._node_configs):
             reached = self._detours[index] if self._detours else self.fleet
-            own = None if self.federation is None else self.federation.client(index)
-            arguments = supernode_arguments(reached, node_config, own, trusted)
+            client = None if self.federation is None else self.federation.client(index)
+            arguments = supernode_arguments(reached, node_config, client, trusted)
             self._spawn(f"supernode-{index}", SUPERNODE_MODULE, [*arguments, "--host", HERE])
         deadline = time.monotonic() + START_TIMEOUT_S + START_TIMEOUT_PER_SUPERNODE_S * clients
         for child in self._children[1:]:
             self._await(child.name, partial(connected, child.log), deadline - time.monotonic())
-
-    def _claim_folder(self) -> None:
-        """Make the folder or reuse that of an earlier deployment. Raises ConfigError if it is foreign or in use."""
-        try:
-            self._temporary = self._held.enter_context(held_folder(self.folder))
-        except ForeignFolderError as error:
-            raise ConfigError(str(error)) from error
-        except BlockingIOError as error:
-            raise ConfigError(f"Another deployment is running in {self.folder}. End it first.") from error
 
     def _spawn(self, name: str, module: str, arguments: list[str]) -> None:
         with processes.signals_deferred():

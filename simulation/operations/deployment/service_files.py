@@ -11,21 +11,16 @@ from fedsel_app.config.plugins import PACKAGES
 from simulation.operations.deployment.app_folder import copy_of
 from simulation.operations.machines.machine import Machine
 
-TEMPORARY = (Path("/tmp"), Path("/var/tmp"))
-"""Folders that a service with PrivateTmp does not see."""
-
 
 def systemd_unit(folder: Path, machine: Machine, options: Sequence[str] = ()) -> str:
     """Unit that runs `fedsel start FOLDER` as this user once the network is up, and restarts it after a failure.
 
     `options` follow the folder. Raises ConfigError if a path has a character that cannot be printed.
     """
-    states = _outside(machine, "state-dir")
-    used = (Path(sys.executable), folder, *_outside(machine, "data-path"), *states)
-    hidden = any(path.is_relative_to(temporary) for path in used for temporary in TEMPORARY)
     words = [str(Path(sys.executable).parent / "fedsel"), "start", str(folder), *options]
     # systemd expands a single $ in a command.
     command = " ".join(_unit_word(word.replace("$", "$$")) for word in words)
+    written = " ".join(_unit_word(str(path)) for path in (folder, *_outside(machine, "state-dir")))
     return f"""[Unit]
 Description=fedsel {machine.name} of the federation at {machine.server}
 Wants=network-online.target
@@ -40,8 +35,7 @@ RestartSec=10
 KillSignal=SIGTERM
 NoNewPrivileges=true
 ProtectSystem=strict
-ReadWritePaths={" ".join(_unit_word(str(path)) for path in (folder, *states))}
-PrivateTmp={"false" if hidden else "true"}
+ReadWritePaths={written}
 
 [Install]
 WantedBy=multi-user.target

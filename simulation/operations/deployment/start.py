@@ -12,7 +12,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from datetime import datetime
 from pathlib import Path
 
@@ -72,13 +72,13 @@ def read_startable(folder: Path, settings: Mapping[str, Value], *, unsigned_apps
     return machine
 
 
-def start(folder: Path, settings: Mapping[str, Value], *, unsigned_apps: bool = False) -> None:
+def run_machine(folder: Path, settings: Mapping[str, Value], *, unsigned_apps: bool = False) -> None:
     """Run the server or client of this folder until a signal ends it: see `read_startable`.
 
     Raises ConfigError as `read_startable` does, or if the client's data cannot be read (its settings are not kept
     then); DeploymentError if the machine cannot run or connect, and trying again would not help.
     """
-    data = own_data(folder, with_settings(read_machine(folder, "server", "client"), settings))
+    data = describe_data(folder, with_settings(read_machine(folder, "server", "client"), settings))
     machine = read_startable(folder, settings, unsigned_apps=unsigned_apps)
     with _ending(), _alone(folder / HOME):
         os.environ.update(environment(folder / HOME))
@@ -94,19 +94,19 @@ def start(folder: Path, settings: Mapping[str, Value], *, unsigned_apps: bool = 
             _take_part(folder, machine, None if unsigned_apps else folder / TRUSTED)
 
 
-def own_data(folder: Path, machine: Machine) -> str:
+def describe_data(folder: Path, machine: Machine) -> str:
     """Description of the data that a client's own settings name; empty if the kind of its data comes with a run.
 
     Raises ConfigError if the data cannot be read, or do not fit what the server stated of them in the last run.
     """
-    own = {key: value for key, value in machine.settings.items() if key in DataConfig.defaults()}
-    if "data" not in own or ":" in str(own["data"]):
+    settings = {key: value for key, value in machine.settings.items() if key in DataConfig.defaults()}
+    if "data" not in settings or ":" in str(settings["data"]):
         return ""
-    data = DataConfig.from_values(own)
+    data = DataConfig.from_values(settings)
     if machine.settings.get("partition", "own") != "own":
         return load(data, RunConfig.seed).description
-    kept = StateStore(Path(str(machine.settings.get("state-dir", folder / STATE))) / STATE_FOLDER)
-    stated = kept.last_schema(machine.client)
+    states = StateStore(Path(str(machine.settings.get("state-dir", folder / STATE))) / STATE_FOLDER)
+    stated = states.last_schema(machine.client)
     try:
         schema = "" if stated is None else read_schema_file(stated)
         dataset = load(OwnDataConfig.of(data, schema), RunConfig.seed)
@@ -118,10 +118,10 @@ def own_data(folder: Path, machine: Machine) -> str:
         if stated is None:
             raise
         raise ConfigError(
-            f"{error} If the schema has changed since the last run, remove the files {stated.name} in {kept.folder}."
+            f"{error} If the schema has changed since the last run, remove the files {stated.name} in {states.folder}."
         ) from error
-    inputs = () if dataset.table is None else [column.name for column in dataset.table.columns]
-    return dataset.description + (f", of the columns {one_line(', '.join(inputs))}" if inputs else "")
+    columns = () if dataset.table is None else [column.name for column in dataset.table.columns]
+    return dataset.description + (f", of the columns {one_line(', '.join(columns))}" if columns else "")
 
 
 @contextmanager
@@ -139,11 +139,7 @@ def _ending() -> Iterator[None]:
 @contextmanager
 def _alone(home: Path) -> Iterator[None]:
     """Lock FLWR_HOME `home`, and put temporary files there. Remove those of a process that was killed."""
-    with ExitStack() as held:
-        try:
-            temporary = held.enter_context(held_folder(home))
-        except BlockingIOError as error:
-            raise DeploymentError(f"Another `fedsel start` is running in {home.parent}. End it first.") from error
+    with held_folder(home, f"Another `fedsel start` is running in {home.parent}. End it first.") as temporary:
         os.environ["TMPDIR"] = tempfile.tempdir = str(temporary)
         yield
 
@@ -191,7 +187,7 @@ class _Plainly(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
         """Print the sentence or the warning in a record."""
         message = record.getMessage().strip()
-        plain = next((words for start, words in self._sentences.items() if re.match(start, message)), None)
+        plain = next((words for pattern, words in self._sentences.items() if re.match(pattern, message)), None)
         # One line is enough; of a traceback it is the last line. The log file has the other lines.
         line = message.splitlines()[-1 if message.startswith("Traceback") else 0] if message else ""
         sentence = (line if record.levelno >= logging.WARNING else "") if plain is None else plain
@@ -226,13 +222,13 @@ def _take_part(folder: Path, machine: Machine, trusted: Path | None) -> None:
     if trusted is None:
         say("Warning: --unsigned-apps lets everybody who may submit runs execute code on this machine.")
     _wait_for_server(machine, authority, key)
-    own = {"state-dir": str(folder / STATE), **machine.settings}
-    node_config = node_config_text(machine.client, machine.clients, own)
+    settings = {"state-dir": str(folder / STATE), **machine.settings}
+    node_config = node_config_text(machine.client, machine.clients, settings)
     sys.argv = ["fedsel start", *supernode_arguments(machine.fleet, node_config, folder, trusted), "--host", HERE]
     with uncollected_imports():
         from simulation.operations.guard import supernode_process as supernode
-    here, lost = f"Connected to {machine.fleet} as {machine.name}.", f"{machine.fleet} does not answer. Trying again."
-    plain_log(folder / LOG, {HERE_AGAIN: here, LOST: lost, REFUSED: ""})
+    connected, lost = f"Connected to {machine.fleet} as {machine.name}.", f"{machine.fleet} does not answer."
+    plain_log(folder / LOG, {HERE_AGAIN: connected, LOST: f"{lost} Trying again.", REFUSED: ""})
     refusals: list[Obstacle] = []
 
     def refused() -> None:

@@ -93,10 +93,11 @@ def submit_to_federation(folder: Path, config: AppConfig, console: Console) -> i
     home = _home(folder, machine)
     make_private_folder(folder / SUBMITTED)
     text = json.dumps({key: value for key, value in config.values().items() if key != "resume"}, indent=1)
+    settings = _settings_file(folder, name)
     # An earlier run of this name needs its settings to be resumed, until the server has accepted this run.
-    kept = _settings_file(folder, name).exists()
-    if not kept:
-        write_text(_settings_file(folder, name), text)
+    replaces = settings.exists()
+    if not replaces:
+        write_text(settings, text)
     console.print(f"Run {name}. {machine.server} writes its records to server/runs/{name}.", soft_wrap=True)
     go_on = f"Go on with: fedsel submit {folder} --resume {name}"
     begun = False
@@ -108,10 +109,10 @@ def submit_to_federation(folder: Path, config: AppConfig, console: Console) -> i
         write_text(folder / SUBMITTED / NAMES, json.dumps({**names, str(run_id): name}))
 
     def show(line: str) -> None:
-        nonlocal kept
-        if kept and ROUND.search(line):
-            write_text(_settings_file(folder, name), text)
-            kept = False
+        nonlocal replaces
+        if replaces and ROUND.search(line):
+            write_text(settings, text)
+            replaces = False
         show_line(line)
 
     try:
@@ -119,8 +120,8 @@ def submit_to_federation(folder: Path, config: AppConfig, console: Console) -> i
     except DeploymentError as error:
         if begun or isinstance(error, NoAnswerError):
             raise DeploymentError(f"{error} {go_on}") from error
-        if not kept:
-            _settings_file(folder, name).unlink()
+        if not replaces:
+            settings.unlink()
         raise
     except KeyboardInterrupt:
         end = f"Whether the run {name} has begun, `fedsel status {folder}` shows."
@@ -190,8 +191,8 @@ def _run_name(config: AppConfig) -> str:
     Raises ConfigError if `out` is not the name of a folder.
     """
     if not config.records.out:
-        made = f"{config.run.strategy}-s{config.run.seed}-{datetime.now():%Y%m%d-%H%M%S}"
-        return re.sub(r"[^\w.-]", "-", made)
+        name = f"{config.run.strategy}-s{config.run.seed}-{datetime.now():%Y%m%d-%H%M%S}"
+        return re.sub(r"[^\w.-]", "-", name)
     name = Path(config.records.out).name
     if not re.fullmatch(r"\w[\w.-]{0,99}", name):
         raise ConfigError(

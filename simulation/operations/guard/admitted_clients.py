@@ -8,7 +8,7 @@ connect and leave. A folder of keys in Flower would replace this file.
 
 import sqlite3
 import threading
-from collections.abc import Callable, Mapping, Set
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -25,78 +25,74 @@ LOOK_S = 2.0
 
 def admit(state: Any, keys: Path, say: Callable[[str], None]) -> None:
     """Keep a node in the link state for each key in the folder `keys`, as long as this process lives."""
-    reported: dict[str, str] = {}
-    admit_once(state, keys, reported, say)
+    clients = AdmittedClients(state, keys, say)
+    clients.look()
 
-    def look() -> None:
+    def follow() -> None:
         pause = threading.Event()
         while not pause.wait(LOOK_S):
-            admit_once(state, keys, reported, say)
+            clients.look()
 
-    threading.Thread(target=look, name="admitted clients", daemon=True).start()
-
-
-def admit_once(state: Any, keys: Path, reported: dict[str, str], say: Callable[[str], None]) -> None:
-    """Register new keys and unregister removed ones; `reported` holds the last reported status of each client.
-
-    If the folder cannot be read, or the nodes cannot be stored, that is reported once, and nothing is unregistered.
-    """
-    try:
-        follow_keys(state, keys, reported, say)
-        reported.pop(str(keys), None)
-    except (OSError, sqlite3.Error) as error:
-        if reported.get(str(keys)) != str(error):
-            reported[str(keys)] = str(error)
-            say(f"Mend this, because until then clients may be neither admitted nor revoked: {error}.")
+    threading.Thread(target=follow, name="admitted clients", daemon=True).start()
 
 
-def follow_keys(state: Any, keys: Path, reported: dict[str, str], say: Callable[[str], None]) -> None:
-    """Do what `admit_once` does. Raises OSError if the folder cannot be read, or sqlite3.Error at the database."""
-    admitted, unreadable = read_keys(keys, reported, say)
-    nodes = {node.public_key: node for node in state.get_node_info() if node.status != NodeStatus.UNREGISTERED}
-    for key, name in admitted.items():
-        if key not in nodes:
-            state.create_node(NOOP_FLWR_AID, name, key, HEARTBEAT_DEFAULT_INTERVAL)
-    for key, node in nodes.items():
-        if node.owner_name in unreadable:
-            continue
-        if key not in admitted:
-            # Flower compares the time of the last heartbeat, and a node that never connected has none.
-            node.online_until = node.online_until or 0.0
-            state.node_public_key_to_node_id.pop(key, None)
-            state.delete_node(node.owner_aid, node.node_id)
-            _tell(reported, node.owner_name, "revoked", say)
-        elif node.status in (NodeStatus.ONLINE, NodeStatus.OFFLINE):
-            _tell(reported, node.owner_name, node.status, say)
+class AdmittedClients:
+    """The clients in a link state, and what was last reported of each: to `say`, as a sentence."""
 
+    def __init__(self, state: Any, keys: Path, say: Callable[[str], None]) -> None:
+        self._state, self._keys, self._say = state, keys, say
+        self._reported: dict[str, str] = {}
 
-def read_keys(
-    folder: Path, reported: dict[str, str], say: Callable[[str], None]
-) -> tuple[Mapping[bytes, str], Set[str]]:
-    """Public key in Flower's form -> name of its file, and the names of unreadable files, which are reported.
+    def look(self) -> None:
+        """Register new keys and unregister removed ones.
 
-    Raises OSError if the folder cannot be read.
-    """
-    names, unreadable = {}, set()
-    for path in sorted(path for path in folder.iterdir() if path.suffix == ".pub"):
+        If the folder cannot be read, or the nodes cannot be stored, that is reported once, and nothing is unregistered.
+        """
         try:
-            if not path.is_file():
-                raise ValueError("it is no file")
-            names[public_key_to_bytes(load_ssh_public_key(path.read_bytes()))] = path.stem  # type: ignore[arg-type]
-        except (OSError, *NO_KEY):
-            unreadable.add(path.stem)
-            _tell(reported, path.stem, "unreadable", say)
-    return names, unreadable
+            self._follow_keys()
+            self._reported.pop("", None)
+        except (OSError, sqlite3.Error) as error:
+            sentence = f"Mend this, because until then clients may be neither admitted nor revoked: {error}."
+            if self._reported.get("") != sentence:
+                self._reported[""] = sentence
+                self._say(sentence)
 
+    def _follow_keys(self) -> None:
+        """Do what `look` does. Raises OSError if the folder cannot be read, or sqlite3.Error at the database."""
+        names, unreadable, state = dict[bytes, str](), set[str](), self._state
+        for path in sorted(path for path in self._keys.iterdir() if path.suffix == ".pub"):
+            try:
+                if not path.is_file():
+                    raise ValueError("it is no file")
+                key: Any = load_ssh_public_key(path.read_bytes())
+                names[public_key_to_bytes(key)] = path.stem
+            except (OSError, *NO_KEY):
+                unreadable.add(path.stem)
+                self._report(path.stem, "unreadable")
+        nodes = {node.public_key: node for node in state.get_node_info() if node.status != NodeStatus.UNREGISTERED}
+        for public, name in names.items():
+            if public not in nodes:
+                state.create_node(NOOP_FLWR_AID, name, public, HEARTBEAT_DEFAULT_INTERVAL)
+        for public, node in nodes.items():
+            if node.owner_name in unreadable:
+                continue
+            if public not in names:
+                # Flower compares the time of the last heartbeat, and a node that never connected has none.
+                node.online_until = node.online_until or 0.0
+                state.node_public_key_to_node_id.pop(public, None)
+                state.delete_node(node.owner_aid, node.node_id)
+                self._report(node.owner_name, "revoked")
+            elif node.status in (NodeStatus.ONLINE, NodeStatus.OFFLINE):
+                self._report(node.owner_name, node.status)
 
-def _tell(reported: dict[str, str], name: str, status: str, say: Callable[[str], None]) -> None:
-    sentences = {
-        NodeStatus.ONLINE: f"{name} is connected.",
-        NodeStatus.OFFLINE: f"{name} is not connected any more.",
-        "revoked": f"{name} is revoked.",
-        "unreadable": f"The public key of {name} cannot be read: copy it again.",
-    }
-    before = reported.get(name)
-    reported[name] = status
-    if status != before and not (before is None and status == NodeStatus.OFFLINE):
-        say(sentences[status])
+    def _report(self, name: str, status: str) -> None:
+        sentences = {
+            NodeStatus.ONLINE: f"{name} is connected.",
+            NodeStatus.OFFLINE: f"{name} is not connected any more.",
+            "revoked": f"{name} is revoked.",
+            "unreadable": f"The public key of {name} cannot be read: copy it again.",
+        }
+        before = self._reported.get(name)
+        self._reported[name] = status
+        if status != before and not (before is None and status == NodeStatus.OFFLINE):
+            self._say(sentences[status])

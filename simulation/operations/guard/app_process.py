@@ -51,8 +51,8 @@ def object_names(tree: ObjectTree) -> list[str]:
 
 def read_message(pipe: Connection) -> tuple[Message, Context, Run, Fab]:
     """Read a message, the client's state before it, its run and the bundle. Raises EOFError if there are no more."""
-    given = PullTaskInputResponse.FromString(pipe.recv_bytes())
-    context, run = serde.context_from_proto(given.context), serde.run_from_proto(given.run)
+    task = PullTaskInputResponse.FromString(pipe.recv_bytes())
+    context, run = serde.context_from_proto(task.context), serde.run_from_proto(task.run)
     with suppress(ModuleNotFoundError):  # from 1.41 on
         identity = import_module("flwr.supercore.task_identity").TaskIdentity
         identity.task_id, identity.run_id, identity.node_id = 0, run.run_id, context.node_id
@@ -60,7 +60,7 @@ def read_message(pipe: Connection) -> tuple[Message, Context, Run, Fab]:
     objects = {name: pipe.recv_bytes() for name in object_names(tree)}
     message = cast(Message, inflatable_utils.inflate_object_from_contents(tree.object_id, objects))
     message.metadata.__dict__["_message_id"] = tree.object_id
-    return message, context, run, serde.fab_from_proto(given.fab)
+    return message, context, run, serde.fab_from_proto(task.fab)
 
 
 def write_answer(pipe: Connection, reply: Message, context: Context) -> None:

@@ -115,7 +115,7 @@ class AppRunner:
         over = threading.Event()
         reasons: list[str] = []
 
-        def watch() -> None:
+        def look() -> None:
             while not over.wait(LOOK_S):
                 now_s = time.monotonic()
                 late = now_s - began_s > limit_s
@@ -131,8 +131,8 @@ class AppRunner:
                     app.kill()
                     return
 
-        for watched in (watch, ask):
-            threading.Thread(target=watched, daemon=True).start()
+        for watcher in (look, ask):
+            threading.Thread(target=watcher, daemon=True).start()
         try:
             for frame in message.frames():
                 app.pipe.send_bytes(frame)

@@ -1,13 +1,10 @@
 """Command lines of a SuperLink and of SuperNodes with the folders of a federation."""
 
-import json
-import shlex
-from collections.abc import Mapping
 from pathlib import Path
 
 import tomli_w
 
-from fedsel_app.config import RunConfig, Value
+from fedsel_app.config import Value
 
 CONNECTION = "fedsel"
 """Name of the SuperLink's connection in Flower's config.toml."""
@@ -55,41 +52,7 @@ def supernode_arguments(fleet: str, node_config: str, client: Path | None, trust
     return [*arguments, "--superlink", fleet, "--node-config", node_config]
 
 
-def commands_elsewhere(clients: int, own: Mapping[str, str], settings: Mapping[str, Value]) -> list[str]:
-    """Commands for separate machines that do the same as `fedsel deploy` on one machine.
-
-    Parameters
-    ----------
-    clients : number of clients
-    own : each client's own settings
-    settings : settings of the run
-    """
-    given = shlex.join(part for key, value in own.items() for part in ("--set", f"{key}={value}"))
-    run = shlex.join(part for key, value in {"clients": clients, **settings}.items() for part in _option(key, value))
-    return [
-        f"fedsel provision --server SERVER --clients {clients} --out federation",
-        "# on the server, after copying federation/server there",
-        "fedsel start server",
-        *(
-            line
-            for client in range(clients)
-            for line in (
-                f"# on client machine {client}, after copying federation/client-{client} there",
-                f"fedsel start client-{client} {given}".strip(),
-            )
-        ),
-        "# on the machine that has federation/admin",
-        f"fedsel submit federation/admin {run}",
-    ]
-
-
 def connection_toml(control_address: str, authority: Path | None) -> str:
     """Flower's config.toml with the connection `CONNECTION`. Without an `authority` the connection is unencrypted."""
     trust: dict[str, Value] = {"insecure": True} if authority is None else {"root-certificates": str(authority)}
     return tomli_w.dumps({"superlink": {"default": CONNECTION, CONNECTION: {"address": control_address, **trust}}})
-
-
-def _option(key: str, value: Value) -> tuple[str, str]:
-    """Words that give `fedsel submit` a setting."""
-    text = value if isinstance(value, str) else json.dumps(value)
-    return (f"--{key}", text) if key in RunConfig.defaults() else ("--set", f"{key}={text}")

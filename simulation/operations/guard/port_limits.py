@@ -74,8 +74,8 @@ def limit_fleet_server(program: Any) -> None:
     create, limits = getattr(program, FLEET_SERVER), server_options(FLWR_PRIVATE_MAX_ARRAY_CHUNK_SIZE + AROUND_BYTES)
 
     def server(*arguments: Any, options: Any = (), **rest: Any) -> grpc.Server:
-        kept = [(name, value) for name, value in options if name not in limits]
-        return grpc.server(*arguments, options=[*kept, *limits.items()], **rest)
+        others = [(name, value) for name, value in options if name not in limits]
+        return grpc.server(*arguments, options=[*others, *limits.items()], **rest)
 
     def create_limited(*arguments: Any, **named: Any) -> Any:
         flower_grpc.grpc = SimpleNamespace(**{**vars(grpc), "server": server})

@@ -120,8 +120,8 @@ def keep_nodes(state: Any, file: Path) -> None:
     file.chmod(0o600)
     with closing(sqlite3.connect(file)) as database, database:
         database.execute("CREATE TABLE IF NOT EXISTS nodes (id TEXT PRIMARY KEY, info BLOB NOT NULL)")
-        kept = [NodeInfo.FromString(info) for (info,) in database.execute("SELECT info FROM nodes")]
-    for node in kept:
+        nodes = [NodeInfo.FromString(info) for (info,) in database.execute("SELECT info FROM nodes")]
+    for node in nodes:
         if node.status == NodeStatus.ONLINE:
             node.online_until = time.time() + HEARTBEAT_PATIENCE * HEARTBEAT_DEFAULT_INTERVAL
         state.nodes[node.node_id] = node

@@ -16,6 +16,6 @@ from simulation.operations.guard.superlink import run_superlink
 if __name__ == "__main__":
     parser = ArgumentParser(add_help=False, allow_abbrev=False)
     parser.add_argument("--provisioned", type=Path)
-    own, sys.argv[1:] = parser.parse_known_args()
+    arguments, sys.argv[1:] = parser.parse_known_args()
     with exit_on_signals():
-        run_superlink(own.provisioned)
+        run_superlink(arguments.provisioned)

@@ -88,9 +88,9 @@ def bound_uploads() -> None:
 
     def push_reply(request: Any, state: Any) -> Any:
         metadata, tree = request.messages_list[0].metadata, request.message_object_trees[0]
-        own = metadata.reply_to_message_id and metadata.src_node_id == request.node.node_id
+        of_node = metadata.reply_to_message_id and metadata.src_node_id == request.node.node_id
         with state.lock:
-            if own and tree.object_id == metadata.message_id and is_tree(tree, state.object_store):
+            if of_node and tree.object_id == metadata.message_id and is_tree(tree, state.object_store):
                 return push_message(request=request, state=state)
         LOGGER.warning("A message of node %s is no reply, or no tree of objects: refused.", request.node.node_id)
         return PushMessagesResponse()
@@ -115,9 +115,9 @@ def takes(state: Any, session_id: str, size: int) -> bool:
     reply = next((state.message_res_store.get(root) for root in session.root_object_ids), None)
     if reply is None:
         return False
-    asked = reply.metadata.reply_to_message_id
-    left: int = state.left_bytes.get(asked, 0) - size
-    state.left_bytes[asked] = left
+    question = reply.metadata.reply_to_message_id
+    left: int = state.left_bytes.get(question, 0) - size
+    state.left_bytes[question] = left
     return left >= 0
 
 
@@ -130,8 +130,8 @@ def is_tree(tree: Any, objects: Any) -> bool:
 
     parts: dict[str, list[str]] = {}
     for node in iterate_object_tree(tree):
-        children, kept = [part.object_id for part in node.children], objects.store.get(node.object_id)
-        stored = children if kept is None else kept.child_object_ids
+        children, entry = [part.object_id for part in node.children], objects.store.get(node.object_id)
+        stored = children if entry is None else entry.child_object_ids
         if stored != children or parts.setdefault(node.object_id, children) != children:
             return False
     return True

@@ -3,11 +3,11 @@
 The layout::
 
     federation/
-      server/         machine.toml  README.md  ca.crt  server.crt  server.key  token.sha256  signatures.json
+      server/         machine.toml  ca.crt  server.crt  server.key  token.sha256  signatures.json
       server/clients/ client-0.pub  client-1.pub: the clients that may connect
-      client-0/       machine.toml  README.md  ca.crt  key  trusted.yaml
+      client-0/       machine.toml  ca.crt  key  trusted.yaml
                       with key.pub in place of key if the client made its key itself (`fedsel request`)
-      admin/          machine.toml  README.md  ca.crt  token  signing/ (of `fedsel sign`)
+      admin/          machine.toml  ca.crt  token  signing/ (of `fedsel sign`)
                       and ca.key with `--keep-ca-key`
 """
 
@@ -22,7 +22,7 @@ from pathlib import Path
 
 from fedsel_app.config import ConfigError
 from simulation.operations.guard.app_signature import SIGNATURES, TRUSTED
-from simulation.operations.machines.keys import VALID, Authority, certified_names, client_key, read_request
+from simulation.operations.machines.keys import Authority, certified_names, client_key, read_request
 from simulation.operations.machines.machine import (
     FILE,
     HERE_RELEASE,
@@ -39,6 +39,7 @@ from simulation.operations.machines.private_files import (
     read_file,
     replace_file,
     write_new,
+    writing,
 )
 from simulation.operations.machines.sound_folder import PUBLIC, check_folder, read_certificates
 
@@ -87,7 +88,7 @@ class FederationFolders:
             check_folder(path, read_machine(path, "server", "client"))
 
 
-def provision(
+def make_federation(
     folder: Path,
     hosts: Sequence[str],
     clients: int,
@@ -116,35 +117,30 @@ def provision(
         If `folder` exists or cannot be written, a host is neither a name nor an address, or a request is damaged or
         given twice.
     """
-    made = FederationFolders(folder.absolute())
-    public_keys = _requested(made, requests)
+    federation = FederationFolders(folder.absolute())
+    public_keys = _requested(federation, requests)
     machine = Machine("server", [*hosts, "localhost"][0], port, HERE_RELEASE, clients + len(requests))
     authority = Authority()
     certificate, key = authority.server(hosts)
     token = secrets.token_urlsafe(32)
     files = {
         ".gitignore": NewFile(b"*\n"),
-        **_common(made.server.name, machine, authority.certificate),
+        **_common(federation.server.name, machine, authority.certificate),
         "server/server.crt": NewFile(certificate),
         "server/server.key": NewFile(key, OWNER_ALONE),
         "server/token.sha256": NewFile(hashlib.sha256(token.encode()).hexdigest().encode()),
-        **_common(made.admin.name, replace(machine, role="admin"), authority.certificate),
+        **_common(federation.admin.name, replace(machine, role="admin"), authority.certificate),
         "admin/token": NewFile(token.encode(), OWNER_ALONE),
     }
     if keep_authority:
         files["admin/ca.key"] = NewFile(authority.private, OWNER_ALONE)
     for client, request in enumerate([b""] * clients + public_keys):
         of_client, public = _client(replace(machine, role="client", client=client), authority.certificate, request)
-        name = made.client(client).name
+        name = federation.client(client).name
         files |= {f"{name}/{file}": content for file, content in of_client.items()}
-        files[made.public_key(client).relative_to(made.folder).as_posix()] = public
-    try:
-        make_folder(made.folder, files)
-    except FileExistsError as error:
-        raise ConfigError(f"{made.folder} exists already. Choose another folder, or add clients with --add.") from error
-    except OSError as error:
-        raise ConfigError(f"{made.folder} cannot be written: {error}.") from error
-    return made
+        files[federation.public_key(client).relative_to(federation.folder).as_posix()] = public
+    make_folder(federation.folder, files)
+    return federation
 
 
 def add_clients(folder: Path, count: int, requests: Sequence[Path] = ()) -> list[str]:
@@ -161,45 +157,43 @@ def add_clients(folder: Path, count: int, requests: Sequence[Path] = ()) -> list
         If `folder` is not a federation or cannot be written, the folder of a revoked client still exists, or a request
         is damaged or its key is known.
     """
-    made = FederationFolders(folder.absolute())
-    machine, admin = read_machine(made.server, "server"), read_machine(made.admin, "admin")
-    authority = read_certificates(made.authority)
-    public_keys = _requested(made, requests)
+    federation = FederationFolders(folder.absolute())
+    machine, admin = read_machine(federation.server, "server"), read_machine(federation.admin, "admin")
+    authority = read_certificates(federation.authority)
+    public_keys = _requested(federation, requests)
     count += len(requests)
-    taken = set(client_numbers(made.server))
+    taken = set(client_numbers(federation.server))
     machine = replace(machine, clients=len(taken) + count)
     numbers = [number for number in range(len(taken) + count) if number not in taken][:count]
     for number in numbers:
-        if os.path.lexists(made.client(number)):
-            raise ConfigError(f"{made.client(number)} is the folder of a revoked client. Move it elsewhere first.")
+        if os.path.lexists(federation.client(number)):
+            raise ConfigError(
+                f"{federation.client(number)} is the folder of a revoked client. Move it elsewhere first."
+            )
     machine = replace(machine, clients=max(taken | {*numbers}) + 1)
-    try:
+    with writing(federation.folder):
         for number, request in zip(numbers, [b""] * (count - len(requests)) + public_keys, strict=True):
             files, public = _client(replace(machine, role="client", client=number), authority, request)
-            make_folder(made.client(number), files)
-            with own_folder(made.server / "clients") as keys:
-                write_new(keys, made.public_key(number).name, public)
-        for path, role in ((made.server, machine.role), (made.admin, admin.role)):
+            make_folder(federation.client(number), files)
+            with own_folder(federation.server / "clients") as keys:
+                write_new(keys, federation.public_key(number).name, public)
+        for path, role in ((federation.server, machine.role), (federation.admin, admin.role)):
             write_machine(path, replace(machine, role=role))
-    except OSError as error:
-        raise ConfigError(f"{made.folder} cannot be written: {error}.") from error
     return [f"client-{number}" for number in numbers]
 
 
 def revoke_client(folder: Path, name: str) -> None:
     """Remove a client's public key from the server's folder. The server then refuses the client.
 
-    Raises ConfigError if no client has this name, or the key cannot be removed.
+    Raises ConfigError if no client has this name, or its key cannot be removed.
     """
-    made = FederationFolders(folder.absolute())
-    read_machine(made.server, "server")
-    clients = [f"client-{number}" for number in client_numbers(made.server)]
+    federation = FederationFolders(folder.absolute())
+    read_machine(federation.server, "server")
+    clients = [f"client-{number}" for number in client_numbers(federation.server)]
     if name not in clients:
         raise ConfigError(f"There is no client {name!r}. The clients are: {', '.join(clients) or 'none'}.")
-    try:
-        (made.server / "clients" / f"{name}.pub").unlink()
-    except OSError as error:
-        raise ConfigError(f"The key of {name} cannot be removed: {error}.") from error
+    with writing(federation.server):
+        (federation.server / "clients" / f"{name}.pub").unlink()
 
 
 def request_folder(folder: Path) -> Path:
@@ -217,12 +211,7 @@ def request_folder(folder: Path) -> Path:
     """
     private, public = client_key()
     files = {".gitignore": NewFile(b"*\n"), "key": NewFile(private, OWNER_ALONE), REQUEST: NewFile(public)}
-    try:
-        make_folder(folder.absolute(), files)
-    except FileExistsError as error:
-        raise ConfigError(f"{folder} exists already. Choose another folder.") from error
-    except OSError as error:
-        raise ConfigError(f"{folder} cannot be written: {error}.") from error
+    make_folder(folder.absolute(), files)
     return folder / REQUEST
 
 
@@ -243,21 +232,27 @@ def renew_certificates(folder: Path) -> list[Path]:
     ConfigError
         If `folder` is not a federation, a file is damaged, or one cannot be written.
     """
-    made = FederationFolders(folder.absolute())
-    read_machine(made.server, "server")
-    kept, old = made.admin / "ca.key", read_certificates(made.authority)
-    certified = read_certificates(made.server / "server.crt")
+    federation = FederationFolders(folder.absolute())
+    read_machine(federation.server, "server")
+    authority_key, old = federation.admin / "ca.key", read_certificates(federation.authority)
+    certified = read_certificates(federation.server / "server.crt")
     try:
-        authority = Authority(read_file(kept, secret=True), old) if kept.exists() else Authority()
+        authority = Authority(read_file(authority_key, secret=True), old) if authority_key.exists() else Authority()
         certificate, key = authority.server(certified_names(certified))
-        files = {} if kept.exists() else {path: NewFile(authority.certificate + old) for path in _authorities(made)}
-        files |= {made.server / "server.key": NewFile(key, OWNER_ALONE)}
-        files |= {made.server / "server.crt": NewFile(certificate)}
+    except ValueError as error:
+        raise ConfigError(f"The certificates in {federation.folder} cannot be renewed: {error}.") from error
+    authorities = (
+        [] if authority_key.exists() else sorted(path for path in federation.folder.glob("*/ca.crt") if path.is_file())
+    )
+    files = {path: NewFile(authority.certificate + old) for path in authorities}
+    files |= {
+        federation.server / "server.key": NewFile(key, OWNER_ALONE),
+        federation.server / "server.crt": NewFile(certificate),
+    }
+    with writing(federation.folder):
         for path, file in files.items():
             with own_folder(path.parent) as opened:
                 replace_file(opened, path.name, file)
-    except (OSError, ValueError) as error:
-        raise ConfigError(f"The certificates in {made.folder} cannot be renewed: {error}.") from error
     return list(files)
 
 
@@ -273,18 +268,16 @@ def share_signature(federation: FederationFolders) -> None:
     Raises ConfigError if a file cannot be written.
     """
     signing = federation.admin / SIGNING
-    try:
+    with writing(federation.folder):
         shutil.copyfile(signing / SIGNATURES, federation.server / SIGNATURES)
         for client in client_numbers(federation.server):
             if federation.client(client).is_dir():
                 shutil.copyfile(signing / TRUSTED, federation.client(client) / TRUSTED)
-    except OSError as error:
-        raise ConfigError(f"The signatures cannot be copied: {error}.") from error
 
 
-def _requested(made: FederationFolders, requests: Sequence[Path]) -> list[bytes]:
+def _requested(federation: FederationFolders, requests: Sequence[Path]) -> list[bytes]:
     """Public keys of the requests. Raises ConfigError if one is damaged, or the key of another client."""
-    owners = {read_file(made.public_key(n)): f"client-{n}" for n in client_numbers(made.server)}
+    owners = {read_file(federation.public_key(n)): f"client-{n}" for n in client_numbers(federation.server)}
     keys = []
     for path in requests:
         key = read_request(path)
@@ -293,11 +286,6 @@ def _requested(made: FederationFolders, requests: Sequence[Path]) -> list[bytes]
         owners[key] = str(path)
         keys.append(key)
     return keys
-
-
-def _authorities(made: FederationFolders) -> list[Path]:
-    """The file ca.crt of each machine whose folder is here."""
-    return sorted(path / "ca.crt" for path in made.folder.iterdir() if (path / "ca.crt").is_file())
 
 
 def _client(machine: Machine, authority: bytes, request: bytes) -> tuple[dict[str, NewFile], NewFile]:
@@ -310,41 +298,5 @@ def _client(machine: Machine, authority: bytes, request: bytes) -> tuple[dict[st
 
 def _common(folder: str, machine: Machine, authority: bytes) -> dict[str, NewFile]:
     """Files that every machine has, by their names in or above its `folder`."""
-    files = {FILE: machine_toml(machine).encode(), "ca.crt": authority, "README.md": _readme(machine).encode()}
+    files = {FILE: machine_toml(machine).encode(), "ca.crt": authority}
     return {str(Path(folder, name)): NewFile(content) for name, content in files.items()}
-
-
-def _readme(machine: Machine) -> str:
-    texts = {
-        "server": f"""
-Copy this folder to the server, {machine.server}. Install fedsel there and run:
-
-    fedsel start server
-
-Clients connect to port {machine.port}, the admin to port {machine.control_port}. `server.key` proves the server's
-identity: do not copy it to another machine. `clients/` holds the public key of each client that may connect. A running
-server admits a key that you add there within seconds, and refuses a client whose key you remove. The server writes the
-records of runs to `runs/` and its log to `{LOG}`. Its certificate is valid for {VALID.days} days, and `fedsel provision
---renew` makes the next one.
-""",
-        "client": f"""
-Copy this folder to the client's machine. Install fedsel there and run:
-
-    fedsel start {machine.name} --data /path/of/mine.npz
-
-`key` proves the identity of {machine.name}: do not copy it to another machine. With `ca.crt` the client checks that it
-talks to the right server, {machine.server}. The client imports an app only if a signer in `{TRUSTED}` has signed it.
-The client keeps its own settings in `{FILE}`, its residuals in `state/` and its log in `{LOG}`.
-""",
-        "admin": f"""
-Whoever has this folder may submit runs to {machine.server}, and the server executes the code of each run. `token` is
-the password.
-
-    fedsel submit admin --strategy oort --rounds 100
-    fedsel status admin
-
-`{SIGNING}/key` signs the app of a run, and clients import no other app. After you change the app, sign it again with
-`fedsel sign --out admin/{SIGNING}`, and copy the new `{SIGNATURES}` to the server's folder.
-""",
-    }
-    return f"# {machine.name}\n{texts[machine.role]}"

@@ -119,12 +119,9 @@ def client_key() -> tuple[bytes, bytes]:
     return private, key.public_key().public_bytes(Encoding.OpenSSH, PublicFormat.OpenSSH) + b"\n"
 
 
-def public_part(key: bytes) -> bytes:
-    """Public key of a client's private `key`, in OpenSSH's format.
-
-    Raises one of `NO_KEY` if it is not a client's private key.
-    """
-    return _elliptic(load_ssh_private_key(key, None)).public_key().public_bytes(Encoding.OpenSSH, PublicFormat.OpenSSH)
+def client_private_key(key: bytes) -> ec.EllipticCurvePrivateKey:
+    """A client's private key from OpenSSH's format. Raises one of `NO_KEY` if it is not one."""
+    return _elliptic(load_ssh_private_key(key, None))
 
 
 def read_request(path: Path) -> bytes:
@@ -151,8 +148,8 @@ def fingerprint(public: bytes) -> str:
 
 def certified_names(certificate: bytes) -> list[str]:
     """Names and addresses for which a server's certificate, as PEM, is valid. Raises ValueError if it is damaged."""
-    shown = x509.load_pem_x509_certificate(certificate).extensions
-    return [str(name.value) for name in shown.get_extension_for_class(x509.SubjectAlternativeName).value]
+    extensions = x509.load_pem_x509_certificate(certificate).extensions
+    return [str(name.value) for name in extensions.get_extension_for_class(x509.SubjectAlternativeName).value]
 
 
 def _dated(
@@ -207,8 +204,10 @@ def signing_key(folder: Path) -> Ed25519PrivateKey:
             make_folder(folder, {".gitignore": NewFile(b"*\n")})
         with own_folder(folder) as opened:
             if not os.path.lexists(path):
-                made = Ed25519PrivateKey.generate().private_bytes(Encoding.PEM, PrivateFormat.OpenSSH, NoEncryption())
-                write_new(opened, KEY, NewFile(made, OWNER_ALONE))
+                private = Ed25519PrivateKey.generate().private_bytes(
+                    Encoding.PEM, PrivateFormat.OpenSSH, NoEncryption()
+                )
+                write_new(opened, KEY, NewFile(private, OWNER_ALONE))
         key = load_ssh_private_key(read_file(path, secret=True), None)
     except ConfigError:
         raise

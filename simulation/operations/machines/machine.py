@@ -154,10 +154,10 @@ def with_settings(machine: Machine, added: Mapping[str, Value]) -> Machine:
     Raises ConfigError if a client cannot have one of the settings of its own, or not with this value, or the machine is
     not a client.
     """
-    kept = dict(machine.settings)
-    if "data-path" in added and added.get("data") != kept.get("data"):
-        kept = {key: value for key, value in kept.items() if key not in ("data", "data-arguments")}
-    return replace(machine, settings={**kept, **added}) if added else machine
+    settings = dict(machine.settings)
+    if "data-path" in added and added.get("data") != settings.get("data"):
+        settings = {key: value for key, value in settings.items() if key not in ("data", "data-arguments")}
+    return replace(machine, settings={**settings, **added}) if added else machine
 
 
 def _check_settings(machine: Machine) -> None:

@@ -31,24 +31,33 @@ def make_folder(path: Path, files: Mapping[str, NewFile]) -> None:
     Nothing that other users do in the folder above can lead a file to another place: the files are made below the
     opened folder and not below its name.
 
-    Raises FileExistsError if `path` exists, ConfigError if another user replaces the folder, or OSError if the folder
-    cannot be made for another reason.
+    Raises ConfigError if `path` exists, the folder cannot be made, or another user replaces it.
     """
     if os.path.lexists(path):
-        raise FileExistsError(f"{path} exists already")
-    path.parent.mkdir(parents=True, exist_ok=True)
-    unnamed = Path(tempfile.mkdtemp(dir=path.parent, prefix=f".{path.name}-"))
+        raise ConfigError(f"{path} exists already. Choose another folder.")
+    with writing(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        unnamed = Path(tempfile.mkdtemp(dir=path.parent, prefix=f".{path.name}-"))
+        try:
+            with own_folder(unnamed) as folder:
+                for name, file in files.items():
+                    for parent in reversed(Path(name).parents[:-1]):
+                        with suppress(FileExistsError):
+                            os.mkdir(parent, PRIVATE, dir_fd=folder)
+                    write_new(folder, name, file)
+            unnamed.rename(path)
+        except BaseException:
+            shutil.rmtree(unnamed, ignore_errors=True)
+            raise
+
+
+@contextmanager
+def writing(path: Path) -> Iterator[None]:
+    """Convert an error of the system in the block to a ConfigError that names `path`."""
     try:
-        with own_folder(unnamed) as folder:
-            for name, file in files.items():
-                for parent in reversed(Path(name).parents[:-1]):
-                    with suppress(FileExistsError):
-                        os.mkdir(parent, PRIVATE, dir_fd=folder)
-                write_new(folder, name, file)
-        unnamed.rename(path)
-    except BaseException:
-        shutil.rmtree(unnamed, ignore_errors=True)
-        raise
+        yield
+    except OSError as error:
+        raise ConfigError(f"{path} cannot be written: {error}.") from error
 
 
 @contextmanager

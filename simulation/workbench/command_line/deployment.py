@@ -63,12 +63,12 @@ def _make(arguments: argparse.Namespace) -> None:
     from simulation.operations.deployment.app_folder import app_folder
     from simulation.operations.guard.app_signature import sign_app
     from simulation.operations.guard.transport import Endpoints
-    from simulation.operations.machines.folders import SIGNING, client_numbers, provision, share_signature
+    from simulation.operations.machines.folders import SIGNING, client_numbers, make_federation, share_signature
     from simulation.operations.machines.keys import signing_key
 
     app, port, clients = app_folder(), arguments.port or Endpoints().fleet_port, arguments.clients or 0
     requests, keep = arguments.sign, arguments.keep_ca_key
-    made = provision(arguments.folder, arguments.server, clients, port, requests=requests, keep_authority=keep)
+    made = make_federation(arguments.folder, arguments.server, clients, port, requests=requests, keep_authority=keep)
     sign_app(app, made.admin / SIGNING, signing_key(made.admin / SIGNING))
     share_signature(made)
     names = [made.client(number).name for number in client_numbers(made.server)]
@@ -133,8 +133,7 @@ def start(arguments: argparse.Namespace) -> int:
     # gRPC reads this when it is imported. Without it, gRPC logs each failed handshake of a stranger.
     os.environ.setdefault("GRPC_VERBOSITY", "ERROR")
     from simulation.operations.deployment.service_files import compose_file, systemd_unit
-    from simulation.operations.deployment.start import read_startable
-    from simulation.operations.deployment.start import start as run
+    from simulation.operations.deployment.start import read_startable, run_machine
 
     settings = named_once("--set", map(parse_setting, arguments.set))
     if arguments.data is not None:
@@ -147,7 +146,7 @@ def start(arguments: argparse.Namespace) -> int:
         if isinstance(path := settings.get(key), str) and path:
             settings[key] = str(folder(path))
     if not (arguments.systemd or arguments.compose):
-        run(arguments.folder, settings, unsigned_apps=arguments.unsigned_apps)
+        run_machine(arguments.folder, settings, unsigned_apps=arguments.unsigned_apps)
         return 0
     machine = read_startable(arguments.folder, settings, unsigned_apps=arguments.unsigned_apps)
     options = ["--unsigned-apps"] if arguments.unsigned_apps else []

@@ -2,7 +2,6 @@
 
 import io
 from contextlib import nullcontext
-from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -14,13 +13,7 @@ from simulation.operations.deployment.deployed_run import run_deployed, run_subm
 from simulation.operations.deployment.flower_cli import SubmittedRun
 
 
-def no_report(folder: Path, console: Console) -> None:
-    """In place of the report of a run."""
-
-
-def test_the_log_is_piped_without_colours_and_what_goes_well_in_flower(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+def test_the_log_is_piped_without_colours_and_what_goes_well_in_flower(capsys):
     for line in (
         "Using SuperLink: fedsel (localhost:9093)",
         "\x1b[92mINFO \x1b[0m:      Start `flwr-serverapp` process",
@@ -34,37 +27,33 @@ def test_the_log_is_piped_without_colours_and_what_goes_well_in_flower(
 
 
 @pytest.mark.parametrize(
-    ("status", "details", "said"),
+    ("status", "details", "sentence"),
     [
         ("finished:completed", "N/A", "The run is finished.\n"),
         ("finished:failed", "Only 2 of 3 clients connected.", "The run failed. Only 2 of 3 clients connected.\n"),
         ("finished:stopped", "N/A", "The run stopped.\n"),
     ],
 )
-def test_the_outcome_is_told_in_words(
-    status: str, details: str, said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_outcome_is_told_in_words(status, details, sentence, tmp_path, monkeypatch):
     monkeypatch.setattr(deployed_run, "submit_to_flower", lambda *_: SubmittedRun(1, status, details))
-    written = io.StringIO()
-    run_submitted(resolve({"out": str(tmp_path / "run")}), "local", None, Console(file=written, width=80), no_report)
-    assert written.getvalue() == said
+    printed = io.StringIO()
+    run_submitted(resolve({"out": str(tmp_path / "run")}), "local", None, Console(file=printed, width=80), print)
+    assert printed.getvalue() == sentence
 
 
 @pytest.mark.parametrize(
-    ("written", "code", "said"),
+    ("written", "code", "words"),
     [
         ((), 1, "The run failed. The disk is gone.\n"),
         (("config.json",), 1, "The run failed. The disk is gone.\nGo on with: fedsel deploy --resume {out}\n"),
-        (("config.json", "rounds.jsonl", "summary.json"), 0, "\nThe same on separate machines:\nfedsel provision "),
+        (("config.json", "rounds.jsonl", "summary.json"), 0, ""),
     ],
 )
-def test_a_deployed_run_says_where_its_logs_are_and_how_it_goes_on(
-    written: tuple[str, ...], code: int, said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_deployed_run_says_where_its_logs_are_and_how_it_goes_on(written, code, words, tmp_path, monkeypatch):
     """A failure of a process after the summary is no failure of the run."""
     out, printed = tmp_path / "run", io.StringIO()
 
-    def submitted(*_: object) -> SubmittedRun:
+    def submitted(*_):
         out.mkdir()
         for name in written:
             (out / name).touch()
@@ -73,6 +62,6 @@ def test_a_deployed_run_says_where_its_logs_are_and_how_it_goes_on(
     monkeypatch.setattr(deployed_run, "Deployment", lambda *_, **__: nullcontext(SimpleNamespace(flwr_home=tmp_path)))
     monkeypatch.setattr(deployed_run, "submit_to_flower", submitted)
     config = resolve({"out": str(out), "clients": 3, "cohort": 1})
-    assert run_deployed(config, Console(file=printed, width=80), no_report) == code
+    assert run_deployed(config, Console(file=printed, width=80), lambda folder, console: None) == code
     start = f"Starting one SuperLink and 3 SuperNodes. Logs: {out}/processes/logs\n"
-    assert printed.getvalue().startswith(start + said.format(out=out))
+    assert printed.getvalue().startswith(start + words.format(out=out))

@@ -7,7 +7,7 @@ from simulation.operations.deployment.held_folder import held_folder
 
 def test_a_temporary_folder_is_private_begins_empty_and_is_removed(tmp_path):
     for _ in range(2):
-        with held_folder(tmp_path / "own") as folder:
+        with held_folder(tmp_path / "own", "") as folder:
             assert folder == tmp_path / "own" / "tmp"
             assert not list(folder.iterdir())
             assert stat.S_IMODE(folder.stat().st_mode) == 0o700

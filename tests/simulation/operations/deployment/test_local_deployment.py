@@ -19,12 +19,10 @@ from simulation.operations.deployment.local_deployment import Deployment, connec
 from simulation.operations.guard.command_lines import (
     CONNECTION,
     SUPERNODE_MODULE,
-    commands_elsewhere,
     supernode_arguments,
 )
 from simulation.operations.guard.transport import free_ports
-from simulation.operations.machines.folders import FederationFolders, provision
-from simulation.workbench.command_line.arguments import parse_setting
+from simulation.operations.machines.folders import FederationFolders, make_federation
 from tests.support.processes import FLEET_STARTS, await_text, looks_in_proc, mentioning, until
 from tests.support.tiny_app import PROJECT, write_app
 
@@ -78,46 +76,11 @@ def tiny_app(tmp_path: Path) -> Path:
     return write_app(tmp_path / "app", CLIENT_APP, SERVER_APP, CONFIG)
 
 
-def test_environment_puts_this_python_first_and_installs_nothing(tmp_path):
-    variables = environment(tmp_path)
-    assert variables["PATH"].split(os.pathsep)[0] == str(Path(sys.executable).parent)
-    assert variables["FLWR_HOME"] == str(tmp_path)
-    assert variables["FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION"] == "1"
-
-
-def test_commands_elsewhere_are_read_as_they_are_meant_in_a_shell(tmp_path):
-    """bash runs the lines with a fake program that prints its arguments."""
-    (tmp_path / "fedsel").write_text('#!/bin/sh\necho "$1"; for a in "$@"; do echo "  $a"; done\n')
-    (tmp_path / "fedsel").chmod(0o755)
-    own, settings = (
-        {"data-path": "/it's mine.npz"},
-        {"data-name": "it's $HOME", "hetero-select.alpha": 0.5, "shard": True},
-    )
-    options = {"rounds": 3, "cohort": 1, "strategy": "its:Own"}
-    script = "\n".join(commands_elsewhere(2, own, options | settings))
-    done = subprocess.run(
-        ["bash", "-euc", script],
-        cwd=tmp_path,
-        env={"PATH": f"{tmp_path}:{os.environ['PATH']}"},
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    calls = done.stdout.splitlines()
-    assert [line for line in calls if not line.startswith(" ")] == ["provision", "start", "start", "start", "submit"]
-    assert calls.count("  data-path=/it's mine.npz") == 2
-    given = [parse_setting(line.strip()) for line in calls[calls.index("submit") :] if "=" in line]
-    assert dict(given) == settings
-    for option in ("--clients 2", "--rounds 3", "--cohort 1", "--strategy its:Own"):
-        name, value = option.split()
-        assert calls[calls.index(f"  {name}", calls.index("submit")) + 1] == f"  {value}"
-
-
 def test_missing_keys_are_told_before_anything_starts(tmp_path):
     """The error names the missing key. A deployment reuses the federation of an earlier deployment in its folder."""
     folder = tmp_path / "processes"
     make_fedsel_folder(folder)
-    provision(folder / "federation", ["localhost"], 1, 9092)
+    make_federation(folder / "federation", ["localhost"], 1, 9092)
     for given, name in (
         (FederationFolders(tmp_path / "absent"), "absent/server"),
         (None, "federation/client-1"),
@@ -130,70 +93,52 @@ def test_missing_keys_are_told_before_anything_starts(tmp_path):
 @pytest.mark.slow
 @pytest.mark.e2e
 @looks_in_proc
-def test_two_supernodes_finish_over_grpc_or_http_and_leave_nothing(tmp_path, tiny_app):
-    lines: list[str] = []
+def test_a_deployment_runs_apps_tells_failures_refuses_strangers_and_leaves_nothing(tmp_path, tiny_app):
+    """The strangers are SuperNodes with an unregistered key, without a key, and with another trusted authority."""
+    other, lines = make_federation(tmp_path / "other", ["localhost"], 1, 9092), []
     with Deployment(tmp_path / "run", NODE_CONFIGS) as deployment:
         assert len(mentioning(tmp_path)) >= 3
-        result = submit_to_flower(
-            tiny_app, CONNECTION, {"a.greeting": 'it\'s "me"'}, deployment.flwr_home, None, lines.append
-        )
+        home, config = deployment.flwr_home, {"a.greeting": 'it\'s "me"'}
+        result = submit_to_flower(tiny_app, CONNECTION, config, home, None, lines.append)
+        failed = submit_to_flower(tiny_app, CONNECTION, {"fail": True}, home, None, lines.append)
+        with pytest.raises(DeploymentError, match="flwr run"):
+            submit_to_flower(tiny_app, "nowhere", {}, home, None, lines.append)
+        logs = refused_strangers(tmp_path, deployment, other)
+        assert FLEET_STARTS in (deployment.logs / "superlink.log").read_text()
     log = "\n".join(lines)
     assert result.completed, log
-    assert result.status == "finished:completed"
     assert 'greeting: it\'s "me"' in log
     assert log.count("received 2 results and 0 failures") == 2
     assert "[0, 1]" in log
-    assert FLEET_STARTS in (deployment.logs / "superlink.log").read_text()
-    assert not mentioning(tmp_path)
+    assert failed.status == "finished:failed"
+    assert "Failed to activate SuperNode" in logs["wrong"]
+    assert "must be registered" in logs["keyless"]
+    assert "CERTIFICATE_VERIFY_FAILED" in logs["foreign"]
     assert (tiny_app / "pyproject.toml").read_text() == PROJECT + CONFIG
-
-
-@pytest.mark.slow
-@pytest.mark.e2e
-@looks_in_proc
-def test_strangers_are_refused_and_their_log_says_why(tmp_path):
-    """The strangers are SuperNodes with an unregistered key, without a key, and with another trusted authority."""
-    other = provision(tmp_path / "other", ["localhost"], 1, 9092)
-    with Deployment(tmp_path / "run", NODE_CONFIGS[:1]) as deployment:
-        made = deployment.federation
-        assert made is not None
-        right = supernode_arguments(deployment.fleet, NODE_CONFIGS[1], made.client(0))
-        mine, others = (str(federation.client(0) / "key") for federation in (made, other))
-        wrong_key = [others if part == mine else part for part in right]
-        keyless = [part for part in right if part != mine and "private-key" not in part]
-        foreign = supernode_arguments(deployment.fleet, NODE_CONFIGS[1], other.client(0))
-        strangers = []
-        for port, (name, arguments) in zip(
-            free_ports(3), {"wrong": wrong_key, "keyless": keyless, "foreign": foreign}.items(), strict=True
-        ):
-            log, mark = tmp_path / f"{name}.log", f"{tmp_path}/{name}"
-            command = [sys.executable, "-m", SUPERNODE_MODULE, *arguments, "--host", "127.0.0.1", "--port", str(port)]
-            home = environment(tmp_path / name)
-            strangers.append(deployment._starter.start(name, mark, command, log, tmp_path, home))
-        try:
-            for stranger in strangers:
-                until(lambda log=stranger.log: refused(log), 120, stranger.log)
-        finally:
-            assert not processes.end(strangers, 5.0)
-        said = {child.name: child.log.read_text() for child in strangers}
-        assert not any(connected(child.log) for child in strangers)
-    assert "Failed to activate SuperNode" in said["wrong"]
-    assert "must be registered" in said["keyless"]
-    assert "CERTIFICATE_VERIFY_FAILED" in said["foreign"]
     assert not mentioning(tmp_path)
 
 
-@pytest.mark.slow
-@pytest.mark.e2e
-@looks_in_proc
-def test_failed_runs_and_failed_commands_are_told(tmp_path, tiny_app):
-    with Deployment(tmp_path / "run", NODE_CONFIGS[:1]) as deployment:
-        result = submit_to_flower(tiny_app, CONNECTION, {"fail": True}, deployment.flwr_home, None, lambda line: None)
-        with pytest.raises(DeploymentError, match="flwr run"):
-            submit_to_flower(tiny_app, "nowhere", {}, deployment.flwr_home, None, lambda line: None)
-    assert not result.completed
-    assert result.status == "finished:failed"
-    assert not mentioning(tmp_path)
+def refused_strangers(folder, deployment, other):
+    """Name -> log of SuperNodes that a deployment refuses; `other` is another federation."""
+    right = supernode_arguments(deployment.fleet, NODE_CONFIGS[1], deployment.federation.client(0))
+    key, foreign_key = (str(federation.client(0) / "key") for federation in (deployment.federation, other))
+    arguments = {
+        "wrong": [foreign_key if part == key else part for part in right],
+        "keyless": [part for part in right if part != key and "private-key" not in part],
+        "foreign": supernode_arguments(deployment.fleet, NODE_CONFIGS[1], other.client(0)),
+    }
+    strangers = []
+    for port, (name, words) in zip(free_ports(3), arguments.items(), strict=True):
+        command = [sys.executable, "-m", SUPERNODE_MODULE, *words, "--host", "127.0.0.1", "--port", str(port)]
+        mark, log, home = f"{folder}/{name}", folder / f"{name}.log", environment(folder / name)
+        strangers.append(deployment._starter.start(name, mark, command, log, folder, home))
+    try:
+        for stranger in strangers:
+            until(lambda log=stranger.log: refused(log), 120, stranger.log)
+    finally:
+        assert not processes.end(strangers, 5.0)
+    assert not any(connected(child.log) for child in strangers)
+    return {child.name: child.log.read_text() for child in strangers}
 
 
 DEPLOY_AND_SUBMIT = """
@@ -216,12 +161,7 @@ DEPLOY_AND_SUBMIT = """
 @looks_in_proc
 @pytest.mark.parametrize(
     ("number", "moment", "wait_s"),
-    [
-        (signal.SIGINT, "importing done", 0.5),
-        (signal.SIGINT, "[ROUND 1]", 0.5),
-        (signal.SIGTERM, "deployed", 0.0),
-        (signal.SIGTERM, "importing done", 5.0),
-    ],
+    [(signal.SIGINT, "[ROUND 1]", 0.5), (signal.SIGTERM, "importing done", 5.0)],
 )
 def test_interrupted_parent_takes_everything_along(tmp_path, tiny_app, number, moment, wait_s):
     with (tmp_path / "out.log").open("wb") as output:

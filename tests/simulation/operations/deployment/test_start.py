@@ -8,40 +8,17 @@ import pandas as pd
 import pytest
 
 from fedsel_app.config import ConfigError
-from simulation.operations.deployment.flower_cli import DeploymentError
 from simulation.operations.deployment.held_folder import held_folder
-from simulation.operations.deployment.start import HOME, own_data, start
+from simulation.operations.deployment.start import HOME, describe_data, run_machine
 from simulation.operations.guard.transport import free_ports
-from simulation.operations.machines.folders import provision
+from simulation.operations.machines.folders import make_federation
 from simulation.operations.machines.machine import read_machine, with_settings
 from simulation.workbench.cli import main
 from tests.support.sources import ROOT
 
-SAYING = """
+STARTING = """
 import logging
 import subprocess
-import sys
-from pathlib import Path
-from simulation.operations.deployment import start
-from simulation.operations.deployment.start import plain_log, say
-
-start.LOG_BYTES = 1000
-plain_log(Path(sys.argv[1]), {"SuperNode ID": "Connected."})
-flower = logging.getLogger("flwr")
-flower.setLevel(logging.INFO)
-print("Successfully installed fedsel")
-flower.info("SuperNode ID: 7")
-flower.info("Received: train message")
-flower.warning("Odd.")
-flower.warning("Odd.")
-flower.error("Traceback (most recent call last):\\n  File\\nValueError: wrong")
-say("End.")
-for number in range(50):
-    flower.info("Received: a message of some length")
-print("Successfully installed fedsel again")
-subprocess.run(["echo", "The app's own words"], stdout=sys.stdout)
-"""
-STARTING = """
 import sys
 from pathlib import Path
 from simulation.operations.deployment import start
@@ -49,46 +26,63 @@ from simulation.operations.deployment.connection import Obstacle
 from simulation.operations.deployment.flower_cli import DeploymentError
 from simulation.operations.guard import superlink, supernode_process
 
+def talk(on_refusal):
+    flower = logging.getLogger("flwr")
+    flower.setLevel(logging.INFO)
+    print("Successfully installed fedsel")
+    flower.info("SuperNode ID: 7")
+    flower.info("Received: train message")
+    flower.warning("Odd.")
+    flower.warning("Odd.")
+    flower.error("Traceback (most recent call last):\\n  File\\nValueError: wrong")
+    start.say("End.")
+    for number in range(50):
+        flower.info("Received: a message of some length")
+    print("Successfully installed fedsel again")
+    subprocess.run(["echo", "The app's own words"], stdout=sys.stdout)
+    sys.exit(0)  # as Flower does if a heartbeat is refused
+
 folder = Path(sys.argv[1])
+start.LOG_BYTES = 1000
 start.days_left = lambda certificate: -3
 superlink.run_superlink = lambda *arguments: None
-start.start(folder / "server", {})
-found = iter([None, Obstacle("clock", "The clock is wrong.")])
-start.client_obstacle = lambda *arguments: next(found)
-supernode_process.main = lambda on_refusal: sys.exit(0)  # as Flower does if a heartbeat is refused
+start.run_machine(folder / "server", {})
+obstacles = iter([None, Obstacle("clock", "The clock is wrong.")])
+start.client_obstacle = lambda *arguments: next(obstacles)
+supernode_process.main = talk
 try:
-    start.start(folder / "client-0", {}, unsigned_apps=True)
+    start.run_machine(folder / "client-0", {}, unsigned_apps=True)
 except DeploymentError as error:
     start.say(str(error))
 """
 
 
 def test_a_folder_that_is_at_work_is_not_started_twice(tmp_path):
-    federation = provision(tmp_path / "federation", ["localhost"], 1, 9092)
+    federation = make_federation(tmp_path / "federation", ["localhost"], 1, 9092)
     with (
-        held_folder(federation.server / HOME),
-        pytest.raises(DeploymentError, match="Another `fedsel start` is running in"),
+        held_folder(federation.server / HOME, ""),
+        pytest.raises(ConfigError, match="Another `fedsel start` is running in"),
     ):
-        start(federation.server, {})
+        run_machine(federation.server, {})
 
 
 def test_a_clients_data_are_read_before_it_connects_and_remembered_only_if_they_can_be(tmp_path):
-    client = provision(tmp_path / "federation", ["localhost"], 1, 9092).client(0)
+    client = make_federation(tmp_path / "federation", ["localhost"], 1, 9092).client(0)
     (tmp_path / "bad.csv").write_text("a,label\n1,\n")
     with pytest.raises(ConfigError, match="has no label in column 'label', line 2"):
-        start(client, {"data": "csv", "data-path": str(tmp_path / "bad.csv")}, unsigned_apps=True)
+        run_machine(client, {"data": "csv", "data-path": str(tmp_path / "bad.csv")}, unsigned_apps=True)
     machine = read_machine(client, "client")
-    assert (dict(machine.settings), own_data(client, machine)) == ({}, "")
+    assert (dict(machine.settings), describe_data(client, machine)) == ({}, "")
     (tmp_path / "good.csv").write_text("a,label\n" + "1,x\n2,y\n" * 5)
     mine = with_settings(machine, {"data": "csv", "data-path": str(tmp_path / "good.csv")})
-    assert own_data(client, mine) == "10 training and 0 test examples of shape (1,), 2 classes, of the columns a"
+    assert describe_data(client, mine) == "10 training and 0 test examples of shape (1,), 2 classes, of the columns a"
 
 
 def test_data_of_another_kind_take_the_place_of_the_remembered_ones(tmp_path, monkeypatch):
     """`--data X.npz`, then `--data FOLDER`: the kind npz was remembered, and the folder could not be read."""
-    client, started = provision(tmp_path / "federation", ["localhost"], 1, 9092).client(0), []
+    client, started = make_federation(tmp_path / "federation", ["localhost"], 1, 9092).client(0), []
     monkeypatch.setattr(
-        "simulation.operations.deployment.start.start", lambda folder, settings, **_: started.append(settings)
+        "simulation.operations.deployment.start.run_machine", lambda folder, settings, **_: started.append(settings)
     )
     x, y = np.zeros((4, 2), np.float32), np.arange(4) % 2
     np.savez(tmp_path / "mine.npz", x_train=x, y_train=y)
@@ -112,30 +106,22 @@ def test_data_of_another_kind_take_the_place_of_the_remembered_ones(tmp_path, mo
         assert ("data-arguments" in machine.settings) == bool(typed)
         if kind in ("npz", "csv"):
             unnamed = "the columns a, sick, of which the server states the one with the labels"
-            assert ("0 test examples" if typed or kind == "npz" else unnamed) in own_data(client, machine)
+            assert ("0 test examples" if typed or kind == "npz" else unnamed) in describe_data(client, machine)
 
 
 def test_a_machine_prints_what_its_user_must_know_and_logs_the_rest(tmp_path):
-    log = tmp_path / "log.txt"
-    done = subprocess.run(
-        [sys.executable, "-c", SAYING, str(log)], cwd=ROOT, capture_output=True, text=True, check=True
-    )
-    printed = [line.split(" ", 2)[2] for line in done.stdout.splitlines()]
-    assert printed == ["Connected.", "Odd.", "ValueError: wrong", "End."]
+    """A client whose clock jumped during a run ended with 0 and no word, so that no service started it again."""
+    made = make_federation(tmp_path / "federation", ["localhost"], 1, free_ports(1)[0])
+    command = [sys.executable, "-c", STARTING, str(made.folder)]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
     assert done.stderr == ""
+    assert "the server's certificate is no longer valid, so no client connects." in done.stdout
+    printed = [line.split(" ", 2)[2] for line in done.stdout.splitlines()]
+    connected = f"Connected to localhost:{read_machine(made.server, 'server').port} as client-0."
+    assert printed[-5:] == [connected, "Odd.", "ValueError: wrong", "End.", "The clock is wrong."]
+    log = made.client(0) / "log.txt"
     older = [log.with_name(f"log.txt.{number}").read_text() for number in (1, 2, 3)]
     for line in ("Successfully installed fedsel\n", "INFO Received: train message", "WARNING Odd.", "  File"):
         assert line in older[-1]
     for line in ("Successfully installed fedsel again", "The app's own words"):
         assert line in log.read_text(), "the file that it prints to was moved away"
-
-
-def test_a_certificate_that_has_ended_and_a_clock_that_jumps_are_told(tmp_path):
-    """A client whose clock jumped during a run ended with 0 and no word, so that no service started it again."""
-    made = provision(tmp_path / "federation", ["localhost"], 1, free_ports(1)[0])
-    done = subprocess.run(
-        [sys.executable, "-c", STARTING, str(made.folder)], cwd=ROOT, capture_output=True, text=True, check=False
-    )
-    assert "the server's certificate is no longer valid, so no client connects." in done.stdout
-    assert done.stdout.splitlines()[-1].endswith("The clock is wrong.")
-    assert done.returncode == 0

@@ -6,20 +6,21 @@ import pytest
 from flwr.common.constant import HEARTBEAT_DEFAULT_INTERVAL
 from flwr.superlink.federation import NoOpFederationManager
 
-from simulation.operations.guard.admitted_clients import admit_once
+from simulation.operations.guard.admitted_clients import AdmittedClients
 from simulation.operations.guard.superlink import in_memory_factories
-from simulation.operations.machines.folders import provision
+from simulation.operations.machines.folders import make_federation
 from tests.support.public_keys import public_key_line
 
 
 @pytest.fixture
 def admitted(tmp_path):
-    made = provision(tmp_path / "federation", ["localhost"], 2, 9092)
+    made = make_federation(tmp_path / "federation", ["localhost"], 2, 9092)
     _, links = in_memory_factories(str(tmp_path / "superlink.db"), NoOpFederationManager())
-    said, told = [], {}
+    said = []
+    clients = AdmittedClients(links.state(), made.server / "clients", said.append)
 
     def look():
-        admit_once(links.state(), made.server / "clients", told, said.append)
+        clients.look()
         return {node.owner_name: node.status for node in links.state().get_node_info()}
 
     return made, links.state(), look, said

@@ -44,16 +44,11 @@ def test_a_command_line_with_the_same_home_is_let_in_and_nobody_else(home, addre
         assert account.validate_tokens_in_metadata(said) == (False, None)
         assert account.refresh_tokens(said) == (None, None)
     assert (account.get_login_details(), account.get_auth_tokens("")) == (None, None)
+    open_account(address)
+    command_line.load_tokens()
+    assert account.validate_tokens_in_metadata(command_line.write_tokens_to_metadata([])) == (False, None)
     assert stat.S_IMODE((home / "credentials.yaml").stat().st_mode) == 0o600
     assert stat.S_IMODE(home.stat().st_mode) == 0o700
-
-
-def test_each_start_has_a_token_of_its_own(home):
-    first = open_account("127.0.0.1:9093")
-    open_account("127.0.0.1:9093")
-    command_line = OidcCliPlugin("127.0.0.1:9093")
-    command_line.load_tokens()
-    assert first.validate_tokens_in_metadata(command_line.write_tokens_to_metadata([])) == (False, None)
 
 
 def test_flower_still_has_the_places_that_are_closed():
