@@ -142,7 +142,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     monkeypatch.setattr(submission, "obstacle", lambda *_: None)
     monkeypatch.setattr(submission, "show_status", lambda *_: None)
     monkeypatch.setattr(submission, "stop_run", lambda *_: None)
-    monkeypatch.setattr(start, "start", lambda *_, **__: None)
+    monkeypatch.setattr(start, "run_machine", lambda *_, **__: None)
     monkeypatch.setattr(deployed_run, "Deployment", lambda *_, **__: nullcontext(SimpleNamespace(flwr_home=tmp_path)))
     draw_blank_pictures(monkeypatch)
     for name in PUBLISHED:

@@ -132,7 +132,8 @@ class ArrayLayout:
 
     def __str__(self) -> str:
         """Number of the arrays, and a checksum of their names, shapes and dtypes."""
-        kinds = [self.names, *([[getattr(array, kind) for array in self._arrays] for kind in ("shape", "dtype")])]
+        arrays = self._arrays
+        kinds = [self.names, [array.shape for array in arrays], [array.dtype.str for array in arrays]]
         return f"{len(self._arrays)} arrays, {zlib.crc32(json.dumps(kinds).encode()):08x}"
 
     def _position(self, array: int | str) -> int:
@@ -217,10 +218,11 @@ class ArrayLayout:
         """The list of arrays in their own shapes and dtypes; arrays that are not floats have their initial values."""
         arrays = [array.copy() for array in self._arrays]
         for values, positions in ((parameters, self.parameters), (statistics, self.statistics)):
-            stops = np.cumsum([self._arrays[position].size for position in positions])
-            for position, part in zip(positions, np.split(values, stops[:-1]), strict=bool(positions)):
+            start = 0
+            for position in positions:
                 like = self._arrays[position]
-                arrays[position] = part.reshape(like.shape).astype(like.dtype)
+                arrays[position] = values[start : start + like.size].reshape(like.shape).astype(like.dtype)
+                start += like.size
         for copy, position in self._copies.items():
             arrays[copy] = arrays[position].copy()
         return arrays

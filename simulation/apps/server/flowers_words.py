@@ -115,15 +115,8 @@ def refuse_strategy(name: str) -> None:
         raise ConfigError(f"Keep Flower's {name!r}: fedsel has no such rule, and combines only arrays of floats.")
 
 
-def refuse_options(options: Iterable[str]) -> None:
-    """Raise ConfigError for an argument of `strategy` that only Flower's own strategies have."""
-    for name in options:
-        if name in WORDS:
-            raise ConfigError(WORDS[name])
-
-
-def refuse_other_api(options: Iterable[str], words: Mapping[str, str]) -> None:
-    """Raise ConfigError for an option of the other API, which has no effect in this one: a name in its `words`."""
+def refuse_options(options: Iterable[str], words: Mapping[str, str] = WORDS) -> None:
+    """Raise ConfigError for an option that only Flower's own strategies have, or the other API: a name in `words`."""
     for name in options:
         if name in words:
             raise ConfigError(words[name])

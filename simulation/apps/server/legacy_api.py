@@ -38,7 +38,7 @@ from simulation.apps.server.client_metrics import (
     note_failure,
     note_left_out,
 )
-from simulation.apps.server.flowers_words import ALONE, MESSAGE, refuse_other_api
+from simulation.apps.server.flowers_words import ALONE, MESSAGE, refuse_options
 from simulation.apps.server.settings import AppOptions
 from simulation.apps.server.transports import RAISED, ordered_nodes
 from simulation.apps.server.user_clients import counts
@@ -132,7 +132,7 @@ class LegacyApi(AppRun, Strategy):
         """The initial model, or the model of the checkpoint."""
         if not hasattr(self, "_inner"):
             raise ConfigError("Flower's legacy server needs the initial model: strategy(..., parameters=arrays).")
-        refuse_other_api(self._options.given, MESSAGE)
+        refuse_options(self._options.given, MESSAGE)
         self._returned = as_parameters(self._users_model())
         return self._returned
 

@@ -26,7 +26,7 @@ from simulation.apps.server.flowers_words import (
     ALONE,
     LEGACY,
     refuse_arguments,
-    refuse_other_api,
+    refuse_options,
     refuse_other_types,
 )
 from simulation.apps.server.kept_result import described, keep, read_model, recall, refuse_other_arrays
@@ -88,7 +88,7 @@ class MessageApi(AppRun):
         """
         arguments = list(signature(self.start).parameters)[:-1]
         refuse_arguments(others, arguments, [field.name for field in fields(AppOptions)])
-        refuse_other_api(self._options.given, LEGACY)
+        refuse_options(self._options.given, LEGACY)
         refuse_other_types(initial_arrays, {"train_config": train_config, "evaluate_config": evaluate_config})
         self._set_rounds(int(self._settings.get("rounds", ROUNDS) if num_rounds is None else num_rounds))
         self.summary()

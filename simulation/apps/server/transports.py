@@ -211,15 +211,16 @@ class UserGrid(FlowerGrid):
         loss = math.nan if loss is None else loss
         if isinstance(message.instruction, ProbeInstruction) and "loss" not in numbers and math.isnan(loss):
             return NodeError(message.node, no_loss(users, self._losses))
-        score = score_of(users, self._options.score_key)
-        records = {name: each for name, each in users_records(content).items() if not isinstance(each, ArrayRecord)}
+        score, records = score_of(users, self._options.score_key), users_records(content)
+        for name in list(records.array_records):
+            del records[name]
         return UserReply(
             embed(numbers, users if math.isnan(score) else users | {"accuracy": score}),
             tensors,
             users.get(self._options.weighted_by_key, numbers.get("examples", 0)),
             loss,
             arrived_s,
-            content=RecordDict(records),
+            content=records,
         )
 
     def _tensors(self, content: RecordDict, message: Message) -> list[bytes]:

@@ -15,7 +15,6 @@ from fedsel_app.wire.codec import decode
 from simulation.apps.client.client_app import client_app
 from tests.support.flower_state import task_identity
 from tests.support.own_app import (
-    NAMES,
     app_instruction,
     by_name,
     data,
@@ -42,25 +41,6 @@ def answered(app, context, *question, **options):
 def own_losses(context, arrays):
     listed = arrays.to_numpy_ndarrays() if isinstance(arrays, ArrayRecord) else arrays
     return losses(listed, *data(context.node_config["partition-id"]))
-
-
-# The rounds
-
-
-def test_the_users_code_gets_its_own_records_and_its_metrics_stay(tmp_path):
-    seen = []
-    message = named_question(app_instruction(statistics=True, solver="scaffold"), model(), np.zeros(10, np.float32))
-    reply = register(client_app(), seen, {"steps": 3, "lr": 0.01})(message, node(1, tmp_path))
-    [(client, kind, records)] = seen
-    assert (client, kind, list(records)) == (1, "train", ["config", "arrays"])
-    assert records["config"] == ConfigRecord({"lr": 0.5})
-    assert list(records["arrays"]) == list(NAMES)
-    for name, array in zip(NAMES, model(), strict=True):
-        assert records["arrays"][name].numpy().dtype == array.dtype
-        np.testing.assert_array_equal(records["arrays"][name].numpy(), array)
-    assert sorted(reply.content) == ["arrays", "fedsel", "metrics"]
-    assert reply.content["metrics"]["num-examples"] == 20
-    assert list(reply.content["arrays"]) == ["0", "1", "2"]
 
 
 def test_an_error_of_the_users_code_passes_through(tmp_path):
@@ -134,17 +114,6 @@ def test_the_loss_before_training_is_the_users_evaluation_within_one_lifespan(tm
 
     numbers, _ = answered(inner, node(1, tmp_path / "inner"), app_instruction(reports=(Report.INITIAL_LOSS,)), model())
     assert numbers["initial_loss"] == 0.75
-
-
-def test_an_evaluation_without_a_loss_is_told_by_the_names_that_it_may_have(tmp_path):
-    app = client_app()
-
-    @app.evaluate()
-    def evaluate(message, context):
-        return Message(RecordDict({"metrics": MetricRecord({"accuracy": 1.0})}), reply_to=message)
-
-    with pytest.raises(ValueError, match="metric eval_loss or eval-loss or loss or val_loss, and it returned accuracy"):
-        app(named_question(app_instruction(reports=(Report.RMS_LOSS,)), model()), node(0, tmp_path))
 
 
 def test_user_code_may_empty_the_records_that_it_gets(tmp_path):

@@ -13,7 +13,6 @@ from flwr.server.strategy import FedAvg as LegacyFedAvg
 from flwr.serverapp.strategy import FedAvg, FedAvgM, FedMedian, FedProx, FedTrimmedAvg, Krum
 
 import fedsel_app
-from fedsel_app.config import ConfigError
 from tests.support.in_process_grid import InProcessGrid
 from tests.support.logs import logged
 from tests.support.own_app import CLIENTS, node, served
@@ -37,7 +36,6 @@ def app_of(
     examples=EXAMPLES,
     *,
     mods=None,
-    rename=lambda name: name,
     turned=True,
     line=False,
     seen=None,
@@ -58,9 +56,9 @@ def app_of(
         [arrays] = message.content.array_records.values()
         step = np.float32((client + 1) / 8 / (1.0 + (message.content["config"]["proximal-mu"] if proximal else 0.0)))
         after = {name: array.numpy() + step for name, array in arrays.items()}
-        renamed = {rename(name): after[name] for name in (reversed(after) if turned else after)}
+        after = {name: after[name] for name in (reversed(after) if turned else after)}
         told = MetricRecord({"num-examples": examples[client], "loss": 1.0 / (client + 1), **metrics(client)})
-        return Message(RecordDict({"my model": record(renamed), "my metrics": told}), reply_to=message)
+        return Message(RecordDict({"my model": record(after), "my metrics": told}), reply_to=message)
 
     @app.evaluate()
     def evaluate(message, context):
@@ -101,7 +99,7 @@ def same(found, expected):
 
 @pytest.mark.parametrize(
     "examples",
-    [(10, 10, 10, 5000), (10.0, 20.0, 30.0, 40.0), (0.25, 0.5, 3.75, 1.5), (1, 1, 1, 10**9)],
+    [(10, 10, 10, 5000), (0.25, 0.5, 3.75, 1.5), (1, 1, 1, 10**9), (0.5, 0.0, 1.5, 2.0)],
     ids=str,
 )
 @pytest.mark.parametrize("line", [False, True], ids=["unchanged", "line"])
@@ -110,7 +108,7 @@ def test_the_model_and_the_metrics_are_fedavgs_for_any_numbers_of_examples(tmp_p
     with logged() as log:
         found = ran(fedsel("fedavg"), app_of(examples, line=line))
     same(found, ran(FedAvg(), app_of(examples)))
-    assert not log()
+    assert bool(log()) == (0.0 in examples)
 
 
 @pytest.mark.parametrize(
@@ -181,14 +179,15 @@ def test_a_simulation_logs_the_errors_of_an_unchanged_app_but_not_that_it_does_n
 
 @pytest.mark.parametrize("mod", [fixedclipping_mod, adaptiveclipping_mod, message_size_mod])
 def test_flowers_own_mods_work_in_an_unchanged_client(mod):
-    config = {"clipping_norm": 0.5}
-    found = ran(
-        fedsel(fraction_evaluate=0.0), app_of(mods=[mod], turned=False), train_config=ConfigRecord(dict(config))
+    found, expected = (
+        ran(
+            strategy,
+            app_of(mods=[mod], turned=False),
+            train_config=ConfigRecord({"clipping_norm": 0.5}),
+        )
+        for strategy in (fedsel(fraction_evaluate=0.0), FedAvg(fraction_evaluate=0.0))
     )
-    same(
-        found,
-        ran(FedAvg(fraction_evaluate=0.0), app_of(mods=[mod], turned=False), train_config=ConfigRecord(dict(config))),
-    )
+    same(found, expected)
 
 
 def test_a_mod_whose_error_answers_its_own_reply_is_a_failed_evaluation_as_with_fedavg():
@@ -242,11 +241,12 @@ def test_as_many_clients_evaluate_as_with_fedavg(options, count):
 def test_the_clients_that_evaluate_differ_from_round_to_round_and_depend_on_the_seed():
     def drawn(seed):
         seen = []
-        ran(fedsel(fraction_evaluate=0.5, seed=seed), app_of(seen=seen), rounds=6)
+        ran(fedsel(fraction_evaluate=0.5, seed=seed), app_of(seen=seen), rounds=3)
         return [client for kind, client, _ in seen if kind == "evaluate"]
 
-    assert drawn(1) == drawn(1) != drawn(2)
-    assert len({tuple(drawn(1)[place : place + 2]) for place in range(0, 12, 2)}) > 1
+    first = drawn(1)
+    assert first == drawn(1) != drawn(2)
+    assert len({tuple(first[at : at + 2]) for at in range(0, 6, 2)}) > 1
 
 
 def test_clients_without_an_evaluation_are_asked_once():
@@ -267,12 +267,6 @@ def test_clients_without_an_evaluation_are_asked_once():
     assert seen.count("evaluate") == CLIENTS
     assert found.evaluate_metrics_clientapp == {}
     assert log() == "The clients have no @app.evaluate(), so that they evaluate no model of this run.\n"
-
-
-@pytest.mark.parametrize("fraction", [-0.1, 1.5, float("nan")])
-def test_a_fraction_beyond_one_is_refused(fraction):
-    with pytest.raises(ConfigError, match="Set 'fraction_evaluate' to a number from 0 to 1"):
-        fedsel(fraction_evaluate=fraction)
 
 
 class Legacy(NumPyClient):
@@ -308,7 +302,7 @@ class Hostile(Legacy):
     ("answer", "reason"),
     [
         ((1e6, 0, {"f1": 1e6}), "Round 1: the evaluation of client 3 is left out: its metric num_examples must be"),
-        ((1e6, 10, {str(number): 1.0 for number in range(10**5)}), "client 3 failed to evaluate: a reply may have"),
+        ((1e6, 10, {str(number): 1.0 for number in range(1001)}), "client 3 failed to evaluate: a reply may have"),
         (
             (float("nan"), 10, {"f1": float("inf")}),
             "metrics of client 3 are left out, because they are not finite: loss",

@@ -22,10 +22,8 @@ from tests.support.own_app import (
 
 pytestmark = pytest.mark.usefixtures("task_identity")
 QUICK = {"fedcor": {"warmup": 1, "first_steps": 2, "steps": 1}}
-LOSSES = ["hetero-select", "power-of-choice", "active-fl", "fedcor", "oort"]
-"""Methods that need losses."""
-UNCHANGED = LOSSES[:-1]
-APPS = [*((name, ClientApp) for name in UNCHANGED), *((name, fedsel_app.client_app) for name in LOSSES)]
+APPS = [("fedcor", ClientApp), ("hetero-select", ClientApp), ("oort", fedsel_app.client_app)]
+"""Methods that need losses: before they select, of the selected, and of the selected with fedsel's line."""
 
 
 def started(name, app, state_dir="", *, start=None, **options):

@@ -178,22 +178,3 @@ def test_the_users_central_test_is_recorded(tmp_path):
 def test_a_model_without_one_of_its_arrays_is_refused(tmp_path, mods):
     with pytest.raises(RuntimeError, match=r"must return all arrays that it received, in their order"):
         run_app(build("random"), 3, kind=BrokenClient, mods=mods, state_dir=tmp_path)
-
-
-@pytest.mark.parametrize(
-    ("name", "settings", "message"),
-    [
-        ("random", {"weight_decay": 0.5}, "Set 'weight-decay' in your client"),
-        ("random", {"partition": "iid"}, "Set 'partition' in your client"),
-        ("random", {"solver": "feddyn"}, "the 'solver' feddyn is a matter of the clients' steps"),
-        ("random", {"kept_fractoin": 0.5}, "Did you mean 'kept-fraction'"),
-        ("rondom", {}, "Did you mean 'random'"),
-        ("random", {"participation": "isp"}, "Set 'participation' to one of fixed, .* let clients train for models"),
-        ("random", {"parameters": [np.ones(3)]}, "^Set 'rounds' to the num_rounds of your ServerConfig"),
-        ("hetero-select", {"probe_bits": 8}, "Leave 'probe-bits' out: .* the clients restore a rounded model"),
-        ("hics-fl", {"parameters": [np.ones(3)], "rounds": 3}, "reads the biases of the output layer"),
-    ],
-)
-def test_settings_that_a_users_app_cannot_have_are_refused(name, settings, message):
-    with pytest.raises(ConfigError, match=message):
-        strategy(name, **{"parameters": model()} | SIZES | settings)

@@ -61,11 +61,9 @@ def model(weight=WEIGHT, norm=BIAS + 1):
 @pytest.mark.parametrize(
     "options",
     [
-        SPARSE,
         SPARSE | {"top_k_scope": "layer", "error_feedback": False},
         SPARSE | {"error_feedback_scheme": "ef21"},
         SPARSE | {"compressor": "rand-k"},
-        {"compressor": "qsgd"},
         {"value_bits": 4},
     ],
     ids=str,
