@@ -31,7 +31,6 @@ GUARD_KNOWS = {
     "clients.upload_time.UPLOAD_FILE",
     "fedsel_app.config.ConfigError",
     "fedsel_app.config.ReplyConfig",
-    "fedsel_app.config.RunConfig",
     "fedsel_app.config.Value",
     "fedsel_app.network.links.LEAST_BYTES",
     "fedsel_app.network.reply_timeout.ReplyTimeout",

@@ -2,7 +2,7 @@
 
 import logging
 import math
-from collections.abc import Collection, Mapping, Sequence, Set
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import replace
 from operator import itemgetter
 from typing import Any, cast
@@ -20,7 +20,6 @@ from fedsel_app.messages.reported_values import one_line
 from fedsel_app.messages.scalars import Config
 from fedsel_app.network.reply_timeout import ReplyTimeout
 from fedsel_app.wire.codec import WireError
-from fedsel_app.wiring.reply_event import is_simulated
 from simulation.apps.client.messages import (
     ENROL,
     EVALUATION_PREFIX,
@@ -40,7 +39,7 @@ from simulation.apps.server.client_metrics import (
 )
 from simulation.apps.server.flowers_words import ALONE, MESSAGE, refuse_options
 from simulation.apps.server.settings import AppOptions
-from simulation.apps.server.transports import RAISED, ordered_nodes
+from simulation.apps.server.transports import RAISED, UserTransport
 from simulation.apps.server.user_clients import counts
 from strategies.method import evaluates, most_rounds
 from strategies.round.federation import ALL, Answers, Message, NodeError, Reply, Until, Wait
@@ -51,13 +50,8 @@ ClientFailures = list[tuple[ClientProxy, FitRes] | BaseException]
 TestFailures = list[tuple[ClientProxy, EvaluateRes] | BaseException]
 
 
-class UserManager(FlowerManager):
-    """Federation of a user's `client_fn` clients, behind Flower's legacy client manager.
-
-    Attributes
-    ----------
-    unchanged : nodes whose app has no line of fedsel's
-    """
+class UserManager(FlowerManager, UserTransport):
+    """Federation of a user's `client_fn` clients, behind Flower's legacy client manager."""
 
     loss_key, examples_key = "", "num_examples"  # of Flower's own results
 
@@ -68,14 +62,9 @@ class UserManager(FlowerManager):
         self.unchanged: Set[str] = frozenset()
 
     @property
-    def in_simulation(self) -> bool:
-        """True if Flower simulates the nodes."""
-        return any(is_simulated(getattr(proxy, "grid", None)) for proxy in self._manager.all().values())
-
-    def in_order(self, nodes: Collection[str]) -> list[str]:
-        """The nodes in the order of their numbers."""
-        grids = (getattr(proxy, "grid", None) for proxy in self._manager.all().values())
-        return ordered_nodes(nodes, next(grids, None))
+    def flower_grid(self) -> Any:
+        """Flower's grid behind the proxies; None without any."""
+        return next((getattr(proxy, "grid", None) for proxy in self._manager.all().values()), None)
 
     def users_config(self, message_type: str, server_round: int) -> Config:
         """The user's config of the round, which is the same for all its clients, also from a function that draws."""

@@ -83,46 +83,44 @@ def without_errors_of_unchanged() -> Iterator[None]:
         FLOWER_LOGGER.removeFilter(wanted)
 
 
-def ordered_nodes(nodes: Collection[str], grid: object) -> list[str]:
-    """The nodes by ascending id. In a simulation by their registration, which is the order of the partition ids."""
-    registered: Mapping[str, str] = {}
-    if is_simulated(grid):
-        registered = {str(node.node_id): node.registered_at for node in grid.state.get_node_info()}
-    return sorted(nodes, key=lambda node: (registered.get(node, ""), int(node)))
-
-
 class UserTransport(Federation, Protocol):
-    """Federation that carries messages to users' clients."""
+    """Federation that carries messages to users' clients.
+
+    Attributes
+    ----------
+    examples_key : name of a client's number of examples
+    loss_key : metric of an evaluation that is its loss; empty: the first of the usual names
+    unchanged : nodes whose app has no line of fedsel's
+    """
 
     examples_key: str
-    """Name of a client's number of examples."""
+    loss_key: str
     unchanged: Set[str]
-    """Nodes whose app has no line of fedsel's."""
 
     @property
-    def loss_key(self) -> str:
-        """Metric of an evaluation that is its loss; empty: the first of the usual names."""
+    def flower_grid(self) -> Any:
+        """Flower's grid; None if there is none yet."""
 
     @property
     def in_simulation(self) -> bool:
         """True if Flower simulates the nodes."""
+        return is_simulated(self.flower_grid)
 
     def in_order(self, nodes: Collection[str]) -> list[str]:
-        """The nodes in the order of their numbers."""
+        """The nodes by ascending id. In a simulation by their registration, which is the order of the partition ids."""
+        registered: Mapping[str, str] = {}
+        if self.in_simulation:
+            registered = {str(node.node_id): node.registered_at for node in self.flower_grid.state.get_node_info()}
+        return sorted(nodes, key=lambda node: (registered.get(node, ""), int(node)))
 
 
-class UserGrid(FlowerGrid):
+class UserGrid(FlowerGrid, UserTransport):
     """Federation of a user's `@app.train()` clients, behind Flower's grid.
 
     Parameters
     ----------
     names : names of the model's arrays, in their order
     configs : message type -> the user's config for a round
-
-    Attributes
-    ----------
-    examples_key : metric with a client's number of examples
-    unchanged : nodes whose app has no line of fedsel's
     """
 
     def __init__(
@@ -135,23 +133,14 @@ class UserGrid(FlowerGrid):
     ) -> None:
         super().__init__(grid, timeouts, names=names)
         self._configs, self._options = configs, options
-        self.examples_key = options.weighted_by_key
+        self.examples_key, self.loss_key = options.weighted_by_key, options.loss_key or ""
         self.unchanged: Set[str] = frozenset()
         self._losses = EVALUATION_LOSSES if options.loss_key is None else (options.loss_key,)
 
     @property
-    def loss_key(self) -> str:
-        """Metric of an evaluation that is its loss; empty: the first of the usual names."""
-        return self._options.loss_key or ""
-
-    @property
-    def in_simulation(self) -> bool:
-        """True if Flower simulates the nodes."""
-        return is_simulated(self._grid)
-
-    def in_order(self, nodes: Collection[str]) -> list[str]:
-        """The nodes in the order of their numbers."""
-        return ordered_nodes(nodes, self._grid)
+    def flower_grid(self) -> Any:
+        """Flower's grid."""
+        return self._grid
 
     def message_type(self, part: Sequence[Message]) -> str:
         """Flower's type of the message. Enrolment has a type of its own: a client's own query is never called."""
@@ -183,7 +172,7 @@ class UserGrid(FlowerGrid):
         if message.instruction.message_type == "query" and NO_QUERY in reason:
             return Reply()
         return (
-            NodeError(message.node, told_error(reason))
+            NodeError(message.node, describe_error(reason))
             if message.node in self.unchanged
             else super().failure(message, reason)
         )
@@ -237,7 +226,7 @@ class UserGrid(FlowerGrid):
         return _first(metrics, self._losses)
 
 
-def told_error(reason: str) -> str:
+def describe_error(reason: str) -> str:
     """Type, text and, if Flower sends it, place of a client's exception: "KeyError: 'b' (task.py, line 7)".
 
     Flower writes <class 'module.Name'>:<'text'>. In a simulation, the text begins with the traceback of Ray's worker.

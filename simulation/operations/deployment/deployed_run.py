@@ -122,18 +122,18 @@ def run_submitted(
     int
         Exit code: 0 only if the run finished.
     """
-    if superlink != "local" and federation_config is None:
+    local = superlink == "local"
+    if not local and federation_config is None:
         if config.records.state_dir and not config.records.resume:
             raise ConfigError(
                 "A client takes 'state-dir' only from its owner. Remove it here, and set it in the --node-config of "
                 "each SuperNode."
             )
         config = replace(config, records=replace(config.records, state_dir=""))
-    config = with_absolute_paths(config, local=superlink == "local")
-    if superlink == "local":
+    config = with_absolute_paths(config, local=local)
+    if local:
         validate_simulation(config, config.execution, config.enrolment)
-    if superlink == "local" and federation_config is None:
-        federation_config = f"num-supernodes={config.run.clients} client-resources-num-cpus=1"
+        federation_config = federation_config or f"num-supernodes={config.run.clients} client-resources-num-cpus=1"
     summary = Path(config.records.out) / "summary.json"
     finished_before = summary.exists()
     try:
