@@ -18,6 +18,7 @@ from fedsel_app.records.run_folder import RunFolder
 from fedsel_app.wiring.client import client_of
 from fedsel_app.wiring.configuration import resolve
 from simulation.engines.starter import Starter
+from simulation.operations.deployment.held_folder import held_folder
 from simulation.operations.deployment.local_deployment import Deployment
 from simulation.operations.guard.superlink import in_memory_factories
 from simulation.operations.machines.folders import make_federation
@@ -69,9 +70,8 @@ def test_what_a_superlink_keeps_is_its_users_alone(tmp_path, open_umask):
     path.touch(mode=0o644)
     in_memory_factories(str(path), NoOpFederationManager())
     assert mode(path) == "0o600"
-    deployment = Deployment(tmp_path / "run" / "processes", ["partition-id=0 num-partitions=1"], insecure=True)
-    deployment._claim_folder()
-    deployment.stop()
+    with held_folder(tmp_path / "run" / "processes", ""):
+        pass
     assert [mode(tmp_path / name) for name in ("run", "run/processes")] == ["0o700"] * 2
 
 
