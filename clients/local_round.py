@@ -21,6 +21,8 @@ from fedsel_app.messages.scalars import Report
 from fedsel_app.models.layer_slice import LayerSlice
 from fedsel_app.solvers import EQUATIONS, Steps
 from fedsel_app.wire.codec import Update, bits_of_values, encode, refuse_unsendable, whole_bytes
+from fedsel_app.wire.entries import exponent_in
+from fedsel_app.wire.ring import Multiples
 
 if TYPE_CHECKING:
     from fedsel_app.exact_sums import CohortSum
@@ -107,7 +109,10 @@ class LocalRound:
         payloads = [self._payload(vector, instruction, wanted=wanted) for vector in vectors]
         if remembers and instruction.keep_state:
             if self.compression.remembers_unsent:
-                kept |= as_sent(payloads[0], delta.size, instruction.residual_decay)
+                known = (
+                    payloads[0] if instruction.entries is None else encode(update, client=self.client, server_round=0)
+                )
+                kept |= as_sent(known, delta.size, instruction.residual_decay)
             store.save(self.client, instruction.server_round, solver_state | kept, history)
         times = last_upload()
         answer = TrainAnswer(trained.loss, trained.work_steps, trained.compute_s, *times, reports=trained.reports)
@@ -123,6 +128,7 @@ class LocalRound:
                 value_bits=sum(map(bits_of_values, vectors)),
                 norm=vectors[0].norm(),
                 control_norm=None if change is None else vectors[1].norm(),
+                exponent=exponent_in(update),
             )
         if trained.statistics is not None:
             sent.append(trained.statistics)
@@ -134,4 +140,6 @@ class LocalRound:
         if not wanted and vector.indices is None and vector.quantised is None:
             refuse_unsendable(vector, **identity)
             return b""
-        return encode(vector, **identity, seeded=self.compression.traits.seeded and vector.indices is not None)
+        common = isinstance(vector.quantised, Multiples)
+        seeded = self.compression.traits.seeded and vector.indices is not None and not common
+        return encode(vector, **identity, seeded=seeded, common=common)

@@ -27,6 +27,7 @@ class Purpose(IntEnum):
     AVAILABILITY = 15
     EVALUATION = 16
     CALIBRATORS = 17
+    ENTRIES = 18
 
 
 def stream(seed: int, purpose: Purpose, server_round: int = 0, client: int = 0) -> np.random.Generator:

@@ -25,7 +25,7 @@ from strategies.participation.isp import ISP
 from strategies.participation.schedules import Participation
 from strategies.roster import Needs, Outcome, Roster, Selection
 from strategies.round.clients import ConnectedClients
-from strategies.round.federation import Federation, sent_model
+from strategies.round.federation import Federation, SentModel, sent_model
 from strategies.round.instructions import InstructionBuilder
 from strategies.round.probing import ClientProber
 from strategies.round.replies.training import Replies, ReplyReader
@@ -100,7 +100,7 @@ class Run:
         self.server = ServerState(context)
         reports = needs.reports | self.server.solver.reports
         estimated = () if self.server.estimates is None else self.server.estimates
-        self.instructions = InstructionBuilder(context, roster, reports, estimated)
+        self.instructions = InstructionBuilder(context, roster, reports, estimated, self.server.common)
         self.reader = ReplyReader(context, roster, reports, self.server.solver.payloads)
         self.under_way = _under_way(context)
         self.buffers = _buffers(context)
@@ -131,6 +131,9 @@ class Run:
             self.end()
             return None
         info, sent, self.record = round_info(method, number), sent_model(*self.model), record
+        sent_to_train = self.server.solver.with_control(sent)
+        if self.server.common is not None:
+            sent_to_train = SentModel(sent_to_train.arrays, self.server.common.begin(info))
         record.method_round, record.iteration = info.method_round, info.iteration
         return OpenRound(
             info=info,
@@ -139,7 +142,7 @@ class Run:
             context=self.context,
             model=self.model,
             sent=sent,
-            sent_to_train=self.server.solver.with_control(sent),
+            sent_to_train=sent_to_train,
             record=record,
             opened_s=self.time_s,
             started_s=started_s,

@@ -23,19 +23,6 @@ CURVATURE_FLOOR = 1e-6
 """Smallest |H|; smaller ones are clamped to it."""
 
 
-def kept_count(fraction: float, size: int, rounding: str) -> int:
-    """Kept count kappa, the number of entries to keep: ceil(theta N), or for "floor" max(1, floor(theta N)).
-
-    The product is rounded to six decimals first, so that 0.07 of 100 is 7 and not 8.
-
-    Raises ValueError if `fraction` is not in (0, 1].
-    """
-    if not 0.0 < fraction <= 1.0:
-        raise ValueError(f"The kept fraction must be in (0, 1]. Got {fraction!r}.")
-    product = round(fraction * size, 6)
-    return max(1, math.ceil(product) if rounding == "ceil" else math.floor(product))
-
-
 def top_indices(scores: Vector, count: int) -> NDArray[np.uint32]:
     """Positions, in increasing order, of the `count` largest of `scores` (N,); ties go to the lowest positions.
 

@@ -6,7 +6,7 @@ Fatkhullin, "EF21: A New, Simpler, Theoretically Better, and Practically Faster 
 2106.05203) sends c = C(delta - g), and both sides add c to g, so that g follows delta. Both need a contractive
 compressor. So with error feedback rand-k does not scale its entries up, and qsgd scales its values down. Values with
 fewer than 32 bits are rounded to the nearest level, and the residual includes the rounding error. Without error
-feedback they are rounded at random.
+feedback they are rounded at random. Those of common-k are always rounded to the nearest multiple, and clipped.
 
 If a reply did not arrive, nothing counts as sent: e = beta v. If the server took only the share a of a reply, the rest
 returns to the residual: e = beta (v - a C(v)) (`restore_untaken`). "ef21" has no residual; its estimate does not
@@ -22,14 +22,15 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from clients.compression.compressors import coordinate_scores, kept_count, layer_shares, qsgd, rand_k, rounded, top_k
+from clients.compression.compressors import coordinate_scores, layer_shares, qsgd, rand_k, rounded, top_k
 from clients.state import StateError
 from fedsel_app.config import CompressionConfig
 from fedsel_app.messages.instructions import TrainInstruction
 from fedsel_app.models.layer_slice import LayerSlice
 from fedsel_app.seeds import Purpose, stream
 from fedsel_app.wire.codec import Update, decode
-from fedsel_app.wire.indices import seeded_indices
+from fedsel_app.wire.entries import decode_entries
+from fedsel_app.wire.indices import kept_count, seeded_indices
 
 QSGD_BUCKET = 128
 """Number of entries that share one norm in the compressor qsgd."""
@@ -96,7 +97,7 @@ def upload(
     elif compression.ef21:
         kept["estimate"] = update.dense()
     elif compression.error_feedback and (update.indices is not None or update.quantised is not None):
-        kept["residual"] = (vector - update.dense()) * np.float32(instruction.residual_decay)
+        kept["residual"] = (vector - update.dense()).astype(np.float32) * np.float32(instruction.residual_decay)
     return update, kept
 
 
@@ -144,6 +145,11 @@ def _rand_k(vector: Vector, given: Upload) -> Compressed:
     return rand_k(vector, indices, unbiased=not settings.error_feedback), {}
 
 
+def _common_k(vector: Vector, given: Upload) -> Compressed:
+    instruction = given.instruction
+    return decode_entries(instruction.entries or b"", vector.size, instruction.server_round).update(vector), {}
+
+
 def _qsgd(vector: Vector, given: Upload) -> Compressed:
     settings = given.settings
     rng = stream(given.seed, Purpose.COMPRESS, given.instruction.server_round, given.client)
@@ -158,6 +164,7 @@ def _whole(vector: Vector, given: Upload) -> Compressed:
 COMPRESSORS: Mapping[str, Callable[[Vector, Upload], Compressed]] = {
     "top-k": _top_k,
     "rand-k": _rand_k,
+    "common-k": _common_k,
     "qsgd": _qsgd,
     "none": _whole,
 }

@@ -14,15 +14,18 @@ class CompressorTraits:
     meaning : what it sends
     strength : key of the setting that says how much it sends; empty: it sends all entries as they are
     sparse : the kept fraction determines the number of entries that are sent
-    seeded : both sides draw the positions of the entries from the seed, so that they are not sent
-    rounds_values : it rounds the values itself, in place of `value-bits`
+    seeded : the server knows the positions of the entries, from the seed or its own statement, so that clients do not
+        send them
+    common : all clients of a round send the same entries, so that no client has a kept fraction of its own
+    rounded_by : key of the setting by which it rounds the values itself, in place of `value-bits`; empty: it does not
     """
 
     meaning: str
     strength: str = ""
     sparse: bool = False
     seeded: bool = False
-    rounds_values: bool = False
+    common: bool = False
+    rounded_by: str = ""
 
     @property
     def lossless(self) -> bool:
@@ -38,8 +41,19 @@ COMPRESSORS = {
         sparse=True,
         seeded=True,
     ),
+    "common-k": CompressorTraits(
+        meaning="the same entries from all clients of a round, which the server states: random ones and those that its"
+        " aggregate lacks most; rounded to whole numbers, whose sums stay within ring-bits",
+        strength="kept-fraction",
+        sparse=True,
+        seeded=True,
+        common=True,
+        rounded_by="ring-bits",
+    ),
     "qsgd": CompressorTraits(
-        meaning="all entries, rounded at random to qsgd-levels levels", strength="qsgd-levels", rounds_values=True
+        meaning="all entries, rounded at random to qsgd-levels levels",
+        strength="qsgd-levels",
+        rounded_by="qsgd-levels",
     ),
     "none": CompressorTraits(meaning="all entries"),
 }
@@ -53,6 +67,10 @@ LOSSY: tuple[ReadBy, ...] = (
 FEEDBACK = tuple(lossy | {"error-feedback": (True,)} for lossy in LOSSY)
 RESIDUAL = tuple(feedback | {"error-feedback-scheme": ("ef14",)} for feedback in FEEDBACK)
 SPARSE: ReadBy = {"compressor": having(COMPRESSORS, lambda compressor: compressor.sparse)}
+OWN_FRACTIONS: ReadBy = {
+    "compressor": having(COMPRESSORS, lambda compressor: compressor.sparse and not compressor.common)
+}
+COMMON: ReadBy = {"compressor": having(COMPRESSORS, lambda compressor: compressor.common)}
 """Conditions with which settings of these groups are read: see `setting`."""
 
 
@@ -65,7 +83,7 @@ class CompressionConfig(Settings, scope="wire"):
         "which entries of an update a client sends, and how",
         choices=meanings(COMPRESSORS),
         first=True,
-        private=True,
+        private=having(COMPRESSORS, lambda compressor: not compressor.common),
     )
     value_bits: int = setting(
         32,
@@ -90,6 +108,22 @@ class CompressionConfig(Settings, scope="wire"):
         high=32767,
         read_by={"compressor": ("qsgd",)},
         private=True,
+    )
+    ring_bits: int = setting(
+        16,
+        "bits of each value of common-k: 8, 16, 24 or 32. A value is a whole number of at most (2^(bits - 1) - 1) / n"
+        " steps, where n is the greatest number of clients in a round, and error feedback keeps what is beyond",
+        low=8,
+        high=32,
+        read_by=COMMON,
+    )
+    explored_share: float = setting(
+        0.5,
+        "share of the entries of common-k that are random; the others are those of which the aggregate had the largest"
+        " values, times the rounds since they were sent",
+        low=0.0,
+        high=1.0,
+        read_by=COMMON,
     )
     error_feedback: bool = setting(
         True,
@@ -163,6 +197,7 @@ class CompressionConfig(Settings, scope="wire"):
     def __post_init__(self) -> None:
         super().__post_init__()
         require(self.value_bits in (32, 16, 8, 4), "value-bits", "32, 16, 8 or 4", self.value_bits)
+        require(self.ring_bits in (8, 16, 24, 32), "ring-bits", "8, 16, 24 or 32", self.ring_bits)
 
     @property
     def traits(self) -> CompressorTraits:
@@ -178,6 +213,11 @@ class CompressionConfig(Settings, scope="wire"):
     def sparsifies(self) -> bool:
         """True if the kept fraction determines the number of entries that are sent."""
         return self.traits.sparse
+
+    @property
+    def own_fractions(self) -> bool:
+        """True if each client may send a number of entries of its own."""
+        return self.traits.sparse and not self.traits.common
 
     @property
     def ef21(self) -> bool:
@@ -232,7 +272,7 @@ class ResidualConfig(Settings, scope="wire", read_by=RESIDUAL):
 
 @dataclass(frozen=True)
 class BudgetConfig(Settings, scope="wire", read_by=SPARSE):
-    """Communication budget: the kept fractions of top-k and rand-k, for a round and for each client."""
+    """Communication budget: the kept fraction of a round, and with top-k and rand-k that of each client."""
 
     kept_fraction: float = setting(
         0.2,
@@ -257,6 +297,7 @@ class BudgetConfig(Settings, scope="wire", read_by=SPARSE):
         high=1.0,
         variants=(0.01, 0.005),
         private=True,
+        read_by=OWN_FRACTIONS,
     )
     kept_warmup_rounds: int = setting(
         1, "number of first rounds with kept fraction 1, before the schedule", low=0, private=True
@@ -265,7 +306,7 @@ class BudgetConfig(Settings, scope="wire", read_by=SPARSE):
         True,
         "sends every entry in the warm-up rounds; false lets scores and links reduce them",
         variants=(True, False),
-        read_by={"kept-warmup-rounds": unless(0)},
+        read_by={**OWN_FRACTIONS, "kept-warmup-rounds": unless(0)},
         private=True,
     )
     cosine_from: str = setting(
@@ -280,7 +321,7 @@ class BudgetConfig(Settings, scope="wire", read_by=SPARSE):
         "score",
         "how the kept fraction of a round is shared among its clients",
         choices={"score": "in proportion to their scores", "uniform": "equally"},
-        read_by={"loss-clip": (0.0,)},
+        read_by={**OWN_FRACTIONS, "loss-clip": (0.0,)},
         private=True,
     )
     link_cap: str = setting(
@@ -293,4 +334,5 @@ class BudgetConfig(Settings, scope="wire", read_by=SPARSE):
         },
         variants=("transfer", "round"),
         private=("transfer", "none"),
+        read_by=OWN_FRACTIONS,
     )

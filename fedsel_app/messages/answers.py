@@ -131,6 +131,8 @@ class TrainAnswer(Scalars):
     """Norm of the update."""
     control_norm: float | None = lenient(None)
     """Norm of the change of the control variate, if there is one."""
+    exponent: int | None = lenient(None)
+    """Exponent of the largest value of its update, if this is in multiples of a grid."""
     reports: Mapping[Report, float] = field(default_factory=dict, metadata={"apart": True})
     """Numbers that the instruction requested, each under its own key."""
 

@@ -92,6 +92,8 @@ class TrainInstruction(Instruction):
     weight: float = 0.0
     """Weight with which a simulated worker may add the update to an exact sum over its clients, which it then sends in
     place of the updates; 0: it must send the update."""
+    entries: bytes | None = None
+    """Entries that all clients of the round send (see `fedsel_app.wire.entries`); None: each chooses its own."""
 
 
 @dataclass(frozen=True)

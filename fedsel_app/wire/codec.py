@@ -5,8 +5,9 @@ Layout of a payload, with all numbers little-endian::
     offset  bytes  what
          0      4  magic "FSEL"
          4      1  version, 1
-         5      1  value coding: 1 float32; 6 float64; 2, 4, 5 rounded to 16, 8, 4 bits; 3 quantised
-         6      1  index coding: 0 dense, 1 bitmap, 2 Rice-coded gaps, 3 seeded
+         5      1  value coding: 1 float32; 6 float64; 2, 4, 5 rounded to 16, 8, 4 bits; 3 quantised; 7, 8, 9, 10
+                   multiples in a ring of 8, 16, 24, 32 bits
+         6      1  index coding: 0 dense, 1 bitmap, 2 Rice-coded gaps, 3 seeded, 4 common
          7      1  Rice parameter b, 0..31; 0 in the other codings
          8      4  size N, the model's entries
         12      4  count, the entries sent
@@ -14,11 +15,11 @@ Layout of a payload, with all numbers little-endian::
         20      4  round
         24      .  the indices (`indices`)
          .      .  the values: float32 of 4 bytes or float64 of 8 bytes each, or rounded (`rounded_values`), or
-                   quantised (`values`, where the indices follow the head of the values)
+                   multiples (`ring`), or quantised (`values`, where the indices follow the head of the values)
          .      4  CRC-32 of all bytes before it
 
 Bit streams fill each byte from its lowest bit; the last byte's unused bits are zero. A dense update has no bytes of
-indices. For other indices, unless they are seeded, `encode` chooses the shortest coding.
+indices. For other indices, unless they are seeded or common, `encode` chooses the shortest coding.
 """
 
 import struct
@@ -31,9 +32,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedsel_app.wire import indices as index_codec
-from fedsel_app.wire import rounded_values
+from fedsel_app.wire import ring, rounded_values
 from fedsel_app.wire import values as value_codec
 from fedsel_app.wire.bits import WireError as WireError
+from fedsel_app.wire.ring import Multiples
 from fedsel_app.wire.rounded_values import Rounded
 from fedsel_app.wire.values import Quantised
 
@@ -46,6 +48,8 @@ _FLOATS: dict[int, np.dtype[Any]] = {1: np.dtype("<f4"), 6: np.dtype("<f8")}
 _FLOAT_CODING = {dtype.itemsize: coding for coding, dtype in _FLOATS.items()}
 _ROUNDED = {2: 16, 4: 8, 5: 4}
 _ROUNDED_CODING = {bits: coding for coding, bits in _ROUNDED.items()}
+_RINGS = dict(enumerate(ring.RINGS, 7))
+_RING_CODING = {bits: coding for coding, bits in _RINGS.items()}
 _LARGEST_U32 = 2**32 - 1
 
 
@@ -60,15 +64,16 @@ class Update:
     indices
         uint32 (count,), strictly increasing and below `size`; None if every entry is present.
     values
-        float32 (count,), the entries at `indices`; float64 for a model that has arrays of float64.
+        float32 (count,), the entries at `indices`; float64 for a model that has arrays of float64, and for multiples
+        in a ring of 32 bits.
     quantised
-        The same values as levels, if they are quantised or rounded; the payload then has these levels.
+        The same values as levels or multiples, if they are rounded; the payload then has these.
     """
 
     size: int
     indices: NDArray[np.uint32] | None
     values: NDArray[Any]
-    quantised: Quantised | Rounded | None = None
+    quantised: Quantised | Rounded | Multiples | None = None
 
     def __eq__(self, other: object) -> bool:
         """Compare bit for bit: -0.0 differs from 0.0, and a dense update from a sparse one that lists all entries."""
@@ -134,17 +139,17 @@ def index_bits(payload: bytes) -> int:
     return 8 * _index_bytes(_body(payload), header[2], header[6])
 
 
-def encode(update: Update, *, client: int, server_round: int, seeded: bool = False) -> bytes:
+def encode(update: Update, *, client: int, server_round: int, seeded: bool = False, common: bool = False) -> bytes:
     """Encode `update` as a payload, with its indices in the fewest bytes.
 
     With `seeded`, the payload does not contain the indices, because the receiver draws them itself. They must be
-    ``indices.seeded_indices`` of this client and round.
+    ``indices.seeded_indices`` of this client and round. With `common`, the receiver has stated them.
 
     Raises WireError if `update` violates the description of its class, a value is not finite, or a number does not fit
     32 bits.
     """
     refuse_unsendable(update, client, server_round)
-    coding, rice_bits, places = index_codec.encode_indices(update.indices, update.size, seeded=seeded)
+    coding, rice_bits, places = index_codec.encode_indices(update.indices, update.size, seeded=seeded, common=common)
     quantised = update.quantised
     sections: list[bytes | memoryview]
     if quantised is None:
@@ -153,6 +158,9 @@ def encode(update: Update, *, client: int, server_round: int, seeded: bool = Fal
     elif isinstance(quantised, Rounded):
         value_coding = _ROUNDED_CODING[quantised.bits]
         sections = [places, rounded_values.encode_values(quantised)]
+    elif isinstance(quantised, Multiples):
+        value_coding = _RING_CODING[quantised.bits]
+        sections = [places, ring.encode_multiples(quantised)]
     else:
         value_coding = _QUANTISED
         sections = [value_codec.encode_values(quantised, places)]
@@ -166,11 +174,13 @@ def encode(update: Update, *, client: int, server_round: int, seeded: bool = Fal
     return b"".join((header, *sections, _CRC.pack(checksum)))
 
 
-def decode(payload: bytes | memoryview, *, size: int, seed: int | None = None) -> Packet:
+def decode(
+    payload: bytes | memoryview, *, size: int, seed: int | None = None, common: NDArray[np.uint32] | None = None
+) -> Packet:
     """Decode `payload` for a model of `size` entries; ``decode(encode(u)).update == u`` bit for bit.
 
-    `seed` is the run's seed, from which seeded indices are drawn. The payload's length and `size` bound the memory that
-    decoding uses, even if the payload claims larger numbers.
+    `seed` is the run's seed, from which seeded indices are drawn, and `common` are the common indices of the round. The
+    payload's length and `size` bound the memory that decoding uses, even if the payload claims larger numbers.
 
     Raises WireError if `payload` violates the format, or belongs to a model with another number of entries.
     """
@@ -184,7 +194,7 @@ def decode(payload: bytes | memoryview, *, size: int, seed: int | None = None) -
         raise WireError(f"The payload is of version {version}; this program reads version {_VERSION}.")
     if _CRC.pack(zlib.crc32(memoryview(payload)[: -_CRC.size])) != payload[-_CRC.size :]:
         raise WireError("The payload is damaged: its CRC-32 does not match.")
-    if value_coding not in (*_FLOATS, _QUANTISED, *_ROUNDED):
+    if value_coding not in (*_FLOATS, _QUANTISED, *_ROUNDED, *_RINGS):
         raise WireError(f"The payload's values have the unknown coding {value_coding}.")
     if claimed_size != size:
         raise WireError(f"The payload is of a model of {claimed_size} entries; this one has {size}.")
@@ -194,11 +204,14 @@ def decode(payload: bytes | memoryview, *, size: int, seed: int | None = None) -
     index_bytes = _index_bytes(body, value_coding, count)
     before = value_codec.HEAD.size if value_coding == _QUANTISED else 0
     stored = np.frombuffer(body, np.uint8, index_bytes, before)
-    indices = index_codec.decode_indices(stored, coding, rice_bits, size, (seed, server_round, client, count))
+    drawn = seed, server_round, client, count
+    indices = index_codec.decode_indices(stored, coding, rice_bits, size, drawn, common)
     if value_coding not in _FLOATS:
-        quantised: Quantised | Rounded
+        quantised: Quantised | Rounded | Multiples
         if value_coding == _QUANTISED:
             quantised = value_codec.decode_values(body, count)
+        elif value_coding in _RINGS:
+            quantised = ring.decode_multiples(body[index_bytes:], count, _RINGS[value_coding])
         else:
             quantised = rounded_values.decode_values(body[index_bytes:], count, _ROUNDED[value_coding])
         return Packet(Update(size, indices, quantised.values(), quantised), client, server_round)
@@ -218,9 +231,13 @@ def _index_bytes(body: memoryview, value_coding: int, count: int) -> int:
     """Bytes of indices in a payload's body. Raises WireError if the body is too short for its values."""
     if value_coding == _QUANTISED:
         return value_codec.index_bytes(body)
-    floats = _FLOATS.get(value_coding)
-    bits = _ROUNDED.get(value_coding, 32)
-    size = len(body) - (rounded_values.section_bytes(count, bits) if floats is None else floats.itemsize * count)
+    if value_coding in _FLOATS:
+        value_bytes = _FLOATS[value_coding].itemsize * count
+    elif value_coding in _RINGS:
+        value_bytes = ring.section_bytes(count, _RINGS[value_coding])
+    else:
+        value_bytes = rounded_values.section_bytes(count, _ROUNDED[value_coding])
+    size = len(body) - value_bytes
     if size < 0:
         raise WireError(f"The payload is too short for the {count} values it claims.")
     return size

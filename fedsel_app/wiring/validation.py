@@ -9,7 +9,9 @@ from fedsel_app.config.run import METRICS
 from fedsel_app.config.server import AGGREGATIONS, PLAIN_MODELS, SERVER_OPTIMIZERS
 from fedsel_app.config.settings import named
 from fedsel_app.config.training import SOLVERS
+from fedsel_app.wire.ring import RINGS, largest
 from strategies.base import SelectionStrategy
+from strategies.round.replies.deadline import over_selected_count
 
 
 def validate_combination(settings: SharedSettings, strategy: type[SelectionStrategy], method: Settings) -> None:
@@ -17,6 +19,7 @@ def validate_combination(settings: SharedSettings, strategy: type[SelectionStrat
     validate_differential_privacy(settings)
     validate_clients(settings)
     validate_compression(settings)
+    validate_ring(settings, strategy)
     validate_solver(settings)
     validate_robust_aggregation(settings)
     validate_calibration(settings)
@@ -39,10 +42,15 @@ def validate_compression(settings: SharedSettings) -> None:
     """Raise ConfigError if compressor, precision and error feedback are incompatible."""
     compression = settings.compression
     name, traits = compression.compressor, compression.traits
-    if traits.rounds_values and compression.value_bits < 32:
+    if traits.rounded_by and compression.value_bits < 32:
         raise ConfigError(
             f"Set 'value-bits' to 32, or choose another 'compressor': {name} rounds its values itself, as "
-            f"'{traits.strength}' says."
+            f"'{traits.rounded_by}' says."
+        )
+    if traits.common and compression.ef21:
+        raise ConfigError(
+            f"Set 'error-feedback-scheme' to ef14, or choose another 'compressor' than {name}: ef21 needs values that "
+            "are not clipped."
         )
     if compression.ef21 and compression.lossless:
         raise ConfigError(
@@ -52,6 +60,28 @@ def validate_compression(settings: SharedSettings) -> None:
     if compression.error_feedback_scheme == "ef21" and not compression.error_feedback:
         raise ConfigError(
             "Set 'error-feedback' to true, or 'error-feedback-scheme' to ef14: ef21 works only with error feedback."
+        )
+
+
+def validate_ring(settings: SharedSettings, strategy: type[SelectionStrategy]) -> None:
+    """Raise ConfigError if the sum of a round's clients does not fit the ring, or its clients get different entries."""
+    compression, run = settings.compression, settings.run
+    if not compression.traits.common:
+        return
+    others = named(COMPRESSORS, lambda traits: not traits.common)
+    if settings.waiting.waiting != "synchronous":
+        raise ConfigError(
+            f"Set 'waiting' to synchronous, or 'compressor' to {others}: the clients of a buffer began in different "
+            f"rounds, and {compression.compressor} has other entries in each round."
+        )
+    clients = run.clients
+    if settings.participation.participation == "fixed" and strategy.exact_cohort:
+        clients = over_selected_count(run.cohort, settings.replies.over_selection, run.clients)
+    if not largest(compression.ring_bits, clients):
+        fitting = next(bits for bits in RINGS if largest(bits, clients))
+        raise ConfigError(
+            f"Set 'ring-bits' to at least {fitting} (it is {compression.ring_bits}): the sum of {clients} clients has "
+            f"no room in a ring of {compression.ring_bits} bits."
         )
 
 

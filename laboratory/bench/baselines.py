@@ -21,7 +21,7 @@ from torch import Tensor
 from torch.nn import functional
 from torch.nn.utils import clip_grad_norm_, parameters_to_vector, vector_to_parameters
 
-from clients.compression.compressors import kept_count, top_indices
+from clients.compression.compressors import top_indices
 from clients.training.steps import train
 from fedsel_app.config import DataConfig, PreprocessingConfig, TrainingConfig
 from fedsel_app.data.batches import DeviceData, batch_order
@@ -31,6 +31,7 @@ from fedsel_app.models.building import build
 from fedsel_app.models.device import prepare
 from fedsel_app.models.flat_model import FlatModel, evaluate
 from fedsel_app.seeds import Purpose, stream
+from fedsel_app.wire.indices import kept_count
 
 Vector = NDArray[np.float32]
 CPU = torch.device("cpu")

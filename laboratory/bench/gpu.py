@@ -21,13 +21,14 @@ from torch import Tensor
 from torch.func import functional_call, grad, vmap
 from torch.nn import functional
 
-from clients.compression.compressors import kept_count, top_indices
+from clients.compression.compressors import top_indices
 from clients.training.steps import train
 from fedsel_app.config import TrainingConfig
 from fedsel_app.data.inputs import Inputs
 from fedsel_app.models.building import build
 from fedsel_app.models.device import choose_device, prepare
 from fedsel_app.models.flat_model import FlatModel
+from fedsel_app.wire.indices import kept_count
 from laboratory.bench import peers
 from simulation.operations.deployment.flower_cli import DeploymentError
 

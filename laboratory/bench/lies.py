@@ -22,12 +22,13 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from clients.compression.compressors import kept_count, top_indices
+from clients.compression.compressors import top_indices
 from fedsel_app.config import AggregationConfig
 from fedsel_app.data.sources import digits
 from fedsel_app.npz import read_arrays
 from fedsel_app.seeds import Purpose, stream
 from fedsel_app.wire.codec import Update
+from fedsel_app.wire.indices import kept_count
 from strategies.aggregation.entry_bounds import EntryBounds
 from strategies.aggregation.robust import combine
 from strategies.roster import Floats, Ints

@@ -23,6 +23,7 @@ from strategies.round.replies.training import Replies
 from strategies.run_context import RunContext
 
 if TYPE_CHECKING:
+    from strategies.aggregation.common_entries import CommonEntries
     from strategies.aggregation.ef21 import Estimates
     from strategies.aggregation.entry_bounds import EntryBounds
     from strategies.aggregation.privacy import Privacy
@@ -111,6 +112,14 @@ def _privacy(context: RunContext) -> "Privacy | None":
     return Privacy(context.privacy, context.recorder.releases)
 
 
+def _common(context: RunContext) -> "CommonEntries | None":
+    if not context.compression.traits.common:
+        return None
+    from strategies.aggregation.common_entries import CommonEntries
+
+    return CommonEntries(context)
+
+
 def _entry_bounds(context: RunContext) -> "EntryBounds | None":
     if not (context.aggregation.traits.robust and context.aggregation.entry_malicious):
         return None
@@ -120,7 +129,7 @@ def _entry_bounds(context: RunContext) -> "EntryBounds | None":
 
 
 class ServerState:
-    """State of the server: optimiser, its part of the local solver, estimates (ef21), and bounds of single entries."""
+    """State of the server: optimiser, its part of the solver, estimates (ef21), common entries, bounds of entries."""
 
     def __init__(self, context: RunContext) -> None:
         self._context, self._waits = context, context.waiting.waiting != "synchronous"
@@ -129,9 +138,16 @@ class ServerState:
         self.estimates = _estimates(context)
         self.entry_bounds = _entry_bounds(context)
         self.privacy = _privacy(context)
+        self.common = _common(context)
 
     def step(self, parameters: NDArray[np.float32], selection: Selection, replies: Replies) -> Step:
         """Weigh, aggregate and step the optimiser; the state changes."""
+        step = self._step(parameters, selection, replies)
+        if self.common is not None:
+            self.common.learn(step.aggregate, [reply.exponent for reply in replies.decoded])
+        return step
+
+    def _step(self, parameters: NDArray[np.float32], selection: Selection, replies: Replies) -> Step:
         clients, updates = replies.clients, replies.updates
         if self.estimates is not None:
             updates = self.estimates.update(clients, updates, replies.failed)
@@ -184,7 +200,7 @@ class ServerState:
         preview = copy.copy(self)
         preview.optimizer, preview.solver = copy.deepcopy(self.optimizer), copy.deepcopy(self.solver)
         preview.estimates, preview.entry_bounds = copy.copy(self.estimates), copy.deepcopy(self.entry_bounds)
-        return preview.step(parameters, selection, replies)
+        return preview._step(parameters, selection, replies)
 
     def state(self) -> dict[str, NDArray[Any]]:
         """The states of all parts."""
@@ -197,4 +213,5 @@ class ServerState:
     def _parts(self) -> dict[str, Stateful]:
         parts: dict[str, Stateful | None] = {"optimizer": self.optimizer, "solver": self.solver}
         parts |= {"estimates": self.estimates, "privacy": self.privacy, "entry-bounds": self.entry_bounds}
+        parts |= {"common": self.common}
         return {name: part for name, part in parts.items() if part is not None}

@@ -33,7 +33,7 @@ share 1 - theta.
 - Until every client was selected once, cohorts are drawn uniformly from the clients that were not yet selected (then
   from the others), and only their kept fractions are optimised. A client that has sent no update counts with the mean
   distance.
-- If the compressor does not sparsify, every theta_i is 1 and only the cohort is chosen.
+- If clients have no kept fractions of their own, every theta_i is 1 and only the cohort is chosen.
 - The weights are gamma_i / n. The quantisation levels of Q-FedCG are not implemented.
 """
 
@@ -207,7 +207,7 @@ class FedCG(SelectionStrategy):
         known = np.isin(ids, list(self.last_updates))
         distances = relative_distances(euclidean(among(self._gram, ids)), known)
         budget, compression = self.context.budget, self.context.compression
-        usual, least = (budget.kept_fraction, budget.kept_min) if compression.sparsifies else (1.0, 1.0)
+        usual, least = (budget.kept_fraction, budget.kept_min) if compression.own_fractions else (1.0, 1.0)
         compute_s, upload_s = client_seconds(roster, ids, self.context.initial.size, usual, compression)
         problem = Problem(distances, compute_s, upload_s, least)
         seen = known | (roster.selections[ids] > 0)

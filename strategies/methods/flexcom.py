@@ -38,9 +38,9 @@ class FlexCom(SelectionStrategy[Settings]):
 
     @classmethod
     def check_settings(cls, config: Settings, shared: SharedSettings) -> None:
-        """Refuse a compressor that has no kept fraction."""
-        if not shared.compression.sparsifies:
-            sparse = named(COMPRESSORS, lambda traits: traits.sparse)
+        """Refuse a compressor without a kept fraction of each client."""
+        if not shared.compression.own_fractions:
+            sparse = named(COMPRESSORS, lambda traits: traits.sparse and not traits.common)
             raise ConfigError(
                 f"Set 'compressor' to {sparse}: the strategy flexcom sets the number of entries that each client sends."
             )

@@ -30,14 +30,16 @@ class SentModel:
     ----------
     arrays : float32; parameters (N,), then BatchNorm statistics (B,) if any, then SCAFFOLD's control variate (N,). With
         few bits (`rounded_model`) the first is uint8, a section of `fedsel_app.wire.rounded_values`
+    stated_bytes : bytes of what the instruction beside it states of the model's entries
     """
 
     arrays: tuple[NDArray[Any], ...]
+    stated_bytes: int = 0
 
     @property
     def nbytes(self) -> int:
-        """Bytes of one transfer: its entries, without a header."""
-        return sum(array.nbytes for array in self.arrays)
+        """Bytes of one transfer: its entries and what is stated of them, without a header."""
+        return self.stated_bytes + sum(array.nbytes for array in self.arrays)
 
     @cached_property
     def tensors(self) -> list[bytes]:

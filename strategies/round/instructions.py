@@ -9,6 +9,7 @@ import numpy as np
 
 from fedsel_app.messages.instructions import TrainInstruction
 from fedsel_app.messages.scalars import Report
+from strategies.aggregation.common_entries import CommonEntries
 from strategies.roster import Floats, Roster, RoundInfo, Selection
 from strategies.round.budget import cohort_fractions, round_fraction
 from strategies.run_context import RunContext
@@ -21,6 +22,7 @@ class InstructionBuilder:
     ----------
     reports : numbers that every reply must contain
     estimated : with ef21, the clients whose update the server estimates; changes from round to round
+    common : with common-k, the entries of the round
 
     Attributes
     ----------
@@ -35,9 +37,10 @@ class InstructionBuilder:
         roster: Roster,
         reports: frozenset[Report],
         estimated: Container[int] = (),
+        common: CommonEntries | None = None,
     ) -> None:
         self._context, self._roster = context, roster
-        self._reports, self._estimated = tuple(sorted(reports)), estimated
+        self._reports, self._estimated, self._common = tuple(sorted(reports)), estimated, common
         self.key = secrets.token_hex(16)
         self.last_checkpoint = 0
         self.earlier: dict[int, int] = {}
@@ -57,6 +60,7 @@ class InstructionBuilder:
         """
         context, roster = self._context, self._roster
         theta, fractions = self._fractions(selection, round_info)
+        entries = None if self._common is None else self._common.statement(selection.clients.size)
         rate = context.training.learning_rate(round_info.scheduled, round_info.total)
         rates = np.full(selection.clients.size, rate) if selection.learning_rates is None else selection.learning_rates
         instructions: dict[int, TrainInstruction] = {}
@@ -77,14 +81,16 @@ class InstructionBuilder:
                 keep_state=keep_state,
                 statistics=statistics,
                 local_epochs=local_epochs,
+                entries=entries,
             )
         return instructions, theta
 
     def _fractions(self, selection: Selection, round_info: RoundInfo) -> tuple[float, Floats]:
         """Kept fraction of the round, and of each selected client."""
         context, links = self._context, self._context.links
-        if not context.compression.sparsifies:
-            return 1.0, np.ones(selection.clients.size)
+        if not context.compression.own_fractions:
+            theta = round_fraction(round_info, context.budget) if context.compression.sparsifies else 1.0
+            return theta, np.full(selection.clients.size, theta)
         if selection.kept_fractions is not None:
             return round_fraction(round_info, context.budget), selection.kept_fractions
         if context.reported_values.loss_clip:

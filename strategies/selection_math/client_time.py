@@ -13,9 +13,10 @@ def update_bits(size: int, fraction: float, compression: CompressionConfig) -> f
     """Bits of an update that keeps `fraction` in (0, 1] of `size` entries: the values, and the entropy of the indices.
 
     The Rice-coded gaps of `fedsel_app.wire.indices` need at most a few per cent more than this entropy. The indices of
-    rand-k follow from the seed and cost nothing. A quantised update counts as a dense one.
+    rand-k and common-k are known to the server and cost nothing. A quantised update counts as a dense one.
     """
-    value_bits = bits_an_entry(compression.value_bits)
+    common = compression.traits.common
+    value_bits = float(compression.ring_bits) if common else bits_an_entry(compression.value_bits)
     if fraction >= 1.0 or not compression.sparsifies:
         return value_bits * size
     places = -fraction * math.log2(fraction) - (1.0 - fraction) * math.log2(1.0 - fraction)

@@ -11,6 +11,7 @@ from fedsel_app.wiring.configuration import resolve
 from strategies import STRATEGIES
 
 ROBUST = {"strategy": "random", "aggregation": "median", "error-feedback": False}
+COMMON = {"compressor": "common-k"}
 PRIVATE = {"strategy": "random", "dp-clip-norm": 1.0, "weighting": "uniform"}
 SEARCHING = {"strategy": "random", "participation": "isp"}
 BUFFERED = {"strategy": "random", "waiting": "buffered", "cohort": 5}
@@ -165,6 +166,14 @@ COMBINATIONS = [
         "mixes those of several rounds.",
     ),
     ({"compressor": "qsgd", "value-bits": 8}, "qsgd rounds its values itself, as 'qsgd-levels' says."),
+    (COMMON | {"value-bits": 16}, "common-k rounds its values itself, as 'ring-bits' says."),
+    (COMMON | {"error-feedback-scheme": "ef21"}, "Set 'error-feedback-scheme' to ef14, or choose another"),
+    (COMMON | {"waiting": "buffered"}, "Set 'waiting' to synchronous, or 'compressor' to top-k, rand-k, qsgd or none"),
+    (COMMON | {"ring-bits": 12}, "The 'ring-bits' parameter must be 8, 16, 24 or 32. Got 12."),
+    (COMMON | {"ring-bits": 8, "clients": 200, "cohort": 128}, "Set 'ring-bits' to at least 16 (it is 8)"),
+    (COMMON | {"ring-bits": 8, "clients": 128, "strategy": "full"}, "the sum of 128 clients has no room"),
+    (COMMON | {"strategy": "flexcom"}, "Set 'compressor' to top-k or rand-k: the strategy flexcom"),
+    (PRIVATE | COMMON, "Set 'compressor' to top-k or rand-k or qsgd or none (it is common-k)"),
     ({"compressor": "none", "error-feedback-scheme": "ef21"}, "Choose another 'compressor' than none, or set"),
     ({"error-feedback-scheme": "ef21", "error-feedback": False}, "Set 'error-feedback' to true, or"),
     (ROBUST | {"aggregation": "krum", "krum-malicious": 2, "cohort": 6}, "Set 'cohort' to at least 7 (it is 6)"),

@@ -10,6 +10,8 @@ from tests.support.in_process import run_in_process
 CELLS = [
     ("hetero-select", "top-k", "scaffold"),
     ("fedcg", "rand-k", "sgd"),
+    ("fedcg", "common-k", "scaffold"),
+    ("oort", "common-k", "fednova"),
     ("optrate", "top-k", "fednova"),
     ("flexcom", "rand-k", "scaffold"),
     ("fedcor", "qsgd", "fedprox"),

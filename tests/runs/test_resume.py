@@ -42,6 +42,7 @@ RUNS = {  # test_same_bits.py has the other methods
         "calibration-form": "training",
     },
     "scaffold": {"strategy": "random", "solver": "scaffold", "compressor": "none"},
+    "common-k": {"strategy": "random", "compressor": "common-k", "ring-bits": 8, "solver": "scaffold"},
     "ef21": {"strategy": "random", "error-feedback-scheme": "ef21", "server-optimizer": "fedyogi", "server-lr": 0.01},
     "spectral norm": {"strategy": "random", "model": "tests.cases.models:spectral"},
     "cumulative statistics": {

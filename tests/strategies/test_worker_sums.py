@@ -25,6 +25,7 @@ SUMMED = {
     "one data set much larger": WHOLE | {"weighting": "examples", "alpha": 0.05},
     "error feedback": BASE | {"strategy": "power-of-choice", "compressor": "top-k"},
     "seeded and rounded": BASE | {"strategy": "random", "compressor": "rand-k", "value-bits": 8},
+    "common entries": BASE | {"strategy": "random", "compressor": "common-k"},
     "learns": BASE | {"strategy": "oort"},
     "aggregate alone": WHOLE
     | {"strategy": "hetero-select", "hetero-select.diversity-weight": 0.0, "weighting": "examples"},

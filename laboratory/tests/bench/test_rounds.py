@@ -7,7 +7,7 @@ import pytest
 import torch
 from rich.console import Console
 
-from clients.compression.compressors import kept_count
+from fedsel_app.wire.indices import kept_count
 from laboratory import __main__ as laboratory
 from laboratory.bench import rounds
 from laboratory.bench.baselines import TASKS, BestEffortClients, PlainClients, Workload

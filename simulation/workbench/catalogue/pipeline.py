@@ -27,6 +27,7 @@ def _compressor(values: Mapping[str, Value]) -> str:
     bits = values.get("value-bits", 32)
     strength, lossless = COMPRESSORS[name].strength, COMPRESSORS[name].lossless and bits == 32
     parts = [f"{strength} {values[strength]:g}"] if strength else []
+    bits = values.get(COMPRESSORS[name].rounded_by, 32) if strength == "kept-fraction" else bits
     parts += [f"{bits} bits a value"] if bits != 32 else []
     parts += ["error feedback"] if values["error-feedback"] and not lossless else []
     return _with(name, parts)

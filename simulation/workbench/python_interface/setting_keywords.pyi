@@ -63,10 +63,12 @@ class SettingKeywords(TypedDict, total=False):
     mu: float
     feddyn_alpha: float
     clip_norm: float
-    compressor: Literal["top-k", "rand-k", "qsgd", "none"]
+    compressor: Literal["top-k", "rand-k", "common-k", "qsgd", "none"]
     value_bits: int
     top_k_scope: Literal["global", "layer"]
     qsgd_levels: int
+    ring_bits: int
+    explored_share: float
     error_feedback: bool
     error_feedback_scheme: Literal["ef14", "ef21"]
     kept_rounding: Literal["ceil", "floor"]

@@ -19,6 +19,7 @@ from fedsel_app.messages.scalars import Report
 from fedsel_app.network.links import Work
 from fedsel_app.records.schema import Failure, RoundRecord
 from fedsel_app.wire import codec
+from fedsel_app.wire.entries import decode_entries, exponent_in
 from strategies.checkpoint import Arrays, Stateful, gather, scatter
 from strategies.roster import Floats, Ints, Roster
 from strategies.round.clients import SCALAR_BYTES
@@ -62,6 +63,11 @@ class Decoded(NamedTuple):
             return tuple(payload.norm() for payload in self.payloads)
         told = self.answer.norm, self.answer.control_norm
         return tuple(norm for norm in told if norm is not None)
+
+    @property
+    def exponent(self) -> int | None:
+        """Exponent of the largest value of an update in multiples of a grid; None of another update."""
+        return exponent_in(self.payloads[0]) if self.sums is None else self.answer.exponent
 
     @property
     def value_bits(self) -> int:
@@ -385,10 +391,15 @@ class ReplyReader:
 
         Raises WireError if one is malformed, or of another client or round.
         """
-        context, asked = self._context, (client, instruction.server_round, self._context.initial.size)
-        seeds = context.run.seed, None  # only an update has indices that are drawn from the seed
-        numbered = zip(tensors, seeds, strict=False)
-        return [decode_payload(tensor, *asked, seed, context.initial.itemsize) for tensor, seed in numbered]
+        context, size = self._context, self._context.initial.size
+        asked, entries = (client, instruction.server_round, size), None
+        if instruction.entries is not None:
+            entries = decode_entries(instruction.entries, size, instruction.server_round)
+        # Only an update has indices that are drawn from the seed, or stated by the server.
+        numbered = zip(tensors, (context.run.seed, None), (entries, None), strict=False)
+        return [
+            decode_payload(tensor, *asked, *known, value_bytes=context.initial.itemsize) for tensor, *known in numbered
+        ]
 
 
 def most_work_steps(steps: int, passes: int, reports: Container[str]) -> float:

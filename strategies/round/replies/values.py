@@ -16,6 +16,7 @@ from fedsel_app.messages.reported_values import one_line, winsorised
 from fedsel_app.records.schema import Failure
 from fedsel_app.wire.codec import Update, WireError
 from fedsel_app.wire.codec import decode as wire_decode
+from fedsel_app.wire.entries import RoundEntries
 from fedsel_app.wire.npy import read_array
 from strategies.roster import Floats, Ints
 from strategies.round.federation import Answer, Reply
@@ -177,23 +178,32 @@ def read_statistics(
 
 
 def decode_payload(
-    tensor: bytes, client: int, server_round: int, size: int, seed: int | None = None, value_bytes: int = 4
+    tensor: bytes,
+    client: int,
+    server_round: int,
+    size: int,
+    seed: int | None = None,
+    entries: RoundEntries | None = None,
+    value_bytes: int = 4,
 ) -> tuple[Update, int]:
     """Decode one payload of a reply; return its update and its number of bytes.
 
-    `seed` is the run's seed, for indices that are drawn from it. `value_bytes` are those of the model's entries.
+    `seed` is the run's seed, for indices that are drawn from it, and `entries` those that the server has stated for the
+    round, if any. `value_bytes` are those of the model's entries.
 
     Raises WireError if it is not a valid update of `size` parameters from this client for this round.
     """
     payload = unpack_array(tensor, np.uint8, MOST_BYTES_A_PARAMETER * size + 4096).data
-    packet = wire_decode(payload, size=size, seed=seed)
+    packet = wire_decode(payload, size=size, seed=seed, common=None if entries is None else entries.indices)
     if (packet.client, packet.server_round) != (client, server_round):
         raise WireError(
             f"it sent an update of client {packet.client} for round {packet.server_round}, "
             f"and client {client} was asked for round {server_round}"
         )
     update = packet.update
-    if update.values.itemsize > value_bytes:
+    if entries is not None:
+        entries.refuse_others(update)
+    elif update.values.itemsize > value_bytes:
         raise WireError(f"its update has entries of {update.values.itemsize} bytes, and the model's have {value_bytes}")
     return update, len(payload)
 

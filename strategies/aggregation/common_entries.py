@@ -1,0 +1,82 @@
+"""Common entries: which entries all clients of a round send with the compressor common-k, and on which grid.
+
+A share of the entries, `explored-share`, is drawn uniformly. The others are exploited: those with the largest
+q_i |a_i| / p_i, where a_i is the aggregate of the last round in which entry i was sent, p_i the number of rounds whose
+changes were in it, and q_i the number of rounds since then. So an entry is sent again when about as much of it is
+missing as of others. All of this follows from what the server has published, and no client's update is told by it.
+
+In the first round no entry has been sent, so all entries are drawn. Its grid expects values below the largest weight of
+the initial model, or 1 if all are 0; what this clips or rounds away stays in the clients' residuals. Later rounds take
+the exponent from the round before (`fedsel_app.wire.ring`).
+"""
+
+from collections.abc import Iterable
+from dataclasses import replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedsel_app.wire import ring
+from fedsel_app.wire.entries import NO_INDICES, Indices, RoundEntries, drawn_entries, encode_entries
+from fedsel_app.wire.indices import kept_count
+from strategies.checkpoint import Saved
+from strategies.roster import Floats, RoundInfo
+from strategies.round.budget import round_fraction
+from strategies.run_context import RunContext
+
+
+def exploited_entries(scores: NDArray[np.float32], count: int) -> Indices:
+    """At most `count` entries, in increasing order: those of the largest `scores` above 0, the first of equals."""
+    positive = np.flatnonzero(scores)
+    if positive.size > count:
+        order = np.argsort(-scores[positive], kind="stable")
+        positive = np.sort(positive[order[:count]])
+    return positive.astype(np.uint32)
+
+
+class CommonEntries(Saved):
+    """Rule of the entries of each round, with the public history of the aggregate."""
+
+    state_fields = ("_change", "_age", "_exponent")
+
+    def __init__(self, context: RunContext) -> None:
+        self._context, size = context, context.initial.size
+        self._change = np.zeros(size, np.float32)
+        """Change of each entry in a round, by its last aggregate: |a_i| / p_i."""
+        self._age = np.ones(size, np.int32)
+        """Rounds whose changes the next aggregate of each entry has."""
+        largest = float(np.abs(context.initial).max(initial=0.0)) or 0.5
+        self._exponent = ring.exponent_of(np.array([largest]))
+        self._entries = RoundEntries(None, context.compression.ring_bits, self._exponent, 1)
+        self._exploited = NO_INDICES
+
+    def begin(self, round_info: RoundInfo) -> int:
+        """Choose the entries of a round. Returns the number of bytes that state them."""
+        context, compression, size = self._context, self._context.compression, self._age.size
+        count = kept_count(round_fraction(round_info, context.budget), size, compression.kept_rounding)
+        indices, self._exploited = None, NO_INDICES
+        if count < size:
+            exploited = count - round(compression.explored_share * count)
+            self._exploited = exploited_entries(self._change * self._age, exploited)
+            explored = count - self._exploited.size
+            indices = drawn_entries(self._exploited, explored, size, context.run.seed, round_info.number)
+        self._entries = replace(self._entries, indices=indices, exponent=self._exponent)
+        return len(self.statement(1))
+
+    def statement(self, clients: int) -> bytes:
+        """What the `clients` of the round are told of its entries."""
+        self._entries = replace(self._entries, clients=clients)
+        return encode_entries(self._entries, self._exploited, self._age.size, self._context.run.seed)
+
+    def learn(self, aggregate: Floats | None, exponents: Iterable[int | None]) -> None:
+        """Take the aggregate of a round, float64 (N,), and the exponents of its clients; None: nobody replied."""
+        age = self._age + np.int32(1)
+        if aggregate is not None:
+            chosen = slice(None) if self._entries.indices is None else self._entries.indices
+            self._change[chosen] = np.abs(aggregate[chosen]) / self._age[chosen]
+            age[chosen] = 1
+        self._age = age
+        counts = np.zeros(ring.PLACES, np.int64)
+        for exponent in exponents:
+            counts += 0 if exponent is None else ring.one_hot(exponent)
+        self._exponent = ring.next_exponent(counts, self._exponent, self._entries.clients)
