@@ -23,10 +23,10 @@ from strategies.round.replies.training import Replies
 from strategies.run_context import RunContext
 
 if TYPE_CHECKING:
-    from strategies.aggregation.common_entries import CommonEntries
     from strategies.aggregation.ef21 import Estimates
     from strategies.aggregation.entry_bounds import EntryBounds
     from strategies.aggregation.privacy import Privacy
+    from strategies.round.common_entries import CommonEntries
 
 
 @dataclass(frozen=True)
@@ -115,7 +115,7 @@ def _privacy(context: RunContext) -> "Privacy | None":
 def _common(context: RunContext) -> "CommonEntries | None":
     if not context.compression.traits.common:
         return None
-    from strategies.aggregation.common_entries import CommonEntries
+    from strategies.round.common_entries import CommonEntries
 
     return CommonEntries(context)
 

@@ -9,9 +9,9 @@ import numpy as np
 
 from fedsel_app.messages.instructions import TrainInstruction
 from fedsel_app.messages.scalars import Report
-from strategies.aggregation.common_entries import CommonEntries
 from strategies.roster import Floats, Roster, RoundInfo, Selection
 from strategies.round.budget import cohort_fractions, round_fraction
+from strategies.round.common_entries import CommonEntries
 from strategies.run_context import RunContext
 
 

@@ -24,6 +24,7 @@ VALUES = {
     float: FINITE,
     str: st.text(),
     str | None: st.none() | st.text(),
+    bytes | None: st.none() | st.binary(),
     tuple[Report, ...]: st.lists(st.sampled_from(Report), unique=True).map(tuple),
 }
 TRAIN = TrainInstruction(3, "a1", 0.1, 0.2, 0.9, True)

@@ -17,6 +17,7 @@ import numpy as np
 
 from fedsel_app.wire.codec import Packet, Update, WireError, decode, encode
 from fedsel_app.wire.indices import seeded_indices
+from fedsel_app.wire.ring import Multiples
 from fedsel_app.wire.rounded_values import BLOCK, LEVELS, Rounded
 from fedsel_app.wire.values import Quantised
 from tests.support.payloads import BITMAP, DENSE, RICE, SEEDED, payload_of, sealed
@@ -41,7 +42,7 @@ class Sound(NamedTuple):
     size: int
 
 
-def quantised(values: int, count: int, rng: np.random.Generator) -> Quantised | Rounded | None:
+def quantised(values: int, count: int, rng: np.random.Generator) -> Quantised | Rounded | Multiples | None:
     """Random values in one of the codings of values."""
     if values == 1:
         return None
@@ -49,6 +50,8 @@ def quantised(values: int, count: int, rng: np.random.Generator) -> Quantised | 
         bucket = int(rng.integers(1, max(count, 1) + 1))
         norms = rng.exponential(size=-(-count // bucket)).astype(np.float32)
         return Quantised(norms, rng.integers(-4, 5, count).astype(np.int16), bucket, 4)
+    if values >= 7:
+        return Multiples(8 * (values - 6), -9, -2, rng.integers(-50, 50, count).astype(np.int32))
     bits = {2: 16, 4: 8, 5: 4}[values]
     norms = rng.exponential(size=-(-count // BLOCK)).astype(np.float32)
     if bits == 16:
@@ -73,9 +76,8 @@ def sound_payload(values: int, indices: int, size: int, rng: np.random.Generator
 def sound_payloads() -> list[Sound]:
     """Payloads of all pairs and sizes."""
     rng = np.random.default_rng(5)
-    return [
-        sound_payload(values, indices, size, rng) for values in range(1, 6) for indices in range(4) for size in SIZES
-    ]
+    values = (1, 2, 3, 4, 5, 7, 8, 9, 10)
+    return [sound_payload(value, indices, size, rng) for value in values for indices in range(4) for size in SIZES]
 
 
 def mutated(sound: Sound, others: list[Sound], rng: random.Random) -> tuple[bytes, int]:
