@@ -391,14 +391,15 @@ class ReplyReader:
 
         Raises WireError if one is malformed, or of another client or round.
         """
-        context, size = self._context, self._context.initial.size
-        asked, entries = (client, instruction.server_round, size), None
-        if instruction.entries is not None:
-            entries = decode_entries(instruction.entries, size, instruction.server_round)
+        context, size, number = self._context, self._context.initial.size, instruction.server_round
+        entries = None if instruction.entries is None else decode_entries(instruction.entries, size, number)
         # Only an update has indices that are drawn from the seed, or stated by the server.
-        numbered = zip(tensors, (context.run.seed, None), (entries, None), strict=False)
         return [
-            decode_payload(tensor, *asked, *known, value_bytes=context.initial.itemsize) for tensor, *known in numbered
+            decode_payload(
+                *(tensor, client, number, size, None if place else context.run.seed, None if place else entries),
+                value_bytes=context.initial.itemsize,
+            )
+            for place, tensor in enumerate(tensors)
         ]
 
 
