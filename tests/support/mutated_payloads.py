@@ -122,7 +122,7 @@ def require_sound(packet: Packet, payload: bytes, size: int) -> None:
     update, (values, indices, _, *header) = packet.update, struct.unpack_from("<BBBIIII", payload, 5)
     assert [update.size, update.count, packet.client, packet.server_round] == header
     assert update.size == size
-    assert update.values.dtype == np.float32
+    assert update.values.dtype == (np.float64 if payload[5] == 10 else np.float32)
     assert np.isfinite(update.values).all()
     assert (update.indices is None) == (indices == DENSE)
     assert (update.quantised is None) == (values == 1)
