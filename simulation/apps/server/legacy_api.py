@@ -38,7 +38,7 @@ from simulation.apps.server.client_metrics import (
     note_left_out,
 )
 from simulation.apps.server.flowers_words import ALONE, MESSAGE, refuse_options
-from simulation.apps.server.settings import AppOptions
+from simulation.apps.server.settings import AppOptions, round_config
 from simulation.apps.server.transports import RAISED, UserTransport
 from simulation.apps.server.user_clients import counts
 from strategies.method import evaluates, most_rounds
@@ -57,8 +57,7 @@ class UserManager(FlowerManager, UserTransport):
 
     def __init__(self, manager: ClientManager, timeouts: ReplyTimeout, options: AppOptions) -> None:
         super().__init__(manager, timeouts)
-        self._of_type = {"train": options.fit_config, "evaluate": options.evaluate_config}
-        self._configs: dict[tuple[str, int], Config] = {}
+        self._configs = {"train": round_config(options.fit_config), "evaluate": round_config(options.evaluate_config)}
         self.unchanged: Set[str] = frozenset()
 
     @property
@@ -67,11 +66,8 @@ class UserManager(FlowerManager, UserTransport):
         return next((getattr(proxy, "grid", None) for proxy in self._manager.all().values()), None)
 
     def users_config(self, message_type: str, server_round: int) -> Config:
-        """The user's config of the round, which is the same for all its clients, also from a function that draws."""
-        if (key := (message_type, server_round)) not in self._configs:
-            users = self._of_type.get(message_type) or {}
-            self._configs[key] = dict(users(server_round) if callable(users) else users)
-        return dict(self._configs[key])
+        """The user's config of the round; empty for an enrolment."""
+        return dict(self._configs[message_type](server_round)) if message_type in self._configs else {}
 
     def ask(self, messages: Sequence[Message], until: Until = ALL) -> Answers:
         """Call the user's functions of the round here, where their errors end the run, and not in a client's thread."""

@@ -4,7 +4,7 @@ import logging
 from collections.abc import Callable, Mapping
 from contextlib import closing
 from dataclasses import fields, replace
-from functools import lru_cache, partial
+from functools import partial
 from inspect import signature
 from pathlib import Path
 from typing import Any, NoReturn
@@ -30,7 +30,7 @@ from simulation.apps.server.flowers_words import (
     refuse_other_types,
 )
 from simulation.apps.server.kept_result import described, keep, read_model, recall, refuse_other_arrays
-from simulation.apps.server.settings import AppOptions, app_config, recorded
+from simulation.apps.server.settings import AppOptions, app_config, recorded, round_config
 from simulation.apps.server.transports import UserGrid, UserReply
 from simulation.apps.server.user_clients import counts, describe_examples
 from strategies.method import evaluates
@@ -95,8 +95,8 @@ class MessageApi(AppRun):
         names, arrays = list(initial_arrays), [array.numpy() for array in initial_arrays.values()]
         folder, result = Path(self._config.records.out), Result()
         configs = {
-            "train": _config_of_round(train_config, self._options.train_config_fn),
-            "evaluate": _config_of_round(evaluate_config, self._options.evaluate_config_fn),
+            "train": round_config(train_config, self._options.train_config_fn),
+            "evaluate": round_config(evaluate_config, self._options.evaluate_config_fn),
         }
         timeouts = ReplyTimeout(self._config.replies.reply_timeout_s if timeout is None else timeout)
         carrier = UserGrid(grid, timeouts, names, configs, self._options)
@@ -239,15 +239,3 @@ class MessageApi(AppRun):
                 "set only one of them."
             )
         self._config = app_config(self._name, {**self._settings, "rounds": num_rounds})
-
-
-def _config_of_round(
-    constant: ConfigRecord | None, function: Callable[[int], Mapping[str, Any]] | None
-) -> Callable[[int], Mapping[str, Any]]:
-    """Function of the round that returns the user's config: the `constant`, and that of the user's `function`."""
-
-    @lru_cache(maxsize=1)  # the clients of a round get the same config, also from a function that draws
-    def config(number: int) -> Mapping[str, Any]:
-        return {**(constant or {}), **(function(number) if function is not None else {})}
-
-    return config

@@ -6,6 +6,7 @@ its clients and their records.
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
+from functools import lru_cache
 from operator import attrgetter
 from pathlib import Path
 from typing import Any
@@ -111,6 +112,22 @@ def app_config(strategy: str, given: Mapping[str, Value]) -> AppConfig:
             "Leave 'probe-bits' out: with fewer than 32 bits the clients restore a rounded model, which clients of a "
             "Flower app of your own do not."
         )
+    return config
+
+
+def round_config(*configs: Mapping[str, Any] | Callable[[int], Mapping[str, Any]] | None) -> Callable[[int], Config]:
+    """Function of the round that joins the user's `configs`, of which each may be a function of the round.
+
+    The clients of a round get the same config, also from a function that draws.
+    """
+
+    @lru_cache(maxsize=1)
+    def config(number: int) -> Config:
+        joined: Config = {}
+        for each in configs:
+            joined |= each(number) if callable(each) else each or {}
+        return joined
+
     return config
 
 

@@ -20,16 +20,11 @@ def test_pytorchs_running_statistics_are_found_by_their_order():
     assert [(layer.start, layer.stop) for layer in layout.layers] == [(0, 30), (30, 36), (36, 48)]
 
 
-@pytest.mark.parametrize(
-    ("arrays", "statistics", "message"),
-    [
-        ([np.array([1])], None, "a model with arrays of finite floats"),
-        ([np.ones(1), np.array([1])], [1], "position 1 has no float array"),
-    ],
-)
-def test_a_model_that_cannot_be_trained_is_refused(arrays, statistics, message):
-    with pytest.raises(ConfigError, match=message):
-        ArrayLayout(arrays, statistics)
+def test_statistics_that_are_no_float_arrays_are_refused():
+    with pytest.raises(ConfigError, match="position 1 has no float array"):
+        ArrayLayout([np.ones(1), np.array([1])], [1])
+    with pytest.raises(ConfigError, match="no array named 'moved'"):
+        ArrayLayout({"moving": np.zeros(3, np.float32)}, ["moved"])
 
 
 # Arrays by their names
@@ -63,10 +58,3 @@ def test_statistics_are_a_mean_and_a_variance_with_the_same_prefix():
 def test_if_names_are_numbers_the_order_shows_the_statistics():
     numbers = dict(zip(map(str, range(9)), state_dict(), strict=True))
     assert ArrayLayout(numbers).statistics == (4, 5)
-
-
-def test_statistics_may_be_given_by_name():
-    arrays = {"weight": np.ones(2, np.float32), "moving": np.zeros(3, np.float32)}
-    assert ArrayLayout(arrays, ["moving"]).statistics == ArrayLayout(arrays, [1]).statistics == (1,)
-    with pytest.raises(ConfigError, match="no array named 'moved'"):
-        ArrayLayout(arrays, ["moved"])

@@ -238,17 +238,6 @@ def test_as_many_clients_evaluate_as_with_fedavg(options, count):
         assert len({client for kind, client, _ in seen if kind == "evaluate"}) == count
 
 
-def test_the_clients_that_evaluate_differ_from_round_to_round_and_depend_on_the_seed():
-    def drawn(seed):
-        seen = []
-        ran(fedsel(fraction_evaluate=0.5, seed=seed), app_of(seen=seen), rounds=3)
-        return [client for kind, client, _ in seen if kind == "evaluate"]
-
-    first = drawn(1)
-    assert first == drawn(1) != drawn(2)
-    assert len({tuple(first[at : at + 2]) for at in range(0, 6, 2)}) > 1
-
-
 def test_clients_without_an_evaluation_are_asked_once():
     app, seen = ClientApp(), []
 
@@ -370,15 +359,3 @@ def test_the_legacy_api_is_fedavgs_too():
         assert mine_told.keys() == theirs_told.keys()
         for name, rows in theirs_told.items():
             np.testing.assert_allclose(mine_told[name], rows, rtol=1e-6)
-
-
-class Trainer(Legacy):
-    """A client without an evaluation."""
-
-    evaluate = NumPyClient.evaluate
-
-
-def test_legacy_clients_without_an_evaluation_are_asked_once():
-    with logged() as log:
-        served(fedsel(parameters=list(MODEL.values()), rounds=3), 3, kind=Trainer)
-    assert log().splitlines() == ["The clients have no evaluate, so that they evaluate no model of this run."]

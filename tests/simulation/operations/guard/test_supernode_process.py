@@ -98,51 +98,33 @@ def test_no_measurement_is_no_upload(tmp_path, monkeypatch, text):
     assert last_upload() == (0, 0.0)
 
 
-def refusing(times, left):
-    """A connection that is refused `times` times, as by Flower. Addresses of ended attempts are added to `left`."""
+def refusing(times, ended):
+    """A connection that is refused `times` times, as by Flower, and then lost. The ended attempts are counted."""
     refusals = repeat(True, times)
 
     @contextmanager
     def connect(address):
-        if not next(refusals, False):
-            yield address
-        left.append(address)
+        with suppress(ConnectionError):
+            if not next(refusals, False):
+                yield address
+        ended.append(address)
 
     return connect
 
 
-def test_a_supernode_asks_until_it_is_let_in(monkeypatch):
+def test_a_supernode_asks_until_it_is_let_in_or_too_late_and_a_lost_connection_is_over(monkeypatch):
+    """Flower logs the error of a lost connection and continues after the block. A new one needs a new call."""
     monkeypatch.setattr(supernode, "RETRY_S", 0.0)
-    left = []
-    with retrying(refusing(3, left))("host") as opened:
-        assert (opened, left) == ("host", ["host"] * 3)
-    assert left == ["host"] * 4
-
-
-def test_a_supernode_gives_up_in_time_and_errors_of_its_work_are_its_own(monkeypatch):
-    monkeypatch.setattr(supernode, "RETRY_S", 0.0)
-    left = []
-    with pytest.raises(RuntimeError, match="work"), retrying(refusing(0, left))("host"):
-        raise RuntimeError("work")
-    assert not left
-    monkeypatch.setattr(supernode, "CONNECT_TIMEOUT_S", 0.05)
-    with pytest.raises(RuntimeError, match="yield"), retrying(refusing(10**9, left))("host"):
-        pass
-
-
-def test_a_connection_that_is_lost_is_over():
-    """Flower logs the error and continues after the block. A new connection needs a new call."""
-    opened = []
-
-    @contextmanager
-    def logging(address):
-        opened.append(address)
-        with suppress(ConnectionError):
-            yield address
-
-    with retrying(logging)("host"):
+    ended = []
+    with retrying(refusing(3, ended))("host") as opened:
+        assert (opened, ended) == ("host", ["host"] * 3)
         raise ConnectionError
-    assert opened == ["host"]
+    assert ended == ["host"] * 4
+    with pytest.raises(RuntimeError, match="work"), retrying(refusing(0, []))("host"):
+        raise RuntimeError("work")
+    monkeypatch.setattr(supernode, "CONNECT_TIMEOUT_S", 0.05)
+    with pytest.raises(RuntimeError, match="yield"), retrying(refusing(10**9, []))("host"):
+        pass
 
 
 def test_a_supernode_waits_for_a_message(monkeypatch):

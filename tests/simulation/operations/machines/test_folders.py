@@ -57,9 +57,9 @@ def handshake(server: FederationFolders, trusted: FederationFolders, name: str) 
         thread.join()
 
 
-@pytest.mark.parametrize("name", ["server.example", "10.1.2.3", "localhost", "127.0.0.1", "::1"])
-def test_the_server_is_trusted_under_each_of_its_names(made, name):
-    assert handshake(made, made, name) == "hello"
+def test_the_server_is_trusted_under_each_of_its_names(made):
+    for name in ("server.example", "10.1.2.3", "localhost", "127.0.0.1", "::1"):
+        assert handshake(made, made, name) == "hello"
 
 
 def test_each_folder_holds_its_own_and_nothing_of_anothers(made):
@@ -120,7 +120,6 @@ def test_a_client_that_makes_its_key_itself_keeps_it(tmp_path):
 @pytest.mark.parametrize(
     ("content", "said"),
     [
-        (b"", "is no request of a client"),
         (b"ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIG9Qtqz8aPTV1Cq1mTBRGzBXAZxf3ZCIs4dW4hH8Pj9o", "another kind of key"),
         (b"ecdsa-sha2-nistp384 " + b"A" * 100_000, "is no request of a client"),
         (public_key_line(b"\x02" + bytes(48)), "is no request of a client"),
