@@ -77,14 +77,14 @@ class Functions:
     """
 
     @classmethod
-    def named(cls, given: Mapping[str, Any]) -> Self:
+    def named(cls, functions: Mapping[str, Any]) -> Self:
         """The functions by their names. Raises TypeError for another name."""
-        for name in given.keys() - (names := set(Ability)):
+        for name in functions.keys() - (names := set(Ability)):
             raise TypeError(
                 f"fedsel's line has no function {name!r}.{did_you_mean(name, names)} The functions are "
                 f"{', '.join(Ability)}."
             )
-        return cls(**given)
+        return cls(**functions)
 
     @property
     def abilities(self) -> tuple[Ability, ...]:

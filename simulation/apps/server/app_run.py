@@ -50,16 +50,16 @@ class AppRun:
         self._blas = ThreadpoolController()
         self._tested: tuple[Any, dict[str, Scalar]] | None = None
         self._impossible_noted = False
-        if (given := options.parameters) is not None and "rounds" not in settings:
+        if (parameters := options.parameters) is not None and "rounds" not in settings:
             raise ConfigError(
                 "Set 'rounds' to the num_rounds of your ServerConfig: methods and the summary need it, and Flower's "
                 "legacy server does not tell it. In the Message API, give the initial model as start's "
                 "'initial_arrays' instead of 'parameters'."
             )
-        if isinstance(given, Parameters):
-            self.open(parameters_to_ndarrays(given), options.evaluate_fn)
-        elif given is not None:
-            self.open(list(given), options.evaluate_fn)
+        if isinstance(parameters, Parameters):
+            self.open(parameters_to_ndarrays(parameters), options.evaluate_fn)
+        elif parameters is not None:
+            self.open(list(parameters), options.evaluate_fn)
 
     def __repr__(self) -> str:
         return f"fedsel strategy {self._name}"
@@ -117,13 +117,13 @@ class AppRun:
 
         It lists which arrays are tied, unless updates are sent whole and without noise: then nothing depends on it.
         """
-        given = dict(zip(names, arrays, strict=True)) if names else arrays
-        layout, tied = ArrayLayout(given, self._options.statistics), self._options.tied
+        model = dict(zip(names, arrays, strict=True)) if names else arrays
+        layout, tied = ArrayLayout(model, self._options.statistics), self._options.tied
         if self._config.compression.lossless and not self._config.privacy.dp_clip_norm:
             return layout
         if tied is None:
             tied = [group for group in twins(arrays, layout.parameters) if np.ptp(arrays[group[0]])]
-        return ArrayLayout(given, self._options.statistics, tied)
+        return ArrayLayout(model, self._options.statistics, tied)
 
     def _accepted(self, number: int) -> tuple[dict[int, Reply], dict[int, float]]:
         """The replies of a round whose updates were aggregated, and their examples, by ascending partition id."""

@@ -54,8 +54,8 @@ WORDS: Mapping[str, str] = {
     "says how many updates a round needs at least.",
     **{name: PROXIMAL.format(name) for name in ("proximal_mu", "mu")},
     **{
-        name: f"Give {own!r} in place of {name!r}." + " It is the number of clients in a round." * (own == "cohort")
-        for name, own in IN_PLACE.items()
+        name: f"Give {ours!r} in place of {name!r}." + " It is the number of clients in a round." * (ours == "cohort")
+        for name, ours in IN_PLACE.items()
     },
     **dict.fromkeys(
         ("eta_l", "client_learning_rate"),
@@ -122,19 +122,19 @@ def refuse_options(options: Iterable[str], words: Mapping[str, str] = WORDS) -> 
             raise ConfigError(words[name])
 
 
-def refuse_arguments(others: Iterable[str], own: Iterable[str], options: Iterable[str]) -> None:
+def refuse_arguments(others: Iterable[str], arguments: Iterable[str], options: Iterable[str]) -> None:
     """Raise ConfigError if `start` got arguments that it does not have.
 
     Parameters
     ----------
     others : these arguments
-    own, options : the arguments of `start`, and the options of `strategy`
+    arguments, options : the arguments of `start`, and the options of `strategy`
     """
     refuse_options(others)
     for name in others:
         if name in options or name.replace("_", "-") in DECLARED:
             raise ConfigError(f"Give {name!r} to strategy(...), and leave it out of start.")
-        raise ConfigError(f"Leave {name!r} out of start. Its arguments are {', '.join(own)}.")
+        raise ConfigError(f"Leave {name!r} out of start. Its arguments are {', '.join(arguments)}.")
 
 
 def refuse_other_types(initial_arrays: object, configs: Mapping[str, Any]) -> None:

@@ -117,7 +117,7 @@ class LegacyApi(AppRun, Strategy):
         """The initial model, or the model of the checkpoint."""
         if not hasattr(self, "_inner"):
             raise ConfigError("Flower's legacy server needs the initial model: strategy(..., parameters=arrays).")
-        refuse_options(self._options.given, MESSAGE)
+        refuse_options(self._options.changed, MESSAGE)
         self._returned = as_parameters(self._users_model())
         return self._returned
 

@@ -88,7 +88,7 @@ class MessageApi(AppRun):
         """
         arguments = list(signature(self.start).parameters)[:-1]
         refuse_arguments(others, arguments, [field.name for field in fields(AppOptions)])
-        refuse_options(self._options.given, LEGACY)
+        refuse_options(self._options.changed, LEGACY)
         refuse_other_types(initial_arrays, {"train_config": train_config, "evaluate_config": evaluate_config})
         self._set_rounds(int(self._settings.get("rounds", ROUNDS) if num_rounds is None else num_rounds))
         self.summary()

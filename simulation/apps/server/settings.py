@@ -64,8 +64,8 @@ RoundConfig = Config | Callable[[int], Config]
 """Config for the user's clients, or a function of the round that returns it."""
 
 
-def app_config(strategy: str, given: Mapping[str, Value]) -> AppConfig:
-    """Configuration of a run of `strategy` with the settings `given` as keywords.
+def app_config(strategy: str, keywords: Mapping[str, Value]) -> AppConfig:
+    """Configuration of a run of `strategy` with the settings `keywords`.
 
     A keyword is a setting's key with underscores instead of dashes. The method's own settings may omit its name.
 
@@ -75,7 +75,7 @@ def app_config(strategy: str, given: Mapping[str, Value]) -> AppConfig:
     method = find_strategy(strategy)
     of_method = method.Config.keys(f"{method.name}.")
     values: dict[str, Value] = {}
-    for keyword, value in given.items():
+    for keyword, value in keywords.items():
         key = keyword.replace("_", "-")
         settable = key in DECLARED and DECLARED[key].scope.own_app
         if not settable and f"{method.name}.{key}" in of_method:
@@ -201,7 +201,7 @@ class AppOptions:
             raise ConfigError(f"Set 'tied' to a list of groups, such as {[self.tied]}. Got {self.tied}.")
 
     @property
-    def given(self) -> list[str]:
+    def changed(self) -> list[str]:
         """Names of the options that differ from their defaults."""
         values = {item.name: (getattr(self, item.name), item.default) for item in fields(self)}
         return [name for name, (value, default) in values.items() if value is not default and value != default]
