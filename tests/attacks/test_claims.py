@@ -19,7 +19,7 @@ from fedsel_app.network.links import MeasuredLinks
 from strategies.methods.delta import Delta, DeltaConfig
 from strategies.methods.random_selection import RandomSelection
 from strategies.roster import RoundInfo, Selection
-from strategies.round.budget import client_fractions, cohort_fractions
+from strategies.round.budget import cohort_fractions
 from strategies.round.federation import Reply
 from strategies.round.replies.values import read_tests
 from strategies.testing.fakes import dense, make_context, outcome
@@ -27,7 +27,7 @@ from tests.support.contexts import context_of, make_roster
 from tests.support.in_process import run_in_process
 from tests.support.logs import logged
 from tests.support.rounds import bits, run_round
-from tests.support.stubs import StubClient, trio, with_numbers
+from tests.support.stubs import StubClient, trio
 
 LIAR = 4
 SMALL = {"model": "logistic", "clients": 8, "cohort": 4, "rounds": 3, "local_steps": 3, "lr": 0.1}
@@ -94,22 +94,6 @@ def test_a_fake_bandwidth_starves_nobody():
     np.testing.assert_allclose(fractions[1], fractions[0], rtol=0.1)
 
 
-def test_a_fake_bandwidth_is_not_chosen_in_every_round(tmp_path):
-    """The method adasample chose the liar in 40 of 40 rounds."""
-
-    def fit(client, message, reply):
-        answer = TrainAnswer.from_metrics(reply.metrics)
-        said = FAST if client == LIAR else TrainAnswer(1.0, 1.0, None, 10**6, 2.0)
-        compute_s = 0.2 * answer.work_steps if said.compute_s is None else said.compute_s
-        return with_numbers(reply, compute_s=compute_s, upload_bytes=said.upload_bytes, upload_s=said.upload_s)
-
-    settings = SMALL | {"strategy": "adasample", "links": "measured", "rounds": 40, "local_steps": 1, "cohort": 2}
-    _, rows = run_in_process(tmp_path, fit, **settings)
-    chosen = [sum(client in row["selected"] for row in rows) for client in range(8)]
-    assert chosen[LIAR] < 35
-    assert min(chosen) > 0
-
-
 @pytest.mark.parametrize("lie", [1e19, -5.0])
 def test_effective_steps_are_the_servers_own(tmp_path, lie):
     """They weigh the updates, and 1e19 moved the model by 2e15."""
@@ -121,15 +105,6 @@ def test_effective_steps_are_the_servers_own(tmp_path, lie):
 
     lied, _ = run(tmp_path / "lied", lying, solver="fednova")
     assert bits([lied.run.model.parameters]) == bits([honest.run.model.parameters])
-
-
-def test_work_steps_are_bounded_by_the_settings(tmp_path):
-    """10^9 of them were 4.7e8 seconds of the run's clock."""
-    _, honest = run(tmp_path / "honest")
-    with logged() as log:
-        _, lied = run(tmp_path / "lied", lambda reply: with_numbers(reply, work_steps=1e9))
-    assert [row["time_s"] for row in lied] == [row["time_s"] for row in honest]
-    assert "client 4 reports 1e+09 computed steps; 3 count" in log()
 
 
 @pytest.mark.parametrize(
@@ -217,13 +192,3 @@ def test_lying_losses_take_no_kept_fraction_from_others(method, tmp_path, monkey
         pairs = [pair for row in rows[1:] for pair in zip(row["selected"], row["kept_fractions"], strict=True)]
         means.append(np.mean([kept for client, kept in pairs if client not in LIARS]))
     assert means[1] == pytest.approx(means[0], rel=0.05)
-
-
-def test_under_uniform_allocation_absurd_scores_take_no_kept_fraction_from_others():
-    honest, lied = np.array([1.0, 1.1, 0.9, 1.0, 1.2]), np.array([1.0, 1.1, 0.9, 50.0, 50.0])
-    for allocation, taken in (("score", True), ("uniform", False)):
-        config = BudgetConfig(allocation=allocation, kept_warmup_rounds=0)
-        before, after = (
-            client_fractions(scores, 0.2, np.full(5, 0.5), RoundInfo(2, 10), config)[:3] for scores in (honest, lied)
-        )
-        assert bool((after < before).any()) == taken

@@ -4,7 +4,6 @@ import csv
 import os
 import subprocess
 from pathlib import Path
-from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -12,10 +11,8 @@ from flwr.superlink.federation import NoOpFederationManager
 
 from clients.state import STATE_FOLDER, ClientHistory, StateError, StateStore
 from fedsel_app.config import ConfigError
-from fedsel_app.records.fedsel_folder import ForeignFolderError, is_fedsel_folder, make_fedsel_folder
 from fedsel_app.records.files import MachineFault
 from fedsel_app.records.run_folder import RunFolder
-from fedsel_app.wiring.client import client_of
 from fedsel_app.wiring.configuration import resolve
 from simulation.engines.starter import Starter
 from simulation.operations.deployment.held_folder import held_folder
@@ -86,16 +83,6 @@ def test_new_folders_of_runs_and_states_are_private(tmp_path, open_umask):
     assert mode(tmp_path / "mine") == "0o755"
 
 
-def test_states_lie_in_the_users_own_folder(tmp_path, monkeypatch):
-    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
-    stores = []
-    monkeypatch.setattr(
-        "fedsel_app.wiring.client.SelectionClient", lambda context: stores.append(context.store) or Mock()
-    )
-    client_of(resolve({"clients": 2, "cohort": 1}), Mock(node_config={"partition-id": 0}, run_id=1, node_id=2))(None)
-    assert [store.folder for store in stores] == [tmp_path / "fedsel" / STATE_FOLDER]
-
-
 def test_another_users_state_is_not_read(tmp_path, monkeypatch):
     folder = tmp_path / STATE_FOLDER
     store = StateStore(folder).of_run("a1")
@@ -108,14 +95,6 @@ def test_another_users_state_is_not_read(tmp_path, monkeypatch):
         store.recall(0, KNOWN)
     with pytest.raises(MachineFault, match="did not make it for this user"):
         store.save(0, 2, {"residual": np.ones(2)}, KNOWN)
-
-
-def test_another_users_folder_is_not_fedsels_own(tmp_path, monkeypatch):
-    make_fedsel_folder(tmp_path / "theirs")
-    give_away(monkeypatch, tmp_path / "theirs")
-    assert not is_fedsel_folder(tmp_path / "theirs")
-    with pytest.raises(ForeignFolderError, match="did not make it for this user"):
-        make_fedsel_folder(tmp_path / "theirs")
 
 
 def test_a_state_behind_a_symlink_is_not_read(tmp_path):

@@ -155,13 +155,6 @@ def test_a_server_that_is_no_host_is_refused(tmp_path, capsys, host):
     assert not list(tmp_path.iterdir())
 
 
-@pytest.mark.parametrize("port", [NO_PORT, 65536, 10**10])
-def test_a_port_that_is_none_is_refused(tmp_path, capsys, port):
-    words = ["--server", "server.example", "--clients", 1, "--port", port]
-    assert "'port' parameter" in sentence(capsys, "provision", *words, "--out", tmp_path / "federation")
-    assert not list(tmp_path.iterdir())
-
-
 DAMAGED = {
     "client-0": ["ca.crt", "key"],
     "server": ["ca.crt", "server.crt", "server.key", "token.sha256"],

@@ -6,11 +6,9 @@ import numpy as np
 import pytest
 
 from fedsel_app.records.schema import ClientTestRecord
-from strategies.methods.hetero_select import HeteroSelect, HeteroSelectConfig
 from strategies.methods.random_selection import RandomSelection
 from strategies.run_context import Evaluation
 from tests.support.contexts import SIZE, context_of
-from tests.support.logs import logged
 from tests.support.rounds import run_round, run_rounds
 from tests.support.stubs import (
     StubClient,
@@ -49,20 +47,6 @@ def test_a_bad_client_is_a_recorded_failure_and_the_rest_counts(bad):
     assert strategy.roster.failures.tolist() == [0, 1, 0]
     assert strategy.roster.selections.tolist() == [1, 1, 1]
     assert np.isfinite(row["round_s"])
-
-
-def test_the_score_of_a_client_that_failed_weighs_nothing():
-    losses = {0: 2.0, 1: 1.0, 2: 5.0, 3: 4.0}
-    strategy = HeteroSelect(context_of(HeteroSelectConfig(), clients=4, cohort=4))
-    stubs = [
-        StubClient(client, raises if client == 2 else sends_its_update, loss=loss) for client, loss in losses.items()
-    ]
-    [row], [parameters] = run_round(strategy, stubs)
-    # Scores 1/4, 0, 1 and 3/4; without client 2 they sum to 1.
-    assert row["scores"] == pytest.approx([0.25, 0.0, 1.0, 0.75])
-    assert row["aggregated"] == [0, 1, 3]
-    assert row["weights"] == pytest.approx([0.25, 0.0, 0.75])
-    np.testing.assert_allclose(parameters, [0.25, 0.0, 0.0, 3.0], rtol=1e-6)
 
 
 def test_a_round_with_nothing_usable_leaves_the_model_and_the_run_goes_on():
@@ -106,13 +90,6 @@ def test_the_run_goes_on_when_all_clients_are_gone_and_when_one_is_back(client_e
     assert "accuracy" in rows[1]
     assert rows[2]["aggregated"] == [1]
     assert strategy.context.recorder.finished == 1
-
-
-def test_more_clients_than_configured_are_left_out_and_the_log_says_what_to_do():
-    with logged() as log:
-        [row], _ = run_round(RandomSelection(context_of(clients=2, cohort=2)), trio())
-    assert row["selected"] == [0, 1]
-    assert "partition id 2, but 'clients' is 2" in log()
 
 
 def test_client_evaluation_averages_clients_alike_and_leaves_out_who_cannot():

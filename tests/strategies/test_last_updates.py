@@ -46,19 +46,6 @@ def test_they_go_through_a_file():
     assert not again
 
 
-def test_they_are_saved_as_they_came_over_the_wire():
-    """A fifth of the entries: 32 bits each and an index of 3.6 bits (the entropy), where plain arrays take 64 bits."""
-    rng, size, kept = np.random.default_rng(0), 100_000, LastUpdates()
-    indices = np.sort(rng.choice(size, size // 5, replace=False)).astype(np.uint32)
-    update = Update(size, indices, rng.standard_normal(indices.size).astype(np.float32))
-    kept.add(outcome(RoundInfo(1, 10), [7], [update]))
-    saved = kept.state()
-    assert sum(array.nbytes for array in saved.values()) < 0.57 * (indices.nbytes + update.values.nbytes)
-    again = LastUpdates()
-    again.load_state(saved)
-    assert again[7] == update
-
-
 @pytest.mark.parametrize(
     "state",
     [

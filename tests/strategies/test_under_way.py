@@ -452,19 +452,3 @@ def test_deployed_clients_that_train_do_not_test_the_model(tmp_path):
     assert grid.asked
     assert grid.disturbed == []
     assert all(row["client_accuracy"] > 0 for row in rows)
-
-
-def test_a_node_that_is_gone_is_a_failure(tmp_path):
-    class Lossy(SlowGrid):
-        def push_messages(self, messages):
-            names = super().push_messages(messages)
-            return [
-                name for name in names if self.pushed[int(name)].metadata.message_type != "train" or name[-1] != "7"
-            ]
-
-    config = resolve(DEPLOYED)
-    config = replace(config, records=replace(config.records, out=str(tmp_path), state_dir=str(tmp_path / "state")))
-    with closing(open_run_folder(config)) as recorder:
-        run_rounds_with(make_strategy(config, recorder), FlowerGrid(Lossy(config, [0] * 4)))
-    assert len(recorder.rows) == 9
-    assert any("Node Unavailable" in failure["reason"] for row in recorder.rows for failure in row["failures"])

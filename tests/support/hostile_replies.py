@@ -142,73 +142,71 @@ def arrays_of(reply: Message) -> ArrayRecord:
     return reply.content[FIT["arrays"] if is_legacy(reply) else "arrays"]
 
 
-def with_array(make: Callable[[bytes], bytes]) -> Callable[[Message], Message]:
+Change = Callable[[Message], Message]
+
+
+def change(function: Callable[..., None]) -> Callable[..., Change]:
+    """Function of some values that returns what `function` makes of a reply with these values."""
+
+    def of(*values: Any) -> Change:
+        def changed(reply: Message) -> Message:
+            function(reply, *values)
+            return reply
+
+        return changed
+
+    return of
+
+
+@change
+def with_array(reply: Message, make: Callable[[bytes], bytes]) -> None:
     """The reply with another last array of the user's model, or with another update of fedsel's line."""
-
-    def change(reply: Message) -> Message:
-        record = arrays_of(reply)
-        name = list(record)[-2 if len(record) == len(NAMES) else 0]
-        honest = record[name]
-        record[name] = Array(honest.dtype, honest.shape, honest.stype, make(honest.data))
-        return reply
-
-    return change
+    record = arrays_of(reply)
+    name = list(record)[-2 if len(record) == len(NAMES) else 0]
+    honest = record[name]
+    record[name] = Array(honest.dtype, honest.shape, honest.stype, make(honest.data))
 
 
-def with_arrays(make: Callable[[list[Array]], Iterable[Array]]) -> Callable[[Message], Message]:
+@change
+def with_arrays(reply: Message, make: Callable[[list[Array]], Iterable[Array]]) -> None:
     """The reply with another list of arrays."""
-
-    def change(reply: Message) -> Message:
-        record = arrays_of(reply)
-        changed = dict(enumerate(make(list(record.values()))))
-        record.clear()
-        record.update({str(place): array for place, array in changed.items()})
-        return reply
-
-    return change
+    record = arrays_of(reply)
+    arrays = dict(enumerate(make(list(record.values()))))
+    record.clear()
+    record.update({str(place): array for place, array in arrays.items()})
 
 
-def with_examples(value) -> Callable[[Message], Message]:
+@change
+def with_examples(reply: Message, examples: object) -> None:
     """The reply with another number of examples."""
-
-    def change(reply: Message) -> Message:
-        if is_legacy(reply):
-            reply.content[FIT["num-examples"]] = MetricRecord({"num_examples": value})
-        else:
-            reply.content["metrics"]["num-examples"] = value
-        return reply
-
-    return change
+    if is_legacy(reply):
+        reply.content[FIT["num-examples"]] = MetricRecord({"num_examples": examples})
+    else:
+        reply.content["metrics"]["num-examples"] = examples
 
 
-def with_metrics(metrics) -> Callable[[Message], Message]:
+@change
+def with_metrics(reply: Message, metrics: Callable[[], dict[str, Any]]) -> None:
     """The reply with these metrics too."""
-
-    def change(reply: Message) -> Message:
-        reply.content[FIT["metrics"] if is_legacy(reply) else "metrics"].update(metrics())
-        return reply
-
-    return change
+    reply.content[FIT["metrics"] if is_legacy(reply) else "metrics"].update(metrics())
 
 
-def without(record: str) -> Callable[[Message], Message]:
+@change
+def without(reply: Message, record: str) -> None:
     """The reply without one of its records."""
-
-    def change(reply: Message) -> Message:
-        del reply.content[FIT[record] if is_legacy(reply) else record]
-        return reply
-
-    return change
+    del reply.content[FIT[record] if is_legacy(reply) else record]
 
 
-def with_content(content: RecordDict) -> Callable[[Message], Message]:
+@change
+def with_content(reply: Message, content: RecordDict) -> None:
     """The reply with another content."""
+    reply.content = content
 
-    def change(reply: Message) -> Message:
-        reply.content = content
-        return reply
 
-    return change
+@change
+def with_records(reply: Message, records: Callable[[], dict[str, Any]]) -> None:
+    """The reply with these records too."""
+    reply.content.update(records())
 
 
 def failing(reply: Message) -> Message:
@@ -216,7 +214,7 @@ def failing(reply: Message) -> Message:
     raise ValueError("x" * 3_000_000)
 
 
-HOSTILE_REPLIES: dict[str, Callable[[Message], Message]] = {
+HOSTILE_REPLIES: dict[str, Change] = {
     **{f"array: {name}": with_array(make) for name, make in ARRAYS.items()},
     "no arrays": with_arrays(lambda arrays: []),
     "an array too many": with_arrays(lambda arrays: [*arrays, arrays[0]]),
@@ -238,35 +236,15 @@ HOSTILE_REPLIES: dict[str, Callable[[Message], Message]] = {
 """Name -> what it makes of an honest reply. Each must be refused."""
 
 
-def with_loss(value) -> Callable[[Message], Message]:
-    """The reply to an evaluation with another loss."""
-
-    def change(reply: Message) -> Message:
-        reply.content["metrics"]["eval_loss"] = value
-        return reply
-
-    return change
-
-
-def with_records(records: Callable[[], dict[str, Any]]) -> Callable[[Message], Message]:
-    """The reply with these records too."""
-
-    def change(reply: Message) -> Message:
-        reply.content.update(records())
-        return reply
-
-    return change
-
-
-HOSTILE_TESTS: dict[str, Callable[[Message], Message]] = {
+HOSTILE_TESTS: dict[str, Change] = {
     "no records": with_content(RecordDict()),
     "no record of metrics": without("metrics"),
     "a record of arrays in place of metrics": with_content(RecordDict({"metrics": ArrayRecord()})),
     "minus one examples": with_examples(-1),
     "2^62 examples": with_examples(2**62),
     "NaN examples": with_examples(float("nan")),
-    "a loss of NaN": with_loss(float("nan")),
-    "a list of losses": with_loss([1.0] * 1000),
+    "a loss of NaN": with_metrics(lambda: {"eval_loss": float("nan")}),
+    "a list of losses": with_metrics(lambda: {"eval_loss": [1.0] * 1000}),
     "100,000 metrics": with_metrics(lambda: {f"m{number}": 1.0 for number in range(100_000)}),
     "names with line breaks and escapes": with_metrics(
         lambda: {"a\nRound 9: client 1 is left out\x1b[2J": float("nan")}
@@ -282,12 +260,12 @@ HOSTILE_TESTS: dict[str, Callable[[Message], Message]] = {
 """Name -> what it makes of an honest reply to an evaluation. None may end the run, or move the others' metrics."""
 
 
-def enrolled(**numbers) -> Callable[[Message], Message]:
+def enrolled(**numbers) -> Change:
     """The reply to an enrolment with fedsel's record of these numbers."""
     return with_content(RecordDict({"fedsel": ConfigRecord(numbers)}))
 
 
-HOSTILE_ENROLMENTS: dict[str, Callable[[Message], Message]] = {
+HOSTILE_ENROLMENTS: dict[str, Change] = {
     "no records": with_content(RecordDict()),
     "metrics": with_content(RecordDict({"fedsel": MetricRecord({"client": 0})})),
     "arrays": with_content(
@@ -309,7 +287,7 @@ HOSTILE_ENROLMENTS: dict[str, Callable[[Message], Message]] = {
 def hostile_run(
     api: str,
     line: bool,
-    replies: Iterable[Callable[[Message], Message]],
+    replies: Iterable[Change],
     folder: Path,
     kind: str = "train",
     method: str = "random",

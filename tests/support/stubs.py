@@ -45,11 +45,6 @@ def with_payload(reply: Reply, payload: bytes) -> Reply:
     return replace(reply, tensors=as_sent(np.frombuffer(payload, np.uint8)) * len(reply.tensors))
 
 
-def with_numbers(reply: Reply, **numbers: Any) -> Reply:
-    """The reply with other values of the fields of its `TrainAnswer`."""
-    return replace(reply, metrics=replace(TrainAnswer.from_metrics(reply.metrics), **numbers).to_config())
-
-
 def scored(loss: float, examples: int, accuracy: float | None = None) -> Reply:
     """Reply to a loss probe or to a test of the model."""
     return Reply({} if accuracy is None else {"accuracy": accuracy}, (), examples, loss)

@@ -82,21 +82,6 @@ def test_and_from_zero(name, expected):
     np.testing.assert_allclose(path(optimizer), expected, atol=1.5e-6)
 
 
-@pytest.mark.parametrize("name", ["momentum", "mean"])
-def test_the_others_keep_no_second_moment(name):
-    assert build(name).state()["second"].size == 0
-
-
-@adaptive
-def test_no_first_moment_and_a_huge_tau_is_plain_descent(name):
-    optimizer = build(name, server_beta1=0.0, server_tau=1e6, server_lr=1e6)
-    # sqrt(V) + tau is 2 tau at the start, as V_0 = tau^2.
-    weight = 1.0
-    for moved, update in zip(path(optimizer), UPDATES, strict=True):
-        weight += update / 2.0
-        assert moved == pytest.approx(weight, rel=0.02)
-
-
 def weights_of(*arguments, **options):
     weights = aggregation_weights(*arguments, **options)
     return weights.own / weights.divisor

@@ -42,12 +42,6 @@ def nova(weights, steps):
     return found.own / found.divisor
 
 
-def test_only_nova_asks_for_steps_and_only_scaffold_for_a_second_payload():
-    names = ("fedprox", "sgd", "scaffold", "feddyn", "fednova")
-    assert [name for name in names if solver(name).reports] == ["fednova"]
-    assert [name for name in names if solver(name).payloads == 2] == ["scaffold"]
-
-
 def test_scaffold_sends_c_behind_the_model_and_adds_the_mean_over_all_clients():
     one = solver("scaffold")
     model = SentModel((np.ones(2, np.float32),))
@@ -67,14 +61,6 @@ def test_feddyn_by_hand():
     assert one.step(np.array([2.0, 4.0]), updates, ()).tolist() == [3, 6]
     assert one.state()["mean"].tolist() == [-0.5, -1]
     assert one.with_control(model := SentModel((np.ones(2, np.float32),))) is model
-
-
-@pytest.mark.parametrize("name", ["fedprox", "sgd", "fednova"])
-def test_the_others_leave_the_aggregate_alone_and_keep_nothing(name):
-    aggregate = np.array([5.0, 6.0])
-    one = solver(name)
-    assert one.step(aggregate, [dense([1, 2])], ()) is aggregate
-    assert one.state()["mean"].size == 0
 
 
 def ids(*clients):

@@ -56,10 +56,6 @@ def test_a_round_by_hand():
     np.testing.assert_allclose(selection.scores, expected)
 
 
-def test_attention_is_a_share_even_of_one_example():
-    assert select(build(), make_roster(4, examples=[1, 0, 0, 0]), 1, 4).scores.tolist() == [1, 0, 0, 0]
-
-
 def test_draws_follow_attention_among_the_available():
     found = frequencies(build(), sized_roster(available=[1, 2, 3]), 1, 1, 3000)
     np.testing.assert_allclose(found, [0, 3 / 6, 2 / 6, 1 / 6], atol=0.04)

@@ -8,7 +8,6 @@ from scipy.optimize import minimize
 from scipy.special import softmax
 
 from fedsel_app.config import TrainingConfig
-from fedsel_app.wire.codec import Update
 from strategies.methods.adasample import (
     AdaSample,
     expected_slowest,
@@ -17,7 +16,7 @@ from strategies.methods.adasample import (
 from strategies.roster import RoundInfo
 from strategies.testing.fakes import dense, make_context, outcome
 from tests.support.contexts import make_roster
-from tests.support.selecting import select, selections
+from tests.support.selecting import selections
 
 P, G, T = np.array([0.5, 0.3, 0.2]), np.array([1.0, 2.0, 3.0]), np.array([1.0, 2.0, 4.0])
 
@@ -112,17 +111,6 @@ def test_the_largest_norm_counts_and_the_unseen_have_the_mean():
     np.testing.assert_allclose(q, 0.9 * np.array([2, 9, 5.5, 5.5]) / 22 + 0.025)
 
 
-def test_zero_updates_and_no_history():
-    method, roster = build(), make_roster(4)
-    np.testing.assert_allclose(method.distribution(roster, RoundInfo(1, 10))[1], 0.25)
-    method.update(trained([0, 0, 0, 0]))
-    np.testing.assert_allclose(method.distribution(roster, RoundInfo(2, 10))[1], 0.25)
-    method.update(trained([0, 3, 0, 0]))
-    q = method.distribution(roster, RoundInfo(2, 10))[1]
-    np.testing.assert_allclose(q, [0.025, 0.925, 0.025, 0.025])
-    assert select(method, roster, 2, 400).clients.tolist() == [0, 1, 2, 3]
-
-
 @pytest.mark.parametrize(("compressor", "bits"), [("none", 128), ("top-k", 32 + 4 * 0.8112781244591328)])
 def test_the_seconds_of_a_client_are_those_of_its_steps_and_its_upload(compressor, bits):
     """A quarter of four entries: 32 bits, and four times the entropy of 1/4, 0.81 bits, for its place."""
@@ -139,10 +127,3 @@ def test_an_update_at_learning_rate_0_tells_nothing():
     before = method.state()["norms"].copy()
     method.update(outcome(RoundInfo(10, 10), [1, 2], [dense([1.0, 0, 0, 0])] * 2))
     np.testing.assert_array_equal(method.state()["norms"], before)
-
-
-def test_the_norm_of_a_sparse_update():
-    sparse = Update(4, np.array([1, 3], np.uint32), np.array([0.03, 0.04], np.float32))
-    method = build()
-    method.update(outcome(RoundInfo(1, 10), [2], [sparse]))
-    assert method.state()["norms"][2] == pytest.approx(0.05 / TrainingConfig().learning_rate(1, 10))

@@ -96,22 +96,6 @@ def test_the_gradient_is_that_of_the_normal_density_with_absent_clients():
     assert check_grad(value, gradient, x) < 1e-4 * np.linalg.norm(gradient(x))
 
 
-def test_fitting_finds_who_moves_together():
-    """Clients 0 and 1 change alike, 2 and 3 oppositely to each other; 0 and 2 are independent."""
-    rng = np.random.default_rng(1)
-    a, b = rng.normal(size=(2, 60))
-    changes = np.stack([a, a, b, -b], axis=1) + 0.05 * rng.normal(size=(60, 4))
-    start = rng.normal(size=(3, 4)) / np.sqrt(3)
-    x = fitted(start, changes, np.ones(60), 1e-2, 1000)
-    assert likelihood(x, changes, np.ones(60), 1e-2) < likelihood(start, changes, np.ones(60), 1e-2)
-    sigma = x.T @ x
-    scale = np.sqrt(np.outer(np.diagonal(sigma), np.diagonal(sigma)))
-    correlation = sigma / scale
-    assert correlation[0, 1] > 0.9
-    assert correlation[2, 3] < -0.9
-    assert abs(correlation[0, 2]) < 0.35
-
-
 def test_fitting_takes_the_steps_of_adam():
     rng = np.random.default_rng(2)
     changes, weights, start = rng.normal(size=(6, 5)), rng.uniform(0.2, 1, 6), rng.normal(size=(3, 5))
@@ -249,16 +233,3 @@ def test_a_round_that_brought_nothing_is_no_observation():
     method.whole_roster = make_roster(6, losses=losses[1])
     method.update(outcome(RoundInfo(2, 20), [0], [dense([1, 0, 0])]))
     assert not method.state()["rounds"].size
-
-
-@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf, 1e300])
-def test_broken_losses(bad):
-    method = build()
-    losses = falling_losses(7, {1, 2, 3, 5, 6})
-    losses[[0, 2, 5], 2] = bad
-    losses[1] = bad
-    run(method, losses)
-    assert np.isfinite(method.state()["embeddings"]).all()
-    same = build()
-    run(same, np.ones((7, 6)))
-    assert np.isfinite(same.state()["embeddings"]).all()

@@ -51,23 +51,6 @@ def test_the_recursion_equals_full_matrices():
         )
 
 
-def test_variance_reduction_is_what_one_client_tells_about_the_global_model():
-    """Prop. 1 and Cor. 1, for Gaussian models: the variance of theta_gl minus that of its error after theta_k is known,
-    from 200,000 samples and a least-squares fit (Lemma 1)."""
-    rng = np.random.default_rng(1)
-    clients, alpha = 5, np.array([0.1, 0.3, 0.2, 0.25, 0.15])
-    mixing = rng.normal(size=(clients, clients))
-    models = rng.normal(size=(200_000, clients)) @ mixing.T
-    covariance = mixing @ mixing.T
-    reduction = variance_reduction((covariance @ alpha)[:, None], np.diag(covariance)[:, None])
-    wanted = models @ alpha
-    for k in range(clients):
-        slope = (wanted @ models[:, k]) / np.square(models[:, k]).sum()
-        assert slope == pytest.approx((covariance @ alpha)[k] / covariance[k, k], abs=0.02)
-        known = np.square(wanted).mean() - np.square(wanted - slope * models[:, k]).mean()
-        assert reduction[k] == pytest.approx(known, rel=0.03, abs=0.005)
-
-
 def cosine(a, b):
     scale = np.linalg.norm(a) * np.linalg.norm(b)
     return a @ b / scale if scale else 0.0
@@ -195,14 +178,6 @@ def test_similar_clients_form_coalitions(landmarks):
     assert sorted(set(labels)) == [0, 1, 2]
 
 
-@pytest.mark.parametrize("coalitions", [1, 2, 4, 5])
-@pytest.mark.parametrize("models", [np.zeros((5, 3)), np.ones((5, 3)), np.diag([1.0, 1, 1, 1, 1])])
-def test_coalitions_of_equal_zero_or_unrelated_models(coalitions, models):
-    labels = find_coalitions(normalised(models), coalitions, 256, np.random.default_rng(0))
-    assert labels.shape == (5,)
-    assert ((labels >= 0) & (labels < coalitions)).all()
-
-
 def test_more_coalitions_than_kinds_of_models_are_the_same_wherever_the_models_lie_in_memory():
     """A tie that ARPACK breaks by how sums happen to be aligned."""
     models = np.repeat(np.eye(3), 34, axis=0)
@@ -277,16 +252,6 @@ def test_a_coalition_that_is_away_leaves_its_seat_to_the_other():
     method.update(grouped(1))
     assert set(select(method, roster, 2, 2).clients) < {4, 6, 7}
     assert select(method, roster, 2, 3).clients.tolist() == [4, 6, 7]
-
-
-def test_rounds_that_bring_nothing_change_nothing():
-    method = build()
-    method.whole_roster = make_roster(CLIENTS)
-    method.update(grouped(1))
-    before = {name: array.copy() for name, array in method.state().items()}
-    method.update(outcome(RoundInfo(2, 10), [], [], failed=[1, 5]))
-    for name, array in method.state().items():
-        np.testing.assert_array_equal(array, before[name])
 
 
 def test_large_layers_are_read_at_coordinates_drawn_once():

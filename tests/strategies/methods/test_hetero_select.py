@@ -374,13 +374,3 @@ def test_score_adaptive_learning_rates_and_their_cap():
 @pytest.mark.parametrize("config", [{"average_decay": 0.9}, {"sketch_size": 8}])
 def test_a_restored_method_goes_on_identically(config):
     CHECKS["round-trip"](HeteroSelect, **config)
-
-
-def test_learning_leaves_the_outcome_alone():
-    selector = method(average_decay=0.9)
-    result = outcome(RoundInfo(1, 10), [0], [dense([1.0, 2.0, 0.0, 0.0])])
-    selector.learn(result)
-    before = result.aggregate.copy()
-    selector.learn(outcome(RoundInfo(2, 10), [0], [dense([5.0, 0.0, 0.0, 0.0])]))
-    np.testing.assert_array_equal(result.aggregate, before)
-    np.testing.assert_array_equal(result.updates[0].values, [1.0, 2.0, 0.0, 0.0])

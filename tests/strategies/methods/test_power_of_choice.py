@@ -126,9 +126,3 @@ def test_each_variant_says_what_it_probes():
         (True, 1),
     ]
     assert not needs["rpow-d"].loss_probe
-
-
-def test_the_test_loss_is_a_probe_of_the_test_parts():
-    """FedCVR-Bolt, App. B.1."""
-    assert PowerOfChoice.needs(PowerOfChoiceConfig(loss="test")).probe_test_part
-    assert not PowerOfChoice.needs(PowerOfChoiceConfig()).probe_test_part

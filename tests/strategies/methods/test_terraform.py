@@ -86,15 +86,6 @@ def test_only_magnitudes_of_one_part_of_the_output_layer_need_its_biases():
     assert needed == {"gradient": False, "bias": True, "weights": True, "loss": False}
 
 
-def test_a_round_ends_after_its_last_iteration():
-    method, roster = build(iterations=2, min_clients=1), make_roster(CLIENTS)
-    method.whole_roster = roster
-    for expected in ((1, 1), (1, 2), (2, 1), (2, 2)):
-        assert method.own_round(roster) == expected
-        clients = select(method, roster, 1, 10).clients
-        method.update(moved(clients, np.arange(clients.size, 0, -1)))
-
-
 def test_its_own_round_is_known_before_the_selection():
     """The hard set is clients 3 ... 9. With 4 or more of them the round continues, with fewer the next one begins."""
     method, roster = build(), make_roster(CLIENTS)
@@ -146,16 +137,6 @@ def test_a_hard_set_below_eta_ends_the_round_untrained():
     assert patient.state()["hard"].tolist() == [0, 1]
 
 
-def test_only_the_draw_is_random():
-    method = build()
-    method.whole_roster = make_roster(CLIENTS)
-    method.update(moved(range(10), range(10)))
-    chosen = {tuple(select(method, method.roster, 2, 10, seed).clients) for seed in range(5)}
-    assert len(chosen) == 1
-    draws = {tuple(select(build(), make_roster(CLIENTS), 1, 5, seed).clients) for seed in range(20)}
-    assert len(draws) > 10
-
-
 def test_failed_and_absent_clients():
     method, roster = build(), make_roster(CLIENTS)
     method.whole_roster = roster
@@ -196,13 +177,3 @@ def test_what_is_read_of_an_update(magnitude, expected):
     full = dense([9, 9, 9, 9, 9, 9, 4, 0, 0, 0, 3, 0])
     sparse = Update(SIZE, np.array([0, 7, 11], np.uint32), np.array([7, 12, 5], np.float32))
     assert build(magnitude=magnitude).magnitudes(outcome(RoundInfo(1, 10), [0, 1], [full, sparse])).tolist() == expected
-
-
-def test_losses_are_read_whatever_they_are():
-    result = outcome(RoundInfo(1, 10), [0, 1, 2], [dense(np.zeros(SIZE))] * 3, losses=[np.inf, np.nan, 2.0])
-    assert np.isfinite(build(magnitude="loss").magnitudes(result)).all()
-    method = build(magnitude="loss", min_clients=1)
-    method.whole_roster = make_roster(CLIENTS)
-    updates = [dense(np.zeros(SIZE))] * 8
-    method.update(outcome(RoundInfo(1, 10), range(8), updates, losses=[np.inf, 1e308, np.nan, 1, 1, 1, 1, 1]))
-    assert 1 in method.state()["hard"]

@@ -82,14 +82,6 @@ def test_both_smoothing_rules_by_hand(rule, found):
     assert search["improvements"] == pytest.approx(by_hand[rule])
 
 
-def test_without_smoothing_both_rules_compare_a_candidate_with_the_global_model():
-    for rule in ("text", "code"):
-        context = setup_for(ring(), isp_smoothing=1.0, isp_smoothing_rule=rule)
-        stubs = [StubClient(client, own_direction(1.9)) for client in range(CLIENTS)]
-        [row], _ = run_rounds(RandomSelection(context), stubs, 1)
-        assert row["search"]["improvements"] == [-0.5, -0.5, -0.5, 0.5]
-
-
 # The jury
 
 

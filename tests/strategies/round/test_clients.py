@@ -3,49 +3,18 @@ import pytest
 from flwr.server.superlink.linkstate.utils import NODE_UNAVAILABLE_ERROR_REASON
 
 from fedsel_app.config import ConfigError, EnrolmentConfig
-from fedsel_app.messages.instructions import EnrolInstruction, ProbeInstruction
+from fedsel_app.messages.instructions import EnrolInstruction
 from fedsel_app.wire.codec import Update, WireError
 from strategies.round import clients as connected
 from strategies.round.clients import ConnectedClients
-from strategies.round.federation import ALL, NodeError, Reply, sent_model
-from strategies.round.replies import replies_among, values
+from strategies.round.federation import ALL, NodeError
+from strategies.round.replies import values
 from strategies.testing.fakes import dense
-from tests.support.logs import logged
 from tests.support.stubs import StubClient, StubFederation, as_sent, update_reply
-
-
-def array_file(header: str | bytes, body: bytes = b"abc") -> bytes:
-    """An array file of version 1.0 with any header."""
-    text = header.encode("latin1") if isinstance(header, str) else header
-    return b"\x93NUMPY\x01\x00" + len(text).to_bytes(2, "little") + text + body
-
-
-def header_of(shape: str, descr: str = "'|u1'") -> str:
-    return f"{{'descr': {descr}, 'fortran_order': False, 'shape': {shape}}}"
 
 
 def one_array(array) -> bytes:
     return as_sent(array)[0]
-
-
-WHOLE = one_array(np.frombuffer(b"abc", np.uint8))
-REFUSED = {
-    "float": one_array(np.zeros(3, np.float32)),
-    "signed": one_array(np.zeros(3, np.int8)),
-    "matrix": one_array(np.zeros((1, 3), np.uint8)),
-    "scalar": one_array(np.uint8(3)),
-    "too long": one_array(np.zeros(11, np.uint8)),
-    "same header in other words": array_file(header_of("(3,)")),
-    "same type in other words": WHOLE.replace(b"|u1", b"<u1"),
-}
-
-
-@pytest.mark.parametrize("tensor", REFUSED.values(), ids=REFUSED)
-def test_anything_but_a_short_array_of_the_right_type_is_refused(tensor):
-    """What is no array at all is in tests/fedsel_app/wire/test_npy.py."""
-    np.testing.assert_array_equal(values.unpack_array(WHOLE, np.uint8, 10), [97, 98, 99])
-    with pytest.raises(WireError, match="in NumPy's format"):
-        values.unpack_array(tensor, np.uint8, 10)
 
 
 def test_a_payload_is_bounded_by_the_model():
@@ -175,21 +144,3 @@ def test_in_a_simulation_a_client_that_cannot_enrol_ends_the_start():
     federation.simulated = True
     with pytest.raises(ConfigError, match="no data"):
         clients.enrol(federation, wait=True)
-
-
-def test_answers_come_by_id_and_exceptions_are_answers():
-    stubs = [StubClient(2, loss=0.2), StubClient(0, loss=ValueError("gone")), StubClient(1, loss=0.1)]
-    clients, _ = enrolled(stubs, 3)
-    model = sent_model(np.zeros(2, np.float32), np.zeros(0, np.float32))
-    answers = clients.ask(dict.fromkeys([2, 0], ProbeInstruction(1, 0)), model)
-    assert list(answers) == [0, 2]
-    assert str(answers[0]) == "gone"
-    assert answers[2].loss == 0.2
-    assert clients.ask({}, model) == {}
-
-
-def test_of_answers_the_replies_are_kept_and_each_failure_is_logged():
-    with logged() as log:
-        found = replies_among({0: NodeError("node", "gone\nfar"), 2: Reply(loss=0.5)}, 7, "failed to test")
-    assert {client: reply.loss for client, reply in found.items()} == {2: 0.5}
-    assert log() == "Round 7: client 0 failed to test: gone far\n"

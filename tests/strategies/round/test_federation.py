@@ -33,23 +33,6 @@ def test_a_wait_ends_at_the_deadline_or_the_timeout_of_all_waves(until, timeout_
         assert {node: str(error) for node, error in wait.result().items() if node != "b"} == {"a": reason, "c": reason}
 
 
-def test_a_wait_ends_with_the_last_answer_or_enough_replies():
-    for until, answers in (
-        (ALL, [NodeError("a", "no"), Reply(), Reply()]),
-        (Until(replies=1), [NodeError("a", "no"), Reply()]),
-    ):
-        wait = waiting(until)
-        for node, answer in zip("abc", answers, strict=False):
-            assert wait.left_s > 0
-            assert not wait.enough
-            wait.add(node, answer)
-        assert wait.left_s == 0
-        assert wait.missing == set("abc"[len(answers) :])
-    assert wait.enough
-    assert str(wait.result()["c"]) == "it did not reply, and enough other clients did"
-    assert wait.result()["a"] is wait.answers["a"]
-
-
 def test_a_timeout_learns_from_replies_alone():
     """Ten times the slowest answer."""
     wait = Wait(QUESTION, ALL, timeouts := ReplyTimeout(1000.0))

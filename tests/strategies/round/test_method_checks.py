@@ -3,7 +3,7 @@
 import re
 import sys
 from dataclasses import dataclass
-from types import ModuleType
+from types import ModuleType, new_class
 
 import numpy as np
 import pytest
@@ -29,87 +29,13 @@ class Sound(SelectionStrategy):
         return Selection(roster.ids[:count])
 
 
-class Unnamed(SelectionStrategy):
-    paper = "nowhere"
-    select = Sound.select
-
-
-class Unsourced(SelectionStrategy):
-    name = "unsourced"
-    select = Sound.select
-
-
-class Unselecting(SelectionStrategy):
-    name, paper = "unselecting", "nowhere"
-
-
-class Short(Sound):
-    def select(self, roster, count):
-        return Selection(roster.ids[:count])
-
-
-class Instance(Sound):
-    def needs(self, config):
-        return super().needs(config)
-
-
-class Impostor(Sound):
-    name = "oort"
-
-
-class Stateless(Sound):
-    state_fields = "counts"
-
-
-class Inexact(Sound):
-    exact_cohort = "no"
-
-
-class Needy(Sound):
-    @classmethod
-    def needs(cls, config):
-        return {"losses"}
-
-
-class Forgetful(Sound):
-    def __init__(self, context):
-        self.share = 0.5
-
-
-class Constructed(Sound):
-    def __init__(self):
-        super().__init__(None)
-
-
-class Unset(Sound):
-    state_fields = ("counts",)
-
-
-class Keyed(Unset):
-    def __init__(self, context):
-        super().__init__(context)
-        self.counts = {0: 1}
-
-
 class Undecorated(Settings):
     share: float = setting(0.5, "share")
-
-
-class Loose(SelectionStrategy[Undecorated]):
-    name, paper, select = "loose", "nowhere", Sound.select
 
 
 @dataclass(frozen=True)
 class Meaningless(Settings):
     share: float = 0.5
-
-
-class Undeclared(SelectionStrategy[Meaningless]):
-    name, paper, select = "undeclared", "nowhere", Sound.select
-
-
-class Table(SelectionStrategy[dict]):
-    name, paper, select = "table", "nowhere", Sound.select
 
 
 @dataclass(frozen=True)
@@ -119,52 +45,74 @@ class ShareConfig(Settings):
     share: float = setting(0.5, "share")
 
 
-class Decorated(SelectionStrategy[ShareConfig]):
-    name, paper, select = "decorated", "nowhere", Sound.select
-
-
 class MyOort(Oort):
     """Keeps the name."""
 
 
+def changed(base=Sound, **attributes):
+    """A class with these attributes in place of those of `base`."""
+    return new_class("Changed", (base,), exec_body=lambda names: names.update(attributes))
+
+
+METHOD = SelectionStrategy
+SELECTING = {"name": "mine", "paper": "nowhere", "select": Sound.select}
+REFUSED = [
+    (changed(METHOD, **SELECTING | {"name": None}), 'it needs a name, a string in the class: name = "mine".'),
+    (changed(METHOD, **SELECTING | {"paper": None}), 'it needs a paper, a string in the class: paper = "our paper".'),
+    (
+        changed(METHOD, name="mine", paper="nowhere"),
+        "it has no `select`. Write `def select(self, roster, round_info, count, rng)`.",
+    ),
+    (
+        changed(select=lambda self, roster, count: None),
+        "its `select` must have the parameters (self, roster, round_info, count, rng). Got (self, roster, count).",
+    ),
+    (
+        changed(needs=lambda self, config: None),
+        "its `needs` must be a @classmethod with the parameters (cls, config).",
+    ),
+    (changed(name="oort"), "its name 'oort' is the name of a method of fedsel. Give it another."),
+    (
+        changed(state_fields="counts"),
+        "its state_fields must be a tuple of names, such as (\"counts\",). Got 'counts'.",
+    ),
+    (changed(exact_cohort="no"), "its exact_cohort must be True or False. Got 'no'."),
+    (
+        changed(needs=classmethod(lambda cls, config: {"losses"})),
+        "its `needs` must return a Needs(...). Got a set, {'losses'}.",
+    ),
+    (changed(__init__=lambda self: None), "its `__init__` must have the parameters (self, context). Got (self)."),
+    (
+        changed(METHOD[Undecorated], **SELECTING),
+        "its settings Undecorated must be a dataclass: put @dataclass(frozen=True) above them.",
+    ),
+    (
+        changed(METHOD[Meaningless], **SELECTING),
+        "its settings need a meaning: write share = setting(default, 'what it is').",
+    ),
+    (
+        changed(METHOD[dict], **SELECTING),
+        "its settings must be a dataclass that inherits Settings. Got <class 'dict'>.",
+    ),
+]
+"""Classes that no run takes, and why."""
+
+
 @pytest.fixture
 def module(monkeypatch):
-    """A user's module with these classes."""
+    """A module of a user, which is empty."""
     made = ModuleType("users_methods")
     monkeypatch.setitem(sys.modules, "users_methods", made)
-    for name, value in globals().items():
-        if isinstance(value, type):
-            setattr(made, name, value)
     return made
 
 
-@pytest.mark.parametrize(
-    ("name", "said"),
-    [
-        ("Unnamed", 'it needs a name, a string in the class: name = "mine".'),
-        ("Unsourced", 'it needs a paper, a string in the class: paper = "our paper".'),
-        ("Unselecting", "it has no `select`. Write `def select(self, roster, round_info, count, rng)`."),
-        (
-            "Short",
-            "its `select` must have the parameters (self, roster, round_info, count, rng). Got (self, roster, count).",
-        ),
-        ("Instance", "its `needs` must be a @classmethod with the parameters (cls, config)."),
-        ("Impostor", "its name 'oort' is the name of a method of fedsel. Give it another."),
-        ("Stateless", "its state_fields must be a tuple of names, such as (\"counts\",). Got 'counts'."),
-        ("Inexact", "its exact_cohort must be True or False. Got 'no'."),
-        ("Needy", "its `needs` must return a Needs(...). Got a set, {'losses'}."),
-        ("Constructed", "its `__init__` must have the parameters (self, context). Got (self)."),
-        ("Loose", "its settings Undecorated must be a dataclass: put @dataclass(frozen=True) above them."),
-        ("Undeclared", "its settings need a meaning: write share = setting(default, 'what it is')."),
-        ("Table", "its settings must be a dataclass that inherits Settings. Got <class 'dict'>."),
-    ],
-)
-@pytest.mark.usefixtures("module")
-def test_a_class_that_cannot_be_run_is_refused_in_one_sentence(name, said):
-    for refuse in (find_strategy, lambda path: check_method(globals()[name])):
+@pytest.mark.parametrize(("method", "said"), REFUSED)
+def test_a_class_that_cannot_be_run_is_refused_in_one_sentence(method, said, module):
+    module.Changed = method
+    for refuse in (find_strategy, lambda path: check_method(method)):
         with pytest.raises(ConfigError) as raised:
-            refuse(f"users_methods:{name}")
-        assert str(raised.value) == f"The method {__name__}:{name} cannot be run: {said}"
+            refuse("users_methods:Changed")
+        assert str(raised.value) == f"The method {method.__module__}:Changed cannot be run: {said}"
 
 
 def test_an_object_that_is_no_method_is_refused():
@@ -172,16 +120,27 @@ def test_an_object_that_is_no_method_is_refused():
         check_method("oort")
 
 
+def keyed(self, context):
+    super(Sound, self).__init__(context)
+    self.counts = {0: 1}
+
+
 @pytest.mark.parametrize(
     ("method", "said"),
     [
-        (Forgetful, "its `__init__` must call super().__init__(context) first."),
-        (Unset, "its `__init__` must set self.counts, because its state_fields contain 'counts'."),
-        (Keyed, "self.counts, which is in its state_fields, must be a number or an array. Got a dict, {0: 1}."),
+        (changed(__init__=lambda self, context: None), "its `__init__` must call super().__init__(context) first."),
+        (
+            changed(state_fields=("counts",)),
+            "its `__init__` must set self.counts, because its state_fields contain 'counts'.",
+        ),
+        (
+            changed(state_fields=("counts",), __init__=keyed),
+            "self.counts, which is in its state_fields, must be a number or an array. Got a dict, {0: 1}.",
+        ),
     ],
 )
 def test_what_a_constructor_leaves_out_is_said_once(method, said):
-    sentence = f"The method {__name__}:{method.__name__} cannot be run: {said}"
+    sentence = f"The method {method.__module__}:Changed cannot be run: {said}"
     with pytest.raises(ConfigError) as raised:
         build(method, make_context(Settings(), clients=4))
     assert str(raised.value) == sentence
@@ -189,10 +148,10 @@ def test_what_a_constructor_leaves_out_is_said_once(method, said):
     assert str(result.failure).endswith(f"'selection': {sentence}")
 
 
-@pytest.mark.parametrize("name", ["Sound", "Decorated", "MyOort"])
-@pytest.mark.usefixtures("module")
-def test_a_sound_class_is_loaded(name):
-    assert find_strategy(f"users_methods:{name}").__name__ == name
+@pytest.mark.parametrize("method", [Sound, changed(METHOD[ShareConfig], **SELECTING), MyOort])
+def test_a_sound_class_is_loaded(method, module):
+    module.Mine = method
+    assert find_strategy("users_methods:Mine") is method
 
 
 def selection(**parts):

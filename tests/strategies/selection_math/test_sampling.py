@@ -81,14 +81,6 @@ def test_gumbel_top_draws_like_sequential_softmax(logits, count):
         assert seen.get(drawn, 0) / draws == pytest.approx(chance, abs=5 * math.sqrt(chance * (1 - chance) / draws))
 
 
-@given(st.lists(st.floats(-50, 50), min_size=1, max_size=30), st.integers(0, 40), st.integers(0, 2**32))
-def test_gumbel_top_brings_distinct_positions_in_order(logits, count, seed):
-    drawn = gumbel_top(np.array(logits), count, np.random.default_rng(seed))
-    assert drawn.size == min(count, len(logits))
-    assert (np.diff(drawn) > 0).all()
-    assert all(0 <= position < len(logits) for position in drawn)
-
-
 def test_shares_of_examples():
     np.testing.assert_allclose(shares(np.array([30, 10, 60])), [0.3, 0.1, 0.6])
     np.testing.assert_allclose(shares(np.array([0, 1])), [0, 1])

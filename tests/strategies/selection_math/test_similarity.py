@@ -8,7 +8,6 @@ from hypothesis import strategies as st
 from fedsel_app.wire.codec import Update
 from strategies.selection_math import similarity
 from strategies.selection_math.similarity import (
-    among,
     angles,
     blocks,
     euclidean,
@@ -41,10 +40,6 @@ def test_the_gram_matrix_refreshes_a_few_clients_and_leaves_its_input_alone():
     vectors[1] = (2, 0, 0, 0, -1)
     np.testing.assert_allclose(again, vectors.astype(float) @ vectors.T.astype(float), atol=1e-12)
     assert gram[1, 1] != again[1, 1]
-
-
-def test_the_gram_matrix_of_a_single_update():
-    assert refreshed_gram(np.zeros((2, 2)), {1: dense([3.0, 4.0])}, [1]).tolist() == [[0, 0], [0, 25]]
 
 
 def test_angles_by_hand():
@@ -121,9 +116,3 @@ def test_angles_and_distances_are_the_same_a_few_rows_at_a_time(monkeypatch):
     whole = angles(gram), euclidean(gram)
     monkeypatch.setattr(similarity, "BLOCK_ENTRIES", 20)
     np.testing.assert_array_equal((angles(gram), euclidean(gram)), whole)
-
-
-def test_the_part_of_some_clients_is_their_rows_and_columns():
-    square = np.arange(9.0).reshape(3, 3)
-    assert among(square, np.arange(3)) is square
-    assert among(square, np.array([0, 2])).tolist() == [[0.0, 2.0], [6.0, 8.0]]

@@ -14,38 +14,43 @@ from strategies.methods.random_selection import RandomSelection
 from strategies.testing import CHECKS, ContractError
 
 
-class CandidatePositions(PowerOfChoice):
+def selecting(base, change):
+    """A method like `base`, whose selections go through `change`; it gets the method, the roster, count and rng too."""
+
+    class Mutant(base):
+        def select(self, roster, round_info, count, rng):
+            return change(super().select(roster, round_info, count, rng), self, roster, count, rng)
+
+    return Mutant
+
+
+def choosing(choose):
+    """Random selection, but of the ids that `choose` returns for the roster, the count and the generator."""
+    return selecting(
+        RandomSelection, lambda selection, method, *given: replace(selection, clients=np.sort(choose(*given)))
+    )
+
+
+def positions(selection, method, roster, count, rng):
     """Positions inside the list of available clients instead of ids (FLGo's pow-d)."""
-
-    def select(self, roster, round_info, count, rng):
-        selection = super().select(roster, round_info, count, rng)
-        return replace(selection, clients=np.searchsorted(roster.ids, selection.clients))
+    return replace(selection, clients=np.searchsorted(roster.ids, selection.clients))
 
 
-class Duplicates(RandomSelection):
-    """Draws with replacement where distinct clients are expected."""
-
-    def select(self, roster, round_info, count, rng):
-        selection = super().select(roster, round_info, count, rng)
-        return replace(selection, clients=np.sort(rng.choice(roster.ids, count)))
-
-
-class CountsInSelect(HeteroSelect):
+def counts_in_roster(selection, method, roster, count, rng):
     """Counts a selection in the roster that select was given to read."""
-
-    def select(self, roster, round_info, count, rng):
-        selection = super().select(roster, round_info, count, rng)
-        roster.selections[selection.clients] += 1
-        return selection
+    roster.selections[selection.clients] += 1
+    return selection
 
 
-class RemembersInSelect(HeteroSelect):
+def remembers(selection, method, roster, count, rng):
     """Changes the method's own state before anything came back."""
+    method._diversity[selection.clients] *= 0.5
+    return selection
 
-    def select(self, roster, round_info, count, rng):
-        selection = super().select(roster, round_info, count, rng)
-        self._diversity[selection.clients] *= 0.5
-        return selection
+
+def raw_losses(selection, method, roster, count, rng):
+    """Weighs by raw losses, whatever they are."""
+    return replace(selection, weights=roster.losses[selection.clients])
 
 
 class BurntValuations(ActiveFL):
@@ -56,34 +61,6 @@ class BurntValuations(ActiveFL):
         self._valuations[outcome.clients] = -np.inf
 
 
-class GlobalGenerator(RandomSelection):
-    """Draws from NumPy's global generator."""
-
-    def select(self, roster, round_info, count, rng):
-        return super().select(roster, round_info, count, np.random)
-
-
-class FirstIds(RandomSelection):
-    """Prefers low ids."""
-
-    def select(self, roster, round_info, count, rng):
-        return replace(super().select(roster, round_info, count, rng), clients=roster.ids[:count])
-
-
-class LargestLossesOnly(PowerOfChoice):
-    """Unexplored clients are never compared: always the same candidates."""
-
-    explores = True
-
-    def candidates(self, roster, round_info, count, rng):
-        return roster.ids
-
-    def select(self, roster, round_info, count, rng):
-        selection = super().select(roster, round_info, count, rng)
-        chosen = np.sort(roster.ids[np.argsort(-roster.examples[roster.ids], kind="stable")[:count]])
-        return replace(selection, clients=chosen)
-
-
 class ForgetsOnResume(HeteroSelect):
     """Saves only part of its state."""
 
@@ -92,44 +69,36 @@ class ForgetsOnResume(HeteroSelect):
         self.last_updates = LastUpdates()
 
 
-class UndeclaredKnowledge(RandomSelection):
+def global_draw(roster, count, rng):
+    """Draws from NumPy's global generator."""
+    return np.random.choice(roster.ids, count, replace=False)  # noqa: NPY002
+
+
+def by_losses(roster, count, rng):
     """Takes the largest losses without asking, and paying, for a probe."""
-
-    def select(self, roster, round_info, count, rng):
-        order = np.argsort(-np.nan_to_num(roster.losses[roster.ids]), kind="stable")
-        return replace(super().select(roster, round_info, count, rng), clients=np.sort(roster.ids[order[:count]]))
+    return roster.ids[np.argsort(-np.nan_to_num(roster.losses[roster.ids]))[:count]]
 
 
-class UnguardedLoss(HeteroSelect):
-    """Weighs by raw losses, whatever they are."""
-
-    def select(self, roster, round_info, count, rng):
-        selection = super().select(roster, round_info, count, rng)
-        return replace(selection, weights=roster.losses[selection.clients])
-
-
-class OneShort(RandomSelection):
-    """Selects one fewer than asked."""
-
-    def select(self, roster, round_info, count, rng):
-        return super().select(roster, round_info, max(count - 1, 1), rng)
+def largest_alone(roster, count, rng):
+    """Unexplored clients are never compared: always the same candidates."""
+    return roster.ids[np.argsort(-roster.examples[roster.ids], kind="stable")[:count]]
 
 
 @pytest.mark.parametrize(
     ("mutant", "check"),
     [
-        (CandidatePositions, "selection"),
-        (Duplicates, "selection"),
-        (OneShort, "cohort-size"),
-        (GlobalGenerator, "same-seed"),
-        (CountsInSelect, "pure-select"),
-        (RemembersInSelect, "pure-select"),
-        (FirstIds, "relabelling"),
-        (UnguardedLoss, "losses-unknown"),
-        (UndeclaredKnowledge, "selection"),
+        (selecting(PowerOfChoice, positions), "selection"),
+        (choosing(lambda roster, count, rng: rng.choice(roster.ids, count)), "selection"),
+        (choosing(lambda roster, count, rng: roster.ids[: max(count - 1, 1)]), "cohort-size"),
+        (choosing(global_draw), "same-seed"),
+        (selecting(HeteroSelect, counts_in_roster), "pure-select"),
+        (selecting(HeteroSelect, remembers), "pure-select"),
+        (choosing(lambda roster, count, rng: roster.ids[:count]), "relabelling"),
+        (selecting(HeteroSelect, raw_losses), "losses-unknown"),
+        (choosing(by_losses), "selection"),
         (BurntValuations, "state"),
         (ForgetsOnResume, "round-trip"),
-        (LargestLossesOnly, "coverage"),
+        (choosing(largest_alone), "coverage"),
     ],
 )
 def test_a_mutant_fails_its_check(mutant: type[SelectionStrategy], check: str) -> None:

@@ -12,10 +12,8 @@ from strategies.roster import Selection
 from strategies.round.replies.deadline import accept, over_selected_count, simulated_dropouts
 from tests.support.contexts import SIZE, context_of
 from tests.support.logs import logged
-from tests.support.rounds import run_round, run_rounds, without_wall
+from tests.support.rounds import run_round, run_rounds
 from tests.support.stubs import (
-    StubClient,
-    StubFederation,
     round_of,
     trio,
     update_of,
@@ -57,13 +55,6 @@ def test_a_client_that_misses_the_deadline_has_failed_and_the_round_took_that_lo
     assert parameters[1] == 0.0
     assert strategy.roster.failures.tolist() == [0, 1, 0]
     assert strategy.roster.last_returned.tolist() == [1, 0, 1]
-
-
-def test_a_deadline_that_all_make_changes_nothing():
-    _, row, parameters = one_round([2, 3, 4], round_deadline_s=5.0)
-    _, without, same = one_round([2, 3, 4])
-    assert without_wall([row]) == without_wall([without])
-    np.testing.assert_array_equal(parameters, same)
 
 
 def test_no_deadline_makes_a_round_longer():
@@ -175,23 +166,3 @@ def test_a_dropped_reply_is_a_failure_of_its_round_alone():
     assert 5 < sum(map(len, failed)) < 31
     assert all(sorted([*row["aggregated"], *gone]) == [0, 1, 2] for row, gone in zip(rows, failed, strict=True))
     assert strategy.roster.failures.sum() == sum(map(len, failed))
-
-
-def test_who_joins_later_with_a_wrong_number_is_refused_and_the_run_goes_on():
-    stubs = trio()
-    federation = StubFederation(stubs)
-    strategy = RandomSelection(context_of(rounds=3))
-    stranger = StubClient(7, node="stranger")
-    again = StubClient(1, node="again")
-
-    def join(number):
-        if number == 2:
-            federation.join(stranger)
-            federation.join(again)
-
-    rows, _ = run_rounds(strategy, federation, 3, join)
-    assert [row["aggregated"] for row in rows] == [[0, 1, 2]] * 3
-    # Each was asked once who it is, and then left alone; of two client 1 the first one is meant.
-    assert stranger.kinds == ["query"]
-    assert again.kinds == ["query"]
-    assert stubs[1].kinds == ["query", "train", "train", "train"]

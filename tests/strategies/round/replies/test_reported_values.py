@@ -3,12 +3,10 @@ import pytest
 
 from fedsel_app.config import Settings
 from fedsel_app.messages.answers import EvaluateAnswer
-from fedsel_app.wire.bits import WireError
 from strategies.round.federation import Reply
-from strategies.round.replies.values import LastReported, read_losses, read_tests, unpack_buffers
+from strategies.round.replies.values import LastReported, read_losses, read_tests
 from strategies.round.replies.values import tested_loss as loss_of_tests
 from strategies.testing.fakes import make_context
-from tests.support.stubs import as_sent
 
 EVERYBODY, NAN = np.arange(4), float("nan")
 
@@ -36,39 +34,6 @@ def test_without_a_bound_nothing_is_kept():
     values = LastReported(4, ["loss"], 0.0)
     assert values.bounded("loss", EVERYBODY, np.array([1.0, 2.0, 3.0, 1e30])).tolist() == [1.0, 2.0, 3.0, 1e30]
     assert values.state() == {}
-
-
-BUFFERS = [-5.0, 0.5, -3.0]
-"""A mean, a variance, and a buffer that is no statistic."""
-
-
-@pytest.mark.parametrize(
-    ("values", "refusal"),
-    [
-        (BUFFERS, None),
-        ([0.0, 0.0, 0.0], None),
-        ([0.0, -0.1, 0.0], "negative variance"),
-        (BUFFERS[:2], "did not send 3 finite"),
-        ([*BUFFERS, 1.0], "at most 3 float32"),
-        ([2e19, 0.5, 0.0], "did not send 3 finite"),
-        ([NAN, 0.5, 0.0], "did not send 3 finite"),
-    ],
-)
-def test_buffers_are_finite_and_variances_are_not_negative(values, refusal):
-    [tensor] = as_sent(np.array(values, np.float32))
-    variances = np.array([False, True])
-    if refusal is None:
-        assert unpack_buffers([tensor], 3, variances).tolist() == values
-        return
-    with pytest.raises(WireError, match=refusal):
-        unpack_buffers([tensor], 3, variances)
-
-
-@pytest.mark.parametrize("count", [0, 2])
-def test_buffers_come_in_one_array(count):
-    tensors = as_sent(*[np.array(BUFFERS, np.float32)] * count)
-    with pytest.raises(WireError, match=f"it sent {count} arrays instead of one"):
-        unpack_buffers(tensors, 3, np.array([False, True]))
 
 
 def test_the_tested_loss_is_over_the_examples_of_those_who_tested():
