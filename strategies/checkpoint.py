@@ -48,11 +48,10 @@ def matching(arrays: Mapping[str, NDArray[Any]], name: str, like: NDArray[Any]) 
     """A copy of one array of a checkpoint. Raises ConfigError unless it has the dtype and shape of `like`."""
     array = arrays.get(name)
     if array is None or array.dtype != like.dtype or array.shape != like.shape:
-        found = "nothing" if array is None else f"{array.dtype} {array.shape}"
+        actual = "nothing" if array is None else f"{array.dtype} {array.shape}"
         raise ConfigError(
-            f"The checkpoint does not fit this run: its '{name}' should be {like.dtype} {like.shape}, but it is"
-            f" {found}. "
-            "Start the run again with another 'out'."
+            f"The checkpoint does not fit this run: its '{name}' should be {like.dtype} {like.shape}, but it is "
+            f"{actual}. Start the run again with another 'out'."
         )
     return np.array(array)
 
@@ -77,9 +76,10 @@ def load_fields(owner: object, fields: Iterable[str], arrays: Arrays, *, growing
 
 
 class Saved:
-    """A part of a run whose state is its attributes `state_fields`: arrays and numbers."""
+    """A part of a run whose state is its attributes `state_fields`: arrays and numbers, see `load_fields`."""
 
     state_fields: ClassVar[tuple[str, ...]]
+    growing: ClassVar[bool] = False
 
     def state(self) -> Arrays:
         """Copies of the attributes, named without their leading underscore."""
@@ -87,7 +87,7 @@ class Saved:
 
     def load_state(self, state: Arrays) -> None:
         """Load a state that `state` returned. Raises ConfigError as `load_fields` does."""
-        load_fields(self, self.state_fields, state)
+        load_fields(self, self.state_fields, state, growing=self.growing)
 
 
 class BestModel(Saved):

@@ -6,7 +6,7 @@ A method is a final subclass of `strategies.base.SelectionStrategy`, which runs 
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, Generic, cast, get_args
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, NoReturn, cast, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,12 +14,13 @@ from typing_extensions import TypeVar
 
 from fedsel_app.config import Settings
 from strategies.checkpoint import Arrays, Stateful, gather, load_fields, save_fields, scatter
-from strategies.roster import Ints, Needs, Outcome, Roster, RoundInfo, Selection
+from strategies.roster import Ints, Needs, Outcome, Roster, RoundInfo, Selection, undeclared
 
 if TYPE_CHECKING:
     from fedsel_app.config import BudgetConfig, CompressionConfig, RunConfig, SharedSettings, TrainingConfig
     from fedsel_app.models.layer_slice import LayerSlice
     from fedsel_app.network.links import Links
+    from strategies.last_updates import LastUpdates
 
 ConfigT = TypeVar("ConfigT", bound=Settings, default=Any)
 
@@ -65,7 +66,7 @@ class SelectionMethod(ABC, Generic[ConfigT]):
     needs_whole_cohort : why only a server that waits for its cohort can use the method, as a clause; empty: any can
     needs_all_selected : why over-selection cannot be used, which takes the first replies, as a clause; empty: it can
     state_fields : attributes that `update` changes, arrays and numbers; a checkpoint saves them
-    last_updates : each client's last update, if `needs` asks for updates
+    last_updates : each client's last update. Reading it raises ConfigError unless `needs` asks for updates
     whole_roster : the roster that the rounds write
     run : the `strategies.run.Run` of a `SelectionStrategy`
     """
@@ -80,6 +81,7 @@ class SelectionMethod(ABC, Generic[ConfigT]):
     needs_all_selected: ClassVar[str] = ""
     state_fields: ClassVar[tuple[str, ...]] = ()
     run: Any
+    last_updates: "LastUpdates"
 
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()
@@ -89,15 +91,23 @@ class SelectionMethod(ABC, Generic[ConfigT]):
                 cls.Config = argument
 
     def __init__(self, context: MethodContext) -> None:
-        from strategies.last_updates import LastUpdates
-
         if not isinstance(context.method, self.Config):
             raise TypeError(f"{self.name} takes a {self.Config.__name__}. Got {type(context.method).__name__}.")
         self.config = cast(ConfigT, context.method)
         self.context = context
         self.whole_roster = Roster(context.run.clients)
-        self.last_updates = LastUpdates()
         self._needs = self.needs(self.config)
+        if self._needs.updates:
+            from strategies.last_updates import LastUpdates
+
+            self.last_updates = LastUpdates()
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> NoReturn:
+            if name == "last_updates":
+                raise undeclared(name, "updates")
+            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
 
     @property
     def roster(self) -> Roster:

@@ -64,8 +64,8 @@ def find_strategy(name: str) -> type[SelectionStrategy]:
         return STRATEGIES[name]
     if ":" not in name:
         raise unknown_name("strategy", name, STRATEGIES)
-    found = load_object(name, "strategy")
-    if not (isinstance(found, type) and issubclass(found, SelectionStrategy)):
+    method = load_object(name, "strategy")
+    if not (isinstance(method, type) and issubclass(method, SelectionStrategy)):
         raise ConfigError(f"The 'strategy' parameter must name a subclass of SelectionStrategy. Got {name!r}.")
-    check_class(found, STRATEGIES)
-    return found
+    check_class(method, STRATEGIES)
+    return method

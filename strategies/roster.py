@@ -76,6 +76,14 @@ DECLARED = {
 """Array of the roster -> the need that a method must declare to read it."""
 
 
+def undeclared(field: str, need: str) -> ConfigError:
+    """Error of a method that reads `field` and does not declare the `need` that brings it."""
+    return ConfigError(
+        f"The method reads '{field}', which it does not declare: write `return Needs({need}=True)` in the classmethod "
+        "`needs(cls, config)` of its class."
+    )
+
+
 class Roster:
     """Roster of the K clients: arrays by partition id. Methods read it; only the round writes it.
 
@@ -129,10 +137,7 @@ class Roster:
 
         def __getattr__(self, name: str) -> NoReturn:
             if name in DECLARED:
-                raise ConfigError(
-                    f"The method reads 'roster.{name}', which it does not declare: write `return "
-                    f"Needs({DECLARED[name]}=True)` in the classmethod `needs(cls, config)` of its class."
-                )
+                raise undeclared(f"roster.{name}", DECLARED[name])
             raise AttributeError(f"'Roster' object has no attribute {name!r}")
 
     def state(self) -> dict[str, NDArray[Any]]:

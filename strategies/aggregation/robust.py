@@ -90,9 +90,9 @@ def coordinate_wise(updates: Sequence[Update], centre: Centre, quorum: float) ->
     for start, block in _blocks(updates, absent=np.nan):
         counts = np.isfinite(block).sum(axis=0)
         voted = counts >= max(quorum * len(updates) - 1e-9, 1)
-        found = total[start : start + voted.size]
-        found[voted] = centre(np.sort(block[:, voted], axis=0), counts[voted]) * (counts[voted] / len(updates))
-        found[~voted] = np.nansum(block[:, ~voted], axis=0) / len(updates)
+        entries = total[start : start + voted.size]
+        entries[voted] = centre(np.sort(block[:, voted], axis=0), counts[voted]) * (counts[voted] / len(updates))
+        entries[~voted] = np.nansum(block[:, ~voted], axis=0) / len(updates)
     return total
 
 

@@ -39,11 +39,11 @@ from strategies.roster import Floats, Ints
 
 def lag_weights(lags: Ints, config: WaitingConfig) -> Floats:
     """Weights s(lag), float64 (r,): 1; (1 + lag)^-a; or 1 up to lag b, then 1 / (a (lag - b) + 1)."""
-    known = lags.astype(np.float64)
+    steps = lags.astype(np.float64)
     if config.staleness == "polynomial":
-        return np.asarray((1.0 + known) ** -config.staleness_exponent)
+        return np.asarray((1.0 + steps) ** -config.staleness_exponent)
     if config.staleness == "hinge":
-        late = np.maximum(known - config.hinge_lag, 0.0)
+        late = np.maximum(steps - config.hinge_lag, 0.0)
         return np.asarray(1.0 / (config.hinge_slope * late + 1.0))
     return np.ones(lags.shape)
 

@@ -64,9 +64,9 @@ def eligible(values: Floats, excluded: float) -> NDArray[np.bool_]:
 
     Among equal valuations, the later position is left out first. NaN (unknown) is never eligible.
     """
-    known = ~np.isnan(values)
-    ascending = np.lexsort((-np.arange(values.size), np.where(known, values, -np.inf)))
-    kept = known.copy()
+    measured = ~np.isnan(values)
+    ascending = np.lexsort((-np.arange(values.size), np.where(measured, values, -np.inf)))
+    kept = measured.copy()
     kept[ascending[: int(excluded * values.size)]] = False
     return kept
 

@@ -80,9 +80,9 @@ class AdaSample(SelectionStrategy):
         """p, q and the seconds t of the available clients; float64 (n,) each."""
         ids = roster.ids
         p = shares(roster.examples[ids])
-        known = self._norms[ids]
-        typical = float(np.nanmean(known)) if np.isfinite(known).any() else 1.0
-        reach = p * np.where(np.isnan(known), typical, known)
+        norms = self._norms[ids]
+        typical = float(np.nanmean(norms)) if np.isfinite(norms).any() else 1.0
+        reach = p * np.where(np.isnan(norms), typical, norms)
         compression = self.context.compression
         fraction = round_fraction(round_info, self.context.budget) if compression.sparsifies else 1.0
         compute_s, upload_s = client_seconds(roster, ids, self.context.initial.size, fraction, compression)

@@ -64,19 +64,19 @@ class FedCorConfig(Settings):
 
 def discounted_mean(changes: Floats, weights: Floats) -> Floats:
     """Mean of observations (e, K) with weights (e,); for each client over its known entries, 0 if it has none."""
-    known = np.isfinite(changes)
-    total = weights @ known
+    finite = np.isfinite(changes)
+    total = weights @ finite
     return np.asarray(
-        np.divide(weights @ np.where(known, changes, 0.0), total, out=np.zeros_like(total), where=total > 0)
+        np.divide(weights @ np.where(finite, changes, 0.0), total, out=np.zeros_like(total), where=total > 0)
     )
 
 
 def by_pattern(centred: Floats, weights: Floats) -> list[Observed]:
     """Observations (e, K) with weights (e,), grouped by the set of clients with known entries."""
-    known = np.isfinite(centred)
+    finite = np.isfinite(centred)
     groups: list[Observed] = []
-    for pattern in np.unique(known, axis=0):
-        rows = (known == pattern).all(axis=1)
+    for pattern in np.unique(finite, axis=0):
+        rows = (finite == pattern).all(axis=1)
         clients = slice(None) if pattern.all() else np.flatnonzero(pattern)
         groups.append((clients, np.ascontiguousarray(centred[rows][:, pattern]), weights[rows]))
     return groups
@@ -201,14 +201,14 @@ class FedCor(SelectionStrategy[FedCorConfig]):
         number, losses = outcome.round_info.number, self.roster.losses
         if not self._uniform(number):
             self._annealing[np.concatenate([outcome.clients, outcome.failed])] *= ANNEALING
-        known = np.isfinite(losses) & np.isfinite(self._before)
-        if known.any():
-            change = np.subtract(losses, self._before, out=np.full(losses.size, np.nan), where=known)
+        both = np.isfinite(losses) & np.isfinite(self._before)
+        if both.any():
+            change = np.subtract(losses, self._before, out=np.full(losses.size, np.nan), where=both)
             change = np.clip(change, -LARGEST_CHANGE, LARGEST_CHANGE)
             keep = self._rounds >= number - HISTORY
             self._changes = np.concatenate([self._changes[keep], change[None]])
             self._rounds = np.append(self._rounds[keep], number)
-        steps = self._steps(number, observed=bool(known.any()))
+        steps = self._steps(number, observed=bool(both.any()))
         if steps and self._rounds.size:
             weights = DISCOUNT ** (number - self._rounds).astype(np.float64)
             centred = self._changes - discounted_mean(self._changes, weights)

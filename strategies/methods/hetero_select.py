@@ -264,7 +264,7 @@ class HeteroSelect(SelectionStrategy[HeteroSelectConfig]):
             decay = 0.0
         self._average = decay * self._average + (1.0 - decay) * newest
         average_norm = float(np.sqrt(np.square(self._average).sum()))
-        known = list(self.last_updates.values())
-        (dots,) = inner_products(known, [self._average])
-        norms = np.array([update.norm() for update in known])
+        updates = list(self.last_updates.values())
+        (dots,) = inner_products(updates, [self._average])
+        norms = np.array([update.norm() for update in updates])
         self._diversity[list(self.last_updates)] = diversity(dots, norms, average_norm)

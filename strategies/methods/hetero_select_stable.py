@@ -100,8 +100,8 @@ def norm_factor(square_norms: Floats, penalty: float) -> Floats:
 
     It is 1 where `square_norms` is NaN (never trained).
     """
-    known = square_norms[~np.isnan(square_norms)]
-    mean = known.mean() if known.size else 0.0
+    norms = square_norms[~np.isnan(square_norms)]
+    mean = norms.mean() if norms.size else 0.0
     ratio = np.nan_to_num(square_norms) / mean if mean > 0 else np.zeros(square_norms.shape)
     return np.asarray(1.0 - penalty * np.tanh(1.5 * ratio))
 

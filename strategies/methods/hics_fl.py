@@ -117,8 +117,8 @@ class HiCSFL(SelectionStrategy[HiCSFLConfig]):
     def entropy(self, ids: Ints) -> Floats:
         """H of the clients `ids`, float64 (n,); a client without an update has the mean of the others."""
         vectors = self._vectors[ids].astype(np.float64)
-        values, known = entropies(vectors, self.config.temperature), self._known[ids]
-        return np.where(known, values, values[known].mean()) if known.any() else values
+        values, has_update = entropies(vectors, self.config.temperature), self._known[ids]
+        return np.where(has_update, values, values[has_update].mean()) if has_update.any() else values
 
     def select(self, roster: Roster, round_info: RoundInfo, count: int, rng: np.random.Generator) -> Selection:
         """Clients that were never selected first; later, clusters by entropy and clients within them."""

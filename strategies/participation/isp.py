@@ -87,12 +87,12 @@ def best_relative(counts: Sequence[int], improvements: Sequence[float], exponent
     return max(ratios, key=lambda m: ratios[m]) if ratios else None
 
 
-def mixed(found: int, old: int, momentum: float, rounding: str = "nearest") -> int:
+def mixed(new: int, old: int, momentum: float, rounding: str = "nearest") -> int:
     """Momentum of the number of clients: beta m_found + (1 - beta) m_old as an integer, at least 1.
 
     This is Algorithm 3, line 8; `rounding` is to the nearest integer, or down.
     """
-    number = momentum * found + (1.0 - momentum) * old
+    number = momentum * new + (1.0 - momentum) * old
     return max(math.floor(number) if rounding == "down" else round(number), 1)
 
 
@@ -174,7 +174,7 @@ class ISP(Participation):
             self._losses[server_round] = loss
         self._jury = NOBODY if jury is None else jury
         oldest = server_round - WINDOW
-        self._losses = {number: known for number, known in self._losses.items() if number > oldest}
+        self._losses = {number: value for number, value in self._losses.items() if number > oldest}
 
     def _search(self, opened: OpenRound, replies: Replies) -> None:
         """Algorithm 3, or Eq. 6, over the updates of an intermediate round."""
@@ -196,11 +196,11 @@ class ISP(Participation):
         counts = range(1, clients.size + 1, config.isp_step)
         if self._context.participation.participation == "isp-ri":
             improvements = [improvement(count) for count in counts]
-            found = best_relative(counts, improvements, RELATIVE_EXPONENT)
+            best = best_relative(counts, improvements, RELATIVE_EXPONENT)
         else:
-            found, improvements = first_improvement(counts, improvement)
-        if found is not None or config.isp_if_none == "all":
-            reached = opened.roster.ids.size if found is None else found
+            best, improvements = first_improvement(counts, improvement)
+        if best is not None or config.isp_if_none == "all":
+            reached = opened.roster.ids.size if best is None else best
             momentum = config.isp_momentum if self._found_before or config.isp_mix_first else 1.0
             self.cohort, self._found_before = mixed(reached, self.cohort, momentum, config.isp_rounding), True
         search = opened.record.search or SearchRecord()
@@ -209,7 +209,7 @@ class ISP(Participation):
             "tried": list(counts[: len(means)]),
             "losses": means,
             "improvements": improvements,
-            "found": found,
+            "found": best,
         }
 
     def _global_loss(self, opened: OpenRound, trained: Ints) -> float:

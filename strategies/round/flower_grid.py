@@ -109,8 +109,8 @@ class FlowerGrid:
         news_s = wait.elapsed_s
         while wait.left_s:
             failed: list[Message] = []
-            found = self._pull(self._answered_of(unanswered, wait), wait)
-            for reply in found:
+            replies = self._pull(self._answered_of(unanswered, wait), wait)
+            for reply in replies:
                 part = unanswered.pop(self._answered(reply, unanswered), [])
                 if not part:  # a second reply
                     continue
@@ -125,7 +125,7 @@ class FlowerGrid:
                 for message, answer in zip(part, answers, strict=True):
                     wait.add(message.node, answer)
             unanswered |= self._push([[message] for message in failed], wait)
-            if found:
+            if replies:
                 news_s = wait.elapsed_s
             elif self._arrived is None:
                 _pause(wait, news_s)
@@ -193,21 +193,21 @@ class FlowerGrid:
             if self.simulated:
                 raise
             LOGGER.warning("A reply cannot be read (%s); fedsel now requests the replies one by one.", one_line(error))
-        found: list[FlowerMessage] = []
+        replies: list[FlowerMessage] = []
         for name in list(unanswered):
             try:
-                found += self._grid.pull_messages([name])
+                replies += self._grid.pull_messages([name])
             except Exception as error:  # noqa: BLE001 - any exception from a client's reply is that client's failure
                 for message in unanswered.pop(name):
                     wait.add(message.node, NodeError(message.node, f"its reply cannot be read: {error}"))
-        return found
+        return replies
 
     def _answered(self, reply: FlowerMessage, unanswered: Mapping[str, list[Message]]) -> str:
         """Id of the message that a reply answers. A mod's error may answer its own app's reply, which has no id yet."""
-        told = reply.metadata
-        if told.reply_to_message_id or not reply.has_error():
-            return told.reply_to_message_id
-        nodes = (told.src_node_id, told.dst_node_id)
+        metadata = reply.metadata
+        if metadata.reply_to_message_id or not reply.has_error():
+            return metadata.reply_to_message_id
+        nodes = (metadata.src_node_id, metadata.dst_node_id)
         return next((name for name, part in unanswered.items() if self._receiver(part) in nodes), "")
 
     def _parts(self, messages: Sequence[Message], kind: str) -> list[list[Message]]:

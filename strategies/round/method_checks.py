@@ -24,9 +24,9 @@ NAME = re.compile(r"[\w-]+")
 MethodT = TypeVar("MethodT", bound=SelectionMethod[Any])
 
 
-def check_class(method: type[SelectionMethod[Any]], known: Mapping[str, type[SelectionMethod[Any]]]) -> None:
-    """Raise ConfigError with one sentence if a class is not a valid method. `known` has fedsel's methods by name."""
-    _refuse_class(method, _class_fault(method, known))
+def check_class(method: type[SelectionMethod[Any]], methods: Mapping[str, type[SelectionMethod[Any]]]) -> None:
+    """Raise ConfigError with one sentence if a class is not a valid method. `methods` has fedsel's methods by name."""
+    _refuse_class(method, _class_fault(method, methods))
 
 
 def build(method: type[MethodT], context: RunContext) -> MethodT:
@@ -54,13 +54,13 @@ def _refuse_class(method: type[SelectionMethod[Any]], fault: str) -> None:
         raise ConfigError(f"The method {method.__module__}:{method.__qualname__} cannot be run: {fault}")
 
 
-def _class_fault(method: type[SelectionMethod[Any]], known: Mapping[str, type[SelectionMethod[Any]]]) -> str:
+def _class_fault(method: type[SelectionMethod[Any]], methods: Mapping[str, type[SelectionMethod[Any]]]) -> str:
     for attribute, example in (("name", "mine"), ("paper", "our paper")):
         if not isinstance(getattr(method, attribute, None), str):
             return f'it needs a {attribute}, a string in the class: {attribute} = "{example}".'
     if not NAME.fullmatch(method.name):
         return f"its name may contain letters, digits, _ and -. Got {method.name!r}."
-    if not issubclass(method, known.get(method.name, method)):
+    if not issubclass(method, methods.get(method.name, method)):
         return f"its name {method.name!r} is the name of a method of fedsel. Give it another."
     for name in sorted(method.__abstractmethods__):
         return f"it has no `{name}`. Write `def {name}({_parameters(getattr(SelectionMethod, name))})`."
@@ -75,19 +75,19 @@ def _class_fault(method: type[SelectionMethod[Any]], known: Mapping[str, type[Se
 def _function_fault(method: type[SelectionMethod[Any]]) -> str:
     """Sentence on a function whose parameters differ from those in `SelectionMethod`; empty if there is none."""
     for name, expected in vars(SelectionMethod).items():
-        found = inspect.getattr_static(method, name)
+        attribute = inspect.getattr_static(method, name)
         function = getattr(expected, "__func__", expected)
-        if (name.startswith("_") and name != "__init__") or found is expected or not inspect.isfunction(function):
+        if (name.startswith("_") and name != "__init__") or attribute is expected or not inspect.isfunction(function):
             continue
         taken = f"({_parameters(function)})"
-        if isinstance(expected, classmethod) != isinstance(found, classmethod):
+        if isinstance(expected, classmethod) != isinstance(attribute, classmethod):
             kind = "a @classmethod" if isinstance(expected, classmethod) else "a method, not a @classmethod,"
             return f"its `{name}` must be {kind} with the parameters {taken}."
-        given = getattr(found, "__func__", found)
+        written = getattr(attribute, "__func__", attribute)
         try:
-            inspect.signature(given).bind(*inspect.signature(function).parameters)
+            inspect.signature(written).bind(*inspect.signature(function).parameters)
         except TypeError:
-            return f"its `{name}` must have the parameters {taken}. Got ({_parameters(given)})."
+            return f"its `{name}` must have the parameters {taken}. Got ({_parameters(written)})."
     return ""
 
 
@@ -112,8 +112,8 @@ def _settings_fault(method: type[SelectionMethod[Any]]) -> str:
 def _needs_fault(method: type[SelectionMethod[Any]]) -> str:
     """Sentence on an invalid result of its `needs` with default settings; empty if it is valid."""
     with user_code(method.__module__, f"`needs` of the method {method.name}"):
-        found = method.needs(method.Config())
-    return "" if isinstance(found, Needs) else f"its `needs` must return a Needs(...). Got {_shown(found)}."
+        needs = method.needs(method.Config())
+    return "" if isinstance(needs, Needs) else f"its `needs` must return a Needs(...). Got {_shown(needs)}."
 
 
 def _parameters(function: Callable[..., object]) -> str:
@@ -131,9 +131,9 @@ def candidates(
     if not needs.loss_probe:
         return np.zeros(0, np.int64)
     with user_code(type(method).__module__, f"`candidates` of the method {method.name}"):
-        found = method.candidates(roster.known_to(needs), round_info, count, rng)
-    _refuse(method, round_info, candidates_fault(found, roster.ids))
-    return found
+        clients = method.candidates(roster.known_to(needs), round_info, count, rng)
+    _refuse(method, round_info, candidates_fault(clients, roster.ids))
+    return clients
 
 
 def select(
@@ -155,9 +155,9 @@ def _refuse(method: SelectionMethod[Any], round_info: RoundInfo, fault: str) -> 
         raise ConfigError(f"The method {method.name} cannot continue in round {round_info.number}: {fault}")
 
 
-def candidates_fault(found: object, available: Ints) -> str:
+def candidates_fault(clients: object, available: Ints) -> str:
     """Sentence on invalid candidates from the ids `available`; empty if they are valid."""
-    fault = _ids_fault(found, "it", available)
+    fault = _ids_fault(clients, "it", available)
     return fault and f"`candidates` must return an ascending array of distinct ids of available clients. {fault}"
 
 

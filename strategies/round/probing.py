@@ -47,9 +47,9 @@ class Probe:
 
 def evaluation(roster: Roster, clients: Ints, steps_s: Floats, model: SentModel) -> Work:
     """Work of clients that evaluate a model, for the clock; as local steps it would take them `steps_s` seconds."""
-    told = np.full(clients.size, SCALAR_BYTES)
+    answer_bytes = np.full(clients.size, SCALAR_BYTES)
     links = roster.downlink_bits_per_s[clients], roster.uplink_bits_per_s[clients]
-    return Work(clients, steps_s * FORWARD_STEPS, *links, model.nbytes, told, told)
+    return Work(clients, steps_s * FORWARD_STEPS, *links, model.nbytes, answer_bytes, answer_bytes)
 
 
 class ClientProber:
@@ -115,9 +115,9 @@ class ClientProber:
         answers = self._clients.ask(dict.fromkeys(measured.tolist(), instruction), model, self._until())
         if arrived_s := [answer.arrived_s for answer in answers.values() if isinstance(answer, Reply)]:
             self._typical_s = float(np.median(arrived_s))
-        known, failures = read_losses(answers, round_info.number)
+        answered, failures = read_losses(answers, round_info.number)
         losses = np.full(context.run.clients, np.nan)
-        losses[list(known)] = list(known.values())
+        losses[list(answered)] = list(answered.values())
         roster.available[[failure["client"] for failure in failures]] = False
         losses = self.reported_values.bounded(PROBE, np.arange(losses.size), losses)
         roster.uplink_bits_per_s[:], roster.step_s[:] = links.observe(round_info.number, losses)

@@ -56,12 +56,12 @@ class SimulatedGrid(FlowerGrid):
     def _places(self) -> list[int]:
         """Flower's ids of the nodes, by partition id."""
         asked = FlowerGrid(self._grid, arrived=self._arrived)
-        place, found = PlaceInstruction(), dict[int, int]()
+        place, node_of = PlaceInstruction(), dict[int, int]()
         for node, answer in asked.ask([Message(node, place) for node in asked.nodes()]).items():
             if isinstance(answer, NodeError):
                 raise ConfigError(f"A simulated node does not start: {answer}")
-            found[PlaceAnswer.from_config(answer.metrics).partition] = int(node)
-        return [found[partition] for partition in sorted(found)]
+            node_of[PlaceAnswer.from_config(answer.metrics).partition] = int(node)
+        return [node_of[partition] for partition in sorted(node_of)]
 
     def _pools(self, kind: str) -> bool:
         return kind != "train" or self._pools_training

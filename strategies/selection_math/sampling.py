@@ -24,11 +24,11 @@ def finite(values: Floats) -> Floats:
 
     So a diverged loss counts as the largest known loss, and a client without a measurement counts as average.
     """
-    known = np.clip(values[np.isfinite(values)], -LARGEST_LOSS, LARGEST_LOSS)
-    if not known.size:
+    finite_values = np.clip(values[np.isfinite(values)], -LARGEST_LOSS, LARGEST_LOSS)
+    if not finite_values.size:
         return np.zeros_like(values)
-    bounded = np.clip(values, known.min(), known.max())
-    return np.where(np.isnan(bounded), known.mean(), bounded)
+    bounded = np.clip(values, finite_values.min(), finite_values.max())
+    return np.where(np.isnan(bounded), finite_values.mean(), bounded)
 
 
 def gumbel_top(logits: Floats, count: int, rng: np.random.Generator) -> Ints:

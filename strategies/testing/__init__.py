@@ -22,15 +22,15 @@ FIRST = {"selection": "sound selections", "same-seed": "the same selections from
 
 def variants(method: type[SelectionStrategy]) -> list[dict[str, Value]]:
     """Settings to check: the defaults, and each other value of a switch or small enumeration, one at a time."""
-    found: list[dict[str, Value]] = [{}]
+    choices: list[dict[str, Value]] = [{}]
     for entry, name in zip(method.Config.entries(), method.Config.keys().values(), strict=True):
         options: Iterable[Value] = entry.choices if entry.closed else ()
         if isinstance(entry.default, bool):
             options = (False, True)
         elif isinstance(entry.default, int) and entry.bounds.high - entry.bounds.low < 5:
             options = range(int(entry.bounds.low), int(entry.bounds.high) + 1)
-        found += [{name: option} for option in options if option != entry.default]
-    return found
+        choices += [{name: option} for option in options if option != entry.default]
+    return choices
 
 
 class CheckResult(NamedTuple):

@@ -64,12 +64,12 @@ def demand(condition: bool | np.bool_, sentence: str) -> None:
         raise CheckFailed(sentence)
 
 
-def demand_same(found: Arrays, expected: Arrays, sentence: str) -> None:
+def demand_same(arrays: Arrays, expected: Arrays, sentence: str) -> None:
     """Raise CheckFailed(`sentence`) unless both have the same names, types, shapes and bits."""
-    demand(found.keys() == expected.keys(), f"{sentence} ({sorted(found.keys() ^ expected.keys())})")
+    demand(arrays.keys() == expected.keys(), f"{sentence} ({sorted(arrays.keys() ^ expected.keys())})")
     for name, array in expected.items():
-        same = (found[name].dtype, found[name].shape) == (array.dtype, array.shape)
-        demand(same and found[name].tobytes() == array.tobytes(), f"{sentence} ({name})")
+        same = (arrays[name].dtype, arrays[name].shape) == (array.dtype, array.shape)
+        demand(same and arrays[name].tobytes() == array.tobytes(), f"{sentence} ({name})")
 
 
 def copied(arrays: Mapping[str, NDArray[Any]]) -> Arrays:

@@ -122,12 +122,12 @@ def _pure_candidates(tested: MethodUnderTest) -> None:
     """Candidates are at most `probe_count` distinct available ids, ascending. Choosing them changes nothing."""
 
     def candidates(federation: FakeFederation, number: int, count: int) -> Arrays:
-        found, method, available = federation.candidates(number, count), federation.method, federation.roster.ids
+        clients, method, available = federation.candidates(number, count), federation.method, federation.roster.ids
         most = method.probe_count(method.config, federation.round_info(number), count, available.size)
-        fault = candidates_fault(found, available)
+        fault = candidates_fault(clients, available)
         demand(not fault, fault)
-        demand(found.size <= most, f"'candidates' must be at most 'probe_count', {most}. Got {found.size}.")
-        return {"clients": found}
+        demand(clients.size <= most, f"'candidates' must be at most 'probe_count', {most}. Got {clients.size}.")
+        return {"clients": clients}
 
     if tested.method.candidates is not SelectionStrategy.candidates:
         _require_pure(tested, "candidates", candidates)

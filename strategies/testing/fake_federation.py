@@ -89,13 +89,9 @@ class FakeFederation:
         self.local_steps = np.full(run.clients, 50)
 
     def losses(self, number: int) -> Floats:
-        """Losses of all clients for the model of round `number`, float64 (K,)."""
+        """Losses of all clients for the model of round `number`, float64 (K,). Every report has these values too."""
         noise = stream(SEED, Purpose.PROBE, number).uniform(0.5, 1.5, self._identities.size)
         return self._losses(self._level * 0.99**number * noise)[self._identities]
-
-    def reports(self, number: int) -> Floats:
-        """Number that all clients report in round `number` for every kind of report, float64 (K,)."""
-        return self.losses(number)
 
     def update(self, number: int, client: int) -> Update:
         """Update that `client` sends in round `number`."""
@@ -143,7 +139,7 @@ class FakeFederation:
 
     def train(self, number: int, selection: Selection, failed: Iterable[int] = ()) -> Outcome:
         """Let the selected clients train, except the `failed`, and update the roster. Returns the round's outcome."""
-        losses, reports, selected = self.losses(number), self.reports(number), selection.clients
+        losses, selected = self.losses(number), selection.clients
         missing = np.isin(selected, list(failed))
         returned, missed = selected[~missing], selected[missing]
         self.roster.record_round(number, selected, returned, losses[returned], np.ones(returned.size), failed=missed)
@@ -153,7 +149,7 @@ class FakeFederation:
             [self.update(number, client) for client in returned.tolist()],
             local_steps=self.local_steps[returned],
             losses=losses[returned],
-            reports=dict.fromkeys(sorted(self.needs.reports), reports[returned]),
+            reports=dict.fromkeys(sorted(self.needs.reports), losses[returned]),
             failed=missed.tolist(),
             selection=selection,
             parameters=np.zeros(self._drift.shape[1], np.float32),

@@ -65,42 +65,29 @@ def test_an_image_of_endless_pixels_is_refused_by_its_header(tmp_path):
 
 
 @pytest.mark.timeout(120)
-def test_a_pipe_in_place_of_an_image_does_not_hang(tmp_path):
-    config = image_folder(tmp_path)
-    (tmp_path / "test" / "dog" / "0.png").unlink()
-    os.mkfifo(tmp_path / "test" / "dog" / "0.png")
-    with pytest.raises(ConfigError, match=r"test/dog/0\.png' is absent or damaged: it is not a file"):
-        load(config, 1)
-
-
-@pytest.mark.timeout(120)
 @pytest.mark.parametrize(
-    ("data", "file"), [("femnist", "train/a.json"), ("mnist", "MNIST/raw/train-images-idx3-ubyte")]
-)
-def test_a_pipe_in_place_of_other_files_does_not_hang(tmp_path, data, file):
-    (tmp_path / file).parent.mkdir(parents=True)
-    os.mkfifo(tmp_path / file)
-    with pytest.raises(ConfigError, match=f"'{data}' cannot be read: .* is not a file"):
-        load(DataConfig(data=data, data_path=str(tmp_path)), 1)
-
-
-@pytest.mark.parametrize(
-    ("data", "file", "content", "sentence"),
+    ("data", "file"),
     [
-        ("femnist", "train/a.json", b"[" * 100_000, "is damaged or not in LEAF's form: RecursionError"),
-        ("femnist", "train/a.json", b'{"user_data": {}}', "has no writers"),
-        ("ptb-xl", "ptbxl_database.csv", b"\xff\x00" * 50, "is damaged: it must have the columns"),
+        ("image-folder", "test/dog/0.png"),
+        ("femnist", "train/a.json"),
+        ("mnist", "MNIST/raw/train-images-idx3-ubyte"),
     ],
-    ids=["deep", "no writers", "no text"],
 )
-def test_damaged_files_of_writers_and_patients_are_one_sentence(tmp_path, data, file, content, sentence):
-    if data == "ptb-xl":
-        pytest.importorskip("wfdb")
-    for path in (tmp_path / file, tmp_path / file.replace("train", "test")):
-        path.parent.mkdir(exist_ok=True)
-        path.write_bytes(content)
-    with pytest.raises(ConfigError, match=sentence):
+def test_a_pipe_in_place_of_a_file_does_not_hang(tmp_path, data, file):
+    image_folder(tmp_path)
+    (tmp_path / file).parent.mkdir(parents=True, exist_ok=True)
+    (tmp_path / file).unlink(missing_ok=True)
+    os.mkfifo(tmp_path / file)
+    with pytest.raises(ConfigError, match=r" is not a file|: it is not a file"):
         load(DataConfig(data=data, data_path=str(tmp_path)), 1)
+
+
+def test_a_file_of_writers_with_endless_brackets_is_one_sentence(tmp_path):
+    for part in ("train", "test"):
+        (tmp_path / part).mkdir()
+        (tmp_path / part / "a.json").write_bytes(b"[" * 100_000)
+    with pytest.raises(ConfigError, match="is damaged or not in LEAF's form: RecursionError"):
+        load(DataConfig(data="femnist", data_path=str(tmp_path)), 1)
 
 
 @pytest.mark.parametrize("name", ["builtins:exec", "builtins:print", ".:x"])

@@ -33,40 +33,25 @@ __all__ = ["out"]
 
 
 @pytest.mark.parametrize(
-    ("first_s", "slowest_s", "wait_s"),
+    ("first_s", "answers", "wait_s"),
     [
-        (0.0, None, float("inf")),
-        (0.0, 3.0, float("inf")),
-        (1800.0, None, 1800.0),
-        (1800.0, 0.1, 120.0),
-        (1800.0, 12.0, 120.0),
-        (1800.0, 13.0, 130.0),
-        (5.0, None, 5.0),
-        (5.0, 0.4, 5.0),
-        (5.0, 0.6, 6.0),
+        (0.0, [], float("inf")),
+        (0.0, [3.0], float("inf")),
+        (1800.0, [], 1800.0),
+        (1800.0, [12.0], LEAST_S),
+        (1800.0, [13.0], 130.0),
+        (1800.0, [20.0, 50.0, 30.0], 500.0),
+        (5.0, [0.4], 5.0),
+        (5.0, [0.6], 6.0),
     ],
 )
-def test_the_longest_wait_is_ten_times_the_slowest_answer(first_s, slowest_s, wait_s):
+def test_the_longest_wait_is_ten_times_the_slowest_answer(first_s, answers, wait_s):
+    """Each kind of question has its own slowest answer, and a message with several answers has the time of all."""
     timeouts = ReplyTimeout(first_s)
-    if slowest_s is not None:
-        timeouts.learn("train", slowest_s)
-    assert timeouts.longest_wait_s("train") == wait_s
-
-
-def test_each_kind_of_question_has_its_own_slowest_answer():
-    timeouts = ReplyTimeout(600.0)
-    for seconds in (20.0, 50.0, 30.0):
-        timeouts.learn("train", seconds)
-    timeouts.learn("evaluate", 1.0)
-    waits = [timeouts.longest_wait_s(kind) for kind in ("train", "evaluate", "query")]
-    assert waits == [500.0, LEAST_S, 600.0]
-
-
-def test_a_message_with_several_answers_has_the_time_of_all():
-    timeouts = ReplyTimeout(600.0)
-    assert timeouts.longest_wait_s("train", 4) == 2400.0
-    timeouts.learn("train", 80.0, 4)
-    assert [timeouts.longest_wait_s("train", answers) for answers in (1, 4)] == [200.0, 800.0]
+    for seconds in answers:
+        timeouts.learn("train", 4.0 * seconds, 4)
+    assert [timeouts.longest_wait_s("train", count) for count in (1, 4)] == [wait_s, 4.0 * wait_s]
+    assert timeouts.longest_wait_s("evaluate") == (first_s or float("inf"))
 
 
 # Ray workers

@@ -35,11 +35,11 @@ def accuracies(folder, on_fit=lambda client, message, reply: reply, **settings):
     return [row["accuracy"] for row in rows if "accuracy" in row], [row["failures"] for row in rows]
 
 
-def false_statistics(since, until):
+def false_statistics(since):
     """Hook: client 0 answers 1e6 as each buffer, in calibrations and beside its updates, and is honest otherwise."""
 
     def on_fit(client, message, reply):
-        if client or not since <= round_of(message) <= until:
+        if client or round_of(message) < since:
             return reply
         calibrates = isinstance(message.instruction, CalibrateInstruction)
         if not calibrates and len(reply.tensors) == 1:
@@ -60,11 +60,10 @@ def false_statistics(since, until):
     ],
     ids=str,
 )
-@pytest.mark.parametrize("until", [3, 99])
-def test_false_statistics_of_one_client_of_five_cost_little(tmp_path, settings, until):
-    """U1: at 0.933 the global model fell to 0.100, in this round and in all later ones."""
+def test_false_statistics_of_one_client_of_five_cost_little(tmp_path, settings):
+    """U1: at 0.933 the global model fell to 0.100, in the first such round and in all later ones."""
     honest, _ = accuracies(tmp_path / "honest", **BATCH_NORM | settings)
-    lied, failures = accuracies(tmp_path / "lied", false_statistics(3, until), **BATCH_NORM | settings)
+    lied, failures = accuracies(tmp_path / "lied", false_statistics(3), **BATCH_NORM | settings)
     assert np.mean(lied) >= np.mean(honest) - 0.03
     said = [failure for each in failures for failure in each]
     assert {failure["client"] for failure in said} <= {0}
@@ -83,8 +82,7 @@ def only_the_liar_replies(number):
     return on_fit
 
 
-@pytest.mark.parametrize("number", [1, 3])
-@pytest.mark.parametrize("least", [1, 3])
+@pytest.mark.parametrize(("number", "least"), [(1, 1), (3, 3)])
 def test_a_lone_reply_neither_passes_nor_lifts_the_bound_of_norms(tmp_path, number, least):
     """U2: taken at once, or, with `min-returned`, in every round from 15 on, after 0.939."""
     settings = FIVE | {"model": "logistic", "rounds": 20, "min_returned": least, "cohort": 5}
@@ -104,9 +102,9 @@ def without_the_liar(client, message, reply):
 @pytest.mark.parametrize("settings", ALONE.values(), ids=ALONE)
 def test_the_bound_of_norms_holds_where_one_reply_is_taken_at_a_time(tmp_path, settings):
     """U3: it did nothing, and accuracy fell to 0.100 or 0.103. A reply that is left out takes a step of the server."""
-    settings = FIVE | {"model": "logistic", "rounds": 150, "eval_every": 150} | settings
+    settings = FIVE | {"model": "logistic", "rounds": 60, "eval_every": 60} | settings
     _, failures = accuracies(tmp_path / "honest", **settings)
-    assert failures == [[]] * 150
+    assert failures == [[]] * 60
     absent, _ = accuracies(tmp_path / "absent", without_the_liar, **settings)
     lied, failures = accuracies(tmp_path / "lied", lying(scaled(-1e6), {LIAR}), **settings)
     assert lied[-1] >= absent[-1] - 0.03

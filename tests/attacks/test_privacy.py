@@ -20,7 +20,7 @@ from fedsel_app.wiring.configuration import resolve
 from simulation.engines.run_folders import read_summary
 from simulation.workbench.cli import main
 from simulation.workbench.comparison.run_processes import FEDSEL
-from strategies import Selection, SelectionStrategy, run_round
+from strategies import run_round
 from strategies.aggregation.privacy import Privacy
 from strategies.methods.random_selection import RandomSelection
 from tests.support.documentation import PAGES
@@ -175,19 +175,6 @@ def test_a_private_run_goes_on_from_a_model_whose_epsilon_it_does_not_count(tmp_
     _, rows = run_config(tmp_path / "second", second)
     assert rows[-1].keys() >= {"f1_macro", "epsilon"}
     assert "Add the epsilon of the run that trained the 'initial-model'" in capsys.readouterr().err
-
-
-# Methods and settings for which nothing is proven ----------------------------------------------------------------
-
-
-class Waits(SelectionStrategy):
-    """Looks at nothing that clients send, as the method of the README."""
-
-    name, paper = "waits", "README"
-
-    def select(self, roster, round_info, count, rng):
-        order = rng.permutation(roster.ids)
-        return Selection(np.sort(order[np.argsort(roster.last_selected[order], kind="stable")][:count]))
 
 
 # Epsilon beside opacus' --------------------------------------------------------------------------------------------

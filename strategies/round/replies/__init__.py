@@ -15,13 +15,13 @@ LOGGER = logging.getLogger("fedsel")
 
 def first_answers(answers: Iterable[tuple[int, Answer]], server_round: int) -> dict[int, Answer]:
     """The answers by client, ascending. If a client answered several times, only its first answer."""
-    found: dict[int, Answer] = {}
+    first: dict[int, Answer] = {}
     for client, answer in answers:
-        if client in found:
+        if client in first:
             LOGGER.warning("Round %d: client %d replied again; only its first reply counts.", server_round, client)
         else:
-            found[client] = answer
-    return dict(sorted(found.items()))
+            first[client] = answer
+    return dict(sorted(first.items()))
 
 
 def replies_among(answers: Mapping[int, Answer], server_round: int, failed: str) -> dict[int, Reply]:

@@ -16,7 +16,7 @@ import numpy as np
 from fedsel_app.config import AggregationConfig
 from fedsel_app.exact_sums import weighted_sum
 from fedsel_app.wire.codec import Update
-from strategies.checkpoint import Arrays, load_fields, matching, save_fields
+from strategies.checkpoint import Arrays, Saved, matching
 from strategies.roster import Floats, Ints
 
 LEAST = 3
@@ -29,13 +29,15 @@ FAR = 10.0
 """A client is told if its vector is more than this many times as far from the median as the median client's."""
 
 
-class LastReplies:
+class LastReplies(Saved):
     """Values of the clients that replied last, at most `LEAST` clients.
 
     Parameters
     ----------
     size : number of values of a client
     """
+
+    state_fields, growing = ("_clients", "_values"), True
 
     def __init__(self, size: int) -> None:
         self._clients, self._values = np.zeros(0, np.int64), np.zeros((0, size))
@@ -46,17 +48,11 @@ class LastReplies:
         others = others[max(others.size - max(LEAST - clients.size, 0), 0) :]
         return np.append(self._clients[others], clients), np.concatenate([self._values[others], values])
 
-    def keep(self, clients: Ints, values: Floats) -> None:
-        """Keep the last of the `joined` clients."""
+    def keep(self, clients: Ints, values: Floats) -> tuple[Ints, Floats]:
+        """As `joined`; the last of these are kept."""
+        clients, values = self.joined(clients, values)
         self._clients, self._values = clients[-LEAST:], values[-LEAST:]
-
-    def state(self) -> Arrays:
-        """The clients and their values."""
-        return save_fields(self, ("_clients", "_values"))
-
-    def load_state(self, state: Arrays) -> None:
-        """Load a state that `state` returned. Raises ConfigError as `load_fields` does."""
-        load_fields(self, ("_clients", "_values"), state, growing=True)
+        return clients, values
 
 
 class NormBounds:
@@ -100,8 +96,7 @@ class NormBounds:
         most = np.where(self.typical > 0.0, self._multiple * self.typical, first)
         accepted = (norms <= most).all(axis=1)
         counted = accepted if accepted.any() else ~accepted
-        together, values = self._last.joined(clients[counted], norms[counted])
-        self._last.keep(together, values)
+        together, values = self._last.keep(clients[counted], norms[counted])
         if together.size >= min(LEAST, self._clients):
             medians = _lower_medians(values)
             most_typical = np.where(self.typical > 0.0, GROWTH * self.typical, medians)
@@ -145,8 +140,7 @@ class BoundedMean:
         plain = mean_vector(values, examples[clients])
         if not (robust or self._config.max_update_norm):
             return plain, clients[:0]
-        clients, values = self._last.joined(clients, values)
-        self._last.keep(clients, values)
+        clients, values = self._last.keep(clients, values)
         if clients.size < min(LEAST, self._clients):
             return None, clients[:0]
         middle = np.median(values, axis=0)

@@ -41,8 +41,8 @@ def left(client: int, seconds: float) -> Failure:
 
 def seconds_until_left(reason: str) -> float | None:
     """Seconds after which a client left, by the reason of its failure; None if it failed otherwise."""
-    found = LEFT.fullmatch(reason)
-    return float(found[1]) if found else None
+    match = LEFT.fullmatch(reason)
+    return float(match[1]) if match else None
 
 
 def accept(clients: Ints, finish_s: Floats, wanted: int, limits: ReplyConfig) -> tuple[Ints, list[Failure], float]:

@@ -213,7 +213,7 @@ def other_units(sums: Mapping[int, NDArray[np.float64]], features: Sequence[str]
     sums : client -> its `fedsel_app.data.arrays.sums`, float64 (1 + 2 C,)
     features : column of each of the C features; "" for one without a unit
     """
-    places, each, said = [place for place, name in enumerate(features) if name], np.stack(list(sums.values())), []
+    places, each, sentences = [place for place, name in enumerate(features) if name], np.stack(list(sums.values())), []
     means, squares = (part[:, places] for part in np.split(each[:, 1:] / each[:, :1], 2, axis=1))
     deviations = np.sqrt(np.maximum(squares - means**2, 0.0))
     deviations[deviations <= RESOLUTION * np.abs(means)] = np.nan
@@ -223,12 +223,12 @@ def other_units(sums: Mapping[int, NDArray[np.float64]], features: Sequence[str]
         scaled = (np.abs(by_deviation) >= 1.0) & (np.abs(by_mean - by_deviation) < SAME_FACTOR)
         moved = np.abs(means - mean) > FAR * np.maximum(deviations, deviation)
         unlike = (scaled | moved).sum(axis=0) > (len(sums) - 1) / 2
-        said += [
-            f"Check the unit of column '{one_line(features[places[found]])}' of client {client}: its mean is "
-            f"{mean[found]:.6g}, and the median of the clients' means {np.median(means[:, found]):.6g}."
-            for found in np.flatnonzero(unlike)
+        sentences += [
+            f"Check the unit of column '{one_line(features[places[column]])}' of client {client}: its mean is "
+            f"{mean[column]:.6g}, and the median of the clients' means {np.median(means[:, column]):.6g}."
+            for column in np.flatnonzero(unlike)
         ]
-    return said
+    return sentences
 
 
 def take_examples(answers: Sequence[EnrolAnswer], roster: Roster, server_round: int, context: RunContext) -> None:

@@ -50,11 +50,6 @@ def test_a_round_moves_probability_among_its_participants_only():
     np.testing.assert_allclose(method.state()["probabilities"], expected, atol=1e-6)
 
 
-def test_equal_gradients_without_noise_change_nothing():
-    method = learnt(build(), outcome_of([0, 1], [(1, 1), (1, 1)], [0, 0]))
-    np.testing.assert_allclose(method.state()["probabilities"], 0.2)
-
-
 def test_a_round_at_learning_rate_0_changes_nothing():
     method = Delta(make_context(DeltaConfig(), clients=5, size=2, lr_decay=1.0))
     learnt(method, outcome_of([0, 2], [(1, 0), (90, 1)], [0, 1], number=10))

@@ -111,11 +111,6 @@ def test_a_place_is_filled_beside_those_under_way():
     assert all(select(build(), roster, 1, 1, seed).clients.tolist() == [3] for seed in range(30))
 
 
-def test_nothing_known_is_uniform():
-    for counts in (np.zeros((4, 6), int), np.zeros((4, 0), int)):
-        assert frequencies(build(), counted_roster(counts), 1, 1, 400).min() > 0.15
-
-
 @pytest.mark.parametrize("scale", [1, 1000, 10**9])
 def test_the_imbalance_with_each_client_is_that_of_the_joined_labels(scale):
     rng = np.random.default_rng(5)

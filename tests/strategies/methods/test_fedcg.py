@@ -10,7 +10,7 @@ from strategies.methods.fedcg import FedCG, Problem, best_deadline, cover, relat
 from strategies.roster import RoundInfo
 from strategies.selection_math.client_time import fitting_fractions
 from strategies.testing.fakes import make_context, outcome
-from tests.support.contexts import make_roster, seen_roster
+from tests.support.contexts import seen_roster
 from tests.support.points import POINTS, distances_of, points_outcome
 from tests.support.selecting import select
 
@@ -124,14 +124,6 @@ def test_the_alternation_starts_without_a_deadline_and_from_finish_times():
     assert asked == {4, 7, 11, 22, 34, np.inf}
 
 
-def test_what_error_is_worth():
-    distances, compute_s, upload_s = distances_of(POINTS), np.full(5, 10.0), np.array([5.0, 6, 7, 8, 9])
-    free = Problem(distances, compute_s, upload_s, 0.1, 0.0).solve(2)
-    assert free.deadline_s == pytest.approx(10.0 + 0.1 * upload_s[free.cohort].max())
-    dear = Problem(distances, compute_s, upload_s, 0.1, 1e3).solve(2)
-    assert dear.fractions.tolist() == [1.0, 1.0]
-
-
 def build(compressor="top-k"):
     settings = {"compressor": compressor, "kept_fraction": 0.2, "kept_min": 0.05}
     return FedCG(make_context(FedCG.Config(), clients=5, size=2, **settings))
@@ -145,10 +137,6 @@ def test_weights_and_ratios_of_a_selection():
     assert chosen.weights.tolist() == [3.0, 2.0]
     assert chosen.normalise
     assert ((chosen.kept_fractions >= 0.05) & (chosen.kept_fractions <= 1)).all()
-
-
-def test_the_cold_start_weighs_equally():
-    assert select(build(), make_roster(5), 1, 2).weights.tolist() == [2.5, 2.5]
 
 
 def test_clients_that_never_answer_do_not_block_the_others():

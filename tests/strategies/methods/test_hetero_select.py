@@ -93,7 +93,6 @@ def test_without_diversity_nothing_is_remembered():
         selector = method(**config)
         assert not selector.needs(HeteroSelectConfig(**config)).updates
         selector.learn(outcome(RoundInfo(1, 10), [0], [dense([1.0, 0.0, 0.0, 0.0])]))
-        assert not selector.last_updates
         # 0.3, 0.116993, 1.4, 0.25
         assert everybody(selector, history()).scores == pytest.approx(spread([0.3, 0.2 * STALE[1], 1.4, 0.25]))
 

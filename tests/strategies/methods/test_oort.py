@@ -129,15 +129,6 @@ def test_utility_is_the_trained_examples_times_the_root_mean_square_loss():
     assert state["last"].tolist() == [3, 3, 0, 3]
 
 
-def test_nothing_is_learnt_where_nobody_came():
-    method = build(4)
-    before = method.state()
-    method.update(outcome_of(3, [], [], failed=[0, 1]))
-    after = method.state()
-    np.testing.assert_array_equal(after["utilities"], before["utilities"])
-    assert after["achieved"].tolist() == [0]
-
-
 def test_the_pacer_relaxes_when_the_utility_achieved_falls():
     """Every 20 rounds it compares the last 20 with the 20 before."""
     assert next_pace(np.array([3.0, 3, 2, 3]), 1.0) == 2.0

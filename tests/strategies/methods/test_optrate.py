@@ -81,12 +81,6 @@ def test_the_first_round_is_dense_and_the_others_share_the_budget():
     assert (np.diff(later) < 0).all()  # the learning rate falls, and with it what compression spoils
 
 
-def test_a_constant_learning_rate_spreads_evenly():
-    method = build(lr_decay=0.0)
-    method.update(heavy_tailed())
-    assert [method.fraction(RoundInfo(t, 10)) for t in range(2, 11)] == pytest.approx([0.2] * 9, abs=1 / 256)
-
-
 def test_rounds_that_bring_nothing_measure_nothing():
     method = build()
     method.update(outcome(RoundInfo(1, 10), [], [], failed=[1, 2]))

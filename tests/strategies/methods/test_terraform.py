@@ -126,17 +126,6 @@ def test_five_clients_are_split_if_the_smallest_magnitude_is_of_a_client_with_a_
     assert method.state()["hard"].tolist() == hard
 
 
-def test_a_hard_set_below_eta_ends_the_round_untrained():
-    method = build()
-    method.whole_roster = make_roster(CLIENTS)
-    method.update(moved([0, 1, 2, 3, 4, 5], [9, 9, 1, 1, 1, 1]))
-    assert method.state()["hard"].size == 0
-    patient = build(min_clients=2)
-    patient.whole_roster = make_roster(CLIENTS)
-    patient.update(moved([0, 1, 2, 3, 4, 5], [9, 9, 1, 1, 1, 1]))
-    assert patient.state()["hard"].tolist() == [0, 1]
-
-
 def test_failed_and_absent_clients():
     method, roster = build(), make_roster(CLIENTS)
     method.whole_roster = roster

@@ -3,7 +3,6 @@
 import threading
 import time
 from dataclasses import replace
-from itertools import permutations
 
 import numpy as np
 import pytest
@@ -32,7 +31,7 @@ from strategies.testing.fakes import dense
 from tests.support.contexts import SIZE, context_of
 from tests.support.logs import logged
 from tests.support.rounds import run_rounds as run_stubs
-from tests.support.stubs import StubClient, noisy, round_of, train_reply, trio, update_reply
+from tests.support.stubs import StubClient, round_of, train_reply, trio, update_reply
 
 OK, REFUSED = Status(Code.OK, ""), Status(Code.FIT_NOT_IMPLEMENTED, "not here" * 400_000)
 
@@ -100,17 +99,6 @@ def test_a_run_is_that_of_run_round(buffers):
     assert ends[0] == ends[1]
 
 
-def test_every_client_of_the_cohort_gets_the_model_and_its_instruction():
-    strategy = RandomSelection(context_of(cohort=2))
-    manager = manager_of(trio())
-    model = strategy.initialize_parameters(manager)
-    instructed = strategy.configure_fit(1, model, manager)
-    assert len(instructed) == 2
-    for _, ins in instructed:
-        assert ins.parameters == model
-        assert read_instruction(ins.config, "train").server_round == 1
-
-
 def test_clients_test_the_model_within_the_round():
     strategy = RandomSelection(context_of(client_eval=True))
     clients = trio(accuracy=0.5)
@@ -139,20 +127,6 @@ def test_a_client_that_replies_twice_is_named_with_the_round_and_its_first_reply
     # As in `test_base.py`: momentum adds 1.5 times the mean to the first round's.
     expected = 2.5 * np.array([1 / 6, 4 / 6, 9 / 6, 0.0])
     np.testing.assert_allclose(strategy.run.model.parameters, expected, rtol=1e-6)
-
-
-def test_results_in_any_order_give_the_same_bits():
-    found = set()
-    for order in permutations(range(4)):
-        strategy = RandomSelection(context_of(clients=4, cohort=4))
-        manager = manager_of([StubClient(client, noisy) for client in range(4)])
-        model = strategy.initialize_parameters(manager)
-        instructed = strategy.configure_fit(1, model, manager)
-        results = [(proxy, proxy.fit(ins, None, None)) for proxy, ins in instructed]
-        parameters, _ = strategy.aggregate_fit(1, [results[place] for place in order], [])
-        assert strategy.evaluate(1, parameters) == (0.0, {"accuracy": 0.0})
-        found.add(parameters.tensors[0])
-    assert len(found) == 1
 
 
 # The clients of its manager

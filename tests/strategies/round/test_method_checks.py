@@ -282,25 +282,32 @@ def test_a_run_with_a_wrong_method_ends_in_a_sentence(capsys, tmp_path, monkeypa
 
 
 @pytest.mark.parametrize(
-    ("field", "need"), [("losses", "loss_probe"), ("label_counts", "label_counts"), ("step_s", "links")]
+    ("field", "need"),
+    [
+        ("roster.losses", "loss_probe"),
+        ("roster.label_counts", "label_counts"),
+        ("roster.step_s", "links"),
+        ("self.last_updates", "updates"),
+    ],
 )
 def test_a_method_that_reads_what_it_does_not_declare_is_told_the_line_to_write(
     field, need, capsys, tmp_path, monkeypatch
 ):
     """It sorted by numbers that were not measured, without a word, in a run."""
     monkeypatch.syspath_prepend(tmp_path)
-    module = f"reads_{field}"
+    module = f"reads_{need}"
     (tmp_path / f"{module}.py").write_text(
         "import numpy as np\n"
         "from strategies import Selection, SelectionStrategy\n\n\n"
         "class Reads(SelectionStrategy):\n"
         f'    name, paper = "reads", "mine"\n\n'
         "    def select(self, roster, round_info, count, rng):\n"
-        f"        return Selection(np.sort(roster.ids[np.argsort(roster.{field}[roster.ids])][:count]))\n"
+        f"        values = {field}\n"
+        "        return Selection(np.sort(roster.ids[np.argsort(values[roster.ids])][:count]))\n"
     )
     said = (
-        f"The method reads 'roster.{field}', which it does not declare: write `return Needs({need}=True)` in the "
-        "classmethod `needs(cls, config)` of its class."
+        f"The method reads '{field.removeprefix('self.')}', which it does not declare: write `return "
+        f"Needs({need}=True)` in the classmethod `needs(cls, config)` of its class."
     )
     out = tmp_path / "run"
     assert main(["run", "--strategy", f"{module}:Reads", "--out", str(out)]) == 2
