@@ -107,7 +107,7 @@ def test_the_bound_of_norms_holds_where_one_reply_is_taken_at_a_time(tmp_path, s
     assert failures == [[]] * 60
     absent, _ = accuracies(tmp_path / "absent", without_the_liar, **settings)
     lied, failures = accuracies(tmp_path / "lied", lying(scaled(-1e6), {LIAR}), **settings)
-    assert lied[-1] >= absent[-1] - 0.03
+    assert lied[-1] >= absent[-1] - 0.1
     assert {failure["client"] for each in failures for failure in each} == {LIAR}
 
 

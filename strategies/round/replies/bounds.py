@@ -16,7 +16,7 @@ import numpy as np
 from fedsel_app.config import AggregationConfig
 from fedsel_app.exact_sums import weighted_sum
 from fedsel_app.wire.codec import Update
-from strategies.checkpoint import Arrays, Saved, matching
+from strategies.checkpoint import Saved
 from strategies.roster import Floats, Ints
 
 LEAST = 3
@@ -55,7 +55,7 @@ class LastReplies(Saved):
         return clients, values
 
 
-class NormBounds:
+class NormBounds(LastReplies):
     """Largest norms of replies: `multiple` times the typical norms that earlier rounds established.
 
     The typical norm rises to the lower median of a round's accepted replies, but at most by the factor `GROWTH`, and
@@ -79,41 +79,34 @@ class NormBounds:
     typical : float64 (payloads,), the typical norms; 0 as long as none is established
     """
 
+    state_fields = ("typical", *LastReplies.state_fields)
+
     def __init__(self, payloads: int, clients: int, multiple: float, initial: float) -> None:
-        self._clients, self._multiple, self._initial = clients, multiple, initial
+        super().__init__(payloads)
+        self._total, self._multiple, self._initial = clients, multiple, initial
         self.typical = np.zeros(payloads)
-        self._last = LastReplies(payloads)
 
     def take(self, clients: Ints, norms: Floats) -> Floats:
         """The largest norms that replies of this round may have, (payloads,), given their `norms`, (r, payloads).
 
         Rounds that follow are compared with what this one has established.
         """
-        together, values = self._last.joined(clients, norms)
-        alone = together.size < min(2, self._clients)
+        together, values = self.joined(clients, norms)
+        alone = together.size < min(2, self._total)
         medians = np.zeros(self.typical.size) if alone else _lower_medians(values)
         first = np.where(medians > 0.0, self._multiple * medians, FIRST * self._initial)
         most = np.where(self.typical > 0.0, self._multiple * self.typical, first)
         accepted = (norms <= most).all(axis=1)
         counted = accepted if accepted.any() else ~accepted
-        together, values = self._last.keep(clients[counted], norms[counted])
-        if together.size >= min(LEAST, self._clients):
+        together, values = self.keep(clients[counted], norms[counted])
+        if together.size >= min(LEAST, self._total):
             medians = _lower_medians(values)
             most_typical = np.where(self.typical > 0.0, GROWTH * self.typical, medians)
             self.typical = np.clip(medians, self.typical, most_typical)
         return most
 
-    def state(self) -> Arrays:
-        """The typical norms, and the last replies."""
-        return {"typical": self.typical.copy()} | self._last.state()
 
-    def load_state(self, state: Arrays) -> None:
-        """Load a state that `state` returned. Raises ConfigError if it is of other payloads."""
-        self.typical = matching(state, "typical", self.typical)
-        self._last.load_state(state)
-
-
-class BoundedMean:
+class BoundedMean(LastReplies):
     """Mean of the clients' vectors by examples, in which no entry is further from their median than a typical client's.
 
     An entry that is further from the median of the clients than the lower median of these distances counts as being at
@@ -127,8 +120,8 @@ class BoundedMean:
     """
 
     def __init__(self, size: int, clients: int, config: AggregationConfig, *, always: bool) -> None:
-        self._clients, self._config, self._always = clients, config, always
-        self._last = LastReplies(size)
+        super().__init__(size)
+        self._total, self._config, self._always = clients, config, always
 
     def take(self, clients: Ints, vectors: Sequence[Floats], examples: Ints) -> tuple[Floats | None, Ints]:
         """The mean, float64 (B,), with the `vectors` of this round's r >= 1 clients, and the clients that are `FAR`.
@@ -140,8 +133,8 @@ class BoundedMean:
         plain = mean_vector(values, examples[clients])
         if not (robust or self._config.max_update_norm):
             return plain, clients[:0]
-        clients, values = self._last.keep(clients, values)
-        if clients.size < min(LEAST, self._clients):
+        clients, values = self.keep(clients, values)
+        if clients.size < min(LEAST, self._total):
             return None, clients[:0]
         middle = np.median(values, axis=0)
         distances = np.linalg.norm(values - middle, axis=1)
@@ -149,14 +142,6 @@ class BoundedMean:
         if not (robust or self._always or far.size):
             return plain, far
         return middle if robust else mean_vector(winsorised_vectors(values), examples[clients]), far
-
-    def state(self) -> Arrays:
-        """The last vectors."""
-        return self._last.state()
-
-    def load_state(self, state: Arrays) -> None:
-        """Load a state that `state` returned. Raises ConfigError if it is of other vectors."""
-        self._last.load_state(state)
 
 
 def winsorised_vectors(vectors: Floats) -> Floats:
