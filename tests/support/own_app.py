@@ -52,17 +52,6 @@ def trained(arrays, client):
     return [scale * 0.9, mean, variance * np.float32(0.5), count + 3, weight, bias]
 
 
-def federated_average(cohorts):
-    """The model after a round with each of the `cohorts`: the mean of the clients' arrays, weighted by examples."""
-    arrays = model()
-    for cohort in cohorts:
-        weights = np.array([len(data(client)[1]) for client in cohort], np.float64)
-        replies = [trained(arrays, client) for client in cohort]
-        arrays = [np.average(parts, axis=0, weights=weights) for parts in zip(*replies, strict=True)]
-        arrays[3] = np.array(0)
-    return arrays
-
-
 class OwnClient(NumPyClient):
     """A client as in Flower's documentation: arrays in, all arrays out. `seen` collects the arguments of `fit`."""
 
