@@ -44,15 +44,6 @@ def test_mean_remembers_nothing():
         assert parameters == [expected]
 
 
-def test_a_step_changes_neither_argument():
-    parameters, update = np.ones(2, np.float32), np.ones(2)
-    optimizer = ServerOptimizer(2, ServerOptimizerConfig())
-    optimizer.step(parameters, update)
-    optimizer.step(parameters, update)
-    np.testing.assert_array_equal(parameters, [1, 1])
-    np.testing.assert_array_equal(update, [1, 1])
-
-
 def path(optimizer, updates=UPDATES, start=1.0):
     weights = np.array([start], np.float32)
     found = []

@@ -6,29 +6,8 @@ import pytest
 from fedsel_app.config import NetworkConfig
 from fedsel_app.messages.instructions import LocalTestInstruction
 from fedsel_app.network.links import SimulatedLinks
-from strategies.participation.isp import best_relative, first_improvement, mixed, moving_average
+from strategies.participation.isp import best_relative, mixed
 from tests.support.isp_ring import CLIENTS, MODEL_BYTES, REPLY_BYTES, ring, run_isp, setup_for
-
-
-def test_the_moving_average_of_five_losses():
-    losses = [3.0, 1.0, 2.0]
-    assert moving_average(losses, 0.5) == (3 / 2 + 1 / 2) / 2 + 1
-    assert moving_average(losses, 1.0) == 2.0
-    assert moving_average([4.0], 1 / 3) == 4.0
-    weights = np.array([(2 / 3) ** 4, *(1 / 3 * (2 / 3) ** age for age in (3, 2, 1, 0))])
-    assert moving_average([5, 4, 3, 2, 1], 1 / 3) == pytest.approx(weights @ [5, 4, 3, 2, 1])
-
-
-def test_the_search_ends_at_the_first_improvement():
-    seen = []
-
-    def improvement(m):
-        seen.append(m)
-        return {1: -1.0, 3: 0.0, 5: 0.1, 7: 9.0}[m]
-
-    assert first_improvement(range(1, 9, 2), improvement) == (5, [-1.0, 0.0, 0.1])
-    assert seen == [1, 3, 5]
-    assert first_improvement([1, 2], lambda m: float("nan"))[0] is None
 
 
 @pytest.mark.parametrize("exponent", [0.0, 0.5, 1.0, 2.0])

@@ -44,17 +44,6 @@ def test_a_probe_sends_the_model_in_few_bits(bits, levels):
     assert row["probe_bytes"] == 3 * (4 + len(levels) + 8)
 
 
-def test_a_model_that_is_not_finite_is_sent_as_it_is_for_the_clients_to_refuse():
-    strategy = HeteroSelect(context_of(HeteroSelectConfig(), rounds=2, probe_bits=8))
-    strategy.run.model.parameters[1] = np.inf
-    stubs = [StubClient(client, loss=ValueError("the global model diverged")) for client in range(3)]
-    [row], _ = run_round(strategy, stubs)
-    for stub in stubs:
-        [message] = stub.messages("evaluate")
-        assert message.model.arrays[0].tolist() == strategy.run.model.parameters.tolist()
-    assert [failure["reason"] for failure in row["failures"]] == 3 * ["loss probe: the global model diverged"]
-
-
 @pytest.mark.parametrize("sent", [(), (1,), (0, 1, 2)])
 def test_a_start_needs_the_label_counts_of_at_least_one_client(sent):
     counts = np.array([4, 6], "<i8").tobytes()
