@@ -10,6 +10,7 @@ statistics and of other buffers.
 
 import math
 from collections.abc import Sequence
+from typing import ClassVar
 
 import numpy as np
 
@@ -37,7 +38,8 @@ class LastReplies(Saved):
     size : number of values of a client
     """
 
-    state_fields, growing = ("_clients", "_values"), True
+    state_fields: ClassVar[tuple[str, ...]] = ("_clients", "_values")
+    growing = True
 
     def __init__(self, size: int) -> None:
         self._clients, self._values = np.zeros(0, np.int64), np.zeros((0, size))
