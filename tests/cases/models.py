@@ -20,21 +20,6 @@ def batch_norm(shape, classes):
     return nn.Sequential(nn.Linear(shape[0], 16), nn.BatchNorm1d(16), nn.ReLU(), nn.Linear(16, classes))
 
 
-def plain(shape, classes):
-    return nn.Linear(shape[0], classes)
-
-
-class Standardised(nn.Module):
-    """A normalisation of its own, which returns NaN for one example."""
-
-    def forward(self, x):
-        return (x - x.mean(0)) / (x.std(0) + 1e-5) if self.training else x
-
-
-def own_norm(shape, classes):
-    return nn.Sequential(nn.Linear(shape[0], 16), Standardised(), nn.ReLU(), nn.Linear(16, classes))
-
-
 class Broken(nn.Linear):
     """Raises in every training step, but not when it is tried on two samples."""
 
@@ -70,20 +55,6 @@ def with_variances_of_zero(shape, classes):
         model[2].running_mean.fill_(1.5)
         model[2].running_var.zero_()
     return model
-
-
-class Instances(nn.Module):
-    """InstanceNorm with statistics."""
-
-    def __init__(self, shape, classes):
-        super().__init__()
-        self.norm = nn.InstanceNorm1d(8, track_running_stats=True)
-        self.out = nn.Linear(64, classes)
-        with torch.no_grad():
-            self.norm.running_mean.fill_(0.3)
-
-    def forward(self, x):
-        return self.out(self.norm(x.reshape(-1, 8, 8)).flatten(1))
 
 
 def cumulative(shape, classes):
@@ -159,20 +130,6 @@ def masked_positional(shape, classes):
     return Attention(shape, classes, mask=True, positions=True)
 
 
-class Scaled(nn.Module):
-    """Constants of preprocessing: a mean and a scale, expanded without memory of their own; an unused bound of NaN."""
-
-    def __init__(self, shape, classes):
-        super().__init__()
-        self.register_buffer("mean", torch.tensor([[0.5]]).expand(1, 64))
-        self.register_buffer("scale", torch.tensor(2.0), persistent=False)
-        self.register_buffer("bound", torch.tensor(float("nan")))
-        self.out = nn.Linear(64, classes)
-
-    def forward(self, x):
-        return self.out((x.flatten(1) - self.mean) / self.scale)
-
-
 class Turned(nn.Module):
     """A complex table of rotations, and a table of whole numbers."""
 
@@ -234,10 +191,6 @@ def small(classes):
     return nn.Sequential(nn.Flatten(), nn.Linear(64, 16), nn.ReLU(), nn.Linear(16, classes))
 
 
-def small_model(shape, classes):
-    return small(classes)
-
-
 class Shadow(nn.Module):
     """A moving average of the weights in frozen parameters, which eval mode uses."""
 
@@ -257,54 +210,6 @@ class Shadow(nn.Module):
         return (self.net if self.training else self.shadow)(x)
 
 
-class BufferedShadow(Shadow):
-    """The same average in buffers."""
-
-    def __init__(self, shape, classes):
-        super().__init__(shape, classes)
-        for each in self.shadow:
-            for name, parameter in list(each.named_parameters()):
-                delattr(each, name)
-                each.register_buffer(name, parameter.detach())
-
-    def follow(self):
-        with torch.no_grad():
-            for average, weight in zip(self.shadow.buffers(), self.net.parameters(), strict=True):
-                average.lerp_(weight, 0.5)
-
-
-class Codebook(nn.Module):
-    """The nearest of 8 codes, which follow the inputs, beside the inputs."""
-
-    def __init__(self, shape, classes):
-        super().__init__()
-        self.up, self.out = nn.Linear(64, 4), nn.Linear(8, classes)
-        self.register_buffer("codes", torch.randn(8, 4))
-
-    def forward(self, x):
-        h = self.up(x.flatten(1))
-        nearest = torch.cdist(h.detach(), self.codes).argmin(1)
-        if self.training:
-            self.codes.data.index_add_(0, nearest, 0.01 * (h.detach() - self.codes[nearest]))
-        return self.out(torch.cat([h, self.codes[nearest]], 1))
-
-
-class FirstBatch(nn.Module):
-    """A scale that the first mini-batch of all sets (ActNorm)."""
-
-    def __init__(self, shape, classes):
-        super().__init__()
-        self.scale, self.out = nn.Parameter(torch.ones(64)), nn.Linear(64, classes)
-        self.register_buffer("begun", torch.tensor(False))
-
-    def forward(self, x):
-        x = x.flatten(1)
-        if self.training and not self.begun:
-            self.scale.data.copy_(1 / (1 + x.std(0)))
-            self.begun.fill_(True)
-        return self.out(x * self.scale)
-
-
 # Inputs and outputs -------------------------------------------------------------------------------------------
 
 
@@ -322,27 +227,6 @@ class Halved(nn.Module):
 
 def inplace_halved(shape, classes):
     return Halved(shape, classes, inplace=True)
-
-
-class Shifted(nn.Module):
-    """Shifts its input in eval mode, through `data`, which no version shows."""
-
-    def __init__(self, shape, classes, *, inplace=False):
-        super().__init__()
-        self.inplace, self.out = inplace, nn.Linear(64, classes)
-
-    def forward(self, x):
-        x = x.flatten(1)
-        if self.training:
-            return self.out(x)
-        if self.inplace:
-            x.data.add_(0.25)
-            return self.out(x)
-        return self.out(x + 0.25)
-
-
-def inplace_shifted(shape, classes):
-    return Shifted(shape, classes, inplace=True)
 
 
 class Answer:
@@ -417,10 +301,6 @@ class Tied(nn.Module):
 
 def half(shape, classes):
     return nn.Sequential(nn.Flatten(), nn.Linear(64, classes)).half()
-
-
-def double(shape, classes):
-    return small(classes).double()
 
 
 def scripted(shape, classes):

@@ -9,11 +9,9 @@ import torch
 from clients import examples
 from clients.client import SelectionClient
 from clients.state import ClientHistory, StateStore
-from fedsel_app.config import ConfigError
 from fedsel_app.data.dataset import load
 from fedsel_app.data.partition import holdout
 from fedsel_app.exact_sums import CohortSum
-from fedsel_app.messages.answers import EnrolAnswer
 from fedsel_app.messages.instructions import CalibrateInstruction, ProbeInstruction, TrainInstruction
 from fedsel_app.messages.scalars import Report
 from fedsel_app.models import device
@@ -35,10 +33,6 @@ from tests.support.client_messages import (
 )
 
 ROUNDED = {"compressor": "qsgd", "error_feedback": False}
-
-
-def test_enrolment(context):
-    assert enrol(context) == EnrolAnswer(client=2, examples=len(client_examples(context)))
 
 
 def test_label_counts_are_little_endian_int64_of_the_training_part(context):
@@ -93,12 +87,6 @@ def test_bf16_is_a_bit_class_of_its_own_with_the_same_bits_from_the_same_seed(co
     assert np.array_equal(first.values, again.values)
     assert not np.array_equal(first.values, full.values)
     assert np.linalg.norm(first.values - full.values) < 0.02 * np.linalg.norm(full.values)
-
-
-def test_bf16_is_refused_where_the_processor_of_the_client_has_no_units_for_it(context, monkeypatch, tmp_path):
-    monkeypatch.setattr(device, "CPUINFO", tmp_path / "absent")
-    with pytest.raises(ConfigError, match=r"'precision' parameter bf16.*none of the flags amx_bf16, avx512_bf16, bf16"):
-        train(changed(context, execution={"precision": "bf16"}))
 
 
 def test_metrics_are_what_flower_can_carry(context):
@@ -182,14 +170,6 @@ def test_a_worker_adds_what_a_client_would_have_sent(context, tmp_path, compress
     assert numbers["value_bits"] == sum(bits_of_values(update) for update in updates)
     names = [name for name in ("norm", "control_norm") if name in numbers]
     assert [numbers[name] for name in names] == pytest.approx([update.norm() for update in updates])
-
-
-def test_without_error_feedback_nothing_is_remembered(context):
-    context = changed(context, compression={"error_feedback": False})
-    raw = train(changed(context, compression={"compressor": "none"}), server_round=2)[0].dense()
-    train(context, server_round=1, kept=0.1)
-    update, _, _ = train(context, server_round=2, kept=0.1)
-    assert np.array_equal(update.values, raw[update.indices])
 
 
 def test_a_lost_reply_counts_as_if_nothing_had_been_sent(context, tmp_path):

@@ -106,14 +106,8 @@ def test_the_last_that_counted_is_kept_however_old(tmp_path):
     store = StateStore(tmp_path)
     save(store, 0, 1)
     for number in (20, 30, 40):
-        save(
-            store,
-            0,
-            number,
-            last_instructed=number - 10 if number > 20 else 1,
-            last_aggregated=1,
-            last_checkpoint=number - 1,
-        )
+        before = number - 10 if number > 20 else 1
+        save(store, 0, number, last_instructed=before, last_aggregated=1, last_checkpoint=number - 1)
     assert 1 in numbers(tmp_path)
     assert int(aggregated_state(store, 0, last_aggregated=1, last_instructed=40)["x"][0]) == 1
 

@@ -1,6 +1,5 @@
 """Choices: solvers, compressors, aggregations and server optimizers are their traits and their algorithms."""
 
-import ast
 import json
 import subprocess
 import sys
@@ -14,7 +13,7 @@ from fedsel_app.config.training import SOLVERS
 from fedsel_app.solvers import EQUATIONS
 from strategies.aggregation.robust import CENTRES, CHOSEN
 from strategies.aggregation.server_optimizer import SECOND_MOMENTS
-from tests.support.sources import ROOT, nodes
+from tests.support.sources import ROOT
 
 CHOICES = {
     "solver": SOLVERS,
@@ -106,40 +105,3 @@ def test_each_choice_has_an_algorithm():
     assert [*error_feedback.COMPRESSORS] == [*COMPRESSORS]
     assert {"mean", *CENTRES, *CHOSEN} == {*AGGREGATIONS}
     assert [*SECOND_MOMENTS] == [name for name, traits in SERVER_OPTIMIZERS.items() if traits.adaptive]
-
-
-WITH_NAMES = {
-    "clients/compression/error_feedback.py",
-    "fedsel_app/config/compression.py",
-    "fedsel_app/config/server.py",
-    "fedsel_app/config/training.py",
-    "fedsel_app/solvers.py",
-    "simulation/apps/server/flowers_words.py",  # Flower's own names
-    "simulation/apps/server/settings.py",  # FedProx is the clients' in a user's app
-    "strategies/aggregation/robust.py",
-    "strategies/aggregation/server_optimizer.py",
-    "strategies/methods/optrate.py",  # the method's equations are those of top-k
-}
-"""Files that may compare names of choices, or have a table of them."""
-COMMON = {"mean", "median", "momentum", "none", "sgd"}
-"""Names that other settings use for their values too."""
-
-
-def names_compared(path):
-    """Names of choices that a file compares with a value, or uses as keys; `COMMON` ones where the setting is named."""
-    for node in nodes(path):
-        if isinstance(node, ast.Compare | ast.Dict | ast.MatchValue):
-            parts = node.keys if isinstance(node, ast.Dict) else [node]
-            walked = (each for part in parts if part for each in ast.walk(part))
-            strings = {each.value for each in walked if isinstance(each, ast.Constant)}
-            text = ast.unparse(node) if isinstance(node, ast.Compare) else ""
-            for setting, table in CHOICES.items():
-                named = setting.replace("-", "_") in text
-                yield from (name for name in table if name in strings and (named or name not in COMMON))
-
-
-def test_no_other_file_asks_for_the_name_of_a_choice():
-    tops = ("fedsel_app", "strategies", "clients", "simulation")
-    files = [path for top in tops for path in (ROOT / top).rglob("*.py")]
-    found = {path.relative_to(ROOT).as_posix(): sorted({*names_compared(path)}) for path in files}
-    assert {name: names for name, names in found.items() if names and name not in WITH_NAMES} == {}

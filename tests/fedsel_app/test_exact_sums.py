@@ -88,16 +88,6 @@ def test_a_subtracted_term_was_never_there(terms, other):
     assert found.count == len(terms)
 
 
-@given(drawn())
-def test_the_error_is_far_below_that_of_the_values(term):
-    update, weight = term
-    exact = [Fraction(weight) * Fraction(value) for value in update.dense().tolist()]
-    largest = max(map(abs, exact))
-    bits = 53 if update.values.itemsize > 4 else -(STEP - BITS - 1) - 1
-    for found, value in zip(exactly(summed([term])), exact, strict=True):
-        assert abs(found - value) <= largest / 2**bits + Fraction(2) ** (LOWEST - BITS)
-
-
 @pytest.mark.parametrize("sign", [1.0, -1.0])
 def test_as_many_terms_as_are_allowed_fit_at_their_largest(sign):
     largest = np.nextafter(np.float64(2.0**16), 0.0)

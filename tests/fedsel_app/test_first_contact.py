@@ -13,7 +13,6 @@ from simulation.workbench.report.progress import RunDisplay
 SMALL = ["--clients", "4", "--cohort", "2", "--set", "local-steps=1", "--engine", "inline"]
 MODULE = '''
 import numpy as np
-from torch import nn
 
 from strategies.base import SelectionStrategy
 from strategies.roster import Selection
@@ -28,18 +27,6 @@ def load(config):
 
 def broken(config):
     return {}["absent"]
-
-
-def seven(sample_shape, classes):
-    return nn.Linear(7, classes)
-
-
-def two(sample_shape, classes):
-    return nn.Linear(sample_shape[0], 2)
-
-
-def unfinished(sample_shape, classes):
-    return nn.Linear(sample_shape[0], classes).unknown
 
 
 class First(SelectionStrategy):
@@ -98,18 +85,6 @@ def test_an_exception_in_a_users_function_names_the_function_and_the_line(capsys
     assert f"({tmp_path / mine}.py, line {line})." in sentence
 
 
-@pytest.mark.parametrize(
-    ("model", "said"),
-    [
-        ("seven", "does not accept this data set's samples, which have shape (6,): RuntimeError: "),
-        ("two", "returns outputs of shape (2, 2) for two samples. This data set needs (2, 4): 4 outputs for each."),
-        ("unfinished", "('model') raised AttributeError: "),
-    ],
-)
-def test_a_model_that_does_not_fit_the_data_is_refused_before_anything_starts(capsys, mine, model, said):
-    assert said in refused(capsys, "run", "--set", f"data={mine}:load", "--set", f"model={mine}:{model}")
-
-
 def test_a_check_says_what_passed_and_what_is_not_promised(capsys, mine):
     code, out, _ = called(capsys, "check", f"{mine}:First")
     assert code == 0
@@ -124,29 +99,6 @@ def test_a_check_that_fails_says_why_and_goes_on(capsys, mine):
     assert "FAILED  coverage: The method first fails the check 'coverage': " in out
     assert "passed  state: " in out
     assert out.endswith(f"{mine}:Greedy: 2 checks failed.\n")
-
-
-def test_the_choices_of_a_setting_have_a_line_each(capsys):
-    _, out, _ = called(capsys, "settings", "partition")
-    lines = [line.strip() for line in out.splitlines()]
-    assert "iid: at random, equally many for each" in lines
-    assert "text: as the paper describes it" in lines
-
-
-def test_tables_are_as_wide_as_the_terminal_and_cut_no_text(capsys, monkeypatch):
-    monkeypatch.setenv("COLUMNS", "80")
-    _, out, _ = called(capsys, "methods")
-    assert max(map(len, out.splitlines())) == 80
-    assert "…" not in out
-    assert "hetero-select-stable" in out
-
-
-def test_methods_that_are_named_have_a_row_each_and_their_settings(capsys):
-    code, out, _ = called(capsys, "methods", "oort", "random")
-    assert code == 0
-    assert "Lai et al. 2021" in out
-    assert "power-of-choice" not in out
-    assert out.endswith("Settings of oort: fedsel settings oort\n")
 
 
 def test_a_preset_of_a_table_brings_its_strategies(capsys, mine, tmp_path):

@@ -92,10 +92,7 @@ GROUPS = [
         for weights in ("heavy", "1,0", "1,nan", "1,,2", "-1")
     ],
     *[({"task": name}, "'task' parameter must be package.module:Class") for name in ("a.b:", ":C")],
-    (
-        {"partition": "iid", "partition-arguments": "a=1"},
-        "set 'partition' to flwr:NAME, or leave them out.",
-    ),
+    ({"partition": "iid", "partition-arguments": "a=1"}, "set 'partition' to flwr:NAME, or leave them out."),
     ({"partition": "iiid"}, "Did you mean 'iid'?"),
     ({"partition": "flwr"}, "or flwr:NAME or package.module:function. Got 'flwr'"),
     *[
@@ -120,7 +117,10 @@ GROUPS = [
     ({"data": "hf:a", "data-arguments": "seed=true"}, "'seed' of 'data-arguments' must be a whole number"),
     ({"data": "hf:a", "data-arguments": "label=x"}, "text in quotes, such as label="),
     ({"local-steps": 0}, "Exactly one of 'local-steps' and 'local-epochs' must be above 0. Now "),
-    ({"local-steps": 50, "local-epochs": 1}, "Exactly one of 'local-steps' and 'local-epochs' must be above 0. Now "),
+    (
+        {"local-epochs": 1},
+        "Now local-steps=50 and local-epochs=1: also set local-steps=0 for epochs, or local-epochs=0",
+    ),
 ]
 """Values of one group that do not fit together."""
 

@@ -107,24 +107,6 @@ def test_momentum_starts_at_zero_every_time():
     assert torch.equal(with_momentum.parameters, plain.parameters)
 
 
-def test_the_first_step_of_adam_goes_as_far_as_the_learning_rate_along_each_sign():
-    """m^ = g and v^ = g^2 after one step; a second round starts anew."""
-    model = FlatModel(network(), CPU)
-    for batch in minibatches(2):
-        before = model.parameters.clone()
-        train(model, [batch], settings(optimizer="adam", momentum=0.9), 0.01)
-        moved = (model.parameters - before) / -0.01
-        clear = model.gradient.abs() > 1e-4
-        torch.testing.assert_close(moved[clear], model.gradient[clear].sign(), rtol=1e-3, atol=1e-3)
-
-
-def test_the_reported_loss_is_the_mean_before_the_steps():
-    module = network()
-    x, y = minibatches()[0]
-    first = functional.cross_entropy(module(x), y).item()
-    assert train(FlatModel(copy.deepcopy(module), CPU), [(x, y)], settings(), 0.1)[0] == pytest.approx(first)
-
-
 @pytest.mark.parametrize(("steps", "lr", "named"), [(STEPS, 1e30, r"1e\+30"), (1, 1e38, r"1e\+38")])
 def test_divergence_even_in_the_last_step_is_an_error_that_names_the_learning_rate(steps, lr, named):
     with pytest.raises(DivergenceError, match=rf"diverged at learning rate {named}.*'clip-norm'"):

@@ -25,32 +25,6 @@ from strategies import STRATEGIES
 EVERY_GROUP = [*GROUPS.values(), *(method.Config for method in STRATEGIES.values())]
 
 
-@dataclass(frozen=True)
-class Example(Settings):
-    share: float = setting(0.5, "a share", low=0.0, below=1.0)
-    positive: float = setting(1.0, "anything above 0", above=0.0)
-    free: float = setting(0.0, "any number")
-    level: int = setting(2, "a level", low=1, high=3)
-    switch_on: bool = setting(True, "a switch")
-    colour: str = setting("red", "a colour", choices=("red", "blue"))
-
-
-def test_a_whole_number_is_accepted_as_a_number():
-    made = Example.from_values({"share": 0, "free": -7})
-    assert (type(made.share), made.share) == (float, 0.0)
-    assert (type(made.free), made.free) == (float, -7.0)
-
-
-def test_groups_read_only_their_own_keys():
-    values = {"example.switch-on": False, "switch-on": True, "other": "x"}
-    made = Example.from_values(values, "example.")
-    assert made == Example(switch_on=False)
-    assert made.values("example.")["example.switch-on"] is False
-    assert set(Example.keys("example.")) == {
-        f"example.{key}" for key in ("share", "positive", "free", "level", "switch-on", "colour")
-    }
-
-
 def test_the_learning_rate_halves_over_the_run_and_stays_there():
     config = TrainingConfig(lr=0.05, lr_decay=0.5)
     rates = [config.learning_rate(server_round, rounds=10) for server_round in (0, 1, 5, 10, 20)]

@@ -56,13 +56,6 @@ def test_a_grid_of_partitions_may_set_what_only_some_of_them_read(tmp_path):
     assert resolve({"partition": "iid", "preset": "isp-table-2"}).partition.partition == "iid"
 
 
-def test_the_version_is_printed(capsys):
-    with pytest.raises(SystemExit) as ended:
-        main(["--version"])
-    assert ended.value.code == 0
-    assert capsys.readouterr().out.startswith("fedsel 0.")
-
-
 @pytest.mark.parametrize(
     ("command", "said"),
     [("compare", "interrupted; repeat the command to continue from here"), ("settings", "interrupted")],

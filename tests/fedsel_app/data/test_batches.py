@@ -131,16 +131,6 @@ def test_augmentation_draws_only_from_its_generator(config):
     assert torch.equal(generator.get_state(), state)
 
 
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
-def test_cuda_batches_equal_the_cpus_bit_for_bit():
-    config = PreprocessingConfig(augment="crop-flip")
-    batches = [
-        DeviceData(images(), config, torch.device(name)).train_batch(np.arange(30), torch.Generator().manual_seed(4))[0]
-        for name in ("cpu", "cuda")
-    ]
-    assert torch.equal(batches[0], batches[1].cpu())
-
-
 def test_augmentation_of_features_is_refused():
     flat = from_arrays({"x_train": [[1.0]], "y_train": [0], "x_test": [[1.0]], "y_test": [0]}, "x")
     with pytest.raises(ConfigError, match=r"'augment'.*needs images.*\(1,\)"):

@@ -8,12 +8,9 @@ import pytest
 from fedsel_app.config import ConfigError, DataConfig, PartitionConfig
 from fedsel_app.data.client_parts import client_parts
 from fedsel_app.data.dataset import load
-from fedsel_app.data.partition import divide
 
 datasets = pytest.importorskip("datasets", reason="the extra 'datasets' is not installed")
 upstream = pytest.importorskip("flwr_datasets.partitioner", reason="the extra 'datasets' is not installed")
-federated = pytest.importorskip("flwr_datasets.federated_dataset", reason="the extra 'datasets' is not installed")
-
 CLIENTS = 4
 SIZES = [30, 40, 60, 70]
 WEIGHTS = np.random.default_rng(3).lognormal(size=(4, 2)).tolist()
@@ -106,23 +103,6 @@ def test_every_partitioner_gives_the_same_parts_as_upstream(saved, partition):
     assert all(part.dtype == np.int64 for part in found)
 
 
-def test_a_federated_data_set_gives_the_same_examples(saved, monkeypatch):
-    """`FederatedDataset` and a run both shuffle with the run's seed, and then partition."""
-    monkeypatch.setattr(federated.datasets, "load_dataset", lambda path, name: datasets.load_from_disk(path))
-    monkeypatch.setattr(federated, "event", lambda *_: None)
-    for seed in (42, 5):
-        partitioner = upstream.DirichletPartitioner(CLIENTS, "label", alpha=0.3, seed=seed)
-        federation = federated.FederatedDataset(dataset=str(saved), partitioners={"train": partitioner}, seed=seed)
-        dataset = load(DataConfig(data="hf", data_path=str(saved)), seed)
-        config = PartitionConfig("flwr:DirichletPartitioner", partition_arguments="alpha=0.3")
-        for client, part in enumerate(client_parts(config, dataset, CLIENTS, seed)):
-            theirs = federation.load_partition(client).with_format("numpy")[:]
-            assert np.array_equal(dataset.x_train[part], theirs["x"])
-            assert np.array_equal(dataset.y_train[part], theirs["label"])
-    fixed = load(DataConfig(data="hf", data_path=str(saved), data_arguments="seed=42"), 5)
-    assert np.array_equal(fixed.x_train, load(DataConfig(data="hf", data_path=str(saved)), 42).x_train)
-
-
 def test_arguments_override_the_runs_seed_and_the_label(saved):
     other = parts_of(saved, "flwr:dirichlet", "alpha=0.5, min_partition_size=1, seed=9")
     assert [part.tolist() for part in other] == as_upstream(
@@ -144,14 +124,6 @@ def test_a_data_set_of_no_columns_has_its_labels_and_owners(tmp_path):
         # Of five owners the first three are clients, as in upstream's partitions 0, 1 and 2.
         assert [set(values[part].tolist()) for part in parts] == [{0}, {1}, {2}]
         assert {len(part) for part in parts} == {held}
-
-
-def test_no_client_gets_the_servers_surrogate_set(saved):
-    parts = parts_of(saved, "flwr:IidPartitioner", surrogate_examples=40)
-    dataset = load(DataConfig(data="hf", data_path=str(saved), data_arguments="shuffle=false"), 7)
-    left, kept, _ = divide(PartitionConfig(surrogate_examples=40), dataset.y_train, 7)
-    assert np.array_equal(np.concatenate(parts), left)  # IID partitions are runs of what is left
-    assert kept.size == 40
 
 
 @pytest.mark.parametrize(

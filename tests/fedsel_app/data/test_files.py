@@ -58,7 +58,6 @@ def test_femnist_absent_or_damaged(tmp_path):
     path = tmp_path / "train" / "b.json"
     for content in (
         '{"users": ["f1"], "user',
-        '{"users": []}',
         '{"user_data": {"f1": {"x": [[0.5]], "y": [1]}}}',
         '{"user_data": {"f1": {"y": [1]}}}',
         json.dumps({"user_data": {"f1": {"x": [[2.0] * 784], "y": [1]}}}),
@@ -162,11 +161,3 @@ def test_image_folder_absent_or_damaged(tmp_path):
     (tmp_path / "train" / "b" / "0.png").write_bytes(b"\x89PNG\r\n\x1a\n")
     with pytest.raises(ConfigError, match=r"b/0\.png' is absent or damaged"):
         folder_set(tmp_path)
-
-
-def test_the_default_folders_are_those_of_the_published_archives(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    assert DataConfig(data="mnist").folder == tmp_path / "data"
-    assert DataConfig(data="tiny-imagenet").folder == tmp_path / "data" / "tiny-imagenet-200"
-    with pytest.raises(ConfigError, match=f"absent from '{tmp_path}/data/femnist'"):
-        load(DataConfig(data="femnist"), 0)

@@ -4,7 +4,6 @@ import re
 
 import numpy as np
 import pytest
-from PIL import Image
 
 from fedsel_app.config import ConfigError, DataConfig, PartitionConfig
 from fedsel_app.data.client_parts import client_parts
@@ -26,33 +25,6 @@ def test_a_table_is_read_with_its_label_named(table):
     labels = np.concatenate([data.y_train, data.y_test])
     assert labels.tolist() == [int(acid - 0.5 + 1) % 2 for acid in values[:, 0]]  # red is 0, white is 1
     assert data.owners.tolist() == [int(acid - 0.5) % 3 for acid in data.x_train[:, 0]]
-
-
-def test_the_label_column_may_be_found_by_its_name_and_have_numbers(tmp_path):
-    (tmp_path / "a.csv").write_text("label,x\n" + "".join(f"{i % 3},{i}\n" for i in range(30)))
-    data = load(DataConfig(data="csv", data_path=str(tmp_path / "a.csv")), 1)
-    assert (data.classes, data.y_train.dtype, data.sample_shape) == (3, np.int64, (1,))
-
-
-@pytest.mark.parametrize(
-    ("text", "arguments", "said"),
-    [
-        (TABLE, "", "does not say which of acid, sugar, kind, cellar has the labels. Name it: --set"),
-        (
-            TABLE,
-            'label="colour"',
-            "has no column 'colour', which 'data-arguments' name. It has acid, sugar, kind, cellar.",
-        ),
-        (TABLE, 'label="cellar", number=["kind"]', "has 'white' in column 'kind', line 2 (20 values in all), which is"),
-        ("x,y\n1,2\n", "", "does not say which of x, y has the labels."),
-        ("a,y\n1,2,3\n", "", "has 3 values in line 2, but 2 columns."),
-        ("a,y\n", "", "has no rows below the names of its columns."),
-    ],
-)
-def test_a_table_that_cannot_be_read_says_what_to_do(text, arguments, said, tmp_path):
-    (tmp_path / "a.csv").write_text(text)
-    with pytest.raises(ConfigError, match=re.escape(said)):
-        load(DataConfig(data="csv", data_path=str(tmp_path / "a.csv"), data_arguments=arguments), 1)
 
 
 def ramp(config, *, examples=20, classes=2):
@@ -92,16 +64,6 @@ def test_arguments_that_a_data_set_does_not_take_are_refused(data, arguments, sa
         load(DataConfig(data=data, data_arguments=arguments), 1)
 
 
-def test_image_folders_without_train_and_test_get_a_test_part(tmp_path):
-    for name in ("cat", "dog"):
-        (tmp_path / name).mkdir()
-        for number in range(10):
-            Image.fromarray(np.full((4, 4), number, np.uint8)).save(tmp_path / name / f"{number}.png")
-    data = load(DataConfig(data="image-folder", data_path=str(tmp_path), test_fraction=0.3), 1)
-    assert (data.x_train.shape, data.x_test.shape) == ((14, 1, 4, 4), (6, 1, 4, 4))
-    assert np.bincount(data.y_test).tolist() == [3, 3]
-
-
 @pytest.fixture
 def functions(tmp_path, monkeypatch):
     monkeypatch.syspath_prepend(tmp_path)
@@ -139,26 +101,3 @@ def test_a_partition_may_be_a_users_function(functions):
 def test_a_wrong_partition_is_described(name, said, functions):
     with pytest.raises(ConfigError, match=re.escape(said)):
         client_parts(PartitionConfig(partition=f"own_partitions:{name}"), functions, 3, 1)
-
-
-@pytest.mark.parametrize(
-    ("kind", "said"),
-    [
-        ("folder", "is a folder. Set 'data-path' to an .npz file with x_train, y_train, x_test, y_test."),
-        ("absent", "does not exist. Set 'data-path' to an .npz file with x_train, y_train, x_test, y_test."),
-        ("text", "cannot be read as an .npz file of plain arrays: it is not an npz file, which np.savez writes."),
-        ("objects", "it contains Python objects. Save numbers or text, not arrays of the dtype object."),
-    ],
-)
-def test_the_error_says_what_a_path_is_instead_of_an_npz_file(kind, said, tmp_path):
-    path = tmp_path / "data.npz"
-    if kind == "folder":
-        path.mkdir()
-    elif kind == "text":
-        path.write_text("hello")
-    elif kind == "objects":
-        np.savez(path, x_train=np.array([{}], dtype=object))
-    with pytest.raises(ConfigError) as raised:
-        load(DataConfig(data="npz", data_path=str(path)), 1)
-    assert str(raised.value).endswith(said)
-    assert "allow_pickle" not in str(raised.value)

@@ -63,11 +63,6 @@ def test_missing_classes_draws_class_size_over_k_of_each_class_and_clients_overl
     assert abs(owned - (1 - np.exp(-0.6))) < 0.02
 
 
-def test_missing_classes_needs_a_class_to_be_left():
-    with pytest.raises(ConfigError, match="must be below the number of classes"):
-        split(as_coded("missing-classes", missing_classes=3), balanced_labels(3, 10), 2, seed=0)
-
-
 def test_the_balance_rule_gives_the_groups_of_alpha_0001_one_class_each():
     """HiCS-FL's scenario on CIFAR-10: K = 50 in five groups; with alpha 0.001, 1,000 examples of exactly one class."""
     labels = balanced_labels(10, 5000)

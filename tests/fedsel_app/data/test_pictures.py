@@ -8,8 +8,6 @@ from PIL import Image
 from fedsel_app.config import ConfigError, DataConfig, PreprocessingConfig
 from fedsel_app.data.batches import DeviceData
 from fedsel_app.data.dataset import load
-from fedsel_app.wiring.configuration import resolve
-from simulation.engines import inline_engine
 
 KINDS = {
     "grey8": lambda light: Image.fromarray((light * 255).astype("uint8")),
@@ -55,15 +53,6 @@ def test_pictures_of_more_bits_keep_their_range(tmp_path, kind):
     assert read(tmp_path / kind, image_size=6).x_train.shape[1:] == (1, 6, 6)
 
 
-@pytest.mark.parametrize("kind", ["grey8", "grey16"])
-def test_a_run_on_16_bits_is_as_good_as_on_8(tmp_path, kind):
-    settings = {"data": "image-folder", "data-path": str(written(tmp_path / kind, kind, "png")), "clients": 4}
-    more = {"cohort": 4, "rounds": 3, "local-steps": 10, "strategy": "random", "out": str(tmp_path / "run")}
-    rows = []
-    inline_engine.simulate(resolve(settings | more), rows.append)
-    assert rows[-1]["accuracy"] == 1.0
-
-
 def test_mixed_depths_are_brought_to_one_range(tmp_path):
     written(tmp_path, "grey16", "png")
     light = lights()[0, 0]
@@ -89,12 +78,6 @@ def test_hidden_files_and_folders_are_no_data(tmp_path):
     assert found.names == ("pears", "plums")
     assert np.array_equal(found.x_train, plain.x_train)
     assert np.array_equal(found.x_test, plain.x_test)
-
-
-def test_a_folder_with_only_hidden_folders_has_no_classes(tmp_path):
-    (tmp_path / ".git").mkdir()
-    with pytest.raises(ConfigError, match="put images as train/CLASS/"):
-        read(tmp_path)
 
 
 def test_folders_of_parts_are_no_classes(tmp_path):

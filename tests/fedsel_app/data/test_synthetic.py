@@ -2,11 +2,8 @@
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
-from fedsel_app.config import ConfigError, DataConfig, PartitionConfig
-from fedsel_app.data.dataset import from_arrays, load, load_surrogate
+from fedsel_app.config import ConfigError, PartitionConfig
 from fedsel_app.data.partition import split
 from fedsel_app.wiring.configuration import resolve
 from simulation.workbench.data_sets.synthetic import generate
@@ -22,15 +19,6 @@ def per_client(made, values):
 @pytest.fixture(scope="module")
 def many():
     return generate(400, 1.0, 1.0, 0.2, seed=3)
-
-
-def test_shapes_and_types(many):
-    assert many["x_train"].dtype == many["x_test"].dtype == np.float32
-    assert many["y_train"].dtype == many["y_test"].dtype == many["owners"].dtype == np.int64
-    assert many["x_train"].shape == (len(many["y_train"]), 60)
-    assert many["x_test"].shape == (len(many["y_test"]), 60)
-    assert set(np.unique(many["y_train"])) == set(range(10))
-    assert len(many["y_test"]) == pytest.approx(0.2 * len(many["y_train"]), rel=0.01)
 
 
 def test_sizes_are_lognormal_above_fifty(many):
@@ -87,15 +75,6 @@ def test_it_is_generated_for_the_runs_clients_by_default():
     assert resolve(config.values()) == config
 
 
-@given(st.lists(st.integers(0, 4), max_size=60))
-def test_natural_gives_each_owner_its_own(owners):
-    owners = np.array([*range(5), *owners])
-    parts = split(NATURAL, np.zeros(len(owners), np.int64), 5, 1, owners)
-    assert [part.tolist() for part in parts] == [
-        [example for example, owner in enumerate(owners) if owner == client] for client in range(5)
-    ]
-
-
 @pytest.mark.parametrize(
     ("owners", "clients", "named"),
     [
@@ -107,22 +86,3 @@ def test_natural_gives_each_owner_its_own(owners):
 def test_natural_refuses_what_does_not_fit(owners, clients, named):
     with pytest.raises(ConfigError, match=named):
         split(NATURAL, np.zeros(4, np.int64), clients, 1, None if owners is None else np.array(owners))
-
-
-def test_owners_come_from_arrays_and_files_and_are_checked(tmp_path):
-    x, y = np.ones((3, 2), np.float32), np.array([0, 1, 0])
-    arrays = {"x_train": x, "y_train": y, "x_test": x, "y_test": y}
-    assert from_arrays(arrays, "mine").owners is None
-    path = tmp_path / "owned.npz"
-    np.savez(path, **arrays, owners=np.array([1, 0, 1], np.uint8))
-    made = load(DataConfig(data="npz", data_path=str(path)), 1)
-    assert made.owners is not None
-    assert made.owners.tolist() == [1, 0, 1]
-    np.savez(tmp_path / "surrogate.npz", x=x[:2], y=y[:2])
-    assert load_surrogate(tmp_path / "surrogate.npz", made).owners is None
-    with pytest.raises(ConfigError, match=r"^mine has 3 training samples and 2 owners\."):
-        from_arrays({**arrays, "owners": np.array([0, 1])}, "mine")
-    named = from_arrays({**arrays, "owners": np.array(["Kiel", "Bonn", "Kiel"])}, "mine")
-    assert (named.owners.tolist(), named.owner_names) == ([1, 0, 1], ("Bonn", "Kiel"))
-    with pytest.raises(ConfigError, match=r"^mine has owners of type float64 .* texts or whole numbers"):
-        from_arrays({**arrays, "owners": np.array([0, 0.5, 1])}, "mine")

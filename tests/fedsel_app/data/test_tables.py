@@ -70,17 +70,6 @@ def test_the_same_table_in_many_forms(tmp_path, text, arguments):
     assert (data.classes, data.names) == (2, ("no", "yes"))
 
 
-def test_points_and_commas_may_both_be_decimal_marks(tmp_path):
-    text = "a;b;label\n" + "".join(f"{i}.942;{i},5;{i % 2}\n" for i in range(4))
-    assert rows(read(tmp_path, text, 'decimal=","')) == [
-        [pytest.approx(i + 0.942), pytest.approx(i + 0.5), i % 2] for i in range(4)
-    ]
-
-
-def test_the_first_column_may_be_the_label_after_a_mark(tmp_path):
-    assert read(tmp_path, "label,a\n0,5\n1,6\n0,7\n1,8\n", encoding="utf-8-sig").classes == 2
-
-
 @pytest.mark.parametrize(
     ("text", "arguments", "said"),
     [
@@ -88,6 +77,8 @@ def test_the_first_column_may_be_the_label_after_a_mark(tmp_path):
         ("a, a ,label\n" + ROWS, "", "has two columns 'a'."),
         ("a,,label\n" + ROWS, "", "has no name for column 2. Name it in the first line."),
         ("a,b,label\n" + ROWS + "7,8\n", "", "has 2 values in line 8, but 3 columns."),
+        ("a,y\n", "", "has no rows below the names of its columns."),
+        ("a,y\n1,2\n", "", "does not say which of a, y has the labels. Name it: --set"),
         ("a,b,label\n" + ROWS + "7,8,9,\n", "", "has 4 values in line 8, but 3 columns."),
         ("a,b,label\n" + ROWS + "7,8,\n", "", "has no label in column 'label', line 8 (1 in all)."),
         ("a,b,label\n\n" + ROWS + "7,8,NA\n", "", "has no label in column 'label', line 9 (1 in all)."),
@@ -234,11 +225,6 @@ def test_classes_with_names_may_be_any_numbers(tmp_path):
     assert data.y_train.tolist() == [1, 0] * 5
     data = read(tmp_path, "a,label\n" + "5,-1\n6,1\n7,other\n" * 5, 'classes=["1", "-1", "other"], test=""')
     assert data.y_train.tolist() == [1, 0, 2] * 5
-
-
-def test_a_category_that_is_stated_twice_counts_once(tmp_path):
-    data = read(tmp_path, "a,label\nx,0\ny,1\n", 'categories={a=["y", "x", "y"]}, test=""')
-    assert data.x_train.tolist() == [[0, 1], [1, 0]]
 
 
 def test_a_whole_number_is_the_same_category_beside_others_and_alone(tmp_path):

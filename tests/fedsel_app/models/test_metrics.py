@@ -5,7 +5,7 @@ import pytest
 import sklearn.metrics
 import torch
 
-from fedsel_app.config.run import METRICS, EvaluationConfig, lower_wins, score_bounds, score_title
+from fedsel_app.config.run import METRICS, EvaluationConfig, lower_wins, score_title
 from fedsel_app.models.metrics import measured
 
 RNG = np.random.default_rng(3)
@@ -142,8 +142,3 @@ def test_readers_see_the_label_of_a_score(name, title):
 
 def test_a_class_that_is_named_like_an_error_does_not_turn_its_score_around():
     assert [lower_wins(name) for name in ("f1_error", "recall_loss", "mae", "my_loss")] == [False, False, True, True]
-
-
-def test_of_the_scores_that_should_be_low_only_a_loss_may_be_negative():
-    names = ("mae", "eval-error", "eval-loss", "loss", "r2")
-    assert [score_bounds(name)[0] for name in names] == [0.0, 0.0, -np.inf, -np.inf, -np.inf]

@@ -1,13 +1,10 @@
 """The parts of a module's state, and what a trial shows, by hand."""
 
 import numpy as np
-import pytest
 import torch
 from torch import nn
 
-from fedsel_app.config import ConfigError
 from fedsel_app.models.building import build
-from fedsel_app.models.constant_marks import differing
 from fedsel_app.models.flat_model import FlatModel
 from tests.cases import models as kinds
 from tests.support.training import CPU
@@ -74,40 +71,13 @@ def test_no_message_has_anything_of_the_one_before():
     assert torch.isinf(masked.module.mask).sum() == 28
 
 
-def test_whole_numbers_and_flags_that_change_are_rounded():
+def test_whole_numbers_that_change_are_rounded():
     model = flat("Averaged")
     vector = model.buffers_vector()
     assert vector.shape == (65,)
     vector[-1] = 2.6
     model.state.set(vector)
     assert model.module.steps == 3
-    flag = flat("FirstBatch")
-    flag.state.set(np.array([0.7], np.float32))
-    assert flag.module.begun.item() is True
-
-
-def test_a_trial_leaves_no_trace():
-    for name in ("Averaged", "FirstBatch", "Codebook", "with_means", "spectral"):
-        module = build(f"tests.cases.models:{name}", (1, 8, 8), 10, 0)
-        before = {key: value.clone() for key, value in module.state_dict().items()}
-        torch.manual_seed(3)
-        np.random.seed(3)  # noqa: NPY002
-        FlatModel(module, CPU, trial=DIGITS)
-        after = module.state_dict()
-        assert before.keys() == after.keys()
-        assert all(torch.equal(before[key], after[key]) for key in before), name
-        assert module.training
-        drawn = torch.rand(1).item(), np.random.rand()  # noqa: NPY002
-        torch.manual_seed(3)
-        np.random.seed(3)  # noqa: NPY002
-        assert drawn == (torch.rand(1).item(), np.random.rand())  # noqa: NPY002
-
-
-@pytest.mark.parametrize(
-    ("name", "least"), [("with_means", 2), ("Attention", 1), ("Instances", 1), ("in_eval_mode", 1)]
-)
-def test_the_smallest_mini_batch_is_found_by_trial(name, least):
-    assert flat(name).least_batch == least
 
 
 def test_parts_in_eval_mode_stay_there_unless_the_whole_module_is():
@@ -161,62 +131,4 @@ def test_constants_are_all_that_never_travels():
     assert len(state_of("spectral", averages=False).constants) == 2
 
 
-def test_marks_tell_other_values_from_other_processors():
-    state, again, other = (state_of(name) for name in ("masked_positional", "masked_positional", "masked"))
-    assert differing(state.constants, state.marks, again.marks) == []
-    assert differing(state.constants, state.marks, other.marks) == ["mask", "positions"]
-
-    def marks(change):
-        module = build("tests.cases.models:masked_positional", (1, 8, 8), 10, 0)
-        with torch.no_grad():
-            change(module)
-        return FlatModel(module, CPU, trial=DIGITS).state.marks
-
-    last_bit = marks(lambda module: module.positions.mul_(1 + 1e-7))
-    assert differing(state.constants, state.marks, last_bit) == []
-    shifted = marks(lambda module: module.positions.copy_(module.positions.roll(1, 0)))
-    assert differing(state.constants, state.marks, shifted) == ["positions"]
-    opened = marks(lambda module: module.mask.zero_())
-    assert differing(state.constants, state.marks, opened) == ["mask"]
-    assert differing(state.constants, state.marks, np.full_like(state.marks, np.nan)) == ["mask", "positions"]
-
-
-def test_tensors_above_a_block_are_marked_whole():
-    module = nn.Sequential(nn.Flatten(), nn.Linear(64, 2000), nn.Linear(2000, 10))
-    module[1].requires_grad_(False)
-    before = FlatModel(module, CPU).state.marks
-    with torch.no_grad():
-        module[1].weight[-1].add_(1.0)
-    assert differing(("weight", "bias"), before, FlatModel(module, CPU).state.marks) == ["weight"]
-
-
 # Calls --------------------------------------------------------------------------------------------------------
-
-
-class Returns(nn.Module):
-    def __init__(self, given):
-        super().__init__()
-        self.given, self.out = given, nn.Linear(64, 10)
-
-    def forward(self, x):
-        return self.given(self.out(x.flatten(1)), self.training)
-
-
-def test_outputs_may_be_an_object_or_a_dict_with_logits():
-    expected = FlatModel(Returns(lambda y, training: y), CPU).outputs(DIGITS).shape
-    for given in (lambda y, training: kinds.Answer(y), lambda y, training: {"logits": y, "other": 1}):
-        assert FlatModel(Returns(given), CPU, trial=DIGITS).outputs(DIGITS).shape == expected
-
-
-@pytest.mark.parametrize(
-    ("given", "said"),
-    [
-        (lambda y, training: (y, y) if training else y, "an object or a dict with 'logits'. It returned a tuple"),
-        (lambda y, training: {"out": y} if training else y, "It returned a dict"),
-        (lambda y, training: y.view(7) if training else y, "on two examples in train mode it raises RuntimeError"),
-        (lambda y, training: y.detach(), "its outputs have no gradient for its parameters"),
-    ],
-)
-def test_a_model_that_does_not_train_is_refused(given, said):
-    with pytest.raises(ConfigError, match=said):
-        FlatModel(Returns(given), CPU, trial=DIGITS)

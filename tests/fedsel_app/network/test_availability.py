@@ -35,15 +35,8 @@ def test_the_stays_of_a_device_by_hand(tmp_path):
     ]:
         assert times.next_available(0, time_s) == came_s
         assert times.leaves(0, time_s) == left_s
-    assert [bool(times.available(time_s)[0]) for time_s in (0.0, 1.0, 2.0, 9.0, 10.0, 11.0, 0.5)] == [
-        1,
-        0,
-        1,
-        1,
-        1,
-        0,
-        1,
-    ]
+    there = [bool(times.available(time_s)[0]) for time_s in (0.0, 1.0, 2.0, 9.0, 10.0, 11.0, 0.5)]
+    assert there == [True, False, True, True, True, False, True]
 
 
 @pytest.mark.timeout(20)
@@ -142,14 +135,6 @@ def test_a_round_waits_for_clients_and_records_what_is_lost(deadline_s, tmp_path
     ]
     assert row["wasted_s"] == pytest.approx(5.0)
     assert row["round_s"] == pytest.approx(107.0, abs=1e-3)
-
-
-def test_a_client_that_leaves_after_the_deadline_is_late(tmp_path):
-    """The server does not wait until it leaves, and it has not failed by that."""
-    _, row = round_with_one_that_leaves(tmp_path, round_deadline_s=3.0)
-    assert [failure["reason"].partition(": ")[2] for failure in row["failures"]] == ["see 'round-deadline-s'"] * 3
-    assert row["round_s"] == 103.0
-    assert row["wasted_s"] == 0.0
 
 
 def test_a_client_that_leaves_after_the_last_needed_reply_is_not_used(tmp_path):

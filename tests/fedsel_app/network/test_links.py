@@ -117,13 +117,6 @@ def test_other_spreads_are_drawn_once(spread, tmp_path):
         assert counts.min() >= clients // 3
 
 
-def test_a_table_of_speeds_that_a_spreadsheet_wrote(tmp_path):
-    path = tmp_path / "table.csv"
-    path.write_text("uplink_bits_per_s,downlink_bits_per_s,step_s\n1e6,9e6,0.1\n", encoding="utf-8-sig")
-    links = SimulatedLinks(NetworkConfig(spread="table", spread_table=str(path)), 2, 0)
-    assert links.mean_uplink_bits_per_s == 1e6
-
-
 @pytest.mark.parametrize("text", ["", "uplink_bits_per_s,step_s\n1,1\n", "a table", "\0"])
 def test_a_table_of_speeds_that_cannot_be_read_is_refused(text, tmp_path):
     header = "uplink_bits_per_s,downlink_bits_per_s,step_s\n"

@@ -10,7 +10,7 @@ import pytest
 
 from clients.state import ClientHistory, StateStore
 from fedsel_app.records.files import MachineFault, RecordError
-from fedsel_app.records.run_folder import CHECKPOINT, RunFolder, read_checkpoint, read_rounds
+from fedsel_app.records.run_folder import RunFolder, read_rounds
 from fedsel_app.records.schema import RoundRecord
 from tests.support.full_disk import no_file_above
 
@@ -41,23 +41,6 @@ def test_a_line_that_does_not_fit_leaves_no_part_of_it(folder):
         folder.round(record(2, "x" * LONG))
     assert path.read_bytes() == before
     assert [json.loads(line)["round"] for line in before.splitlines()] == [1]
-
-
-def test_a_checkpoint_that_does_not_fit_leaves_the_one_before(folder):
-    folder.checkpoint({"round": np.array(1), "model": np.ones(3)})
-    with no_file_above(2000), pytest.raises(RecordError, match=r"checkpoint\.npz cannot be written"):
-        folder.checkpoint({"round": np.array(2), "model": np.ones(LONG)})
-    assert read_checkpoint(folder.path)["round"] == 1
-    assert [path.name for path in folder.path.glob("*.part")] == []
-
-
-def test_a_summary_that_does_not_fit_keeps_the_checkpoint(folder):
-    folder.checkpoint({"round": np.array(1)})
-    model = np.ones(LONG, np.float32), np.zeros(0, np.float32)
-    with no_file_above(2000), pytest.raises(RecordError, match=r"model\.npz"):
-        folder.finish(model, model, np.ones(2, np.int64))
-    assert (folder.path / CHECKPOINT).exists()
-    assert not (folder.path / "summary.json").exists()
 
 
 def test_a_folder_that_was_removed_is_named(folder):

@@ -8,7 +8,7 @@ import pytest
 from fedsel_app.config import ConfigError
 from fedsel_app.records.run_folder import RunFolder, describe_round, read_rounds
 from fedsel_app.records.schema import VERSION, EnrolmentRecord, RoundRecord, schedule_round
-from fedsel_app.records.summary import averaged_text, summarize
+from fedsel_app.records.summary import summarize
 
 CONFIG = {"strategy": "random", "seed": 7, "target": 0.8}
 SELECTIONS = np.array([0, 2, 2, 4])
@@ -78,19 +78,6 @@ def test_a_run_of_four_rounds_is_summed_up(tmp_path):
             "model_parameters": 5,
         }
     )
-
-
-@pytest.mark.parametrize(
-    ("evaluations", "text"),
-    [
-        (1, "the one evaluation"),
-        (2, "mean of all 2 evaluations"),
-        (10, "mean of all 10 evaluations"),
-        (11, "mean of the last 10 evaluations"),
-    ],
-)
-def test_what_the_stable_accuracy_averages_is_said(evaluations, text):
-    assert averaged_text(evaluations) == text
 
 
 def test_the_stable_accuracy_is_that_of_the_last_ten_evaluations():
@@ -193,11 +180,6 @@ def test_a_folder_that_cannot_be_written_is_refused(tmp_path):
         RunFolder(folder, CONFIG)
     assert str(error.value).startswith(f"The run folder {folder} cannot be written: ")
     assert str(error.value).endswith("Choose another 'out'.")
-
-
-def test_reading_a_folder_without_a_run_is_refused(tmp_path):
-    with pytest.raises(ConfigError, match=f"^{tmp_path} has no run: "):
-        read_rounds(tmp_path)
 
 
 def test_a_round_in_one_line():

@@ -11,7 +11,7 @@ import pytest
 from fedsel_app.config import ConfigError
 from fedsel_app.config.run import TRACKERS
 from fedsel_app.records.run_folder import read_rounds
-from fedsel_app.records.trackers import KINDS, EventFiles, numbers
+from fedsel_app.records.trackers import KINDS, EventFiles
 from fedsel_app.wiring.configuration import resolve
 from simulation.engines.preflight import TRACKER_MODULES, refuse_unrunnable
 from tests.support.in_process import run_in_process
@@ -127,8 +127,3 @@ def test_without_the_package_the_run_is_refused_before_it_starts(tmp_path, monke
 def test_the_setting_names_known_trackers():
     assert resolve({"track": " wandb, mlflow,wandb"}).records.trackers == ["wandb", "mlflow"]
     assert sorted(KINDS) == sorted(TRACKERS)
-
-
-def test_numbers_are_those_of_the_round_and_its_metrics():
-    row = {"round": 3, "loss": 0.5, "metrics": {"g_mean": 1, "loss": 9}, "selected": [1], "failures": []}
-    assert numbers(row) == {"loss": 0.5, "g_mean": 1}

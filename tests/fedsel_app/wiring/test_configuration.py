@@ -13,12 +13,7 @@ from fedsel_app.config import ConfigError, DataConfig, Settings, setting
 from fedsel_app.config.former import FORMER
 from fedsel_app.presets.preset import flatten, load_preset, preset_files
 from fedsel_app.records.run_folder import read_config
-from fedsel_app.wiring.configuration import (
-    known_defaults,
-    resolve,
-    resolve_run_config,
-    setting_entries,
-)
+from fedsel_app.wiring.configuration import known_defaults, resolve, resolve_run_config, setting_entries
 from strategies import STRATEGIES
 from strategies.base import SelectionStrategy
 from strategies.roster import Needs, Selection
@@ -100,17 +95,6 @@ def test_a_variant_sets_every_setting_in_which_text_and_code_differ():
     assert resolve({"variant": "default"}) == resolve({})
 
 
-def test_both_values_of_a_switch_are_allowed_and_one_is_the_default():
-    defaults = known_defaults()
-    for key, (text, code) in switches().items():
-        assert text != code
-        assert defaults[key] == text or key == "isp-mix-first", key
-        assert [
-            resolve({"strategy": key.partition(".")[0] if "." in key else "random", key: value})
-            for value in (text, code)
-        ]
-
-
 def test_a_switch_is_still_set_alone_and_a_variant_goes_over_a_preset():
     config = resolve({"variant": "code", "kept-rounding": "ceil"})
     assert (config.compression.kept_rounding, config.budget.cosine_from) == ("ceil", "warmup")
@@ -133,13 +117,6 @@ def test_what_is_set_wins_over_the_preset_and_the_preset_over_the_defaults():
     assert config.method.average_decay == 0.5
     assert config.run.clients == load_preset("paper").settings["clients"] != known_defaults()["clients"]
     assert config.run.seed == known_defaults()["seed"]
-
-
-def test_a_preset_can_be_a_file(tmp_path):
-    path = tmp_path / "mine.toml"
-    path.write_text("rounds = 3\nlr = 1\n\n[hetero-select]\ntemperature = 2.5\n", encoding="utf-8")
-    config = resolve({"preset": str(path), "rounds": 4})
-    assert (config.run.rounds, config.training.lr, config.method.temperature) == (4, 1.0, 2.5)
 
 
 def test_a_preset_that_cannot_be_read_is_named(tmp_path):

@@ -30,10 +30,6 @@ REFUSED = [
         "With isp-momentum=1.0, 'isp-rounding' has no effect: leave it out, or set another isp-momentum.",
     ),
     (
-        {"compressor": "none", "error-feedback": False},
-        "With compressor=none, 'error-feedback' has no effect: leave it out, or set another compressor.",
-    ),
-    (
         {"compressor": "none", "value-bits": 8, "error-feedback": False, "residual-decay-static": 0.5},
         "With error-feedback=false, 'residual-decay-static' has no effect: leave it out, or set error-feedback=true.",
     ),
@@ -46,17 +42,9 @@ REFUSED = [
         "With model=cnn, 'calibration-form' has no effect: leave it out, or set another model.",
     ),
     (
-        {"data": "mnist", "test-fraction": 0.5},
-        "With data=mnist, 'test-fraction' has no effect: leave it out, or set another data.",
-    ),
-    (
         {"hetero-select.score-adaptive-lr-max": 0.2},
         "With hetero-select.score-adaptive-lr=false, 'hetero-select.score-adaptive-lr-max' has no effect: leave it out,"
         " or set hetero-select.score-adaptive-lr=true.",
-    ),
-    (
-        {"partition": "psi-lda", "client-examples": 20},
-        "With partition-form=text, 'client-examples' has no effect: leave it out, or set partition-form=code.",
     ),
     *(
         (
