@@ -135,8 +135,8 @@ class StateStore:
 
     def last_schema(self, client: int) -> Path | None:
         """File of what a server stated last in any of the runs in this folder; None if there is none."""
-        found = self.folder.glob(f"*/client-{client}/{SCHEMA}")
-        return max(found, key=lambda path: path.stat().st_mtime_ns, default=None)
+        files = self.folder.glob(f"*/client-{client}/{SCHEMA}")
+        return max(files, key=lambda path: path.stat().st_mtime_ns, default=None)
 
     @contextmanager
     def _writing(self, path: Path) -> Iterator[None]:
@@ -168,8 +168,8 @@ class StateStore:
         return self.folder / f"client-{client}" / (file if isinstance(file, str) else f"round-{file}.npz")
 
     def _rounds(self, client: int) -> list[int]:
-        found = (STATE_FILE.fullmatch(path.name) for path in (self.folder / f"client-{client}").glob("round-*.npz"))
-        return sorted(int(match[1]) for match in found if match)
+        matches = (STATE_FILE.fullmatch(path.name) for path in (self.folder / f"client-{client}").glob("round-*.npz"))
+        return sorted(int(match[1]) for match in matches if match)
 
 
 def read_schema_file(path: Path) -> str:

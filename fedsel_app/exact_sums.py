@@ -176,16 +176,16 @@ class CohortSum:
     @classmethod
     def of_arrays(cls, arrays: Mapping[str, NDArray[np.int64]], count: int) -> "CohortSum":
         """The sums over `count` clients with these `arrays`."""
-        found = cls()
-        found.count = count
+        cohort = cls()
+        cohort.count = count
         for name, multiples in arrays.items():
             place, size, exponent = map(int, name.split())
-            if place == len(found.sums):
-                found.sums.append(ExactSum(size))
-                found.sums[place].count = count
+            if place == len(cohort.sums):
+                cohort.sums.append(ExactSum(size))
+                cohort.sums[place].count = count
             if multiples.size:
-                found.sums[place].multiples[exponent] = multiples
-        return found
+                cohort.sums[place].multiples[exponent] = multiples
+        return cohort
 
     def _begin(self, sizes: Sequence[int]) -> None:
         if not self.sums:
@@ -194,9 +194,9 @@ class CohortSum:
 
 def weighted_sum(updates: Sequence[Update], weights: Sequence[float], *, precise: bool = False) -> Floats:
     """Exact sum of ``weights[k] * updates[k]`` over one or more updates, float64 (N,). See `ExactSum`."""
-    found = ExactSum(updates[0].size, precise=precise)
-    found.add(updates, weights)
-    return found.total()
+    total = ExactSum(updates[0].size, precise=precise)
+    total.add(updates, weights)
+    return total.total()
 
 
 def _rounded(terms: Floats, exponents: tuple[int, ...]) -> Iterator[tuple[int, NDArray[np.int64]]]:

@@ -79,9 +79,11 @@ def refuse_namesakes() -> None:
         other = namesake(name)
         if other is not None and other.is_file():
             raise ImportError(_conflict(name, other))
-        shared = [] if other is None else [file for file in _modules(other) if (ROOT / name / file).is_file()]
-        if other is not None and shared:
-            raise ImportError(_conflict(name, other, shared[0]))
+        modules = [] if other is None else sorted(other.rglob("*.py"))
+        files = (str(file.relative_to(other)) for file in modules if other and file.name != "__init__.py")
+        for file in files:
+            if other is not None and (ROOT / name / file).is_file():
+                raise ImportError(_conflict(name, other, file))
 
 
 def namesake(name: str) -> Path | None:
@@ -99,15 +101,9 @@ def _place(spec: ModuleSpec | None) -> Path | None:
     return file.parent if spec.submodule_search_locations else file
 
 
-def _is_foreign(place: Path) -> bool:
+def _is_foreign(path: Path) -> bool:
     """True if the place is neither next to this package nor in another copy of fedsel."""
-    return place.parent != ROOT and not (place.parent / "fedsel_app").is_dir()
-
-
-def _modules(package: Path) -> list[str]:
-    """Files of a package's modules, relative to it and sorted, without __init__.py."""
-    files = (file.relative_to(package) for file in package.rglob("*.py"))
-    return sorted(str(file) for file in files if file.name != "__init__.py")
+    return path.parent != ROOT and not (path.parent / "fedsel_app").is_dir()
 
 
 def _conflict(name: str, other: Path, module: str = "") -> str:

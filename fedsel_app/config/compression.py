@@ -75,7 +75,7 @@ COMMON: ReadBy = {"compressor": having(COMPRESSORS, lambda compressor: compresso
 
 
 @dataclass(frozen=True)
-class CompressionConfig(Settings, scope="wire"):
+class CompressionConfig(Settings, scope="wire", private=True):
     """Compression of client updates: compressor, precision, error feedback and curvature."""
 
     compressor: str = setting(
@@ -92,22 +92,15 @@ class CompressionConfig(Settings, scope="wire"):
         low=4,
         high=32,
         first=True,
-        private=True,
     )
     top_k_scope: str = setting(
         "global",
         "what the kept fraction is a fraction of",
         choices={"global": "of the whole model", "layer": "of each layer"},
         read_by={"compressor": ("top-k",)},
-        private=True,
     )
     qsgd_levels: int = setting(
-        16,
-        "number of levels s of the compressor qsgd",
-        low=1,
-        high=32767,
-        read_by={"compressor": ("qsgd",)},
-        private=True,
+        16, "number of levels s of the compressor qsgd", low=1, high=32767, read_by={"compressor": ("qsgd",)}
     )
     ring_bits: int = setting(
         16,
@@ -116,6 +109,7 @@ class CompressionConfig(Settings, scope="wire"):
         low=8,
         high=32,
         read_by=COMMON,
+        private=(16,),
     )
     explored_share: float = setting(
         0.5,
@@ -124,13 +118,13 @@ class CompressionConfig(Settings, scope="wire"):
         low=0.0,
         high=1.0,
         read_by=COMMON,
+        private=(0.5,),
     )
     error_feedback: bool = setting(
         True,
         "keeps what was not sent, the residual, and adds it to the next update of the client",
         first=True,
         read_by=LOSSY,
-        private=True,
     )
     error_feedback_scheme: str = setting(
         "ef14",
@@ -140,7 +134,6 @@ class CompressionConfig(Settings, scope="wire"):
             "ef21": "sends the change of an estimate of the update that client and server both keep",
         },
         read_by=FEEDBACK,
-        private=True,
     )
     kept_rounding: str = setting(
         "ceil",
@@ -148,7 +141,6 @@ class CompressionConfig(Settings, scope="wire"):
         choices={"ceil": "ceil(theta N)", "floor": "max(1, floor(theta N))"},
         variants=("ceil", "floor"),
         read_by=SPARSE,
-        private=True,
     )
     curvature_layers: int = setting(
         3,
@@ -156,7 +148,6 @@ class CompressionConfig(Settings, scope="wire"):
         " scored by magnitude, and 0 scores every layer so",
         low=0,
         read_by={"compressor": ("top-k",)},
-        private=True,
     )
     curvature_batch: str = setting(
         "plain",
@@ -164,7 +155,6 @@ class CompressionConfig(Settings, scope="wire"):
         choices={"plain": "unchanged, in eval mode", "training": "augmented, in train mode"},
         variants=("plain", "training"),
         read_by=CURVATURE,
-        private=True,
     )
     curvature_signs: str = setting(
         "chosen",
@@ -172,7 +162,6 @@ class CompressionConfig(Settings, scope="wire"):
         choices={"chosen": "those of curvature-layers", "all": "every layer"},
         variants=("chosen", "all"),
         read_by=CURVATURE,
-        private=True,
     )
     curvature_explore: float = setting(
         0.2,
@@ -180,7 +169,6 @@ class CompressionConfig(Settings, scope="wire"):
         low=0.0,
         high=1.0,
         read_by=CURVATURE,
-        private=True,
     )
     layer_importance: str = setting(
         "mask-share",
@@ -191,7 +179,6 @@ class CompressionConfig(Settings, scope="wire"):
         },
         variants=("mask-share", "kept-share"),
         read_by=CURVATURE,
-        private=True,
     )
 
     def __post_init__(self) -> None:
@@ -231,7 +218,7 @@ class CompressionConfig(Settings, scope="wire"):
 
 
 @dataclass(frozen=True)
-class ResidualConfig(Settings, scope="wire", read_by=RESIDUAL):
+class ResidualConfig(Settings, scope="wire", read_by=RESIDUAL, private=True):
     """Residual decay: the share of the residual that error feedback keeps from round to round."""
 
     residual_decay: str = setting(
@@ -241,10 +228,9 @@ class ResidualConfig(Settings, scope="wire", read_by=RESIDUAL):
             "adaptive": "between residual-decay-min and residual-decay-max, larger the less is sent",
             "static": "residual-decay-static",
         },
-        private=True,
     )
     residual_decay_static: float = setting(
-        0.9, "factor of the static decay", low=0.0, high=1.0, read_by={"residual-decay": ("static",)}, private=True
+        0.9, "factor of the static decay", low=0.0, high=1.0, read_by={"residual-decay": ("static",)}
     )
     residual_decay_min: float = setting(
         0.85,
@@ -252,7 +238,6 @@ class ResidualConfig(Settings, scope="wire", read_by=RESIDUAL):
         low=0.0,
         high=1.0,
         read_by={"residual-decay": ("adaptive",)},
-        private=True,
     )
     residual_decay_max: float = setting(
         0.97,
@@ -260,7 +245,6 @@ class ResidualConfig(Settings, scope="wire", read_by=RESIDUAL):
         low=0.0,
         high=1.0,
         read_by={"residual-decay": ("adaptive",)},
-        private=True,
     )
 
     def beta(self, kept_fraction: float) -> float:
@@ -271,43 +255,31 @@ class ResidualConfig(Settings, scope="wire", read_by=RESIDUAL):
 
 
 @dataclass(frozen=True)
-class BudgetConfig(Settings, scope="wire", read_by=SPARSE):
+class BudgetConfig(Settings, scope="wire", read_by=SPARSE, private=True):
     """Communication budget: the kept fraction of a round, and with top-k and rand-k that of each client."""
 
     kept_fraction: float = setting(
-        0.2,
-        "average share of the entries that is sent, over the run: theta_avg",
-        above=0.0,
-        high=1.0,
-        first=True,
-        private=True,
+        0.2, "average share of the entries that is sent, over the run: theta_avg", above=0.0, high=1.0, first=True
     )
     kept_cosine: float = setting(
-        0.4,
-        "amplitude alpha_cos of the cosine schedule of the kept fraction; 0 keeps it constant",
-        low=0.0,
-        high=1.0,
-        private=True,
+        0.4, "amplitude alpha_cos of the cosine schedule of the kept fraction; 0 keeps it constant", low=0.0, high=1.0
     )
-    kept_floor: float = setting(0.08, "smallest kept fraction of a round", low=0.0, high=1.0, private=True)
+    kept_floor: float = setting(0.08, "smallest kept fraction of a round", low=0.0, high=1.0)
     kept_min: float = setting(
         0.01,
         "smallest kept fraction of a client, theta_min",
         above=0.0,
         high=1.0,
         variants=(0.01, 0.005),
-        private=True,
         read_by=OWN_FRACTIONS,
     )
-    kept_warmup_rounds: int = setting(
-        1, "number of first rounds with kept fraction 1, before the schedule", low=0, private=True
-    )
+    kept_warmup_rounds: int = setting(1, "number of first rounds with kept fraction 1, before the schedule", low=0)
+    kept_warmup_rounds: int = setting(1, "number of first rounds with kept fraction 1, before the schedule", low=0)
     kept_warmup_full: bool = setting(
         True,
         "sends every entry in the warm-up rounds; false lets scores and links reduce them",
         variants=(True, False),
         read_by={**OWN_FRACTIONS, "kept-warmup-rounds": unless(0)},
-        private=True,
     )
     cosine_from: str = setting(
         "round-1",
@@ -315,14 +287,12 @@ class BudgetConfig(Settings, scope="wire", read_by=SPARSE):
         choices={"round-1": "round 1", "warmup": "the first round after the warm-up"},
         variants=("round-1", "warmup"),
         read_by={"kept-warmup-rounds": unless(0), "kept-cosine": unless(0.0)},
-        private=True,
     )
     allocation: str = setting(
         "score",
         "how the kept fraction of a round is shared among its clients",
         choices={"score": "in proportion to their scores", "uniform": "equally"},
         read_by={**OWN_FRACTIONS, "loss-clip": (0.0,)},
-        private=True,
     )
     link_cap: str = setting(
         "transfer",

@@ -123,23 +123,16 @@ def with_arguments(keys: Iterable[str]) -> set[str]:
 
 def read_by_data(*names: str) -> ReadBy:
     """Condition: one of the data sets `names`, or a function of a user, which may read every setting of the data."""
-    known = {name for name in DATA_SETS if ":" not in name} | {HUB}
-    return {"data": unless(*sorted(known.difference(names)))}
+    data_sets = {name for name in DATA_SETS if ":" not in name} | {HUB}
+    return {"data": unless(*sorted(data_sets.difference(names)))}
 
 
 @dataclass(frozen=True)
-class DataConfig(Settings, scope="task"):
+class DataConfig(Settings, scope="task", private=True):
     """Data set: its name and its files."""
 
     data: str = setting(
-        "digits",
-        "where the examples come from",
-        choices=DATA_SETS,
-        closed=False,
-        first=True,
-        owner="may",
-        code=True,
-        private=True,
+        "digits", "where the examples come from", choices=DATA_SETS, closed=False, first=True, owner="may", code=True
     )
     data_path: str = setting(
         "",
@@ -148,7 +141,6 @@ class DataConfig(Settings, scope="task"):
         " data/femnist",
         first=True,
         owner="alone",
-        private=True,
     )
     data_arguments: str = setting(
         "",
@@ -156,17 +148,13 @@ class DataConfig(Settings, scope="task"):
         " clusters, intercept, clients; ptb-xl: hz; ecg: examples; package.module:function: its own), such as"
         f" alpha=0.5, beta=0.5; csv, hf, hf:NAME: {', '.join(COLUMN_ARGUMENTS)}; image-folder: classes",
         owner="may",
-        private=True,
     )
-    download: bool = setting(
-        False, "lets torchvision download a data set that is not in data-path", scope="engine", private=True
-    )
+    download: bool = setting(False, "lets torchvision download a data set that is not in data-path", scope="engine")
     image_size: int = setting(
         0,
         "tiny-imagenet, image-folder, hf: side in pixels to which images are scaled; 0 keeps their size",
         low=0,
         read_by=read_by_data("tiny-imagenet", "image-folder", "hf", HUB),
-        private=True,
     )
     test_fraction: float = setting(
         0.2,
@@ -175,7 +163,6 @@ class DataConfig(Settings, scope="task"):
         above=0.0,
         below=1.0,
         read_by=read_by_data("digits", "csv", "hf", HUB, "image-folder", "synthetic", "regression", "ecg"),
-        private=True,
     )
 
     def __post_init__(self) -> None:
@@ -209,10 +196,10 @@ class DataConfig(Settings, scope="task"):
             raise ConfigError(f"Leave out the 'data-arguments': the 'data' {self.data} has none.")
         arguments = self.arguments
         folders = self.data == "image-folder"
-        known = ("classes",) if folders else tuple(COLUMN_ARGUMENTS)
+        allowed = ("classes",) if folders else tuple(COLUMN_ARGUMENTS)
         for name, value in arguments.items() if self.takes_columns or folders else ():
-            if name not in known:
-                raise ConfigError(f"The 'data-arguments' have no {name!r}. They may be {', '.join(known)}.")
+            if name not in allowed:
+                raise ConfigError(f"The 'data-arguments' have no {name!r}. They may be {', '.join(allowed)}.")
             if type(value) is not COLUMN_ARGUMENTS[name]:
                 kind = {
                     str: "text in quotes",
@@ -273,7 +260,7 @@ class OwnDataConfig(DataConfig):
 
 
 @dataclass(frozen=True)
-class PreprocessingConfig(Settings, scope="training"):
+class PreprocessingConfig(Settings, scope="training", private=True):
     """Preprocessing: the normalisation and the augmentation of examples."""
 
     normalize: bool = setting(
@@ -281,7 +268,6 @@ class PreprocessingConfig(Settings, scope="training"):
         "subtracts the mean of the training set and divides by its standard deviation: for each channel of images and"
         " signals, and for each feature of a table (synthetic: for all features together; regression: never)",
         read_by={"data": unless("regression")},
-        private=True,
     )
     moments: str = setting(
         "computed",
@@ -291,7 +277,6 @@ class PreprocessingConfig(Settings, scope="training"):
             **{name: f"the constants published for {name}" for name in PUBLISHED_MOMENTS},
         },
         read_by={"normalize": (True,)},
-        private=True,
     )
     augment: str = setting(
         "none",
@@ -301,12 +286,11 @@ class PreprocessingConfig(Settings, scope="training"):
             "flip": "mirrors half of the images",
             "crop-flip": "also crops at random, after padding by 4 pixels of zeros",
         },
-        private=True,
     )
 
 
 @dataclass(frozen=True)
-class PartitionConfig(Settings, scope="task"):
+class PartitionConfig(Settings, scope="task", private=True):
     """Partition: the split of the training examples among the clients, and of each client's into its two parts."""
 
     partition: str = setting(
@@ -322,14 +306,12 @@ class PartitionConfig(Settings, scope="task"):
         first=True,
         owner="may",
         code=True,
-        private=True,
     )
     partition_arguments: str = setting(
         "",
         "flwr:NAME: arguments of the partitioner, such as alpha=0.5, self_balancing=true; unless set here,"
         " num_partitions is `clients`, seed is `seed`, and partition_by is label",
         owner="may",
-        private=True,
     )
     alpha: float = setting(
         0.5,
@@ -337,13 +319,11 @@ class PartitionConfig(Settings, scope="task"):
         above=0.0,
         first=True,
         read_by={"partition": ("dirichlet", "dirichlet-by-client")},
-        private=True,
     )
     alphas: str = setting(
         "0.001,0.01,0.1,0.5,1",
         "multi-dirichlet: concentrations, separated by commas, one for each group of clients",
         read_by={"partition": ("multi-dirichlet",)},
-        private=True,
     )
     psi: float = setting(
         0.4,
@@ -352,21 +332,18 @@ class PartitionConfig(Settings, scope="task"):
         low=0.0,
         high=1.0,
         read_by={"partition": ("psi-lda",)},
-        private=True,
     )
     client_examples: int = setting(
         0,
         "psi-lda with partition-form=code: number of examples that a client draws; 0 takes n // K",
         low=0,
         read_by={"partition": ("psi-lda",), "partition-form": ("code",)},
-        private=True,
     )
     missing_classes: int = setting(
         40,
         "missing-classes: number of classes that each client lacks",
         low=0,
         read_by={"partition": ("missing-classes",)},
-        private=True,
     )
     partition_form: str = setting(
         "text",
@@ -379,35 +356,27 @@ class PartitionConfig(Settings, scope="task"):
         },
         variants=("text", "code"),
         read_by={"partition": ("psi-lda", "missing-classes", "dirichlet", "multi-dirichlet")},
-        private=True,
     )
     shards_per_client: int = setting(
         2,
         "shards: number of runs of examples, in the order of classes, for each client",
         low=1,
         read_by={"partition": ("shards",)},
-        private=True,
     )
-    min_examples: int = setting(1, "smallest number of training examples of a client", low=1, private=True)
+    min_examples: int = setting(1, "smallest number of training examples of a client", low=1)
     holdout_fraction: float = setting(
-        0.0,
-        "share of each client's examples that becomes its own test part",
-        low=0.0,
-        below=1.0,
-        private=True,
+        0.0, "share of each client's examples that becomes its own test part", low=0.0, below=1.0
     )
     holdout_class_examples: int = setting(
         1,
         "smallest number of examples of a class that a client splits; smaller classes stay in its training part",
         low=1,
         read_by={"holdout-fraction": unless(0.0)},
-        private=True,
     )
     surrogate_examples: int = setting(
         0,
         "number of training examples that the server keeps as its surrogate set (isp-loss); no client gets them",
         low=0,
-        private=True,
     )
     validation_fraction: float = setting(
         0.0,
@@ -415,6 +384,7 @@ class PartitionConfig(Settings, scope="task"):
         " (patience); no client gets them",
         low=0.0,
         below=1.0,
+        private=(0.0,),
     )
 
     def __post_init__(self) -> None:

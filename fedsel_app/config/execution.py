@@ -6,7 +6,7 @@ from fedsel_app.config.settings import ConfigError, Settings, setting
 
 
 @dataclass(frozen=True)
-class ExecutionConfig(Settings, scope="task"):
+class ExecutionConfig(Settings, scope="task", private=True):
     """Execution: engine, workers, threads, devices and precision."""
 
     engine: str = setting(
@@ -21,11 +21,7 @@ class ExecutionConfig(Settings, scope="task"):
         scope="engine",
     )
     workers: int = setting(
-        0,
-        "number of Ray actors that train side by side; 0 takes one per core",
-        low=0,
-        first=True,
-        scope="engine",
+        0, "number of Ray actors that train side by side; 0 takes one per core", low=0, first=True, scope="engine"
     )
     ray_address: str = setting(
         "",
@@ -33,12 +29,9 @@ class ExecutionConfig(Settings, scope="task"):
         " this machine",
         scope="engine",
     )
-    threads: int = setting(1, "number of torch threads of each client", low=1, owner="may", private=True)
+    threads: int = setting(1, "number of torch threads of each client", low=1, owner="may")
     eval_threads: int = setting(
-        2,
-        "number of torch threads of the server's evaluation, while clients are idle; small models take one",
-        low=1,
-        private=True,
+        2, "number of torch threads of the server's evaluation, while clients are idle; small models take one", low=1
     )
     client_gpus: float = setting(0.0, "share of a GPU for each Ray actor", low=0.0, scope="engine")
     device: str = setting(
@@ -47,14 +40,12 @@ class ExecutionConfig(Settings, scope="task"):
         choices={"auto": "cuda, else mps, else cpu", "cpu": "", "cuda": "", "mps": ""},
         first=True,
         owner="may",
-        private=True,
     )
     precision: str = setting(
         "fp32",
         "number format of the forward and backward passes; weights, losses and updates always are fp32. The two formats"
         " give different bits",
         choices=("fp32", "bf16"),
-        private=True,
     )
 
     def __post_init__(self) -> None:

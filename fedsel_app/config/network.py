@@ -25,10 +25,7 @@ class NetworkConfig(Settings, scope="federation"):
         first=True,
     )
     uplink_min_bits_per_s: float = setting(
-        1e6,
-        "slowest uplink in bits per second; each client draws one in each round",
-        above=0.0,
-        private=True,
+        1e6, "slowest uplink in bits per second; each client draws one in each round", above=0.0, private=True
     )
     uplink_max_bits_per_s: float = setting(5e6, "fastest uplink in bits per second", above=0.0, private=True)
     downlink_min_bits_per_s: float = setting(5e6, "slowest downlink in bits per second", above=0.0, read_by=FULL)
@@ -159,9 +156,7 @@ class EnrolmentConfig(Settings, scope="place"):
 
     connect_timeout_s: int = setting(120, "seconds that the server waits for the clients to connect", low=1)
     min_available_clients: int = setting(
-        0,
-        "number of clients that suffice to start after connect-timeout-s; 0 needs all",
-        low=0,
+        0, "number of clients that suffice to start after connect-timeout-s; 0 needs all", low=0
     )
     enrol_timeout_s: float = setting(
         60.0,

@@ -9,7 +9,7 @@ SEARCHES: ReadBy = {"participation": ("isp", "isp-ri")}
 
 
 @dataclass(frozen=True)
-class ParticipationConfig(Settings):
+class ParticipationConfig(Settings, private=True):
     """Participation policy: the number of clients that train in each round."""
 
     participation: str = setting(
@@ -31,32 +31,23 @@ class ParticipationConfig(Settings):
         0,
         "first cohort of adafl-full and adafl-econom; 0 takes the papers' 10 and 5",
         low=0,
-        private=True,
         read_by={"participation": ("adafl-full", "adafl-econom")},
     )
-    growth_last: int = setting(
-        20, "last cohort of adafl-econom", low=1, private=True, read_by={"participation": ("adafl-econom",)}
-    )
+    growth_last: int = setting(20, "last cohort of adafl-econom", low=1, read_by={"participation": ("adafl-econom",)})
     growth_every: float = setting(
         40.0,
         "number of rounds in which adafl-econom grows by one client",
         above=0.0,
-        private=True,
         read_by={"participation": ("adafl-econom",)},
     )
     growth_warmup: int = setting(
-        12,
-        "number of rounds before adafl-econom begins to grow",
-        low=0,
-        private=True,
-        read_by={"participation": ("adafl-econom",)},
+        12, "number of rounds before adafl-econom begins to grow", low=0, read_by={"participation": ("adafl-econom",)}
     )
     decay_rate: float = setting(
         0.01,
         "share of the cohort that decay loses in each round",
         low=0.0,
         below=1.0,
-        private=True,
         read_by={"participation": ("decay",)},
     )
 

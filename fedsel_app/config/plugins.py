@@ -170,7 +170,7 @@ def _edited(module: ModuleType) -> bool:
 def _stamp(module: ModuleType) -> Stamp:
     """Stamp of a module's file; (0, 0) if it has none any more."""
     file = Path(module.__file__ or "")
-    return (found.st_size, found.st_mtime_ns) if file.is_file() and (found := file.stat()) else (0, 0)
+    return (status.st_size, status.st_mtime_ns) if file.is_file() and (status := file.stat()) else (0, 0)
 
 
 def registered(setting: str, name: str) -> Any:
@@ -178,8 +178,8 @@ def registered(setting: str, name: str) -> Any:
 
     Raises ConfigError if no installed package has it.
     """
-    for found in entry_points(group=f"fedsel.{setting}", name=name):
-        return found.load()
+    for point in entry_points(group=f"fedsel.{setting}", name=name):
+        return point.load()
     raise ConfigError(f"The '{setting}' parameter {name} comes with the package fedsel: install it on this machine.")
 
 
@@ -215,8 +215,8 @@ def user_code(module: str, title: str) -> Iterator[None]:
 def place(error: Exception, module: str) -> str:
     """Place in the file of `module` where an error was raised, in brackets after a space; empty if unknown."""
     file = getattr(sys.modules.get(module), "__file__", None) or f"{module.rpartition('.')[2]}.py"
-    own = [frame for frame in traceback.extract_tb(error.__traceback__) if frame.filename.endswith(file)]
-    return f" ({own[-1].filename}, line {own[-1].lineno})" if own else ""
+    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if frame.filename.endswith(file)]
+    return f" ({frames[-1].filename}, line {frames[-1].lineno})" if frames else ""
 
 
 def described(error: Exception) -> str:
@@ -233,20 +233,20 @@ def instead_of_strategy(name: str) -> str:
     return f" It selects at random: use {typed}." if typed else ""
 
 
-def unknown_name(setting: str, name: str, known: Iterable[str], otherwise: str = "package.module:name") -> ConfigError:
+def unknown_name(setting: str, name: str, names: Iterable[str], otherwise: str = "package.module:name") -> ConfigError:
     """ConfigError for a `name` that is neither known nor has the form of a user's own code."""
-    known = list(known)
+    names = list(names)
     instead = ""
     if setting == "strategy":
         several = f" To compare several, use fedsel compare --strategies {name} --out DIR."
         instead = several if "," in name else instead_of_strategy(name)
     module, _, function = name.rpartition(".")
     meant = f" Did you mean '{module}:{function}'?" if CODE.fullmatch(f"{module}:{function}") else ""
-    hint = instead or did_you_mean(name, known, cutoff=0.5) or meant
+    hint = instead or did_you_mean(name, names, cutoff=0.5) or meant
     if not hint and setting == "strategy":
         hint = " Name your own method like mine:Method, which is the class Method of mine.py."
-    if len(known) > MOST_NAMED:
+    if len(names) > MOST_NAMED:
         return ConfigError(f"There is no {setting} {name!r}.{hint} `fedsel {setting}s` lists all of them.")
     return ConfigError(
-        f"The '{setting}' parameter must be one of {', '.join(known)}, or {otherwise}. Got {name!r}.{hint}"
+        f"The '{setting}' parameter must be one of {', '.join(names)}, or {otherwise}. Got {name!r}.{hint}"
     )

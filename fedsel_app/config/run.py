@@ -77,9 +77,9 @@ def _words(score: str) -> list[str]:
 
 def score_title(score: str) -> str:
     """Name of the score for readers, such as "F1 macro" for f1_macro, and "F1 of label 0" for f1_0."""
-    family, _, place = score.rpartition("_")
-    if place.isdecimal():
-        return f"{score_title(family)} of label {place}"
+    family, _, label = score.rpartition("_")
+    if label.isdecimal():
+        return f"{score_title(family)} of label {label}"
     return TITLES.get(score) or " ".join(word.upper() if word in ACRONYMS else word for word in score.split("_"))
 
 
@@ -89,12 +89,12 @@ def score_bounds(score: str) -> tuple[float, float]:
         return -math.inf if "loss" in _words(score) else 0.0, math.inf
     if score in AT_MOST_1:
         return -math.inf, 1.0
-    known = score.replace("_", "-") in METRICS or of_each(score)
-    return (0.0, 1.0) if known or score in SHARES else (-math.inf, math.inf)
+    is_share = score.replace("_", "-") in METRICS or of_each(score)
+    return (0.0, 1.0) if is_share or score in SHARES else (-math.inf, math.inf)
 
 
 @dataclass(frozen=True)
-class RunConfig(Settings, scope="federation"):
+class RunConfig(Settings, scope="federation", private=True):
     """Federation: method, model, rounds, clients and seed."""
 
     strategy: str = setting(
@@ -106,7 +106,7 @@ class RunConfig(Settings, scope="federation"):
         own=True,
     )
     model: str = setting(
-        "logistic", "model architecture, or package.module:function", first=True, scope="task", code=True, private=True
+        "logistic", "model architecture, or package.module:function", first=True, scope="task", code=True
     )
     initial_model: str = setting(
         "",
@@ -114,18 +114,11 @@ class RunConfig(Settings, scope="federation"):
         " drawn from `seed`",
         first=True,
         scope="task",
-        private=True,
     )
-    rounds: int = setting(20, "number of communication rounds, T", low=1, first=True, private=True)
-    clients: int = setting(
-        20, "number of clients in the federation, K", low=1, high=10_000_000, first=True, private=True
-    )
-    cohort: int = setting(
-        5, "number of clients selected in each round, M", low=1, first=True, private=True, scope="server"
-    )
-    seed: int = setting(
-        42, "seed of every random draw; the same seed gives the same bits", low=0, first=True, private=True, own=True
-    )
+    rounds: int = setting(20, "number of communication rounds, T", low=1, first=True)
+    clients: int = setting(20, "number of clients in the federation, K", low=1, high=10_000_000, first=True)
+    cohort: int = setting(5, "number of clients selected in each round, M", low=1, first=True, scope="server")
+    seed: int = setting(42, "seed of every random draw; the same seed gives the same bits", low=0, first=True, own=True)
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -134,20 +127,14 @@ class RunConfig(Settings, scope="federation"):
 
 
 @dataclass(frozen=True)
-class EvaluationConfig(Settings, scope="federation"):
+class EvaluationConfig(Settings, scope="federation", private=True):
     """Evaluation: when and on what the global model is evaluated, its target, and the loss probes of clients."""
 
     eval_every: int = setting(
-        1,
-        "number of rounds between two evaluations of the global model on the test set",
-        low=1,
-        first=True,
-        private=True,
+        1, "number of rounds between two evaluations of the global model on the test set", low=1, first=True
     )
     client_eval: bool = setting(
-        False,
-        "also evaluates the global model on the test part of each client (needs holdout-fraction above 0)",
-        private=True,
+        False, "also evaluates the global model on the test part of each client (needs holdout-fraction above 0)"
     )
     target: float = setting(
         0.9,
@@ -155,7 +142,6 @@ class EvaluationConfig(Settings, scope="federation"):
         " is reached",
         above=0.0,
         first=True,
-        private=True,
     )
     score: str = setting(
         "",
@@ -163,29 +149,25 @@ class EvaluationConfig(Settings, scope="federation"):
         " and all reports use it."
         " Empty: accuracy (multi-label data: g-mean; regression: r2)",
         scope="task",
-        private=True,
     )
     metrics: str = setting(
-        "",
-        "further metrics on each test set, separated by commas: " + ", ".join(METRICS),
-        scope="task",
-        private=True,
+        "", "further metrics on each test set, separated by commas: " + ", ".join(METRICS), scope="task"
     )
-    stop_at_target: bool = setting(False, "ends the run in the round that reaches the target", private=True)
+    stop_at_target: bool = setting(False, "ends the run in the round that reaches the target")
     patience: int = setting(
         0,
         "ends the run after this number of evaluations in a row without a smaller loss on the validation set; 0: never",
         low=0,
+        private=(0,),
         read_by={"validation-fraction": unless(0.0)},
     )
     probe_batches: int = setting(
-        8, "number of mini-batches in a loss probe, for methods that probe", low=1, high=10_000_000, private=True
+        8, "number of mini-batches in a loss probe, for methods that probe", low=1, high=10_000_000
     )
     probe_bits: int = setting(
         32,
         "bits of each parameter of the model that is sent for a loss probe: 32, 16, 8 or 4. Fewer than 32 are rounded"
         " as with value-bits, so the loss is that of the rounded model",
-        private=True,
     )
     probe_batch: str = setting(
         "plain",
@@ -195,7 +177,6 @@ class EvaluationConfig(Settings, scope="federation"):
             "training": "the examples are augmented, and each mini-batch has the same weight",
         },
         variants=("plain", "training"),
-        private=True,
     )
 
     def __post_init__(self) -> None:
@@ -224,7 +205,7 @@ class EvaluationConfig(Settings, scope="federation"):
     def measured_keys(self, outputs: int) -> list[str]:
         """Names in records of the `measured` metrics of a model with this number of outputs."""
         keys = [name.replace("-", "_") for name in self.measured]
-        each = {key: [f"{key.removesuffix(EACH)}{place}" for place in range(outputs)] for key in keys}
+        each = {key: [f"{key.removesuffix(EACH)}{label}" for label in range(outputs)] for key in keys}
         return [name for key in keys for name in (each[key] if key.endswith(EACH) else [key])]
 
 
@@ -233,9 +214,7 @@ class RecordConfig(Settings, scope="place"):
     """Records: the run folder, checkpoints, trackers and the states of clients."""
 
     checkpoint_every: int = setting(
-        10,
-        "number of rounds between two checkpoints, from which a run can be resumed; 0 writes none",
-        low=0,
+        10, "number of rounds between two checkpoints, from which a run can be resumed; 0 writes none", low=0
     )
     changed_data: bool = setting(
         False,

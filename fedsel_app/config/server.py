@@ -183,7 +183,7 @@ class ReportedValueConfig(Settings):
 
 
 @dataclass(frozen=True)
-class ServerOptimizerConfig(Settings):
+class ServerOptimizerConfig(Settings, private=True):
     """Server optimizer: the step of the global model along the aggregated update."""
 
     server_optimizer: str = setting(
@@ -191,33 +191,29 @@ class ServerOptimizerConfig(Settings):
         "step of the global weights w along the aggregated update",
         choices=meanings(SERVER_OPTIMIZERS),
         first=True,
-        private=True,
     )
     server_momentum: float = setting(
         0.5,
         "decay beta_s of the server's momentum",
         low=0.0,
         below=1.0,
-        private=True,
         read_by={"server-optimizer": having(SERVER_OPTIMIZERS, lambda optimizer: optimizer.strength)},
     )
-    server_lr: float = setting(1.0, "server learning rate", above=0.0, first=True, private=True)
+    server_lr: float = setting(1.0, "server learning rate", above=0.0, first=True)
     server_beta1: float = setting(
-        0.9, "decay of M in fedadam, fedyogi and fedadagrad", low=0.0, below=1.0, private=True, read_by=SECOND_MOMENT
+        0.9, "decay of M in fedadam, fedyogi and fedadagrad", low=0.0, below=1.0, read_by=SECOND_MOMENT
     )
     server_beta2: float = setting(
         0.99,
         "decay of V in fedadam and fedyogi",
         low=0.0,
         below=1.0,
-        private=True,
         read_by={"server-optimizer": ("fedadam", "fedyogi")},
     )
     server_tau: float = setting(
         1e-3,
         "tau of fedadam, fedyogi and fedadagrad; V of each entry starts at tau^2",
         above=0.0,
-        private=True,
         read_by=SECOND_MOMENT,
     )
 
@@ -234,7 +230,7 @@ CALIBRATED: ReadBy = {"model": unless(*PLAIN_MODELS)}
 
 
 @dataclass(frozen=True)
-class CalibrationConfig(Settings, scope="training"):
+class CalibrationConfig(Settings, scope="training", private=True):
     """BatchNorm calibration: how the global model gets its BatchNorm statistics, and other buffers that change."""
 
     calibration_clients: int = setting(
@@ -243,7 +239,6 @@ class CalibrationConfig(Settings, scope="training"):
         low=0,
         variants=(0, 3),
         read_by={**CALIBRATED, "calibration-form": unless("training")},
-        private=True,
     )
     calibration_batches: int = setting(
         20,
@@ -251,7 +246,6 @@ class CalibrationConfig(Settings, scope="training"):
         low=1,
         high=10_000_000,
         read_by={**CALIBRATED, "calibration-form": unless("training")},
-        private=True,
     )
     calibration_form: str = setting(
         "average",
@@ -264,7 +258,6 @@ class CalibrationConfig(Settings, scope="training"):
             " as when whole models are averaged (ISP's code)",
         },
         variants=("average", "sequential"),
-        private=True,
         read_by=CALIBRATED,
     )
     changing_buffers: str = setting(
@@ -276,7 +269,6 @@ class CalibrationConfig(Settings, scope="training"):
             "local": "they are not sent: every local training begins with those of the initial model, which the server "
             "also tests with",
         },
-        private=True,
         read_by=CALIBRATED,
     )
 

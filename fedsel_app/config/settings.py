@@ -247,8 +247,8 @@ def setting(
     variants : its values in the paper's text and in the authors' code, if the two differ: see `Variants`
     first : True if `fedsel settings` lists it without --all, because users often set it
     private : the values for which the proof of differential privacy holds (docs/security.md); True: all values. Empty:
-        all values if its scope changes no number of a run; else it is not proven yet, and only the default value runs
-        with differential privacy
+        those of its group; of neither, all values if its scope changes no number of a run; else it is not proven yet,
+        and only the default value runs with differential privacy
     scope : what it describes, a key of `SCOPES`; empty: what its group describes
     owner : "may" if the owner of a client may set it for that client in a deployment, "alone" if nobody else may
     code : True if a value may name a user's own code, package.module:name
@@ -280,14 +280,18 @@ def setting(
 class Settings:
     """Group of settings. Building one checks the type, bounds and choices of every field. Raises ConfigError.
 
-    The class arguments `scope` and `read_by` hold for all settings of the group: see `setting`.
+    The class arguments `scope`, `private` and `read_by` hold for all settings of the group: see `setting`.
     """
 
     _scope = "server"
+    _private: ClassVar[tuple[Value, ...] | Literal[True]] = ()
     _read_by: ClassVar[tuple[dict[str, Reading], ...]] = ({},)
 
-    def __init_subclass__(cls, scope: str = "", read_by: ReadBy | Sequence[ReadBy] = (), **others: Any) -> None:
+    def __init_subclass__(
+        cls, scope: str = "", read_by: ReadBy | Sequence[ReadBy] = (), *, private: bool = False, **others: Any
+    ) -> None:
         super().__init_subclass__(**others)
+        cls._private = private or cls._private
         cls._scope, cls._read_by = scope or cls._scope, _alternatives(read_by) or cls._read_by
 
     def __post_init__(self) -> None:
@@ -314,14 +318,16 @@ class Settings:
     @classmethod
     def _entry(cls, prefix: str, name: str, declared: Mapping[str, Any]) -> Entry:
         scope, keys = SCOPES[declared["scope"] or cls._scope], cls.keys()
-        joined = [group | own for group in cls._read_by for own in _alternatives(declared["read_by"]) or ({},)]
+        alternatives = _alternatives(declared["read_by"]) or ({},)
+        joined = [group | alternative for group in cls._read_by for alternative in alternatives]
         read_by = tuple(
             {prefix + owner if owner in keys else owner: reading for owner, reading in conditions.items()}
             for conditions in joined
             if conditions
         )
         key = prefix + name.replace("_", "-")
-        return Entry(key, **{**declared, "scope": scope, "read_by": read_by})
+        private = declared["private"] or cls._private
+        return Entry(key, **{**declared, "scope": scope, "private": private, "read_by": read_by})
 
     @classmethod
     def from_values(cls, values: Mapping[str, Value], prefix: str = "") -> Self:
@@ -355,12 +361,12 @@ def _alternatives(read_by: ReadBy | Sequence[ReadBy]) -> tuple[dict[str, Reading
     )
 
 
-def refuse_unknown(values: Iterable[str], known: Iterable[str]) -> None:
+def refuse_unknown(values: Iterable[str], keys: Iterable[str]) -> None:
     """Raise ConfigError for a key that no group has, with the nearest known key."""
-    known = list(known)
+    keys = list(keys)
     for key in values:
-        if key not in known:
-            hint = nearest_setting(key, known) or "`fedsel settings --all` lists all of them."
+        if key not in keys:
+            hint = nearest_setting(key, keys) or "`fedsel settings --all` lists all of them."
             raise ConfigError(f"There is no setting '{key}'. {hint}")
 
 

@@ -84,7 +84,7 @@ SOLVERS = {
 
 
 @dataclass(frozen=True)
-class TrainingConfig(Settings, scope="training"):
+class TrainingConfig(Settings, scope="training", private=True):
     """Local training: the steps, the optimizer and the solver of a client in a round."""
 
     local_steps: int = setting(
@@ -94,7 +94,6 @@ class TrainingConfig(Settings, scope="training"):
         high=10_000_000,
         first=True,
         scope="server",
-        private=True,
     )
     local_epochs: int = setting(
         0,
@@ -103,9 +102,8 @@ class TrainingConfig(Settings, scope="training"):
         high=10_000_000,
         first=True,
         scope="server",
-        private=True,
     )
-    batch_size: int = setting(32, "number of examples in a mini-batch", low=1, first=True, scope="server", private=True)
+    batch_size: int = setting(32, "number of examples in a mini-batch", low=1, first=True, scope="server")
     batch_order: str = setting(
         "stream",
         "how local-steps and loss probes draw mini-batches",
@@ -115,25 +113,20 @@ class TrainingConfig(Settings, scope="training"):
             " the pass",
         },
         variants=("stream", "loader"),
-        private=True,
     )
-    lr: float = setting(
-        0.05, "local learning rate at the start of the run", above=0.0, first=True, scope="server", private=True
-    )
+    lr: float = setting(0.05, "local learning rate at the start of the run", above=0.0, first=True, scope="server")
     lr_decay: float = setting(
         0.5,
         "share of lr that is lost by the end of the run, linearly: lr (1 - lr-decay min(t/T, 1)) in round t of T",
         low=0.0,
         high=1.0,
         scope="server",
-        private=True,
     )
     lr_step_rounds: int = setting(
         0,
         "number of rounds between two multiplications of lr by lr-step-factor; 0 never multiplies",
         low=0,
         scope="server",
-        private=True,
     )
     lr_step_factor: float = setting(
         0.5,
@@ -141,28 +134,17 @@ class TrainingConfig(Settings, scope="training"):
         above=0.0,
         high=1.0,
         scope="server",
-        private=True,
         read_by={"lr-step-rounds": unless(0)},
     )
     optimizer: str = setting(
         "sgd",
         "local optimizer; its state is reset in every round",
-        choices={
-            "sgd": "SGD with momentum",
-            "adam": "Adam",
-            "adamw": "Adam with decoupled weight decay",
-        },
+        choices={"sgd": "SGD with momentum", "adam": "Adam", "adamw": "Adam with decoupled weight decay"},
         first=True,
-        private=True,
     )
-    momentum: float = setting(
-        0.9, "local momentum of sgd; the decay beta1 of adam and adamw", low=0.0, below=1.0, private=True
-    )
+    momentum: float = setting(0.9, "local momentum of sgd; the decay beta1 of adam and adamw", low=0.0, below=1.0)
     weight_decay: float = setting(
-        0.0,
-        "coefficient of the L2 penalty in local steps (adamw: of its decoupled weight decay)",
-        low=0.0,
-        private=True,
+        0.0, "coefficient of the L2 penalty in local steps (adamw: of its decoupled weight decay)", low=0.0
     )
     solver: str = setting(
         "fedprox",
@@ -178,20 +160,16 @@ class TrainingConfig(Settings, scope="training"):
         low=0.0,
         first=True,
         read_by={"solver": having(SOLVERS, lambda solver: solver.pull == "mu")},
-        private=True,
     )
     feddyn_alpha: float = setting(
         0.1,
         "regularisation coefficient of the solver feddyn",
         above=0.0,
-        private=(),
+        private=(0.1,),
         read_by={"solver": having(SOLVERS, lambda solver: solver.pull == "feddyn-alpha")},
     )
     clip_norm: float = setting(
-        2.0,
-        "norm to which each local gradient is clipped, with the terms of the solver; 0 does not clip",
-        low=0.0,
-        private=True,
+        2.0, "norm to which each local gradient is clipped, with the terms of the solver; 0 does not clip", low=0.0
     )
 
     def __post_init__(self) -> None:
@@ -251,9 +229,7 @@ class TaskConfig(Settings, scope="task"):
     """Task: the loss, and the weights of its classes and labels."""
 
     task: str = setting(
-        "",
-        "package.module:Class with a loss and scores of yours; empty: those of the data's own task",
-        code=True,
+        "", "package.module:Class with a loss and scores of yours; empty: those of the data's own task", code=True
     )
     class_weights: str = setting(
         "",

@@ -75,31 +75,28 @@ SHORTEST_PART = 3
 MEANT = {word: key for key, words in ALIASES.items() for word in words.split()}
 
 
-def nearest_setting(key: str, known: Iterable[str]) -> str:
-    """Sentence on the `known` setting that a user may mean by `key`; empty if none is similar."""
-    known, word = list(known), key.strip("-").replace("_", "-").lower()
-    if word in SHARES and "cohort" in known:
+def nearest_setting(key: str, keys: Iterable[str]) -> str:
+    """Sentence on the `keys` setting that a user may mean by `key`; empty if none is similar."""
+    keys, word = list(keys), key.strip("-").replace("_", "-").lower()
+    if word in SHARES and "cohort" in keys:
         return "Did you mean 'cohort'? It is the number of clients in a round, not their share."
-    meant = word if word in known else MEANT.get(word)
-    return f"Did you mean '{meant}'?" if meant in known else did_you_mean(word, known).strip()
+    meant = word if word in keys else MEANT.get(word)
+    return f"Did you mean '{meant}'?" if meant in keys else did_you_mean(word, keys).strip()
 
 
-def did_you_mean(word: str, known: Iterable[str], cutoff: float = 0.6) -> str:
-    """Question, after a space, that suggests the nearest `known` word or one that contains `word`; empty for none."""
-    known = list(known)
-    alike = [each for each in known if _bare(word) and (_bare(each) == _bare(word) or _is_other_word(word, each))]
+def did_you_mean(word: str, words: Iterable[str], cutoff: float = 0.6) -> str:
+    """Question, after a space, that suggests the nearest `words` word or one that contains `word`; empty for none."""
+    words = list(words)
+    bare, dashed = _bare(word), word.lower().replace("_", "-")
+    alike = [each for each in words if bare and (_bare(each) == bare or dashed in CHOICES.get(each, "").split())]
     if alike:
         return f" Did you mean '{alike[0]}'?"
-    near = difflib.get_close_matches(word, known, n=1, cutoff=cutoff) if len(word) > 1 else []
+    near = difflib.get_close_matches(word, words, n=1, cutoff=cutoff) if len(word) > 1 else []
     if not near and len(word) >= SHORTEST_PART:
-        near = [each for each in known if word in each]
+        near = [each for each in words if word in each]
     return f" Did you mean '{near[0]}'?" if near else ""
 
 
 def _bare(word: str) -> str:
     """Letters and digits of a word, in lower case."""
     return "".join(letter for letter in word.lower() if letter.isalnum())
-
-
-def _is_other_word(word: str, choice: str) -> bool:
-    return word.lower().replace("_", "-") in CHOICES.get(choice, "").split()

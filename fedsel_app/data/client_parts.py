@@ -124,7 +124,7 @@ def _upstream_parts(config: PartitionConfig, columns: dict[str, NDArray[Any]], c
             "Choose a partitioner that divides the examples."
         )
     arguments = _arguments(config, inspect.signature(kind).parameters, list(columns), clients, seed)
-    with warnings.catch_warnings(record=True) as said, redirect_stderr(io.StringIO()):  # a progress bar
+    with warnings.catch_warnings(record=True) as issued, redirect_stderr(io.StringIO()):  # a progress bar
         warnings.simplefilter("always")
         try:
             partitioner = kind(**arguments)
@@ -133,7 +133,7 @@ def _upstream_parts(config: PartitionConfig, columns: dict[str, NDArray[Any]], c
             parts = [partitioner.load_partition(client) for client in range(min(count, clients))]
         except Exception as error:
             raise ConfigError(f"The partitioner {kind.__name__} failed: {described(error)}.") from error
-    for warning in said:
+    for warning in issued:
         if Path(warning.filename).is_relative_to(Path(upstream.__file__).parent):
             warnings.warn(str(warning.message), stacklevel=2)
     if count < clients:
@@ -144,9 +144,9 @@ def _upstream_parts(config: PartitionConfig, columns: dict[str, NDArray[Any]], c
     return [part.with_format("numpy")[:][INDEX].astype(np.int64) for part in parts]
 
 
-def _class_name(name: str, known: list[str]) -> str:
+def _class_name(name: str, names: list[str]) -> str:
     """Name of the class for `name`, which may omit the word Partitioner: Dirichlet or dirichlet."""
-    classes = [each for each in known if each != "Partitioner"]
+    classes = [each for each in names if each != "Partitioner"]
     for each in classes:
         if name.replace("-", "").lower() in (each.lower(), each.removesuffix("Partitioner").lower()):
             return each
@@ -161,8 +161,8 @@ def _arguments(config: PartitionConfig, parameters: Any, columns: list[str], cli
             f"The partitioner of {config.partition} has no argument {', '.join(unknown)}, as in 'partition-arguments'. "
             f"It takes {', '.join(parameters)}."
         )
-    own = {"num_partitions": clients, "seed": seed, "partition_by": "label"}
-    arguments = {name: value for name, value in own.items() if name in parameters} | given
+    of_run = {"num_partitions": clients, "seed": seed, "partition_by": "label"}
+    arguments = {name: value for name, value in of_run.items() if name in parameters} | given
     for name, parameter in parameters.items():
         if parameter.default is inspect.Parameter.empty and name not in arguments:
             raise ConfigError(f"The partitioner of {config.partition} needs '{name}' in 'partition-arguments'.")
@@ -171,9 +171,6 @@ def _arguments(config: PartitionConfig, parameters: Any, columns: list[str], cli
         raise ConfigError(f"The 'partition_by' in 'partition-arguments' must be one of {names}. Got {column!r}.")
     if SIZE_FUNCTION in arguments:
         arguments[SIZE_FUNCTION] = load_object(str(arguments[SIZE_FUNCTION]), "partition-arguments")
-    return {name: _as_array(value) for name, value in arguments.items()}
-
-
-def _as_array(value: Any) -> Any:
-    """A list of lists as an array, which a partitioner needs; any other value unchanged."""
-    return np.array(value) if isinstance(value, list) and value and isinstance(value[0], list) else value
+    # A partitioner needs a list of lists as an array.
+    nested = {name for name, value in arguments.items() if isinstance(value, list) and value and type(value[0]) is list}
+    return {name: np.array(value) if name in nested else value for name, value in arguments.items()}

@@ -404,10 +404,12 @@ def _arguments(config: DataConfig) -> dict[str, Any]:
     """
     if not isinstance(config, OwnDataConfig):
         return config.arguments
-    own = {name: value for name, value in config.arguments.items() if (name, value) != ("train", "")} | {"test": ""}
+    arguments = config.arguments | {"test": ""}
+    if arguments.get("train") == "":
+        del arguments["train"]
     if not config.schema:
-        return {"missing": "median"} | own
-    return arguments_in(read_schema(config.schema), own)
+        return {"missing": "median"} | arguments
+    return arguments_in(read_schema(config.schema), arguments)
 
 
 def _csv(config: DataConfig, seed: int) -> Dataset:

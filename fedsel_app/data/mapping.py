@@ -31,9 +31,9 @@ def schema_of(data: "Dataset", config: DataConfig) -> Schema:
     return Schema(data.task, data.classes, _samples(data), data.names, label, stated)
 
 
-def arguments_in(schema: Schema, own: Mapping[str, Any]) -> dict[str, Any]:
-    """The `own` `data-arguments` of a client, and what the schema says in their place."""
-    arguments = ({"label": schema.label} if schema.label else {}) | dict(own) | {"task": schema.task}
+def arguments_in(schema: Schema, of_client: Mapping[str, Any]) -> dict[str, Any]:
+    """The `of_client` `data-arguments` of a client, and what the schema says in their place."""
+    arguments = ({"label": schema.label} if schema.label else {}) | dict(of_client) | {"task": schema.task}
     if schema.names:
         arguments["classes"] = list(schema.names)
     if schema.columns:
@@ -56,8 +56,8 @@ def mapped(data: "Dataset", schema: Schema, source: str) -> "Dataset":
     if _samples(data) == {"": grey} and schema.samples == {"": coloured}:
         data = replace(data, x_train=data.x_train.repeat(3, axis=1), x_test=data.x_test.repeat(3, axis=1))
     if _samples(data) != schema.samples:
-        found, known = (_described(samples) for samples in (_samples(data), schema.samples))
-        raise ConfigError(f"{source} have samples of {found}, but the server's schema has {known}.")
+        theirs, ours = (_described(samples) for samples in (_samples(data), schema.samples))
+        raise ConfigError(f"{source} have samples of {theirs}, but the server's schema has {ours}.")
     if schema.task == "classification":
         made = renumbered(data, schema.names or range(schema.classes), source)
         return made if schema.names else replace(made, names=())
@@ -77,11 +77,11 @@ def scaled(data: "Dataset", schema: Schema, source: str) -> "Dataset":
     mean, std = np.array(schema.mean, np.float32), np.array(schema.std, np.float32)
     if data.table is not None and len(data.x_train) >= FEW:
         names = [column.name for column in data.table.columns for _ in range(column.width)]
-        own = data.x_train.mean(axis=0, dtype=np.float64)
-        for name, found, stated, deviation in zip(names, own, mean, std, strict=True):
-            if stated and abs(found - stated) > FAR * deviation:
+        means = data.x_train.mean(axis=0, dtype=np.float64)
+        for name, average, stated, deviation in zip(names, means, mean, std, strict=True):
+            if stated and abs(average - stated) > FAR * deviation:
                 raise ConfigError(
-                    f"{source} have a mean of {untold(f'{found:.6g}')} in column '{name}', but the federation's is "
+                    f"{source} have a mean of {untold(f'{average:.6g}')} in column '{name}', but the federation's is "
                     f"{stated:.6g}, with a standard deviation of {deviation:.6g}. Convert the column to the "
                     "federation's unit."
                 )
@@ -94,16 +94,16 @@ def renumbered(data: "Dataset", names: Sequence[Any], source: str) -> "Dataset":
     Raises ConfigError if an example has another class.
     """
     numbers = {str(name): number for number, name in enumerate(names)}
-    own = data.names or tuple(map(str, range(data.classes)))
+    old_names = data.names or tuple(map(str, range(data.classes)))
     held, counts = np.unique(np.concatenate([data.y_train, data.y_test]), return_counts=True)
     for label, count in zip(held.tolist(), counts.tolist(), strict=True):
-        if own[label] not in numbers:
+        if old_names[label] not in numbers:
             listed = ", ".join(list(numbers)[:MOST_LISTED]) + ", ..." * (len(numbers) > MOST_LISTED)
             raise ConfigError(
-                f"Correct the class {untold(repr(own[label]))} ({count} examples), or let the server state all "
+                f"Correct the class {untold(repr(old_names[label]))} ({count} examples), or let the server state all "
                 f"classes: 'data-arguments' with classes=[...]. {source} may have only the stated classes {listed}."
             )
-    places = np.array([numbers.get(name, -1) for name in own], np.int64)
+    places = np.array([numbers.get(name, -1) for name in old_names], np.int64)
     y_train, y_test = places[data.y_train], places[data.y_test]
     return replace(data, y_train=y_train, y_test=y_test, classes=len(numbers), names=tuple(numbers))
 

@@ -168,26 +168,26 @@ class Encoding:
         `moments` are `fedsel_app.data.arrays.sums` of the clients' features with the stand-ins of this encoding, and
         are returned for the new ones. `stand_ins` are sums of the clients' `stand_ins`.
         """
-        columns, moments, place = [], moments.copy(), 0
+        columns, moments, feature = [], moments.copy(), 0
         totals, squares = np.split(moments[1:], 2)
         for column in self.columns:
             taken, stand_ins = np.split(stand_ins, [len(column.stand_ins(pd.Series(dtype=object)))])
             columns.append(column.stood_in(taken) if column.name not in stated else column)
             if column.kind != "category" and taken.size:
                 old, new = (float(np.float32(each.fill or 0.0)) for each in (column, columns[-1]))
-                totals[place] += (moments[0] - taken[0]) * (new - old)
-                squares[place] += (moments[0] - taken[0]) * (new**2 - old**2)
-            place += column.width
+                totals[feature] += (moments[0] - taken[0]) * (new - old)
+                squares[feature] += (moments[0] - taken[0]) * (new**2 - old**2)
+            feature += column.width
         return replace(self, columns=tuple(columns)), moments
 
     def refilled(self, x: NDArray[np.float32]) -> NDArray[np.float32]:
         """The features of the last part with the stand-ins of this encoding, (n, features)."""
-        x, place = x.copy(), 0
+        x, feature = x.copy(), 0
         for column, rows in zip(self.columns, self.gaps, strict=True):
             if len(rows):
                 gap = pd.Series([np.nan], dtype=object if column.kind == "category" else float)
-                x[rows, place : place + column.width] = column.features(gap)
-            place += column.width
+                x[rows, feature : feature + column.width] = column.features(gap)
+            feature += column.width
         return x
 
     @property
@@ -275,8 +275,8 @@ def read_columns(
     made = []
     for part in parts:
         values = {each.name: _plain(part[each.name], each, source, fixed=bool(stated)) for each in columns}
-        for name, found in values.items():
-            if name not in gaps and (empty := found.isna()).any():
+        for name, plain in values.items():
+            if name not in gaps and (empty := plain.isna()).any():
                 raise ConfigError(
                     f"{source} has no value in column '{name}', {place(empty)} ({int(empty.sum())} in all). Say what "
                     f"takes its place in 'data-arguments'{' of the server' if stated else ''}: missing="
@@ -287,26 +287,26 @@ def read_columns(
     return columns, made
 
 
-def _column(found: pd.Series, arguments: Mapping[str, Any]) -> Column:
-    name = str(found.name)
+def _column(values: pd.Series, arguments: Mapping[str, Any]) -> Column:
+    name = str(values.name)
     categories = arguments.get("categories", {}).get(name, [])
     named = "category" if categories else next((kind for kind in KINDS if name in arguments.get(kind, [])), "")
-    kind = named or kind_of(found)
+    kind = named or kind_of(values)
     form = arguments.get("date-format", "") if kind == "date" else ""
     ordinal = kind == "category" and arguments.get("coding") == "ordinal"
-    return Column(name, kind, str(found.dtype), form, bool(named), ordinal, tuple(dict.fromkeys(map(str, categories))))
+    return Column(name, kind, str(values.dtype), form, bool(named), ordinal, tuple(dict.fromkeys(map(str, categories))))
 
 
-def kind_of(found: pd.Series) -> str:
+def kind_of(values: pd.Series) -> str:
     """Kind of a column by its type and, if it has texts, by these."""
-    if isinstance(found.dtype, pd.CategoricalDtype):
+    if isinstance(values.dtype, pd.CategoricalDtype):
         return "category"
-    found = found.dropna().infer_objects()
-    if found.dtype.kind in NUMERIC + DURATION:
+    values = values.dropna().infer_objects()
+    if values.dtype.kind in NUMERIC + DURATION:
         return "number"
-    if found.dtype.kind == "M":
+    if values.dtype.kind == "M":
         return "date"
-    different = [str(text) for text in found.unique()]
+    different = [str(text) for text in values.unique()]
     if different and all(map(DATE.fullmatch, different)):
         return "date"
     return "number" if 2 * sum(map(bool, map(NUMBER_LIKE.fullmatch, different))) > len(different) else "category"
@@ -327,34 +327,34 @@ def _plain(found: pd.Series, column: Column, source: str, *, fixed: bool) -> pd.
     return values
 
 
-def parsed(found: pd.Series) -> pd.Series:
+def parsed(column: pd.Series) -> pd.Series:
     """Values of a column as float64; what is not a number is missing."""
-    numbers = found if found.dtype.kind in NUMERIC else pd.to_numeric(found.astype(object), errors="coerce")
+    numbers = column if column.dtype.kind in NUMERIC else pd.to_numeric(column.astype(object), errors="coerce")
     return numbers.astype(np.float64)
 
 
-def texts(found: pd.Series) -> pd.Series:
+def texts(column: pd.Series) -> pd.Series:
     """Values of a column as texts without spaces around them; whole numbers have no decimal point, gaps are None."""
 
     def text(value: Any) -> str:
-        return str(int(value) if found.dtype.kind == "f" and value % 1 == 0 else value).strip()
+        return str(int(value) if column.dtype.kind == "f" and value % 1 == 0 else value).strip()
 
-    made = [None if gap else text(value) for value, gap in zip(found, found.isna(), strict=True)]
-    return pd.Series(made, found.index, object, found.name)
+    made = [None if gap else text(value) for value, gap in zip(column, column.isna(), strict=True)]
+    return pd.Series(made, column.index, object, column.name)
 
 
-def refuse(found: pd.Series, wrong: pd.Series, kind: str, source: str, ways: Sequence[str] = ()) -> None:
+def refuse(column: pd.Series, wrong: pd.Series, kind: str, source: str, ways: Sequence[str] = ()) -> None:
     """Raise ConfigError if a value of a column is wrong: not a `kind`. `ways` are what 'data-arguments' may say."""
     if not wrong.any():
         return
-    given, count = str(found[wrong].iloc[0]), int(wrong.sum())
+    given, count = str(column[wrong].iloc[0]), int(wrong.sum())
     more = f" ({count:,} values in all)" if count > 1 else ""
     marks = ['decimal="," if commas are decimal marks'] if re.search(r"\d,\d", given) else []
     if grouped := GROUPED.fullmatch(given):
         marks.append(f'thousands="{grouped[1]}" if it separates thousands')
     advice = f", or set in 'data-arguments' {' or '.join([*marks, *ways])}" if marks or ways else ""
     raise ConfigError(
-        f"{source} has {untold(repr(given))} in column '{found.name}', {place(wrong)}{more}, which is not a {kind}. "
+        f"{source} has {untold(repr(given))} in column '{column.name}', {place(wrong)}{more}, which is not a {kind}. "
         f"Correct it{advice}."
     )
 
@@ -373,14 +373,12 @@ def refuse_duplicates(names: Iterable[str], source: str) -> None:
         seen.add(name)
 
 
-def required(found: pd.Series, what: str, source: str) -> pd.Series:
+def required(column: pd.Series, what: str, source: str) -> pd.Series:
     """Return a column without gaps. Otherwise raise ConfigError; `what` is what a row lacks."""
-    if (gaps := found.isna()).any():
-        raise ConfigError(
-            f"{source} has no {what} in column '{found.name}', {place(gaps)} ({int(gaps.sum())} in all). Correct these "
-            "rows, or remove them."
-        )
-    return found
+    if (gaps := column.isna()).any():
+        where = f"in column '{column.name}', {place(gaps)} ({int(gaps.sum())} in all)"
+        raise ConfigError(f"{source} has no {what} {where}. Correct these rows, or remove them.")
+    return column
 
 
 def known_columns(names: Sequence[str], columns: Sequence[str], source: str) -> None:

@@ -182,11 +182,11 @@ class EvaluateAnswer(Scalars):
         cls, loss: float, examples: int, metrics: Mapping[str, Scalar], scores: Iterable[str] = ()
     ) -> Self:
         """The answer in Flower's own fields and its metrics, with the `scores` that are within their bounds."""
-        answer, found = cls.from_config({"loss": loss, "examples": examples}), dict[str, float]()
+        answer, values = cls.from_config({"loss": loss, "examples": examples}), dict[str, float]()
         for name in scores:
             with suppress(WireError):
-                found[name] = read(metrics.get(name), float, name, *sent_bounds(name))
-        return replace(answer, scores=found)
+                values[name] = read(metrics.get(name), float, name, *sent_bounds(name))
+        return replace(answer, scores=values)
 
 
 def sent_bounds(score: str) -> tuple[float, float]:

@@ -84,7 +84,7 @@ def _judged(schema: Schema) -> list[tuple[str, bool]]:
         ("number of names", len(set(schema.names)) == len(schema.names) in (0, schema.classes)),
         ("mean", finite and channels in allowed),
         ("std", finite and len(schema.std) == channels and min(schema.std, default=1.0) > 0.0),
-        *((f"column {place}", _is_sound(column)) for place, column in enumerate(schema.columns, 1)),
+        *((f"column {number}", _is_sound(column)) for number, column in enumerate(schema.columns, 1)),
     ]
 
 

@@ -180,15 +180,13 @@ def channels_last(model: nn.Module) -> nn.Module:
     function may do it for its model, unless that uses `Tensor.view`, which fails for such tensors; `reshape` and
     `nn.Flatten` do not fail.
     """
-    model.register_forward_pre_hook(_images_channels_last)
+    model.register_forward_pre_hook(
+        lambda _, inputs: tuple(_with_channel_strides(x) if x.is_cpu else x for x in inputs)
+    )
     for module in model.modules():
         if isinstance(module, nn.Flatten):
             module.register_forward_pre_hook(_gradient_channels_last)
     return model.to(memory_format=torch.channels_last)
-
-
-def _images_channels_last(module: nn.Module, inputs: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
-    return tuple(_with_channel_strides(x) if x.is_cpu else x for x in inputs)
 
 
 def _with_channel_strides(x: Tensor) -> Tensor:

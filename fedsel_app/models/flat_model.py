@@ -189,7 +189,8 @@ class FlatModel:
 
     def export(self) -> NDArray[np.float32]:
         """A copy of the parameters in row-major order, shape (N,)."""
-        return _as_numpy(torch.cat([tensor.detach().reshape(-1) for tensor in self._tensors]))
+        vector: NDArray[np.float32] = torch.cat([tensor.detach().reshape(-1) for tensor in self._tensors]).cpu().numpy()
+        return vector
 
     def _fill(self, target: Tensor, vector: NDArray[np.float32]) -> None:
         """Copy `vector`, in row-major order, into `target`, in the order of `parameters`."""
@@ -285,11 +286,6 @@ def _view_like(tensor: Tensor, values: Tensor) -> Tensor:
         outputs, inputs, height, width = tensor.shape
         return values.view(outputs, height, width, inputs).permute(0, 3, 1, 2)
     return values.view(tensor.shape)
-
-
-def _as_numpy(vector: Tensor) -> NDArray[np.float32]:
-    array: NDArray[np.float32] = vector.cpu().numpy()
-    return array
 
 
 def refuse_types(module: nn.Module) -> None:

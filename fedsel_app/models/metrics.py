@@ -29,17 +29,17 @@ def measured(names: tuple[str, ...], task: str, outputs: Tensor, y: Tensor) -> M
     task : one of `fedsel_app.config.data.TASKS`
     outputs, y : of all examples, on the CPU; see `fedsel_app.models.tasks`
     """
-    found: dict[str, float] = {}
+    scores: dict[str, float] = {}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # torchmetrics warns of a class without examples
         for name in names:
             metric, key = METRICS[name], name.replace("-", "_")
             if metric.average == EACH:
                 values = _each(metric.function, task, outputs, y)
-                found |= {f"{key.removesuffix(EACH)}{place}": float(value) for place, value in enumerate(values)}
+                scores |= {f"{key.removesuffix(EACH)}{label}": float(value) for label, value in enumerate(values)}
             else:
-                found[key] = _value(metric, task, outputs, y)
-    return found
+                scores[key] = _value(metric, task, outputs, y)
+    return scores
 
 
 def _value(metric: Metric, task: str, outputs: Tensor, y: Tensor) -> float:
@@ -58,7 +58,8 @@ def _value(metric: Metric, task: str, outputs: Tensor, y: Tensor) -> float:
 
 def _each(function: str, task: str, outputs: Tensor, y: Tensor) -> NDArray[np.float64]:
     """Value of each class or label, float64 (L,); NaN without an example, and of AUROC also without any other."""
-    given = _probabilities(task, outputs) if function in CURVES else _predicted(task, outputs)
+    squashed = outputs.double().sigmoid() if task == "multi-label" else outputs.double().softmax(dim=1)
+    given = squashed if function in CURVES else _predicted(task, outputs)
     call = getattr(torchmetrics.functional, function)
     values = call(given, y.long(), **_sizes(task, outputs), average="none").double().numpy()
     support = _support(task, outputs, y)
@@ -75,10 +76,6 @@ def _support(task: str, outputs: Tensor, y: Tensor) -> NDArray[np.int64]:
 
 def _predicted(task: str, outputs: Tensor) -> Tensor:
     return (outputs > 0).long() if task == "multi-label" else outputs.argmax(dim=1)
-
-
-def _probabilities(task: str, outputs: Tensor) -> Tensor:
-    return outputs.double().sigmoid() if task == "multi-label" else outputs.double().softmax(dim=1)
 
 
 def _sizes(task: str, outputs: Tensor) -> dict[str, Any]:

@@ -58,7 +58,7 @@ def tried(module: nn.Module, train: Callable[[], None], x: Inputs) -> ModuleTria
     """
     before = {place: place.copy() for place in buffer_places(module) | frozen_places(module)}
     weights = [(each, each.detach().clone()) for each in module.parameters() if each.requires_grad]
-    with modes_kept(module), seeded(0, _device(x)), torch.no_grad():
+    with modes_kept(module), seeded(0, _tensors(x)[0].device), torch.no_grad():
         train()
         try:
             with naming_lack_of_memory("The trial of the model"):
@@ -124,10 +124,6 @@ def _called(module: nn.Module, x: Inputs) -> tuple[Tensor, bool]:
 
 def _tensors(x: Inputs) -> list[Tensor]:
     return list(x.values()) if isinstance(x, dict) else [x]
-
-
-def _device(x: Inputs) -> torch.device:
-    return _tensors(x)[0].device
 
 
 def _same(one: Tensor | None, other: Tensor | None) -> bool:

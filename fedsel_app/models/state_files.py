@@ -54,14 +54,14 @@ def load_initial(model: FlatModel, path: Path) -> None:
             )
         model.load(parameters, buffers)
         return
-    own = _state(model.module)
-    tensors = {name: tensor for name, tensor in _unwrapped(state, own).items() if not _is_counter(name)}
-    _refuse_misfit(tensors, own, path)
-    never_sent = {id(own[name]) for name in model.state.constants if name in own}
-    sent = {name: tensor for name, tensor in tensors.items() if id(own[name]) not in never_sent}
+    targets = _state(model.module)
+    tensors = {name: tensor for name, tensor in _unwrapped(state, targets).items() if not _is_counter(name)}
+    _refuse_misfit(tensors, targets, path)
+    never_sent = {id(targets[name]) for name in model.state.constants if name in targets}
+    sent = {name: tensor for name, tensor in tensors.items() if id(targets[name]) not in never_sent}
     if endless := [name for name, tensor in sent.items() if not torch.isfinite(tensor).all()]:
         raise ConfigError(f"Give 'initial-model' finite numbers; {path} has others in {one_line(', '.join(endless))}.")
-    if changed := [name for name in tensors.keys() - sent if not _same(tensors[name], own[name])]:
+    if changed := [name for name in tensors.keys() - sent if not _same(tensors[name], targets[name])]:
         raise ConfigError(
             f"Let the function of the model load {path}, on every machine, and leave 'initial-model' out: the file has "
             f"other values of {one_line(', '.join(sorted(changed)))}, which are never sent. The clients would keep "
@@ -69,25 +69,27 @@ def load_initial(model: FlatModel, path: Path) -> None:
         )
     with torch.no_grad():
         for name, tensor in sent.items():
-            own[name].copy_(tensor)
+            targets[name].copy_(tensor)
 
 
-def _refuse_misfit(found: NamedTensors, own: NamedTensors, path: Path) -> None:
-    """Raise ConfigError unless the arrays `found` are those of a model, and equal where the model ties them."""
+def _refuse_misfit(arrays: NamedTensors, targets: NamedTensors, path: Path) -> None:
+    """Raise ConfigError unless the `arrays` are those of a model, and equal where the model ties them."""
     tied: dict[int, list[str]] = {}
-    for name, tensor in own.items():
+    for name, tensor in targets.items():
         if not _is_counter(name):
             tied.setdefault(id(tensor), []).append(name)
-    held = {names[0]: [name for name in names if name in found] for names in tied.values()}
-    unlike = [name for name in found if name in own and _kind(found[name]) != _kind(own[name])]
+    held = {names[0]: [name for name in names if name in arrays] for names in tied.values()}
+    unlike = [name for name in arrays if name in targets and _kind(arrays[name]) != _kind(targets[name])]
     faults = {
         "lacks": [name for name, names in held.items() if not names],
-        "has the unknown": [name for name in found if name not in own],
-        "has another shape or type of": [f"{name}, {_kind(found[name])} for {_kind(own[name])}" for name in unlike],
+        "has the unknown": [name for name in arrays if name not in targets],
+        "has another shape or type of": [
+            f"{name}, {_kind(arrays[name])} for {_kind(targets[name])}" for name in unlike
+        ],
     }
     if not any(faults.values()):
         pairs = [(first, name) for first, *names in held.values() for name in names]
-        unequal = [f"{first} and {name}" for first, name in pairs if not torch.equal(found[first], found[name])]
+        unequal = [f"{first} and {name}" for first, name in pairs if not torch.equal(arrays[first], arrays[name])]
         faults = {"has different values of the tied": unequal}
     clauses = [f"{fault} {one_line(', '.join(names))}" for fault, names in faults.items() if names]
     if clauses:
@@ -120,11 +122,16 @@ def read_state(path: Path) -> NamedTensors:
             ) from error
         raise ConfigError(f"The 'initial-model' {path} cannot be read: {one_line(described(error))}.") from error
     entries: Mapping[str, Any] = state if isinstance(state, Mapping) else {type(state).__name__: None}
-    if others := [str(name) for name, each in entries.items() if not (isinstance(each, Tensor) and _is_plain(each))]:
+    plain = {
+        name: each
+        for name, each in entries.items()
+        if isinstance(each, Tensor) and each.layout == torch.strided and not each.is_quantized
+    }
+    if others := [str(name) for name in entries if name not in plain]:
         raise ConfigError(
             f"Save the state dict alone, as model.state_dict() returns it: {path} holds {one_line(', '.join(others))}."
         )
-    return dict(entries)
+    return plain
 
 
 def write_state(path: Path, module: nn.Module) -> None:
@@ -161,19 +168,15 @@ def _state(module: nn.Module) -> NamedTensors:
     return {name: tensor for name, tensor in state.items() if isinstance(tensor, Tensor)}
 
 
-def _unwrapped(found: NamedTensors, own: Mapping[str, Tensor]) -> NamedTensors:
+def _unwrapped(arrays: NamedTensors, targets: Mapping[str, Tensor]) -> NamedTensors:
     """The arrays without DataParallel's prefix, if all of them have it and the model has exactly the other names."""
-    names = {name.removeprefix(WRAPPER) for name in found}
-    wrapped = all(name.startswith(WRAPPER) for name in found) and names == own.keys()
-    return {name.removeprefix(WRAPPER): tensor for name, tensor in found.items()} if wrapped else found
+    names = {name.removeprefix(WRAPPER) for name in arrays}
+    wrapped = all(name.startswith(WRAPPER) for name in arrays) and names == targets.keys()
+    return {name.removeprefix(WRAPPER): tensor for name, tensor in arrays.items()} if wrapped else arrays
 
 
 def _is_counter(name: str) -> bool:
     return name.split(".")[-1] == COUNTER
-
-
-def _is_plain(tensor: Tensor) -> bool:
-    return tensor.layout == torch.strided and not tensor.is_quantized
 
 
 def _kind(tensor: Tensor) -> tuple[tuple[int, ...], str]:

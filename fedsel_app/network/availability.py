@@ -19,7 +19,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedsel_app.config import AvailabilityConfig, ConfigError
-from fedsel_app.network.clock import Presence
 from fedsel_app.npz import NpzError, read_arrays
 from fedsel_app.seeds import Purpose, stream
 
@@ -93,9 +92,9 @@ class Stays:
         period = math.floor(time_s / length_s)
         while True:
             stays = self.stays(client, period) + period * length_s
-            place = int(np.searchsorted(stays[:, 1], time_s, side="right"))
-            if place < len(stays):
-                return max(time_s, float(stays[place, 0]))
+            stay = int(np.searchsorted(stays[:, 1], time_s, side="right"))
+            if stay < len(stays):
+                return max(time_s, float(stays[stay, 0]))
             period += 1
 
     def leaves(self, client: int, time_s: float) -> float:
@@ -104,10 +103,10 @@ class Stays:
         period = math.floor(time_s / length_s)
         while True:
             stays = self.stays(client, period) + period * length_s
-            place = int(np.searchsorted(stays[:, 1], time_s, side="right"))
-            if place == len(stays) or stays[place, 0] > time_s:
+            stay = int(np.searchsorted(stays[:, 1], time_s, side="right"))
+            if stay == len(stays) or stays[stay, 0] > time_s:
                 return time_s
-            time_s, period = float(stays[place, 1]), period + 1
+            time_s, period = float(stays[stay, 1]), period + 1
             if time_s < period * length_s:
                 return time_s
 
@@ -204,8 +203,3 @@ def check_stays(stays: Floats, devices: NDArray[np.int64], periods: Floats) -> N
         raise ValueError(f"each stay must be from 0 on, and last {SHORTEST_S:g} s or longer")
     if not (ascending.all() and ends.all()):
         raise ValueError("the stays of a device must ascend, apart from each other, within its period")
-
-
-def make_presence(config: AvailabilityConfig, clients: int, seed: int) -> Presence:
-    """The availability of the setting 'availability'; it is not always."""
-    return (Trace if config.availability == "trace" else Diurnal)(config, clients, seed)

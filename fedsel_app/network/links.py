@@ -147,7 +147,7 @@ class SimulatedLinks:
         return work.compute_s if self._config.clock_probes else np.zeros(1)
 
     def _finish_s(self, clock: Clock, work: Work) -> tuple[Floats, NDArray[np.bool_]]:
-        place = {client: place for place, client in enumerate(work.clients.tolist())}
+        row = {client: row for row, client in enumerate(work.clients.tolist())}
         finish_s, left = np.zeros(work.clients.size), np.zeros(work.clients.size, np.bool_)
         uploads = dict[int, Transfer]()
         for client, download, compute_s, uploads[client] in self.transfers(work):
@@ -157,8 +157,8 @@ class SimulatedLinks:
             if happening.event is Event.COMPUTED:
                 clock.upload(happening.client, uploads[happening.client])
             else:
-                finish_s[place[happening.client]] = happening.time_s
-                left[place[happening.client]] = happening.event is Event.LEFT
+                finish_s[row[happening.client]] = happening.time_s
+                left[row[happening.client]] = happening.event is Event.LEFT
         return finish_s, left
 
     def learn(self, client: int, answer: TrainAnswer) -> None:
@@ -307,7 +307,7 @@ def make_links(config: NetworkConfig, clients: int, seed: int, availability: Ava
         return MeasuredLinks(config, clients)
     presence = None
     if availability.availability != ALWAYS.availability:
-        from fedsel_app.network.availability import make_presence
+        from fedsel_app.network.availability import Diurnal, Trace
 
-        presence = make_presence(availability, clients, seed)
+        presence = (Trace if availability.availability == "trace" else Diurnal)(availability, clients, seed)
     return SimulatedLinks(config, clients, seed, presence)

@@ -9,17 +9,12 @@ from fedsel_app.config.settings import Entry
 from fedsel_app.presets.preset import PresetConfig, load_preset
 
 
-def variant_values(variant: str, entries: Iterable[Entry]) -> dict[str, Value]:
-    """Setting key -> value in the paper's text or in the authors' code, for the `entries` for which they differ."""
-    if variant == PresetConfig.variant:
-        return {}
-    return {entry.key: getattr(entry.variants, variant) for entry in entries if entry.variants}
-
-
 def with_variant(settings: Mapping[str, Value], entries: Iterable[Entry]) -> dict[str, Value]:
-    """`settings` with the values of their `variant` added. The values in `settings` take precedence."""
+    """`settings` without `variant`, and beneath them its values: those of the paper's text or of the authors' code."""
     variant = PresetConfig.from_values(settings).variant
-    return variant_values(variant, entries) | {key: value for key, value in settings.items() if key != "variant"}
+    switches = [entry for entry in entries if entry.variants and variant != PresetConfig.variant]
+    values = {entry.key: getattr(entry.variants, variant) for entry in switches}
+    return values | {key: value for key, value in settings.items() if key != "variant"}
 
 
 def layered(overrides: Mapping[str, Value], entries: Iterable[Entry]) -> dict[str, Value]:

@@ -90,20 +90,20 @@ class Preset:
             self,
             settings={key: value for key, value in self.settings.items() if key not in keys},
             departures={key: entry for key, entry in self.departures.items() if key not in keys},
-            methods=self.methods and {name: own.without(keys) for name, own in self.methods.items()},
+            methods=self.methods and {name: preset.without(keys) for name, preset in self.methods.items()},
         )
 
     def of_method(self, name: str) -> Self:
         """Preset of the runs of the strategy `name`: this preset with the preset of `name` in `methods` on top."""
-        own = (self.methods or {}).get(name)
-        joined = self.overlaid(replace(own, protocols=self.protocols + own.protocols)) if own else self
+        preset = (self.methods or {}).get(name)
+        joined = self.overlaid(replace(preset, protocols=self.protocols + preset.protocols)) if preset else self
         return replace(joined, settings={**joined.settings, "strategy": name}, methods=None)
 
 
 @cache
 def preset_files() -> dict[str, Path]:
     """Preset name -> file, in the order of the names: the presets of the app and of packages that register theirs."""
-    packages = [str(found.load().__file__) for found in entry_points(group=FOLDER_POINTS)]
+    packages = [str(point.load().__file__) for point in entry_points(group=FOLDER_POINTS)]
     folders = [FOLDER, *(Path(package).parent for package in packages)]
     files = [path for folder in folders for path in folder.rglob("*.toml") if path.name != PROTOCOL_FILE]
     return {path.stem: path for path in sorted(files, key=lambda path: path.stem)}
@@ -129,8 +129,8 @@ def load_preset(name: str, above: tuple[Path, ...] = ()) -> Preset:
         raise ConfigError(f"There is no preset file {path}.")
     if path.resolve() in above:
         raise ConfigError(f"The preset {path} starts from itself through 'base': remove one 'base' of this circle.")
-    own, base = _read_preset(path)
-    return load_preset(base, (*above, path.resolve())).overlaid(own) if base else own
+    preset, base = _read_preset(path)
+    return load_preset(base, (*above, path.resolve())).overlaid(preset) if base else preset
 
 
 def _read_preset(path: Path) -> tuple[Preset, str]:
@@ -150,7 +150,7 @@ def _read_preset(path: Path) -> tuple[Preset, str]:
 def own_keys(path: Path, strategies: Collection[str]) -> list[str]:
     """Keys of the settings in a preset's file for runs of the `strategies`, without those of its base."""
     preset = _read_preset(path)[0]
-    methods = (own.settings for name, own in (preset.methods or {}).items() if name in strategies)
+    methods = (of_method.settings for name, of_method in (preset.methods or {}).items() if name in strategies)
     return list(dict.fromkeys([*preset.settings, *(key for settings in methods for key in settings)]))
 
 
@@ -168,8 +168,8 @@ def _preset(table: dict[str, object], path: Path) -> Preset:
 
 def _protocol_file(path: Path) -> Path:
     """File of the protocols of the preset at `path`: in its folder, or else in the app's folder of the same paper."""
-    own = path.with_name(PROTOCOL_FILE)
-    return own if own.is_file() else FOLDER / path.parent.name / PROTOCOL_FILE
+    beside = path.with_name(PROTOCOL_FILE)
+    return beside if beside.is_file() else FOLDER / path.parent.name / PROTOCOL_FILE
 
 
 def _methods(tables: object, path: Path) -> dict[str, Preset]:

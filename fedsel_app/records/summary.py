@@ -88,8 +88,8 @@ def summarize(
 
 def stalled(rows: Sequence[Row], patience: int) -> bool:
     """True if none of the last `patience` losses on the validation set is smaller than all before; False for 0."""
-    found = [row["validation_loss"] for row in rows if "validation_loss" in row]
-    losses = [math.inf if loss is None or math.isnan(loss) else loss for loss in found]
+    recorded = [row["validation_loss"] for row in rows if "validation_loss" in row]
+    losses = [math.inf if loss is None or math.isnan(loss) else loss for loss in recorded]
     return 0 < patience < len(losses) and min(losses[-patience:]) >= min(losses[:-patience])
 
 

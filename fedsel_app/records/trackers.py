@@ -72,7 +72,8 @@ class MLflowRun:
 
     def __init__(self, folder: RunFolder, run_id: str | None) -> None:
         self._client, experiment = prepare_mlflow()
-        self._steps = cache(self._logged_steps if run_id else lambda name: set[int]())
+        history = self._client.get_metric_history
+        self._steps = cache(lambda name: {entry.step for entry in history(run_id, name)} if run_id else set[int]())
         self.run_id = run_id or str(self._client.create_run(experiment, run_name=folder.path.name).info.run_id)
         if run_id:
             self._client.update_run(self.run_id, status="RUNNING")
@@ -103,9 +104,6 @@ class MLflowRun:
         self._client.log_batch(
             self.run_id, metrics=[Metric(name, float(values[name]), now_ms, step) for name in missing]
         )
-
-    def _logged_steps(self, name: str) -> set[int]:
-        return {entry.step for entry in self._client.get_metric_history(self.run_id, name)}
 
 
 def prepare_mlflow() -> tuple[Any, str]:

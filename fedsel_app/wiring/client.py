@@ -34,15 +34,15 @@ def client_of(settings: SharedSettings, context: Context, *, pooled: bool = Fals
             "The node configuration lacks 'partition-id', by which a server knows a client: add partition-id=0 to "
             "the --node-config of the first, 1 to that of the second, and so on."
         )
-    own = int(context.node_config["partition-id"])
+    partition = int(context.node_config["partition-id"])
     # No other client knows both, so no other server can name what this client was stated.
     deployed = "" if pooled else f"{context.run_id % MOST_IDS:x}x{context.node_id % MOST_IDS:x}"
     builder = cache(partial(client_builder, settings, deployed))
 
     def build(client: int | None) -> SelectionClient:
-        if client not in (None, own) and not pooled:
-            raise ConfigError(f"Client {own} answers for itself alone, and was asked for client {client}.")
-        return builder()(own if client is None else client)
+        if client not in (None, partition) and not pooled:
+            raise ConfigError(f"Client {partition} answers for itself alone, and was asked for client {client}.")
+        return builder()(partition if client is None else client)
 
     return build
 

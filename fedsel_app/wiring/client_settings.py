@@ -28,8 +28,8 @@ def settings_of_client(
     single client, and unless `trusted`, for a path or for code that the server chooses and the client's owner does not
     allow.
     """
-    own = {key: value for key, value in node_config.items() if key not in IDENTITY}
-    return _resolved(tuple(sorted(run_config.items())), tuple(sorted(own.items())), trusted)
+    of_owner = {key: value for key, value in node_config.items() if key not in IDENTITY}
+    return _resolved(tuple(sorted(run_config.items())), tuple(sorted(of_owner.items())), trusted)
 
 
 Items = tuple[tuple[str, Value], ...]
@@ -39,8 +39,8 @@ Items = tuple[tuple[str, Value], ...]
 def _resolved(run_config: Items, node_config: Items, trusted: bool) -> SharedSettings:
     if not trusted:
         refuse_choices(dict(run_config), dict(node_config))
-    entries, own = shared_entries(), settings_of_owner(dict(node_config))
+    entries, of_owner = shared_entries(), settings_of_owner(dict(node_config))
     # The server has checked the settings of its method, whose keys have a dot.
     shared = {key: value for key, value in run_config if "." not in key}
     refuse_unknown(shared, [entry.key for entry in entries])
-    return SharedSettings(**read_groups(layered(chosen(shared, entries) | own, entries)))
+    return SharedSettings(**read_groups(layered(chosen(shared, entries) | of_owner, entries)))

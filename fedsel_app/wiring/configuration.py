@@ -98,10 +98,10 @@ def resolve(overrides: Mapping[str, Value]) -> AppConfig:
 
 def validate_methods(preset: Preset, name: str) -> None:
     """Raise ConfigError if the preset `name` has an unknown setting or a value out of range for a method."""
-    for strategy, own in (preset.methods or {}).items():
+    for strategy, upper in (preset.methods or {}).items():
         try:
             method = find_strategy(strategy)
-            settings = without_former(own.settings)
+            settings = without_former(upper.settings)
             refuse_unknown(settings, [*known_defaults(), *method.Config.keys(f"{method.name}.")])
             read_groups(settings)
             method.Config.from_values(settings, f"{method.name}.")

@@ -26,15 +26,15 @@ def settings_of_owner(node_config: Mapping[str, Value]) -> dict[str, Value]:
 
     Raises ConfigError for a key that is not a setting of a single client.
     """
-    own = {key: value for key, value in node_config.items() if key not in (*IDENTITY, ALLOWED)}
-    if foreign := own.keys() - set(CLIENT_SETTINGS):
+    settings = {key: value for key, value in node_config.items() if key not in (*IDENTITY, ALLOWED)}
+    if foreign := settings.keys() - set(CLIENT_SETTINGS):
         raise ConfigError(
             f"The node configuration has {', '.join(sorted(foreign))}. "
             f"It may have {', '.join((*IDENTITY, ALLOWED, *CLIENT_SETTINGS))}."
         )
-    if "data-path" in own:
-        own.setdefault("partition", "own")
-    return dict.fromkeys(with_arguments(own) - own.keys(), "") | own
+    if "data-path" in settings:
+        settings.setdefault("partition", "own")
+    return dict.fromkeys(with_arguments(settings) - settings.keys(), "") | settings
 
 
 def refuse_choices(run_config: Mapping[str, Value], node_config: Mapping[str, Value]) -> None:
@@ -57,9 +57,10 @@ def refuse_choices(run_config: Mapping[str, Value], node_config: Mapping[str, Va
     allowed = str(node_config.get(ALLOWED, "")).replace(",", " ").split()
     for key, name in named_code(chosen):
         if name not in allowed:
+            kind = "a data set of the Hub" if name.startswith(HUB) else "code"
             raise ConfigError(
-                f"The server sets '{key}' to {_quoted(name)}, {_kind(name)} that this client does not allow: if its "
-                f"owner does, add that to {ALLOWED}='...' in its --node-config."
+                f"The server sets '{key}' to {_quoted(name)}, {kind} that this client does not allow: if its owner "
+                f"does, add that to {ALLOWED}='...' in its --node-config."
             )
 
 
@@ -71,10 +72,6 @@ def named_code(settings: Mapping[str, Value]) -> list[tuple[str, str]]:
     return [
         (key, name) for key, name in named if ":" in name and not (key == "partition" and name.startswith(UPSTREAM))
     ]
-
-
-def _kind(name: str) -> str:
-    return "a data set of the Hub" if name.startswith(HUB) else "code"
 
 
 def _quoted(value: str) -> str:

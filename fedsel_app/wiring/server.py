@@ -92,10 +92,10 @@ def make_run_context(config: AppConfig, recorder: Recorder) -> RunContext:
     if protected and (config.partition.partition == "own" or not len(dataset.y_train)):
         refuse_unstated(dataset, config.data, unscaled=unscaled)
     neutral = np.zeros_like(dataset.mean), np.ones_like(dataset.std)
-    known = (dataset.mean, dataset.std) if computed(preprocessing) else neutral
+    own_moments = (dataset.mean, dataset.std) if computed(preprocessing) else neutral
     asks = unscaled or needs_stand_ins(dataset, config.data)
     if not asks:
-        schema = schema.scaled(*known)
+        schema = schema.scaled(*own_moments)
 
     def scale(sums: NDArray[np.float64]) -> str:
         moments, stand_ins = np.split(sums, [1 + 2 * dataset.mean.size])
@@ -104,7 +104,7 @@ def make_run_context(config: AppConfig, recorder: Recorder) -> RunContext:
             stated = config.data.arguments.get("fill", {})
             table, moments = dataset.table.of_federation(moments, stand_ins, stated)
             data = replace(dataset, table=table, x_test=table.refilled(dataset.x_test))
-        mean, std = moments_of_sums(moments, images=dataset.samples.dtype == np.uint8) if unscaled else known
+        mean, std = moments_of_sums(moments, images=dataset.samples.dtype == np.uint8) if unscaled else own_moments
         if data.table is not None:
             mean, std = data.table.of_measures(mean, std)
         data = replace(data, mean=mean, std=std)
@@ -237,7 +237,7 @@ def make_model(config: SharedSettings, device: torch.device) -> flat_model.FlatM
     if not np.isfinite(model.export()).all():
         raise ConfigError(f"Give the 'model' {run.model} finite weights: some are infinite or NaN at the start.")
     if config.task.task:
-        from fedsel_app.models.task_trial import try_task
+        from fedsel_app.models.own_task import try_task
 
         try_task(config.task.task, model, *trial_batch(dataset, device))
     if config.training.batch_size < model.least_batch:

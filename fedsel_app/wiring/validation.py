@@ -318,9 +318,9 @@ def validate_simulation(settings: SharedSettings, execution: ExecutionConfig, en
         "ray-address": execution.ray_address,
         "client-gpus": execution.client_gpus,
     }
-    if own := [f"'{key}'" for key, is_chosen in chosen.items() if is_chosen]:
+    if keys := [f"'{key}'" for key, is_chosen in chosen.items() if is_chosen]:
         raise ConfigError(
-            f"Use `fedsel run`, or leave {' and '.join(own)} out: Flower starts the workers of `flwr run`. Its "
+            f"Use `fedsel run`, or leave {' and '.join(keys)} out: Flower starts the workers of `flwr run`. Its "
             '--federation-config "client-resources-num-cpus=1 client-resources-num-gpus=0.5" sets the share of each.'
         )
     if enrolment.node_keys:

@@ -79,13 +79,13 @@ def _table(path: Path, arguments: Mapping[str, Any], source: str) -> pd.DataFram
     except (csv.Error, pd.errors.ParserError) as error:
         raise ConfigError(f"{source} cannot be read as CSV: {untold(error)}.") from error
     table.index = pd.Index(lines, name="line")
-    for name, found in table.items() if arguments.get("decimal") == "," else ():
+    for name, column in table.items() if arguments.get("decimal") == "," else ():
         # pandas leaves 1.200 as a text here, of which a number would be 1.2.
-        if name not in texts and found.dtype.kind == "O" and kind_of(found) == "number":
-            points = found.astype(str).str.contains(".", regex=False)
-            grouped = found.astype(str).str.fullmatch(GROUPED)
+        if name not in texts and column.dtype.kind == "O" and kind_of(column) == "number":
+            points = column.astype(str).str.contains(".", regex=False)
+            grouped = column.astype(str).str.fullmatch(GROUPED)
             ways = [f'category=["{name}"] if these are categories']
-            refuse(found, grouped & (grouped == points).all(), "number with a decimal comma", source, ways)
+            refuse(column, grouped & (grouped == points).all(), "number with a decimal comma", source, ways)
     return table.drop(columns=index_columns(names, table.__getitem__))
 
 
@@ -106,7 +106,7 @@ def _lines(rows: Any, named: set[str], source: str) -> tuple[list[str], list[int
             raise ConfigError(f"{source} has {len(row)} values in line {rows.line_num}, but {len(names)} columns.")
         else:
             lines.append(rows.line_num)
-            zeros |= {name for name, place in places.items() if LEADING_ZERO.match(row[place])}
+            zeros |= {name for name, position in places.items() if LEADING_ZERO.match(row[position])}
     if not lines:
         raise ConfigError(f"{source} has no rows below the names of its columns.")
     refuse_duplicates(names, source)

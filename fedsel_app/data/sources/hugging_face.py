@@ -114,19 +114,19 @@ class Columns:
         label = classes[0] if len(classes) == 1 else ""
         self.roles = Roles(list(rows.features), arguments, source, index=index, label=label)
         self._task, self._named = arguments.get("task", "classification"), "classes" in arguments
-        self._inputs = self.roles.inputs if arguments.get("input") else self._found()
+        self._inputs = self.roles.inputs if arguments.get("input") else self._input_columns()
 
-    def _found(self) -> list[str]:
+    def _input_columns(self) -> list[str]:
         several = [name for name in self.roles.inputs if name not in self._single]
         images = [name for name in several if self._types[name] == "Image"]
-        found = images if len(images) == 1 else several
-        if len(found) > 1:
+        columns = images if len(images) == 1 else several
+        if len(columns) > 1:
             raise ConfigError(
                 f"{self._source} does not say which of its columns {', '.join(several)} have the samples: one column of"
                 " images or of arrays, or a table of single values. Name them in 'data-arguments', as in "
                 'input=["NAME"].'
             )
-        return found or self.roles.inputs
+        return columns or self.roles.inputs
 
     def part(self, rows: Any, seed: int | None) -> Part:
         """A split, shuffled by a seed unless that is None. Raises ConfigError if it lacks a column."""
@@ -172,38 +172,38 @@ class Columns:
             return {f"y_{key}": self._arrays(part, name) for key, part in parts.items()}, ()
         numbered = self._types[name] == "ClassLabel"
         columns = {f"y_{key}": part.table[name] for key, part in parts.items()}
-        found, names = labels(columns, self._task, self._source, named=self._named and not numbered)
-        return found, tuple(self._features[name].names) if numbered else names
+        targets, names = labels(columns, self._task, self._source, named=self._named and not numbered)
+        return targets, tuple(self._features[name].names) if numbered else names
 
     def _arrays(self, part: Part, name: str) -> NDArray[Any]:
         try:
-            found = np.stack(list(map(np.asarray, _numpy(part.rows, name))))
+            array = np.stack(list(map(np.asarray, _numpy(part.rows, name))))
         except ValueError as error:
             raise ConfigError(f"{self._source} has arrays of several shapes in '{name}'. Use one shape.") from error
-        if found.dtype.kind not in NUMERIC:
+        if array.dtype.kind not in NUMERIC:
             raise ConfigError(f"{self._source} has in '{name}' neither numbers nor images. Name others in 'input'.")
-        images = found.dtype == np.uint8 and found.ndim > 2
-        tokens = found.dtype.kind in "iu" and found.dtype != np.uint8
-        return found if images or tokens else found.astype(np.float32)
+        images = array.dtype == np.uint8 and array.ndim > 2
+        tokens = array.dtype.kind in "iu" and array.dtype != np.uint8
+        return array if images or tokens else array.astype(np.float32)
 
     def _images(self, part: Part, name: str, size: int) -> NDArray[Any]:
-        found: list[NDArray[Any]] = []
-        for place, row in zip(part.table.index, part.rows.select_columns([name]), strict=True):
-            title = f"{self._source} has in '{name}', row {place}, "
+        images: list[NDArray[Any]] = []
+        for row_number, row in zip(part.table.index, part.rows.select_columns([name]), strict=True):
+            title = f"{self._source} has in '{name}', row {row_number}, "
             if row[name] is None:
                 raise ConfigError(f"{title}no image. Remove the row.")
             try:
                 mode = "L" if row[name].mode == "1" else common_mode([row[name].mode])
-                found.append(pixels(row[name], mode, size))
+                images.append(pixels(row[name], mode, size))
             except ConfigError as error:
                 raise ConfigError(f"{title}an image that cannot be used: {error}.") from error
-            if found[-1].shape[:2] != found[0].shape[:2]:
+            if images[-1].shape[:2] != images[0].shape[:2]:
                 raise ConfigError(
-                    f"{title}an image of {found[-1].shape[1]} x {found[-1].shape[0]} pixels, but the first one has "
-                    f"{found[0].shape[1]} x {found[0].shape[0]}: images of several sizes. Set 'image-size' to scale "
+                    f"{title}an image of {images[-1].shape[1]} x {images[-1].shape[0]} pixels, but the first one has "
+                    f"{images[0].shape[1]} x {images[0].shape[0]}: images of several sizes. Set 'image-size' to scale "
                     "all of them."
                 )
-        colours, deep = any(image.ndim == 3 for image in found), any(image.dtype == np.float32 for image in found)
+        colours, deep = any(image.ndim == 3 for image in images), any(image.dtype == np.float32 for image in images)
         if colours and deep:
             raise ConfigError(
                 f"{self._source} has images with colours and grey images of more than 8 bits in '{name}'. Convert them "
@@ -211,8 +211,8 @@ class Columns:
             )
         if deep:
             eight = np.float32(255)
-            return np.stack([image / eight if image.dtype == np.uint8 else image for image in found])[:, None]
-        return np.stack([np.repeat(i[..., None], 3, axis=2) if colours and i.ndim == 2 else i for i in found])
+            return np.stack([image / eight if image.dtype == np.uint8 else image for image in images])[:, None]
+        return np.stack([np.repeat(i[..., None], 3, axis=2) if colours and i.ndim == 2 else i for i in images])
 
 
 def _numpy(rows: Any, name: str) -> Any:
@@ -298,13 +298,13 @@ def _parquet(path: Path, names: Sequence[str], source: str) -> dict[str, list[An
     """
     from pyarrow import parquet
 
-    found: dict[str, list[Any]] = {}
+    tables: dict[str, list[Any]] = {}
     files = [file for file in path.rglob("*.parquet") if not hidden(file.relative_to(path))]
     for file in [path] if path.is_file() else sorted(files):
         words = re.split(r"[\W_]+", str(file.relative_to(path)))
         split = next((name for name in names if name in words), names[0])
         refuse_duplicates(parquet.read_schema(file).names, source)
-        found.setdefault(split, []).append(parquet.read_table(file))
-    if not found:
+        tables.setdefault(split, []).append(parquet.read_table(file))
+    if not tables:
         raise FileNotFoundError("there is no .parquet file in it")
-    return found
+    return tables
