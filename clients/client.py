@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from clients.compression.compressors import draw_layers
-from clients.examples import client_examples, label_counts_as_bytes
+from clients.examples import client_examples
 from clients.local_round import LocalRound, Trained
 from clients.received_model import built_model, received_model
 from clients.state import StateStore
@@ -31,6 +31,7 @@ from fedsel_app.data.arrays import sums
 from fedsel_app.data.batches import batch_order, chunks, device_data, epoch_order, loader_order
 from fedsel_app.data.dataset import load
 from fedsel_app.data.inputs import Inputs
+from fedsel_app.data.partition import label_counts
 from fedsel_app.messages.answers import FORWARD_STEPS, EnrolAnswer, EvaluateAnswer, PlaceAnswer, TrainAnswer
 from fedsel_app.messages.instructions import (
     CalibrateInstruction,
@@ -153,20 +154,20 @@ class SelectionClient(NumPyClient):
         context = self._context
         examples, _ = self._examples()
         counts = constants = moments = b""
+        own_data = context.stated is not None
         if instruction.constants:
             constants = built_model(context).state.marks.astype("<f8").tobytes()
         if instruction.label_counts:
             if not context.privacy.share_label_counts:
                 raise ValueError(f"Client {context.client} sends no label counts: its 'share-label-counts' is false.")
-            counts = label_counts_as_bytes(examples, load(context.data, context.run.seed))
-        if instruction.moments and context.stated is not None:
+            data = load(context.data, context.run.seed)
+            counts = label_counts([examples], data.y_train, data.classes)[0].astype("<i8").tobytes()
+        if instruction.moments and own_data:
             data = load(context.data, context.run.seed)
             stand_ins = () if data.table is None else data.table.stand_ins(examples)
             moments = np.append(sums(data.x_train[examples]), stand_ins).astype("<f8").tobytes()
-        own_data = context.stated is not None
-        return EnrolAnswer(
-            context.client, len(examples), counts, constants=constants, own_data=own_data, moments=moments
-        )
+        size = len(examples)
+        return EnrolAnswer(context.client, size, counts, constants=constants, own_data=own_data, moments=moments)
 
     def _keep_schema(self, stated: StateStore, instruction: EnrolInstruction) -> None:
         """Take what the server states of the client's own data, and keep it for the run once they fit.

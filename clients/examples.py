@@ -1,4 +1,4 @@
-"""A client's own examples of the data set, and its label counts."""
+"""A client's own examples of the data set."""
 
 from collections.abc import Callable
 from functools import cache
@@ -9,8 +9,8 @@ from numpy.typing import NDArray
 from fedsel_app.caches import kept
 from fedsel_app.config import ConfigError, DataConfig, PartitionConfig
 from fedsel_app.data.client_parts import client_parts
-from fedsel_app.data.dataset import Dataset, load
-from fedsel_app.data.partition import holdout, label_counts
+from fedsel_app.data.dataset import load
+from fedsel_app.data.partition import holdout
 from fedsel_app.seeds import Purpose, stream
 
 Ints = NDArray[np.int64]
@@ -48,9 +48,3 @@ def _examples_of_run(
         return holdout(mine, y, fraction, rng, class_examples=partition.holdout_class_examples)
 
     return of_client
-
-
-def label_counts_as_bytes(examples: Ints, dataset: Dataset) -> bytes:
-    """Label counts: the number of `examples` of each class or label, as little-endian int64."""
-    counts: bytes = label_counts([examples], dataset.y_train, dataset.classes)[0].astype("<i8").tobytes()
-    return counts

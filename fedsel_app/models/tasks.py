@@ -1,4 +1,4 @@
-"""Tasks: the loss and the scores of each kind of data set. `fedsel_app.models.own_task` loads those of users.
+"""Tasks: the loss and the scores of each kind of data set, and users' own, which `fedsel_app.models.task_trial` tries.
 
 ==============  ================================  ==========================================  ==========
 task            labels y                          loss of an example                          score
@@ -29,7 +29,7 @@ their product.
 
 import math
 from collections.abc import Mapping
-from typing import Protocol
+from typing import Protocol, cast
 
 import numpy as np
 import torch
@@ -37,7 +37,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn import functional
 
-from fedsel_app.config import ConfigError, TaskConfig
+from fedsel_app.config import ConfigError, TaskConfig, plugins
 from fedsel_app.data.arrays import IGNORED
 from fedsel_app.data.dataset import Dataset
 
@@ -225,8 +225,6 @@ def task_of(
     Raises ConfigError if the settings do not fit the data set, or name a class of a user that cannot be built.
     """
     if settings.task:
-        from fedsel_app.models.own_task import own_task
-
         task = own_task(settings.task, dataset.classes)
         return _with_origin(task, dataset) if isinstance(task, Regression) else task
     if dataset.task == "classification":
@@ -246,6 +244,25 @@ def task_of(
     both = (positives > 0) & (negatives > 0)
     weights = np.divide(negatives, positives, out=np.ones_like(positives), where=both)
     return MultiLabel(torch.tensor(weights, dtype=torch.float32, device=device))
+
+
+def own_task(path: str, outputs: int) -> Task:
+    """Build the task `path` of a user ("package.module:Class"), for a model with this number of outputs.
+
+    Raises ConfigError if the class cannot be imported or built, or lacks a function or the name of its score.
+    """
+    task = plugins.call(path, "task", outputs)
+    for name in ("loss", "losses", "tally", "scores"):
+        if not callable(getattr(task, name, None)):
+            raise refusal(path, f"needs the function {name}")
+    if not isinstance(getattr(task, "score", None), str) or not task.score.isidentifier():
+        raise refusal(path, 'needs the name of its score, such as score = "accuracy": letters, digits and _')
+    return cast(Task, task)
+
+
+def refusal(path: str, reason: str) -> ConfigError:
+    """Error of the user's class `path` for this reason."""
+    return ConfigError(f"The class '{path}' ('task') {reason}.")
 
 
 def _with_origin(task: Regression, dataset: Dataset) -> Regression:

@@ -88,27 +88,26 @@ class Stays:
 
     def next_available(self, client: int, time_s: float) -> float:
         """First time from `time_s` on at which the client is available."""
-        length_s = self.period_s(client)
-        period = math.floor(time_s / length_s)
-        while True:
-            stays = self.stays(client, period) + period * length_s
-            stay = int(np.searchsorted(stays[:, 1], time_s, side="right"))
-            if stay < len(stays):
-                return max(time_s, float(stays[stay, 0]))
+        period = math.floor(time_s / self.period_s(client))
+        while (stay := self._stay_after(client, period, time_s)) is None:
             period += 1
+        return max(time_s, stay[0])
 
     def leaves(self, client: int, time_s: float) -> float:
         """End of the stay in which the client is at `time_s`, perhaps in a later period; `time_s` if it is away."""
         length_s = self.period_s(client)
         period = math.floor(time_s / length_s)
-        while True:
-            stays = self.stays(client, period) + period * length_s
-            stay = int(np.searchsorted(stays[:, 1], time_s, side="right"))
-            if stay == len(stays) or stays[stay, 0] > time_s:
-                return time_s
-            time_s, period = float(stays[stay, 1]), period + 1
+        while (stay := self._stay_after(client, period, time_s)) is not None and stay[0] <= time_s:
+            time_s, period = stay[1], period + 1
             if time_s < period * length_s:
-                return time_s
+                break
+        return time_s
+
+    def _stay_after(self, client: int, period: int, time_s: float) -> tuple[float, float] | None:
+        """Begin and end, on the run's clock, of the client's first stay of a period that ends after `time_s`."""
+        stays = self.stays(client, period) + period * self.period_s(client)
+        first = int(np.searchsorted(stays[:, 1], time_s, side="right"))
+        return (float(stays[first, 0]), float(stays[first, 1])) if first < len(stays) else None
 
     def available(self, time_s: float) -> NDArray[np.bool_]:
         """True for the clients that are available at `time_s`, (K,). Fast if the times of the calls ascend."""

@@ -61,7 +61,7 @@ def make_run_context(config: AppConfig, recorder: Recorder) -> RunContext:
     divisible = EVALUATION_BATCH * forward_flops(model.module, inputs) >= DIVISIBLE_FLOPS
     threads = config.execution.eval_threads if divisible else 1
     prepare(device, threads)
-    sets = {"test": test_set, "surrogate": make_surrogate_set(config, dataset, device)}
+    sets = {"test": test_set, "surrogate": make_surrogate_set(config, dataset, preprocessing, device)}
     if config.partition.validation_fraction:
         examples = divide(config.partition, dataset.y_train, run.seed).validation
         sets["validation"] = DeviceData(of_training_examples(dataset, examples), preprocessing, device)
@@ -109,7 +109,7 @@ def make_run_context(config: AppConfig, recorder: Recorder) -> RunContext:
             mean, std = data.table.of_measures(mean, std)
         data = replace(data, mean=mean, std=std)
         sets["test"] = DeviceData(data, preprocessing, device)
-        sets["surrogate"] = make_surrogate_set(config, data, device)
+        sets["surrogate"] = make_surrogate_set(config, data, preprocessing, device)
         return schema_of(data, config.data).scaled(mean, std).text
 
     return RunContext(
@@ -237,7 +237,7 @@ def make_model(config: SharedSettings, device: torch.device) -> flat_model.FlatM
     if not np.isfinite(model.export()).all():
         raise ConfigError(f"Give the 'model' {run.model} finite weights: some are infinite or NaN at the start.")
     if config.task.task:
-        from fedsel_app.models.own_task import try_task
+        from fedsel_app.models.task_trial import try_task
 
         try_task(config.task.task, model, *trial_batch(dataset, device))
     if config.training.batch_size < model.least_batch:
@@ -267,7 +267,9 @@ def initial_file(run: RunConfig) -> Path:
     return path / "model.npz"
 
 
-def make_surrogate_set(config: AppConfig, dataset: Dataset, device: torch.device) -> DeviceData | None:
+def make_surrogate_set(
+    config: AppConfig, dataset: Dataset, preprocessing: PreprocessingConfig, device: torch.device
+) -> DeviceData | None:
     """The server's surrogate set, scaled as `dataset`; None unless the participation policy uses one."""
     if not config.participation.searches or config.search_loss.isp_loss != "surrogate":
         return None
@@ -276,7 +278,6 @@ def make_surrogate_set(config: AppConfig, dataset: Dataset, device: torch.device
     else:
         examples = divide(config.partition, dataset.y_train, config.run.seed).surrogate
         dataset = of_training_examples(dataset, examples)
-    preprocessing = building.preprocessing_for(config.run.model, config.data, config.preprocessing, config.run.seed)
     return DeviceData(dataset, preprocessing, device)
 
 

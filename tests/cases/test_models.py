@@ -134,14 +134,6 @@ def test_or_they_stay_with_the_client(tmp_path):
     assert not np.load(tmp_path / "spectral" / "model.npz")["buffers"].size
 
 
-def test_a_moving_average_and_its_steps_are_those_of_the_clients(tmp_path):
-    """Two clients with five steps each: 5 steps, then 10."""
-    trained(tmp_path, "Averaged", clients=2, cohort=2, rounds=2)
-    module = load_run(tmp_path / "Averaged").model
-    assert module.steps == 10
-    assert module.average.abs().sum() > 0
-
-
 def test_a_moving_average_of_the_weights_is_that_of_the_clients(tmp_path):
     """One client with a step a round: the average moves half way to the weights that the step begins with."""
     alone = {"clients": 1, "cohort": 1, "local_steps": 1, "lr_decay": 0}

@@ -50,14 +50,6 @@ def test_what_is_saved_comes_back_bit_for_bit_in_another_store(tmp_path):
     assert loaded["shares"].tobytes() == shares.tobytes()
 
 
-def test_clients_do_not_see_one_another(tmp_path):
-    store = StateStore(tmp_path)
-    for client in (1, 11, 111):
-        save(store, client, 1, {"x": np.array([client])})
-    assert [int(aggregated_state(store, client, 1)["x"][0]) for client in (111, 1, 11)] == [111, 1, 11]
-    assert store.recall(2, ClientHistory()) == ({}, {})
-
-
 def test_runs_do_not_see_one_another(tmp_path):
     save(StateStore(tmp_path).of_run("a1"), 0, 1)
     assert StateStore(tmp_path).of_run("b2").recall(0, ClientHistory()) == ({}, {})

@@ -1,5 +1,3 @@
-import itertools
-
 import numpy as np
 import pytest
 from hypothesis import given
@@ -109,22 +107,6 @@ def test_one_layer_is_drawn_with_the_mixed_probability():
     expected = np.array([0.8 * 0.25 + 0.2 / 3, 0.8 * 0.75 + 0.2 / 3, 0.2 / 3])
     error = np.sqrt(expected * (1 - expected) / draws)
     assert np.all(np.abs(counts / draws - expected) < 4 * error)
-
-
-def test_two_layers_are_drawn_one_after_the_other():
-    """P(set) is the sum over its orders of p_i p_j / (1 - p_i), enumerated."""
-    p = np.array([0.6, 0.3, 0.1])
-    expected = {
-        pair: sum(p[i] * p[j] / (1 - p[i]) for i, j in itertools.permutations(pair))
-        for pair in itertools.combinations(range(3), 2)
-    }
-    rng = np.random.default_rng(1)
-    draws = 3000
-    found = [tuple(draw_layers(p, 2, 0.0, rng).tolist()) for _ in range(draws)]
-    assert sum(expected.values()) == pytest.approx(1.0)
-    for pair, probability in expected.items():
-        error = np.sqrt(probability * (1 - probability) / draws)
-        assert abs(found.count(pair) / draws - probability) < 4 * error
 
 
 @given(arrays(np.float64, 5, elements=st.floats(0.01, 1.0)), st.integers(1, 8), st.floats(0.0, 1.0), st.integers(0, 99))

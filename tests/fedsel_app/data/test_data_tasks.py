@@ -5,7 +5,6 @@ import pytest
 
 from fedsel_app.config import ConfigError, DataConfig
 from fedsel_app.data.dataset import from_arrays, load, load_surrogate
-from simulation.workbench.catalogue.published import expected_shape
 
 X = np.ones((3, 4), np.float32)
 MULTI = np.array([[1, 0], [0, 0], [1, 1]])
@@ -59,17 +58,3 @@ def test_tasks_in_npz_files_and_their_surrogates(tmp_path):
     np.savez(tmp_path / "other.npz", x=X[:2], y=MULTI[1:, :1])
     with pytest.raises(ConfigError, match=r"1 classes, but the data set has.* and 2\. They must match"):
         load_surrogate(tmp_path / "other.npz", made)
-
-
-def test_published_shapes():
-    assert expected_shape(DataConfig(data="mnist")) == ((1, 28, 28), 10, 60_000)
-    assert expected_shape(DataConfig(data="cifar100")) == ((3, 32, 32), 100, 50_000)
-    assert expected_shape(DataConfig(data="tiny-imagenet")) == ((3, 64, 64), 200, 100_000)
-    assert expected_shape(DataConfig(data="tiny-imagenet", image_size=32)) == ((3, 32, 32), 200, 100_000)
-    assert expected_shape(DataConfig(data="ptb-xl")) == ((12, 1000), 6, 19_601)
-    assert expected_shape(DataConfig(data="ptb-xl", data_arguments="hz=500")) == ((12, 5000), 6, 19_601)
-    femnist = expected_shape(DataConfig(data="femnist"))
-    assert femnist is not None
-    assert femnist[:2] == ((1, 28, 28), 62)
-    for name in ("digits", "ecg", "synthetic", "image-folder", "some.module:function"):
-        assert expected_shape(DataConfig(data=name)) is None

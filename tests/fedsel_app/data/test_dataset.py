@@ -225,20 +225,6 @@ def test_a_file_of_that_name_is_told_with_the_settings_that_read_it(tmp_path, mo
         load(DataConfig(data="mnist"), 0)
 
 
-@pytest.mark.parametrize(
-    ("classes", "said"),
-    [
-        (2, "2 classes"),
-        (7, "7 classes (no example has 2, 3, 4, 5, 6)"),
-        (8, "8 classes (no example has 2, 3, 4, 5, 6, ...)"),
-    ],
-)
-def test_the_description_lists_classes_without_examples(classes, said):
-    x, y = np.zeros((3, 2), np.float32), np.array([0, 1, 1])
-    data = Dataset(x_train=x, y_train=y, x_test=x[:2], y_test=y[:2], classes=classes, mean=x[0], std=x[0] + 1)
-    assert data.description == f"3 training and 2 test examples of shape (2,), {said}"
-
-
 def test_a_failed_download_gives_the_reason(tmp_path, monkeypatch):
     def offline(*args, **kwargs):
         raise OSError("no route to host")

@@ -15,18 +15,6 @@ def lists(parts):
     return [part.tolist() for part in parts]
 
 
-def test_mcmahans_mnist_two_shards_of_300_give_most_clients_two_classes():
-    labels = np.random.default_rng(0).permutation(np.repeat(np.arange(10), 6000))
-    parts = split(PartitionConfig(partition="shards"), labels, 100, seed=1)
-    counts = label_counts(parts, labels, 10)
-    assert {len(part) for part in parts} == {600}
-    # A shard is 300 examples of one class, since 300 divides 6000.
-    assert set(np.unique(counts)) <= {0, 300, 600}
-    assert ((counts > 0).sum(axis=1) <= 2).all()
-    # Of 2 shards in 200, the other is of the same class with probability 19 / 199: 9.5 of 100 clients.
-    assert 1 <= (counts == 600).any(axis=1).sum() <= 25
-
-
 def test_shards_by_hand():
     """Sorted by class, 7 examples make shards like aab, bc, cc. With one shard, a client has neighbouring examples."""
     labels = np.array([2, 0, 1, 2, 0, 1, 2])

@@ -15,7 +15,6 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import OneHotEncoder, OrdinalEncoder
 
 from fedsel_app.config import ConfigError, DataConfig, PreprocessingConfig
-from fedsel_app.config.data import OwnDataConfig
 from fedsel_app.data.arrays import sums
 from fedsel_app.data.batches import DeviceData
 from fedsel_app.data.dataset import load
@@ -214,11 +213,6 @@ def test_truth_values_with_gaps_are_numbers_and_dates_of_any_year_are_days(tmp_p
     assert data.x_train[:4].tolist() == [[1, -719162], [1, 19723], [0, 2932896], [1, 19724]]
 
 
-def test_gaps_of_a_client_are_no_mistake_before_it_knows_the_schema(tmp_path):
-    (tmp_path / "table.csv").write_text("a,label\n1,x\n,y\n")
-    assert load(OwnDataConfig(data="csv", data_path=str(tmp_path / "table.csv")), 1).table.missing == (1,)
-
-
 def test_classes_with_names_may_be_any_numbers(tmp_path):
     data = read(tmp_path, "a,label\n" + "5,-1\n6,1\n" * 5, 'classes=["1", "-1"], test=""')
     assert data.names == ("1", "-1")
@@ -252,14 +246,6 @@ def test_the_index_of_pandas_is_no_feature(tmp_path):
     assert [owned.owner_names[o] for o in owned.owners] == [of_sample[x] for x in owned.x_train[:, 0].tolist()]
 
 
-def test_types_tell_categories_of_parquet(tmp_path):
-    table = pd.DataFrame({"a": pd.Categorical(["1", "2", "1", "2"]), "b": [True, False] * 2, "label": [0, 1] * 2})
-    table["c"] = pd.to_datetime(["2024-01-01", "2024-01-02", "2024-01-03", "2024-01-04"])
-    table.to_parquet(tmp_path / "t.parquet")
-    data = load(DataConfig(data="hf", data_path=str(tmp_path / "t.parquet")), 1)
-    assert [column.kind for column in data.table.columns] == ["category", "number", "date"]
-
-
 def test_two_columns_of_parquet_with_one_name_are_refused_and_times_between_moments_are_no_categories(tmp_path):
     column = pa.array([1.0, 2.0])
     parquet.write_table(pa.table([column, column, pa.array([0, 1])], ["a", "a", "label"]), tmp_path / "t.parquet")
@@ -269,13 +255,6 @@ def test_two_columns_of_parquet_with_one_name_are_refused_and_times_between_mome
     lasted.to_parquet(tmp_path / "t.parquet")
     with pytest.raises(ConfigError, match=r"in column 't', row 1 \(2 values in all\), which is not a number"):
         load(DataConfig(data="hf", data_path=str(tmp_path / "t.parquet")), 1)
-
-
-def test_a_column_of_lists_of_whole_numbers_has_tokens(tmp_path):
-    pd.DataFrame({"words": [[1, 2], [3, 4]] * 5, "label": [0, 1] * 5}).to_parquet(tmp_path / "t.parquet")
-    data = load(DataConfig(data="hf", data_path=str(tmp_path / "t.parquet")), 1)
-    assert data.x_train.dtype == np.int64
-    assert data.sample_shape == (2,)
 
 
 @pytest.mark.parametrize("arguments", ["", 'classes=["00", "01", "1"]'])

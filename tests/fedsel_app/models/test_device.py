@@ -1,5 +1,3 @@
-from types import SimpleNamespace
-
 import pytest
 import torch
 
@@ -76,15 +74,6 @@ def test_the_global_generator_is_seeded_and_restored():
             drawn.append(torch.rand(4).tolist())
     assert drawn[0] == drawn[1] != drawn[2]
     assert torch.equal(torch.get_rng_state(), before)
-
-
-def test_the_process_keeps_freed_memory_with_glibc(monkeypatch):
-    asked, library = [], SimpleNamespace()
-    monkeypatch.setattr(device.ctypes, "CDLL", lambda name: library)
-    prepare(torch.device("cpu"), torch.get_num_threads())
-    library.mallopt = lambda *option: asked.append(option)
-    prepare(torch.device("cpu"), torch.get_num_threads())
-    assert asked == [(-1, 2**30), (-3, 2**25)]
 
 
 @pytest.mark.parametrize(("kind", "deterministic"), [("cpu", []), ("cuda", [True])])

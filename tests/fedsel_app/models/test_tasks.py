@@ -123,21 +123,6 @@ def test_the_score_of_classification_is_its_share_of_hits():
     assert result.scores == {"accuracy": 2 / 3}
 
 
-@pytest.mark.parametrize(
-    ("task", "y"),
-    [
-        (Classification(), torch.tensor([2, 0, 1, 2])),
-        (Classification(torch.tensor([3.0, 1.0, 0.25]), 2.0), torch.tensor([2, 0, 1, 2])),
-        (MultiLabel(torch.tensor([3.0, 1.0, 0.25])), torch.tensor([[1.0, 0, 1], [0, 0, 0], [1, 1, 1], [0, 1, 0]])),
-    ],
-    ids=["classification", "weighted and focal", "multi-label"],
-)
-def test_the_mean_of_the_losses_is_the_loss(task, y):
-    outputs = torch.randn(4, 3, generator=torch.Generator().manual_seed(0))
-    assert float(task.losses(outputs, y).mean()) == pytest.approx(float(task.loss(outputs, y)), rel=1e-6)
-    assert task.losses(outputs, y).shape == (4,)
-
-
 def test_class_weights_and_focal_loss_by_hand():
     """Logits (0, log 3) give class 1 the probability 3/4, class 0 1/4; a gamma of 2 weighs 1/16 and 9/16."""
     outputs, y = torch.tensor([[0.0, math.log(3)]] * 2), torch.tensor([1, 0])

@@ -1,32 +1,16 @@
-"""A task of a user: a class that has what `fedsel_app.models.tasks.Task` has. It is tried before the first round."""
+"""Trial of a user's task on two examples, before the first round."""
 
 import math
 from collections.abc import Mapping
-from typing import cast
 
 import numpy as np
 from torch import Tensor
 
-from fedsel_app.config import ConfigError, plugins
+from fedsel_app.config import plugins
 from fedsel_app.config.settings import plain_value
 from fedsel_app.data.inputs import Inputs
 from fedsel_app.models.flat_model import FlatModel, evaluating
-from fedsel_app.models.tasks import Task
-
-FUNCTIONS = ("loss", "losses", "tally", "scores")
-
-
-def own_task(path: str, outputs: int) -> Task:
-    """Build the task `path` ("package.module:Class"), for a model with this number of outputs.
-
-    Raises ConfigError if the class cannot be imported or built, or lacks a function or the name of its score.
-    """
-    task = plugins.call(path, "task", outputs)
-    if missing := [name for name in FUNCTIONS if not callable(getattr(task, name, None))]:
-        raise _refusal(path, f"needs the function {missing[0]}")
-    if not isinstance(getattr(task, "score", None), str) or not task.score.isidentifier():
-        raise _refusal(path, 'needs the name of its score, such as score = "accuracy": letters, digits and _')
-    return cast(Task, task)
+from fedsel_app.models.tasks import refusal
 
 
 def try_task(path: str, model: FlatModel, x: Inputs, y: Tensor) -> None:
@@ -41,25 +25,20 @@ def try_task(path: str, model: FlatModel, x: Inputs, y: Tensor) -> None:
         trained = outputs.clone().requires_grad_()
         loss, losses = task.loss(trained, y), task.losses(outputs, y)
         if not isinstance(loss, Tensor) or loss.shape != () or not loss.requires_grad:
-            raise _refusal(path, f"must return from `loss` a scalar with a gradient for the outputs. Got {loss!r}")
+            raise refusal(path, f"must return from `loss` a scalar with a gradient for the outputs. Got {loss!r}")
         if not isinstance(losses, Tensor) or losses.shape != (len(y),):
-            raise _refusal(path, f"must return from `losses` the loss of each example, {(len(y),)}. Got {losses!r}")
+            raise refusal(path, f"must return from `losses` the loss of each example, {(len(y),)}. Got {losses!r}")
         given, mean = float(loss.detach()), float(losses.double().mean())
         if not (math.isfinite(mean) and math.isclose(given, mean, rel_tol=1e-3, abs_tol=1e-6)):
-            raise _refusal(
+            raise refusal(
                 path, f"must return from `loss` the mean of `losses`. For two examples it is {given:g}, not {mean:g}"
             )
         both, *each = (task.tally(outputs[part], y[part]) for part in (slice(2), slice(1), slice(1, 2)))
         if not isinstance(both, np.ndarray) or not np.allclose(both, np.sum(each, axis=0), equal_nan=True):
-            raise _refusal(path, "must return from `tally` an array of sums, which is the sum of those of two parts")
+            raise refusal(path, "must return from `tally` an array of sums, which is the sum of those of two parts")
         scores = task.scores(both, mean, len(y))
         if not isinstance(scores, Mapping) or not all(
             isinstance(name, str) and name.isidentifier() and isinstance(plain_value(value), int | float)
             for name, value in scores.items()
         ):
-            raise _refusal(path, f"must return from `scores` a dict of numbers by name. Got {scores!r}")
-
-
-def _refusal(path: str, reason: str) -> ConfigError:
-    """Error of the user's class `path` for this reason."""
-    return ConfigError(f"The class '{path}' ('task') {reason}.")
+            raise refusal(path, f"must return from `scores` a dict of numbers by name. Got {scores!r}")
