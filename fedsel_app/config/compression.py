@@ -274,7 +274,6 @@ class BudgetConfig(Settings, scope="wire", read_by=SPARSE, private=True):
         read_by=OWN_FRACTIONS,
     )
     kept_warmup_rounds: int = setting(1, "number of first rounds with kept fraction 1, before the schedule", low=0)
-    kept_warmup_rounds: int = setting(1, "number of first rounds with kept fraction 1, before the schedule", low=0)
     kept_warmup_full: bool = setting(
         True,
         "sends every entry in the warm-up rounds; false lets scores and links reduce them",
