@@ -92,11 +92,13 @@ class ConnectedClients:
             self._met = connected
             away = self._ask_new(instruction, server_round, wait=wait)
             enrolled += self.enrolment.settle(connected, server_round)
+            if wait:  # until the last of them has answered, another may be gone
+                connected = federation.nodes()
             self.nodes = {client: node for node, client in self.enrolment.client_of.items() if node in connected}
             late = time.monotonic() >= deadline_s
             if wait and federation.simulated and self.enrolment.identity_conflicts:
                 raise ConfigError(f"A simulated client could not be enrolled. {self._excuse()}")
-            all_answered = not away and len(connected) == self._total
+            all_answered = not away and len(self._met) == self._total
             if wait and not self.nodes and (late or all_answered):
                 raise ConfigError(f"No client could be enrolled. {self._excuse()}")
             if not wait or late or len(self.nodes) == self._total:

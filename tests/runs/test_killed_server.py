@@ -1,4 +1,4 @@
-"""The whole server side of a deployment is killed three times; its SuperNodes live on, and the end is the same."""
+"""The whole server side of a deployment is killed; its SuperNodes live on, and the end is the same."""
 
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -24,30 +24,29 @@ from tests.support.processes import (
 )
 from tests.support.rounds import assert_same, written
 
-ROUNDS, KILLED_AFTER = 10, (3, 5, 8)
-"""At each kill one round more is on record than the checkpoint has, at least."""
-SETTINGS = {"strategy": "hetero-select", "clients": 3, "cohort": 2, "rounds": ROUNDS, "local-steps": 5, "seed": 4}
+KILLED_AFTER = 3
+"""One round more is on record then than the checkpoint has, at least."""
+SETTINGS = {"strategy": "hetero-select", "clients": 3, "cohort": 2, "rounds": 5, "local-steps": 5, "seed": 4}
 SETTINGS |= {"links": "simulated", "checkpoint-every": 2}
 
 
 @pytest.mark.slow
 @pytest.mark.e2e
 @pytest.mark.timeout(1800)
-def test_three_kills_of_the_server_change_nothing(tmp_path: Path) -> None:
+def test_a_kill_of_the_server_changes_nothing(tmp_path: Path) -> None:
     """SuperLink and ServerApp die while clients train; the SuperNodes find the new SuperLink by themselves."""
     out = tmp_path / "run"
     config = resolve(SETTINGS | {"out": str(out)})
     own = nodes(tmp_path / "state")
     with ThreadPoolExecutor(1) as pool, Deployment(tmp_path / "processes", own) as deployment:
         supernodes = deployment._children[1:]
-        for after in KILLED_AFTER:
-            run = pool.submit(carried_out, deployment, config)
-            await_that(lambda after=after: written(out) >= after and any(map(training, supernodes)), run)
-            kill(deployment._children[SUPERLINK])
-            with pytest.raises(DeploymentError, match="SuperLink is unavailable"):
-                run.result()
-            await_text(start_again(deployment, SUPERLINK).log, FLEET_STARTS)
-            config = replace(config, records=replace(config.records, resume=True))
+        run = pool.submit(carried_out, deployment, config)
+        await_that(lambda: written(out) >= KILLED_AFTER and any(map(training, supernodes)), run)
+        kill(deployment._children[SUPERLINK])
+        with pytest.raises(DeploymentError, match="SuperLink is unavailable"):
+            run.result()
+        await_text(start_again(deployment, SUPERLINK).log, FLEET_STARTS)
+        config = replace(config, records=replace(config.records, resume=True))
         assert carried_out(deployment, config).completed
         assert [node.poll() for node in supernodes] == [None] * 3
         assert [node.log.read_text().count("SuperNode ID:") for node in supernodes] == [1] * 3

@@ -123,6 +123,25 @@ def test_after_a_restart_of_server_and_clients_the_run_waits_until_they_are_back
     assert [enrolment.client for enrolment in clients.enrol(federation, wait=True)] == [0, 1]
 
 
+class GoneForAMoment(StubFederation):
+    """A node whose last sign of life is old when it answers, so that Flower lists it again only at its next one."""
+
+    looks = 0
+
+    def nodes(self):
+        self.looks += 1
+        return frozenset(list(super().nodes())[: 1 if 2 < self.looks < 5 else 2])
+
+
+def test_a_run_does_not_begin_while_a_client_that_has_answered_is_not_listed(monkeypatch):
+    """A resumed server probed two of three clients, without a recorded failure."""
+    monkeypatch.setattr(connected, "ASK_AGAIN_S", 0.0)
+    clients, federation = ConnectedClients(2, EnrolmentConfig()), GoneForAMoment([StubClient(0), StubClient(1)])
+    clients.enrol(federation, wait=True)
+    clients.enrol(federation, wait=False)
+    assert set(clients.nodes) == {0, 1}
+
+
 @pytest.mark.parametrize(
     ("stubs", "match"),
     [
