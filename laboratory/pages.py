@@ -6,7 +6,7 @@ of typed keywords.
 
 import argparse
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +15,7 @@ import tomli_w
 from fedsel_app.config import Value
 from fedsel_app.config.settings import Entry
 from fedsel_app.wiring.configuration import known_defaults
-from simulation.workbench.catalogue.listing import settings_page
+from simulation.workbench.catalogue.listing import matching_settings, meaning_of, value_text
 from simulation.workbench.cli import parser
 from simulation.workbench.command_line.arguments import Subparsers
 from simulation.workbench.command_line.parser import EXAMPLES
@@ -52,6 +52,31 @@ def nested(values: Mapping[str, Value]) -> dict[str, Any]:
         if dot:
             table.setdefault(method, {})[name] = value
     return table
+
+
+def settings_page() -> str:
+    """Text of docs/settings.md: a table for each group of settings."""
+    return "\n".join(
+        [
+            "# Settings",
+            "",
+            "Every setting by group: its default and its meaning. Where a paper's text and its authors' code differ,",
+            "the meaning ends with both values, and `variant` sets all of these settings.",
+            "",
+            "`python -m laboratory pages` writes this page.",
+            *(line for purpose, entries in matching_settings().items() for line in settings_table(purpose, entries)),
+            "",
+        ]
+    )
+
+
+def settings_table(purpose: str, entries: Iterable[Entry]) -> list[str]:
+    """Lines of a group of settings: its heading and its table."""
+    rows = [
+        (f"`{entry.key}`", f"`{value_text(entry.default)}`", meaning_of(entry).replace("|", "\\|")) for entry in entries
+    ]
+    table = [("key", "default", "meaning"), ("---", "---", "---"), *rows]
+    return ["", f"## {purpose.removesuffix('.')}", "", *(f"| {' | '.join(row)} |" for row in table)]
 
 
 def keywords_stub() -> str:

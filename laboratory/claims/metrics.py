@@ -6,9 +6,10 @@ from math import isfinite, log1p
 import numpy as np
 
 from fedsel_app.records.summary import MB
-from simulation.workbench.comparison.labels import label_coverage
+from fedsel_app.wiring.configuration import AppConfig
+from simulation.workbench.comparison.labels import client_label_counts
 from simulation.workbench.comparison.runs import TRAFFIC, RecordedRun
-from simulation.workbench.comparison.statistics import step_values, worst_tenth
+from simulation.workbench.comparison.statistics import Floats, step_values, worst_tenth
 
 
 @dataclass(frozen=True)
@@ -143,3 +144,15 @@ def measured_values(run: RecordedRun, metrics: list[ClaimMeasure]) -> dict[str, 
         if metric.whole:
             values[metric.whole] = known[metric.whole]
     return {key: value if isfinite(value) else None for key, value in values.items()}
+
+
+def label_coverage(run: RecordedRun) -> Floats:
+    """Share of the labels in the training examples of each round's cohort, float64 (T,); NaN without a cohort.
+
+    Raises ConfigError if the run's data or partition are not available, or the data have no labels.
+    """
+    config = AppConfig.from_values(run.config)
+    counts = client_label_counts(replace(config.data, download=False), config.partition, config.run.clients, run.seed)
+    held, exist = counts > 0, counts.any(axis=0)
+    shares = [held[row["selected"]].any(axis=0).sum() / exist.sum() if row["selected"] else np.nan for row in run.rows]
+    return np.array(shares, np.float64)

@@ -4,7 +4,7 @@ import pytest
 from rich.console import Console
 
 from laboratory.claims.claim import Claim, Rule, Stage
-from laboratory.claims.measured import identity, read_measured
+from laboratory.claims.measured import read_measured
 from laboratory.claims.runs import FILE, asked_runs, missing_runs, run_claims
 from laboratory.claims.study import Side
 from tests.support.stubbed_runs import events, out, stub
@@ -54,13 +54,6 @@ def test_runs_are_shared_between_claims_and_done_once(out):
     assert (out / FILE).read_bytes() == before
 
 
-def test_a_new_metric_of_a_finished_run_is_read_from_its_folder(out):
-    carried_out(out, CLAIMS[:1])
-    carried_out(out, [claim("c", "oort", "random", "client_updates")])
-    assert len(events(out)) == 2 * 10
-    assert {*read_measured(out / FILE).rows[_run(CLAIMS[0])]["values"]} == {"final_accuracy", "client_updates"}
-
-
 def test_after_a_budget_only_what_is_missing_is_run(out, monkeypatch):
     stub(monkeypatch, sleep_s=0.2, checkpoint=True)
     carried_out(out, budget_s=2.0)
@@ -80,7 +73,3 @@ def test_a_run_that_fails_is_told_and_the_others_are_measured(out, monkeypatch):
     stub(monkeypatch, fail=[name])
     assert carried_out(out).keys() == {name}
     assert len(read_measured(out / FILE).rows) == 14
-
-
-def _run(claim):
-    return identity(claim.configuration(claim.claimed, 1))

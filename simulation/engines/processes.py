@@ -78,14 +78,14 @@ def running(children: Iterable[Child]) -> set[int]:
 
 def _members(sessions: Set[int], marks: Set[bytes]) -> set[int]:
     """Living processes, on Linux, that belong to one of these sessions or have one of these marks."""
-    found = set()
+    members = set()
     for entry in os.listdir("/proc") if sys.platform == "linux" else ():
         with suppress(OSError):
             if entry.isdigit():
                 state, _, _, session = Path("/proc", entry, "stat").read_text().rpartition(")")[2].split()[:4]
                 if state not in "ZX" and (int(session) in sessions or _has_mark(entry, marks)):
-                    found.add(int(entry))
-    return found
+                    members.add(int(entry))
+    return members
 
 
 def _has_mark(process: str, marks: Set[bytes]) -> bool:

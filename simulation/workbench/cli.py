@@ -4,6 +4,7 @@ import argparse
 import sys
 from collections.abc import Sequence
 from contextlib import nullcontext
+from functools import cache
 from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -57,7 +58,7 @@ def configuration(arguments: argparse.Namespace, **defaults: Value) -> "AppConfi
     return resolve_resumed(Path(arguments.resume), values)
 
 
-def run(arguments: argparse.Namespace) -> int:
+def run_command(arguments: argparse.Namespace) -> int:
     """`fedsel run`: simulate one run, or print its configuration and plan."""
     with uncollected_imports():
         from fedsel_app.data.dataset import load
@@ -86,7 +87,7 @@ def run(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def data(arguments: argparse.Namespace) -> int:
+def data_command(arguments: argparse.Namespace) -> int:
     """`fedsel data`: describe the data of a run: columns, classes, owners, and what each client has."""
     from fedsel_app.wiring.configuration import resolve
     from simulation.workbench.report.data_description import describe
@@ -99,7 +100,7 @@ def data(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def model(arguments: argparse.Namespace) -> int:
+def model_command(arguments: argparse.Namespace) -> int:
     """`fedsel model`: write the last or the best model of a run as a state dict."""
     from fedsel_app.models.state_files import write_state
     from simulation.workbench.python_interface.runs import load_run
@@ -110,7 +111,7 @@ def model(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def partition(arguments: argparse.Namespace) -> int:
+def partition_command(arguments: argparse.Namespace) -> int:
     """`fedsel partition`: draw the number of training examples by class and client, in one panel for each cell of a
     grid.
     """
@@ -122,7 +123,7 @@ def partition(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def deploy(arguments: argparse.Namespace) -> int:
+def deploy_command(arguments: argparse.Namespace) -> int:
     """`fedsel deploy`: run with real server and client processes on this machine."""
     from simulation.operations.deployment.deployed_run import run_deployed
     from simulation.operations.machines.folders import FederationFolders
@@ -133,7 +134,7 @@ def deploy(arguments: argparse.Namespace) -> int:
     return run_deployed(config, Console(), report_run, federation, insecure=arguments.insecure)
 
 
-def submit(arguments: argparse.Namespace) -> int:
+def submit_command(arguments: argparse.Namespace) -> int:
     """`fedsel submit`: submit a run to a federation or to Flower, and wait for its end."""
     from simulation.operations.machines.machine import FILE
 
@@ -153,6 +154,7 @@ def submit(arguments: argparse.Namespace) -> int:
     return submit_to_federation(admin, config, Console())
 
 
+@cache
 def parser() -> Parser:
     """Parser of all subcommands and their arguments."""
     top = Parser(prog="fedsel", description="Federated learning on Flower: simulate, compare, deploy.")
@@ -181,7 +183,7 @@ def register_runs(commands: Subparsers) -> None:
     add_engine(one)
     one.add_argument("--dry-run", action="store_true", help="print the configuration and the plan, and stop")
     one.add_argument("--verbose", action="store_true", help="show Flower's own log")
-    one.set_defaults(call=run)
+    one.set_defaults(call=run_command)
 
     real = commands.add_parser("deploy", help="run with real server and client processes on this machine")
     add_run_settings(real)
@@ -190,13 +192,13 @@ def register_runs(commands: Subparsers) -> None:
     safety.add_argument(
         "--federation", type=folder, metavar="DIR", help="folders of `fedsel provision` (new ones for this run)"
     )
-    real.set_defaults(call=deploy)
+    real.set_defaults(call=deploy_command)
 
     sent = commands.add_parser("submit", help="run on a federation, and wait until the run ends")
     add_run_settings(sent)
     sent.add_argument("superlink", help="admin's folder, or a connection of Flower's config.toml; `local` simulates")
     sent.add_argument("--federation-config", help="settings of a simulation, as in `flwr run`")
-    sent.set_defaults(call=submit)
+    sent.set_defaults(call=submit_command)
 
 
 def add_run_settings(command: argparse.ArgumentParser) -> None:
@@ -210,12 +212,12 @@ def register_data(commands: Subparsers) -> None:
     """Add `data` and `partition` to the commands of `fedsel`."""
     described = commands.add_parser("data", help="describe the data: columns, classes, owners, clients")
     add_settings(described, "clients", "seed")
-    described.set_defaults(call=data)
+    described.set_defaults(call=data_command)
     drawn = commands.add_parser("partition", help="draw which classes each client has")
     add_settings(drawn, "clients", "seed")
     drawn.add_argument("--grid", action="append", default=[], metavar="KEY=V1,V2", help="draw a panel for each value")
     drawn.add_argument("--out", dest="picture", required=True, type=folder, metavar="FILE", help="a .png, .pdf or .svg")
-    drawn.set_defaults(call=partition)
+    drawn.set_defaults(call=partition_command)
 
 
 def register_model(commands: Subparsers) -> None:
@@ -227,7 +229,7 @@ def register_model(commands: Subparsers) -> None:
         "--out", dest="file", required=True, type=folder, metavar="FILE", help="a .safetensors, .npz or .pt"
     )
     add_allowed_code(written)
-    written.set_defaults(call=model)
+    written.set_defaults(call=model_command)
 
 
 def main(argv: Sequence[str] | None = None) -> int:

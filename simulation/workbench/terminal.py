@@ -45,23 +45,23 @@ class WordTable(Table):
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         """Render the table within the available width."""
-        shown, left_out, space = copy(self), list[str](), options.max_width
-        shown.columns = [copy(column) for column in self.columns]
-        if _least(shown) > space:
-            shown.box, shown.padding, shown.pad_edge, shown.show_edge = box.SIMPLE_HEAD, (0, 1, 0, 0), False, False
-        while _least(shown) > space and len(shown.columns) > 1:
-            further = shown.columns[1:]
+        table, left_out, space = copy(self), list[str](), options.max_width
+        table.columns = [copy(column) for column in self.columns]
+        if _least(table) > space:
+            table.box, table.padding, table.pad_edge, table.show_edge = box.SIMPLE_HEAD, (0, 1, 0, 0), False, False
+        while _least(table) > space and len(table.columns) > 1:
+            further = table.columns[1:]
             silent = [column for column in further if set(_texts(column)[1:]) <= EMPTY]
             numbers = [column for column in further if column.justify == "right"]
             dropped = (silent or numbers or further)[-1]
-            shown.columns.remove(dropped)
+            table.columns.remove(dropped)
             left_out.insert(0, _texts(dropped)[0])
         if left_out:
             note = f"Not shown, as the terminal is narrow: {', '.join(left_out)}."
-            shown.caption = f"{shown.caption}\n{note}" if shown.caption else note
-        for column, width in zip(shown.columns, _widths(shown, space), strict=True):
+            table.caption = f"{table.caption}\n{note}" if table.caption else note
+        for column, width in zip(table.columns, _widths(table, space), strict=True):
             column.width = width
-        yield from Table.__rich_console__(shown, console, options)
+        yield from Table.__rich_console__(table, console, options)
 
 
 def whole_table(

@@ -164,17 +164,17 @@ def wrapped(stays: Iterable[tuple[float, float]], period_s: float) -> Iterator[t
 
 def _write_stays(out: Path, devices: list[Device]) -> str:
     """Write the devices that are ever available."""
-    kept = [device for device in devices if device.stays]
-    if not kept:
+    usable = [device for device in devices if device.stays]
+    if not usable:
         raise ValueError("no device is ever available")
-    stays = np.array([stay for device in kept for stay in device.stays], np.float64).reshape(-1, 2)
-    counts = np.array([len(device.stays) for device in kept], np.int64)
-    periods = np.array([device.period_s for device in kept])
+    stays = np.array([stay for device in usable for stay in device.stays], np.float64).reshape(-1, 2)
+    counts = np.array([len(device.stays) for device in usable], np.int64)
+    periods = np.array([device.period_s for device in usable])
     check_stays(stays, counts, periods)
     write_arrays(out, {"starts": stays[:, 0], "ends": stays[:, 1], "devices": counts, "periods": periods})
     there = float(np.diff(stays).sum() / periods.sum())
     return (
-        f"{len(kept)} of {len(devices)} devices with {len(stays)} stays; they are available {there:.1%} of the time. "
+        f"{len(usable)} of {len(devices)} devices with {len(stays)} stays; they are available {there:.1%} of the time. "
         f"Use it with --set availability=trace --set availability-trace={out}"
     )
 

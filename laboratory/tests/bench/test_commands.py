@@ -7,7 +7,6 @@ import pytest
 
 from laboratory.__main__ import main
 from laboratory.bench import codec
-from laboratory.bench.commands import BENCHES
 
 
 @pytest.mark.parametrize("density", [0.01, 0.2, 0.3])
@@ -37,12 +36,3 @@ def test_a_bench_prints_its_table_and_writes_it(monkeypatch, tmp_path, capsys):
     printed = capsys.readouterr().out
     assert "N = 3,000" in printed
     assert table["machine"]["numpy"] in printed
-
-
-def test_every_bench_is_a_command_and_says_what_it_measures(capsys):
-    with pytest.raises(SystemExit):
-        main(["bench", "--help"])
-    printed = capsys.readouterr().out
-    assert all(name in printed for name in BENCHES)
-    with pytest.raises(SystemExit):
-        main(["bench", "codec", "--repeats", "0"])

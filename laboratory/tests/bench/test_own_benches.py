@@ -1,23 +1,17 @@
 """Benches of the checkout (`python -m laboratory bench`): medians, ratios and bounds by hand, failures, and limits."""
 
-import argparse
 import json
 import math
-import os
-import subprocess
-import sys
 
 import pytest
 import torch
 from rich.console import Console
 
-from fedsel_app.wire.codec import Update
 from laboratory.__main__ import main
-from laboratory.bench import aggregate, clients, codec, selection, start
-from laboratory.bench.clients import DATA, PROC, SHARED, ClientsCost, Run, descendants, peak_kib, run_once
-from laboratory.bench.selection import TOO_LARGE, TOO_LONG, costs_of, growth
-from laboratory.bench.start import BARE_IMPORTS, INTERPRETER, RUN, Times, python_times
-from simulation.operations.deployment.flower_cli import DeploymentError
+from laboratory.bench import clients, selection, start
+from laboratory.bench.clients import DATA, PROC, SHARED, ClientsCost, Run, run_once
+from laboratory.bench.selection import TOO_LONG, growth
+from laboratory.bench.start import BARE_IMPORTS, RUN, Times
 
 needs_proc = pytest.mark.skipif(not PROC.is_dir(), reason="reads /proc")
 
@@ -52,16 +46,6 @@ def test_a_size_that_fails_is_reported_and_the_others_are_measured(monkeypatch, 
 
 
 @needs_proc
-def test_the_memory_of_a_process_and_of_those_that_it_started_is_found():
-    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as child:
-        assert child.pid in set(descendants(os.getpid()))
-        child.communicate(b"\n")
-    assert child.pid not in set(descendants(os.getpid()))
-    assert peak_kib(os.getpid()) > 10_000
-    assert peak_kib(2**30) == 0
-
-
-@needs_proc
 @pytest.mark.slow
 @pytest.mark.parametrize("data", DATA)
 def test_a_run_is_timed_in_a_process_of_its_own(data):
@@ -75,48 +59,11 @@ def test_a_run_is_timed_in_a_process_of_its_own(data):
         run_once(settings | {"cohort": 7})
 
 
-def test_the_sum_must_touch_every_index_value_and_entry():
-    sparse, dense = codec.drawn(1000, 0.2), codec.drawn(1000, 1.0)
-    assert isinstance(dense, Update)
-    assert dense.indices is None
-    # 8 bytes of the sum each way; 200 of 8 bytes and 1000 of 4.
-    assert aggregate.touched_bytes(1000, (sparse, dense)) == 16_000 + 1_600 + 4_000
-
-
-@pytest.mark.parametrize("name", ["random", "fed-cbs", "hetero-select", "divfl"])
-def test_a_round_costs_time_and_memory(name):
-    found = selection.cost(name, 40)
-    assert 0 < found.ms <= found.slowest_ms < 60_000
-    assert found.wall_ms > 0
-    assert found.peak_mib > 0
-    assert found.state_mib >= (8 * 40**2 / 2**20 if name == "divfl" else 0)
-    assert not found.stopped
-
-
 def test_the_growth_exponent_is_the_slope_of_the_three_largest():
     quadratic = [selection.Cost("any", size, ms=1e-6 * size**2) for size in (10**5, 10**3, 10**4)]
     assert growth([selection.Cost("any", 10, ms=7.0), *quadratic]) == pytest.approx(2.0)
     assert growth([*quadratic, selection.Cost("any", 10**6, stopped=TOO_LONG)]) == pytest.approx(2.0)
     assert math.isnan(growth(quadratic[:1]))
-
-
-def test_a_table_shows_what_was_stopped_and_its_rows_are_json(monkeypatch):
-    costs = [selection.Cost("random", 100, 1.0, 2.0, 3.0, 4.0, 5.0), selection.Cost("random", 1000, stopped=TOO_LARGE)]
-    monkeypatch.setattr(selection, "costs_of", lambda *arguments: iter(costs))
-    console = Console(width=120, record=True, quiet=False)
-    with console.capture() as capture:
-        rows = selection.run(argparse.Namespace(strategies="random", clients=10_000, cohort=10, limit_s=5.0), console)
-    assert "> 8 GiB" in capture.get()
-    assert [row["stopped"] for row in rows] == ["", "too large"]
-    assert rows[1]["ms"] is None
-    assert json.loads(json.dumps(rows, allow_nan=False)) == rows
-
-
-@pytest.mark.slow
-def test_a_method_that_is_too_slow_is_stopped():
-    found = list(costs_of("fedcg", [20, 2_000, 4_000], 10, 1.0))
-    assert [each.stopped for each in found][-1] == TOO_LONG
-    assert len(found) < 3
 
 
 def test_a_median_is_over_the_repeats_and_a_ratio_that_of_medians(monkeypatch):
@@ -130,22 +77,6 @@ def test_a_median_is_over_the_repeats_and_a_ratio_that_of_medians(monkeypatch):
     assert (found[RUN].wall_s, found[RUN].cpu_s) == (4.0, 3.0)
     assert (found[RUN].wall_ratio, found[RUN].cpu_ratio) == (2.0, 1.5)
     assert (found["one"].kind, found["one"].wall_ratio, found["one"].cpu_ratio) == ("stage", 0.5, 0.25)
-
-
-def test_a_process_that_fails_ends_the_bench_with_what_it_said():
-    with pytest.raises(DeploymentError, match="no such thing"):
-        python_times(["-c", "raise SystemExit('no such thing')"])
-
-
-@pytest.mark.e2e
-@pytest.mark.slow
-def test_the_stages_of_a_run_add_up_to_its_process(monkeypatch):
-    small = ("rounds=2", "clients=3", "cohort=2", "local-steps=2")
-    monkeypatch.setattr(start, "STAGES", (*start.STAGES, *small))
-    stages = start.stage_times("inline")
-    assert next(iter(stages)) == INTERPRETER
-    assert {"import torch", "the other rounds", "summary and picture"} <= stages.keys()
-    assert all(time.wall_s >= 0 and time.cpu_s >= 0 for time in stages.values())
 
 
 def test_a_cohort_as_one_batch_and_top_k_on_the_device_end_with_the_numbers_of_the_loop_and_the_host(tmp_path):

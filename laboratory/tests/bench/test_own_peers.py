@@ -1,17 +1,13 @@
 """Benchmark beside the peers: equal work, the best number of workers, and a peer that is not there."""
 
-import argparse
-import io
 from dataclasses import replace
 from importlib.util import find_spec
 
 import numpy as np
 import pytest
 import torch
-from rich.console import Console
 
 from fedsel_app.models.building import build
-from laboratory.bench import peers
 from laboratory.bench.peer_tasks import PEER_TASKS, PeerRun, PeerTask
 from laboratory.bench.peers import (
     FEDSEL,
@@ -23,7 +19,6 @@ from laboratory.bench.peers import (
     measure,
     refuse_different_models,
     refuse_unequal,
-    run_without_chance,
 )
 from simulation.operations.deployment.flower_cli import DeploymentError
 
@@ -46,36 +41,6 @@ def images(folder):
 
 def measured(contender, workers, median_s, examples=250, loss=2.0):
     return PeerTime("task", contender, workers, median_s, median_s, 1.0, examples, loss)
-
-
-def test_the_tasks_are_those_of_the_peers_own_papers():
-    first, second = PEER_TASKS.values()
-    assert (first.clients, first.cohort, first.epochs, first.batch) == (1000, 50, 1, 10)
-    assert (second.clients, second.cohort, second.epochs, second.batch) == (100, 100, 5, 50)
-    sizes = []
-    for task in (first, second):
-        module_name, function = task.model.split(":")
-        assert module_name == "laboratory.bench.peer_tasks"
-        model = getattr(peers.importlib.import_module(module_name), function)((3, 32, 32), 10)
-        assert model(torch.zeros(2, 3, 32, 32)).shape == (2, 10)
-        sizes.append(sum(parameter.numel() for parameter in model.parameters()))
-    # 3x3 convolutions 3-32 and 32-64, 14 x 14 x 64 = 12,544 to 128, to 10; 5x5 convolutions 3-6 and 6-16, 400-120-84-10
-    assert sizes == [896 + 18_496 + 1_605_760 + 1_290, 456 + 2_416 + 48_120 + 10_164 + 850]
-
-
-def test_contenders_start_from_the_same_weights_and_share_the_partition(tmp_path):
-    run = PeerRun(TINY, images(tmp_path), rounds=1, threads=1, workers=1)
-    first, again = run.initial_model(), run.initial_model()
-    assert all(torch.equal(a, b) for a, b in zip(first.parameters(), again.parameters(), strict=True))
-    x, y, clients = run.training_set()
-    assert x.shape == (60, 1, 16, 16)
-    assert x.dtype == torch.float32
-    assert abs(float(x.mean())) < 1e-5
-    assert sorted(np.concatenate(clients)) == list(range(60))
-    assert [len(part) for part in clients] == [10] * 6
-    loss = run.test_loss([parameter.detach().numpy() for parameter in first.parameters()])
-    assert loss == pytest.approx(np.log(2), abs=0.2)
-    assert len(y) == 60
 
 
 @pytest.mark.parametrize("task", PEER_TASKS.values(), ids=list(PEER_TASKS))
@@ -101,25 +66,6 @@ def test_unequal_work_is_refused(changed):
         refuse_unequal([equal, replace(equal, contender=FLOWER, **changed)])
 
 
-@pytest.mark.parametrize("task", PEER_TASKS.values(), ids=list(PEER_TASKS))
-def test_a_model_without_dropout_is_the_same_model_and_draws_nothing(task):
-    plain, exact = (build(name, (3, 32, 32), 10, seed=1) for name in (task.model, task.model_without_dropout))
-    assert all(torch.equal(a, b) for a, b in zip(plain.parameters(), exact.parameters(), strict=True))
-    x = torch.randn(4, 3, 32, 32, generator=torch.Generator().manual_seed(1))
-    assert torch.equal(exact.train()(x), plain.eval()(x))
-
-
-def test_nothing_is_drawn_in_the_rounds_whose_models_are_compared(tmp_path):
-    task = replace(TINY, clients=1000, cohort=50)
-    run = run_without_chance(task, PeerRun(task, images(tmp_path), 1, 1, 1).data, tmp_path)
-    _, labels, clients = run.training_set()
-    assert run.task.cohort == run.task.clients == len(clients)
-    assert sorted(map(len, clients)) == [4, 4, 5, 5], "different sizes: equal ones would hide a wrong weighting"
-    assert max(map(len, clients)) <= run.task.batch, "one mini-batch has all of a client's examples"
-    assert run.task.epochs > 1
-    assert len(labels) == 18
-
-
 def test_models_that_differ_by_more_than_rounding_are_refused():
     start, ours = np.zeros(4, np.float32), np.array([3, 0, 4, 0], np.float32)
     nearly = ours + np.float32(1e-3)
@@ -128,27 +74,6 @@ def test_models_that_differ_by_more_than_rounding_are_refused():
     for model in (ours * np.float32(1.01), np.full(4, np.nan, np.float32)):
         with pytest.raises(DeploymentError, match=r"tiny do not do the same work.* untouched Flower's by (1\.00|nan)%"):
             refuse_different_models(TINY, {FEDSEL: ours, FLOWER: model}, start)
-
-
-def test_an_absent_peer_is_left_out_with_a_sentence(monkeypatch):
-    monkeypatch.setitem(peers.PACKAGES, PFL, "a_package_that_is_absent")
-    monkeypatch.setattr(peers, "compare_models", lambda contenders, task, data: 1e-6)
-    monkeypatch.setattr(peers, "measure", lambda contender, run: measured(contender, run.workers, 1.0))
-    output = io.StringIO()
-    arguments = argparse.Namespace(tasks="50-of-1000", rounds=1, workers=[1, 2], data_path="", device="cpu")
-    rows = peers.run(arguments, Console(file=output, width=120))
-    assert {(row["contender"], row["workers"]) for row in rows} == {
-        (name, workers) for name in (FEDSEL, FLOWER) for workers in (1, 2)
-    }
-    assert "pfl-research is not installed and left out: pip install 'fedsel[peers]'" in output.getvalue()
-    assert "Generated images" in output.getvalue()
-
-
-@pytest.mark.slow
-def test_a_contender_that_fails_ends_the_others_and_says_why(tmp_path):
-    run = PeerRun(replace(TINY, model="nowhere:nothing"), images(tmp_path), rounds=1, threads=1, workers=1)
-    with pytest.raises(DeploymentError, match=r"(?s)peer_flower.*failed.*nowhere"):
-        measure(FLOWER, run)
 
 
 @pytest.mark.slow

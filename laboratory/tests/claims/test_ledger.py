@@ -11,7 +11,6 @@ import pytest
 from fedsel_app.wiring.configuration import resolve
 from laboratory.__main__ import main
 from laboratory.claims import ledger, listing
-from laboratory.claims.data import ranking_rows
 from laboratory.claims.ledger import counted, result_text, write_ledger
 from laboratory.claims.measured import identity
 from laboratory.claims.picture import methods_of, placed
@@ -220,37 +219,6 @@ def test_a_method_of_a_ranking_is_compared_with_the_baseline():
     fewer = SCORES | {"divfl": {seed: score for seed, score in SCORES["divfl"].items() if seed != 3}}
     assert [place.accuracy.n for place in ranked_methods(ranking(), metric, Named(fewer))] == [4] * 5
     assert ranked_methods(ranking(), metric, Named({})) == []
-
-
-def test_a_lead_below_the_margin_is_called_so():
-    """divfl leads by half a point and random trails by as much, with little noise; fed-cbs trails by ten points."""
-    little = 0.001 * np.array([1, -1, 1, -1, 0])
-    steps = {BASELINE: 0.0, "divfl": 0.005, "random": -0.005, "fed-cbs": -0.1}
-    scores = {name: dict(enumerate(0.8 + step + NOISE + bool(step) * little, 1)) for name, step in steps.items()}
-    one = ranking(key="accuracy_at_traffic_mb", strategies=("random", "divfl", "fed-cbs"))
-    (metric,) = one.metrics
-    said = {place.name: place.said for place in ranked_methods(one, metric, Named(scores))}
-    assert said.pop(BASELINE) == ""
-    assert said == {
-        "divfl": "ahead, by less than the margin",
-        "random": "behind, by less than the margin",
-        "fed-cbs": "behind",
-    }
-
-
-def test_a_ranking_says_who_selects_uniformly_at_first():
-    uniform = ranking(strategies=("random", "fedcvr-bolt"))
-    quick = replace(uniform, settings={"fedcvr-bolt.warmup-rounds": 0})
-    scores = Named(SCORES | {"fedcvr-bolt": SCORES["oort"]})
-    rounds = [{row["side"]: row["uniform rounds"] for row in ranking_rows(one, scores, {})} for one in (uniform, quick)]
-    assert [of["fedcvr-bolt"] for of in rounds] == [30, 0]
-
-
-def test_a_variant_is_told_by_its_name_once_it_was_run():
-    more = ranking(variants={"random (more steps)": {"strategy": "random", "local-steps": 100}})
-    (metric,) = more.metrics
-    assert len(ranked_methods(more, metric, Named(SCORES | {"random (more steps)": SCORES["oort"]}))) == 6
-    assert len(ranked_methods(more, metric, Named(SCORES))) == 5
 
 
 def test_the_list_has_a_line_a_claim(capsys, decided_once):

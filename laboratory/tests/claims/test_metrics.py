@@ -1,10 +1,12 @@
 """Metrics of claims, against the rows of a run."""
 
 import numpy as np
+import pytest
 
-from laboratory.claims.metrics import MEASURES, measured_values
+from laboratory.claims.metrics import MEASURES, label_coverage, measured_values
 from simulation.workbench.comparison.runs import RecordedRun, read_recorded_run
 from tests.support.in_process import run_in_process
+from tests.support.report_runs import write_run
 
 
 def test_client_updates_to_the_best_validation_round(tmp_path):
@@ -18,3 +20,22 @@ def test_client_updates_to_the_best_validation_round(tmp_path):
     assert found == {metric.column: 2.0 * (best + 1)}
     assert 0 < best < 5, "the best round is neither the first nor the last"
     assert metric.of_pair(976.0, 1164.0) == np.log(1164 / 976)
+
+
+@pytest.mark.parametrize(
+    ("arrays", "shares"),
+    [
+        ({"y_train": [0, 0, 1, 1, 2, 3], "owners": [0, 0, 1, 2, 2, 3]}, [0.5, 0.75]),
+        ({"y_train": [[1, 0], [0, 0], [1, 1], [0, 1]], "owners": range(4), "task": "multi-label"}, [0.5, 1.0]),
+    ],
+)
+def test_label_coverage_by_hand(tmp_path, arrays, shares):
+    """The cohorts 0 and 1, then 2 and 3, of the run's own partition; the third round has none."""
+    count = len(arrays["owners"])
+    x = np.arange(2 * count, dtype=np.float32).reshape(count, 2)
+    np.savez(tmp_path / "data.npz", x_train=x, x_test=x, y_test=arrays["y_train"], **arrays)
+    settings = {"data": "npz", "data_path": str(tmp_path / "data.npz"), "partition": "natural"}
+    write_run(tmp_path / "run", "random", 1, [0.1, 0.2, 0.3], selected=[[0, 1], [2, 3], []], **settings)
+    coverage = label_coverage(read_recorded_run(tmp_path / "run", "run", {}, RecordedRun))
+    assert coverage[:2].tolist() == shares
+    assert np.isnan(coverage[2])

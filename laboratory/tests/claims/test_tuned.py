@@ -7,7 +7,6 @@ import pytest
 
 from fedsel_app.config import ConfigError
 from laboratory.claims.claim import Claim
-from laboratory.claims.data import tuned_rows
 from laboratory.claims.picture import placed
 from laboratory.claims.ranking import BASELINE, Ranking
 from laboratory.claims.runs import asked_runs, missing_runs
@@ -117,21 +116,6 @@ def test_the_files_state_how_many_runs_they_need_and_fit_40_core_hours():
         if not study.left_open:
             assert not missing_runs(study.parts(shipped()), shipped()), study.name
     assert 0.0 < hours <= 40.0
-
-
-def test_the_rows_have_the_settings_and_the_paired_lead_of_each_side():
-    """b is 1, 2 and 3 points ahead on the three fresh seeds; its best rate is the first of the grid."""
-    cells = [(name, rate) for name in ("a", "b") for rate in (0.1, 0.2, 0.4)]
-    best = {("a", 0.2), ("b", 0.1)}
-    measured = Scores({(*cell, seed): 0.5 + 0.2 * (cell in best) for cell in cells for seed in (7, 8)})
-    for number, seed in enumerate((11, 12, 13), start=1):
-        measured.of |= {("a", 0.2, seed): 0.6, ("b", 0.1, seed): 0.6 + 0.01 * number}
-    first, second = tuned_rows(tuned(), Both(measured))
-    shown = [(row["side"], row["chosen settings"], row["at an end of the grid"]) for row in (first, second)]
-    assert shown == [("b", "lr=0.1", "lr"), ("a", "lr=0.2", "")]
-    assert (first["lead"], first["accuracy"]) == (pytest.approx(0.02), pytest.approx(0.62))
-    del measured.of[("b", 0.1, 12)]
-    assert tuned_rows(tuned(), Both(measured)) == []
 
 
 def test_a_tuned_ranking_takes_the_place_of_the_untuned_one_when_all_its_runs_are_measured():

@@ -9,7 +9,7 @@ import pytest
 import scipy
 
 from laboratory.claims.claim import FRESH, Stage
-from laboratory.claims.statistics import heavy_tails, p_above, p_within
+from laboratory.claims.statistics import heavy_tails
 from laboratory.claims.verdict import DOES_NOT, HOLDS, NOT_RUN, SMALL, UNDECIDED, decide
 from laboratory.tests.claims.fakes import CHEAT, HONEST, SEEDS, TWIN, Runs, claim
 
@@ -46,20 +46,6 @@ def test_error_rates_of_costs():
         found = decide(claims, Runs({name: dict(enumerate(values, start=1)) for name, values in costs.items()}))
         right += (found["true"].word, found["twins"].word) == (HOLDS, SMALL)
     assert right >= 38
-
-
-def test_p_values_by_hand():
-    """Mean 2, deviation 1, n = 4: t = 4 against 0, and 2 against 1; tails of t with 3 degrees are from a table."""
-    values = np.array([1.0, 1.5, 2.5, 3.0]) * 1.0
-    values = 2.0 + (values - 2.0) / values.std(ddof=1)
-    assert p_above(values, 0.0) == pytest.approx(0.01400, abs=1e-4)
-    assert p_above(values, 1.0) == pytest.approx(0.06966, abs=1e-4)
-    assert p_within(values, 3.0) == pytest.approx(0.06966, abs=1e-4)
-
-
-def test_values_that_are_all_alike():
-    alike = np.full(5, 0.25)
-    assert (p_above(alike, 0.2), p_above(alike, 0.25), p_above(alike, 0.3)) == (0.0, 1.0, 1.0)
 
 
 def test_share_saved_is_of_geometric_means():
@@ -123,15 +109,6 @@ def test_ranks_decide_where_tails_are_heavy():
     assert (verdict.word, verdict.pairs.by_ranks) == (UNDECIDED, True)
 
 
-def test_seeds_on_which_neither_reached_the_target_are_left_out():
-    rows = {seed: missed(None, 500.0) for seed in range(1, SEEDS + 1)} | {1: missed(100.0, 500.0)}
-    others = {seed: missed(None, 500.0) for seed in range(1, SEEDS + 1)} | {1: missed(200.0, 500.0)}
-    (verdict,) = decide(
-        [claim("c", CHEAT, HONEST, "time_to_target_s", effect=0.5, deviation=0.4)], Runs({CHEAT: rows, HONEST: others})
-    )["c"].verdicts
-    assert (verdict.word, verdict.pairs.advantages.size, verdict.pairs.missed) == (UNDECIDED, 1, (9, 9))
-
-
 def test_all_claims_and_stages_of_a_paper_are_adjusted_together():
     """p = 0.03: the claim holds alone, and is undecided among four tests, be they superseded or of another stage.
 
@@ -184,20 +161,6 @@ def test_a_claim_of_equality_goes_by_the_margin(shift, expected):
     assert word([claim("c", HONEST, TWIN, **rule)], runs, "c") == expected
 
 
-def test_undecided_says_how_many_seeds_would_decide():
-    """A mean of half a deviation needs 34 pairs (Cohen's table) to be distinguished from 0."""
-    values = np.array([1.0, -1.0, 1.0, -1.0, 1.0, -1.0, 1.0, -1.0, 1.0, -1.0])
-    values = values / values.std(ddof=1) + 0.5
-    runs = Runs({CHEAT: dict(enumerate(values, start=1)), HONEST: dict.fromkeys(range(1, SEEDS + 1), 0.0)})
-    (verdict,) = decide([claim("c", CHEAT, HONEST, margin=0.01, effect=2.0, deviation=1.0)], runs)["c"].verdicts
-    assert (verdict.word, verdict.seeds_needed) == (UNDECIDED, 34)
-
-
-def test_without_runs_nothing_is_decided():
-    (verdict,) = decide([claim("c", CHEAT, HONEST)], Runs({}))["c"].verdicts
-    assert (verdict.word, verdict.seeds_needed) == (NOT_RUN, inf)
-
-
 def test_a_claim_holds_if_it_holds_in_every_metric():
     """The claimed side is ahead in accuracy on all seeds, and ahead, behind or neither in the clients' accuracy."""
     both, rng = ("stable_accuracy", "final_client_accuracy"), np.random.default_rng(5)
@@ -211,16 +174,6 @@ def test_a_claim_holds_if_it_holds_in_every_metric():
         (standing,) = decide([claim("c", CHEAT, HONEST, both)], Runs({CHEAT: ahead, HONEST: base})).values()
         assert standing.verdicts[0].word == HOLDS
         assert standing.word == expected
-
-
-def test_a_metric_beside_decides_nothing_and_adjusts_nothing():
-    rows = {seed: {"stable_accuracy": 0.9 + 0.001 * seed, "final_client_accuracy": 0.1} for seed in range(1, 11)}
-    base = {seed: {"stable_accuracy": 0.8, "final_client_accuracy": 0.5 + 0.001 * seed} for seed in rows}
-    runs = Runs({CHEAT: rows, HONEST: base})
-    (alone,) = decide([claim("c", CHEAT, HONEST)], runs).values()
-    (standing,) = decide([claim("c", CHEAT, HONEST, beside=("final_client_accuracy",))], runs).values()
-    assert [verdict.word for verdict in standing.verdicts] == [HOLDS, DOES_NOT]
-    assert (standing.word, standing.verdicts[0].p) == (HOLDS, alone.verdicts[0].p)
 
 
 def test_the_second_stage_decides_alone_and_only_when_it_is_whole():

@@ -24,20 +24,20 @@ def register(commands: Subparsers) -> None:
         help="explain all settings that have this word in their key or meaning",
     )
     shown.add_argument("--all", action="store_true", help="list all settings, not only those that a user sets first")
-    listed.set_defaults(call=settings)
+    listed.set_defaults(call=settings_command)
     named = commands.add_parser("presets", help="list the presets, or show one and where it departs from its paper")
     named.add_argument(
         "name", nargs="?", default="", metavar="NAME", help="preset to show, with its protocol and departures"
     )
-    named.set_defaults(call=presets)
+    named.set_defaults(call=presets_command)
     converted = commands.add_parser("trace", help="convert a trace of real devices for the clock of simulations")
     converted.add_argument("trace", type=Path, metavar="FILE", help="file of FLASH or FedScale")
     converted.add_argument("--out", required=True, type=folder, metavar="FILE", help="a new .npz or .csv file")
     converted.add_argument("--batch-size", type=positive, default=32, help="examples of a local step, for speeds (32)")
-    converted.set_defaults(call=trace)
+    converted.set_defaults(call=trace_command)
 
 
-def settings(arguments: argparse.Namespace) -> int:
+def settings_command(arguments: argparse.Namespace) -> int:
     """`fedsel settings`: list, by group, the settings that a user sets first, all settings, or those with a word."""
     from simulation.workbench.catalogue.listing import first_settings, matching_settings, setting_lines
 
@@ -51,7 +51,7 @@ def settings(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def presets(arguments: argparse.Namespace) -> int:
+def presets_command(arguments: argparse.Namespace) -> int:
     """`fedsel presets`: list the presets by paper, or print one: protocols, settings, departures."""
     from fedsel_app.wiring.configuration import resolve
     from simulation.workbench.catalogue.listing import departure_tables, preset_description, preset_lines
@@ -67,7 +67,7 @@ def presets(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def trace(arguments: argparse.Namespace) -> int:
+def trace_command(arguments: argparse.Namespace) -> int:
     """`fedsel trace`: convert a trace of FLASH or FedScale."""
     from simulation.workbench.traces import convert
 

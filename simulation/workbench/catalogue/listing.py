@@ -1,4 +1,4 @@
-"""Lists of settings and presets by group: lines for a terminal of any width, and a page of docs/ with the settings."""
+"""Lists of settings and presets by group: lines for a terminal of any width."""
 
 import json
 import textwrap
@@ -32,7 +32,7 @@ def matching_settings(word: str = "") -> GroupedEntries:
     Raises ConfigError if there is none. The message names the nearest keys.
     """
     groups = {
-        group.purpose: [entry for entry in group.entries if word.lower() in f"{entry.key}\n{_meaning(entry)}".lower()]
+        group.purpose: [entry for entry in group.entries if word.lower() in f"{entry.key}\n{meaning_of(entry)}".lower()]
         for group in setting_groups()
     }
     if not any(groups.values()):
@@ -55,8 +55,8 @@ def setting_lines(groups: GroupedEntries, width: int, *, choices: bool = False) 
         for entry in entries:
             apart = entry.choices if choices else {}
             sections[purpose] += [
-                (2, f"{entry.key} = {_shown(entry.default)}"),
-                (6, _meaning(entry, allowed=not apart)),
+                (2, f"{entry.key} = {value_text(entry.default)}"),
+                (6, meaning_of(entry, allowed=not apart)),
                 *((8, f"{choice}: {described}" if described else choice) for choice, described in apart.items()),
             ]
     return _lines(sections, width)
@@ -95,7 +95,7 @@ def _cited(preset: Preset) -> str:
 
 
 def _set(settings: Mapping[str, Value], others: Mapping[str, Value]) -> list[str]:
-    return [f"{key} = {_shown(value)}" for key, value in settings.items() if value != others[key]]
+    return [f"{key} = {value_text(value)}" for key, value in settings.items() if value != others[key]]
 
 
 def departure_tables(name: str) -> list[Table]:
@@ -134,7 +134,7 @@ def _departure_table(title: str, preset: Preset, keys: Iterable[str]) -> Table:
         by_reason.setdefault(why, []).append(key)
     for why, alike in by_reason.items():
         for key in alike:
-            values = (value if isinstance(value, str) else _shown(value) for value in departing[key])
+            values = (value if isinstance(value, str) else value_text(value) for value in departing[key])
             table.add_row(key, *values, why if key == alike[0] else "")
     return table
 
@@ -149,35 +149,15 @@ def _lines(sections: Sections, width: int) -> list[str]:
     return lines
 
 
-def settings_page() -> str:
-    """Text of docs/settings.md: a table for each group of settings."""
-    return "\n".join(
-        [
-            "# Settings",
-            "",
-            "Every setting by group: its default and its meaning. Where a paper's text and its authors' code differ,",
-            "the meaning ends with both values, and `variant` sets all of these settings.",
-            "",
-            "`python -m laboratory pages` writes this page.",
-            *(line for purpose, entries in matching_settings().items() for line in _table(purpose, entries)),
-            "",
-        ]
-    )
-
-
-def _table(purpose: str, entries: Iterable[Entry]) -> list[str]:
-    rows = [(f"`{entry.key}`", f"`{_shown(entry.default)}`", _meaning(entry).replace("|", "\\|")) for entry in entries]
-    table = [("key", "default", "meaning"), ("---", "---", "---"), *rows]
-    return ["", f"## {purpose.removesuffix('.')}", "", *(f"| {' | '.join(row)} |" for row in table)]
-
-
-def _shown(value: Value) -> str:
+def value_text(value: Value) -> str:
+    """Text of a value as TOML writes it."""
     return json.dumps(value, ensure_ascii=False)
 
 
-def _meaning(entry: Entry, *, allowed: bool = True) -> str:
+def meaning_of(entry: Entry, *, allowed: bool = True) -> str:
+    """Meaning of a setting, with its choices or bounds if `allowed`, and the values of paper and code."""
     parts = [entry.meaning, entry.allowed if allowed else ""]
     if entry.variants:
-        text, code = (value if isinstance(value, str) else _shown(value) for value in entry.variants)
+        text, code = (value if isinstance(value, str) else value_text(value) for value in entry.variants)
         parts.append(f"paper's text {text}, authors' code {code}")
     return "; ".join(part for part in parts if part)

@@ -15,21 +15,21 @@ SAVED = ("dataset_dict.json", "state.json")
 """Files of a folder that `datasets` saved."""
 
 
-def request(arguments: argparse.Namespace) -> int:
+def request_command(arguments: argparse.Namespace) -> int:
     """`fedsel request`: make a client's folder with its key on the client's own machine."""
     from simulation.operations.machines.folders import request_folder
     from simulation.operations.machines.keys import fingerprint
 
-    made = request_folder(arguments.folder)
+    sent = request_folder(arguments.folder)
     print(
-        f"Made {arguments.folder}. Its file key never leaves this machine. Send {made} to the admin of the federation, "
-        f"and tell the admin its fingerprint by another channel: {fingerprint(made.read_bytes())}. Copy the files of "
+        f"Made {arguments.folder}. Its file key never leaves this machine. Send {sent} to the admin of the federation, "
+        f"and tell the admin its fingerprint by another channel: {fingerprint(sent.read_bytes())}. Copy the files of "
         f"the answer into {arguments.folder}."
     )
     return 0
 
 
-def provision(arguments: argparse.Namespace) -> int:
+def provision_command(arguments: argparse.Namespace) -> int:
     """`fedsel provision`: make the folders of a federation, add or revoke clients, or renew the certificates."""
     _refuse_together(arguments)
     if arguments.revoke:
@@ -68,16 +68,16 @@ def _make(arguments: argparse.Namespace) -> None:
 
     app, port, clients = app_folder(), arguments.port or Endpoints().fleet_port, arguments.clients or 0
     requests, keep = arguments.sign, arguments.keep_ca_key
-    made = make_federation(arguments.folder, arguments.server, clients, port, requests=requests, keep_authority=keep)
-    sign_app(app, made.admin / SIGNING, signing_key(made.admin / SIGNING))
-    share_signature(made)
-    names = [made.client(number).name for number in client_numbers(made.server)]
+    folders = make_federation(arguments.folder, arguments.server, clients, port, requests=requests, keep_authority=keep)
+    sign_app(app, folders.admin / SIGNING, signing_key(folders.admin / SIGNING))
+    share_signature(folders)
+    names = [folders.client(number).name for number in client_numbers(folders.server)]
     print(
-        f"Made in {made.folder}: server, {', '.join(names)}, admin. Copy each folder to its own machine only. Run "
+        f"Made in {folders.folder}: server, {', '.join(names)}, admin. Copy each folder to its own machine only. Run "
         "`fedsel start FOLDER` on the server and on each client, and submit runs with `fedsel submit admin`. The app "
         "is signed, and the clients import no other app."
     )
-    _print_answers(made.folder, names[clients:], requests)
+    _print_answers(folders.folder, names[clients:], requests)
 
 
 def _add(folder: Path, count: int, requests: list[Path]) -> None:
@@ -85,14 +85,14 @@ def _add(folder: Path, count: int, requests: list[Path]) -> None:
     from simulation.operations.machines.folders import SIGNING, FederationFolders, add_clients, share_signature
     from simulation.operations.machines.private_files import read_file
 
-    made = FederationFolders(folder)
-    read_file(made.admin / SIGNING / TRUSTED)  # without it, a new client's folder would be incomplete
+    folders = FederationFolders(folder)
+    read_file(folders.admin / SIGNING / TRUSTED)  # without it, a new client's folder would be incomplete
     names = add_clients(folder, count, requests)
-    share_signature(made)
+    share_signature(folders)
     print(
         f"Made {', '.join(names)} in {folder}. Copy each folder to its machine, the new files of "
-        f"{made.server / 'clients'} to the server's folder, and {made.admin / FILE} to the admin's. A running server "
-        "admits the new clients within seconds."
+        f"{folders.server / 'clients'} to the server's folder, and {folders.admin / FILE} to the admin's. A running "
+        "server admits the new clients within seconds."
     )
     _print_answers(folder, names[count:], requests)
 
@@ -128,7 +128,7 @@ def _revoke(folder: Path, name: str) -> None:
     )
 
 
-def start(arguments: argparse.Namespace) -> int:
+def start_command(arguments: argparse.Namespace) -> int:
     """`fedsel start`: run the server or client of a folder in the foreground, or print a service file for it."""
     # gRPC reads this when it is imported. Without it, gRPC logs each failed handshake of a stranger.
     os.environ.setdefault("GRPC_VERBOSITY", "ERROR")
@@ -161,7 +161,7 @@ def _kind_of(path: Path) -> str:
     return READERS.get(path.suffix.lower(), "")
 
 
-def status(arguments: argparse.Namespace) -> int:
+def status_command(arguments: argparse.Namespace) -> int:
     """`fedsel status`: show which clients are connected, and the round in progress."""
     from simulation.operations.deployment.submission import show_status
 
@@ -169,7 +169,7 @@ def status(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def stop(arguments: argparse.Namespace) -> int:
+def stop_command(arguments: argparse.Namespace) -> int:
     """`fedsel stop`: end a run of a federation, so that it can be resumed."""
     from simulation.operations.deployment.submission import stop_run
 
@@ -177,7 +177,7 @@ def stop(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def sign(arguments: argparse.Namespace) -> int:
+def sign_command(arguments: argparse.Namespace) -> int:
     """`fedsel sign`: sign the app, so that clients that trust the signer import it."""
     from simulation.operations.deployment.app_folder import app_folder
     from simulation.operations.guard.app_signature import sign_app
@@ -195,34 +195,34 @@ def register(commands: Subparsers) -> None:
     """Add the commands to the parser's."""
     asked = commands.add_parser("request", help="make a client's key on its own machine, and a request for the admin")
     asked.add_argument("folder", type=folder, metavar="NAME", help="the client's new folder")
-    asked.set_defaults(call=request)
+    asked.set_defaults(call=request_command)
 
     _register_provision(commands)
     _register_start(commands)
 
     shown = commands.add_parser("status", help="show the connected clients and the round in progress")
     shown.add_argument("folder", type=folder, metavar="ADMIN", help="the admin's folder")
-    shown.set_defaults(call=status)
+    shown.set_defaults(call=status_command)
 
     ended = commands.add_parser("stop", help="end a run of a federation, so that it can be resumed")
     ended.add_argument("folder", type=folder, metavar="ADMIN", help="the admin's folder")
     ended.add_argument("run", nargs="?", metavar="RUN", help="name of the run (the only one in progress)")
-    ended.set_defaults(call=stop)
+    ended.set_defaults(call=stop_command)
 
     signed = commands.add_parser("sign", help="sign the app, so that clients import it")
     signed.add_argument("--out", dest="folder", required=True, type=folder, metavar="DIR", help="folder of the key")
-    signed.set_defaults(call=sign)
+    signed.set_defaults(call=sign_command)
 
 
 def _register_provision(commands: Subparsers) -> None:
-    made = commands.add_parser("provision", help="make a folder with keys for each machine of a federation")
-    made.add_argument(
+    command = commands.add_parser("provision", help="make a folder with keys for each machine of a federation")
+    command.add_argument(
         "--server", action="append", metavar="HOST", help="name or address of the server; clients use the first one"
     )
-    made.add_argument("--clients", type=positive, metavar="N", help="number of clients whose keys are made here")
-    made.add_argument("--port", type=positive, help="the server's port for clients; the next port is for the admin")
-    made.add_argument("--add", type=positive, metavar="N", help="add N clients to the federation in this folder")
-    made.add_argument(
+    command.add_argument("--clients", type=positive, metavar="N", help="number of clients whose keys are made here")
+    command.add_argument("--port", type=positive, help="the server's port for clients; the next port is for the admin")
+    command.add_argument("--add", type=positive, metavar="N", help="add N clients to the federation in this folder")
+    command.add_argument(
         "--sign",
         action="append",
         default=[],
@@ -230,13 +230,13 @@ def _register_provision(commands: Subparsers) -> None:
         metavar="REQUEST",
         help="add the client that sent this file of `fedsel request`; its private key stays with it",
     )
-    made.add_argument("--renew", action="store_true", help="make a new certificate of the server")
-    made.add_argument("--revoke", metavar="CLIENT", help="revoke this client, such as client-1")
-    made.add_argument("--keep-ca-key", action="store_true", help="keep the authority's key in the admin's folder")
-    made.add_argument(
+    command.add_argument("--renew", action="store_true", help="make a new certificate of the server")
+    command.add_argument("--revoke", metavar="CLIENT", help="revoke this client, such as client-1")
+    command.add_argument("--keep-ca-key", action="store_true", help="keep the authority's key in the admin's folder")
+    command.add_argument(
         "--out", dest="folder", required=True, type=folder, metavar="DIR", help="folder of the federation"
     )
-    made.set_defaults(call=provision)
+    command.set_defaults(call=provision_command)
 
 
 def _register_start(commands: Subparsers) -> None:
@@ -252,4 +252,4 @@ def _register_start(commands: Subparsers) -> None:
     printed = run.add_mutually_exclusive_group()
     printed.add_argument("--systemd", action="store_true", help="print a systemd unit instead")
     printed.add_argument("--compose", action="store_true", help="print a compose file instead")
-    run.set_defaults(call=start)
+    run.set_defaults(call=start_command)

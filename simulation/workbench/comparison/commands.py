@@ -32,11 +32,11 @@ def register(commands: Subparsers) -> None:
         metavar="KEY=V1,V2",
         help="repeat the runs for each value of a setting; several grids give every combination",
     )
-    several.set_defaults(call=compare)
+    several.set_defaults(call=compare_command)
 
     live = commands.add_parser("watch", help="show the progress of a comparison or a run")
     live.add_argument("folder", type=Path, metavar="DIR", help="comparison or run folder")
-    live.set_defaults(call=watch)
+    live.set_defaults(call=watch_command)
 
 
 def add_strategies(command: argparse.ArgumentParser) -> None:
@@ -53,7 +53,7 @@ def add_strategies(command: argparse.ArgumentParser) -> None:
     command.add_argument("--dry-run", action="store_true", help="check everything, print the runs, and stop")
 
 
-def compare(arguments: argparse.Namespace) -> int:
+def compare_command(arguments: argparse.Namespace) -> int:
     """`fedsel compare`: simulate several methods on the same seeds, or print the runs."""
     from simulation.workbench.comparison.placement import default_jobs, gpu_count
     from simulation.workbench.comparison.plan import plan
@@ -97,7 +97,7 @@ def strategies_of(arguments: argparse.Namespace) -> list[str]:
     return preset_strategies(arguments.preset or "")
 
 
-def watch(arguments: argparse.Namespace) -> int:
+def watch_command(arguments: argparse.Namespace) -> int:
     """`fedsel watch`: show the progress of a comparison or a run until it ends."""
     from simulation.workbench.comparison.watch import follow
 

@@ -1,6 +1,5 @@
-"""Labels of the clients' examples, from the data and partition of a run."""
+"""Labels and number of the clients' examples, from the data and partition of a run."""
 
-from dataclasses import replace
 from functools import partial
 
 import numpy as np
@@ -10,23 +9,8 @@ from clients.examples import client_examples
 from fedsel_app.caches import kept
 from fedsel_app.config import ConfigError, DataConfig, PartitionConfig
 from fedsel_app.data.dataset import load
-from fedsel_app.wiring.configuration import AppConfig
-from simulation.workbench.comparison.runs import RecordedRun
-from simulation.workbench.comparison.statistics import Floats, coverage
 
 UNKNOWN_LABELS = "only the clients know their data"
-
-
-def label_coverage(run: RecordedRun) -> Floats:
-    """Share of the labels in the training examples of each round's cohort, float64 (T,); NaN without a cohort.
-
-    Raises ConfigError if the run's data or partition are not available, or the data have no labels.
-    """
-    if run.config["partition"] == "own":
-        raise ConfigError(UNKNOWN_LABELS)
-    config = AppConfig.from_values(run.config)
-    counts = client_label_counts(replace(config.data, download=False), config.partition, config.run.clients, run.seed)
-    return np.array([coverage(row["selected"], counts) if row["selected"] else np.nan for row in run.rows])
 
 
 @partial(kept, results=16)

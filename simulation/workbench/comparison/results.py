@@ -294,10 +294,10 @@ def _groups(
     if wanted is not None and wanted not in [*variants, *(run.strategy for run in runs)]:
         raise ConfigError(f"The baseline must be one of {'; '.join(variants)}. Got {wanted!r}.")
     baseline_name = wanted or planned
-    shown = _labelled({variant(run): run.strategy for run in runs}, labels)
+    name_of = _labelled({variant(run): run.strategy for run in runs}, labels)
     groups: dict[str, dict[str, list[RecordedRun]]] = {cell(run, outer=True): {} for run in runs}
     for run in sorted(runs, key=lambda run: (variants.index(variant(run)), run.seed)):
-        groups[cell(run, outer=True)].setdefault(shown[variant(run)], []).append(run)
+        groups[cell(run, outer=True)].setdefault(name_of[variant(run)], []).append(run)
     sections, notes = [], []
     for name, by_variant in groups.items():
         first, *others = by_variant
@@ -318,12 +318,12 @@ def _labelled(methods: Mapping[str, str], labels: Mapping[str, str]) -> dict[str
     for name in labels:
         if name not in (*methods, *methods.values()):
             raise ConfigError(f"A --label is NAME=TEXT for one of {'; '.join(methods)}. Got {name!r}.")
-    shown = {
+    name_of = {
         variant: labels.get(variant, labels.get(method, method) + variant.removeprefix(method))
         if variant.startswith(method)
         else labels.get(variant, variant)
         for variant, method in methods.items()
     }
-    if len(set(shown.values())) < len(shown):
-        raise ConfigError(f"Give each --label another text. Got {', '.join(shown.values())}.")
-    return shown
+    if len(set(name_of.values())) < len(name_of):
+        raise ConfigError(f"Give each --label another text. Got {', '.join(name_of.values())}.")
+    return name_of

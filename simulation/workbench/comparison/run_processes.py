@@ -166,7 +166,7 @@ class RunProcesses:
         return self._failures
 
     def _until_done(self) -> None:
-        shown = -math.inf
+        drawn_at_s = -math.inf
         while (self._waiting or self._running) and time.monotonic() < self._deadline_s:
             for slot in range(self._jobs):
                 if slot not in self._running and self._waiting:
@@ -178,9 +178,9 @@ class RunProcesses:
                 elif limit_s := self._watches[slot].overdue_s(time.monotonic()):
                     self._say(f"{run.name}: killed: it wrote no round for {limit_s:.0f} s (see 'reply-timeout-s')")
                     self._kill(child)
-            if self._console.is_terminal and (time.monotonic() > shown + REFRESH_S or not self._running):
+            if self._console.is_terminal and (time.monotonic() > drawn_at_s + REFRESH_S or not self._running):
                 self._live.update(progress_table(read_progress(self._out), self._time_left()), refresh=True)
-                shown = time.monotonic()
+                drawn_at_s = time.monotonic()
 
     def _start(self, slot: int, run: PlannedRun) -> None:
         self._say(f"{run.name}: {'resumed' if run.checkpointed else 'started'}")

@@ -148,24 +148,17 @@ class RecordedRun:
         return np.cumsum([sum(row.get(key, 0) for key in keys) for row in self.rows], dtype=np.float64)
 
     @property
-    def selection_matrix(self) -> NDArray[np.int8]:
-        """Selections of clients by rounds, int8 (K, T): 0 not selected, 1 aggregated, 2 selected but not aggregated.
-
-        With `waiting`, a later round may aggregate the update.
-        """
-        chosen = np.zeros((int(self.config["clients"]), len(self.rows)), np.int8)
-        latest: dict[int, int] = {}
+    def selection_matrix(self) -> NDArray[np.bool_]:
+        """Selections of clients by rounds, bool (K, T)."""
+        selected = np.zeros((int(self.config["clients"]), len(self.rows)), np.bool_)
         for position, row in enumerate(self.rows):
-            latest |= dict.fromkeys(row["selected"], position)
-            chosen[row["selected"], position] = 2
-            for client in latest.keys() & row.get("aggregated", []):
-                chosen[client, latest[client]] = 1
-        return chosen
+            selected[row["selected"], position] = True
+        return selected
 
     @property
     def selection_counts(self) -> NDArray[np.int64]:
         """Selection counts: rounds in which each client was selected, int64 (K,)."""
-        counts: NDArray[np.int64] = (self.selection_matrix > 0).sum(axis=1, dtype=np.int64)
+        counts: NDArray[np.int64] = self.selection_matrix.sum(axis=1, dtype=np.int64)
         return counts
 
     def client_scores(self, name: str) -> dict[int, Floats]:
@@ -174,16 +167,6 @@ class RecordedRun:
         tests = pd.DataFrame([row for row in rows if name in row], columns=["round", "client", name])
         last = tests.drop_duplicates(["round", "client"], keep="last").sort_values(["round", "client"])
         return {int(number): values.to_numpy(np.float64) for number, values in last.groupby("round")[name]}
-
-    @property
-    def component_means(self) -> dict[str, tuple[Floats, Floats]]:
-        """Means of the score components over the selected clients: component -> rounds (t,) and means (t,)."""
-        series: dict[str, list[tuple[int, float]]] = {}
-        for row in self.rows:
-            for name, values in row.get("components", {}).items():
-                if numbers := [value for value in values if value is not None]:
-                    series.setdefault(name, []).append((row["round"], float(np.mean(numbers))))
-        return {name: (np.array(points)[:, 0], np.array(points)[:, 1]) for name, points in series.items()}
 
 
 AnyRun = TypeVar("AnyRun", bound=RecordedRun)

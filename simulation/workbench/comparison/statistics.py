@@ -11,7 +11,6 @@ e mutabilità", 1912.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import scipy
@@ -66,7 +65,7 @@ def t_interval(values: ArrayLike) -> Estimate:
     mean = float(array.mean()) if n else np.nan
     if n < 2:
         return Estimate(mean, np.nan, np.nan, n)
-    half = float(scipy.stats.t.ppf((1.0 + CONFIDENCE) / 2.0, n - 1) * array.std(ddof=1) / np.sqrt(n))
+    half = float(scipy.special.stdtrit(n - 1, (1.0 + CONFIDENCE) / 2.0) * array.std(ddof=1) / np.sqrt(n))
     return Estimate(mean, mean - half, mean + half, n)
 
 
@@ -165,13 +164,6 @@ def longest_gaps(selected: NDArray[np.bool_]) -> NDArray[np.int64]:
         current = np.where(column, 0, current + 1)
         longest = np.maximum(longest, current)
     return longest
-
-
-def coverage(cohort: Sequence[int], label_counts: NDArray[Any]) -> float:
-    """Share of the occurring labels that a client of `cohort` has; label_counts (K, L), NaN if L = 0."""
-    exists = label_counts.any(axis=0)
-    held = label_counts[list(cohort)].any(axis=0)
-    return float(held.sum() / exists.sum()) if exists.any() else np.nan
 
 
 def worst_tenth(values: ArrayLike) -> float:

@@ -91,8 +91,8 @@ def _record(wfdb: Any, folder: Path, name: str, samples: int) -> NDArray[np.floa
     refuse_pipes("ptb-xl", [folder / f"{name}{ending}" for ending in (".hea", ".dat")])
     try:
         signal, fields = wfdb.rdsamp(str(folder / name))
-        found = [lead.upper() for lead in fields["sig_name"]]
-        ordered: NDArray[np.float64] = signal.T[[found.index(lead) for lead in LEADS]]
+        leads = [lead.upper() for lead in fields["sig_name"]]
+        ordered: NDArray[np.float64] = signal.T[[leads.index(lead) for lead in LEADS]]
     except (OSError, ValueError, KeyError, IndexError, TypeError, AttributeError) as error:
         raise ConfigError(
             f"The record '{folder / name}' (.hea and .dat) is absent or damaged: {error}. Fetch it from PhysioNet."

@@ -64,8 +64,8 @@ def listed(function: Called) -> Called:
 
     Type checkers and editors read the keywords from the stub setting_keywords.pyi.
     """
-    written = signature(function)
-    first = [parameter for parameter in written.parameters.values() if parameter.kind is not Parameter.VAR_KEYWORD]
+    plain = signature(function)
+    first = [parameter for parameter in plain.parameters.values() if parameter.kind is not Parameter.VAR_KEYWORD]
     choice: Any = Literal
     rest = [
         Parameter(
@@ -76,5 +76,5 @@ def listed(function: Called) -> Called:
         )
         for entry in keyword_entries()
     ]
-    vars(function)["__signature__"] = written.replace(parameters=[*first, *rest])
+    vars(function)["__signature__"] = plain.replace(parameters=[*first, *rest])
     return function

@@ -72,8 +72,8 @@ def simulate_apart(config: AppConfig, on_round: Callable[[Row], None], completed
     log, preset, values = work / "run.log", work / "run.toml", config.values()
     if config.records.resume:
         changed = [key for key, entry in DECLARED.items() if not (entry.scope.numbers or entry.own)]
-        place = [f"{key}={json.dumps(values[key])}" for key in changed]
-        arguments = ["--resume", str(folder), *(word for text in place for word in ("--set", text))]
+        settings_here = [f"{key}={json.dumps(values[key])}" for key in changed]
+        arguments = ["--resume", str(folder), *(word for text in settings_here for word in ("--set", text))]
     else:
         preset.write_text(tomli_w.dumps(values))
         arguments = ["--preset", str(preset), "--out", str(folder)]

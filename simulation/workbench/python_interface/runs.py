@@ -188,9 +188,9 @@ def load_run(folder: str | Path) -> RunResult:
 
     Raises ConfigError if there is no run, the run has no finished round, or a file is damaged.
     """
-    place = Path(folder).expanduser().absolute()
-    read_rounds(place)
-    result = read_recorded_run(place, place.name, {}, RunResult)
+    path = Path(folder).expanduser().absolute()
+    read_rounds(path)
+    result = read_recorded_run(path, path.name, {}, RunResult)
     if result is None or not result.rows:
-        raise ConfigError(f"{place} has no run with a finished round: there is nothing to read yet.")
+        raise ConfigError(f"{path} has no run with a finished round: there is nothing to read yet.")
     return result

@@ -65,14 +65,14 @@ def variants_table(group: Group, numbers: Numbers) -> Table:
     columns += [Heading("against the first")]
     rows = []
     for rank, variant in enumerate(order, start=1):
-        reached = f"{numbers.reached(variant, ROUNDS.key).size} of {len(group.runs[variant])}"
-        place = "first" if len(order) > 1 else ABSENT
+        reached_text = f"{numbers.reached(variant, ROUNDS.key).size} of {len(group.runs[variant])}"
+        against_first = "first" if len(order) > 1 else ABSENT
         if variant in results:
-            place = _place(results[variant], sign)
+            against_first = _place(results[variant], sign)
         means = [
             Spread.of(numbers.reached(variant, measure.key)) for measure in (score, final, UPLINK_MB, SECONDS, ROUNDS)
         ]
-        rows.append([rank, variant, *means[:2], reached, *means[2:], place])
+        rows.append([rank, variant, *means[:2], reached_text, *means[2:], against_first])
     caption = (
         f"Ranked by {score.name}: means over the seeds, with standard deviations. Costs are those of the runs that "
         "reached the target. "
@@ -102,17 +102,17 @@ def print_rankings(console: Console, folder: Path) -> None:
 def print_table(console: Console, name: str, table: Table, *, spread: bool = False) -> None:
     """Print a table without its empty columns, if `spread` with deviations. `name` is its section's cell, or empty."""
     table = table.without_empty()
-    words = [place for place, column in enumerate(table.columns) if column.name in WORDS]
-    shown = whole_table(
+    text_columns = [index for index, column in enumerate(table.columns) if column.name in WORDS]
+    rich_table = whole_table(
         table.columns[0].name,
         numbers=tuple(column.name for column in table.columns[1:]),
         title=f"{name}: {table.title}" if name else table.title,
     )
-    for place in words:
-        shown.columns[place].justify = "left"
+    for index in text_columns:
+        rich_table.columns[index].justify = "left"
     for row in table.texts(spread=spread):
-        shown.add_row(*row)
-    console.print(shown)
+        rich_table.add_row(*row)
+    console.print(rich_table)
 
 
 def print_lines(console: Console, lines: Iterable[str]) -> None:

@@ -6,14 +6,12 @@ from typing import get_type_hints
 
 import numpy as np
 
-from fedsel_app.config import ConfigError
 from fedsel_app.config.run import score_title
 from fedsel_app.records.schema import ACCURACY, RoundRecord
-from simulation.workbench.comparison.labels import label_coverage
 from simulation.workbench.comparison.measures import EvaluatedMetric, client_metric
 from simulation.workbench.comparison.results import Group, RecordedComparison
 from simulation.workbench.comparison.runs import RecordedRun
-from simulation.workbench.comparison.statistics import Floats, gini, jain, longest_gaps
+from simulation.workbench.comparison.statistics import gini, jain, longest_gaps
 from simulation.workbench.report.tables import FREE, Heading, Table, capital
 
 NUMBERS = tuple(
@@ -35,16 +33,8 @@ def pipeline_table(comparison: RecordedComparison) -> Table | None:
     return Table("pipelines", "The methods' pipelines", caption, columns, rows) if keys else None
 
 
-def coverages(group: Group) -> tuple[dict[str, list[Floats]], str]:
-    """Label coverage: variant -> float64 (T,) of each run. If it is unknown: {}, and a sentence with the reason."""
-    try:
-        return {name: [label_coverage(run) for run in runs] for name, runs in group.runs.items()}, ""
-    except ConfigError as error:
-        return {}, f"The label coverage of the cohorts is not shown: {str(error).rstrip('.')}."
-
-
-def participation_table(group: Group, covered: dict[str, list[Floats]]) -> Table:
-    """Table of the evenness of the selections, one row per variant; `covered` is the label coverage of `coverages`."""
+def participation_table(group: Group) -> Table:
+    """Table of the evenness of the selections, one row per variant."""
     columns = [
         Heading("variant"),
         Heading("clients a round", 2),
@@ -57,22 +47,15 @@ def participation_table(group: Group, covered: dict[str, list[Floats]]) -> Table
         Heading("longest streak unselected, worst client", 1),
         Heading("mean client", 1),
     ]
-    if covered:
-        columns += [Heading("label coverage, mean", 3), Heading("lowest", 3)]
-    rows = []
-    for name, runs in group.runs.items():
-        measured = [_evenness(run) for run in runs]
-        if covered:
-            both = zip(measured, covered[name], strict=True)
-            measured = [[*even, float(np.nanmean(rounds)), float(np.nanmin(rounds))] for even, rounds in both]
-        rows.append([name, *(float(np.mean(numbers)) for numbers in zip(*measured, strict=True))])
+    rows = [
+        [name, *(float(np.mean(numbers)) for numbers in zip(*map(_evenness, runs), strict=True))]
+        for name, runs in group.runs.items()
+    ]
     caption = (
         "Means over the runs of each variant. Gini is 0 if all clients are selected equally often, and near 1 if only "
         "a few are ever selected. Jain is 1 if all clients are selected equally often, and 1/K if only one is ever "
         "selected. A streak is a number of consecutive rounds without the client."
     )
-    if covered:
-        caption += " Label coverage: share of all labels for which a round's cohort has training examples."
     return Table("participation", "Who took part", caption, columns, rows)
 
 
@@ -163,7 +146,7 @@ def failure_table(runs: Iterable[RecordedRun]) -> Table | None:
 
 def _run_row(run: RecordedRun, method: str) -> list[object]:
     numbers = run.measures
-    reached = numbers["rounds_to_target"]
+    rounds_to_target = numbers["rounds_to_target"]
     cell = ", ".join(f"{key}={value}" for key, value in run.cell.items())
     state = "finished" if run.finished else "unfinished"
     return [
@@ -174,7 +157,7 @@ def _run_row(run: RecordedRun, method: str) -> list[object]:
         state,
         int(numbers["rounds"]),
         numbers["final_accuracy"],
-        int(reached) if np.isfinite(reached) else None,
+        int(rounds_to_target) if np.isfinite(rounds_to_target) else None,
         numbers["time_s"],
         numbers["uplink_mb"],
         numbers["wall_s"],
@@ -184,7 +167,7 @@ def _run_row(run: RecordedRun, method: str) -> list[object]:
 
 def _evenness(run: RecordedRun) -> list[float]:
     """Numbers of a run in the participation table."""
-    counts, gaps = run.selection_counts, longest_gaps(run.selection_matrix > 0)
+    counts, gaps = run.selection_counts, longest_gaps(run.selection_matrix)
     return [
         counts.sum() / len(run.rows),
         counts.min(),

@@ -4,7 +4,7 @@ import argparse
 from pathlib import Path
 
 from fedsel_app.config import ConfigError, RunConfig
-from simulation.workbench.command_line.arguments import FAILURE, Subparsers, add_allowed_code, named_once, positive
+from simulation.workbench.command_line.arguments import FAILURE, Subparsers, named_once, positive
 from simulation.workbench.terminal import whole_table, wide_console
 
 
@@ -27,19 +27,18 @@ def register(commands: Subparsers) -> None:
     page.add_argument(
         "--figures", default="", metavar="svg,pdf,png", help="write the figures as files too, into report-figures/"
     )
-    add_allowed_code(page)
-    page.set_defaults(call=report)
+    page.set_defaults(call=report_command)
 
     table = commands.add_parser("methods", help="list the selection methods and their costs")
     table.add_argument("names", nargs="*", metavar="METHOD", help="methods to show (all)")
     table.add_argument("--size", type=positive, default=2_781_514, help="number of model parameters, N (2781514)")
     table.add_argument("--clients", type=int, default=100, help="number of clients, K (100)")
     table.add_argument("--cohort", type=int, default=10, help="number of clients selected in each round, M (10)")
-    table.set_defaults(call=methods)
+    table.set_defaults(call=methods_command)
 
     checked = commands.add_parser("check", help="run the tests that every selection method must pass")
     checked.add_argument("strategy", metavar="METHOD", help="name of a method, or package.module:Class")
-    checked.set_defaults(call=check)
+    checked.set_defaults(call=check_command)
 
 
 def parse_label(text: str) -> tuple[str, str]:
@@ -50,7 +49,7 @@ def parse_label(text: str) -> tuple[str, str]:
     return name, label.strip()
 
 
-def report(arguments: argparse.Namespace) -> int:
+def report_command(arguments: argparse.Namespace) -> int:
     """`fedsel report`: write the page, tables and figures of a comparison or a run."""
     from simulation.workbench.report.drawing import FOLDER, parse_formats
     from simulation.workbench.report.page import write_report
@@ -77,26 +76,26 @@ def report(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def methods(arguments: argparse.Namespace) -> int:
+def methods_command(arguments: argparse.Namespace) -> int:
     """`fedsel methods`: list all or the named selection methods, and their costs in round 1."""
     from simulation.workbench.report.method_table import Scale, method_rows
     from strategies import STRATEGIES, find_strategy
 
-    chosen = [find_strategy(name) for name in arguments.names]
+    named = [find_strategy(name) for name in arguments.names]
     run = RunConfig(clients=arguments.clients, cohort=arguments.cohort)
     scale = Scale(arguments.size, run.clients, run.cohort)
     title = f"Cost of what each needs in round 1: N = {scale.size:,}, K = {scale.clients}, M = {scale.cohort}"
     table = whole_table("strategy", "paper", "needs", "MB", "client s", fold=False, title=title)
-    for row in method_rows(chosen or STRATEGIES.values(), scale):
+    for row in method_rows(named or STRATEGIES.values(), scale):
         table.add_row(*row)
     wide_console().print(table)
-    for method in chosen:
+    for method in named:
         if method.Config.entries():
             print(f"Settings of {method.name}: fedsel settings {method.name}")
     return 0
 
 
-def check(arguments: argparse.Namespace) -> int:
+def check_command(arguments: argparse.Namespace) -> int:
     """`fedsel check`: run the contract tests on a selection method, and print one line per test."""
     from strategies import find_strategy
     from strategies.testing import CHECKS, FIRST, check_results

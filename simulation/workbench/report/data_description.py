@@ -42,20 +42,20 @@ def describe(config: AppConfig) -> list[Table | str]:
 
 
 def _columns(table: Encoding) -> Table:
-    shown = whole_table("column", "kind", "type", "becomes", numbers=("missing", "unknown"), title="Inputs")
+    rows = whole_table("column", "kind", "type", "becomes", numbers=("missing", "unknown"), title="Inputs")
     for column, missing, unknown in zip(table.columns, table.missing, table.unknown, strict=True):
         becomes = _becomes(column, gaps=missing > 0)
-        shown.add_row(column.name, column.kind, column.type, becomes, str(missing), str(unknown))
-    return shown
+        rows.add_row(column.name, column.kind, column.type, becomes, str(missing), str(unknown))
+    return rows
 
 
 def _becomes(column: Column, *, gaps: bool) -> str:
-    made = {"number": "a number", "date": "days since 1970"}.get(column.kind)
+    meaning = {"number": "a number", "date": "days since 1970"}.get(column.kind)
     coding = "the number of" if column.ordinal else "one feature for each of"
-    made = made or f"{coding} {len(column.categories)} values: {_listed(column.categories)}"
+    meaning = meaning or f"{coding} {len(column.categories)} values: {_listed(column.categories)}"
     fill = f"{column.fill:g}" if isinstance(column.fill, float) else column.fill
     tells = ", and a feature that tells" if column.indicator else ""
-    return f"{made}; a missing value becomes {fill}{tells}" if gaps else made
+    return f"{meaning}; a missing value becomes {fill}{tells}" if gaps else meaning
 
 
 def _samples(dataset: Dataset) -> str:
@@ -89,10 +89,10 @@ def _listed(names: Sequence[str]) -> str:
 
 
 def _table(title: str, names: str, columns: Sequence[str], rows: Mapping[str, Iterable[int]]) -> Table:
-    shown = whole_table(names, numbers=tuple(columns), title=title)
+    table = whole_table(names, numbers=tuple(columns), title=title)
     for name, counts in rows.items():
-        shown.add_row(name, *(f"{count:,}" for count in counts))
-    return shown
+        table.add_row(name, *(f"{count:,}" for count in counts))
+    return table
 
 
 def label_words(dataset: Dataset) -> tuple[str, str]:

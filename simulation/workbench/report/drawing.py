@@ -65,9 +65,9 @@ class Picture(Figure):
 
     def _repr_png_(self) -> bytes:
         """PNG of the figure, for IPython."""
-        drawn = io.BytesIO()
-        self.savefig(drawn, format="png", dpi=NOTEBOOK_DOTS)
-        return drawn.getvalue()
+        png = io.BytesIO()
+        self.savefig(png, format="png", dpi=NOTEBOOK_DOTS)
+        return png.getvalue()
 
 
 @dataclass(frozen=True)
@@ -115,11 +115,11 @@ class Style:
         """Add a legend above the panels: those of `names` that are the label of something drawn in them."""
         if len(names) > 1:
             artists = [one for panel in figure.axes for one in (*panel.get_lines(), *panel.collections)]
-            drawn = {str(one.get_label()): one for one in artists}
-            shown = [name for name in names if name in drawn]
-            columns = min(len(shown), 5)
-            if shown:
-                figure.legend([drawn[name] for name in shown], shown, loc="outside upper center", ncols=columns)
+            artist_of = {str(one.get_label()): one for one in artists}
+            labels = [name for name in names if name in artist_of]
+            columns = min(len(labels), 5)
+            if labels:
+                figure.legend([artist_of[name] for name in labels], labels, loc="outside upper center", ncols=columns)
 
     def band(
         self, panel: Axes, curves: Sequence[tuple[Any, Any]], position: int, label: str, *, steps: bool = True
@@ -129,8 +129,8 @@ class Style:
         if points.size > GRID_POINTS:
             points = np.linspace(points[0], points[-1], GRID_POINTS)
         values = np.stack([step_values(x, y, points) for x, y in curves])
-        shown = np.isfinite(values).all(axis=0)
-        points, values = points[shown], values[:, shown]
+        finite = np.isfinite(values).all(axis=0)
+        points, values = points[finite], values[:, finite]
         looks, every = look(position), max(1, points.size // 8)
         drawstyle = "steps-post" if steps else "default"
         panel.plot(
@@ -200,12 +200,12 @@ def parse_formats(text: str) -> list[str]:
 
 def write_figures(folder: Path, plots: Sequence[tuple[str, Plot]], formats: Sequence[str]) -> None:
     """Write all `plots`, pairs of a section's name and a figure, in all `formats` into report-figures/."""
-    place = folder / FOLDER
-    make_fedsel_folder(place)
+    target = folder / FOLDER
+    make_fedsel_folder(target)
     # Publishers ask for outlines in SVG and for TrueType in PDF. The salt makes the ids in an SVG reproducible.
     with matplotlib.rc_context({"svg.hashsalt": "fedsel", "svg.fonttype": "path", "pdf.fonttype": 42}):
         for section, plot in plots:
             name = re.sub(r"[^\w.+-]+", "-", f"{section} {plot.name}".strip())
             for ending in formats:
-                with whole_file(place / f"{name}.{ending}") as file:
+                with whole_file(target / f"{name}.{ending}") as file:
                     plot.figure.savefig(file, format=ending, **FORMATS[ending])

@@ -5,7 +5,6 @@ import io
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
 
 from PIL import Image
@@ -19,7 +18,6 @@ from simulation.workbench.comparison.results import Group, RecordedComparison
 from simulation.workbench.report.answer import print_lines, print_table, variants_table, verdict
 from simulation.workbench.report.audit import (
     client_table,
-    coverages,
     failure_table,
     participation_table,
     pipeline_table,
@@ -33,11 +31,10 @@ from simulation.workbench.report.html import html
 from simulation.workbench.report.run_report import data_name
 from simulation.workbench.report.sweep import sweep_plots
 from simulation.workbench.report.tables import HEAD, NAMES, Table, capital, csv_text, latex_table, markdown_text
-from simulation.workbench.report.timeline import clock_table
 from simulation.workbench.report.tuning import tuned_kind, tuning_section
 
-DOTS, FEWER_DOTS, MANY = 144, 72, 40
-"""Resolution of the figures in dots per inch; that of a page with more than `MANY` figures."""
+DOTS = 144
+"""Resolution of the figures in dots per inch."""
 
 
 @dataclass(frozen=True)
@@ -108,8 +105,8 @@ def write_report(
     ConfigError
         If the folder has no run with a finished round, no variant is called `baseline`, or no run measured `metric`.
     """
-    place, several = (sources[0], ()) if len(sources) == 1 else (folder, sources)
-    comparison = RecordedComparison.read(place, baseline, several, labels)
+    source, several = (sources[0], ()) if len(sources) == 1 else (folder, sources)
+    comparison = RecordedComparison.read(source, baseline, several, labels)
     folder.mkdir(parents=True, exist_ok=True)
     report = _report(comparison, metric_of(comparison.counted, metric), per_seed=per_seed)
     if console:
@@ -122,8 +119,7 @@ def write_report(
     if formats:
         write_figures(folder, figures, formats)
     page = folder / "report.html"
-    dots = DOTS if len(figures) <= MANY else FEWER_DOTS
-    write_text(page, html("report", **vars(report), png=partial(_png, dots=dots)))
+    write_text(page, html("report", **vars(report), png=_png))
     return page
 
 
@@ -160,15 +156,12 @@ def _report(comparison: RecordedComparison, metric: EvaluatedMetric, *, per_seed
 
 def _section(group: Group, kind: str, metric: EvaluatedMetric, style: Style) -> Section:
     numbers = Numbers(group, metric)
-    covered, why_not = coverages(group)
-    clients = client_table(group, metric)
-    notes = [why_not] if why_not else []
+    clients, notes = client_table(group, metric), list[str]()
     if clients is None:
         notes.append("The scores of the clients are not shown: the runs did not measure them ('client-eval' was off).")
     findings = [replace(table, caption=f"{kind} {table.caption}".lstrip()) for table in finding_tables(group, numbers)]
-    tables = [*findings, participation_table(group, covered), clock_table(group, numbers)]
-    tables += [] if clients is None else [clients]
-    drawn = plots(group, style, numbers, covered)
+    tables = [*findings, participation_table(group), *([] if clients is None else [clients])]
+    drawn = plots(group, style, metric)
     ranking, sentences = variants_table(group, numbers), verdict(group, numbers)
     return Section(group.name, group.title, ranking, sentences, notes, tables, clients, drawn)
 
@@ -232,11 +225,11 @@ def _pipelines(comparison: RecordedComparison) -> str:
     return " ".join(f"{name}: {text}." for name, text in texts.items())
 
 
-def _png(plot: Plot, dots: int) -> str:
+def _png(plot: Plot) -> str:
     """PNG of the figure as base64; a palette reduces its size to a third."""
-    drawn, output = io.BytesIO(), io.BytesIO()
-    plot.figure.savefig(drawn, format="png", dpi=dots)
-    image = Image.open(drawn).convert("RGB").quantize(128, Image.Quantize.MEDIANCUT, dither=Image.Dither.NONE)
+    picture, output = io.BytesIO(), io.BytesIO()
+    plot.figure.savefig(picture, format="png", dpi=DOTS)
+    image = Image.open(picture).convert("RGB").quantize(128, Image.Quantize.MEDIANCUT, dither=Image.Dither.NONE)
     image.save(output, "png", optimize=True)
     return base64.b64encode(output.getvalue()).decode()
 

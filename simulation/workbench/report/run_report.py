@@ -68,10 +68,10 @@ def report_run(folder: Path, console: Console) -> None:
     for key, value in (summary | metrics).items():
         absent = {"final_loss": "not finite"}.get(key, "not reached" if "_to_target" in key else "")
         if key not in ("versions", "ended") and (value is not None or absent):
-            shown = absent if value is None else f"{value:.4g}" if isinstance(value, float) else str(value)
+            text = absent if value is None else f"{value:.4g}" if isinstance(value, float) else str(value)
             if key == f"stable_{score}":
-                shown += f" ({averaged_text(sum(score in row for row in rows))})"
-            table.add_row(escape(key), escape(shown))
+                text += f" ({averaged_text(sum(score in row for row in rows))})"
+            table.add_row(escape(key), escape(text))
     console.print(table)
     console.print(f"Run folder: {folder}\nPicture:    {picture}", markup=False, soft_wrap=True, highlight=False)
 

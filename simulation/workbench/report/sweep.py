@@ -20,9 +20,9 @@ LOG_RATIO = 10.0
 def sweep_plots(comparison: RecordedComparison, metric: EvaluatedMetric, style: Style) -> list[Plot]:
     """One figure for each setting that has several values in the counted runs."""
     runs = comparison.counted
-    swept = {key: list(dict.fromkeys(run.cell[key] for run in runs if key in run.cell)) for key in _keys(runs)}
-    numbers = {run.name: run.measures | metric.of(run) for run in runs} if swept else {}
-    return [_plot(key, values, comparison, numbers, metric, style) for key, values in swept.items() if len(values) > 1]
+    grid = {key: list(dict.fromkeys(run.cell[key] for run in runs if key in run.cell)) for key in _keys(runs)}
+    numbers = {run.name: run.measures | metric.of(run) for run in runs} if grid else {}
+    return [_plot(key, values, comparison, numbers, metric, style) for key, values in grid.items() if len(values) > 1]
 
 
 def _keys(runs: Sequence[RecordedRun]) -> list[str]:

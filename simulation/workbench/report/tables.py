@@ -58,7 +58,6 @@ NAMES = (
     "target",
     "differences",
     "participation",
-    "clock",
     "clients",
     "runs",
     "failures",
@@ -135,9 +134,9 @@ class Table:
     def without_empty(self) -> "Table":
         """The table without the columns that are empty in every row."""
         texts = [[column.name for column in self.columns], *self.texts()]
-        kept = [place for place, (_, *cells) in enumerate(zip(*texts, strict=True)) if not {*cells} <= {"", ABSENT}]
-        rows = [[row[place] for place in kept] for row in self.rows]
-        return replace(self, columns=[self.columns[place] for place in kept], rows=rows) if rows else self
+        filled = [index for index, (_, *cells) in enumerate(zip(*texts, strict=True)) if not {*cells} <= {"", ABSENT}]
+        rows = [[row[index] for index in filled] for row in self.rows]
+        return replace(self, columns=[self.columns[index] for index in filled], rows=rows) if rows else self
 
     def markdown(self) -> str:
         """Markdown of the table, with its caption below."""

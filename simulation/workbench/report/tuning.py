@@ -40,14 +40,14 @@ def tuning_section(comparison: RecordedComparison) -> tuple[list[str], Table | N
     groups = _groups(comparison)
     if tuning is None or "best" not in tuning or not groups:
         return [], None
-    score, shown = metric_of(comparison.counted), tuning["metric"].replace(VALIDATION, "")
-    goal = goal_of(shown, score.key)
+    score, metric_key = metric_of(comparison.counted), tuning["metric"].replace(VALIDATION, "")
+    goal = goal_of(metric_key, score.key)
     goal = score.stable if goal.key == score.stable.key else goal
     best = {comparison.shown(name): one for name, one in tuning["best"].items() if comparison.shown(name) in groups}
     numbers = {name: Numbers(group, score) for name, group in groups.items()}
     results = judged({name: paired(*of.pairs(TUNED, DEFAULT, goal.key)) for name, of in numbers.items()})
     ranks = {cell: _ranks(numbers, cell, goal) for cell in (DEFAULT, TUNED)}
-    budget = _budget(tuning, goal if shown == tuning["metric"] else goal_of(tuning["metric"], score.key))
+    budget = _budget(tuning, goal if metric_key == tuning["metric"] else goal_of(tuning["metric"], score.key))
     return [budget, _rank_sentence(ranks, goal)], _table(tuning, goal, best, numbers, results, ranks)
 
 

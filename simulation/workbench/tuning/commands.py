@@ -34,10 +34,10 @@ def register(commands: Subparsers) -> None:
         "validation set), stable_accuracy, final_accuracy, rounds_to_target, time_to_target_s, uplink_to_target_mb, "
         "client_updates_to_target; a score of another name takes the place of accuracy",
     )
-    tuned.set_defaults(call=tune)
+    tuned.set_defaults(call=tune_command)
 
 
-def tune(arguments: argparse.Namespace) -> int:
+def tune_command(arguments: argparse.Namespace) -> int:
     """`fedsel tune`: tune every method with the same number of trials, and compare; or print the plan."""
     try:
         import optuna

@@ -79,8 +79,8 @@ class Tuning:
     @property
     def validated(self) -> dict[str, Value]:
         """Settings of trials that are ranked on a validation set, if the comparison has none."""
-        own = self.base.runs[0].config.partition.validation_fraction
-        return {} if own or VALIDATION not in self.goal.key else {"validation-fraction": VALIDATION_FRACTION}
+        fraction = self.base.runs[0].config.partition.validation_fraction
+        return {} if fraction or VALIDATION not in self.goal.key else {"validation-fraction": VALIDATION_FRACTION}
 
     def trial_comparison(self, runs: Sequence[PlannedRun]) -> ComparisonPlan:
         """Comparison of the trials' `runs` so far, in its own folder."""
@@ -121,14 +121,14 @@ class Tuning:
 
         The number of trials of a tuning may change.
         """
-        found = read_tuning(self.out)
-        if found is None:
+        earlier = read_tuning(self.out)
+        if earlier is None:
             self.base.check()
         self.trial_comparison([]).check()
         for key, value in self._content().items():
-            if found is not None and key != "trials" and found.get(key) != value:
+            if earlier is not None and key != "trials" and earlier.get(key) != value:
                 raise ConfigError(
-                    f"The folder {self.out} has a tuning with '{key}' = {found.get(key)!r}, not {value!r}. "
+                    f"The folder {self.out} has a tuning with '{key}' = {earlier.get(key)!r}, not {value!r}. "
                     "Choose another --out."
                 )
 
@@ -177,16 +177,16 @@ def plan_tuning(base: ComparisonPlan, trials: int, tuning_seeds: Sequence[int], 
     for key in space:
         if key in base.settings:
             raise ConfigError(f"'{key}' is in --over and is also set for all methods: remove one of the two.")
-    spaces, tried = {}, list[dict[str, Value]]()
+    spaces, combinations = {}, list[dict[str, Value]]()
     for name in methods:
         values = first_run(base, name).config.values()
         spaces[name] = {key: one for key, one in space.items() if key in values}
         deciding = [key for key in spaces[name] if key in owners(spaces[name], name)]
         cells = itertools.product(*(ends(spaces[name][key]) for key in deciding))
-        tried += [values | dict(zip(deciding, cell, strict=True)) for cell in cells]
+        combinations += [values | dict(zip(deciding, cell, strict=True)) for cell in cells]
         if not spaces[name]:
             raise ConfigError(f"{name} has none of the settings of --over, so all its trials would be the same.")
-    refuse_idle(space, tried)
+    refuse_idle(space, combinations)
     config = base.runs[0].config
     model = make_model(config, choose_device(config.execution.device))
     measure = goal_of(goal, find_score(config, model, load(config.data, config.run.seed)))

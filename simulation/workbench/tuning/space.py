@@ -56,15 +56,15 @@ def parse_space(text: str, methods: Sequence[type[SelectionStrategy]]) -> dict[s
     invalid range.
     """
     entries = [*setting_entries(), *(entry for method in methods for entry in method.Config.entries(f"{method.name}."))]
-    known = {entry.key: entry for entry in entries}
+    entry_of = {entry.key: entry for entry in entries}
     space: dict[str, Range] = {}
     for part in text.split(","):
-        key, equals, given = (word.strip() for word in part.partition("="))
-        refuse_unknown([key], known)
-        entry = known[key]
+        key, equals, range_given = (word.strip() for word in part.partition("="))
+        refuse_unknown([key], entry_of)
+        entry = entry_of[key]
         if not entry.scope.tuned:
             raise ConfigError(f"--over takes settings of methods; '{key}' defines the task, which is the same for all.")
-        space[key] = parse_range(key, given, entry.default) if equals else own_range(entry)
+        space[key] = parse_range(key, range_given, entry.default) if equals else own_range(entry)
     return space
 
 

@@ -93,13 +93,13 @@ def finished_trials(tuning: Tuning, jobs: int, console: Console) -> dict[str, li
             if of_the_disk := [reason for reason in failed.values() if any(error in reason for error in DISK)]:
                 raise RecordError(f"{of_the_disk[0]}. No trial is to blame: free the disk, then repeat the command.")
             for name in new:
-                own = [run for run in runs if run.strategy == name]
-                failure = failures.get(name) or "; ".join(failed[run.name] for run in own if run.name in failed)
-                value = None if failure else mean_value(own, goal.key, higher_wins=goal.higher_wins)
+                trial_runs = [run for run in runs if run.strategy == name]
+                failure = failures.get(name) or "; ".join(failed[run.name] for run in trial_runs if run.name in failed)
+                value = None if failure else mean_value(trial_runs, goal.key, higher_wins=goal.higher_wins)
                 studies[name].add_trial(trial_of(settings[name], tuning.spaces[name], value, failure))
                 trials[name] = studies[name].get_trials(deepcopy=False)
-                shown = f"failed, {failure}" if value is None else f"{goal.name} {value:.4g}"
-                line = f"{name}, trial {number} of {tuning.trials} ({settings_text(settings[name])}): {shown}"
+                outcome = f"failed, {failure}" if value is None else f"{goal.name} {value:.4g}"
+                line = f"{name}, trial {number} of {tuning.trials} ({settings_text(settings[name])}): {outcome}"
                 console.print(line, markup=False, highlight=False, soft_wrap=True)
     return trials
 
@@ -163,13 +163,13 @@ def mean_value(runs: Sequence[PlannedRun], key: str, *, higher_wins: bool) -> fl
 def best_trial(strategy: str, trials: Sequence[FrozenTrial], *, higher_wins: bool) -> BestTrial:
     """The best trial of a method, the earliest among equals. Raises ConfigError if all of them failed."""
     attributes = {str(number): trial.user_attrs for number, trial in enumerate(trials, start=1)}
-    failures = {number: str(own[FAILURE]) for number, own in attributes.items() if FAILURE in own}
+    failures = {number: str(entries[FAILURE]) for number, entries in attributes.items() if FAILURE in entries}
     if len(failures) == len(trials):
         raise ConfigError(f"All trials of {strategy} failed. The first: {failures['1']}")
     values = [trial.value for trial in trials]
     best = (max if higher_wins else min)(value for value in values if value is not None)
-    place = values.index(best)
-    return BestTrial(trial=place + 1, settings=settings_of(trials[place]), values=values, failures=failures)
+    index = values.index(best)
+    return BestTrial(trial=index + 1, settings=settings_of(trials[index]), values=values, failures=failures)
 
 
 def write_preset(tuning: Tuning, comparison: ComparisonPlan) -> None:
@@ -194,13 +194,13 @@ def stated(config: AppConfig, always: Collection[str]) -> dict[str, Value]:
     """
     values, method = config.values(), config.strategy
     defaults = known_defaults() | method.Config().values(f"{method.name}.")
-    kept = {
+    settings = {
         key: value
         for key, value in values.items()
         if (key in always or value != defaults[key])
         and not (key in DECLARED and DECLARED[key].own)
         and not is_idle(key, values)
     }
-    paths = {key: str(Path(str(kept[key])).absolute()) for key in ("data-path", *FILES) if key in kept}
+    paths = {key: str(Path(str(settings[key])).absolute()) for key in ("data-path", *FILES) if key in settings}
     folder = {"data-path": str(config.data.folder)} if config.data.data in DATA_FOLDERS else {}
-    return kept | paths | folder
+    return settings | paths | folder
