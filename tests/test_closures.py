@@ -1,22 +1,32 @@
 """What the server app and the client app import of fedsel, and what the bundle holds."""
 
-import subprocess
 import sys
+from concurrent.futures import ProcessPoolExecutor
+from importlib import import_module
+from multiprocessing import get_context
 
 import pytest
 
-from tests.support.sources import ROOT
-
 TOPS = ("fedsel_app", "strategies", "clients", "simulation")
-IMPORTED = "import sys, {app}; print(*sorted(name for name in sys.modules if name.split('.')[0] in {tops}), sep='\\n')"
 SERVER, CLIENT = "fedsel_app.server_app", "fedsel_app.flower_client"
 
 
 def closure(app: str) -> list[str]:
-    """Modules of fedsel that a process has imported after it has imported the module `app`."""
-    command = [sys.executable, "-c", IMPORTED.format(app=app, tops=TOPS)]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
-    return done.stdout.split()
+    """Modules of fedsel that a process has imported after it has imported the module `app`: a fork of this one, which
+    has imported what others wrote."""
+    with ProcessPoolExecutor(1, get_context("fork")) as fork:
+        return fork.submit(imported_anew, app).result()
+
+
+def imported_anew(app: str) -> list[str]:
+    for name in of_fedsel():
+        del sys.modules[name]
+    import_module(app)
+    return of_fedsel()
+
+
+def of_fedsel() -> list[str]:
+    return [name for name in sys.modules if name.split(".")[0] in TOPS]
 
 
 @pytest.mark.parametrize(

@@ -20,11 +20,6 @@ OTHER_WORDS = re.compile(r"\b(refuted|confirmed|exchanges)\b", re.IGNORECASE)
 """Words in place of which the project says does not hold, holds, client updates."""
 
 
-def test_the_readme_puts_the_command_on_the_path_before_it_uses_it() -> None:
-    assert ". .venv/bin/activate" in README
-    assert README.index(". .venv/bin/activate") < README.index("$ fedsel run")
-
-
 def test_pages_and_programs_have_one_word_for_a_thing() -> None:
     texts = dict(PAGES)
     for package in ("fedsel_app", "strategies", "clients", "simulation"):

@@ -25,7 +25,7 @@ def seconds(text: str) -> float:
     return float(found[1]) * SECONDS[found[2]]
 
 
-def listed(arguments: argparse.Namespace) -> int:
+def list_command(arguments: argparse.Namespace) -> int:
     """`python -m laboratory claims`: one line per claim, with its source, scale, cost and verdict."""
     from laboratory.claims.listing import claims_table
     from simulation.workbench.terminal import wide_console
@@ -34,7 +34,7 @@ def listed(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def run(arguments: argparse.Namespace) -> int:
+def run_command(arguments: argparse.Namespace) -> int:
     """`python -m laboratory claims run`: carry out the missing runs of the named claims and rankings, or of all."""
     from rich.console import Console
 
@@ -63,7 +63,7 @@ def run(arguments: argparse.Namespace) -> int:
     return FAILURE if failures else 0
 
 
-def verify(arguments: argparse.Namespace) -> int:
+def verify_command(arguments: argparse.Namespace) -> int:
     """`claims verify`: run seeds of the named claims anew, and say whether their verdicts came again."""
     from rich.console import Console
 
@@ -88,7 +88,7 @@ def verify(arguments: argparse.Namespace) -> int:
     return FAILURE if failed or others else 0
 
 
-def report(arguments: argparse.Namespace) -> int:
+def report_command(arguments: argparse.Namespace) -> int:
     """`python -m laboratory claims report`: write the ledger as Markdown, its pictures and its data."""
     from laboratory.claims.claim import Claim
     from laboratory.claims.ledger import write_ledger
@@ -129,7 +129,7 @@ def register(commands: Subparsers) -> None:
         "help": "folder of the runs (the runs that come with fedsel)",
     }
     claims.add_argument("--runs", **where)
-    claims.set_defaults(call=listed)
+    claims.set_defaults(call=list_command)
     below = claims.add_subparsers(metavar="COMMAND")
 
     carried = below.add_parser("run", help="carry out the missing runs of claims")
@@ -140,17 +140,17 @@ def register(commands: Subparsers) -> None:
         "--budget", type=seconds, default=inf, metavar="TIME", help="stop after this time, such as 30m"
     )
     add_places(carried)
-    carried.set_defaults(call=run)
+    carried.set_defaults(call=run_command)
 
     anew = below.add_parser("verify", help="run seeds of claims anew, and say whether their verdicts came again")
     anew.add_argument("names", nargs="+", metavar="NAME", help="claims to verify")
     anew.add_argument("--all-seeds", action="store_true", help=f"all seeds of a claim, not only {FEWEST_SEEDS}")
     anew.add_argument("--out", dest="runs", required=True, type=folder, metavar="DIR", help="folder of the new runs")
     add_places(anew)
-    anew.set_defaults(call=verify)
+    anew.set_defaults(call=verify_command)
 
     written = below.add_parser("report", help="write the ledger as Markdown, pictures and CSV")
     written.add_argument("--runs", **where)
     written.add_argument("--out", required=True, type=Path, metavar="DIR", help="folder for the ledger")
     written.add_argument("--data", type=Path, metavar="DIR", help="folder for the CSV files (that of the ledger)")
-    written.set_defaults(call=report)
+    written.set_defaults(call=report_command)

@@ -1,9 +1,11 @@
 """The commands a user types, in processes of their own."""
 
+import io
 import json
 import signal
 import subprocess
 import time
+from contextlib import redirect_stdout
 from pathlib import Path
 
 import pytest
@@ -12,6 +14,7 @@ from fedsel_app.wiring.configuration import resolve
 from simulation.engines import inline_engine
 from simulation.operations.deployment.app_folder import app_folder
 from simulation.operations.deployment.flower_cli import environment, tool
+from simulation.workbench.cli import main
 from tests.support.processes import FLEET_STARTS, mentioning
 from tests.support.programs import PROGRAM, SMALL, fedsel, flower_home
 from tests.support.rounds import assert_same, rounds
@@ -25,12 +28,11 @@ def simulated(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The small run in one process, in a folder that holds a checkout of the user's."""
     folder = tmp_path_factory.mktemp("runs") / "one"
     checkout(folder)
-    done = fedsel("run", *SMALL, "--out", str(folder))
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.startswith("Method: hetero-select; compressor top-k")
-    assert "\nEngine: inline, as " in done.stdout
-    assert "Picture" in done.stdout
-    assert "terminat" not in done.stdout + done.stderr
+    with redirect_stdout(io.StringIO()) as printed:
+        assert main(["run", *SMALL, "--out", str(folder)]) == 0
+    assert printed.getvalue().startswith("Method: hetero-select; compressor top-k")
+    assert "\nEngine: inline, as " in printed.getvalue()
+    assert "Picture" in printed.getvalue()
     return folder
 
 
@@ -56,6 +58,7 @@ def test_ray_actors_give_the_bits_of_one_process(simulated: Path, tmp_path: Path
     done = fedsel("run", *SMALL, "--set", "workers=2", "--out", str(folder))
     assert done.returncode == 0, done.stderr
     assert "\nEngine: ray, as 'workers' is set" in done.stdout
+    assert "terminat" not in done.stdout + done.stderr
     assert_same(folder, simulated)
 
 

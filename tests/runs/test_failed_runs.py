@@ -1,6 +1,5 @@
 """A run to which no client contributes: a sentence with the clients' own reason, exit code 1, and no summary."""
 
-import json
 from pathlib import Path
 
 import pytest
@@ -44,14 +43,3 @@ def test_a_run_in_other_processes(tmp_path: Path, command: list[str], monkeypatc
     assert SENTENCE in done.stdout + done.stderr
     assert "Traceback" not in done.stdout + done.stderr
     check_records(tmp_path / "run")
-
-
-@pytest.mark.slow
-@pytest.mark.e2e
-def test_a_comparison(tmp_path: Path) -> None:
-    arguments = ["--strategies", "random", "--seeds", "1", *ARGUMENTS[2:], "--out", str(tmp_path / "both")]
-    done = fedsel("compare", *arguments)
-    assert done.returncode == 1
-    [failure] = map(json.loads, (tmp_path / "both" / "failures.jsonl").read_text().splitlines())
-    assert failure["exit_code"] == 1
-    assert failure["message"].startswith(SENTENCE)

@@ -42,16 +42,6 @@ def test_four_rounds_around_a_method(tmp_path, surrogate, method, policy):
     assert rows[3]["accuracy"] > 0.3
 
 
-@pytest.mark.parametrize(("share", "trained"), [(1.0, 20), (0.2, 4)])
-def test_the_grid_of_table_13_sets_how_many_train_in_the_searches(tmp_path, share, trained):
-    """The preset aggregates the intermediate round, as the authors' code does."""
-    settings = {"preset": "isp-ablations-small", "data": "digits", "model": "logistic", "clients": 20, "cohort": 5}
-    settings |= {"surrogate_examples": 100, "isp_interval": 2, "isp_draws": 2, "isp_sample": share}
-    _, rows, _ = run(tmp_path, rounds=4, **settings)
-    assert [(row["cohort"], row["client_updates"]) for row in rows if "search" in row] == [(trained, trained)] * 2
-    assert ["search" in row for row in rows] == [True, False, True, False]
-
-
 def test_the_clients_test_the_candidates_where_there_is_no_surrogate(tmp_path):
     _, rows, _ = run(tmp_path, strategy="random", participation="isp", isp_draws=2, client_eval=True)
     search = rows[0]["search"]

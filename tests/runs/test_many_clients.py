@@ -14,7 +14,6 @@ from fedsel_app.wiring.configuration import resolve
 from fedsel_app.wiring.server import make_model
 from simulation.engines.gpu_memory import refuse_too_little
 from simulation.engines.preflight import refuse_unrunnable
-from simulation.workbench.data_sets import synthetic
 from tests.support.in_process import run_config
 
 EXAMPLES, COHORT = 20_000, 3
@@ -75,17 +74,6 @@ def test_a_round_costs_what_it_costs_with_few_clients(round_costs):
     many_calls, many_bytes = round_costs(10_000, strategy="random")
     assert many_calls < 1.02 * few_calls
     assert many_bytes - few_bytes < 5 * 8 * 10_000
-
-
-def test_generated_data_exist_once():
-    tracemalloc.start()
-    try:
-        made = synthetic.generate(300, 1.0, 1.0, 0.2, seed=1)
-        _, peak = tracemalloc.get_traced_memory()
-    finally:
-        tracemalloc.stop()
-    largest = 8 * 60 * np.bincount(made["owners"]).max()
-    assert peak < 1.1 * sum(array.nbytes for array in made.values()) + 5 * largest
 
 
 @pytest.mark.parametrize("strategy", ["fedcg", "divfl", "clustered-sampling", "hics-fl"])

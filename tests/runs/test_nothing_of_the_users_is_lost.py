@@ -8,20 +8,19 @@ import pytest
 
 from clients.state import STATE_FOLDER, ClientHistory, StateStore
 from fedsel_app.config import ConfigError
-from fedsel_app.records.fedsel_folder import MARKER, ForeignFolderError, is_fedsel_folder, make_fedsel_folder
+from fedsel_app.records.fedsel_folder import MARKER, make_fedsel_folder
 from fedsel_app.wiring.configuration import resolve_run_config
 from fedsel_app.wiring.server import open_run_folder
 from simulation.engines.run_folders import remove_states
 from simulation.engines.starter import Starter
 from simulation.operations.deployment import deployed_run
 from simulation.operations.deployment.flower_cli import DeploymentError, SubmittedRun
+from simulation.operations.deployment.held_folder import held_folder
 from simulation.operations.deployment.local_deployment import Deployment
 from simulation.workbench.cli import main
 from simulation.workbench.comparison.plan import plan
-from simulation.workbench.comparison.run_processes import RunProcesses, prepare
-from simulation.workbench.report.page import write_report
+from simulation.workbench.comparison.run_processes import RunProcesses
 from tests.support.in_process import run_in_process
-from tests.support.pictures import draw_blank_pictures
 from tests.support.users_files import checkout, tree, written
 
 SMALL = ("--rounds", "1", "--clients", "2", "--cohort", "1", "--set", "local-steps=1", "--set", "workers=1")
@@ -115,39 +114,17 @@ def test_states_are_removed_and_nothing_beside_them(tmp_path):
     assert sorted(tree(folder)) == [MARKER, "a1", "a1/notes.txt", "link", "mine", "mine/client-list.txt"]
 
 
-def test_an_own_folder_is_marked_and_nothing_else_becomes_one(tmp_path):
-    make_fedsel_folder(tmp_path / "a" / "b")
-    make_fedsel_folder(tmp_path / "a" / "b")
-    assert is_fedsel_folder(tmp_path / "a" / "b")
-    written(tmp_path / "mine" / "file")
-    (tmp_path / "link").symlink_to(tmp_path / "a" / "b")
-    written(tmp_path / "file")
-    before = tree(tmp_path)
-    for name in ("mine", "link", "file"):
-        with pytest.raises(ForeignFolderError, match="fedsel did not make it"):
-            make_fedsel_folder(tmp_path / name)
-    assert tree(tmp_path) == before
-
-
 def test_a_second_deployment_in_the_same_folder_is_refused(tmp_path):
-    first = Deployment(tmp_path / "processes", ["partition-id=0 num-partitions=1"], insecure=True)
-    second = Deployment(tmp_path / "processes", ["partition-id=0 num-partitions=1"], insecure=True)
-    first._claim_folder()
-    written(tmp_path / "processes" / "superlink.db")
-    before = tree(tmp_path)
-    with pytest.raises(ConfigError, match="Another deployment is running in"), second:
-        pass
-    assert tree(tmp_path) == before
-    first.stop()
-
-
-def test_a_comparison_removes_no_run_that_stopped_half_way(tmp_path):
-    [run] = plan(tmp_path / "out", ["random"], [1], {}, {}, None).runs
-    for name in ("config.json", "notes.txt", "fedsel-state/x"):
-        written(run.folder / name)
-    before = tree(run.folder)
-    assert prepare(run, workers=0, inline=False)[-2:] == ["--resume", str(run.folder)]
-    assert tree(run.folder) == before
+    folder = tmp_path / "processes"
+    with held_folder(folder, ""):
+        written(folder / "superlink.db")
+        before = tree(folder)
+        with (
+            pytest.raises(ConfigError, match="Another deployment is running in"),
+            Deployment(folder, [], insecure=True),
+        ):
+            pass
+        assert tree(folder) == before
 
 
 @pytest.mark.parametrize("name", ["runs/mine.txt", "failures.jsonl", "rounds.jsonl"])
@@ -157,13 +134,3 @@ def test_a_comparison_in_a_foreign_folder_is_refused(tmp_path, name):
     with pytest.raises(ConfigError, match="choose another --out"):
         plan(tmp_path, ["random"], [1], {}, {}, None).check()
     assert tree(tmp_path) == before
-
-
-def test_a_report_removes_only_its_own_tables(tmp_path, monkeypatch):
-    draw_blank_pictures(monkeypatch)
-    run_in_process(tmp_path / "run", rounds=1, clients=2, cohort=1, local_steps=1)
-    for name in ("report-mine.csv", "report-failures.csv"):
-        written(tmp_path / "run" / name)
-    write_report(tmp_path / "run")
-    assert (tmp_path / "run" / "report-mine.csv").read_text() == "the user's own"
-    assert not (tmp_path / "run" / "report-failures.csv").exists()

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from clients.client import SelectionClient
-from fedsel_app.messages.instructions import ProbeInstruction, TrainInstruction
+from fedsel_app.messages.instructions import TrainInstruction
 from fedsel_app.wiring.configuration import resolve
 from tests.support.client_messages import NORMED
 from tests.support.in_process import run_config
@@ -51,13 +51,6 @@ def break_clients(monkeypatch, kind):
         return answer(self, instruction, *model)
 
     monkeypatch.setattr(SelectionClient, "answer", broken)
-
-
-def test_a_client_that_fails_fails_alone(tmp_path, monkeypatch):
-    break_clients(monkeypatch, ProbeInstruction)
-    pooled = rows_of(tmp_path / "pooled", RUNS["probes"], 2)
-    assert pooled == rows_of(tmp_path / "single", RUNS["probes"], 0)
-    assert not {2, 5} & {client for row in pooled for client in json.loads(row)["selected"]}
 
 
 ALL: dict[str, object] = {"compressor": "none", "cohort": 7}

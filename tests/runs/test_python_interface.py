@@ -89,6 +89,7 @@ def test_the_code_of_the_notebook_runs_and_its_frames_are_the_records(
     """The cells as a script of few rounds and one seed, without a kernel, which the test below has."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.setattr(comparisons, "carry_out", compare_small)
     script = []
     for cell in cells():
         written = re.fullmatch(r"%%writefile (\S+)\n(.*)", cell, re.DOTALL)

@@ -6,8 +6,6 @@ import numpy as np
 import pytest
 from torch import nn
 
-from fedsel_app.presets.preset import load_preset
-from simulation.workbench.data_sets.synthetic import generate
 from tests.support.in_process import run_in_process
 from tests.support.rounds import without_wall
 
@@ -69,17 +67,3 @@ def test_real_batchnorm_statistics_are_calibrated(tmp_path):
     whole = 4 * (778 + 128)
     assert [row["calibration_bytes"] for row in rows] == [whole + 4 * 128] * 2
     assert [row["downlink_bytes"] for row in rows] == [2 * whole] * 2
-
-
-def test_a_preset_with_a_natural_partition_averages_by_examples(tmp_path):
-    small = load_preset("fedcvr-bolt-synthetic").settings | {"clients": 12, "cohort": 4, "rounds": 4, "seed": 6}
-    small |= {"fedcvr-bolt.warmup-rounds": 2}
-    _, rows = run_in_process(tmp_path, **{key.replace("-", "_"): value for key, value in small.items()})
-    held = np.bincount(generate(12, 1.0, 1.0, 0.2, seed=6)["owners"])
-    trained_on = held - np.floor(0.1 * held + 0.5)
-    assert len(rows) == 4
-    for row in rows:
-        mine = trained_on[row["aggregated"]]
-        assert len(row["selected"]) == 4
-        assert row["weights"] == pytest.approx((mine / mine.sum()).tolist())
-        assert 0.0 < row["client_accuracy"] < 1.0

@@ -5,7 +5,6 @@ import json
 import numpy as np
 import pytest
 
-from fedsel_app.config import ConfigError
 from fedsel_app.records.run_folder import read_checkpoint
 from fedsel_app.wiring.configuration import resolve
 from tests.support.client_messages import NORMED
@@ -94,18 +93,6 @@ def test_every_number_of_rounds_between_checkpoints_gives_the_same(tmp_path):
     assert ends[0] == ends[1] == ends[2] == end(tmp_path / "killed")
 
 
-def test_the_target_ends_the_run(tmp_path):
-    _, whole = run_config(tmp_path / "whole", resolve(BASE | {"rounds": 12}))
-    target = whole[3]["accuracy"]
-    first = next(row["round"] for row in whole if row["accuracy"] >= target)
-    settings = BASE | {"rounds": 12, "stop-at-target": True, "target": target}
-    _, rows = run_config(tmp_path / "stopped", resolve(settings))
-    assert len(rows) == first
-    assert [row["selected"] for row in rows] == [row["selected"] for row in whole[:first]]
-    summary = json.loads((tmp_path / "stopped" / "summary.json").read_text(encoding="utf-8"))
-    assert (summary["rounds"], summary["rounds_to_target"]) == (first, first)
-
-
 @pytest.mark.parametrize("validated", [False, True])
 def test_the_best_model_is_kept_beside_the_last(tmp_path, validated):
     """It is the one with the best score or, if there is a validation set, with the smallest loss on it."""
@@ -135,11 +122,3 @@ def test_a_run_ends_when_its_validation_loss_has_stalled(tmp_path):
     assert summary["best_validation_accuracy"] == whole[first - 3]["accuracy"]
     validated = [row["validation_accuracy"] for row in rows]
     assert summary["stable_validation_accuracy"] == pytest.approx(np.mean(validated[-10:]))
-
-
-def test_other_settings_are_refused_by_name(tmp_path):
-    run_until(tmp_path, resolve(BASE), 4)
-    before = {path: path.read_bytes() for path in tmp_path.iterdir() if path.is_file()}
-    with pytest.raises(ConfigError, match=r"has 'lr' = 0\.05, and now it would be 0\.1\."):
-        run_config(tmp_path, resolve(BASE | {"resume": True, "lr": 0.1}))
-    assert {path: path.read_bytes() for path in tmp_path.iterdir() if path.is_file()} == before

@@ -71,19 +71,3 @@ def test_a_node_carries_the_clients_that_are_congruent_to_its_partition_id(tmp_p
         assert {client % 3 for client in clients_named(message.content)} == {3 - message.metadata.dst_node_id}
     # In each of three rounds one message asks a node for the losses of all its clients.
     assert [message.metadata.message_type for message in asked].count("evaluate") == 3 * 3
-
-
-def test_surplus_nodes_carry_no_client(tmp_path):
-    grid = simulated(tmp_path / "run", "residuals", 9)
-    asked = [message.metadata.dst_node_id for message in grid.pushed]
-    # Partition ids 7 and 8 are Flower's nodes 2 and 1: each is only asked for its partition id.
-    assert [asked.count(node) for node in (1, 2)] == [1, 1]
-    assert set(asked[9:]) == set(range(3, 10))
-
-
-def test_a_run_goes_on_with_another_number_of_nodes(tmp_path):
-    folder = inline(tmp_path / "inline", "residuals")
-    with pytest.raises(KeyboardInterrupt):
-        simulated(tmp_path / "run", "residuals", 2, stop=2)
-    simulated(tmp_path / "run", "residuals", 5, resume=True)
-    assert_same(tmp_path / "run", folder)

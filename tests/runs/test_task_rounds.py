@@ -111,15 +111,6 @@ def test_a_multi_label_run_learns_and_reports_its_metrics(tmp_path):
     assert "accuracy" not in summary
 
 
-def test_terraform_sorts_by_the_biases_of_the_labels(tmp_path):
-    """The output layer of a multi-label model has one bias per label."""
-    settings = SMALL | LEADS | {"strategy": "terraform", "cohort": 4, "rounds": 2, "terraform.magnitude": "bias"}
-    settings |= {"terraform.count": "rounds", "terraform.iterations": 2, "terraform.min-clients": 1}
-    _, rows = run_in_process(tmp_path / "run", **settings)
-    assert [(row["method_round"], row["iteration"]) for row in rows] == [(1, 1), (1, 2), (2, 1), (2, 2)]
-    assert [row["failures"] for row in rows] == [[]] * 4
-
-
 @pytest.mark.parametrize("strategy", ["oort", "fedcvr-bolt"])
 def test_a_regression_run_finds_the_line(tmp_path, strategy):
     settings = SMALL | LINE | {"strategy": strategy, "rounds": 5, "local_steps": 40, "client_eval": True}

@@ -1,11 +1,7 @@
 """`fedsel tune` with a stub in place of `fedsel run`, and once with the real one, killed and taken up again."""
 
 import json
-import os
-import signal
-import subprocess
 import sys
-import time
 import tomllib
 
 import numpy as np
@@ -134,35 +130,13 @@ def test_suggestions_follow_from_the_trials_before(capsys, out, monkeypatch):
     """
     monkeypatch.setenv("STUB", json.dumps({"fail": ["random-trial=3-s101"]}))
     over = "lr=0.1..1,batch-size=8..64,optimizer=sgd|adam"
-    for folder, counts in (("whole", [9]), ("cut", [1, 4, 8, 9, 2])):
+    for folder, counts in (("whole", [7]), ("cut", [1, 7, 2])):
         for count in counts:
             assert tuned(capsys, out / folder, "--trials", str(count), over=over, strategies="random")[::2] == (0, "")
     whole = settings_of(out / "whole", "random")
     assert whole == settings_of(out / "cut", "random")
     assert whole[0] == {"lr": 0.05, "batch-size": 32, "optimizer": "sgd"}
-    assert len({tuple(settings.values()) for settings in whole}) == 9
+    assert len({tuple(settings.values()) for settings in whole}) == 7
     assert all(0.1 <= one["lr"] <= 1.0 and one["optimizer"] in ("sgd", "adam") for one in whole[1:])
     best = json.loads((out / "cut" / "tuning.json").read_text())["best"]["random"]
     assert (best["trial"], len(best["values"]), list(best["failures"])) == (1, 2, [])
-
-
-@pytest.mark.slow
-def test_a_killed_tuning_ends_as_one_that_was_not(tmp_path):
-    def command(out):
-        arguments = ["tune", "--strategies", "random,oort", "--over", "lr", "--trials", "3", *ARGUMENTS]
-        return [sys.executable, "-m", "simulation.workbench.cli", *arguments, "--out", str(out)]
-
-    whole, cut = tmp_path / "whole", tmp_path / "cut"
-    subprocess.run(command(whole), check=True, capture_output=True)
-    process = subprocess.Popen(command(cut), stdout=subprocess.PIPE, start_new_session=True)
-    while b"trial 1 of 3" not in process.stdout.readline():
-        pass
-    time.sleep(1.0)
-    os.kill(process.pid, signal.SIGKILL)
-    process.communicate()
-    subprocess.run(command(cut), check=True, capture_output=True)
-    assert (cut / "tuning.json").read_text() == (whole / "tuning.json").read_text()
-    names = sorted(path.relative_to(whole) for path in whole.glob("**/model.npz"))
-    assert len(names) == 2 * 3 + 4
-    for name in names:
-        assert (cut / name).read_bytes() == (whole / name).read_bytes(), name

@@ -1,20 +1,16 @@
-from queue import Empty, Queue
-from threading import Event, Thread
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
-import ray
 from flwr.app import ArrayRecord
 from flwr.server.superlink.fleet.vce import vce_api
 from flwr.server.superlink.fleet.vce.backend.raybackend import RayBackend
-from flwr.simulation.ray_transport.ray_actor import BasicActorPool
 from ray.exceptions import ActorDiedError, ActorUnavailableError
 
 from fedsel_app.network.reply_timeout import ReplyTimeout
 from simulation.engines import flower_engine as engine
 from simulation.engines import stored_model
-from simulation.engines.flower_engine import WorkerWatch, deliver_when_stored, describe_death, watched_engine
+from simulation.engines.flower_engine import WorkerWatch, describe_death, watched_engine
 from tests.support.client_messages import train_message
 
 DIED = """The actor died unexpectedly before finishing this task.
@@ -74,68 +70,6 @@ def test_an_engine_that_does_not_start_ends_the_run(monkeypatch):
     with watched_engine(WorkerWatch(ReplyTimeout(60.0), ended.append)), pytest.raises(RuntimeError):
         vce_api.run_api(None)
     assert ended == ["Ray failed (The current node timed out during startup.)"]
-
-
-def test_workers_are_ended_by_ray(monkeypatch):
-    ended = []
-    monkeypatch.setattr(ray, "kill", ended.append)
-    pool = BasicActorPool.__new__(BasicActorPool)
-    pool.pool = ["one", "another"]
-    with watched_engine(WorkerWatch(ReplyTimeout(60.0), pytest.fail)):
-        pool.terminate_all_actors()
-    assert ended == pool.pool
-
-
-class State:
-    """The two methods of Flower's state that store a message and hand it to a node."""
-
-    def __init__(self):
-        self.messages = []
-
-    def store_message_ins(self, message):
-        self.messages.append(message)
-        return "stored"
-
-    def get_message_ins(self, node_id, limit):
-        mine = [message for message in self.messages if message.metadata.dst_node_id == node_id][:limit]
-        self.messages = [message for message in self.messages if message not in mine]
-        return mine
-
-
-def addressed_to(node, number=0):
-    return SimpleNamespace(metadata=SimpleNamespace(dst_node_id=node), number=number)
-
-
-def test_every_message_is_delivered_once_those_from_before_too():
-    state, queue, stop = State(), Queue(), Event()
-    early = [addressed_to(3), addressed_to(3, 1)]
-    for message in early:
-        state.store_message_ins(message)
-    thread = Thread(target=deliver_when_stored, args=(state, queue, dict.fromkeys(range(10)), stop))
-    thread.start()
-    try:
-        assert [queue.get(timeout=60) for _ in early] == early
-        late = [addressed_to(7), addressed_to(3, 2), addressed_to(7, 1)]
-        assert [state.store_message_ins(message) for message in late] == ["stored"] * 3
-        assert sorted(queue.get(timeout=60).number for _ in late) == [0, 1, 2]
-        with pytest.raises(Empty):
-            queue.get(timeout=0.2)
-    finally:
-        stop.set()
-        thread.join(60)
-    assert not thread.is_alive()
-
-
-def test_the_engine_is_replaced_for_as_long_as_the_block_runs():
-    def functions():
-        delivery, start = vce_api.add_messages_to_queue, vce_api.run_api
-        return delivery, start, RayBackend.process_message, BasicActorPool.terminate_all_actors
-
-    flowers = functions()
-    with watched_engine(WorkerWatch(ReplyTimeout(60.0), pytest.fail)):
-        assert vce_api.add_messages_to_queue is deliver_when_stored
-        assert not set(flowers) & set(functions())
-    assert functions() == flowers
 
 
 @pytest.mark.parametrize(("size", "stored"), [(100, 0), (100_000, 1)])

@@ -11,7 +11,6 @@ from pathlib import Path
 import pytest
 
 from simulation.engines import processes
-from simulation.engines import starter as starter_module
 from simulation.engines.starter import Starter
 from tests.support.processes import await_text, looks_in_proc, mentioning, until
 
@@ -55,21 +54,6 @@ def test_a_process_that_ends_takes_what_left_its_group_along(starter, tmp_path):
     assert not mentioning(tmp_path)
 
 
-REUSED = """
-import json, sys
-for number, _ in enumerate(sys.stdin):
-    print(json.dumps({"done": 7}), *[json.dumps({"ended": 7, "code": 0})] * (number == 0), sep="\\n", flush=True)
-"""
-
-
-def test_a_process_with_the_id_of_an_earlier_one_has_not_ended(tmp_path, monkeypatch):
-    """After a few ten thousand processes, the system gives their ids again."""
-    monkeypatch.setattr(starter_module, "MODULE", [sys.executable, "-c", REUSED])
-    with Starter() as starter:
-        assert code_of(python_child(starter, tmp_path, "")) == 0
-        assert python_child(starter, tmp_path, "").poll() is None
-
-
 ASKED = """
 import os, sys
 prepared = sys.modules.get("prepared")
@@ -101,13 +85,6 @@ def test_what_wrote_its_title_over_its_environment_is_found(starter, tmp_path):
     await_text(child.log, "bare")
     assert code_of(child) == 0
     assert not mentioning(tmp_path / "bare.py")
-
-
-def test_what_does_not_listen_is_killed(starter, tmp_path):
-    child = python_child(starter, tmp_path, DEAF)
-    await_text(child.log, "deaf")
-    assert processes.end([child], 0.3) == set()
-    assert child.poll() == 128 + signal.SIGKILL
 
 
 PARENT = """
@@ -158,12 +135,6 @@ def test_the_exit_code_the_folder_the_environment_and_the_output_are_the_command
         child = starter.start("child", str(tmp_path), command, tmp_path / "log", tmp_path, variables)
         assert code_of(child) == 7
     assert child.log.read_text() == f"you {tmp_path} ['7'] {[3] if warm else None}\nAsked.\n"
-
-
-def test_a_command_that_does_not_exist_says_so_in_its_log(starter, tmp_path):
-    child = starter.start("child", str(tmp_path), ["no-such-program"], tmp_path / "log", tmp_path, os.environ)
-    assert code_of(child) == 1
-    assert "FileNotFoundError" in child.log.read_text()
 
 
 def test_signals_wait_for_the_end_of_the_block():

@@ -2,7 +2,6 @@
 
 import json
 import logging
-import os
 import re
 import tomllib
 
@@ -116,14 +115,6 @@ def test_a_dry_run_of_a_preset_can_be_used_as_a_preset(capsys, tmp_path):
     assert resolve({"preset": str(tmp_path / "mine.toml")}) == expected
 
 
-def test_the_plan_charges_the_probes(capsys):
-    _, out, _ = called(capsys, "run", "--dry-run", *SMALL, "--strategy", "hetero-select")
-    # 4 clients get 650 x 4 bytes and answer with 8
-    assert "0.010 MB for probes" in out
-    _, out, _ = called(capsys, "run", "--dry-run", *SMALL, "--set", "hetero-select.without=loss")
-    assert "0.000 MB for probes" in out
-
-
 @pytest.mark.parametrize("command", ["run", "deploy", "submit x", "compare --out x"])
 def test_each_flag_of_a_setting_sets_it(command):
     """--initial-model was read into a name with an underscore, and had no effect."""
@@ -141,32 +132,12 @@ def test_a_flag_and_set_must_agree(key, one, other):
         overrides(parser().parse_args([*words, f"{key}={other}"]))
 
 
-def test_flags_and_set_win_over_the_preset(capsys):
-    preset = ["--preset", "paper-mnist", "--set", "data=digits", "--set", "seed=1"]
-    _, out, _ = called(capsys, "run", "--dry-run", *preset, "--rounds", "8")
-    values = flatten(tomllib.loads(out))
-    assert (values["rounds"], values["seed"], values["clients"]) == (8, 1, 100)
-
-
-def test_out_is_made_absolute_where_the_command_is_given(capsys, tmp_path):
-    _, out, _ = called(capsys, "run", "--dry-run", "--out", "here")
-    assert tomllib.loads(out)["out"] == os.fspath(tmp_path / "here")
-
-
 def test_every_method_setting_and_preset_is_listed(capsys):
     listed = ((["methods"], STRATEGIES), (["settings", "--all"], known_defaults()), (["presets"], preset_files()))
     for command, names in listed:
         code, out, error = called(capsys, *command)
         assert (code, error) == (0, "")
         assert [name for name in names if name not in out.split()] == []
-
-
-def test_settings_are_listed_in_the_width_of_the_terminal(capsys, monkeypatch):
-    for columns, width in ((None, 80), ("60", 60)):
-        monkeypatch.delenv("COLUMNS", raising=False) if columns is None else monkeypatch.setenv("COLUMNS", columns)
-        for command in ("settings", "presets"):
-            _, out, _ = called(capsys, command)
-            assert width - 10 < max(map(len, out.splitlines())) <= width
 
 
 def test_the_most_important_settings_are_listed_first(capsys):
@@ -216,12 +187,6 @@ def test_a_setting_is_read_as_toml_or_as_plain_text(text, key, value):
     read = parse_setting(text)
     assert read == (key, value)
     assert type(read[1]) is type(value)
-
-
-@pytest.mark.parametrize("text", ["lr=[1, 2]", "lr={a = 1}"])
-def test_a_setting_that_is_a_list_or_table_is_refused(text):
-    with pytest.raises(ConfigError, match=r"^The 'lr' parameter must be true or false, a number or text\. Got "):
-        parse_setting(text)
 
 
 @pytest.mark.parametrize("engine", ["auto", "inline", "ray"])

@@ -73,10 +73,6 @@ def test_flash_by_hand(tmp_path, capsys):
     assert "2 of 5 devices with 3 stays; they are available 50.0% of the time" in capsys.readouterr().out
 
 
-def test_a_byte_order_mark_is_no_pickle(tmp_path):
-    assert stays(converted(b"\xef\xbb\xbf" + json.dumps(FLASH).encode(), tmp_path))[1] == [100, 40]
-
-
 @pytest.mark.parametrize(("out", "said"), [("in", "exists"), ("none/out.npz", "cannot be written")])
 def test_only_a_new_file_is_written(out, said, tmp_path, capsys):
     content = json.dumps(FLASH)
@@ -92,12 +88,6 @@ def test_the_lines_of_a_device_are_read_in_the_order_of_their_times(tmp_path):
     lines = FLASH["one"]["messages"].splitlines()
     mixed = {"one": {"messages": [line + "\n" for line in (*lines[4:], *lines[:4])]}}
     assert stays(converted(json.dumps(mixed).encode(), tmp_path)) == ([[[20, 50], [60, 90]]], [100])
-
-
-def test_a_trace_whose_devices_are_never_available_is_refused(tmp_path, capsys):
-    (tmp_path / "in").write_text(json.dumps({"never": FLASH["never"]}))
-    assert main(["trace", str(tmp_path / "in"), "--out", str(tmp_path / "out.npz")]) == 2
-    assert "no device is ever available" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("protocol", range(pickle.HIGHEST_PROTOCOL + 1))

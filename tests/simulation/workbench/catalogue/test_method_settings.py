@@ -1,11 +1,8 @@
 """Settings that a preset has for the runs of single methods: applied, overridden, inherited, and refused."""
 
-from dataclasses import replace
-
 import pytest
 
 from fedsel_app.config import ConfigError
-from fedsel_app.presets.preset import load_preset
 from fedsel_app.wiring.configuration import resolve
 
 METHODS = """
@@ -67,15 +64,3 @@ def test_wrong_settings_of_a_method_are_refused_whatever_method_runs(tmp_path, t
     (tmp_path / "wrong.toml").write_text(table, encoding="utf-8")
     with pytest.raises(ConfigError, match=message):
         resolve({"preset": str(tmp_path / "wrong.toml"), "strategy": "random"})
-
-
-HETERO_SELECT = ["table-1", "table-1-cifar100", "table-3-mnist", "table-3-tiny-imagenet"]
-
-
-@pytest.mark.parametrize("name", [*HETERO_SELECT, "table-1-small", "table-3-mnist-small"])
-def test_with_everything_equal_a_preset_differs_in_single_methods_alone(name):
-    own, equal = load_preset(f"hetero-select-{name}"), load_preset(f"hetero-select-equal-{name}")
-    assert list(own.methods) == ["random", "fedcg", "flexcom", "optrate", "adasample"]
-    assert equal == replace(own, methods={})
-    as_it_is = resolve({**equal.settings, "strategy": "fedcg"})
-    assert resolve({"preset": f"hetero-select-equal-{name}", "strategy": "fedcg"}) == as_it_is

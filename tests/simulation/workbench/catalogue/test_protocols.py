@@ -8,13 +8,12 @@ import pytest
 from rich.console import Console
 
 from fedsel_app.config import ConfigError
-from fedsel_app.presets.preset import Departure, Preset, load_preset, preset_files
+from fedsel_app.presets.preset import Departure, load_preset, preset_files
 from fedsel_app.wiring.configuration import known_defaults
 from simulation.workbench.catalogue import protocols
 from simulation.workbench.catalogue.listing import departure_tables, preset_description
 from simulation.workbench.catalogue.pipeline import OWN
 from simulation.workbench.catalogue.protocols import (
-    NOT_STATED,
     Protocol,
     differences,
     protocol_of,
@@ -105,20 +104,6 @@ def test_the_protocol_of_a_compared_method_is_its_own_papers():
         assert protocol_and_settings(preset)[0].cite != protocol_and_settings(name)[0].cite == own.cite, name
 
 
-def test_complaints_by_hand():
-    protocol = Protocol("a table", {"lr": 0.1, "momentum": NOT_STATED, "rounds": 50})
-    preset = Preset(departures={"rounds": Departure(10, "a laptop"), "momentum": Departure(0.0, "plain SGD")})
-    true = known_defaults() | {"lr": 0.1, "rounds": 10, "momentum": 0.0}
-    assert complaints(true, preset, protocol) == []
-    assert differences(true, protocol) == ["rounds", "momentum"]
-    assert complaints(true | {"lr": 0.2}, preset, protocol) == ["lr is 0.2, the protocol's 0.1, and not listed"]
-    assert complaints(true | {"mu": 0.2}, preset, protocol) == [
-        "mu is 0.2, the protocol's 'not stated', and not listed"
-    ]
-    assert complaints(true | {"rounds": 50}, preset, protocol) == ["rounds is listed as a departure, and is none"]
-    assert complaints(true | {"rounds": 20}, preset, protocol) == ["rounds is 20, and listed as 10"]
-
-
 def test_a_preset_lists_anew_what_it_sets_anew(tmp_path):
     (tmp_path / "protocol.toml").write_text(
         '[one]\ncite = "Table 1"\nlr = 0.1\n[one.hetero-select]\ntemperature = 2.0\n[two]\nbase = "one"\nlr = 0.2\n',
@@ -168,10 +153,3 @@ def test_a_preset_is_shown_with_its_protocols_and_departures_in_80_columns(names
             assert rows >= preset_of(one).departures.keys(), name
         equal = "Everything equal but the method"
         assert (f"{OWN}: {', '.join(preset.methods)}" if preset.methods else equal) in text, name
-
-
-def test_the_departures_of_a_preset_as_they_are_printed():
-    assert [line.split() for line in printed("paper-mnist")][1:3] == [
-        ["setting", "paper", "ours", "why"],
-        ["hetero-select.score-adaptive-lr", "true", "false", "the", "uniform", "rate", "that", "Sec.", "VI-B"],
-    ]

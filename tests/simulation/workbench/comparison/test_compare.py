@@ -6,10 +6,7 @@ import multiprocessing
 import os
 import re
 import signal
-import subprocess
-import sys
 from collections import Counter
-from pathlib import Path
 
 import pytest
 from rich.console import Console
@@ -47,15 +44,8 @@ def test_runs_are_done_once(capsys, out):
     assert (code, said.count("nothing")) == (0, 4)
 
 
-def test_more_seeds_and_strategies_can_be_added(capsys, out):
-    assert compared(capsys, out, "--seeds", "1", strategies="random")[0] == 0
-    assert compared(capsys, out)[0] == 0
-    assert Counter(line.split(":")[0] for line in events(out)) == dict.fromkeys(RUNS, 2)
-
-
-@pytest.mark.parametrize("checkpoint", [False, True])
-def test_a_failed_run_is_told_and_loses_nothing(capsys, monkeypatch, out, checkpoint):
-    stub(monkeypatch, fail=["random-s1"], checkpoint=checkpoint)
+def test_a_failed_run_is_told_and_loses_nothing(capsys, monkeypatch, out):
+    stub(monkeypatch, fail=["random-s1"], checkpoint=True)
     code, said, _ = compared(capsys, out)
     assert code == 1
     log = out / "runs" / "random-s1.log"
@@ -66,10 +56,10 @@ def test_a_failed_run_is_told_and_loses_nothing(capsys, monkeypatch, out, checkp
     assert {path.parent.name for path in out.glob("runs/*/summary.json")} == set(RUNS) - {"random-s1"}
     stub(monkeypatch)
     _, said, _ = compared(capsys, out, "--dry-run")
-    assert ("continues from its checkpoint" in said) == checkpoint
+    assert "continues from its checkpoint" in said
     assert compared(capsys, out)[0] == 0
     assert not (out / "failures.jsonl").exists()
-    assert events(out)[-2:] == [f"random-s1: start after {int(checkpoint)}", "random-s1: end"]
+    assert events(out)[-2:] == ["random-s1: start after 1", "random-s1: end"]
     assert len(events(out)) == 2 * 4 + 1
     assert [row["round"] for row in read_rows(out / "runs" / "random-s1")] == [1, 2]
 
@@ -150,7 +140,7 @@ def in_the_background(out, jobs=2):
 @looks_in_proc
 @pytest.mark.parametrize(
     ("number", "checkpoint"),
-    [(signal.SIGINT, False), (signal.SIGTERM, True), (signal.SIGKILL, False), (signal.SIGKILL, True)],
+    [(signal.SIGINT, False), (signal.SIGKILL, True)],
 )
 def test_killed_and_run_again_ends_as_if_nothing_had_happened(capsys, monkeypatch, calm, out, number, checkpoint):
     stub(monkeypatch, checkpoint=checkpoint, hang=RUNS[2:], grandchild=True)
@@ -172,8 +162,7 @@ def test_killed_and_run_again_ends_as_if_nothing_had_happened(capsys, monkeypatc
     assert records(out) == calm[checkpoint]
 
 
-@pytest.mark.parametrize("victim", ["run", "server"])
-@pytest.mark.parametrize("checkpoint", [False, True])
+@pytest.mark.parametrize(("checkpoint", "victim"), [(True, "run"), (False, "server")])
 def test_a_run_whose_process_is_killed_is_taken_up_again(capsys, monkeypatch, calm, out, checkpoint, victim):
     """Killed after its first round; with the starter all runs end that are going on."""
     stub(monkeypatch, checkpoint=checkpoint, kill="random-s1", victim=victim)
@@ -226,13 +215,6 @@ def test_a_run_that_is_killed_again_and_again_fails_alone(capsys, monkeypatch, o
     assert {path.parent.name for path in out.glob("runs/*/summary.json")} == set(RUNS) - {"random-s1"}
 
 
-@looks_in_proc
-def test_what_a_run_leaves_behind_ends_with_it(capsys, monkeypatch, out):
-    stub(monkeypatch, grandchild=True)
-    assert compared(capsys, out, "--seeds", "1", strategies="random")[0] == 0
-    assert mentioning(out) == []
-
-
 def test_two_at_work_on_one_folder_are_one_too_many(capsys, monkeypatch, out):
     stub(monkeypatch, sleep_s=30)
     process = in_the_background(out, jobs=1)
@@ -277,24 +259,3 @@ def test_the_table_before_the_runs_has_the_time_left_at_the_pace_of_those_that_a
     assert "│ oort-lr=0.1-s2 │ oort │ 2 │ inline │ 4 │ 0 │ everything │" in table
     assert table.endswith(f"In {tmp_path}, side by side: 9; about 2 min left")
     assert text_of(plan_table(made, 1)).endswith("side by side: 1; about 4 min left")
-
-
-@pytest.mark.slow
-@pytest.mark.e2e
-def test_two_real_runs(tmp_path):
-    fedsel = str(Path(sys.executable).parent / "fedsel")
-    arguments = ["--strategies", "random,oort", "--seeds", "1", "--out", "out", "--jobs", "2"]
-    small = ["--rounds", "2", "--clients", "6", "--cohort", "2", "--set", "local-steps=5"]
-    done = subprocess.run(
-        [fedsel, "compare", *arguments, *small], cwd=tmp_path, capture_output=True, text=True, timeout=500, check=False
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
-    for name in ("random-s1", "oort-s1"):
-        folder = tmp_path / "out" / "runs" / name
-        assert json.loads((folder / "summary.json").read_text())["rounds"] == 2
-    again = subprocess.run(
-        [fedsel, "compare", *arguments, *small, "--dry-run"],
-        cwd=tmp_path, capture_output=True, text=True, timeout=100, check=True,
-    )  # fmt: skip
-    assert again.stdout.count("nothing") == 2
-    assert not mentioning(tmp_path)

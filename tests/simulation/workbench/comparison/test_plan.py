@@ -1,7 +1,5 @@
 """Plan of a comparison: its runs."""
 
-import json
-
 import numpy as np
 import pytest
 from torch import nn
@@ -93,24 +91,6 @@ def test_equal_values_of_a_grid_count_once(tmp_path):
     assert [run.name for run in runs] == ["random-alpha=1-mu=0.0-s1", "random-alpha=0.1-mu=0.0-s1"]
     with pytest.raises(ConfigError, match=r"'normalize' parameter must be true or false. Got 1."):
         plan(tmp_path, ["random"], [1], SMALL, {"normalize": [True, 1]})
-
-
-def test_a_name_that_no_folder_can_have_is_refused_before_any_run(tmp_path):
-    keys = "lr", "momentum", "weight-decay", "lr-decay", "clip-norm", "target", "server-lr", "alpha", "holdout-fraction"
-    grid = {key: [0.12345678912345678] for key in keys}
-    with pytest.raises(ConfigError, match=r"Sweep fewer settings: a folder cannot have a name as long as that of the"):
-        plan(tmp_path, ["random"], [1], SMALL, grid)
-
-
-def test_what_is_written_tells_the_runs(tmp_path):
-    plan(tmp_path, ["oort", "random"], [1], {"preset": "recommended"}, {"oort.explore": [0.5]}).write()
-    written = json.loads((tmp_path / "comparison.json").read_text())
-    assert written["settings"] == {"preset": "recommended"}
-    assert (written["strategies"], written["seeds"], written["baseline"]) == (["oort", "random"], [1], "random")
-    tuned, plain = written["runs"]
-    assert (tuned["strategy"], tuned["seed"], tuned["cell"]) == ("oort", 1, {"oort.explore": 0.5})
-    assert (plain["strategy"], plain["seed"], plain["cell"]) == ("random", 1, {})
-    assert [run["folder"] for run in (tuned, plain)] == ["runs/oort-oort.explore=0.5-s1", "runs/random-s1"]
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,6 @@ import re
 import pytest
 
 from fedsel_app.config import ConfigError
-from fedsel_app.records.schema import RoundRecord, as_row
 from simulation.workbench.comparison.results import RecordedComparison
 from tests.support.report_runs import write_comparison, write_plan, write_run, write_runs
 
@@ -40,25 +39,6 @@ def test_what_is_missing_or_unfinished_is_noted(tmp_path):
         "random-s3 failed: no memory",
         "random-s2 is unfinished: 3 of 3 rounds. It is left out of figures and statistics.",
     )
-
-
-def test_runs_of_an_earlier_plan_in_the_folder_are_noted(tmp_path):
-    write_runs(tmp_path, [("random", seed, {}) for seed in (1, 2)], [0.5])
-    write_plan(tmp_path, [("random", 3, {})])
-    write_run(tmp_path / "runs" / "random-s3", "random", 3, [0.6])
-    comparison = RecordedComparison.read(tmp_path)
-    assert list(comparison.runs) == ["random-s3"]
-    (note,) = comparison.notes
-    assert note.startswith(f"The last `fedsel compare` in {tmp_path} had other methods, seeds or grids")
-    assert "so this report is without random-s1, random-s2." in note
-
-
-def test_nulls_and_earlier_versions_of_a_round_are_left_out(tmp_path):
-    write_run(tmp_path / "run", "random", 1, [0.5, 0.6])
-    with (tmp_path / "run" / "rounds.jsonl").open("a") as file:
-        file.write(json.dumps(as_row(RoundRecord(2, selected=[0], time_s=4.0)) | {"accuracy": None}) + "\n")
-    (run,) = RecordedComparison.read(tmp_path / "run").runs.values()
-    assert [row.get("accuracy") for row in run.rows] == [0.5, None]
 
 
 def test_strategies_are_compared_within_a_cell_and_one_strategy_between_cells(tmp_path):
@@ -200,13 +180,3 @@ def test_a_report_in_another_folder_has_the_baseline_pipelines_and_failures_of_t
     others = [tmp_path / "two", tmp_path / "one" / "runs" / paths[0].name]
     found = RecordedComparison.read(tmp_path / "out", sources=others)
     assert (found.groups[0].baseline, found.notes) == ("fedcg", ())
-
-
-def test_a_baseline_without_runs_has_a_note(tmp_path):
-    cells = [{"alpha": 0.1}, {"alpha": 1.0}]
-    runs = [(strategy, 1, cell) for strategy in ("random", "oort", "fedcg") for cell in cells]
-    for path, (strategy, seed, cell) in list(zip(write_plan(tmp_path, runs), runs, strict=True))[1:]:
-        write_run(path, strategy, seed, [0.5], **cell)
-    found = RecordedComparison.read(tmp_path)
-    assert [group.baseline for group in found.groups] == ["random", "oort"]
-    assert found.notes[-1] == "No run of the baseline random counts with alpha=0.1: oort takes its place."

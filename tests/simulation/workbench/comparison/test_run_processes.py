@@ -37,16 +37,6 @@ def test_a_run_is_overdue_after_twenty_of_its_slowest_rounds(tmp_path, settings,
         assert watch.overdue_s(now_s) == 0.0
 
 
-def test_a_file_that_a_resumed_run_shortens_is_no_new_round(tmp_path):
-    (tmp_path / "rounds.jsonl").write_text("{}\n" * 5)
-    watch = watched(tmp_path, **{"reply-timeout-s": 10})
-    assert watch.overdue_s(19.0) == 0.0
-    (tmp_path / "rounds.jsonl").write_text("{}\n")
-    assert watch.overdue_s(20.5) == 20.0
-    (tmp_path / "rounds.jsonl").write_text("{}\n" * 2)
-    assert watch.overdue_s(21.0) == 0.0
-
-
 def planned(folder, **settings):
     [run] = plan(folder, ["random"], [1], {"clients": 6, "cohort": 2, "rounds": 2, **settings}, {}).runs
     run.folder.parent.mkdir(parents=True)

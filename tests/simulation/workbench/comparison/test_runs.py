@@ -8,12 +8,10 @@ import pandas as pd
 import pytest
 
 from fedsel_app.config import ConfigError
-from simulation.workbench.comparison.labels import label_coverage
-from simulation.workbench.comparison.measures import EvaluatedMetric, Numbers, client_metric, metric_of
+from simulation.workbench.comparison.measures import EvaluatedMetric, Numbers, metric_of
 from simulation.workbench.comparison.results import RecordedComparison
 from simulation.workbench.comparison.runs import RecordedRun, joined, read_recorded_run
 from tests.support.report_runs import write_comparison, write_run
-from tests.support.rounds import read_rows
 
 
 def read(folder) -> RecordedRun:
@@ -36,19 +34,6 @@ def test_costs_to_target(tmp_path):
     assert totals.tolist() == [750e3, 1500e3, 2250e3, 3000e3]
 
 
-def test_a_final_loss_that_was_not_finite_is_no_number(tmp_path):
-    write_run(tmp_path / "run", "random", 1, [0.5, 0.6])
-    rows = [row | {"loss": loss} for row, loss in zip(read_rows(tmp_path / "run"), (1.5, None), strict=True)]
-    (tmp_path / "run" / "rounds.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
-    assert np.isnan(read(tmp_path / "run").measures["final_loss"])
-
-
-def test_a_target_that_was_not_reached_is_no_number(tmp_path):
-    write_run(tmp_path / "run", "random", 1, [0.5, 0.6])
-    numbers = read(tmp_path / "run").measures
-    assert np.isnan([numbers["rounds_to_target"], numbers["traffic_to_target_mb"]]).all()
-
-
 def test_numbers_are_aligned_by_seed(tmp_path):
     write_comparison(tmp_path)
     comparison = RecordedComparison.read(tmp_path)
@@ -61,14 +46,6 @@ def test_numbers_are_aligned_by_seed(tmp_path):
     assert numbers.common_seeds(["oort", "random"], "rounds_to_target") == [2, 3]
     assert numbers.mean("random", "rounds_to_target", [2, 3]) == 3.5
     assert numbers.mean("oort", "rounds_to_target", []) == 2.0
-
-
-def test_selections_by_client_and_round(tmp_path):
-    write_run(tmp_path / "run", "random", 1, [0.1, 0.2, 0.3], selected=[[0, 2], [2], []], row={"aggregated": [2]})
-    chosen = read(tmp_path / "run").selection_matrix
-    assert chosen[:, :2].tolist() == [[2, 0], [0, 0], [1, 1], [0, 0]]
-    write_run(tmp_path / "two", "random", 1, [0.1, 0.2, 0.3], selected=[[0, 2], [2], []])
-    assert read(tmp_path / "two").selection_counts.tolist() == [1, 0, 2, 0]
 
 
 def test_an_update_that_a_later_round_aggregates_belongs_to_the_selection_before(tmp_path):
@@ -85,7 +62,6 @@ def test_an_update_that_a_later_round_aggregates_belongs_to_the_selection_before
     path.write_text("".join(json.dumps(line) + "\n" for line in lines))
     run = read(tmp_path / "run")
     assert run.selection_counts.tolist() == [3, 2, 0, 0]
-    assert run.selection_matrix[:2].tolist() == [[1, 1, 0, 2], [1, 0, 2, 0]]
     frame = run.selections.fillna({"weight": -1.0, "failure": ""})
     assert frame[["round", "client", "aggregated", "weight", "failure"]].values.tolist() == [
         [1, 0, True, 0.5, ""],
@@ -96,30 +72,6 @@ def test_an_update_that_a_later_round_aggregates_belongs_to_the_selection_before
     ]
 
 
-def test_label_coverage_comes_from_the_run_s_own_partition(tmp_path):
-    """Client 0 has label 0, client 1 label 1, client 2 labels 1 and 2, client 3 label 3."""
-    y, owners = np.array([0, 0, 1, 1, 2, 3]), np.array([0, 0, 1, 2, 2, 3])
-    x = np.arange(12, dtype=np.float32).reshape(6, 2)
-    np.savez(tmp_path / "data.npz", x_train=x, y_train=y, x_test=x, y_test=y, owners=owners)
-    settings = {"data": "npz", "data_path": str(tmp_path / "data.npz"), "partition": "natural"}
-    write_run(tmp_path / "run", "random", 1, [0.1, 0.2, 0.3], selected=[[0, 1], [2, 3], []], **settings)
-    coverage = label_coverage(read(tmp_path / "run"))
-    assert coverage[:2].tolist() == [0.5, 0.75]
-    assert np.isnan(coverage[2])
-    write_run(tmp_path / "gone", "random", 1, [0.1], data="npz", data_path=str(tmp_path / "none.npz"))
-    with pytest.raises(ConfigError, match="does not exist"):
-        label_coverage(read(tmp_path / "gone"))
-
-
-def test_label_coverage_where_an_example_has_several_labels_or_none(tmp_path):
-    x, y = np.ones((4, 2), np.float32), np.array([[1, 0], [0, 0], [1, 1], [0, 1]])
-    arrays = {"x_train": x, "y_train": y, "x_test": x, "y_test": y, "owners": np.arange(4), "task": "multi-label"}
-    np.savez(tmp_path / "data.npz", **arrays)
-    settings = {"data": "npz", "data_path": str(tmp_path / "data.npz"), "partition": "natural"}
-    write_run(tmp_path / "run", "random", 1, [0.1, 0.2, 0.3], selected=[[0], [1], [2]], **settings)
-    assert label_coverage(read(tmp_path / "run")).tolist() == [0.5, 0.0, 1.0]
-
-
 def test_a_client_s_last_row_of_a_round_counts(tmp_path):
     tests = [
         {"client": client, "round": 2, "accuracy": accuracy} for client, accuracy in ((1, 0.5), (0, 0.25), (1, 1.0))
@@ -127,23 +79,6 @@ def test_a_client_s_last_row_of_a_round_counts(tmp_path):
     write_run(tmp_path / "run", "random", 1, [0.1, 0.2], client_rows=[{"client": 0, "round": 1, "examples": 3}, *tests])
     accuracies = read(tmp_path / "run").client_scores("accuracy")
     assert {number: values.tolist() for number, values in accuracies.items()} == {2: [0.25, 1.0]}
-
-
-def test_components_are_averaged_over_the_cohort(tmp_path):
-    row = {"components": {"loss": [1.0, 3.0, None], "age": []}}
-    write_run(tmp_path / "run", "random", 1, [0.1, 0.2], row=row)
-    means = read(tmp_path / "run").component_means
-    assert {name: (x.tolist(), y.tolist()) for name, (x, y) in means.items()} == {"loss": ([1, 2], [2.0, 2.0])}
-
-
-@pytest.mark.parametrize(
-    ("score", "name"), [(None, "accuracy"), ("r2", "R²"), ("g_mean", "G-mean"), ("f1_macro", "F1 macro")]
-)
-def test_the_score_has_its_own_name(tmp_path, score, name):
-    write_run(tmp_path / "run", "random", 1, [0.1], row={"score": score} if score else {})
-    run = read(tmp_path / "run")
-    assert metric_of([run]).name == name
-    assert metric_of([run]).values(run).tolist() == [0.1]
 
 
 def test_levels_of_a_metric(tmp_path):
@@ -198,15 +133,6 @@ def test_the_direction_and_the_scale_of_a_metric(key, higher_wins, scale, worst)
     assert metric.at_best_validation[-1].higher_wins == higher_wins
     assert [measure.higher_wins for measure in metric.at_best_validation[:-1]] == [False, False]
     assert metric.worst_tenth(np.linspace(0.0, 1.0, 10)) == worst
-
-
-def test_client_scores_stand_for_the_metric_if_they_were_measured(tmp_path):
-    test = {"client": 0, "round": 1, "accuracy": 0.25, "metrics": {"f1": 0.5}}
-    write_run(tmp_path / "run", "random", 1, [0.1], client_rows=[test], row={"metrics": {"f1": 0.2, "auc": 0.3}})
-    runs = [read(tmp_path / "run")]
-    assert [client_metric(runs, metric_of(runs, key)).key for key in ("f1", "auc", "accuracy")] == [
-        "f1", "accuracy", "accuracy",
-    ]  # fmt: skip
 
 
 def test_frames_are_joined_below_each_other_and_a_columns_own_values_stay():

@@ -122,14 +122,6 @@ def test_step_values_are_the_last_known():
         assert value == known[-1] if known else np.isnan(value)
 
 
-def test_coverage_counts_labels_that_exist():
-    labels = np.array([[5, 0, 0, 0], [0, 2, 0, 0], [1, 1, 0, 3]])
-    assert statistics.coverage([0], labels) == pytest.approx(1 / 3)
-    assert statistics.coverage([0, 1], labels) == pytest.approx(2 / 3)
-    assert statistics.coverage([2, 1], labels) == 1.0
-    assert np.isnan(statistics.coverage([0], np.zeros((2, 0))))
-
-
 @pytest.mark.parametrize(("count", "expected"), [(3, 0.0), (10, 0.0), (11, 0.5), (20, 0.5), (21, 1.0)])
 def test_the_worst_tenth_is_rounded_up(count, expected):
     assert statistics.worst_tenth(np.arange(count)[::-1]) == expected

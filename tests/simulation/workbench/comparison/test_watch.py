@@ -10,8 +10,7 @@ from rich.console import Console
 from fedsel_app.config import ConfigError
 from fedsel_app.records.schema import RoundRecord, as_row
 from simulation.workbench.cli import main
-from simulation.workbench.comparison import watch as watching
-from simulation.workbench.comparison.watch import follow, last_round, read_progress
+from simulation.workbench.comparison.watch import follow, read_progress
 
 
 def row(number, accuracy=None, **more):
@@ -41,18 +40,6 @@ def comparison(tmp_path):
     run_folder(tmp_path / "runs/connecting", [])
     run_folder(tmp_path / "runs/broken", [row(1, 0.1)])
     return tmp_path
-
-
-def test_every_run_is_told_from_its_files(comparison):
-    runs = {run.name: run for run in read_progress(comparison)}
-    assert {name: run.state for name, run in runs.items()} == {
-        "done": "finished", "going": "started", "connecting": "started", "broken": "failed", "later": "waiting",
-    }  # fmt: skip
-    going = runs["going"]
-    assert (going.round, going.rounds, going.score, going.uplink_mb, going.time_s) == (3, 20, 0.25, 1.5, 6.0)
-    assert going.age_s is not None
-    assert 0 <= going.age_s < 60
-    assert (runs["connecting"].round, runs["connecting"].score) == (0, None)
 
 
 def test_without_a_terminal_the_table_is_printed_once(comparison, capsys):
@@ -90,14 +77,3 @@ def test_the_live_table_ends_with_the_last_run(comparison, monkeypatch):
     follow(comparison, console)
     assert "5 of 5 runs ended" in console.file.getvalue()
     assert list(steps) == []
-
-
-def test_a_long_row_is_found_whole(tmp_path):
-    path = tmp_path / "rounds.jsonl"
-    rows = [row(1, 0.5, padding="x" * 1000), row(2, padding="y" * 5 * watching.TAIL_BYTES)]
-    path.write_text("".join(json.dumps(item) + "\n" for item in rows))
-    newest, tested = last_round(path)
-    assert (newest["round"], tested["accuracy"]) == (2, 0.5)
-    path.write_text("x" * 10)
-    assert last_round(path) == ({}, {})
-    assert last_round(tmp_path / "absent") == ({}, {})

@@ -37,16 +37,3 @@ def test_keywords_and_keys_are_taken():
 def test_an_unknown_keyword_is_told_with_the_nearest(keyword, hint):
     with pytest.raises(ConfigError, match=rf"no setting '{keyword}'.*{hint.replace('?', '.')}"):
         setting_values({keyword: 1}, None)
-
-
-@pytest.mark.parametrize(
-    ("arguments", "said"),
-    [
-        ({"seeds": []}, "Give 'seeds' at least one value"),
-        ({"strategies": []}, "Give 'strategies' at least one value"),
-        ({"seed": 3}, "sets 'seed' itself; use its strategies, seeds and out"),
-    ],
-)
-def test_a_comparison_that_has_no_run_is_refused(tmp_path, arguments, said):
-    with pytest.raises(ConfigError, match=said):
-        fedsel_app.compare(**{"strategies": ["random"], "out": tmp_path, "progress": False} | arguments)

@@ -1,9 +1,7 @@
 """Several runs in one process, as in a notebook: nothing of an earlier run is in a later one."""
 
-import importlib
 import json
 import os
-import sys
 import threading
 from dataclasses import replace
 from pathlib import Path
@@ -17,16 +15,11 @@ from PIL import Image
 from fedsel_app import compare, run
 from fedsel_app.caches import kept, of_a_run
 from fedsel_app.config import ConfigError, DataConfig
-from fedsel_app.config.settings import plain_value
 from fedsel_app.data.dataset import from_arrays, load
-from fedsel_app.records.run_folder import with_earlier
-from fedsel_app.wiring.configuration import resolve
-from fedsel_app.wiring.server import run_folder
-from simulation.apps.server.client_metrics import numeric_metrics
-from simulation.apps.server.settings import AppOptions
-from simulation.apps.server.strategy import strategy
 from simulation.workbench.cli import main
-from simulation.workbench.python_interface.keywords import setting_values, several
+from simulation.workbench.python_interface import comparisons
+from simulation.workbench.python_interface.keywords import setting_values
+from tests.support.scaled_down import compare_small
 
 SMALL = {"clients": 4, "cohort": 2, "rounds": 3, "local_steps": 20, "lr": 0.1, "partition": "iid", "progress": False}
 SMALL |= {"server_optimizer": "mean", "compressor": "none", "engine": "inline"}
@@ -123,41 +116,6 @@ def test_an_edited_module_is_loaded_again_with_what_it_imports(folder):
     assert run("random", **SMALL | {"rounds": 1}).rounds["failures"].iloc[-1] == []  # needs no such module
 
 
-def test_a_module_that_two_others_import_is_loaded_again_for_both(folder, monkeypatch):
-    """`own_shared` was imported before any setting named a module, and it lies in another folder than they."""
-    (folder / "own_parts").mkdir()
-    for name in ("__init__", "net", "rows"):
-        (folder / "own_parts" / f"{name}.py").touch()
-    (folder / "own_shared.py").write_text("WIDTH = 4\n")
-    importlib.import_module("own_shared")
-    (folder / "own_parts" / "net.py").write_text(
-        "from torch import nn\n\nfrom own_shared import WIDTH\n\n\n"
-        "def build(shape, classes):\n    return nn.Sequential(nn.Linear(shape[0], WIDTH), nn.Linear(WIDTH, classes))\n"
-    )
-    (folder / "own_parts" / "rows.py").write_text(
-        "import numpy as np\n\nimport own_shared\nfrom own_shared import WIDTH\n\n\n"
-        "def load(config):\n    x = np.random.default_rng(0).normal(size=(80, WIDTH))\n"
-        "    y = (x[:, 0] > 0).astype(int)\n    return x[:60], y[:60], x[60:], y[60:]\n"
-    )
-    settings = SMALL | {"rounds": 1, "model": "own_parts.net:build", "data": "own_parts.rows:load"}
-
-    def parameters():
-        return int(run("random", **settings).summary["model_parameters"].iloc[0])
-
-    assert parameters() == 4 * 4 + 4 + 2 * 4 + 2
-    (folder / "own_shared.py").write_text("WIDTH = 8\n")
-    assert parameters() == 8 * 8 + 8 + 2 * 8 + 2
-    # It was edited between its import and the first run that names it.
-    monkeypatch.setattr(sys, "dont_write_bytecode", False)
-    (folder / "own_late.py").write_text("from torch import nn\n\n\ndef build(s, c):\n    return nn.Linear(s[0], c)\n")
-    importlib.import_module("own_late")
-    (folder / "own_late.py").write_text(
-        "from torch import nn\n\n\ndef build(s, c):\n    return nn.Sequential(nn.Linear(s[0], c), nn.Linear(c, c))\n"
-    )
-    settings["model"] = "own_late:build"
-    assert parameters() == 8 * 2 + 2 + 2 * 2 + 2
-
-
 def test_an_edited_method_is_loaded_again(folder):
     method = (
         "import numpy as np\n\nfrom strategies import Selection, SelectionStrategy\n\n\n"
@@ -209,12 +167,8 @@ def test_what_is_kept_belongs_to_a_run():
     assert built == ["a"] * 4
 
 
-def test_folders_of_runs_of_the_same_second_differ():
-    config = resolve({"strategy": "random"})
-    assert len({run_folder(config) for _ in range(50)}) == 50
-
-
-def test_numpys_numbers_lists_and_paths_are_taken(folder):
+def test_numpys_numbers_lists_and_paths_are_taken(folder, monkeypatch):
+    monkeypatch.setattr(comparisons, "carry_out", compare_small)
     saved(samples()[1])
     small = {"clients": np.int64(4), "cohort": np.int16(2), "progress": False, "engine": "inline"}
     given = {"rounds": np.uint8(1), "lr": np.float64(0.1), "data_path": Path("mine.npz")}
@@ -232,41 +186,12 @@ def test_numpys_numbers_lists_and_paths_are_taken(folder):
     assert len(compared.summary) == 2
 
 
-def test_plain_values():
-    values = (np.float32(1), np.int8(1), np.str_("a"), np.bool_(1), Path("x"), torch.tensor(2), torch.tensor(True))
-    assert [type(plain_value(value)) for value in values] == [float, int, str, bool, str, int, bool]
-    assert plain_value("text") == "text"
-    assert plain_value([(np.int64(1), Path("a")), range(2)]) == [[1, "a"], [0, 1]]
-
-
 @pytest.mark.parametrize(
     "weights", [[1, 9], (1, 9), np.array([1, 9]), torch.tensor([1, 9]), pd.Series([1, 9]), range(1, 10, 8)]
 )
 def test_a_list_is_taken_where_a_setting_has_several_values(weights):
     assert setting_values({"class_weights": weights, "metrics": ["auroc", "mcc"]}, {"alphas": weights}) == {
         "class-weights": "1,9", "metrics": "auroc,mcc", "alphas": "1,9"}  # fmt: skip
-
-
-def test_a_single_value_is_a_list_of_one():
-    assert [several(one) for one in ("random", np.float64(0.5), Path("x"), np.array(3))] == [
-        ["random"],
-        [0.5],
-        ["x"],
-        [3],
-    ]
-    assert several({"a": 1}.keys()) == ["a"]
-
-
-def test_a_flower_app_takes_arrays_where_a_list_is():
-    options = AppOptions(statistics=np.arange(2, 4), tied=np.array([[0, 2]]), fraction_evaluate=np.float32(0.5))
-    assert (options.statistics, options.tied) == ([2, 3], [[0, 2]])
-    own = strategy("random", clients=np.int64(4), cohort=torch.tensor(2), lr_decay=np.float64(0))._config
-    assert (own.run.clients, own.run.cohort) == (4, 2)
-
-
-def test_numbers_of_numpy_and_torch_are_metrics():
-    metrics = {"a": np.float32(0.5), "b": torch.tensor(0.25), "c": np.array([2]), "d": 1, "e": "x", "f": np.ones(2)}
-    assert numeric_metrics(metrics) == {"a": 0.5, "b": 0.25, "c": 2.0, "d": 1.0}
 
 
 def test_a_run_is_not_resumed_with_other_data_unless_told_so(folder, capsys):
@@ -295,18 +220,6 @@ def test_a_run_is_not_resumed_with_other_data_unless_told_so(folder, capsys):
     done = run(resume="run", progress=False, changed_data=True)
     assert len(done.rounds) == 3
     assert json.loads(Path("run/data.json").read_text())["earlier"] == [first["digest"]]
-
-
-def test_a_run_is_not_resumed_with_another_file_of_a_setting_unless_told_so(tmp_path):
-    before = {"digest": "a", "files": {"spread-table": "b", "initial-model": "c"}}
-    (tmp_path / "data.json").write_text(json.dumps(before))
-    after = before | {"files": {"spread-table": "d", "initial-model": "c"}}
-    with pytest.raises(
-        ConfigError, match=r"The file of 'spread-table' has changed since .* set 'changed-data' to true"
-    ):
-        with_earlier(tmp_path, after, allowed=False)
-    assert with_earlier(tmp_path, after, allowed=True) == after
-    assert with_earlier(tmp_path, before, allowed=False) == before
 
 
 def test_the_digest_of_data_has_what_they_state_and_the_columns_of_a_partition():

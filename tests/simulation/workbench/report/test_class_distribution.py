@@ -27,15 +27,6 @@ def test_a_bar_is_stacked_of_a_clients_classes():
     assert len({patch.get_facecolor() for patch in bars.patches}) == 3
 
 
-@pytest.mark.parametrize("classes", [2, 40])
-def test_each_class_is_on_the_scale_once(classes):
-    figure = class_distribution_figure({"one": np.ones((3, classes), np.int64), "two": np.eye(3, classes, dtype=int)})
-    *panels, scale = figure.axes
-    assert [len(panel.patches) for panel in panels] == [classes, classes]
-    assert scale.get_ylim() == (-0.5, classes - 0.5)
-    assert all(0 <= tick < classes for tick in scale.get_yticks())
-
-
 def test_a_command_draws_a_panel_for_each_value_of_the_grid(tmp_path, capsys):
     picture = tmp_path / "new" / "picture.png"
     settings = ["--preset", "hetero-select-stable-table-1-small", "--seed", "3", "--grid", "alpha=0.05,1.0"]

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from simulation.workbench.report.drawing import WIDTH, Style
+from simulation.workbench.report.drawing import Style
 
 CURVES = [(np.array([1.0, 2.0, 4.0]), np.array([0.0, 2.0, 4.0])), (np.array([1.0, 3.0]), np.array([1.0, 5.0]))]
 
@@ -35,21 +35,3 @@ def test_a_curve_begins_where_all_seeds_have_values():
     _, [panel] = style.grid(1, 3.0)
     style.band(panel, [CURVES[0], (np.array([2.0]), np.array([6.0]))], 0, "oort")
     assert panel.lines[0].get_xydata().tolist() == [[2, 4], [4, 5]]
-
-
-def test_a_legend_has_the_drawn_variants_if_there_are_several():
-    style = Style()
-    figure, [panel] = style.grid(1, 3.0)
-    style.band(panel, CURVES, 0, "oort")
-    style.legend(figure, ["oort"])
-    assert not figure.legends
-    style.band(panel, CURVES, 1, "random")
-    style.legend(figure, ["random", "absent", "oort"])
-    assert [text.get_text() for text in figure.legends[0].get_texts()] == ["random", "oort"]
-
-
-@pytest.mark.parametrize(("count", "height"), [(1, 3.4), (2, 3.4), (3, 6.4)])
-def test_a_grid_has_two_panels_a_row(count, height):
-    figure, panels = Style().grid(count, 3.0)
-    assert len(panels) == len(figure.axes) == count
-    assert figure.get_size_inches().tolist() == pytest.approx([WIDTH, height])

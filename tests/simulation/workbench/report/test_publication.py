@@ -10,7 +10,6 @@ from simulation.workbench.cli import main
 from simulation.workbench.comparison.measures import metric_of
 from simulation.workbench.comparison.results import RecordedComparison
 from simulation.workbench.report.drawing import Style, parse_formats, write_figures
-from simulation.workbench.report.figures import accuracy_plot
 from simulation.workbench.report.page import write_report
 from simulation.workbench.report.sweep import sweep_plots
 from simulation.workbench.report.tables import Heading, Spread, Table, latex_table, latex_text
@@ -60,14 +59,6 @@ def test_a_sweep_is_drawn_over_its_values(sweep):
     assert plot.figure.legends[0].get_texts()[1].get_text() == "oort, oort.gamma=x"
 
 
-def test_figures_of_any_metric_with_a_line_for_each_seed(sweep):
-    group = RecordedComparison.read(sweep).groups[0]
-    plot = accuracy_plot(group, Style(per_seed=True), metric_of(group.all_runs, "recall"))
-    assert plot.figure.axes[0].get_ylabel() == "recall"
-    assert "each thin line is a seed" in plot.caption
-    assert "target" not in plot.caption
-
-
 def test_figures_as_files_are_the_same_bytes_again(sweep):
     comparison = RecordedComparison.read(sweep)
     formats = parse_formats("svg, pdf")
@@ -92,17 +83,6 @@ def test_the_command_takes_a_metric(sweep, capsys, without_figures):
     assert capsys.readouterr().err.startswith(
         "fedsel: No run measured the --metric 'f1'. These runs have accuracy, loss"
     )
-
-
-def test_no_target_reached_leaves_all_traffic_in_the_verdict(tmp_path, without_figures):
-    runs = [(name, seed, {}) for name in ("random", "oort") for seed in (1, 2)]
-    for path, (strategy, seed, _) in zip(write_plan(tmp_path, runs), runs, strict=True):
-        extra = {"probe_bytes": 10_000 * seed} if strategy == "oort" else None
-        write_run(path, strategy, seed, [0.1, 0.2], row=extra)
-    write_report(tmp_path)
-    text = (tmp_path / "report.md").read_text(encoding="utf-8")
-    assert "- Fewest bytes in all over the whole run: random (the baseline), 1.500 MB (mean of 2 runs). Against" in text
-    assert "too few seeds for a test; at least 3 pairs are needed." in text
 
 
 def test_latex_has_no_command_of_the_cells():

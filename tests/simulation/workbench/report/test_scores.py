@@ -7,10 +7,8 @@ from rich.console import Console
 
 from simulation.workbench.comparison.measures import metric_of
 from simulation.workbench.comparison.results import RecordedComparison
-from simulation.workbench.comparison.statistics import paired
 from simulation.workbench.comparison.watch import progress_table, read_progress
 from simulation.workbench.report.audit import client_table, round_table
-from simulation.workbench.report.findings import percent
 from simulation.workbench.report.page import write_report
 from tests.support.pictures import draw_blank_pictures
 from tests.support.report_runs import write_plan, write_run
@@ -81,8 +79,3 @@ def test_no_page_and_no_table_calls_it_accuracy(folder, monkeypatch):
     columns = [column.name for column in round_table(RecordedComparison.read(folder)).columns]
     assert {"rmse", "client_rmse", "f1_macro", "client_f1_macro"} <= set(columns)
     assert not [name for name in columns if "accuracy" in name]
-
-
-@pytest.mark.parametrize(("other", "expected"), [(-0.5, 20.0), (0.5, 20.0)])
-def test_a_larger_value_is_more_in_percent_also_of_a_mean_below_0(other, expected):
-    assert percent(paired([other + 0.1, other + 0.1], [other, other])) == pytest.approx(expected)

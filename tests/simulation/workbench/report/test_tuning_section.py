@@ -53,17 +53,6 @@ def test_the_section_says_what_tuning_changed(tuned):
     assert "random from 2 to 1, oort from 1 to 2. Ranks with tuned settings: 1 random, 2 oort." in ranks
 
 
-def test_trials_that_a_validation_set_ranked_are_judged_on_the_test_set(tuned):
-    path = tuned / "tuning.json"
-    tuning = json.loads(path.read_text(encoding="utf-8")) | {"metric": "stable_validation_accuracy"}
-    path.write_text(json.dumps(tuning), encoding="utf-8")
-    comparison = RecordedComparison.read(tuned)
-    (budget, _), table = tuning_section(comparison)
-    assert "ranked by validation accuracy, mean of the last 10 evaluations on the seeds 101" in budget
-    assert table.rows[0][4].mean == pytest.approx(0.52)
-    assert table.rows[0][5].mean == pytest.approx(2.47 / 3)
-
-
 def test_a_report_of_another_metric_still_compares_what_the_trials_were_ranked_by(tuned, without_figures):
     """A score of the runs' own, here a lower one is better, and a report of their loss."""
     for run in sorted((tuned / "runs").iterdir()):
@@ -108,18 +97,6 @@ def test_a_label_stands_in_every_table_and_sentence(tuned, without_figures):
     for path in tuned.glob("report-*.tex"):
         assert "random" not in path.read_text(encoding="utf-8").replace("random-", ""), path
     assert "Ours & " in (tuned / "report-tuning.tex").read_text(encoding="utf-8")
-
-
-def test_a_report_in_another_folder_is_the_same(tuned, tmp_path, without_figures):
-    write_report(tuned)
-    write_report(tmp_path / "elsewhere", sources=[tuned])
-    assert (tmp_path / "elsewhere" / "report.md").read_bytes() == (tuned / "report.md").read_bytes()
-
-
-def test_another_comparison_has_no_such_section(tuned):
-    (tuned / "tuning.json").unlink()
-    comparison = RecordedComparison.read(tuned)
-    assert tuning_section(comparison) == ([], None)
 
 
 @pytest.mark.parametrize(

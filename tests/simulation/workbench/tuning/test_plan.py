@@ -1,7 +1,6 @@
 """Plan of a tuning: the number that ranks its trials is one that its runs have, in the right direction."""
 
 import json
-import re
 
 import pytest
 
@@ -9,10 +8,7 @@ pytest.importorskip("optuna", reason="the extra 'tune' is not installed")
 
 from fedsel_app.config import ConfigError
 from fedsel_app.models.tasks import Classification
-from simulation.workbench.cli import main
 from simulation.workbench.comparison.plan import plan
-from simulation.workbench.comparison.tuning_file import GOALS
-from simulation.workbench.tuning import plan as tuning_plan
 from simulation.workbench.tuning.plan import plan_tuning
 from tests.support.report_runs import write_run
 
@@ -43,10 +39,6 @@ def test_a_lower_score_of_a_user_s_task_is_better(tmp_path, metric, key):
     assert (found.key, found.higher_wins) == (key, False)
 
 
-def test_the_score_of_a_class_has_its_number(tmp_path):
-    assert goal(tmp_path, "stable_validation_accuracy", score="f1-3").key == "stable_validation_f1_3"
-
-
 def test_a_score_that_the_runs_do_not_have_is_refused(tmp_path):
     """Every trial then had the worst number, so that the defaults were the best."""
     with pytest.raises(ConfigError, match=r"one of stable_validation_accuracy, .* Got 'stable_f1_macro'\."):
@@ -60,26 +52,6 @@ def test_a_setting_that_no_trial_reads_is_refused(tmp_path):
         plan_tuning(base, 2, [101], "isp-jury", "final_accuracy")
     read = "participation=fixed|isp,isp-loss=clients|surrogate,isp-jury"
     assert "isp-jury" in plan_tuning(base, 2, [101], read, "final_accuracy").spaces["random"]
-
-
-def test_only_settings_that_others_depend_on_are_combined(tmp_path, monkeypatch):
-    """With all ends of all ranges, twenty settings would have a million combinations."""
-    seen = []
-    monkeypatch.setattr(tuning_plan, "refuse_idle", lambda given, runs: seen.extend(runs))
-    base = plan(tmp_path, ["random"], [1], {"clients": 6, "cohort": 2, "rounds": 2, "holdout-fraction": 0.2}, {})
-    over = "lr,momentum=0..0.9,kept-fraction,participation=fixed|isp,isp-loss=clients|surrogate,isp-jury"
-    plan_tuning(base, 2, [101], over, "final_accuracy")
-    found = [(run["participation"], run["isp-loss"]) for run in seen]
-    assert sorted(found) == sorted((one, other) for one in ("fixed", "isp") for other in ("clients", "surrogate"))
-
-
-def test_the_help_lists_what_can_rank_the_trials(capsys, monkeypatch):
-    """It said "number of summary.json", most of which are refused."""
-    monkeypatch.setenv("COLUMNS", "1000")
-    with pytest.raises(SystemExit):
-        main(["tune", "--help"])
-    [line] = [line for line in capsys.readouterr().out.splitlines() if "rank" in line and "the trials" in line]
-    assert [word for word in re.findall(r"\w+", line) if "_" in word] == list(GOALS)
 
 
 def test_a_dry_run_estimates_the_time_left_from_the_finished_runs(tmp_path):
