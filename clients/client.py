@@ -25,10 +25,11 @@ from clients.received_model import built_model, received_model
 from clients.state import StateStore
 from clients.training import reports
 from clients.training.steps import finite_buffers, train
+from fedsel_app.attackers import attackers_of
 from fedsel_app.config import ConfigError, SharedSettings
 from fedsel_app.config.data import OwnDataConfig
 from fedsel_app.data.arrays import sums
-from fedsel_app.data.batches import batch_order, chunks, device_data, epoch_order, loader_order
+from fedsel_app.data.batches import DeviceData, batch_order, chunks, device_data, epoch_order, loader_order
 from fedsel_app.data.dataset import load
 from fedsel_app.data.inputs import Inputs
 from fedsel_app.data.partition import label_counts
@@ -47,6 +48,7 @@ from fedsel_app.messages.scalars import Config, Report
 from fedsel_app.models.building import preprocessing_for
 from fedsel_app.models.device import naming_lack_of_memory, seeded
 from fedsel_app.models.flat_model import FlatModel, batch_losses, evaluate, further_scores
+from fedsel_app.models.poisoning import poisoned
 from fedsel_app.models.tasks import task_of
 from fedsel_app.seeds import Purpose, stream
 
@@ -221,6 +223,8 @@ class SelectionClient(NumPyClient):
         else:
             order = self._order(len(examples), training.local_steps, rng, model.least_batch)
         batches = self._batches(examples, order, model, rng)
+        if context.attack.traits.poisons and context.client in attackers_of(context, instruction.server_round):
+            batches = self._poisoned(batches, model)
         started = time.perf_counter()
         wanted = set(instruction.reports)
         passes = chunks(np.arange(len(examples)), training.batch_size) if wanted else []
@@ -250,6 +254,12 @@ class SelectionClient(NumPyClient):
             reports={name: measured[name] for name in instruction.reports},
             curvature=lambda shares: self._curvature(model, shares, instruction.server_round),
         )
+
+    def _poisoned(self, batches: Iterator[tuple[Inputs, Tensor]], model: FlatModel) -> Iterator[tuple[Inputs, Tensor]]:
+        """The mini-batches as an attacker of a simulation changes them."""
+        context = self._context
+        classes = load(context.data, context.run.seed).classes
+        return poisoned(batches, context.attack, classes, self._device_data(model).brightest)
 
     def _curvature(self, model: FlatModel, shares: NDArray[np.float64], server_round: int) -> dict[int, Vector]:
         """Diagonal curvature at the trained weights, from one mini-batch, for the layers that the Markov rule draws."""
@@ -343,12 +353,14 @@ class SelectionClient(NumPyClient):
         self, examples: Ints, order: Iterable[Ints], model: FlatModel, rng: np.random.Generator | None = None
     ) -> Iterator[tuple[Inputs, Tensor]]:
         """The mini-batches at the positions `order` of `examples`; augmented if `rng` is given."""
-        context = self._context
-        run = context.run
-        preprocessing = preprocessing_for(run.model, context.data, context.preprocessing, run.seed)
-        data = device_data(context.data, preprocessing, run.seed, model.parameters.device)
+        data = self._device_data(model)
         generator = None if rng is None else torch.Generator().manual_seed(_seed(rng))
         return data.train_batches((examples[positions] for positions in order), generator)
+
+    def _device_data(self, model: FlatModel) -> DeviceData:
+        context, run = self._context, self._context.run
+        preprocessing = preprocessing_for(run.model, context.data, context.preprocessing, run.seed)
+        return device_data(context.data, preprocessing, run.seed, model.parameters.device)
 
 
 def _seed(rng: np.random.Generator) -> int:

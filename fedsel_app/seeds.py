@@ -28,6 +28,7 @@ class Purpose(IntEnum):
     EVALUATION = 16
     CALIBRATORS = 17
     ENTRIES = 18
+    ATTACK = 19
 
 
 def stream(seed: int, purpose: Purpose, server_round: int = 0, client: int = 0) -> np.random.Generator:

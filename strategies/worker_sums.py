@@ -61,6 +61,7 @@ def needs_single_updates(opened: OpenRound, policy: Participation) -> bool:
         or (context.waiting.waiting != "synchronous" or context.links.measured or context.links.presence is not None)
         or (replies.over_selection or replies.round_deadline_s or replies.client_failure_rate)
         or context.losses_optional
+        or context.attack.traits.lies
     )
 
 

@@ -21,6 +21,7 @@ from fedsel_app.config.settings import (
 )
 
 if TYPE_CHECKING:
+    from fedsel_app.config.attack import AttackConfig
     from fedsel_app.config.compression import BudgetConfig, CompressionConfig, ResidualConfig
     from fedsel_app.config.data import DataConfig, PartitionConfig, PreprocessingConfig
     from fedsel_app.config.execution import ExecutionConfig
@@ -42,6 +43,7 @@ __all__ = [
     "DECLARED",
     "GROUPS",
     "AggregationConfig",
+    "AttackConfig",
     "AvailabilityConfig",
     "BudgetConfig",
     "CalibrationConfig",

@@ -39,7 +39,7 @@ METRICS = {
     "rmse": Metric("mean_squared_error", "", ("regression",)),
 }
 """Name in `metrics` -> the metric. In records, the name has underscores, and that of a class or label ends with it."""
-LOWER_WINS = ("loss", "logloss", "error", "mae", "mse", "rmse", "perplexity")
+LOWER_WINS = ("backdoor", "loss", "logloss", "error", "mae", "mse", "rmse", "perplexity")
 """Words in the names of scores of which a lower value is better; only a loss may be below 0."""
 AT_MOST_1 = ("r2", "mcc", "kappa")
 """Names of scores that may be negative, and are at most 1."""

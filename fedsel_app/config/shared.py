@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, get_type_hints
 
+from fedsel_app.config.attack import AttackConfig
 from fedsel_app.config.compression import BudgetConfig, CompressionConfig, ResidualConfig
 from fedsel_app.config.data import DataConfig, PartitionConfig, PreprocessingConfig
 from fedsel_app.config.execution import ExecutionConfig
@@ -31,6 +32,7 @@ class SharedSettings:
     data: DataConfig = field(default_factory=DataConfig)
     preprocessing: PreprocessingConfig = field(default_factory=PreprocessingConfig)
     partition: PartitionConfig = field(default_factory=PartitionConfig)
+    attack: AttackConfig = field(default_factory=AttackConfig)
     task: TaskConfig = field(default_factory=TaskConfig)
     training: TrainingConfig = field(default_factory=TrainingConfig)
     compression: CompressionConfig = field(default_factory=CompressionConfig)

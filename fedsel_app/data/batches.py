@@ -4,7 +4,9 @@ Each process keeps the whole data set on the device once, with images as uint8. 
 """
 
 from collections.abc import Iterable, Iterator
+from functools import cached_property
 from operator import itemgetter
+from typing import cast
 
 import numpy as np
 import torch
@@ -125,6 +127,12 @@ class DeviceData:
             kept = self._kept_test
             taken = mapped(itemgetter(part), self.x_test if kept is None else kept)
             yield self._normalised(taken) if kept is None else taken, self.y_test[part]
+
+    @cached_property
+    def brightest(self) -> Tensor:
+        """Largest value of each channel of the normalised images, float32 (C, 1, 1)."""
+        images = cast(Tensor, self.x_train)
+        return cast(Tensor, self._normalised(images.amax(dim=(0, 2, 3))[:, None, None]))
 
     def _normalised(self, x: Inputs) -> Inputs:
         if self._plain or isinstance(x, dict):

@@ -57,6 +57,7 @@ class RoundRecord:
         int | None, "clients", "connected clients that are not away as the round begins ('availability')"
     ] = None
     selected: Annotated[list[int], "", "clients that were asked to train"] = field(default_factory=list)
+    attackers: Annotated[list[int] | None, "", "selected clients that attack in the round ('attack')"] = None
     aggregated: Annotated[list[int], "", "clients whose updates were aggregated"] = field(default_factory=list)
     unused: Annotated[list[int], "", "clients whose usable replies were not aggregated"] = field(default_factory=list)
     failures: Annotated[list[Failure], "", "clients without a usable reply, with the reason"] = field(

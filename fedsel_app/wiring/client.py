@@ -15,6 +15,7 @@ from fedsel_app.caches import of_a_run
 from fedsel_app.config import ConfigError, SharedSettings
 from fedsel_app.config.data import OwnDataConfig
 from fedsel_app.imports import AfterImports
+from fedsel_app.wiring.node_configuration import validate_deployment
 
 MOST_IDS = 1 << 64
 
@@ -51,7 +52,11 @@ def client_builder(settings: SharedSettings, deployed: str = "") -> Callable[[in
     """Builder of the client of a partition id. Its state is stored in `state-dir`, or in the user's own folder.
 
     What the server states of a client's own data is kept under the name `deployed`; empty in a simulation.
+
+    Raises ConfigError for settings of simulations alone, if the client is `deployed`.
     """
+    if deployed:
+        validate_deployment(settings)
     base = Path(settings.records.state_dir or user_state_folder()) / STATE_FOLDER
     store = StateStore(base, begins_anew=bool(deployed))
     shared = settings.groups() | {"store": store}

@@ -7,7 +7,7 @@ owner names it, or allows a server to name it (`ALLOWED`).
 
 from collections.abc import Mapping
 
-from fedsel_app.config import DECLARED, ConfigError, PartitionConfig, Value
+from fedsel_app.config import DECLARED, ConfigError, PartitionConfig, SharedSettings, Value
 from fedsel_app.config.data import HUB, SIZE_FUNCTION, UPSTREAM, with_arguments
 
 CLIENT_SETTINGS = tuple(key for key, entry in DECLARED.items() if entry.owner)
@@ -62,6 +62,12 @@ def refuse_choices(run_config: Mapping[str, Value], node_config: Mapping[str, Va
                 f"The server sets '{key}' to {_quoted(name)}, {kind} that this client does not allow: if its owner "
                 f"does, add that to {ALLOWED}='...' in its --node-config."
             )
+
+
+def validate_deployment(settings: SharedSettings) -> None:
+    """Raise ConfigError for a setting that only simulated clients obey."""
+    if settings.attack.attack != "none":
+        raise ConfigError("Set 'attack' to none, or simulate the run: a deployed client attacks for no server.")
 
 
 def named_code(settings: Mapping[str, Value]) -> list[tuple[str, str]]:

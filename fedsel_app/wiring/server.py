@@ -24,11 +24,13 @@ from fedsel_app.data.inputs import Inputs, mapped, trial_inputs
 from fedsel_app.data.partition import divide
 from fedsel_app.models import building, flat_model
 from fedsel_app.models.device import choose_device, naming_lack_of_memory, prepare, require_precision
+from fedsel_app.models.poisoning import BACKDOOR_SUCCESS, backdoor_success, validate_attack
 from fedsel_app.models.tasks import task_of
 from fedsel_app.network.links import make_links
 from fedsel_app.records.run_folder import Recorder, RunFolder, read_config
 from fedsel_app.records.schema import ACCURACY, RoundRecord
 from fedsel_app.wiring.configuration import AppConfig
+from fedsel_app.wiring.node_configuration import validate_deployment
 from fedsel_app.wiring.validation import validate_metrics, validate_task
 from strategies.base import SelectionStrategy
 from strategies.round.federation import Federation
@@ -49,6 +51,7 @@ def make_run_context(config: AppConfig, recorder: Recorder) -> RunContext:
     run = config.run
     dataset = evaluated(config)
     validate_task(config.strategy, config.method, dataset.task)
+    validate_attack(config.attack, dataset)
     device = choose_device(config.execution.device)
     require_precision(config.execution.precision, device)
     model = make_model(config, device)
@@ -78,7 +81,12 @@ def make_run_context(config: AppConfig, recorder: Recorder) -> RunContext:
         prepare(device, threads)
         with naming_lack_of_memory("The server"):
             model.load(parameters, buffers)
-            return flat_model.evaluate(model, cast(DeviceData, sets[name]).test_batches(EVALUATION_BATCH), further)
+            data, target = cast(DeviceData, sets[name]), config.attack.backdoor_target
+            result = flat_model.evaluate(model, data.test_batches(EVALUATION_BATCH), further)
+            if config.attack.attack != "backdoor" or name != "test":
+                return result
+            success = {BACKDOOR_SUCCESS: backdoor_success(model, data, target, EVALUATION_BATCH)}
+            return replace(result, scores={**result.scores, **success})
 
     def evaluate(parameters: NDArray[np.float32], buffers: NDArray[np.float32], name: str = "test") -> Evaluation:
         result = test(name, parameters, buffers, further)
@@ -328,6 +336,11 @@ def make_strategy(config: AppConfig, folder: RunFolder) -> SelectionStrategy:
 
 
 def run_with(federation: Federation, config: AppConfig, on_round: Callable[[dict[str, Any]], None]) -> None:
-    """Run the rounds of a run with the clients of `federation`; with `resume` only the remaining rounds."""
+    """Run the rounds of a run with the clients of `federation`; with `resume` only the remaining rounds.
+
+    Raises ConfigError for settings of simulations alone, if the clients are not simulated.
+    """
+    if not federation.simulated:
+        validate_deployment(config)
     with closing(open_run_folder(config, on_round)) as folder:
         run_rounds(make_strategy(config, folder), federation)

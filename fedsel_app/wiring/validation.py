@@ -18,6 +18,7 @@ def validate_combination(settings: SharedSettings, strategy: type[SelectionStrat
     """Raise ConfigError for the first of these combinations that cannot be run."""
     validate_differential_privacy(settings)
     validate_clients(settings)
+    validate_attackers(settings)
     validate_compression(settings)
     validate_ring(settings, strategy)
     validate_solver(settings)
@@ -36,6 +37,25 @@ def validate_clients(settings: SharedSettings) -> None:
         raise ConfigError(f"The 'min-returned' parameter must be at most 'clients' ({clients}). Got {least}.")
     if settings.evaluation.client_eval and settings.partition.holdout_fraction == 0:
         raise ConfigError("Set 'holdout-fraction' above 0: 'client-eval' needs each client's own test part.")
+
+
+def validate_attackers(settings: SharedSettings) -> None:
+    """Raise ConfigError for attackers that are no clients, or that lie about updates that they do not send."""
+    attack, clients = settings.attack, settings.run.clients
+    if attack.attack == "none":
+        return
+    if attack.ids and attack.ids[-1] >= clients:
+        raise ConfigError(f"The 'attackers' must be below 'clients' ({clients}). Got {attack.attackers!r}.")
+    if attack.traits.lies and settings.compression.ef21:
+        raise ConfigError(
+            f"Set 'error-feedback-scheme' to ef14, or 'attack' to another than {attack.attack}: with ef21 a client "
+            "sends a difference of updates, and the attack's formula is that of an update."
+        )
+    if attack.traits.knows and settings.waiting.waiting != "synchronous":
+        raise ConfigError(
+            f"Set 'waiting' to synchronous, or choose another 'attack': the attackers of {attack.attack} know the "
+            "updates of a cohort, which trains from the same model."
+        )
 
 
 def validate_compression(settings: SharedSettings) -> None:

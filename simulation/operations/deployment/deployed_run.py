@@ -17,7 +17,7 @@ from fedsel_app.records.fedsel_folder import is_fedsel_folder
 from fedsel_app.records.files import RecordError
 from fedsel_app.records.reading import legible
 from fedsel_app.wiring.configuration import AppConfig, known_defaults
-from fedsel_app.wiring.node_configuration import ALLOWED, named_code
+from fedsel_app.wiring.node_configuration import ALLOWED, named_code, validate_deployment
 from fedsel_app.wiring.server import run_folder
 from fedsel_app.wiring.validation import validate_simulation
 from simulation.engines.run_folders import discard_states
@@ -93,6 +93,7 @@ def _deployable(config: AppConfig, *, node_keys: bool) -> AppConfig:
     # Loads torch, which `fedsel submit` and `fedsel status` do not need.
     from simulation.engines.preflight import refuse_unrunnable
 
+    validate_deployment(config)
     config = with_absolute_paths(config, local=True)
     refuse_unrunnable(config)
     folder = Path(config.records.out)
@@ -124,6 +125,7 @@ def run_submitted(
     """
     local = superlink == "local"
     if not local and federation_config is None:
+        validate_deployment(config)
         if config.records.state_dir and not config.records.resume:
             raise ConfigError(
                 "A client takes 'state-dir' only from its owner. Remove it here, and set it in the --node-config of "

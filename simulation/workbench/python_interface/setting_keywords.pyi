@@ -44,6 +44,13 @@ class SettingKeywords(TypedDict, total=False):
     holdout_class_examples: int
     surrogate_examples: int
     validation_fraction: float
+    attack: Literal["none", "label-flip", "sign-flip", "scaled", "random", "ipm", "alie", "min-max", "backdoor"]
+    attackers: str
+    attack_strength: float
+    attack_knowledge: Literal["honest", "own"]
+    attack_from: int
+    attack_until: int
+    backdoor_target: int
     task: str
     class_weights: str
     focal_gamma: float

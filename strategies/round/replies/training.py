@@ -24,6 +24,7 @@ from strategies.checkpoint import Arrays, Stateful, gather, scatter
 from strategies.roster import Floats, Ints, Roster
 from strategies.round.clients import SCALAR_BYTES
 from strategies.round.federation import Answer, NodeError, Reply
+from strategies.round.replies.attacks import attacked
 from strategies.round.replies.bounds import NormBounds
 from strategies.round.replies.deadline import DROPPED, accept, left, simulated_dropouts
 from strategies.round.replies.values import LOSS, LastReported, decode_payload, refuse_large, unpack_buffers
@@ -330,10 +331,13 @@ class ReplyReader:
     def decode_each(
         self, answers: Mapping[int, Answer], instructions: Mapping[int, TrainInstruction]
     ) -> dict[int, Found]:
-        """Decode the reply of every client that was asked."""
+        """Decode the reply of every client that was asked; in a simulation, attackers lie (setting 'attack')."""
         with ThreadPoolExecutor(THREADS if self._context.initial.size >= DIVISIBLE_SIZE else 1) as threads:
             replies = threads.map(self._decoded, instructions, instructions.values(), map(answers.get, instructions))
-            return dict(zip(instructions, replies, strict=True))
+            found = dict(zip(instructions, replies, strict=True))
+        if not self._context.attack.traits.lies:
+            return found
+        return attacked(found, {client: asked.server_round for client, asked in instructions.items()}, self._context)
 
     def _usable(self, found: Mapping[int, Found], instructions: Mapping[int, TrainInstruction]) -> Replies:
         usable, failures = dict[int, Decoded](), list[Failure]()

@@ -1,0 +1,123 @@
+"""Settings of simulated attacks: which clients attack, how, in which rounds, and what they know."""
+
+from dataclasses import dataclass
+
+from fedsel_app.config.settings import ReadBy, Settings, having, meanings, require, setting, unless
+
+
+@dataclass(frozen=True, kw_only=True)
+class AttackTraits:
+    """Attack: what an attacking client does.
+
+    Attributes
+    ----------
+    meaning : what the attackers train on, or send; s is `attack-strength`, u the attacker's own update
+    strength : default of `attack-strength`; 0: it has none
+    poisons : it changes the examples of the attackers' training
+    knows : the attackers agree on one vector, which they compute from the updates that they know
+    """
+
+    meaning: str
+    strength: float = 0.0
+    poisons: bool = False
+    knows: bool = False
+
+    @property
+    def lies(self) -> bool:
+        """True if the attackers send another update than the one that they trained."""
+        return bool(self.strength) or self.knows
+
+
+ATTACKS = {
+    "none": AttackTraits(meaning="no client attacks"),
+    "label-flip": AttackTraits(meaning="training on flipped labels: C - 1 - y of C classes", poisons=True),
+    "sign-flip": AttackTraits(meaning="-s u", strength=1.0),
+    "scaled": AttackTraits(meaning="s u", strength=10.0),
+    "random": AttackTraits(meaning="normal noise, with s times the root mean square of u", strength=1.0),
+    "ipm": AttackTraits(
+        meaning="inner product manipulation: -s times the mean of the known updates", strength=3.0, knows=True
+    ),
+    "alie": AttackTraits(
+        meaning="A Little Is Enough: the known updates' mean minus s standard deviations", strength=1.0, knows=True
+    ),
+    "min-max": AttackTraits(
+        meaning="the known updates' mean minus as many deviations as keep it no further from any of them than they are"
+        " from one another",
+        knows=True,
+    ),
+    "backdoor": AttackTraits(
+        meaning="s u; half of each mini-batch gets bright corners and the label backdoor-target",
+        strength=10.0,
+        poisons=True,
+    ),
+}
+"""Values of the setting `attack`. `strategies.round.replies.attacks` and `fedsel_app.attackers` cite their papers."""
+ATTACKED: ReadBy = {"attack": unless("none")}
+
+
+@dataclass(frozen=True)
+class AttackConfig(Settings, scope="task"):
+    """Attacks: the hostile clients of a simulation. A deployment refuses them."""
+
+    attack: str = setting("none", "what the hostile clients of a simulation do", choices=meanings(ATTACKS))
+    attackers: str = setting(
+        "0.2",
+        "the hostile clients: a share of all clients, drawn from the seed, such as 0.2, or partition ids, such as 4,9",
+        read_by=ATTACKED,
+    )
+    attack_strength: float = setting(
+        0.0,
+        "strength s of the attack; 0: "
+        + ", ".join(f"{traits.strength:g} for {name}" for name, traits in ATTACKS.items() if traits.strength),
+        low=0.0,
+        read_by={"attack": having(ATTACKS, lambda attack: attack.strength)},
+    )
+    attack_knowledge: str = setting(
+        "honest",
+        "the updates that the attackers know",
+        choices={
+            "honest": "those of the round's honest clients",
+            "own": "those that the attackers would send if they were honest",
+        },
+        read_by={"attack": having(ATTACKS, lambda attack: attack.knows)},
+    )
+    attack_from: int = setting(1, "first round of the attack", low=1, read_by=ATTACKED)
+    attack_until: int = setting(0, "last round of the attack; 0: that of the run", low=0, read_by=ATTACKED)
+    backdoor_target: int = setting(
+        0, "class that the backdoor gives to images with bright corners", low=0, read_by={"attack": ("backdoor",)}
+    )
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        share, ids = self.share, self.ids
+        valid = 0.0 <= share <= 1.0 if ids is None else ids == sorted(set(ids))
+        needed = "a share from 0.0 to 1.0, or ascending partition ids such as 4,9"
+        require(valid, "attackers", needed, self.attackers)
+
+    @property
+    def traits(self) -> AttackTraits:
+        """Traits of the attack."""
+        return ATTACKS[self.attack]
+
+    @property
+    def strength(self) -> float:
+        """Strength s."""
+        return self.attack_strength or self.traits.strength
+
+    @property
+    def ids(self) -> list[int] | None:
+        """Partition ids of the attackers; None if they are drawn."""
+        named = [part.strip() for part in self.attackers.split(",")]
+        return list(map(int, named)) if all(map(str.isdecimal, named)) else None
+
+    @property
+    def share(self) -> float:
+        """Share of the clients that attack, if they are drawn; NaN if it is no number."""
+        try:
+            return float(self.attackers)
+        except ValueError:
+            return float("nan")
+
+    def active(self, server_round: int) -> bool:
+        """True in the rounds of the attack."""
+        return self.attack != "none" and self.attack_from <= server_round <= (self.attack_until or server_round)
