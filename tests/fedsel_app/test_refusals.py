@@ -40,6 +40,10 @@ NAMES = [
 """Names of settings, strategies, presets."""
 
 VALUES = [
+    *[
+        ({"attack": "ipm", "attackers": named}, f"or ascending partition ids such as 4,9. Got {named!r}.")
+        for named in ("1.5", "4,2", "all", "")
+    ],
     ({"server-momentum": 1.0}, "The 'server-momentum' parameter must be in [0, 1). Got 1."),
     ({"server-momentum": -0.5}, "The 'server-momentum' parameter must be in [0, 1). Got -0.5."),
     ({"server-momentum": float("nan")}, "The 'server-momentum' parameter must be in [0, 1). Got nan."),
@@ -127,6 +131,9 @@ GROUPS = [
 COMBINATIONS = [
     ({"clients": 5, "cohort": 2, "min-returned": 6}, "'min-returned' parameter must be at most 'clients' (5). Got 6."),
     ({"client-eval": True}, "'client-eval' needs each client's own test part"),
+    ({"attack": "alie", "attackers": "2,20"}, "The 'attackers' must be below 'clients' (20). Got '2,20'."),
+    ({"attack": "alie", "error-feedback-scheme": "ef21"}, "Set 'error-feedback-scheme' to ef14, or 'attack'"),
+    (BUFFERED | {"attack": "ipm"}, "the attackers of ipm know the updates of a cohort"),
     (ROBUST | {"weighting": "examples"}, "'weighting' examples would be ignored"),
     (ROBUST | {"weighting": "score"}, "'weighting' score would be ignored"),
     (
@@ -298,6 +305,8 @@ RUNNABLE = [
     {"lr": LARGEST, "mu": LARGEST, "weight-decay": LARGEST},
     {"client-eval": True, "holdout-fraction": 0.2},
     ROBUST,
+    {"attack": "label-flip", "attackers": "0,19", "error-feedback-scheme": "ef21"},
+    BUFFERED | {"attack": "sign-flip", "attackers": "1"},
     PRIVATE,
     PRIVATE | {"track": "tensorboard"},
     PRIVATE | {"strategy": "full", "dp-delta": 0.05},
