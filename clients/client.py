@@ -1,7 +1,8 @@
 """The Flower client: carries out the server's instructions and answers them (see `fedsel_app.messages`).
 
 Flower builds a new client for every message, so a client stores nothing. The process caches data and models for all its
-clients. The `StateStore` keeps the residual, the layer shares of the last mask and the solver's state.
+clients. The `StateStore` keeps the residual, the layer shares of the last mask, the solver's state and the
+client's own layers.
 """
 
 import time
@@ -22,7 +23,7 @@ from clients.compression.compressors import draw_layers
 from clients.examples import client_examples
 from clients.local_round import LocalRound, Trained
 from clients.received_model import built_model, received_model
-from clients.state import StateStore
+from clients.state import ClientHistory, StateStore
 from clients.training import reports
 from clients.training.steps import finite_buffers, train
 from fedsel_app.attackers import attackers_of
@@ -39,6 +40,7 @@ from fedsel_app.messages.instructions import (
     EnrolInstruction,
     Instruction,
     LocalTestInstruction,
+    PersonalInstruction,
     PlaceInstruction,
     ProbeInstruction,
     TrainInstruction,
@@ -143,9 +145,10 @@ class SelectionClient(NumPyClient):
                 case CalibrateInstruction():
                     sent, numbers = [self._calibrate(arrays, instruction)], {}
                 case ProbeInstruction():
-                    numbers = self._probe(loaded or self.load(arrays), instruction).to_config()
+                    model = self._with_local(loaded or self.load(arrays), instruction)
+                    numbers = self._probe(model, instruction).to_config()
                 case LocalTestInstruction():
-                    numbers = self._test(loaded or self.load(arrays)).to_config()
+                    numbers = self._test(self._with_local(loaded or self.load(arrays), instruction)).to_config()
                 case _:
                     raise TypeError(f"A client has no answer to {type(instruction).__name__}.")
         return numbers, sent
@@ -197,7 +200,7 @@ class SelectionClient(NumPyClient):
     ) -> tuple[NDArrays, TrainAnswer]:
         context = self._context
         with_control = context.training.traits.control_variates
-        model = received_model(context, arrays, with_control=with_control)
+        model = self._with_local(received_model(context, arrays, with_control=with_control), instruction)
         local_round = LocalRound(
             client=context.client,
             seed=context.run.seed,
@@ -252,6 +255,7 @@ class SelectionClient(NumPyClient):
             lr=instruction.learning_rate,
             statistics=statistics,
             reports={name: measured[name] for name in instruction.reports},
+            local=model.export_local(),
             curvature=lambda shares: self._curvature(model, shares, instruction.server_round),
         )
 
@@ -281,7 +285,7 @@ class SelectionClient(NumPyClient):
     def _calibrate(self, arrays: NDArrays, instruction: CalibrateInstruction) -> Vector:
         """Update only the BatchNorm statistics, by mini-batches in train mode (Alg. 1, line 13)."""
         context = self._context
-        model = received_model(context, arrays, batches=instruction.earlier_batches)
+        model = self._with_local(received_model(context, arrays, batches=instruction.earlier_batches), instruction)
         examples, _ = self._examples()
         rng = stream(context.run.seed, Purpose.CALIBRATE, instruction.server_round, context.client)
         order = self._order(len(examples), instruction.batches, rng, model.least_batch)
@@ -343,6 +347,14 @@ class SelectionClient(NumPyClient):
         """This client's training and test examples, as indices into the data set's training part."""
         context = self._context
         return client_examples(context.data, context.partition, context.run.clients, context.run.seed, context.client)
+
+    def _with_local(self, model: FlatModel, instruction: TrainInstruction | PersonalInstruction) -> FlatModel:
+        """The loaded model, with the layers that stay with this client as its last training left them."""
+        if model.lacking:
+            history = ClientHistory(instruction.last_instructed, instruction.last_aggregated)
+            store = self._context.store.of_run(instruction.run_key)
+            model.load_local(store.recall_local(self._context.client, history))
+        return model
 
     def load(self, arrays: NDArrays) -> FlatModel:
         """Check the received arrays of a model to evaluate, and load it on the device of this process."""

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from clients.compression.error_feedback import Curvature, as_sent, restore_untaken, upload
-from clients.state import Arrays, ClientHistory, StateStore
+from clients.state import LOCAL, Arrays, ClientHistory, StateStore
 from clients.upload_time import last_upload
 from fedsel_app.config import CompressionConfig, TrainingConfig
 from fedsel_app.messages.answers import TrainAnswer
@@ -50,6 +50,8 @@ class Trained:
     """BatchNorm statistics to send, float32 (B,)."""
     reports: Mapping[Report, float] = field(default_factory=dict)
     """Numbers that the instruction requested."""
+    local: Mapping[str, NDArray[Any]] = field(default_factory=dict)
+    """Arrays of the model that stay with the client, by name."""
     curvature: Curvature | None = None
     """Function from the layers' shares of the last mask to the diagonal curvature at the trained parameters."""
 
@@ -107,13 +109,14 @@ class LocalRound:
         vectors = [update] if change is None else [update, Update(delta.size, None, change)]
         wanted = sums is None or self.compression.remembers_unsent
         payloads = [self._payload(vector, instruction, wanted=wanted) for vector in vectors]
-        if remembers and instruction.keep_state:
+        if (remembers or trained.local) and instruction.keep_state:
             if self.compression.remembers_unsent:
                 known = (
                     payloads[0] if instruction.entries is None else encode(update, client=self.client, server_round=0)
                 )
                 kept |= as_sent(known, delta.size, instruction.residual_decay)
-            store.save(self.client, instruction.server_round, solver_state | kept, history)
+            local = {f"{LOCAL}{name}": array for name, array in trained.local.items()}
+            store.save(self.client, instruction.server_round, solver_state | kept | local, history)
         times = last_upload()
         answer = TrainAnswer(trained.loss, trained.work_steps, trained.compute_s, *times, reports=trained.reports)
         sent: list[NDArray[Any]] = []

@@ -46,8 +46,9 @@ def built_model(settings: SharedSettings) -> FlatModel:
     device = choose_device(execution.device)
     require_precision(execution.precision, device)
     prepare(device, execution.threads)
-    averages = settings.calibration.averages
-    return _shared_model(run.model, settings.data, settings.task, run.seed, device, execution.precision, averages)
+    calibration = settings.calibration
+    kept_apart = calibration.averages, calibration.local
+    return _shared_model(run.model, settings.data, settings.task, run.seed, device, execution.precision, *kept_apart)
 
 
 def check_arrays(arrays: NDArrays, expected: Mapping[str, int], model: str) -> None:
@@ -83,10 +84,12 @@ def _shared_model(
     device: torch.device,
     precision: str,
     averages: bool,
+    local: tuple[str, ...],
 ) -> FlatModel:
     """The model of a run in this process. Every message loads its own weights and statistics, and sets its task."""
     task = _shared_task(data, settings, seed, device)
-    return build_flat(name, load(data, seed), seed, device, task, precision=precision, averages=averages)
+    own = {"averages": averages, "local": local}
+    return build_flat(name, load(data, seed), seed, device, task, precision=precision, **own)
 
 
 @kept

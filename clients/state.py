@@ -28,6 +28,8 @@ from fedsel_app.records.files import MachineFault
 STATE_FOLDER = "fedsel-state"
 """Name of fedsel's folder with the states of clients by run."""
 SCHEMA = "schema.npz"
+LOCAL = "local/"
+"""Prefix of the names of arrays of the model that stay with the client (setting 'local-layers')."""
 STATE_FILE = re.compile(r"round-([1-9][0-9]{0,17})\.npz")
 
 Arrays = dict[str, NDArray[Any]]
@@ -102,6 +104,14 @@ class StateStore:
             _read(self._path(client, unacknowledged[-1])) if unacknowledged else {},
         )
 
+    def recall_local(self, client: int, history: ClientHistory) -> Arrays:
+        """Arrays of the model that stay with the client, by name, as its last training left them.
+
+        It does not matter whether the server took the update of that training. Raises StateError as `recall` does.
+        """
+        aggregated, unacknowledged = self.recall(client, history)
+        return local_of(unacknowledged or aggregated)
+
     def save(self, client: int, server_round: int, arrays: Mapping[str, NDArray[Any]], history: ClientHistory) -> None:
         """Save `arrays` as the client's state after `server_round`, completely or not at all.
 
@@ -170,6 +180,16 @@ class StateStore:
     def _rounds(self, client: int) -> list[int]:
         matches = (STATE_FILE.fullmatch(path.name) for path in (self.folder / f"client-{client}").glob("round-*.npz"))
         return sorted(int(match[1]) for match in matches if match)
+
+
+def local_of(state: Arrays) -> Arrays:
+    """The arrays of the model in a client's state, by name."""
+    return {name.removeprefix(LOCAL): array for name, array in state.items() if name.startswith(LOCAL)}
+
+
+def read_state_file(path: Path) -> Arrays:
+    """The state in a file. Raises StateError if it cannot be read."""
+    return _read(path)
 
 
 def read_schema_file(path: Path) -> str:

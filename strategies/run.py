@@ -39,7 +39,7 @@ from strategies.round_record import (
     remarks,
     run_failed,
 )
-from strategies.run_context import Model, RunContext
+from strategies.run_context import Evaluation, Model, RunContext
 
 if TYPE_CHECKING:
     from strategies.aggregation.calibration import BufferAverages
@@ -101,6 +101,8 @@ class Run:
         reports = needs.reports | self.server.solver.reports
         estimated = () if self.server.estimates is None else self.server.estimates
         self.instructions = InstructionBuilder(context, roster, reports, estimated, self.server.common)
+        if context.calibration.local:
+            self.clients.history_of = self.instructions.history
         self.reader = ReplyReader(context, roster, reports, self.server.solver.payloads)
         self.under_way = _under_way(context)
         self.buffers = _buffers(context)
@@ -268,16 +270,23 @@ class Run:
     def _test(self, record: RoundRecord) -> None:
         """Evaluate the global model on the server's test set, and on its validation set, which decides on the best.
 
-        With `client-eval` the clients test it too.
+        With `client-eval` the clients test it too. If layers stay with them, the mean over the clients is the result.
         """
-        if (result := self.context.evaluate(*self.model)) is not None:
-            record_evaluation(record, result, self.context.score)
-            value = -result.score if lower_wins(self.context.score) else result.score
-            if result.validation is not None and result.validation.loss is not None:
-                value = -result.validation.loss
-            self.best.offer(value, *self.model)
+        self._record_test(record, self.context.evaluate(*self.model))
         if self.context.evaluation.client_eval:
             self._test_on_clients(record)
+            if self.context.calibration.local and record.client_accuracy is not None:
+                metrics = record.client_metrics or {}
+                self._record_test(record, Evaluation(record.client_loss, record.client_accuracy, metrics))
+
+    def _record_test(self, record: RoundRecord, result: Evaluation | None) -> None:
+        if result is None:
+            return
+        record_evaluation(record, result, self.context.score)
+        value = -result.score if lower_wins(self.context.score) else result.score
+        if result.validation is not None and result.validation.loss is not None:
+            value = -result.validation.loss
+        self.best.offer(value, *self.model)
 
     def _test_on_clients(self, record: RoundRecord) -> None:
         """Let all connected clients test the model on their own test parts. The policy learns their loss.
@@ -286,7 +295,8 @@ class Run:
         """
         busy = self.under_way.clients if self.under_way is not None and self.context.links.measured else ()
         tests = dict.fromkeys(self.clients.nodes.keys() - busy, LocalTestInstruction(record.round))
-        scores = [self.context.score, *(record.metrics or ())]
+        metrics = self.context.evaluation.measured_keys(self.context.classes) if self.context.calibration.local else ()
+        scores = list(dict.fromkeys([self.context.score, *(record.metrics or metrics)]))
         replies = self.clients.ask(tests, sent_model(*self.model))
         answers = read_tests(replies, record.round, self.context, scores)
         self.policy.observe(record.round + 1, *tested_loss(answers))

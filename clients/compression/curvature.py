@@ -88,10 +88,9 @@ def _signs(parameter: Tensor, rng: np.random.Generator) -> Tensor:
 
 def _members(model: FlatModel, layers: Sequence[int]) -> dict[int, list[Tensor]]:
     """The parameters of each layer, in the order of the flat vector."""
-    parameters = [parameter for parameter in model.module.parameters() if parameter.requires_grad]
-    starts = np.cumsum([0, *(parameter.numel() for parameter in parameters)])[:-1]
+    starts = np.cumsum([0, *(parameter.numel() for parameter in model.tensors)])[:-1]
     spans = {number: model.layers[number] for number in layers}
     return {
-        number: [p for p, start in zip(parameters, starts, strict=True) if span.start <= start < span.stop]
+        number: [p for p, start in zip(model.tensors, starts, strict=True) if span.start <= start < span.stop]
         for number, span in spans.items()
     }

@@ -34,14 +34,16 @@ def loss_moments(model: FlatModel, batches: Batches) -> dict[Report, float]:
 
 
 def gradient_deviation(model: FlatModel, batches: Batches) -> float:
-    """Gradient deviation of the model in eval mode: sqrt((1/B) sum_b ||g_b - mean g||^2) over the B mini-batches."""
-    mean = torch.zeros_like(model.parameters, dtype=torch.float64)
+    """Gradient deviation of the model in eval mode: sqrt((1/B) sum_b ||g_b - mean g||^2) over the B mini-batches,
+    of the shared parameters.
+    """
+    mean = torch.zeros(model.size, dtype=torch.float64, device=model.parameters.device)
     squares = 0.0
     count = 0
     model.module.eval()
     for x, y in batches:
         model.backward(x, y)
-        gradient = model.gradient.double()
+        gradient = model.gradient[: model.size].double()
         mean += gradient
         squares += float(gradient.square().sum())
         count += 1

@@ -36,8 +36,8 @@ def train(
 
         g = grad + mu (w - w_0) + correction + weight_decay w,   g <- g min(1, clip_norm / ||g||),
 
-    and then w moves along g by the rule in `clients.training.optimizers`. mu is `config.proximal`; adamw decays w
-    separately from g.
+    and then w moves along g by the rule in `clients.training.optimizers`. mu is `config.proximal`, and 0 for layers
+    that stay with the client; adamw decays w separately from g.
 
     Parameters
     ----------
@@ -67,8 +67,8 @@ def train(
     weights, gradient = model.parameters, model.gradient
     optimizer = make_optimizer(config, weights)
     penalty = 0.0 if config.optimizer == "adamw" else config.weight_decay
-    anchor = weights.clone() if config.proximal else None
-    drift = torch.empty_like(weights) if config.proximal else None
+    anchor = weights[: model.size].clone() if config.proximal else None
+    drift = None if anchor is None else torch.empty_like(anchor)
     terms = config.momentum or config.proximal or config.clip_norm or penalty or correction is not None
     plain = config.optimizer == "sgd" and not terms
     steps = 0
@@ -82,7 +82,8 @@ def train(
         total += model.backward(x, y)
         with torch.no_grad():
             if anchor is not None:
-                gradient.add_(torch.sub(weights, anchor, out=drift), alpha=config.proximal)
+                drift = torch.sub(weights[: model.size], anchor, out=drift)
+                gradient[: model.size].add_(drift, alpha=config.proximal)
             if correction is not None:
                 gradient.add_(correction)
             if penalty:

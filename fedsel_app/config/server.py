@@ -229,6 +229,10 @@ CALIBRATED: ReadBy = {"model": unless(*PLAIN_MODELS)}
 """Condition with which settings of BatchNorm calibration are read: see `setting`."""
 
 
+NORMS, STATISTICS = "norms", "*statistics*"
+"""Patterns in `CalibrationConfig.local` of whole normalisation layers, and of their running statistics."""
+
+
 @dataclass(frozen=True)
 class CalibrationConfig(Settings, scope="training", private=True):
     """BatchNorm calibration: how the global model gets its BatchNorm statistics, and other buffers that change."""
@@ -238,14 +242,14 @@ class CalibrationConfig(Settings, scope="training", private=True):
         "number of selected clients, drawn at random, that recompute the BatchNorm statistics; 0 takes all",
         low=0,
         variants=(0, 3),
-        read_by={**CALIBRATED, "calibration-form": unless("training")},
+        read_by={**CALIBRATED, "calibration-form": unless("training", "local")},
     )
     calibration_batches: int = setting(
         20,
         "number of mini-batches of each of them; with sequential, of all of them together",
         low=1,
         high=10_000_000,
-        read_by={**CALIBRATED, "calibration-form": unless("training")},
+        read_by={**CALIBRATED, "calibration-form": unless("training", "local")},
     )
     calibration_form: str = setting(
         "average",
@@ -256,8 +260,10 @@ class CalibrationConfig(Settings, scope="training", private=True):
             " as each has examples for (HeteRo-Select's code)",
             "training": "clients recompute nothing; the server averages the statistics of local training by examples,"
             " as when whole models are averaged (ISP's code)",
+            "local": "each client keeps its own, and the server has none (SiloBN)",
         },
         variants=("average", "sequential"),
+        private=("average", "sequential", "training"),
         read_by=CALIBRATED,
     )
     changing_buffers: str = setting(
@@ -271,6 +277,19 @@ class CalibrationConfig(Settings, scope="training", private=True):
         },
         read_by=CALIBRATED,
     )
+
+    local_layers: str = setting(
+        "",
+        "parts of the model that stay with each client and are never sent: names of its layers or arrays, or patterns"
+        " such as head.*, separated by commas; norms stands for all normalisation layers",
+        private=("",),
+    )
+
+    @property
+    def local(self) -> tuple[str, ...]:
+        """Patterns of what stays with each client; `STATISTICS` is among them with the calibration form local."""
+        named = tuple(part.strip() for part in self.local_layers.split(",") if part.strip())
+        return named + ((STATISTICS,) if self.calibration_form == "local" else ())
 
     @property
     def averages(self) -> bool:

@@ -331,17 +331,20 @@ class Settings:
 
     @classmethod
     def from_values(cls, values: Mapping[str, Value], prefix: str = "") -> Self:
-        """Build the group from its keys in `values`. Absent keys keep their defaults.
+        """Build the group from its keys in `values`. Absent keys keep their defaults. A number is also a text.
 
         Raises ConfigError for a value of the wrong type or out of range.
         """
         picked = {name: values[key] for key, name in cls.keys(prefix).items() if key in values}
         if not picked:
             return cls._defaults()
-        types = {item.name: type(item.default) for item in fields(cls)}
+        own = {item.name: item for item in fields(cls)}
         for name, value in picked.items():
-            if types[name] is float and type(value) is int and abs(value) < LARGEST:
+            expected, free = type(own[name].default), not own[name].metadata["choices"]
+            if expected is float and type(value) is int and abs(value) < LARGEST:
                 picked[name] = float(value)
+            elif expected is str and free and type(value) in (int, float):
+                picked[name] = str(value)
         return cls(**picked)
 
     @classmethod

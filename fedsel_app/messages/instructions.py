@@ -53,6 +53,17 @@ class PlaceInstruction(Instruction):
     message_type: ClassVar[str] = "query"
 
 
+@dataclass(frozen=True, kw_only=True)
+class PersonalInstruction(Instruction):
+    """Base of instructions for which a client that keeps layers of the model loads them; empty if it keeps none."""
+
+    task: ClassVar[str] = ""
+    run_key: str = ""
+    last_instructed: int = 0
+    last_aggregated: int = 0
+    """These three are those of `TrainInstruction`."""
+
+
 @dataclass(frozen=True)
 class TrainInstruction(Instruction):
     """Local training: the client trains the model of the message and sends its compressed update."""
@@ -97,7 +108,7 @@ class TrainInstruction(Instruction):
 
 
 @dataclass(frozen=True)
-class CalibrateInstruction(Instruction):
+class CalibrateInstruction(PersonalInstruction):
     """BatchNorm calibration: the client updates only the statistics of the model in the message."""
 
     task: ClassVar[str] = "calibrate"
@@ -111,7 +122,7 @@ class CalibrateInstruction(Instruction):
 
 
 @dataclass(frozen=True)
-class ProbeInstruction(Instruction):
+class ProbeInstruction(PersonalInstruction):
     """Loss probe: the client evaluates the global model on its own examples, without augmentation."""
 
     task: ClassVar[str] = "probe"
@@ -125,7 +136,7 @@ class ProbeInstruction(Instruction):
 
 
 @dataclass(frozen=True)
-class LocalTestInstruction(Instruction):
+class LocalTestInstruction(PersonalInstruction):
     """Local test: the client evaluates a model on its own test part."""
 
     task: ClassVar[str] = "test"

@@ -4,21 +4,28 @@ import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from fnmatch import fnmatchcase
 from functools import partial
+from typing import Any, cast
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.nn.modules.batchnorm import _NormBase
 
 from fedsel_app.config import ConfigError
 from fedsel_app.config.plugins import described
+from fedsel_app.config.server import NORMS, STATISTICS
 from fedsel_app.data.inputs import Inputs, mapped
 from fedsel_app.models.layer_slice import LayerSlice
 from fedsel_app.models.module_calls import ModuleTrial, call, tried
-from fedsel_app.models.module_state import ModuleState, in_float32, modes_kept
+from fedsel_app.models.module_state import ModuleState, Place, in_float32, modes_kept
 from fedsel_app.models.tasks import CLASSIFICATION, Task
+
+NORMALISING = (_NormBase, nn.LayerNorm, nn.GroupNorm, nn.RMSNorm, nn.LocalResponseNorm)
+"""Normalisation layers, which the word `NORMS` names."""
 
 
 class FlatModel:
@@ -39,6 +46,9 @@ class FlatModel:
         statistics, and needs no copies of its inputs.
     averages
         True if the changing buffers travel (see `module_state`).
+    local
+        Patterns of the layers and arrays that stay with each client (`CalibrationConfig.local`). The server has them
+        as they were built.
 
     Attributes
     ----------
@@ -48,18 +58,24 @@ class FlatModel:
         The module's buffers.
     least_batch : int
         Number of examples that a mini-batch must have in training.
-    parameters, gradient : float32 tensors of shape (size,)
-        Trainable parameters in the order of ``module.parameters()``, and their gradient. The entries of a channels-last
-        kernel are in its memory order; `load`, `export` and `arranged` convert from and to row-major order.
+    parameters, gradient : float32 tensors of shape (size + L,)
+        Trainable parameters in the order of ``module.parameters()``, the L local ones last, and their gradient. The
+        entries of a channels-last kernel are in its memory order; `load`, `export` and `arranged` convert from and to
+        row-major order.
+    tensors : list of nn.Parameter
+        The shared parameters, of which the first `size` entries consist.
     layers : tuple of LayerSlice
-        One for each module that has trainable parameters of its own; they tile [0, size).
+        One for each module that has shared parameters of its own; they tile [0, size).
     size : int
-        Number of trainable parameters N.
+        Number of shared trainable parameters N.
+    lacking : tuple of str
+        Names of the arrays that stay with each client.
 
     Raises
     ------
     ConfigError
-        If the model has no trainable parameters, or some that are not trained in float32, or does not train.
+        If the model has no trainable parameters, or some that are not trained in float32, or does not train; if no
+        array, or every trainable one, stays with the clients although `local` names some.
     """
 
     def __init__(
@@ -71,6 +87,7 @@ class FlatModel:
         *,
         trial: Inputs | None = None,
         averages: bool = True,
+        local: tuple[str, ...] = (),
     ) -> None:
         refuse_types(module)
         self.task = task
@@ -79,22 +96,29 @@ class FlatModel:
             self.module.to(memory_format=torch.contiguous_format)
         self._bf16 = precision == "bf16"
         self._tensors: list[nn.Parameter] = []
-        layers = []
+        layers, at_home = [], dict[Place, str]()
         seen = set()
         stop = 0
         for name, owner in self.module.named_modules():
             start = stop
-            for tensor in owner.parameters(recurse=False):
-                if tensor.requires_grad and tensor not in seen:
-                    seen.add(tensor)
-                    self._tensors.append(tensor)
-                    stop += tensor.numel()
+            for key, tensor in owner.named_parameters(recurse=False):
+                if not tensor.requires_grad or tensor in seen:
+                    continue
+                if local and stays(local, f"{name}.{key}".lstrip("."), owner):
+                    at_home[Place(owner, key)] = f"{name}.{key}".lstrip(".")
+                    continue
+                seen.add(tensor)
+                self._tensors.append(tensor)
+                stop += tensor.numel()
             if stop > start:
                 layers.append(LayerSlice(name, start, stop))
-        if not layers:
+        own = {place: name for place, name in at_home.items() if place.tensor not in seen}
+        if not layers and not own:
             raise ConfigError("The 'model' parameter names a model without trainable parameters. Choose another.")
-        self.layers = tuple(layers)
-        self.size = stop
+        self.layers, self.size, self.tensors = tuple(layers), stop, list(self._tensors)
+        for tensor in {id(place.tensor): cast(nn.Parameter, place.tensor) for place in own}.values():
+            self._tensors.append(tensor)
+            stop += tensor.numel()
         self._sizes = [tensor.numel() for tensor in self._tensors]
         self.parameters = torch.empty(stop, dtype=torch.float32, device=device)
         self.gradient = torch.zeros_like(self.parameters)
@@ -108,7 +132,15 @@ class FlatModel:
         if trial is not None:
             outcome = tried(self.module, ModuleState(self.module).train, mapped(lambda x: x.to(device), trial))
         self._copies_inputs, self.least_batch = outcome.writes_input, outcome.least_batch
-        self.state = ModuleState(self.module, outcome.changing, averages=averages)
+        self.state = ModuleState(self.module, outcome.changing, averages=averages, stays=partial(stays, local))
+        self._local = {name: (place, place.copy()) for place, name in {**own, **self.state.local}.items()}
+        self.lacking = tuple(self._local)
+        if local and not (self._local and self.tensors):
+            names = [name for name, tensor in self.module.state_dict().items() if isinstance(tensor, Tensor)]
+            raise ConfigError(
+                f"Let 'local-layers' name some arrays of the model that training changes, and not all: "
+                f"{', '.join(names)}. With 'calibration-form' local, the model needs statistics."
+            )
 
     def backward(self, x: Inputs, y: Tensor) -> Tensor:
         """Write the gradient of a mini-batch's mean loss to `gradient`, and return that loss, a scalar."""
@@ -180,22 +212,45 @@ class FlatModel:
             raise ValueError(f"The model's parameters have shape ({self.size},). Got {parameters.shape}.")
         self.state.set(buffers, batches)
         self._fill(self.parameters, parameters)
+        self.load_local({})
+
+    def load_local(self, arrays: Mapping[str, NDArray[Any]]) -> None:
+        """Load arrays that stay with a client, by name; those that are missing are as they were built.
+
+        Raises ValueError if one has another shape or type.
+        """
+        for name, (place, built) in self._local.items():
+            value = built
+            if built is not None and name in arrays:
+                value = torch.from_numpy(arrays[name].copy()).to(built.device)
+                if (value.shape, value.dtype) != (built.shape, built.dtype):
+                    raise ValueError(f"The client's own '{name}' is {value.dtype} {tuple(value.shape)}.")
+            place.put(value)
+
+    def export_local(self) -> dict[str, NDArray[Any]]:
+        """Copies of the arrays that stay with a client, by name."""
+        return {
+            name: place.tensor.detach().cpu().contiguous().numpy().copy()
+            for name, (place, _) in self._local.items()
+            if place.tensor is not None
+        }
 
     def arranged(self, vector: NDArray[np.float32]) -> Tensor:
         """Copy a vector in row-major order, shape (N,), to the order and the device of `parameters`."""
-        arranged = torch.empty_like(self.parameters)
+        arranged = torch.zeros_like(self.parameters)
         self._fill(arranged, vector)
         return arranged
 
     def export(self) -> NDArray[np.float32]:
         """A copy of the parameters in row-major order, shape (N,)."""
-        vector: NDArray[np.float32] = torch.cat([tensor.detach().reshape(-1) for tensor in self._tensors]).cpu().numpy()
+        vector: NDArray[np.float32] = torch.cat([tensor.detach().reshape(-1) for tensor in self.tensors]).cpu().numpy()
         return vector
 
     def _fill(self, target: Tensor, vector: NDArray[np.float32]) -> None:
-        """Copy `vector`, in row-major order, into `target`, in the order of `parameters`."""
-        parts = np.split(vector, np.cumsum(self._sizes)[:-1])
-        for view, part in zip(self._views(target), parts, strict=True):
+        """Copy `vector` (N,), in row-major order, into `target`, in the order of `parameters`."""
+        shared = len(self.tensors)
+        parts = np.split(vector, np.cumsum(self._sizes[:shared])[:-1])
+        for view, part in zip(self._views(target)[:shared], parts, strict=True):
             if view.is_cpu:  # NumPy also copies from read-only arrays, which torch does not accept
                 np.copyto(view.numpy(), part.reshape(view.shape))
             else:
@@ -205,6 +260,18 @@ class FlatModel:
         """Parts of a vector in the order of `parameters`, with the shapes and strides of the module's tensors."""
         parts = torch.split(vector, self._sizes)
         return [_view_like(tensor, part) for tensor, part in zip(self._tensors, parts, strict=True)]
+
+
+def stays(local: tuple[str, ...], name: str, owner: nn.Module) -> bool:
+    """True if the array `name` of the module `owner` stays with each client.
+
+    A pattern names an array, or a module with all its arrays.
+    """
+    parts = name.split(".")
+    names = [".".join(parts[:count]) for count in range(1, len(parts) + 1)]
+    whole = any(fnmatchcase(each, pattern) for each in names for pattern in local if pattern not in (NORMS, STATISTICS))
+    counted = STATISTICS in local and isinstance(owner, _NormBase) and name.split(".")[-1] in owner._buffers
+    return whole or counted or (NORMS in local and isinstance(owner, NORMALISING))
 
 
 def dense(gradients: Sequence[Tensor]) -> tuple[Tensor, ...]:

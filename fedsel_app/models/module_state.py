@@ -11,6 +11,8 @@ changing buffers        other buffers, and frozen parameters, that a    averaged
                         codebooks, moving averages of inputs or of
                         weights)
 counters                ``num_batches_tracked`` of those layers         set for each message
+local                   those of the above that `local-layers` or       never sent; kept with the client's state
+                        ``calibration-form=local`` names
 constants               everything else, and frozen parameters          never sent; compared when a client enrols
 ======================  ==============================================  ================================================
 
@@ -18,7 +20,7 @@ A layer's statistics are constants if the layer does not update them: it stays i
 ``track_running_stats`` is False. Changing buffers of whole numbers are rounded after they are averaged.
 """
 
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from functools import cached_property
 from typing import NamedTuple
@@ -109,14 +111,24 @@ class ModuleState:
         Places of the buffers and frozen parameters that training changes (see `module_calls.tried`).
     averages
         True if these buffers are averaged, unless they are complex.
+    stays
+        Function of an array's name and its owner: whether it stays with each client, if training changes it.
 
     Attributes
     ----------
+    local : Place -> name of the buffers and frozen parameters that stay with each client
     variances : bool (S,)
         True for the running variances among the S statistics, which are the first of the B entries that travel.
     """
 
-    def __init__(self, module: nn.Module, changing: Collection[Place] = (), *, averages: bool = True) -> None:
+    def __init__(
+        self,
+        module: nn.Module,
+        changing: Collection[Place] = (),
+        *,
+        averages: bool = True,
+        stays: Callable[[str, nn.Module], bool] = lambda name, owner: False,
+    ) -> None:
         self._module = module
         self._frozen = [each for each in module.modules() if not each.training] if module.training else []
         with modes_kept(module):
@@ -126,13 +138,19 @@ class ModuleState:
         names = ("running_mean", "running_var")
         statistics = [place for place in places if place.owner in layers and place.name in names]
         counters = [place for place in places if isinstance(place.owner, _NormBase) and place.name == COUNTER]
+        named_places = places | frozen_places(module)
+        moved = dict.fromkeys([*statistics, *counters, *changing])
+        self.local = {place: named_places[place] for place in moved if stays(named_places[place], place.owner)}
+        statistics, counters, changing = (
+            [place for place in each if place not in self.local] for each in (statistics, counters, changing)
+        )
         others = [place for place in changing if averages and place not in {*statistics, *counters}]
         averaged = [place for place in others if place.tensor is not None and not place.tensor.is_complex()]
         self._travelling = statistics + averaged
         self._size = sum(_tensor(place).numel() for place in self._travelling)
         sizes = [_tensor(place).numel() for place in statistics]
         self.variances = np.repeat(np.array([place.name == "running_var" for place in statistics], np.bool_), sizes)
-        moving = {*self._travelling, *counters}
+        moving = {*self._travelling, *counters, *self.local}
         self._resting = {place: place.copy() for place in {**places, **dict.fromkeys(changing)} if place not in moving}
         self._counters = [place for place in counters if place.owner in layers and place.tensor is not None]
         frozen = {name: place.tensor for place, name in frozen_places(module).items() if place not in moving}

@@ -137,7 +137,7 @@ def make_run_context(config: AppConfig, recorder: Recorder) -> RunContext:
         layers=model.layers,
         classes=dataset.classes,
         links=make_links(config.network, run.clients, run.seed, config.availability),
-        evaluate=evaluate,
+        evaluate=(lambda parameters, buffers: None) if config.calibration.local else evaluate,
         recorder=recorder,
         surrogate=None if sets["surrogate"] is None else lambda *vectors: test("surrogate", *vectors).loss,
         score=score,
@@ -237,6 +237,7 @@ def make_model(config: SharedSettings, device: torch.device) -> flat_model.FlatM
         task_of(dataset, device, config.task),
         precision=config.execution.precision,
         averages=config.calibration.averages,
+        local=config.calibration.local,
     )
     if run.initial_model:
         from fedsel_app.models.state_files import load_initial

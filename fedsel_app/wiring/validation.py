@@ -24,6 +24,7 @@ def validate_combination(settings: SharedSettings, strategy: type[SelectionStrat
     validate_solver(settings)
     validate_robust_aggregation(settings)
     validate_calibration(settings)
+    validate_local_layers(settings)
     validate_participation(settings, strategy)
     validate_waiting(settings, strategy)
     validate_method(settings, strategy, method)
@@ -50,6 +51,12 @@ def validate_attackers(settings: SharedSettings) -> None:
         raise ConfigError(
             f"Set 'error-feedback-scheme' to ef14, or 'attack' to another than {attack.attack}: with ef21 a client "
             "sends a difference of updates, and the attack's formula is that of an update."
+        )
+    if attack.traits.lies and settings.compression.traits.common:
+        others = named(COMPRESSORS, lambda traits: not traits.common)
+        raise ConfigError(
+            f"Set 'compressor' to {others}, or 'attack' to another than {attack.attack}: all clients of "
+            f"{settings.compression.compressor} send the entries that the server states."
         )
     if attack.traits.knows and settings.waiting.waiting != "synchronous":
         raise ConfigError(
@@ -177,6 +184,26 @@ def validate_calibration(settings: SharedSettings) -> None:
         raise ConfigError(
             f"Set 'calibration-form' to average. If you trust all clients, set 'max-update-norm' to 0{also}: with "
             "sequential, one client alone can set the BatchNorm statistics, and nothing bounds them."
+        )
+
+
+def validate_local_layers(settings: SharedSettings) -> None:
+    """Raise ConfigError if the server is to test a model that lacks the clients' own layers, or to state these."""
+    if not settings.calibration.local:
+        return
+    searches = settings.participation.searches and settings.search_loss.isp_loss == "surrogate"
+    met = {
+        "'client-eval' to true": settings.evaluation.client_eval,
+        "'initial-model' to empty": not settings.run.initial_model,
+        "'validation-fraction' to 0": not settings.partition.validation_fraction,
+        "'isp-loss' to clients": not searches,
+        "another 'attack' than backdoor": settings.attack.attack != "backdoor",
+    }
+    if remedies := [remedy for remedy, holds in met.items() if not holds]:
+        raise ConfigError(
+            f"Set {' and '.join(remedies)}, or 'local-layers' to empty and 'calibration-form' to average: the server's "
+            "model lacks the layers that stay with the clients. So the clients test it, and begin with the layers that "
+            "the function of the model builds."
         )
 
 

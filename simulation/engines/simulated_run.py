@@ -16,7 +16,8 @@ from simulation.engines.run_folders import discard_states
 @contextmanager
 def simulated_run(config: AppConfig, workers: int, *, verbose: bool) -> Iterator[tuple[AppConfig, Path]]:
     """Check a run before anything starts; give its configuration and its run folder, where its clients keep their
-    states. The states of a finished run are removed. Without `verbose`, Flower logs critical lines only.
+    states. The states of a finished run are removed, unless they have layers of the model. Without `verbose`, Flower
+    logs critical lines only.
 
     `workers` is the number of processes beside this one.
 
@@ -28,4 +29,5 @@ def simulated_run(config: AppConfig, workers: int, *, verbose: bool) -> Iterator
         logging.getLogger("flwr").setLevel(logging.CRITICAL)
     folder = run_folder(config)
     yield replace(config, records=replace(config.records, out=str(folder), state_dir=str(folder))), folder
-    discard_states(folder)
+    if not config.calibration.local:
+        discard_states(folder)

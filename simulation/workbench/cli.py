@@ -101,12 +101,16 @@ def data_command(arguments: argparse.Namespace) -> int:
 
 
 def model_command(arguments: argparse.Namespace) -> int:
-    """`fedsel model`: write the last or the best model of a run as a state dict."""
+    """`fedsel model`: write the last or the best model of a run, or that of a client, as a state dict."""
     from fedsel_app.models.state_files import write_state
     from simulation.workbench.python_interface.runs import load_run
 
     result = load_run(arguments.run)
-    write_state(arguments.file, result.best_model if arguments.best else result.model)
+    if arguments.client is not None:
+        trained = result.client_model(arguments.client, arguments.states)
+    else:
+        trained = result.best_model if arguments.best else result.model
+    write_state(arguments.file, trained)
     print(f"Model: {arguments.file}")
     return 0
 
@@ -225,6 +229,8 @@ def register_model(commands: Subparsers) -> None:
     written = commands.add_parser("model", help="write the model of a finished run as a state dict")
     written.add_argument("run", type=folder, metavar="RUN", help="run folder")
     written.add_argument("--best", action="store_true", help="the model of the best round, instead of the last")
+    written.add_argument("--client", type=int, metavar="ID", help="with the layers that stay with this client")
+    written.add_argument("--states", type=folder, metavar="DIR", help="this client's 'state-dir' (the run folder)")
     written.add_argument(
         "--out", dest="file", required=True, type=folder, metavar="FILE", help="a .safetensors, .npz or .pt"
     )

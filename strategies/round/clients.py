@@ -2,13 +2,15 @@
 
 import logging
 import time
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Callable, Mapping, Sequence, Set
+from dataclasses import replace
 from datetime import datetime, timedelta
+from typing import Any
 
 from fedsel_app.config import ConfigError, EnrolmentConfig
 from fedsel_app.exact_sums import weighted_sum
 from fedsel_app.messages.answers import EnrolAnswer
-from fedsel_app.messages.instructions import EnrolInstruction, Instruction
+from fedsel_app.messages.instructions import EnrolInstruction, Instruction, PersonalInstruction
 from fedsel_app.messages.reported_values import one_line
 from fedsel_app.wire.codec import Update
 from strategies.round.federation import Answer, Federation, Mailbox, Message, NodeError, Reply, SentModel, Until
@@ -39,6 +41,7 @@ class ConnectedClients:
     federation : the clients of the current round
     enrolment : the owners of the partition ids
     nodes : partition id -> node that owns it, for connected nodes
+    history_of : client -> fields of a `PersonalInstruction`; None if no layer of the model stays with the clients
     """
 
     federation: Federation
@@ -52,6 +55,7 @@ class ConnectedClients:
         self._schema = admission.schema
         self.enrolment = Enrolment(total, config, admission)
         self.nodes: dict[int, str] = {}
+        self.history_of: Callable[[int], dict[str, Any]] | None = None
         self._said, self._say_at_s = "", 0.0
         self._sent_to: dict[str, int] = {}
         """Node -> client, of messages without an answer."""
@@ -195,7 +199,13 @@ class ConnectedClients:
 
     def messages(self, instructions: Mapping[int, Instruction], model: SentModel) -> list[Message]:
         """One message for each of these clients, by ascending id."""
-        return [Message(self.nodes[client], instructions[client], model, client) for client in sorted(instructions)]
+        asked = dict(sorted(instructions.items()))
+        return [Message(self.nodes[client], self._personal(asked[client], client), model, client) for client in asked]
+
+    def _personal(self, instruction: Instruction, client: int) -> Instruction:
+        if self.history_of is None or not isinstance(instruction, PersonalInstruction):
+            return instruction
+        return replace(instruction, **self.history_of(client))
 
     def ask(
         self, instructions: Mapping[int, Instruction], model: SentModel, until: Until | None = None

@@ -4,6 +4,7 @@ import hashlib
 import secrets
 from collections.abc import Container
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
@@ -84,6 +85,14 @@ class InstructionBuilder:
                 entries=entries,
             )
         return instructions, theta
+
+    def history(self, client: int) -> dict[str, Any]:
+        """Fields of a `PersonalInstruction`: where a client finds the layers of the model that stay with it."""
+        return {
+            "run_key": client_run_key(self.key, client),
+            "last_instructed": int(self._roster.last_selected[client]),
+            "last_aggregated": int(self._roster.last_returned[client]),
+        }
 
     def _fractions(self, selection: Selection, round_info: RoundInfo) -> tuple[float, Floats]:
         """Kept fraction of the round, and of each selected client."""

@@ -23,6 +23,7 @@ NAMES = {"out", "state-dir", "resume", "initial-model", "ray-address", "data-pat
 NAMES |= {"partition-arguments"}
 """Settings that name files, machines or columns; they have no other value here."""
 SAMPLES = {
+    "local-layers": ["norms"],
     "attackers": ["0.5"],
     "strategy": ["full", "oort", "hetero-select", "tests.strategies.testing.test_contract:OwnMethod"],
     "model": ["mlp"],

@@ -18,6 +18,7 @@ BUFFERED = {"strategy": "random", "waiting": "buffered", "cohort": 5}
 OWN = {"partition": "own", "clients": 1, "cohort": 1}
 OWN_METHOD = "tests.fedsel_app.wiring.test_configuration:LowestIds"
 IDEAL = {"strategy": "divfl", "divfl.gradients": "ideal"}
+LOCAL = {"local-layers": "head", "client-eval": True, "holdout-fraction": 0.2}
 POWER = {"strategy": "power-of-choice"}
 LARGEST = 3.4028234663852886e38
 """Largest number of float32."""
@@ -131,8 +132,13 @@ GROUPS = [
 COMBINATIONS = [
     ({"clients": 5, "cohort": 2, "min-returned": 6}, "'min-returned' parameter must be at most 'clients' (5). Got 6."),
     ({"client-eval": True}, "'client-eval' needs each client's own test part"),
+    ({"local-layers": "head"}, "Set 'client-eval' to true, or 'local-layers' to empty"),
+    (LOCAL | {"initial-model": "runs/a"}, "Set 'initial-model' to empty, or"),
+    (LOCAL | {"validation-fraction": 0.1, "attack": "backdoor"}, "'validation-fraction' to 0 and another 'attack'"),
+    (LOCAL | SEARCHING | {"isp-loss": "surrogate", "surrogate-examples": 9}, "Set 'isp-loss' to clients, or"),
     ({"attack": "alie", "attackers": "2,20"}, "The 'attackers' must be below 'clients' (20). Got '2,20'."),
     ({"attack": "alie", "error-feedback-scheme": "ef21"}, "Set 'error-feedback-scheme' to ef14, or 'attack'"),
+    ({"attack": "random", "compressor": "common-k"}, "all clients of common-k send the entries"),
     (BUFFERED | {"attack": "ipm"}, "the attackers of ipm know the updates of a cohort"),
     (ROBUST | {"weighting": "examples"}, "'weighting' examples would be ignored"),
     (ROBUST | {"weighting": "score"}, "'weighting' score would be ignored"),
@@ -305,6 +311,7 @@ RUNNABLE = [
     {"lr": LARGEST, "mu": LARGEST, "weight-decay": LARGEST},
     {"client-eval": True, "holdout-fraction": 0.2},
     ROBUST,
+    LOCAL | SEARCHING,
     {"attack": "label-flip", "attackers": "0,19", "error-feedback-scheme": "ef21"},
     BUFFERED | {"attack": "sign-flip", "attackers": "1"},
     PRIVATE,

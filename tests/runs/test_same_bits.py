@@ -27,6 +27,12 @@ WAYS = ("Ray 1", "Ray 2", "killed and resumed", "flwr run", "deployment")
 AXES: dict[str, Settings] = {
     "label-flip random": {"attack": "label-flip", "attackers": "1,3"},
     "ipm random": {"attack": "ipm", "attackers": "1,3"},
+    "layers power-of-choice": {
+        "model": "mlp",
+        "local-layers": "5.*",
+        "client-eval": True,
+        "holdout-fraction": 0.2,
+    },
 }
 """What other axes add to a method, whose name comes last. A deployment refuses attacks."""
 METHODS = [

@@ -83,7 +83,8 @@ def run_deployed(
         if (folder / "config.json").exists():
             console.print(f"Go on with: fedsel deploy --resume {folder}", markup=False, soft_wrap=True)
         return 1
-    discard_states(folder)
+    if not config.calibration.local:
+        discard_states(folder)
     report(folder, console)
     return 0
 

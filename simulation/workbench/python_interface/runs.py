@@ -1,5 +1,6 @@
 """Runs from Python: `run`, `load_run`, and their result, with its trained model as a torch module."""
 
+import logging
 from collections.abc import Callable, Mapping
 from contextlib import nullcontext
 from pathlib import Path
@@ -10,6 +11,7 @@ from matplotlib.figure import Figure
 from rich.console import Console
 from torch import Tensor, nn
 
+from clients.state import STATE_FOLDER, local_of, read_state_file
 from fedsel_app.caches import of_a_run
 from fedsel_app.config import ConfigError, Value
 from fedsel_app.config.settings import plain_value
@@ -42,6 +44,7 @@ if TYPE_CHECKING:
     from simulation.workbench.python_interface.setting_keywords import SettingKeywords
 
 CPU = torch.device("cpu")
+LOGGER = logging.getLogger("fedsel")
 
 
 class RunResult(RecordedRun):
@@ -77,7 +80,23 @@ class RunResult(RecordedRun):
         [batch] = data.test_batches(len(data.y_test))
         return batch
 
-    def _trained(self, path: Path) -> nn.Module:
+    def client_model(self, client: int, states: Path | None = None) -> nn.Module:
+        """Model of the last round with the layers that stay with a client ('local-layers'), on the CPU, in eval mode.
+
+        `states` is a folder with the client's states ('state-dir'); None: the run folder. Raises ConfigError if it has
+        none of this client.
+        """
+        folder = (states or self.folder) / STATE_FOLDER
+        found = max(folder.glob(f"*/client-{client}/round-*.npz"), key=_written_ns, default=None)
+        if found is None:
+            raise ConfigError(
+                f"Client {client} has no state in {folder}: it never trained, or keeps it on its own machine: "
+                "set --states to its 'state-dir'."
+            )
+        return self._trained(self.folder / "model.npz", found)
+
+    def _trained(self, path: Path, state: Path | None = None) -> nn.Module:
+        """The model in a file, with the local layers in the state of a client."""
         config = self._app_config()
         try:
             with path.open("rb") as file:
@@ -88,11 +107,19 @@ class RunResult(RecordedRun):
             raise ConfigError(f"The model {path} cannot be read: {error}.") from error
         with of_a_run():
             dataset = load(config.data, config.run.seed)
-            run, averages = config.run, config.calibration.averages
+            run, own = config.run, config.calibration
             task = task_of(dataset, CPU, config.task)
-            model = building.build_flat(run.model, dataset, run.seed, CPU, task, averages=averages)
+            model = building.build_flat(run.model, dataset, run.seed, CPU, task, averages=own.averages, local=own.local)
         try:
             model.load(arrays["parameters"], arrays["buffers"])
+            if state is not None:
+                model.load_local(local_of(read_state_file(state)))
+            elif model.lacking:
+                LOGGER.warning(
+                    "This model lacks %s: they are as they were built, and each client has its own (client_model, or"
+                    " --client).",
+                    ", ".join(model.lacking),
+                )
         except (KeyError, ValueError) as error:
             raise ConfigError(
                 f"The model {path} does not fit what the 'model' {run.model} builds now ({error}). Restore its code of "
@@ -111,6 +138,10 @@ class RunResult(RecordedRun):
         """Figure of the score, or of another metric, against rounds, seconds, bytes sent and client updates."""
         alone = Group("", {self.strategy: (self,)}, self.strategy)
         return accuracy_plot(alone, Style(), metric_of([self], metric)).figure
+
+
+def _written_ns(path: Path) -> int:
+    return path.stat().st_mtime_ns
 
 
 @listed

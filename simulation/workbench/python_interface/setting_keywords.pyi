@@ -121,8 +121,9 @@ class SettingKeywords(TypedDict, total=False):
     hinge_lag: float
     calibration_clients: int
     calibration_batches: int
-    calibration_form: Literal["average", "sequential", "training"]
+    calibration_form: Literal["average", "sequential", "training", "local"]
     changing_buffers: Literal["average", "local"]
+    local_layers: str
     dp_clip_norm: float
     dp_noise_multiplier: float
     dp_delta: float
