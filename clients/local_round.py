@@ -21,7 +21,7 @@ from fedsel_app.messages.scalars import Report
 from fedsel_app.models.layer_slice import LayerSlice
 from fedsel_app.solvers import EQUATIONS, Steps
 from fedsel_app.wire.codec import Update, bits_of_values, encode, refuse_unsendable, whole_bytes
-from fedsel_app.wire.entries import exponent_in
+from fedsel_app.wire.entries import exponent_in, of_entries
 from fedsel_app.wire.ring import Multiples
 
 if TYPE_CHECKING:
@@ -143,6 +143,6 @@ class LocalRound:
         if not wanted and vector.indices is None and vector.quantised is None:
             refuse_unsendable(vector, **identity)
             return b""
-        common = isinstance(vector.quantised, Multiples)
-        seeded = self.compression.traits.seeded and vector.indices is not None and not common
-        return encode(vector, **identity, seeded=seeded, common=common)
+        if isinstance(vector.quantised, Multiples):
+            vector = of_entries(vector)
+        return encode(vector, **identity, seeded=self.compression.traits.seeded and vector.indices is not None)

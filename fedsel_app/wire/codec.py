@@ -7,7 +7,7 @@ Layout of a payload, with all numbers little-endian::
          4      1  version, 1
          5      1  value coding: 1 float32; 6 float64; 2, 4, 5 rounded to 16, 8, 4 bits; 3 quantised; 7, 8, 9, 10
                    multiples in a ring of 8, 16, 24, 32 bits
-         6      1  index coding: 0 dense, 1 bitmap, 2 Rice-coded gaps, 3 seeded, 4 common
+         6      1  index coding: 0 dense, 1 bitmap, 2 Rice-coded gaps, 3 seeded
          7      1  Rice parameter b, 0..31; 0 in the other codings
          8      4  size N, the model's entries
         12      4  count, the entries sent
@@ -19,7 +19,7 @@ Layout of a payload, with all numbers little-endian::
          .      4  CRC-32 of all bytes before it
 
 Bit streams fill each byte from its lowest bit; the last byte's unused bits are zero. A dense update has no bytes of
-indices. For other indices, unless they are seeded or common, `encode` chooses the shortest coding.
+indices. For other indices, unless they are seeded, `encode` chooses the shortest coding.
 """
 
 import struct
@@ -139,17 +139,17 @@ def index_bits(payload: bytes) -> int:
     return 8 * _index_bytes(_body(payload), header[2], header[6])
 
 
-def encode(update: Update, *, client: int, server_round: int, seeded: bool = False, common: bool = False) -> bytes:
+def encode(update: Update, *, client: int, server_round: int, seeded: bool = False) -> bytes:
     """Encode `update` as a payload, with its indices in the fewest bytes.
 
     With `seeded`, the payload does not contain the indices, because the receiver draws them itself. They must be
-    ``indices.seeded_indices`` of this client and round. With `common`, the receiver has stated them.
+    ``indices.seeded_indices`` of this client and round.
 
     Raises WireError if `update` violates the description of its class, a value is not finite, or a number does not fit
     32 bits.
     """
     refuse_unsendable(update, client, server_round)
-    coding, rice_bits, places = index_codec.encode_indices(update.indices, update.size, seeded=seeded, common=common)
+    coding, rice_bits, places = index_codec.encode_indices(update.indices, update.size, seeded=seeded)
     quantised = update.quantised
     sections: list[bytes | memoryview]
     if quantised is None:
@@ -174,13 +174,11 @@ def encode(update: Update, *, client: int, server_round: int, seeded: bool = Fal
     return b"".join((header, *sections, _CRC.pack(checksum)))
 
 
-def decode(
-    payload: bytes | memoryview, *, size: int, seed: int | None = None, common: NDArray[np.uint32] | None = None
-) -> Packet:
+def decode(payload: bytes | memoryview, *, size: int, seed: int | None = None) -> Packet:
     """Decode `payload` for a model of `size` entries; ``decode(encode(u)).update == u`` bit for bit.
 
-    `seed` is the run's seed, from which seeded indices are drawn, and `common` are the common indices of the round. The
-    payload's length and `size` bound the memory that decoding uses, even if the payload claims larger numbers.
+    `seed` is the run's seed, from which seeded indices are drawn. The payload's length and `size` bound the memory that
+    decoding uses, even if the payload claims larger numbers.
 
     Raises WireError if `payload` violates the format, or belongs to a model with another number of entries.
     """
@@ -204,8 +202,7 @@ def decode(
     index_bytes = _index_bytes(body, value_coding, count)
     before = value_codec.HEAD.size if value_coding == _QUANTISED else 0
     stored = np.frombuffer(body, np.uint8, index_bytes, before)
-    drawn = seed, server_round, client, count
-    indices = index_codec.decode_indices(stored, coding, rice_bits, size, drawn, common)
+    indices = index_codec.decode_indices(stored, coding, rice_bits, size, (seed, server_round, client, count))
     if value_coding not in _FLOATS:
         quantised: Quantised | Rounded | Multiples
         if value_coding == _QUANTISED:

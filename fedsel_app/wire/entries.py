@@ -55,6 +55,10 @@ class RoundEntries:
     exponent: int
     clients: int
 
+    def count(self, size: int) -> int:
+        """Number of entries in a model of `size` entries."""
+        return size if self.indices is None else self.indices.size
+
     @property
     def grid(self) -> int:
         """Exponent of the grid."""
@@ -67,16 +71,25 @@ class RoundEntries:
         multiples = ring.Multiples(self.bits, self.grid, ring.exponent_of(values), integers)
         return Update(vector.size, self.indices, multiples.values(), multiples)
 
-    def refuse_others(self, update: Update) -> None:
-        """Raise WireError for an update of other entries, of another grid, or with a multiple beyond Q."""
-        multiples, most = update.quantised, ring.largest(self.bits, self.clients)
-        if update.indices is not self.indices:
+    def placed(self, sent: Update, size: int) -> Update:
+        """The update of a model of `size` entries, of which a client has sent those of the round: see `of_entries`.
+
+        Raises WireError unless it has sent all of them as multiples of this grid, of at most Q.
+        """
+        multiples, most = sent.quantised, ring.largest(self.bits, self.clients)
+        if sent.indices is not None:
             raise WireError("it sent other entries than the server has stated for the round")
         if not (isinstance(multiples, ring.Multiples) and (multiples.bits, multiples.grid) == (self.bits, self.grid)):
             raise WireError(f"its values are not in multiples of 2^{self.grid} in a ring of {self.bits} bits")
         beyond = int(np.abs(multiples.integers.astype(np.int64)).max(initial=0))
         if beyond > most:
             raise WireError(f"it sent a multiple of {beyond}, and {self.clients} clients may send {most} each")
+        return Update(size, self.indices, sent.values, multiples)
+
+
+def of_entries(update: Update) -> Update:
+    """What is sent of an update in multiples: the values alone, as a whole update of so many entries."""
+    return Update(update.count, None, update.values, update.quantised)
 
 
 def exponent_in(update: Update) -> int | None:
@@ -93,7 +106,7 @@ def drawn_entries(exploited: Indices, count: int, size: int, seed: int, server_r
 
 def encode_entries(entries: RoundEntries, exploited: Indices, size: int, seed: int) -> bytes:
     """State the entries of a round, of which `exploited` are listed, in a model of `size` entries."""
-    count = size if entries.indices is None else entries.indices.size
+    count = entries.count(size)
     coding, rice_bits, places = index_codec.encode_indices(exploited, size, seeded=False)
     numbers = entries.clients, exploited.size, count - exploited.size, seed, _check_sum(entries.indices)
     return _HEAD.pack(entries.bits, coding, rice_bits, entries.exponent - ring.LOWEST, *numbers) + places

@@ -1,4 +1,4 @@
-"""Index coding of a sparse update: a bitmap, Rice-coded gaps, a check sum of seeded indices, or none of common ones.
+"""Index coding of a sparse update: a bitmap, Rice-coded gaps, or a check sum of seeded indices.
 
 In a bitmap, bit i is set if entry i is sent. Rice coding (R. F. Rice, "Some Practical Universal Noiseless Coding
 Techniques", JPL Publication 79-22, 1979) codes each gap g, the number of entries skipped before a sent one. It splits g
@@ -7,8 +7,7 @@ stream has the low bits as b planes of `count` bits, lowest plane first. With th
 only a few operations on whole arrays.
 
 Seeded indices are not sent: both sides draw them from (seed, round, client). The payload has only four bytes, the
-CRC-32 of the indices as little-endian uint32, to check that both sides drew the same. Common indices are those that
-the server has stated for all clients of the round (`entries`), so the payload has nothing of them.
+CRC-32 of the indices as little-endian uint32, to check that both sides drew the same.
 """
 
 import math
@@ -20,7 +19,7 @@ from numpy.typing import NDArray
 from fedsel_app.seeds import Purpose, stream
 from fedsel_app.wire.bits import WireError, bytes_of, pack, unpack
 
-DENSE, BITMAP, RICE, SEEDED, COMMON = range(5)
+DENSE, BITMAP, RICE, SEEDED = range(4)
 _LARGEST_U32 = 2**32 - 1
 
 
@@ -43,17 +42,13 @@ def seeded_indices(seed: int, server_round: int, client: int, size: int, count: 
     return np.sort(drawn).astype(np.uint32)
 
 
-def encode_indices(
-    indices: NDArray[np.uint32] | None, size: int, *, seeded: bool, common: bool = False
-) -> tuple[int, int, bytes]:
-    """Encode indices in the fewest bytes; with `seeded` encode only their check sum, and nothing of `common` ones.
+def encode_indices(indices: NDArray[np.uint32] | None, size: int, *, seeded: bool) -> tuple[int, int, bytes]:
+    """Encode indices in the fewest bytes; with `seeded` encode only their check sum.
 
     Returns the coding's number, its Rice parameter and its bytes.
     """
     if indices is None:
         return DENSE, 0, b""
-    if common:
-        return COMMON, 0, b""
     if seeded:
         return SEEDED, 0, _check_sum(indices)
     gaps = indices.copy()
@@ -72,12 +67,7 @@ def encode_indices(
 
 
 def decode_indices(
-    stored: NDArray[np.uint8],
-    coding: int,
-    rice_bits: int,
-    size: int,
-    drawn: tuple[int | None, int, int, int],
-    common: NDArray[np.uint32] | None = None,
+    stored: NDArray[np.uint8], coding: int, rice_bits: int, size: int, drawn: tuple[int | None, int, int, int]
 ) -> NDArray[np.uint32] | None:
     """Decode the indices in the bytes `stored`; None for a dense update.
 
@@ -89,8 +79,6 @@ def decode_indices(
         As the payload's header says.
     drawn
         The run's seed (None: unknown), then round, client and count from the header; the count is at most `size`.
-    common
-        The common indices of the round; None: it has none.
 
     Raises
     ------
@@ -98,13 +86,13 @@ def decode_indices(
         If `stored` is not a valid coding of `count` indices below `size`.
     """
     count = drawn[-1]
-    if coding not in (DENSE, BITMAP, RICE, SEEDED, COMMON):
+    if coding not in (DENSE, BITMAP, RICE, SEEDED):
         raise WireError(f"The payload's indices have the unknown coding {coding}.")
     if rice_bits > (31 if coding == RICE else 0):
         raise WireError(f"The payload's Rice parameter is {rice_bits}, which its index coding does not allow.")
     if coding == RICE:
         return _decode_rice(stored, rice_bits, size, count)
-    expected = {DENSE: 0, BITMAP: bytes_of(size), SEEDED: 4, COMMON: 0}[coding]
+    expected = {DENSE: 0, BITMAP: bytes_of(size), SEEDED: 4}[coding]
     if len(stored) != expected:
         raise WireError(f"The payload has {len(stored)} bytes of indices where it must have {expected}.")
     if coding == DENSE:
@@ -113,11 +101,6 @@ def decode_indices(
         return None
     if coding == SEEDED:
         return _decode_seeded(stored, size, drawn)
-    if coding == COMMON:
-        if common is None or common.size != count:
-            stated = 0 if common is None else common.size
-            raise WireError(f"The payload has {count} values for the {stated} common entries of its round.")
-        return common
     indices = np.flatnonzero(unpack(stored, size)).astype(np.uint32)
     if len(indices) != count:
         raise WireError(f"The payload's bitmap marks {len(indices)} entries, and its header claims {count}.")

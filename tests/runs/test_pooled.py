@@ -61,6 +61,7 @@ TRAINED = {
     "sums without refused updates": ALL | {"max-update-norm": 1.0},
     "error feedback": {"strategy": "hetero-select"},
     "control variates": {"solver": "scaffold"},
+    "common entries": {"solver": "scaffold", "compressor": "common-k", "cohort": 7},
     "intermediate rounds": {"participation": "isp", "isp-draws": 2, "holdout-fraction": 0.3},
 }
 

@@ -27,6 +27,7 @@ WAYS = ("Ray 1", "Ray 2", "killed and resumed", "flwr run", "deployment")
 AXES: dict[str, Settings] = {
     "label-flip random": {"attack": "label-flip", "attackers": "1,3"},
     "ipm random": {"attack": "ipm", "attackers": "1,3"},
+    "common-k oort": {"compressor": "common-k", "ring-bits": 8, "kept-fraction": 0.4},
     "layers power-of-choice": {
         "model": "mlp",
         "local-layers": "5.*",

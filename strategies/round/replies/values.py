@@ -194,7 +194,7 @@ def decode_payload(
     Raises WireError if it is not a valid update of `size` parameters from this client for this round.
     """
     payload = unpack_array(tensor, np.uint8, MOST_BYTES_A_PARAMETER * size + 4096).data
-    packet = wire_decode(payload, size=size, seed=seed, common=None if entries is None else entries.indices)
+    packet = wire_decode(payload, size=size if entries is None else entries.count(size), seed=seed)
     if (packet.client, packet.server_round) != (client, server_round):
         raise WireError(
             f"it sent an update of client {packet.client} for round {packet.server_round}, "
@@ -202,8 +202,8 @@ def decode_payload(
         )
     update = packet.update
     if entries is not None:
-        entries.refuse_others(update)
-    elif update.values.itemsize > value_bytes:
+        return entries.placed(update, size), len(payload)
+    if update.values.itemsize > value_bytes:
         raise WireError(f"its update has entries of {update.values.itemsize} bytes, and the model's have {value_bytes}")
     return update, len(payload)
 

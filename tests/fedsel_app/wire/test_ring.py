@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fedsel_app.wire.codec import WireError, decode
-from fedsel_app.wire.entries import RoundEntries, decode_entries, drawn_entries, encode_entries
+from fedsel_app.wire.entries import RoundEntries, decode_entries, drawn_entries, encode_entries, of_entries
 from fedsel_app.wire.ring import (
     LOWEST,
     RINGS,
@@ -67,17 +67,16 @@ def test_decoding_returns_what_was_sent_and_what_was_stated(bits, clients, size,
     vector = (rng.normal(size=size) * 2.0**exponent).astype(np.float32)
     update = entries.update(np.full_like(vector, 2.0**exponent) if alike else vector)
     assert update.quantised.exponent == exponent + 1 or not alike
-    payload = payload_of(update, common=True)
+    payload = payload_of(of_entries(update))
     assert len(payload) == 31 + update.count * bits // 8
-    found = decode(payload, size=size, common=entries.indices).update
-    entries.refuse_others(found)
+    found = entries.placed(decode(payload, size=entries.count(size)).update, size)
     assert found == update
     assert decode(payload_of(update), size=size).update == update  # with its own indices
 
 
 def test_every_change_of_a_payload_is_noticed():
     entries = RoundEntries(None, 16, 0, 3)
-    every_change_is_noticed(payload_of(entries.update(np.array([0.5, -0.25, 0.0], np.float32)), common=True), 3)
+    every_change_is_noticed(payload_of(entries.update(np.array([0.5, -0.25, 0.0], np.float32))), 3)
 
 
 @pytest.mark.parametrize("at", range(28))

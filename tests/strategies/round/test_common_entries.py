@@ -27,8 +27,9 @@ def played(folder, **settings):
     def on_fit(client, message, reply):
         asked = message.instruction
         entries = decode_entries(asked.entries, message.model.arrays[0].size, asked.server_round)
-        packet = decode(sent_payload(reply), size=message.model.arrays[0].size, common=entries.indices)
-        rounds.setdefault(asked.server_round, (entries, {}))[1][client] = packet.update
+        packet = decode(sent_payload(reply), size=entries.indices.size)
+        update = entries.placed(packet.update, message.model.arrays[0].size)
+        rounds.setdefault(asked.server_round, (entries, {}))[1][client] = update
         return reply
 
     strategy, rows = run_in_process(folder, on_fit, **COMMON | settings)

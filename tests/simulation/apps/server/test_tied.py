@@ -64,6 +64,7 @@ def model(weight=WEIGHT, norm=BIAS + 1):
         SPARSE | {"top_k_scope": "layer", "error_feedback": False},
         SPARSE | {"error_feedback_scheme": "ef21"},
         SPARSE | {"compressor": "rand-k"},
+        {"compressor": "common-k", "kept_fraction": 0.4, "kept_warmup_rounds": 0},
         {"value_bits": 4},
     ],
     ids=str,
