@@ -24,10 +24,11 @@ def pipeline_text(values: Mapping[str, Value]) -> str:
 
 def _compressor(values: Mapping[str, Value]) -> str:
     name = str(values["compressor"])
-    bits = values.get("value-bits", 32)
-    strength, lossless = COMPRESSORS[name].strength, COMPRESSORS[name].lossless and bits == 32
+    traits = COMPRESSORS[name]
+    own_bits = traits.rounded_by not in ("", traits.strength)
+    bits = values.get(traits.rounded_by if own_bits else "value-bits", 32)
+    strength, lossless = traits.strength, traits.lossless and bits == 32
     parts = [f"{strength} {values[strength]:g}"] if strength else []
-    bits = values.get(COMPRESSORS[name].rounded_by, 32) if strength == "kept-fraction" else bits
     parts += [f"{bits} bits a value"] if bits != 32 else []
     parts += ["error feedback"] if values["error-feedback"] and not lossless else []
     return _with(name, parts)

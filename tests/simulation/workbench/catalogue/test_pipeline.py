@@ -19,6 +19,10 @@ FEDAVG = "compressor none; solver sgd (lr 0.05); server optimizer mean (server-l
         ({}, DEFAULT),
         ({"preset": "fedavg"}, FEDAVG),
         (
+            {"preset": "fedavg", "compressor": "common-k", "ring-bits": 8},
+            FEDAVG.replace("none", "common-k (kept-fraction 0.2, 8 bits a value, error feedback)"),
+        ),
+        (
             {"compressor": "qsgd", "error-feedback": False, "solver": "sgd", "optimizer": "adam", "lr-decay": 0.0},
             "compressor qsgd (qsgd-levels 16); solver sgd (adam, momentum 0.9, lr 0.05, gradients clipped at 2); "
             "server optimizer momentum (0.5, server-lr 1)",
