@@ -220,11 +220,12 @@ class SelectionClient(NumPyClient):
         examples, _ = self._examples()
         self._count(model, also=context.task.positive_weights == "client")
         rng = stream(context.run.seed, Purpose.TRAIN, instruction.server_round, context.client)
-        epochs = instruction.local_epochs or training.local_epochs
-        if epochs:
+        steps = instruction.local_steps or (0 if instruction.local_epochs else training.local_steps)
+        if not steps:
+            epochs = instruction.local_epochs or training.local_epochs
             order = epoch_order(len(examples), training.batch_size, epochs, rng, model.least_batch)
         else:
-            order = self._order(len(examples), training.local_steps, rng, model.least_batch)
+            order = self._order(len(examples), steps, rng, model.least_batch)
         batches = self._batches(examples, order, model, rng)
         if context.attack.traits.poisons and context.client in attackers_of(context, instruction.server_round):
             batches = self._poisoned(batches, model)

@@ -11,12 +11,15 @@ from numpy.typing import NDArray
 from fedsel_app.config import ConfigError
 
 if TYPE_CHECKING:
+    from fedsel_app.config import TrainingConfig
     from fedsel_app.messages.scalars import Report
     from fedsel_app.wire.codec import Update
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 NOBODY: Ints = np.zeros(0, np.int64)
+MOST_WORK = 10
+"""Most local work that a method may give a client, in multiples of the settings': one client cannot hold a round."""
 
 
 @dataclass(frozen=True)
@@ -199,6 +202,8 @@ class Selection:
     normalise : True if weights are divided by their sum over the aggregated clients
     kept_fractions : float64 (m,), the method's own kept fractions; None: by the budget settings
     learning_rates : float64 (m,), the method's own local learning rates; None: the training settings' schedule
+    local_steps, local_epochs : int64 (m,), each client's own local work; only one of them may be given. At most
+        `MOST_WORK` times the steps of the settings; None: the settings' or the participation policy's work
     """
 
     clients: Ints
@@ -208,10 +213,24 @@ class Selection:
     normalise: bool = True
     kept_fractions: Floats | None = None
     learning_rates: Floats | None = None
+    local_steps: Ints | None = None
+    local_epochs: Ints | None = None
 
     def __post_init__(self) -> None:
         if not np.size(self.scores):
             object.__setattr__(self, "scores", np.ones(np.size(self.clients)))
+
+    @property
+    def own_work(self) -> bool:
+        """True if the method gives each client its own local work."""
+        return self.local_steps is not None or self.local_epochs is not None
+
+    def steps(self, roster: Roster, training: "TrainingConfig", least: int = 1) -> Ints:
+        """Local steps of each client, int64 (m,), by the method or by the settings; `least` is that of `passes`."""
+        if self.local_epochs is not None:
+            examples = np.ceil(roster.examples[self.clients]).astype(np.int64).tolist()
+            return self.local_epochs * np.array([training.passes(count, least) for count in examples], np.int64)
+        return roster.local_steps[self.clients] if self.local_steps is None else self.local_steps
 
 
 @dataclass(frozen=True)

@@ -47,6 +47,8 @@ def record_selection(opened: OpenRound, selection: Selection, instructions: Mapp
     record.attackers = [client for client in record.selected if client in attackers] or None
     record.uplink_bits_per_s = roster.uplink_bits_per_s[selection.clients].tolist()
     record.kept_fractions = [instruction.kept_fraction for instruction in instructions.values()]
+    if selection.own_work:
+        record.local_steps = [opened.reader.steps(*asked)[0] for asked in instructions.items()]
     record.scores = selection.scores.tolist()
     record.components = {name: values.tolist() for name, values in selection.components.items()}
     record.probe_losses = roster.losses[selection.clients].tolist()

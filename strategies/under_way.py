@@ -290,7 +290,7 @@ def under_way(context: RunContext) -> UnderWay:
     return Deployed(context)
 
 
-OF_A_CLIENT = ("clients", "scores", "weights", "kept_fractions", "learning_rates")
+OF_A_CLIENT = ("clients", "scores", "weights", "kept_fractions", "learning_rates", "local_steps", "local_epochs")
 """Fields of a selection with a value for each client."""
 
 
@@ -321,6 +321,6 @@ def selection_row(selection: Selection) -> dict[str, Any]:
 
 def selection_of_row(row: Mapping[str, Any]) -> Selection:
     """The selection that `selection_row` returned."""
-    own = {name: np.array(row[name], np.float64) for name in OF_A_CLIENT[1:] if name in row}
+    own = {name: np.array(row[name]) for name in OF_A_CLIENT if name in row}
     components = {name: np.array(values, np.float64) for name, values in row["components"].items()}
-    return Selection(np.array(row["clients"], np.int64), components=components, normalise=row["normalise"], **own)
+    return Selection(**own, components=components, normalise=row["normalise"])

@@ -98,6 +98,8 @@ class TrainInstruction(Instruction):
     """If False, training does not change the client's state, as in an intermediate round."""
     statistics: bool = False
     """The client sends the buffers after its training, float32 (B,), as its last array."""
+    local_steps: int = 0
+    """Local steps instead of the client's usual local work; 0: by `local_epochs`."""
     local_epochs: int = 0
     """Passes over the client's data instead of its usual local work; 0: the usual local work."""
     weight: float = 0.0

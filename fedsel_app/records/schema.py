@@ -69,6 +69,11 @@ class RoundRecord:
     kept_fractions: Annotated[list[float], "share of entries", "kept fraction of each selected client"] = field(
         default_factory=list
     )
+    local_steps: Annotated[
+        list[int] | None,
+        "steps",
+        "local steps of each selected client; absent if these are the settings'",
+    ] = None
     scores: Annotated[list[float], "", "selection score of each selected client"] = field(default_factory=list)
     components: Annotated[dict[str, list[float]], "", "parts of the scores, by name"] = field(default_factory=dict)
     probe_losses: Annotated[list[float], "", "probed loss of each selected client; null if it was not probed"] = field(

@@ -10,7 +10,7 @@ import math
 import numpy as np
 
 from fedsel_app.config import BudgetConfig
-from strategies.roster import Floats, Roster, RoundInfo, Selection
+from strategies.roster import Floats, Ints, Roster, RoundInfo, Selection
 
 
 def round_fraction(round_info: RoundInfo, config: BudgetConfig) -> float:
@@ -61,6 +61,7 @@ def client_fractions(
 def cohort_fractions(
     selection: Selection,
     roster: Roster,
+    steps: Ints,
     link_means: tuple[float, float],
     size: int,
     round_info: RoundInfo,
@@ -68,10 +69,11 @@ def cohort_fractions(
 ) -> tuple[float, Floats]:
     """The round's average kept fraction, and each selected client's, float64 (m,).
 
-    `link_means` are the mean uplink (bits/s) and the mean seconds of a local step; `size` is N.
+    `steps` are their local steps, int64 (m,). `link_means` are the mean uplink (bits/s) and the mean seconds of a local
+    step; `size` is N.
     """
     theta = round_fraction(round_info, config)
     mean_uplink, mean_step_s = link_means
-    mean_compute_s = mean_step_s * float(roster.local_steps[selection.clients].mean())
+    mean_compute_s = mean_step_s * float(steps.mean())
     caps = link_caps(roster.uplink_bits_per_s[selection.clients], mean_uplink, mean_compute_s, size, config)
     return theta, client_fractions(selection.scores, theta, caps, round_info, config)

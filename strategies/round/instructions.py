@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from fedsel_app.config import ConfigError
 from fedsel_app.messages.instructions import TrainInstruction
 from fedsel_app.messages.scalars import Report
 from strategies.roster import Floats, Roster, RoundInfo, Selection
@@ -57,15 +58,30 @@ class InstructionBuilder:
     ) -> tuple[dict[int, TrainInstruction], float]:
         """Write the instruction of each selected client, by ascending id. Also return the round's kept fraction.
 
-        The other arguments are fields of `TrainInstruction`.
+        The other arguments are fields of `TrainInstruction`. Local work of the selection replaces `local_epochs`.
         """
         context, roster = self._context, self._roster
+        if selection.own_work and context.losses_optional:
+            raise ConfigError(
+                "Leave 'local_steps' and 'local_epochs' out of the method's selection: the local work of the clients "
+                "is yours in a Flower app of your own."
+            )
         theta, fractions = self._fractions(selection, round_info)
         entries = None if self._common is None else self._common.statement(selection.clients.size)
         rate = context.training.learning_rate(round_info.scheduled, round_info.total)
-        rates = np.full(selection.clients.size, rate) if selection.learning_rates is None else selection.learning_rates
+        if selection.local_steps is not None:
+            local_epochs = 0
+        columns = [
+            np.full(selection.clients.size, default) if own is None else own
+            for own, default in (
+                (selection.learning_rates, rate),
+                (selection.local_steps, 0),
+                (selection.local_epochs, local_epochs),
+            )
+        ]
+        rows = zip(selection.clients.tolist(), fractions.tolist(), *(own.tolist() for own in columns), strict=True)
         instructions: dict[int, TrainInstruction] = {}
-        for client, fraction, lr in zip(selection.clients.tolist(), fractions.tolist(), rates.tolist(), strict=True):
+        for client, fraction, lr, steps, epochs in rows:
             instructions[client] = TrainInstruction(
                 server_round=round_info.number,
                 run_key=client_run_key(self.key, client),
@@ -81,7 +97,8 @@ class InstructionBuilder:
                 estimated=client in self._estimated,
                 keep_state=keep_state,
                 statistics=statistics,
-                local_epochs=local_epochs,
+                local_steps=steps,
+                local_epochs=epochs,
                 entries=entries,
             )
         return instructions, theta
@@ -107,7 +124,8 @@ class InstructionBuilder:
             # the others.
             selection = replace(selection, scores=np.ones(selection.clients.size))
         means = links.mean_uplink_bits_per_s, links.mean_step_s
-        return cohort_fractions(selection, self._roster, means, context.initial.size, round_info, context.budget)
+        steps = selection.steps(self._roster, context.training, context.admission.least_examples)
+        return cohort_fractions(selection, self._roster, steps, means, context.initial.size, round_info, context.budget)
 
 
 def client_run_key(secret: str, client: int) -> str:

@@ -10,16 +10,18 @@ from typing import Any, TypeVar, get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from fedsel_app.config import ConfigError, Settings
+from fedsel_app.config import ConfigError, Settings, TrainingConfig
 from fedsel_app.config.plugins import user_code
 from strategies.method import SelectionMethod
-from strategies.roster import Ints, Needs, Roster, RoundInfo, Selection
+from strategies.roster import MOST_WORK, Ints, Needs, Roster, RoundInfo, Selection
 from strategies.run_context import RunContext
 
 SELECTION = "Selection(clients), with clients an ascending array of distinct ids of available clients"
 SHORT = reprlib.Repr()
 """Short representation of a method's return value."""
 SHORT.maxlist, SHORT.maxother = 20, 100
+WORK = ("local_steps", "local_epochs")
+"""Fields of a selection with each client's own local work."""
 NAME = re.compile(r"[\w-]+")
 MethodT = TypeVar("MethodT", bound=SelectionMethod[Any])
 
@@ -145,7 +147,11 @@ def select(
     """
     with user_code(type(method).__module__, f"`select` of the method {method.name}"):
         selection = method.select(roster.known_to(method.needs(method.config)), round_info, count, rng)
-    fault = selection_fault(selection, roster.ids) or size_fault(selection, count, exact=method.exact_cohort)
+    fault = (
+        selection_fault(selection, roster.ids)
+        or size_fault(selection, count, exact=method.exact_cohort)
+        or work_fault(selection, roster, method.context.training)
+    )
     _refuse(method, round_info, fault and f"`select` must return {SELECTION}. {fault}")
     return selection
 
@@ -179,7 +185,23 @@ def selection_fault(selection: object, available: Ints) -> str:
             return f"Its '{name}' must be above 0. Got {_list(values)}."
         if name == "kept_fractions" and not (values <= 1).all():
             return f"Its '{name}' must be at most 1. Got {_list(values)}."
+        if name in WORK and not (values.dtype.kind in "iu" and (values > 0).all()):
+            return f"Its '{name}' must be whole numbers above 0. Got {_shown(values)}."
     return ""
+
+
+def work_fault(selection: Selection, roster: Roster, training: TrainingConfig) -> str:
+    """Sentence on local work that a method gives twice, or that is too long; empty if it is valid."""
+    given = [name for name in WORK if getattr(selection, name) is not None]
+    if len(given) > 1:
+        return "It has 'local_steps' and 'local_epochs': leave out one of them."
+    most = MOST_WORK * roster.local_steps[selection.clients]
+    if not given or (selection.steps(roster, training) <= most).all():
+        return ""
+    return (
+        f"Its '{given[0]}' must be at most {MOST_WORK} times the local work of the settings, here {_list(most)} steps. "
+        f"Got {_list(getattr(selection, given[0]))}."
+    )
 
 
 def _ids_fault(ids: object, name: str, available: Ints) -> str:
@@ -202,7 +224,7 @@ def size_fault(selection: Selection, count: int, *, exact: bool) -> str:
 
 def parts_of(selection: Selection) -> dict[str, Any]:
     """Arrays of a selection by name."""
-    optional = ("weights", "kept_fractions", "learning_rates")
+    optional = ("weights", "kept_fractions", "learning_rates", *WORK)
     given = {name: getattr(selection, name) for name in optional if getattr(selection, name) is not None}
     components = {f"component {name}": values for name, values in selection.components.items()}
     return {"clients": selection.clients, "scores": selection.scores} | given | components

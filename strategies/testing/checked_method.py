@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from fedsel_app.config import CompressionConfig, ConfigError, Value
 from strategies.base import SelectionStrategy
 from strategies.roster import Selection
-from strategies.round.method_checks import SELECTION, build, candidates_fault, selection_fault, size_fault
+from strategies.round.method_checks import SELECTION, build, candidates_fault, selection_fault, size_fault, work_fault
 from strategies.testing.fake_federation import FakeFederation
 from strategies.testing.fakes import make_context
 
@@ -85,7 +85,11 @@ def checked_round(
     fault = candidates_fault(federation.candidates(number, count), ids)
     demand(not fault, fault)
     selection = federation.select(number, count)
-    fault = selection_fault(selection, ids) or size_fault(selection, count, exact=federation.method.exact_cohort)
+    fault = (
+        selection_fault(selection, ids)
+        or size_fault(selection, count, exact=federation.method.exact_cohort)
+        or work_fault(selection, federation.roster, federation.method.context.training)
+    )
     demand(not fault, f"`select` must return {SELECTION}. {fault}")
     federation.finish(number, selection, failed)
     return selection, count

@@ -147,7 +147,7 @@ class FakeFederation:
             self.round_info(number),
             returned.tolist(),
             [self.update(number, client) for client in returned.tolist()],
-            local_steps=self.local_steps[returned],
+            local_steps=selection.steps(self.roster, self.method.context.training)[~missing],
             losses=losses[returned],
             reports=dict.fromkeys(sorted(self.needs.reports), losses[returned]),
             failed=missed.tolist(),

@@ -192,10 +192,12 @@ def test_the_statistics_that_training_left_are_sent_where_they_are_asked_for(con
     np.testing.assert_allclose(statistics, calibrated, rtol=1e-5)
 
 
-def test_epochs_of_the_instruction_replace_the_clients_own_work(context):
+def test_work_of_the_instruction_replaces_the_clients_own(context):
     batches = int(np.ceil(len(client_examples(context)) / context.training.batch_size))
     for settings in ({}, {"local_steps": 0, "local_epochs": 1}):
-        assert train(changed(context, training=settings), local_epochs=3)[2].work_steps == 3 * batches
+        its_own = changed(context, training=settings)
+        assert train(its_own, local_epochs=3)[2].work_steps == 3 * batches
+        assert train(its_own, local_steps=3)[2].work_steps == 3
 
 
 def several_labels(config):

@@ -27,6 +27,7 @@ OF_CLIENTS = "client_"
 TRAFFIC = ("uplink_bytes", "downlink_bytes", "probe_bytes", "calibration_bytes")
 OF_SELECTED = {
     "kept_fractions": "kept_fraction",
+    "local_steps": "local_steps",
     "scores": "score",
     "probe_losses": "probe_loss",
     "uplink_bits_per_s": "uplink_bits_per_s",

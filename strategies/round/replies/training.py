@@ -325,7 +325,8 @@ class ReplyReader:
     def steps(self, client: int, instruction: TrainInstruction) -> tuple[int, float]:
         """Local steps of a client, and the most computing that can be theirs, with its reports, in local steps."""
         examples, training = math.ceil(self._roster.examples[client]), self._context.training
-        steps = training.steps(examples, instruction.local_epochs, self._context.admission.least_examples)
+        least = self._context.admission.least_examples
+        steps = instruction.local_steps or training.steps(examples, instruction.local_epochs, least)
         return steps, most_work_steps(steps, training.passes(examples), self._reports)
 
     def decode_each(

@@ -96,10 +96,11 @@ def test_warmup_sends_everything_or_follows_scores_and_links():
 def test_cohort_fractions_read_the_selected_clients_links_and_steps():
     roster = make_roster(4)
     roster.uplink_bits_per_s[:] = [1e6, 2e6, 3e6, 4e6]
-    roster.local_steps[:] = [1000, 10, 1000, 30]
     config = BudgetConfig(link_cap="round", kept_cosine=0.0)
     selection = Selection(np.array([1, 3]), np.ones(2))
-    theta, fractions = cohort_fractions(selection, roster, (3e6, 0.01), 375_000, RoundInfo(2, 10), config)
+    theta, fractions = cohort_fractions(
+        selection, roster, np.array([10, 30]), (3e6, 0.01), 375_000, RoundInfo(2, 10), config
+    )
     # Dense: 32 * 375,000 = 12 Mbit, 4 s at 3 Mb/s. Budget: 0.2 * 4 s + 20 steps * 0.01 s = 1 s.
     # Caps: 2 of 12 Mbit = 1/6 and 4 of 12 = 1/3; the round's fraction is 0.2.
     assert theta == pytest.approx(0.2)

@@ -1,11 +1,12 @@
 """Train instructions: what each selected client is told."""
 
 import hashlib
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
-from fedsel_app.config import Settings
+from fedsel_app.config import ConfigError, Settings
 from fedsel_app.messages.scalars import Report
 from strategies.roster import RoundInfo, Selection
 from strategies.round.instructions import InstructionBuilder
@@ -45,6 +46,22 @@ def test_a_client_is_told_of_its_own_history_and_key():
 @pytest.mark.parametrize(("rates", "expected"), [(None, [0.5, 0.5]), (np.array([0.1, 0.2]), [0.1, 0.2])])
 def test_the_learning_rate_is_the_rounds_or_the_methods(rates, expected):
     assert [each.learning_rate for each in told(Selection(CLIENTS, learning_rates=rates))[1]] == expected
+
+
+def test_own_work_of_the_method_replaces_the_policys_and_is_refused_with_the_users_own_clients():
+    context, info = make_context(Settings()), RoundInfo(1, 10)
+    for given, expected in (
+        ({}, [(0, 2), (0, 2)]),
+        ({"local_steps": np.array([3, 7])}, [(3, 0), (7, 0)]),
+        ({"local_epochs": np.array([1, 4])}, [(0, 1), (0, 4)]),
+    ):
+        instructions, _ = InstructionBuilder(context, make_roster(), frozenset()).instruct(
+            Selection(CLIENTS, **given), info, local_epochs=2
+        )
+        assert [(each.local_steps, each.local_epochs) for each in instructions.values()] == expected
+    of_users = InstructionBuilder(replace(context, losses_optional=True), make_roster(), frozenset())
+    with pytest.raises(ConfigError, match="is yours in a Flower app of your own"):
+        of_users.instruct(Selection(CLIENTS, local_epochs=np.array([1, 4])), info)
 
 
 @pytest.mark.parametrize(("number", "curvature"), [(2, False), (3, True)])

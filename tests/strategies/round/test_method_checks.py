@@ -179,6 +179,14 @@ def selection(**parts):
         (selection(weights=np.array([1.0, np.nan])), "Its 'weights' must be finite and at least 0. Got [1.0, nan]."),
         (selection(kept_fractions=np.array([0.5, 0.0])), "Its 'kept_fractions' must be above 0. Got [0.5, 0.0]."),
         (selection(kept_fractions=np.array([0.5, 2.0])), "Its 'kept_fractions' must be at most 1. Got [0.5, 2.0]."),
+        (
+            selection(local_steps=np.array([1, 0])),
+            "Its 'local_steps' must be whole numbers above 0. Got an array of int64, array([1, 0]).",
+        ),
+        (
+            selection(local_epochs=np.array([1.0, 2.0])),
+            "Its 'local_epochs' must be whole numbers above 0. Got an array of float64, array([1., 2.]).",
+        ),
         (selection(components=[1.0]), "Its 'components' must be a dict of arrays by name. Got a list, [1.0]."),
     ],
 )
