@@ -9,6 +9,7 @@ import time
 from collections.abc import Iterable, Iterator
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING, cast
 
 import numpy as np
@@ -40,10 +41,12 @@ from fedsel_app.messages.instructions import (
     EnrolInstruction,
     Instruction,
     LocalTestInstruction,
+    MaskInstruction,
     PersonalInstruction,
     PlaceInstruction,
     ProbeInstruction,
     TrainInstruction,
+    UnmaskInstruction,
     read_instruction,
 )
 from fedsel_app.messages.scalars import Config, Report
@@ -52,9 +55,11 @@ from fedsel_app.models.device import naming_lack_of_memory, seeded
 from fedsel_app.models.flat_model import FlatModel, batch_losses, evaluate, further_scores
 from fedsel_app.models.poisoning import poisoned
 from fedsel_app.models.tasks import task_of
+from fedsel_app.secure_sums.statement import RefusedError
 from fedsel_app.seeds import Purpose, stream
 
 if TYPE_CHECKING:
+    from clients.masking import Masks
     from fedsel_app.exact_sums import CohortSum
 
 Vector = NDArray[np.float32]
@@ -73,6 +78,8 @@ class ClientContext(SharedSettings):
     store: StateStore
     stated: StateStore | None = None
     """Store of what the server states of the client's own data; None if they are not its own."""
+    masks: "Masks | None" = None
+    """Masks of what a deployed client sends; None if it sends its updates as they are."""
 
 
 class SelectionClient(NumPyClient):
@@ -86,6 +93,10 @@ class SelectionClient(NumPyClient):
 
     def __init__(self, context: ClientContext) -> None:
         self._context = context
+
+    def masking(self, masks: "Masks") -> "SelectionClient":
+        """This client, which masks what it sends."""
+        return SelectionClient(replace(self._context, masks=masks))
 
     def get_properties(self, config: Config) -> Config:
         """Answer an instruction to enrol, or the question for the place of a simulated node."""
@@ -142,6 +153,10 @@ class SelectionClient(NumPyClient):
                 case TrainInstruction():
                     sent, trained = self._train(arrays, instruction, sums)
                     numbers = trained.to_config()
+                case MaskInstruction():
+                    sent, numbers = list(self._masks().again(instruction)), {}
+                case UnmaskInstruction():
+                    numbers = self._masks().unmasking(instruction).to_config()
                 case CalibrateInstruction():
                     sent, numbers = [self._calibrate(arrays, instruction)], {}
                 case ProbeInstruction():
@@ -160,6 +175,8 @@ class SelectionClient(NumPyClient):
         examples, _ = self._examples()
         counts = constants = moments = b""
         own_data = context.stated is not None
+        if instruction.moments and own_data and context.masks is not None:
+            raise RefusedError("The server asks for moments of the data, which nothing masks. This client sends none.")
         if instruction.constants:
             constants = built_model(context).state.marks.astype("<f8").tobytes()
         if instruction.label_counts:
@@ -171,8 +188,16 @@ class SelectionClient(NumPyClient):
             data = load(context.data, context.run.seed)
             stand_ins = () if data.table is None else data.table.stand_ins(examples)
             moments = np.append(sums(data.x_train[examples]), stand_ins).astype("<f8").tobytes()
-        size = len(examples)
-        return EnrolAnswer(context.client, size, counts, constants=constants, own_data=own_data, moments=moments)
+        key, signature = self._masks().enrol() if instruction.run_key else (b"", b"")
+        answer = EnrolAnswer(context.client, len(examples), counts, constants=constants, own_data=own_data)
+        return replace(answer, moments=moments, run_key=key, key_signature=signature)
+
+    def _masks(self) -> "Masks":
+        if self._context.masks is None:
+            raise ConfigError(
+                "Set 'secure-sums' to masks: the server asks for a part of them, and this client has none."
+            )
+        return self._context.masks
 
     def _keep_schema(self, stated: StateStore, instruction: EnrolInstruction) -> None:
         """Take what the server states of the client's own data, and keep it for the run once they fit.
@@ -200,6 +225,10 @@ class SelectionClient(NumPyClient):
     ) -> tuple[NDArrays, TrainAnswer]:
         context = self._context
         with_control = context.training.traits.control_variates
+        masked = None
+        if context.masks is not None:
+            statement, keys = context.masks.instructed(instruction, arrays)
+            masked = partial(context.masks.masked, statement, keys)
         model = self._with_local(received_model(context, arrays, with_control=with_control), instruction)
         local_round = LocalRound(
             client=context.client,
@@ -211,7 +240,8 @@ class SelectionClient(NumPyClient):
         )
         control = arrays[-1] if with_control else None
         return local_round.answer(
-            instruction, arrays[0], control, lambda term: self._trained(model, term, instruction), sums
+            *(instruction, arrays[0], control, lambda term: self._trained(model, term, instruction), sums, masked),
+            tells_norm=context.privacy.clear_number == "norm",
         )
 
     def _trained(self, model: FlatModel, correction: Vector | None, instruction: TrainInstruction) -> Trained:
@@ -286,6 +316,8 @@ class SelectionClient(NumPyClient):
     def _calibrate(self, arrays: NDArrays, instruction: CalibrateInstruction) -> Vector:
         """Update only the BatchNorm statistics, by mini-batches in train mode (Alg. 1, line 13)."""
         context = self._context
+        if context.masks is not None:
+            raise RefusedError("The server asks for BatchNorm statistics, which nothing masks. This client sends none.")
         model = self._with_local(received_model(context, arrays, batches=instruction.earlier_batches), instruction)
         examples, _ = self._examples()
         rng = stream(context.run.seed, Purpose.CALIBRATE, instruction.server_round, context.client)

@@ -81,12 +81,16 @@ class LocalRound:
         control: Vector | None,
         train: Train,
         sums: "CohortSum | None" = None,
+        masked: Callable[[Update], list[NDArray[np.uint8]]] | None = None,
+        *,
+        tells_norm: bool = False,
     ) -> tuple[list[NDArray[Any]], TrainAnswer]:
         """Run the round. Returns the arrays and the numbers to send.
 
         The arrays are the payload as uint8; with a control variate of the server (float32 (N,)), a second payload with
         the change of the client's; and the BatchNorm statistics, if there are any. If `sums` are given, the update and
-        the change are added to them, and only their numbers are sent.
+        the change are added to them, and only their numbers are sent. `masked` returns what is sent in
+        place of the update, and with `tells_norm` its norm is told.
 
         Raises StateError if the client's state cannot be used.
         """
@@ -120,7 +124,10 @@ class LocalRound:
         times = last_upload()
         answer = TrainAnswer(trained.loss, trained.work_steps, trained.compute_s, *times, reports=trained.reports)
         sent: list[NDArray[Any]] = []
-        if sums is None:
+        if masked is not None:
+            sent += masked(update)
+            answer = replace(answer, norm=vectors[0].norm() if tells_norm else None)
+        elif sums is None:
             sent += [np.frombuffer(payload, np.uint8) for payload in payloads]
         else:
             sums.add(solver.terms(vectors, instruction.weight))

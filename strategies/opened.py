@@ -10,6 +10,7 @@ import numpy as np
 from fedsel_app.messages.instructions import LocalTestInstruction, TrainInstruction
 from fedsel_app.network.links import Work
 from fedsel_app.records.schema import RoundRecord
+from fedsel_app.secure_sums.statement import Statement
 from strategies.aggregation.server_state import ServerState
 from strategies.method import SelectionMethod
 from strategies.roster import NOBODY, Floats, Ints, Roster, RoundInfo, Selection
@@ -175,6 +176,7 @@ class Dispatch:
     instructions : client -> its train instruction, by ascending id
     until : end of the wait for their replies
     wanted : number of replies to aggregate, the first that arrive
+    statement : with secure sums, the statement of the round's masks
     """
 
     opened: OpenRound
@@ -182,6 +184,7 @@ class Dispatch:
     instructions: Mapping[int, TrainInstruction]
     until: Until
     wanted: int
+    statement: Statement | None = None
 
     @property
     def work(self) -> Work:

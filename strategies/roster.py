@@ -63,6 +63,8 @@ class Needs:
     round_updates: bool = True
     """A method that learns reads the single updates of a round, `Outcome.updates`. False lets simulated workers add
     them up, so that there are none."""
+    norms: bool = False
+    """The norm of each update of a round, `Outcome.norms`, without the updates themselves."""
     pairs: bool = False
     """Values for every pair of clients, which the server computes: float64 tables of K x K."""
     links: bool = False
@@ -249,6 +251,7 @@ class Outcome:
     losses : float64 (r,), their mean training losses
     reports : name -> float64 (r,), the further numbers that the method's `needs` ask for
     failed : int64, ids of the selected clients that sent no usable update
+    norms : float64 (r,), the norms of the updates; empty if the method's `needs` do not ask for them
     """
 
     round_info: RoundInfo
@@ -261,3 +264,4 @@ class Outcome:
     losses: Floats
     reports: Mapping[str, Floats]
     failed: Ints
+    norms: Floats = field(default_factory=lambda: np.zeros(0))

@@ -93,7 +93,11 @@ class Run:
         self.context, self.roster = context, roster
         answer_s = context.replies.round_deadline_s if context.links.measured else 0.0
         self.clients = ConnectedClients(
-            context.run.clients, context.enrolment, answer_s=answer_s, admission=context.admission
+            context.run.clients,
+            context.enrolment,
+            answer_s=answer_s,
+            admission=context.admission,
+            masked=context.privacy.masked,
         )
         self.prober = ClientProber(self.clients, roster, needs, context)
         self.policy = ISP(context) if context.participation.searches else Participation(context)
@@ -198,6 +202,7 @@ class Run:
             )
             self.model = Model(step.parameters, buffers)
             opened.record.calibration_bytes += calibration_bytes
+        method_needs = opened.method.needs(opened.method.config)
         outcome = Outcome(
             opened.info,
             selection,
@@ -209,11 +214,19 @@ class Run:
             replies.losses,
             replies.reports,
             replies.failed,
+            self._norms(replies, step) if method_needs.norms else np.zeros(0),
         )
         with user_code(type(opened.method).__module__, f"`update` of the method {opened.method.name}"):
             opened.method.learn(outcome)
         record_step(opened, selection, replies, step)
         opened.record.failures = sorted([*opened.record.failures, *failures], key=itemgetter("client"))
+
+    @staticmethod
+    def _norms(replies: Replies, step: Step) -> NDArray[np.float64]:
+        """Norms of the combined updates, (r,), or what workers or clients with masks told of them."""
+        if step.updates:
+            return np.array([update.norm() for update in step.updates])
+        return np.array([reply.norms[0] if reply.norms else 0.0 for reply in replies.decoded])
 
     def close(self, opened: OpenRound) -> RoundRecord:
         """Evaluate the model, and write the record. Then end the run, or save a checkpoint.

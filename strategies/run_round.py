@@ -74,6 +74,10 @@ def configure(run: Run, opened: OpenRound) -> Dispatch | None:
         from strategies.worker_sums import with_weights
 
         dispatch = with_weights(dispatch, run.policy)
+    if opened.context.privacy.masked:
+        from strategies.masked_rounds import begin
+
+        return begin(dispatch)
     return dispatch
 
 
@@ -86,6 +90,10 @@ def aggregate(run: Run, dispatch: Dispatch, answers: Mapping[int, Answer]) -> No
         from strategies.worker_sums import with_total
 
         replies = with_total(dispatch, answers, replies)
+    if dispatch.statement is not None:
+        from strategies.masked_rounds import unmasked
+
+        replies = unmasked(dispatch, replies)
     run.policy.learn(opened, replies)
     learn(run, opened, dispatch.selection, replies)
     record_seconds(opened, replies)

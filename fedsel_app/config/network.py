@@ -169,6 +169,13 @@ class EnrolmentConfig(Settings, scope="place"):
         "every SuperNode has a key of its own, so that no other node can take over its partition id, even while it is"
         " away (`fedsel deploy` sets this)",
     )
+    identity_dir: str = setting(
+        "",
+        "folder with a client's key, the signers that it trusts, and the identities of all clients that a signer has"
+        " signed, for secure-sums (`fedsel start` sets this)",
+        owner="alone",
+        own=True,
+    )
 
 
 @dataclass(frozen=True)

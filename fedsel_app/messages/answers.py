@@ -58,6 +58,11 @@ class EnrolAnswer(Scalars):
     """Sums over its training examples, as `fedsel_app.data.arrays.sums` returns them, and of a table the `stand_ins` of
     its encoding, little-endian float64; empty if they are not requested, or its data are not its own."""
 
+    run_key: bytes = lenient(b"")
+    """Its public key of the run; empty if it is not requested."""
+    key_signature: bytes = lenient(b"")
+    """Signature of that key with its provisioned key."""
+
     @classmethod
     def from_properties(cls, properties: Mapping[str, Scalar], clients: int) -> Self:
         """The answer of one of `clients` clients. Its label counts are checked later, when they are decoded.
@@ -159,6 +164,17 @@ class TrainAnswer(Scalars):
             for report, low in lowest.items()
         }
         return replace(cls.from_config(metrics), reports=values)
+
+
+@dataclass(frozen=True)
+class UnmaskAnswer(Scalars):
+    """Shares that unmask a sum, or why there are none."""
+
+    title: ClassVar[str] = "the answer with shares"
+    shares: bytes = lenient(b"")
+    """The shares, in the order of `fedsel_app.secure_sums.statement.Statement.wanted`."""
+    closed: int = bounded(0, MOST_EXAMPLES, default=-1)
+    """The client whose box does not open, so that no share is told; -1: none."""
 
 
 @dataclass(frozen=True)

@@ -43,6 +43,8 @@ class EnrolInstruction(Instruction):
     own keeps it for the run."""
     moments: bool = False
     """A client whose data are its own also reports the moments of its training examples."""
+    run_key: bool = False
+    """It also makes a key of the run, for secure sums, and signs it."""
 
 
 @dataclass(frozen=True)
@@ -107,6 +109,38 @@ class TrainInstruction(Instruction):
     place of the updates; 0: it must send the update."""
     entries: bytes | None = None
     """Entries that all clients of the round send (see `fedsel_app.wire.entries`); None: each chooses its own."""
+    masks: str | None = None
+    """With whom the client masks what it sends (see `fedsel_app.secure_sums.statement.stated`); None: it does not."""
+
+
+@dataclass(frozen=True)
+class MaskInstruction(Instruction):
+    """Masks: another attempt of a round, in which the client masks the same numbers once more, without training."""
+
+    task: ClassVar[str] = "mask"
+    message_type: ClassVar[str] = "train"
+    server_round: int
+    """Round t = 1..T."""
+    masks: str = ""
+    """As of a `TrainInstruction`."""
+
+
+@dataclass(frozen=True)
+class UnmaskInstruction(Instruction):
+    """Shares: the client tells those that unmask the sum of a round."""
+
+    task: ClassVar[str] = "unmask"
+    message_type: ClassVar[str] = "query"
+    server_round: int
+    """Round t = 1..T."""
+    attempt: int
+    """Attempt of the round, from 0."""
+    answered: str = ""
+    """Clients in the sum, separated by commas."""
+    gone: str = ""
+    """The other clients of the cohort."""
+    boxes: bytes | None = None
+    """The boxes for this client, by ascending sender; all have the same size."""
 
 
 @dataclass(frozen=True)
@@ -151,6 +185,8 @@ INSTRUCTIONS: tuple[type[Instruction], ...] = (
     EnrolInstruction,
     PlaceInstruction,
     TrainInstruction,
+    MaskInstruction,
+    UnmaskInstruction,
     CalibrateInstruction,
     ProbeInstruction,
     LocalTestInstruction,

@@ -3,8 +3,9 @@
 from collections.abc import Callable
 from functools import cache, partial
 from pathlib import Path
+from typing import TYPE_CHECKING, Any, cast
 
-from flwr.app import Message
+from flwr.app import ConfigRecord, Message
 from flwr.clientapp import ClientApp
 from flwr.common import Context
 
@@ -15,9 +16,15 @@ from fedsel_app.caches import of_a_run
 from fedsel_app.config import ConfigError, SharedSettings
 from fedsel_app.config.data import OwnDataConfig
 from fedsel_app.imports import AfterImports
+from fedsel_app.secure_sums.statement import run_name
 from fedsel_app.wiring.node_configuration import validate_deployment
 
+if TYPE_CHECKING:
+    from clients.masking import Masks
+
 MOST_IDS = 1 << 64
+MEMORY = "fedsel.masks"
+"""Record of Flower's state of a client with what its masks need from one message to the next."""
 
 
 def client_of(settings: SharedSettings, context: Context, *, pooled: bool = False) -> ClientOf:
@@ -43,7 +50,8 @@ def client_of(settings: SharedSettings, context: Context, *, pooled: bool = Fals
     def build(client: int | None) -> SelectionClient:
         if client not in (None, partition) and not pooled:
             raise ConfigError(f"Client {partition} answers for itself alone, and was asked for client {client}.")
-        return builder()(partition if client is None else client)
+        built = builder()(partition if client is None else client)
+        return built if pooled or not settings.privacy.masked else built.masking(masks_of(settings, context, partition))
 
     return build
 
@@ -63,6 +71,24 @@ def client_builder(settings: SharedSettings, deployed: str = "") -> Callable[[in
     if deployed and settings.partition.partition == "own":
         shared |= {"data": OwnDataConfig.of(settings.data), "stated": store.of_run(deployed)}
     return lambda client: SelectionClient(ClientContext(client=client, **shared))
+
+
+def masks_of(settings: SharedSettings, context: Context, client: int) -> "Masks":
+    """Masks of a deployed client, whose memory is the state that Flower keeps for it in a run.
+
+    Raises ConfigError if the client has no identity, or the identities of the others are not signed.
+    """
+    if not settings.enrolment.identity_dir:
+        raise ConfigError(
+            "Start this client with `fedsel start`, from the folder that `fedsel provision` made: with 'secure-sums' a "
+            "client needs its key and the identities of the others, and 'identity-dir' in its --node-config names the "
+            "folder with them."
+        )
+    from clients.masking import Masks, read_identity
+
+    identity = read_identity(Path(settings.enrolment.identity_dir), client)
+    memory = cast(Any, context.state.setdefault(MEMORY, ConfigRecord()))
+    return Masks(identity, run_name(context.run_id), settings.privacy.least_cohort, memory)
 
 
 def make_client_app(settings: SharedSettings, *, pooled: bool = False) -> ClientApp:

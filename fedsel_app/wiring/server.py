@@ -31,7 +31,7 @@ from fedsel_app.records.run_folder import Recorder, RunFolder, read_config
 from fedsel_app.records.schema import ACCURACY, RoundRecord
 from fedsel_app.wiring.configuration import AppConfig
 from fedsel_app.wiring.node_configuration import validate_deployment
-from fedsel_app.wiring.validation import validate_metrics, validate_task
+from fedsel_app.wiring.validation import refuse_masked_statistics, validate_metrics, validate_task
 from strategies.base import SelectionStrategy
 from strategies.round.federation import Federation
 from strategies.round.method_checks import build
@@ -55,6 +55,7 @@ def make_run_context(config: AppConfig, recorder: Recorder) -> RunContext:
     device = choose_device(config.execution.device)
     require_precision(config.execution.precision, device)
     model = make_model(config, device)
+    refuse_masked_statistics(config, model.buffers_vector().size)
     inputs = trial_inputs(dataset.x_train, dataset.x_test)
     preprocessing = building.preprocessing_for(run.model, config.data, config.preprocessing, run.seed)
     test_set = device_data(config.data, preprocessing, run.seed, device)
@@ -96,7 +97,7 @@ def make_run_context(config: AppConfig, recorder: Recorder) -> RunContext:
         return Evaluation(result.loss, others.pop(score, np.nan), others, validation)
 
     schema, unscaled = schema_of(dataset, config.data), needs_scaling(dataset, preprocessing)
-    protected = config.privacy.dp_clip_norm or config.aggregation.traits.robust
+    protected = config.privacy.dp_clip_norm or config.aggregation.traits.robust or config.privacy.masked
     if protected and (config.partition.partition == "own" or not len(dataset.y_train)):
         refuse_unstated(dataset, config.data, unscaled=unscaled)
     neutral = np.zeros_like(dataset.mean), np.ones_like(dataset.std)
@@ -181,7 +182,8 @@ def refuse_unstated(dataset: Dataset, config: DataConfig, *, unscaled: bool) -> 
     if needed:
         raise ConfigError(
             f"State on the server {'; and '.join(needed)}. Dates count in days since 1970. Clients with their own data "
-            "are not asked for these numbers under differential privacy or with a robust 'aggregation'."
+            "are not asked for these numbers under differential privacy, with a robust 'aggregation', or with "
+            "'secure-sums'."
         )
 
 

@@ -11,6 +11,7 @@ from fedsel_app.config.settings import named
 from fedsel_app.config.training import SOLVERS
 from fedsel_app.wire.ring import RINGS, largest
 from strategies.base import SelectionStrategy
+from strategies.method import SelectionMethod
 from strategies.round.replies.deadline import over_selected_count
 
 
@@ -28,6 +29,7 @@ def validate_combination(settings: SharedSettings, strategy: type[SelectionStrat
     validate_participation(settings, strategy)
     validate_waiting(settings, strategy)
     validate_method(settings, strategy, method)
+    validate_secure_sums(settings, strategy, method)
     strategy.check_settings(method, settings)
 
 
@@ -344,6 +346,70 @@ def validate_method(settings: SharedSettings, strategy: type[SelectionStrategy],
         raise ConfigError(
             "Set 'over-selection' to 0: a search or the method determines the cohort's size, and 'over-selection' "
             "would change it."
+        )
+
+
+def validate_secure_sums(settings: SharedSettings, strategy: type[SelectionStrategy], method: Settings) -> None:
+    """Raise ConfigError for what a server that learns only sums cannot do."""
+    if not settings.privacy.masked:
+        return
+    otherwise, compression, rule = "or 'secure-sums' to none", settings.compression, settings.aggregation
+    if not compression.traits.common:
+        common = named(COMPRESSORS, lambda traits: traits.common)
+        raise ConfigError(
+            f"Set 'compressor' to {common} (it is {compression.compressor}), {otherwise}: masks cancel only if all "
+            "clients send the same entries, as whole numbers."
+        )
+    if rule.traits.robust or rule.traits.needs_single_updates:
+        sums = named(AGGREGATIONS, lambda traits: not (traits.robust or traits.needs_single_updates))
+        raise ConfigError(
+            f"Set 'aggregation' to {sums} (it is {rule.aggregation}), {otherwise}: the others compare single updates."
+        )
+    if rule.weighting != "uniform":
+        raise ConfigError(
+            f"Set 'weighting' to uniform (it is {rule.weighting}), {otherwise}: a sum of masked updates has equal "
+            "weights."
+        )
+    if rule.max_update_norm:
+        raise ConfigError(
+            f"Set 'max-update-norm' to 0, {otherwise}: the server sees no norm of a single update. A hostile client "
+            "then moves each entry of the mean by at most what one client may send."
+        )
+    if not settings.training.traits.averages_updates_only:
+        plain = named(SOLVERS, lambda traits: traits.averages_updates_only)
+        raise ConfigError(
+            f"Set 'solver' to {plain}, {otherwise}: {settings.training.traits.title} sends more than its update, and "
+            "nothing masks that."
+        )
+    if settings.participation.searches:
+        raise ConfigError(
+            f"Set 'participation' to a schedule, {otherwise}: {settings.participation.participation} tests the sums of "
+            "many parts of a cohort, from which single updates follow."
+        )
+    needs, least = strategy.needs(method), settings.privacy.least_cohort
+    if needs.updates or (needs.round_updates and strategy.update is not SelectionMethod.update):
+        raise ConfigError(
+            f"Choose another 'strategy' than {strategy.name}, {otherwise}: it reads the clients' single updates."
+        )
+    if needs.norms != (settings.privacy.clear_number == "norm"):
+        asked, reads = ("norm", "selects by") if needs.norms else ("none", "does not read")
+        raise ConfigError(
+            f"Set 'clear-number' to {asked}, {otherwise}: the strategy {strategy.name} {reads} the norm of each "
+            "client's update, which nothing masks."
+        )
+    if settings.run.cohort < least:
+        raise ConfigError(
+            f"Set 'cohort' to at least {least} (it is {settings.run.cohort}), {otherwise}: a sum over fewer clients "
+            "tells too much of each ('least-cohort')."
+        )
+
+
+def refuse_masked_statistics(settings: SharedSettings, buffers: int) -> None:
+    """Raise ConfigError if clients would send the statistics of a model beside their masked updates."""
+    if settings.privacy.masked and buffers:
+        raise ConfigError(
+            f"Choose a 'model' without BatchNorm and other averaged buffers, or set 'secure-sums' to none: the model "
+            f"{settings.run.model} has {buffers} such numbers, which each client would send without a mask."
         )
 
 

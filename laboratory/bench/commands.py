@@ -90,6 +90,14 @@ BENCHES = {
             "--repeats": COUNT | {"default": 5, "help": "measure N times, take the fastest (5)"},
         },
     ),
+    "masks": Bench(
+        "laboratory.bench.masks",
+        "ms of masking and unmasking a round, beside the functions of Flower's SecAgg+",
+        {
+            "--cohorts": NUMBERS | {"default": "10,100", "help": "sizes of the cohort (10,100)"},
+            "--repeats": COUNT | {"default": 3, "help": "measure N times, take the fastest (3)"},
+        },
+    ),
     "peers": Bench(
         "laboratory.bench.peers",
         "seconds a round of fedsel, pfl-research and untouched Flower, on the same model, partition and steps",

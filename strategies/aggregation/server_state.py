@@ -144,7 +144,7 @@ class ServerState:
         """Weigh, aggregate and step the optimiser; the state changes."""
         step = self._step(parameters, selection, replies)
         if self.common is not None:
-            self.common.learn(step.aggregate, [reply.exponent for reply in replies.decoded])
+            self.common.learn(step.aggregate, replies.exponents)
         return step
 
     def _step(self, parameters: NDArray[np.float32], selection: Selection, replies: Replies) -> Step:

@@ -73,8 +73,8 @@ class AdaSample(SelectionStrategy):
 
     @classmethod
     def needs(cls, config: Settings) -> Needs:
-        """Every client's link and seconds a step."""
-        return Needs(links=True)
+        """Every client's link and seconds a step, and the norms of the updates."""
+        return Needs(links=True, norms=True, round_updates=False)
 
     def distribution(self, roster: Roster, round_info: RoundInfo) -> tuple[Floats, Floats, Floats]:
         """p, q and the seconds t of the available clients; float64 (n,) each."""
@@ -110,5 +110,4 @@ class AdaSample(SelectionStrategy):
         """Raise G_i if a client's update is larger than before."""
         rate = self.context.training.learning_rate(outcome.round_info.number, outcome.round_info.total)
         if rate > 0:
-            norms = np.array([update.norm() for update in outcome.updates])
-            self._norms[outcome.clients] = np.fmax(self._norms[outcome.clients], norms / rate)
+            self._norms[outcome.clients] = np.fmax(self._norms[outcome.clients], outcome.norms / rate)

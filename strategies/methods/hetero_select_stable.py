@@ -123,8 +123,8 @@ class HeteroSelectStable(SelectionStrategy[HeteroSelectStableConfig]):
 
     @classmethod
     def needs(cls, config: HeteroSelectStableConfig) -> Needs:
-        """A loss probe of every client in every round, and the label counts once."""
-        return Needs(loss_probe=True, label_counts=True)
+        """A loss probe of every client and the norms of the updates in every round, and the label counts once."""
+        return Needs(loss_probe=True, label_counts=True, norms=True, round_updates=False)
 
     def factors(self, roster: Roster, round_info: RoundInfo) -> dict[str, Floats]:
         """V', D, M, F, St and N of the available clients (Eqs. 3-7 and 11), each float64 (n,) by ascending id."""
@@ -173,5 +173,4 @@ class HeteroSelectStable(SelectionStrategy[HeteroSelectStableConfig]):
         """Keep this round's losses for the momentum of the next round, and the norms of the updates."""
         measured = np.flatnonzero(~np.isnan(self.roster.losses))
         self._losses_before[measured] = finite(self.roster.losses[measured])
-        for client, update in zip(outcome.clients.tolist(), outcome.updates, strict=True):
-            self._square_norms[client] = update.norm() ** 2
+        self._square_norms[outcome.clients] = [norm**2 for norm in outcome.norms.tolist()]

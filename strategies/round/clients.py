@@ -2,7 +2,7 @@
 
 import logging
 import time
-from collections.abc import Callable, Mapping, Sequence, Set
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any
@@ -12,6 +12,7 @@ from fedsel_app.exact_sums import weighted_sum
 from fedsel_app.messages.answers import EnrolAnswer
 from fedsel_app.messages.instructions import EnrolInstruction, Instruction, PersonalInstruction
 from fedsel_app.messages.reported_values import one_line
+from fedsel_app.secure_sums.statement import SignedKey
 from fedsel_app.wire.codec import Update
 from strategies.round.federation import Answer, Federation, Mailbox, Message, NodeError, Reply, SentModel, Until
 from strategies.round.replies.enrolment import SHARED, Enrolment, other_units
@@ -35,6 +36,7 @@ class ConnectedClients:
     total : clients of the run, K
     answer_s : timeout in seconds of an answer outside training; 0: none
     admission : what the model requires of a client
+    masked : True if the clients make keys of the run, for secure sums
 
     Attributes
     ----------
@@ -42,13 +44,21 @@ class ConnectedClients:
     enrolment : the owners of the partition ids
     nodes : partition id -> node that owns it, for connected nodes
     history_of : client -> fields of a `PersonalInstruction`; None if no layer of the model stays with the clients
+    keys : partition id -> the client's signed key of the run, with secure sums
     """
 
     federation: Federation
 
     def __init__(
-        self, total: int, config: EnrolmentConfig, *, answer_s: float = 0.0, admission: Admission = EVERYBODY
+        self,
+        total: int,
+        config: EnrolmentConfig,
+        *,
+        answer_s: float = 0.0,
+        admission: Admission = EVERYBODY,
+        masked: bool = False,
     ) -> None:
+        self._masked = masked
         self._total, self._config, self._admission = total, config, admission
         self._until = Until(deadline_s=answer_s)
         self._met: Set[str] = frozenset()
@@ -56,6 +66,7 @@ class ConnectedClients:
         self.enrolment = Enrolment(total, config, admission)
         self.nodes: dict[int, str] = {}
         self.history_of: Callable[[int], dict[str, Any]] | None = None
+        self.keys: dict[int, SignedKey] = {}
         self._said, self._say_at_s = "", 0.0
         self._sent_to: dict[str, int] = {}
         """Node -> client, of messages without an answer."""
@@ -91,6 +102,7 @@ class ConnectedClients:
             constants=bool(self._admission.constants),
             schema=None if federation.simulated else self._schema or None,
             moments=wait and unscaled and not federation.simulated,
+            run_key=self._masked and not federation.simulated,
         )
         while True:
             self._met = connected
@@ -98,6 +110,7 @@ class ConnectedClients:
             enrolled += self.enrolment.settle(connected, server_round)
             if wait:  # until the last of them has answered, another may be gone
                 connected = federation.nodes()
+            self.keys |= {each.client: SignedKey(each.run_key, each.key_signature) for each in enrolled if each.run_key}
             self.nodes = {client: node for node, client in self.enrolment.client_of.items() if node in connected}
             late = time.monotonic() >= deadline_s
             if wait and federation.simulated and self.enrolment.identity_conflicts:
@@ -226,6 +239,13 @@ class ConnectedClients:
     def arrivals(self) -> list[tuple[int, Answer]]:
         """The clients whose answers have come, and these; it waits for one. Empty if none is to come."""
         return [(self._sent_to.pop(node), answer) for node, answer in self._mailbox().receive().items()]
+
+    def enrol_again(self, clients: Iterable[int]) -> None:
+        """Ask these clients again for their identity and their key, before the next round."""
+        for client in clients:
+            self.enrolment.client_of.pop(self.nodes.get(client, ""), None)
+            self.keys.pop(client, None)
+            self._met = frozenset()
 
     def _mailbox(self) -> Mailbox:
         if self.federation.simulated or not isinstance(self.federation, Mailbox):

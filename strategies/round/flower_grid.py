@@ -24,6 +24,7 @@ from fedsel_app.messages.records import ARRAYS, ERROR, MACHINE_FAULT, fedsel_con
 from fedsel_app.messages.reported_values import one_line
 from fedsel_app.network.reply_timeout import ReplyTimeout
 from fedsel_app.records.files import MachineFault
+from fedsel_app.secure_sums.statement import run_name
 from strategies.round.federation import ALL, Answer, Answers, Message, NodeError, Reply, SentModel, Until, Wait
 
 LOGGER = logging.getLogger("fedsel")
@@ -90,6 +91,11 @@ class FlowerGrid:
         """Messages of `send` without an answer, by Flower's id."""
         self._sent: tuple[SentModel, ArrayRecord] | None = None
         self.simulated = pool > 0
+
+    @property
+    def run(self) -> bytes:
+        """Id of the run."""
+        return run_name(self._grid.run.run_id)
 
     def nodes(self) -> Set[str]:
         """Ids of the nodes that are connected now."""

@@ -78,6 +78,7 @@ def outcome(
         parameters=np.zeros(0 if mean is None else mean.size, np.float32) if parameters is None else parameters,
         clients=np.asarray(clients, np.int64),
         updates=tuple(updates),
+        norms=np.array([update.norm() for update in updates]),
         aggregate=None if mean is None else np.asarray(mean),
         local_steps=np.ones(len(clients), np.int64) if local_steps is None else np.asarray(local_steps, np.int64),
         losses=np.ones(len(clients)) if losses is None else np.asarray(losses, np.float64),

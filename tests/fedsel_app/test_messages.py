@@ -65,11 +65,11 @@ def test_a_users_loss_is_found_by_its_usual_names(metrics, training, evaluation)
 
 
 def test_an_instruction_for_another_message_is_refused():
-    with pytest.raises(ValueError, match=r"must be train or calibrate\. Got 'probe'"):
+    with pytest.raises(ValueError, match=r"must be train or mask or calibrate\. Got 'probe'"):
         read_instruction(ProbeInstruction(1, 2).to_config(), "train")
     with pytest.raises(ValueError, match=r"must be probe or test\. Got 'None'"):
         read_instruction({}, "evaluate")
-    with pytest.raises(ValueError, match=r"must be enrol or place\. Got 'train'"):
+    with pytest.raises(ValueError, match=r"must be enrol or place or unmask\. Got 'train'"):
         read_instruction(TRAIN.to_config(), "query")
 
 

@@ -12,6 +12,7 @@ from strategies import STRATEGIES
 
 ROBUST = {"strategy": "random", "aggregation": "median", "error-feedback": False}
 COMMON = {"compressor": "common-k"}
+MASKED = {"preset": "masked"}
 PRIVATE = {"strategy": "random", "dp-clip-norm": 1.0, "weighting": "uniform"}
 SEARCHING = {"strategy": "random", "participation": "isp"}
 BUFFERED = {"strategy": "random", "waiting": "buffered", "cohort": 5}
@@ -187,6 +188,19 @@ COMBINATIONS = [
     (COMMON | {"ring-bits": 8, "clients": 128, "strategy": "full"}, "the sum of 128 clients has no room"),
     (COMMON | {"strategy": "flexcom"}, "Set 'compressor' to top-k or rand-k: the strategy flexcom"),
     (PRIVATE | COMMON, "Set 'compressor' to top-k or rand-k or qsgd or none (it is common-k)"),
+    (MASKED | {"compressor": "top-k"}, "Set 'compressor' to common-k (it is top-k), or 'secure-sums' to none"),
+    (MASKED | {"aggregation": "median"}, "Set 'aggregation' to mean (it is median), or 'secure-sums' to none"),
+    (MASKED | {"weighting": "examples"}, "Set 'weighting' to uniform (it is examples), or 'secure-sums' to none"),
+    (MASKED | {"max-update-norm": 1.0}, "Set 'max-update-norm' to 0, or 'secure-sums' to none"),
+    (MASKED | {"solver": "scaffold"}, "Set 'solver' to fedprox or sgd, or 'secure-sums' to none: SCAFFOLD sends more"),
+    (MASKED | {"participation": "isp", "holdout-fraction": 0.2}, "Set 'participation' to a schedule, or 'secure-sums'"),
+    (MASKED | {"strategy": "delta"}, "Choose another 'strategy' than delta, or 'secure-sums' to none"),
+    (MASKED | {"strategy": "divfl"}, "Choose another 'strategy' than divfl, or 'secure-sums' to none"),
+    (MASKED | {"strategy": "adasample"}, "Set 'clear-number' to norm, or 'secure-sums' to none"),
+    (MASKED | {"clear-number": "norm"}, "Set 'clear-number' to none, or 'secure-sums' to none: the strategy random"),
+    (MASKED | {"cohort": 2}, "Set 'cohort' to at least 3 (it is 2), or 'secure-sums' to none"),
+    (MASKED | {"least-cohort": 2}, "The 'least-cohort' parameter must be in [3, ∞). Got 2."),
+    (PRIVATE | COMMON | {"secure-sums": "masks"}, "'secure-sums' to none (it is masks)"),
     ({"compressor": "none", "error-feedback-scheme": "ef21"}, "Choose another 'compressor' than none, or set"),
     ({"error-feedback-scheme": "ef21", "error-feedback": False}, "Set 'error-feedback' to true, or"),
     (ROBUST | {"aggregation": "krum", "krum-malicious": 2, "cohort": 6}, "Set 'cohort' to at least 7 (it is 6)"),

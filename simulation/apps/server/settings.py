@@ -96,6 +96,10 @@ def app_config(strategy: str, keywords: Mapping[str, Value]) -> AppConfig:
             f"Set 'participation' to one of {', '.join(FIXED)}: the others let clients train for models that are then "
             "dropped, which a Flower app of your own does not."
         )
+    if values.get("secure-sums", "none") != "none":
+        raise ConfigError(
+            "Leave 'secure-sums' out: it needs fedsel's own clients, which `fedsel start` runs with their keys."
+        )
     if values.get("solver") == "fedprox":
         raise ConfigError(PROXIMAL.format("solver"))
     step = FLOWERS_STEP if values.get("server-optimizer") in having(SERVER_OPTIMIZERS, attrgetter("adaptive")) else {}

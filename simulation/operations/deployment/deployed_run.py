@@ -63,9 +63,12 @@ def run_deployed(
     RecordError
         If the reason is a full disk.
     """
+    if insecure and config.privacy.masked:
+        raise ConfigError("Leave out --insecure: with 'secure-sums' clients sign with the keys that it has not.")
     config = _deployable(config, node_keys=not insecure)
     folder = Path(config.records.out)
-    processes, nodes = folder / "processes", client_nodes(config, folder)
+    processes = folder / "processes"
+    nodes = client_nodes(config, folder, federation or FederationFolders(processes / "federation"))
     console.print(
         f"Starting one SuperLink and {len(nodes)} SuperNodes. Logs: {processes / 'logs'}", markup=False, soft_wrap=True
     )
@@ -155,20 +158,26 @@ def run_submitted(
     return 0 if result.completed or finished else 1
 
 
-def client_nodes(config: AppConfig, states: Path) -> list[str]:
+def client_nodes(config: AppConfig, states: Path, federation: FederationFolders | None = None) -> list[str]:
     """Node configuration of each client: its partition id, and the settings that only a client's owner may give.
 
     Parameters
     ----------
     config : settings of the run. The code that they name becomes the code that the client allows.
     states : folder of the clients' states
+    federation : folders in which the clients find their identities for secure sums
     """
     settings = {"data-path": config.data.data_path, "partition": config.partition.partition, "state-dir": str(states)}
     if arguments := config.partition.partition_arguments:
         settings["partition-arguments"] = arguments
     if code := [name for _, name in named_code(config.values())]:
         settings[ALLOWED] = " ".join(code)
-    return [node_config_text(client, config.run.clients, settings) for client in range(config.run.clients)]
+    masked = federation if config.privacy.masked else None
+    identities: list[dict[str, str]] = [
+        {} if masked is None else {"identity-dir": str(masked.client(client).absolute())}
+        for client in range(config.run.clients)
+    ]
+    return [node_config_text(client, config.run.clients, settings | own) for client, own in enumerate(identities)]
 
 
 def with_absolute_paths(config: AppConfig, *, local: bool) -> AppConfig:

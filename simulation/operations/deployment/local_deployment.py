@@ -27,7 +27,8 @@ from simulation.operations.guard.command_lines import (
     supernode_arguments,
 )
 from simulation.operations.guard.transport import HERE, Endpoints, free_ports
-from simulation.operations.machines.folders import FederationFolders, make_federation
+from simulation.operations.machines.folders import SIGNING, FederationFolders, make_federation, share_identities
+from simulation.operations.machines.keys import signing_key
 
 START_TIMEOUT_S = 90.0
 START_TIMEOUT_PER_SUPERNODE_S = 10.0
@@ -136,6 +137,8 @@ class Deployment:
             self.federation = (
                 federation if exists else make_federation(federation.folder, [HERE], clients, at.fleet_port)
             )
+            signing_key(self.federation.admin / SIGNING)
+            share_identities(self.federation)
         server = authority = None
         if self.federation is not None:
             self.federation.check(clients)

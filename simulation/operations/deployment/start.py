@@ -222,7 +222,7 @@ def _take_part(folder: Path, machine: Machine, trusted: Path | None) -> None:
     if trusted is None:
         say("Warning: --unsigned-apps lets everybody who may submit runs execute code on this machine.")
     _wait_for_server(machine, authority, key)
-    settings = {"state-dir": str(folder / STATE), **machine.settings}
+    settings = {"state-dir": str(folder / STATE), "identity-dir": str(folder), **machine.settings}
     node_config = node_config_text(machine.client, machine.clients, settings)
     sys.argv = ["fedsel start", *supernode_arguments(machine.fleet, node_config, folder, trusted), "--host", HERE]
     with uncollected_imports():

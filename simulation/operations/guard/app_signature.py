@@ -40,8 +40,7 @@ def sign_app(app: Path, folder: Path, key: Ed25519PrivateKey) -> str:
     content = build_fab_from_disk(app)
     digest, signed_at = hashlib.sha256(content), int(time.time())
     signature = base64.urlsafe_b64encode(key.sign(create_message_to_sign(digest.digest(), signed_at))).decode()
-    public = key.public_key().public_bytes(Encoding.OpenSSH, PublicFormat.OpenSSH).decode()
-    name = f"fpk_{hashlib.sha256(public.encode()).hexdigest()[:32]}"
+    name, public = signer(key)
     signed = _read(folder)
     signed[digest.hexdigest()] = dict(signed.get(digest.hexdigest(), {})) | {
         name: json.dumps({"signed_at": signed_at, "signature": signature})
@@ -54,6 +53,12 @@ def sign_app(app: Path, folder: Path, key: Ed25519PrivateKey) -> str:
     except OSError as error:
         raise ConfigError(f"The signature cannot be written to {folder}: {error}.") from error
     return digest.hexdigest()
+
+
+def signer(key: Ed25519PrivateKey) -> tuple[str, str]:
+    """Name and public key of a signer, as clients that trust it have them in their file `TRUSTED`."""
+    public = key.public_key().public_bytes(Encoding.OpenSSH, PublicFormat.OpenSSH).decode()
+    return f"fpk_{hashlib.sha256(public.encode()).hexdigest()[:32]}", public
 
 
 def is_signed(app: Path, folder: Path) -> bool:

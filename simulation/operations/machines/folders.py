@@ -5,9 +5,9 @@ The layout::
     federation/
       server/         machine.toml  ca.crt  server.crt  server.key  token.sha256  signatures.json
       server/clients/ client-0.pub  client-1.pub: the clients that may connect
-      client-0/       machine.toml  ca.crt  key  trusted.yaml
+      client-0/       machine.toml  ca.crt  key  trusted.yaml  identities.json
                       with key.pub in place of key if the client made its key itself (`fedsel request`)
-      admin/          machine.toml  ca.crt  token  signing/ (of `fedsel sign`)
+      admin/          machine.toml  ca.crt  token  identities.json  signing/ (of `fedsel sign`)
                       and ca.key with `--keep-ca-key`
 """
 
@@ -21,8 +21,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from fedsel_app.config import ConfigError
-from simulation.operations.guard.app_signature import SIGNATURES, TRUSTED
-from simulation.operations.machines.keys import Authority, certified_names, client_key, read_request
+from fedsel_app.secure_sums.keys import sign_identities
+from fedsel_app.secure_sums.statement import IDENTITIES
+from simulation.operations.guard.app_signature import SIGNATURES, TRUSTED, signer
+from simulation.operations.machines.keys import KEY, Authority, certified_names, client_key, read_request, signing_key
 from simulation.operations.machines.machine import (
     FILE,
     HERE_RELEASE,
@@ -265,7 +267,7 @@ def client_numbers(server: Path) -> list[int]:
 def share_signature(federation: FederationFolders) -> None:
     """Copy the signatures from the admin's folder to the server's, and the trusted signers to each client's.
 
-    Raises ConfigError if a file cannot be written.
+    Each client also gets the identities of all, see `share_identities`. Raises ConfigError if a file cannot be written.
     """
     signing = federation.admin / SIGNING
     with writing(federation.folder):
@@ -273,6 +275,30 @@ def share_signature(federation: FederationFolders) -> None:
         for client in client_numbers(federation.server):
             if federation.client(client).is_dir():
                 shutil.copyfile(signing / TRUSTED, federation.client(client) / TRUSTED)
+    share_identities(federation)
+
+
+def share_identities(federation: FederationFolders) -> bool:
+    """Sign the list of all clients' public keys, and write it to the admin's folder and to each client's.
+
+    Secure sums need it. A client without trusted signers trusts the signer of the list from then on. Returns False, and
+    writes nothing, if the signing key is elsewhere.
+
+    Raises ConfigError if a file cannot be read or written.
+    """
+    if not (federation.admin / SIGNING / KEY).exists():
+        return False
+    key = signing_key(federation.admin / SIGNING)
+    known = {number: read_file(federation.public_key(number)) for number in client_numbers(federation.server)}
+    listed = sign_identities({number: public.decode().strip() for number, public in known.items()}, key)
+    name, public = signer(key)
+    with writing(federation.folder):
+        for folder in (federation.admin, *filter(Path.is_dir, map(federation.client, known))):
+            with own_folder(folder) as opened:
+                replace_file(opened, IDENTITIES, NewFile(listed.encode()))
+                if folder != federation.admin and not (folder / TRUSTED).exists():
+                    write_new(opened, TRUSTED, NewFile(f"{name}: {public}\n".encode()))
+    return True
 
 
 def _requested(federation: FederationFolders, requests: Sequence[Path]) -> list[bytes]:

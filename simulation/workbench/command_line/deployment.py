@@ -8,6 +8,7 @@ from rich.console import Console
 
 from fedsel_app.config import ConfigError
 from fedsel_app.config.data import READERS
+from fedsel_app.secure_sums.statement import IDENTITIES
 from simulation.operations.machines.machine import FILE
 from simulation.workbench.command_line.arguments import Subparsers, folder, named_once, parse_setting, positive
 
@@ -92,7 +93,8 @@ def _add(folder: Path, count: int, requests: list[Path]) -> None:
     print(
         f"Made {', '.join(names)} in {folder}. Copy each folder to its machine, the new files of "
         f"{folders.server / 'clients'} to the server's folder, and {folders.admin / FILE} to the admin's. A running "
-        "server admits the new clients within seconds."
+        "server admits the new clients within seconds. For secure sums, copy "
+        f"{folders.admin / IDENTITIES} to all clients."
     )
     _print_answers(folder, names[count:], requests)
 
@@ -119,12 +121,14 @@ def _renew(folder: Path) -> None:
 
 
 def _revoke(folder: Path, name: str) -> None:
-    from simulation.operations.machines.folders import FederationFolders, revoke_client
+    from simulation.operations.machines.folders import FederationFolders, revoke_client, share_identities
 
     revoke_client(folder, name)
+    federation = FederationFolders(folder)
+    listed = f" For secure sums, copy {federation.admin / IDENTITIES} to all other clients."
     print(
-        f"Revoked {name} in {FederationFolders(folder).server}. Remove clients/{name}.pub from the folder on the "
-        "server's machine too. A running server then refuses the client within seconds."
+        f"Revoked {name} in {federation.server}. Remove clients/{name}.pub from the folder on the server's machine "
+        f"too. A running server then refuses the client within seconds.{listed if share_identities(federation) else ''}"
     )
 
 

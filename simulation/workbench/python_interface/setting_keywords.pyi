@@ -127,6 +127,9 @@ class SettingKeywords(TypedDict, total=False):
     dp_clip_norm: float
     dp_noise_multiplier: float
     dp_delta: float
+    secure_sums: Literal["none", "masks"]
+    least_cohort: int
+    clear_number: Literal["none", "norm"]
     share_label_counts: bool
     participation: Literal["fixed", "adafl-full", "adafl-econom", "adafl-staged", "decay", "isp", "isp-ri"]
     growth_first: int

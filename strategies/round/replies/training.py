@@ -18,7 +18,9 @@ from fedsel_app.messages.reported_values import one_line
 from fedsel_app.messages.scalars import Report
 from fedsel_app.network.links import Work
 from fedsel_app.records.schema import Failure, RoundRecord
-from fedsel_app.wire import codec
+from fedsel_app.secure_sums.graph import parameters
+from fedsel_app.secure_sums.statement import Masked, masked_sizes, told_degree
+from fedsel_app.wire import codec, ring
 from fedsel_app.wire.entries import decode_entries, exponent_in
 from strategies.checkpoint import Arrays, Stateful, gather, scatter
 from strategies.roster import Floats, Ints, Roster
@@ -27,7 +29,14 @@ from strategies.round.federation import Answer, NodeError, Reply
 from strategies.round.replies.attacks import attacked
 from strategies.round.replies.bounds import NormBounds
 from strategies.round.replies.deadline import DROPPED, accept, left, simulated_dropouts
-from strategies.round.replies.values import LOSS, LastReported, decode_payload, refuse_large, unpack_buffers
+from strategies.round.replies.values import (
+    LOSS,
+    LastReported,
+    decode_payload,
+    refuse_large,
+    unpack_array,
+    unpack_buffers,
+)
 from strategies.run_context import RunContext
 
 LOGGER = logging.getLogger("fedsel")
@@ -48,6 +57,7 @@ class Decoded(NamedTuple):
     statistics : buffers after training, float64 (B,), if the client was asked for them
     sums : sums over clients, this one included, that a simulated worker sent in place of the payloads
     steps : local steps that the client took, by the settings and its instruction
+    masked : what a client with masks sent in place of the payloads
     """
 
     answer: TrainAnswer
@@ -56,11 +66,12 @@ class Decoded(NamedTuple):
     statistics: Floats | None
     sums: CohortSum | None = None
     steps: int = 0
+    masked: Masked | None = None
 
     @property
     def norms(self) -> tuple[float, ...]:
         """Norm of each payload."""
-        if self.sums is None:
+        if self.payloads:
             return tuple(payload.norm() for payload in self.payloads)
         told = self.answer.norm, self.answer.control_norm
         return tuple(norm for norm in told if norm is not None)
@@ -68,12 +79,12 @@ class Decoded(NamedTuple):
     @property
     def exponent(self) -> int | None:
         """Exponent of the largest value of an update in multiples of a grid; None of another update."""
-        return exponent_in(self.payloads[0]) if self.sums is None else self.answer.exponent
+        return exponent_in(self.payloads[0]) if self.payloads else self.answer.exponent
 
     @property
     def value_bits(self) -> int:
         """Bits of the payloads' values, as papers count them."""
-        return sum(map(codec.bits_of_values, self.payloads)) if self.sums is None else self.answer.value_bits or 0
+        return sum(map(codec.bits_of_values, self.payloads)) if self.payloads else self.answer.value_bits or 0
 
 
 Found = Decoded | codec.WireError
@@ -97,7 +108,8 @@ class Replies:
     finish_s : float64 (r,), seconds until each reply arrived; empty if the clock has not been asked
     waited_s : minimal duration of the round in seconds, because the server waited for a client that did not reply
     wasted_s : seconds that clients trained, or sent, before they left
-    total : exact sums over these r clients, if workers have added some of their payloads
+    total : exact sums over these r clients, if workers have added some of their payloads, or they were masked
+    counts : with masks, number of clients with each exponent, int64 (PLACES,)
     """
 
     clients: Ints
@@ -112,6 +124,14 @@ class Replies:
     waited_s: float = 0.0
     wasted_s: float = 0.0
     total: CohortSum | None = None
+    counts: Ints | None = None
+
+    @property
+    def exponents(self) -> Sequence[int | None]:
+        """Exponents of the clients' largest values, in any order."""
+        if self.counts is None:
+            return [reply.exponent for reply in self.decoded]
+        return np.repeat(np.arange(ring.LOWEST, ring.LOWEST + ring.PLACES), self.counts).tolist()
 
     @property
     def updates(self) -> tuple[codec.Update, ...]:
@@ -369,25 +389,47 @@ class ReplyReader:
         try:
             if not isinstance(reply, Reply):
                 raise codec.WireError("it sent no reply" if reply is None else str(reply))
-            payloads = 0 if reply.sums is not None else self._payloads
+            masks = instruction.masks
+            payloads = 0 if reply.sums is not None else self._payloads if masks is None else len(Masked._fields)
             count = payloads + instruction.statistics
             if (came := len(reply.tensors)) != count:
                 raise codec.WireError(
                     f"it sent {came} instead of {count} arrays: server and client must run the same app"
                 )
             answer = TrainAnswer.from_metrics(reply.metrics, self._reports, loss_optional=context.losses_optional)
+            if masks is not None:
+                size, bits = self.masked_form(instruction)
+                masked = read_masked(reply.tensors, masks, size, bits)
+                told = replace(answer, value_bits=(size - ring.PLACES) * bits, exponent=None, control_norm=None)
+                if told.norm is None and context.privacy.clear_number == "norm":
+                    raise codec.WireError("it did not tell the norm of its update: see 'clear-number'")
+                refuse_large(told.norm or 0.0)
+                return Decoded(told, (), sum(map(len, masked)), None, masked=masked)
             sent = self.payloads(client, instruction, reply.tensors[:payloads])
             statistics = None
             if instruction.statistics:
                 dtype = context.buffers.dtype.type
                 statistics = unpack_buffers(reply.tensors[-1:], context.buffers.size, context.variances, dtype)
             size = sum(size for _, size in sent) if reply.sums is None else answer.payload_bytes or 0
+            if context.privacy.masked:
+                size = self._masked_bytes(instruction)
             decoded = Decoded(answer, tuple(update for update, _ in sent), size, statistics, reply.sums)
             for norm in decoded.norms:
                 refuse_large(norm)
             return decoded
         except codec.WireError as error:
             return error
+
+    def masked_form(self, instruction: TrainInstruction) -> tuple[int, int]:
+        """Number of a client's masked numbers, its multiples and the vector with its exponent, and bits of the ring."""
+        size = self._context.initial.size
+        entries = decode_entries(instruction.entries or b"", size, instruction.server_round)
+        return (size if entries.indices is None else entries.indices.size) + ring.PLACES, entries.bits
+
+    def _masked_bytes(self, instruction: TrainInstruction) -> int:
+        """Bytes that a client of a deployment would send in place of an update without a mask."""
+        entries = decode_entries(instruction.entries or b"", self._context.initial.size, instruction.server_round)
+        return sum(masked_sizes(parameters(entries.clients)[0], *self.masked_form(instruction)))
 
     def payloads(
         self, client: int, instruction: TrainInstruction, tensors: Sequence[bytes]
@@ -406,6 +448,17 @@ class ReplyReader:
             )
             for place, tensor in enumerate(tensors)
         ]
+
+
+def read_masked(tensors: Sequence[bytes], masks: str, size: int, bits: int) -> Masked:
+    """What a client sent of `size` masked numbers of `bits`. Raises WireError if it has another form."""
+    sizes = masked_sizes(told_degree(masks), size, bits)
+    if len(tensors) != len(sizes):
+        raise codec.WireError(f"it sent {len(tensors)} instead of {len(sizes)} arrays")
+    parts = [unpack_array(tensor, np.uint8, most).tobytes() for tensor, most in zip(tensors, sizes, strict=True)]
+    if (came := tuple(map(len, parts))) != sizes:
+        raise codec.WireError(f"its masked update has {came} bytes, and it must have {sizes}")
+    return Masked(*parts)
 
 
 def most_work_steps(steps: int, passes: int, reports: Container[str]) -> float:

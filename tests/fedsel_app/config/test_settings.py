@@ -102,6 +102,14 @@ def test_a_setting_describes_what_its_group_does_unless_it_says_otherwise():
 
 def test_where_a_run_takes_place_changes_no_number():
     place = {"out", "resume", "state-dir", "engine", "workers", "ray-address", "client-gpus", "checkpoint-every"}
-    place |= {"connect-timeout-s", "min-available-clients", "enrol-timeout-s", "reply-timeout-s", "node-keys", "track"}
+    place |= {
+        "connect-timeout-s",
+        "min-available-clients",
+        "enrol-timeout-s",
+        "reply-timeout-s",
+        "node-keys",
+        "track",
+        "identity-dir",
+    }
     assert {key for key in DECLARED if not changes_numbers(key)} == place | {"download", "changed-data"}
     assert changes_numbers("oort.explore")

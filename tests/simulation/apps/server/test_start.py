@@ -132,6 +132,7 @@ def test_other_arguments_of_start_are_refused_with_fedsels_word_for_them(argumen
         ("random", {"eta_l": 0.1}, "Leave the learning rate of the clients out, and send it"),
         ("random", {"q": 0.1}, "fedsel has no QFedAvg"),
         ("random", {"waiting": "async"}, "Leave 'waiting' out, or set it to synchronous"),
+        ("random", {"secure_sums": "masks"}, "Leave 'secure-sums' out: it needs fedsel's own clients"),
         (
             "random",
             {"participation": "ips"},

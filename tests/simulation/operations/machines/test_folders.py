@@ -11,8 +11,11 @@ import threading
 
 import pytest
 
+from clients.masking import read_identity
 from fedsel_app.config import ConfigError
+from fedsel_app.secure_sums.statement import IDENTITIES
 from simulation.operations.machines.folders import (
+    SIGNING,
     FederationFolders,
     add_clients,
     client_numbers,
@@ -20,8 +23,9 @@ from simulation.operations.machines.folders import (
     renew_certificates,
     request_folder,
     revoke_client,
+    share_identities,
 )
-from simulation.operations.machines.keys import days_left, fingerprint
+from simulation.operations.machines.keys import days_left, fingerprint, signing_key
 from simulation.operations.machines.machine import read_machine, with_settings, write_machine
 from simulation.operations.machines.sound_folder import check_folder
 from tests.support.public_keys import public_key_line
@@ -97,6 +101,25 @@ def test_clients_are_added_and_revoked_by_name(tmp_path):
     made.client(1).rename(tmp_path / "revoked")
     assert add_clients(made.folder, 1) == ["client-1"]
     assert (made.client(1) / "key").read_bytes() != (tmp_path / "revoked" / "key").read_bytes()
+
+
+def test_the_identities_that_the_admin_signs_follow_the_clients(tmp_path):
+    """Each client trusts the list that its signer has signed, and no other; revoked clients are not in it."""
+    made = make_federation(tmp_path / "federation", ["server.example"], 3, 9092)
+    assert not share_identities(made)
+    signing_key(made.admin / SIGNING)
+    assert share_identities(made)
+    assert sorted(read_identity(made.client(0), 0).others) == [0, 1, 2]
+    add_clients(made.folder, 1)
+    revoke_client(made.folder, "client-1")
+    share_identities(made)
+    known = read_identity(made.client(3), 3)
+    assert sorted(known.others) == [0, 2, 3]
+    assert known.others[2] == made.public_key(2).read_text().strip()
+    listed = made.client(0) / IDENTITIES
+    listed.write_text(listed.read_text().replace('"2":', '"1":'))
+    with pytest.raises(ConfigError, match="none of the trusted signers has signed it"):
+        read_identity(made.client(0), 0)
 
 
 def test_a_client_that_makes_its_key_itself_keeps_it(tmp_path):

@@ -1,0 +1,233 @@
+"""Masked deployments of fedsel's own clients, in Flower's messages: the bits of the simulation, whoever is lost."""
+
+from collections.abc import Callable
+from contextlib import closing
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from flwr.app import ArrayRecord, Message
+
+from fedsel_app.messages.records import ARRAYS, FEDSEL
+from fedsel_app.wiring.configuration import resolve
+from fedsel_app.wiring.server import make_strategy, open_run_folder
+from simulation.engines.inline_engine import Inline
+from strategies.base import SelectionStrategy
+from strategies.round.federation import Federation
+from strategies.round.flower_grid import FlowerGrid
+from strategies.run_round import run_rounds
+from tests.support.masked_federation import Hook, MaskedGrid
+
+PLAIN = {
+    "model": "mlp",
+    "clients": 6,
+    "cohort": 5,
+    "rounds": 3,
+    "local-steps": 2,
+    "device": "cpu",
+    "strategy": "random",
+    "compressor": "common-k",
+    "kept-fraction": 0.1,
+    "kept-warmup-rounds": 0,
+    "weighting": "uniform",
+    "max-update-norm": 0.0,
+    "links": "simulated",
+    "seed": 7,
+}
+MASKED = PLAIN | {"secure-sums": "masks"}
+Rows = list[dict[str, Any]]
+
+
+def played(folder: Path, federation: Callable[[Any], Federation], **settings: Any) -> tuple[SelectionStrategy, Rows]:
+    """Strategy and rows of a run."""
+    config = resolve(MASKED | {key.replace("_", "-"): value for key, value in settings.items()})
+    records = replace(config.records, out=str(folder / "run"), state_dir=str(folder / "state"))
+    config = replace(config, records=records)
+    with closing(open_run_folder(config, None)) as recorder:
+        strategy = make_strategy(config, recorder)
+        run_rounds(strategy, federation(config))
+    return strategy, recorder.rows
+
+
+def deployed(folder: Path, hook: Hook = lambda client, message: message, **settings: Any):
+    """A run with deployed clients, whose messages pass through a hook."""
+    return played(folder, lambda config: FlowerGrid(MaskedGrid(folder, config, hook)), **settings)
+
+
+def task(message: Message) -> str:
+    """Name of the instruction in a message."""
+    return str(message.content[FEDSEL]["task"])
+
+
+def losing(lost: dict[str, set[int]], server_round: int = 2) -> Hook:
+    """Lose clients in a round: instruction -> the clients that get none."""
+
+    def hook(client: int, message: Message) -> Message | None:
+        there = message.content[FEDSEL].get("server_round") != server_round
+        return message if there or client not in lost.get(task(message), set()) else None
+
+    return hook
+
+
+def same(one: tuple[SelectionStrategy, Rows], other: tuple[SelectionStrategy, Rows]) -> None:
+    """Both runs end with the same model, and aggregated the same clients."""
+    assert [row["aggregated"] for row in one[1]] == [row["aggregated"] for row in other[1]]
+    assert np.array_equal(one[0].run.model.parameters, other[0].run.model.parameters)
+
+
+@pytest.mark.parametrize("bits", [16, 24])
+def test_a_masked_deployment_has_the_bits_the_bytes_and_the_clock_of_the_simulation(tmp_path: Path, bits: int) -> None:
+    """And those of a deployment without masks, but for the bytes and the time of the second exchange."""
+    masked, simulated = deployed(tmp_path / "a", ring_bits=bits), played(tmp_path / "b", Inline, ring_bits=bits)
+    plain = deployed(tmp_path / "c", ring_bits=bits, secure_sums="none")
+    same(masked, simulated)
+    same(masked, plain)
+    for row, beside, without in zip(masked[1], simulated[1], plain[1], strict=True):
+        for key in ("round_s", "time_s", "uplink_bytes", "uplink_value_bytes", "downlink_bytes"):
+            assert row[key] == beside[key], key
+        boxes = 4 * (17 * 5 + 16)
+        assert row["downlink_bytes"] - without["downlink_bytes"] == 5 * boxes
+        tail = 128 * bits // 8 + boxes + 5 * 16 + 5 * 17 - 31
+        assert row["uplink_bytes"] - without["uplink_bytes"] == 5 * tail
+        assert row["round_s"] > without["round_s"]
+
+
+@pytest.mark.parametrize("strategy", ["adasample", "hetero-select-stable"])
+def test_a_method_that_selects_by_norms_gets_them_in_clear(tmp_path: Path, strategy: str) -> None:
+    """The same clients are selected as in the simulation."""
+    told = {"strategy": strategy, "clear_number": "norm", "rounds": 4}
+    same(deployed(tmp_path / "a", **told), played(tmp_path / "b", Inline, **told))
+
+
+@pytest.mark.parametrize(
+    ("lost", "like"),
+    [
+        ({"train": {1, 4}}, {"train": {1, 4}}),
+        ({"unmask": {1}}, {}),
+        ({"train": {4}, "unmask": {2}}, {"train": {4}}),
+    ],
+    ids=["before the first exchange", "between the two", "at both"],
+)
+def test_the_sum_is_that_of_the_clients_that_replied(
+    tmp_path: Path, lost: dict[str, set[int]], like: dict[str, set[int]]
+) -> None:
+    """A client that is lost after it has replied is in the sum."""
+    same(
+        deployed(tmp_path / "masked", losing(lost), cohort=6, strategy="full"),
+        deployed(tmp_path / "plain", losing(like), secure_sums="none", cohort=6, strategy="full"),
+    )
+
+
+def test_too_few_clients_mask_once_more_and_the_round_has_their_sum(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Three of six reply, and four must: the three mask the same numbers again, and nobody trains twice."""
+    lost, tasks = {"train": {1, 3, 4}}, list[str]()
+
+    def hook(client: int, message: Message) -> Message | None:
+        tasks.append(task(message))
+        return losing(lost)(client, message)
+
+    masked = deployed(tmp_path / "masked", hook, cohort=6, strategy="full")
+    same(masked, deployed(tmp_path / "plain", losing(lost), secure_sums="none", cohort=6, strategy="full"))
+    assert tasks.count("mask") == 3
+    assert "attempt 1: no sum: 3 of 6 clients replied, too few for the threshold of 4" in capsys.readouterr().err
+
+
+def test_a_round_without_a_sum_is_lost_with_a_reason_and_the_run_goes_on(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Two clients of six reply in round 2; its updates return to the clients' residuals, and rounds 3 and 4 learn."""
+    lost = losing({"train": {1, 2, 3, 4}})
+    _, rows = deployed(tmp_path, lost, rounds=4, cohort=6, strategy="full")
+    assert [len(row["aggregated"]) for row in rows] == [6, 0, 6, 6]
+    assert (
+        "Round 2 is lost: 2 of 6 clients replied, and a sum has at least 3. The run goes on." in capsys.readouterr().err
+    )
+    reasons = {failure["reason"] for failure in rows[1]["failures"]}
+    assert any("its update is in no sum: 2 of 6 clients replied" in reason for reason in reasons)
+
+
+def test_a_client_that_restarts_enrols_with_a_new_key(tmp_path: Path) -> None:
+    """It fails once, because it has forgotten its key, and takes part again in the next round."""
+    grids: list[MaskedGrid] = []
+
+    def hook(client: int, message: Message) -> Message:
+        if client == 2 and message.content[FEDSEL].get("server_round") == 2 and task(message) == "train":
+            grids[0].restart(2)
+        return message
+
+    def federation(config: Any) -> FlowerGrid:
+        grids.append(MaskedGrid(tmp_path, config, hook))
+        return FlowerGrid(grids[0])
+
+    # The hook restarts the client after the grid has chosen the context: its next message finds the new one.
+    _, rows = played(tmp_path, federation, rounds=4, cohort=6, strategy="full")
+    assert [len(row["aggregated"]) for row in rows] == [6, 6, 5, 6]
+    assert "Client 2 has no key of this run: it has restarted." in rows[2]["failures"][0]["reason"]
+
+
+def lying(change: Callable[[list[Any]], list[Any]], liars: set[int]) -> Callable[[Any, Message], Message]:
+    """Replies of `liars` in round 2, whose arrays change."""
+
+    def answered(grid: MaskedGrid, message: Message, context: Any) -> Message:
+        reply = MaskedGrid._answered(grid, message, context)
+        if (
+            int(context.node_config["partition-id"]) in liars
+            and task(message) == "train"
+            and message.content[FEDSEL]["server_round"] == 2
+        ):
+            arrays = change(reply.content[ARRAYS].to_numpy_ndarrays())
+            reply.content[ARRAYS] = ArrayRecord(arrays)
+        return reply
+
+    return answered
+
+
+class LyingGrid(MaskedGrid):
+    """Grid with clients that lie."""
+
+    lie: Any = None
+
+    def _answered(self, message, context):
+        return self.lie(message, context)
+
+
+LYING_CLIENT: dict[str, tuple[Callable[[list[Any]], list[Any]], int]] = {
+    "boxes that do not open": (lambda arrays: [arrays[0], np.zeros_like(arrays[1]), arrays[2]], 5),
+    "promises of other seeds": (lambda arrays: [*arrays[:2], np.zeros_like(arrays[2])], 0),
+    "words of another ring": (lambda arrays: [arrays[0][:-1], *arrays[1:]], 5),
+    "an array too few": (lambda arrays: arrays[:2], 5),
+    "numbers beyond the ring": (lambda arrays: [arrays[0] + np.uint8(128), *arrays[1:]], 6),
+}
+
+
+@pytest.mark.parametrize("lie", LYING_CLIENT)
+def test_a_client_that_lies_is_left_out_or_loses_the_round_and_the_run_goes_on(tmp_path: Path, lie: str) -> None:
+    """Client 3 lies in round 2."""
+    change, aggregated = LYING_CLIENT[lie]
+
+    def federation(config: Any) -> FlowerGrid:
+        grid = LyingGrid(tmp_path, config)
+        answered = lying(change, {3})
+        grid.lie = lambda message, context: answered(grid, message, context)
+        return FlowerGrid(grid)
+
+    strategy, rows = played(tmp_path, federation, rounds=4, cohort=6, strategy="full")
+    assert [len(row["aggregated"]) for row in rows] == [6, aggregated, 6, 6]
+    assert np.isfinite(strategy.run.model.parameters).all()
+    if aggregated == 5:
+        assert [failure["client"] for failure in rows[1]["failures"]] == [3]
+
+
+def test_a_client_whose_owner_demands_masks_sends_nothing_else(tmp_path: Path) -> None:
+    """A server that asks for plain updates gets the sentence, and no update."""
+
+    class Demanding(MaskedGrid):
+        def context(self, client: int, **own: Any):
+            return super().context(client, **{"secure-sums": "masks", **own})
+
+    with pytest.raises(Exception, match="asks for an update without a mask"):
+        played(tmp_path, lambda config: FlowerGrid(Demanding(tmp_path, config)), secure_sums="none")
