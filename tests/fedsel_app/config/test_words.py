@@ -5,7 +5,8 @@ import pytest
 from fedsel_app.config import ConfigError
 from fedsel_app.config.words import ALIASES, MEANT, SHARES, did_you_mean, nearest_setting
 from fedsel_app.wiring.configuration import known_defaults, resolve
-from simulation.workbench.cli import main
+from simulation.workbench.cli import carry_out, main
+from simulation.workbench.command_line.parser import Parser
 from simulation.workbench.comparison.plan import plan
 
 
@@ -60,12 +61,11 @@ def test_a_grid_of_partitions_may_set_what_only_some_of_them_read(tmp_path):
     ("command", "said"),
     [("compare", "interrupted; repeat the command to continue from here"), ("settings", "interrupted")],
 )
-def test_an_interruption_says_how_to_continue(command, said, monkeypatch, capsys):
+def test_an_interruption_says_how_to_continue(command, said, capsys):
     def interrupted(arguments):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("simulation.workbench.comparison.commands.compare", interrupted)
-    monkeypatch.setattr("simulation.workbench.catalogue.commands.settings", interrupted)
-    words = ["compare", "--strategies", "random", "--out", "x"] if command == "compare" else ["settings"]
-    assert main(words) == 130
+    commands = Parser(prog="fedsel")
+    commands.add_subparsers(dest="command").add_parser(command).set_defaults(call=interrupted)
+    assert carry_out(commands, [command]) == 130
     assert capsys.readouterr().err == f"fedsel: {said}\n"
