@@ -24,7 +24,7 @@ from clients.compression.compressors import draw_layers
 from clients.examples import client_examples
 from clients.local_round import LocalRound, Trained
 from clients.received_model import built_model, received_model
-from clients.state import ClientHistory, StateStore
+from clients.state import QUESTION, ClientHistory, StateStore
 from clients.training import reports
 from clients.training.steps import finite_buffers, train
 from fedsel_app.attackers import attackers_of
@@ -174,7 +174,7 @@ class SelectionClient(NumPyClient):
         context = self._context
         examples, _ = self._examples()
         counts = constants = moments = b""
-        own_data = context.stated is not None
+        own_data, told = context.stated is not None, [f"{len(examples)} training examples"]
         if instruction.moments and own_data and context.masks is not None:
             raise RefusedError("The server asks for moments of the data, which nothing masks. This client sends none.")
         if instruction.constants:
@@ -184,10 +184,14 @@ class SelectionClient(NumPyClient):
                 raise ValueError(f"Client {context.client} sends no label counts: its 'share-label-counts' is false.")
             data = load(context.data, context.run.seed)
             counts = label_counts([examples], data.y_train, data.classes)[0].astype("<i8").tobytes()
+            told.append("their number in each class")
         if instruction.moments and own_data:
             data = load(context.data, context.run.seed)
             stand_ins = () if data.table is None else data.table.stand_ins(examples)
             moments = np.append(sums(data.x_train[examples]), stand_ins).astype("<f8").tobytes()
+            told.append("sums over them of each feature, for the normalisation and the stand-ins")
+        if own_data:
+            print(f"Client {context.client} tells the server of its data: {', '.join(told)}.", flush=True)
         key, signature = self._masks().enrol() if instruction.run_key else (b"", b"")
         answer = EnrolAnswer(context.client, len(examples), counts, constants=constants, own_data=own_data)
         return replace(answer, moments=moments, run_key=key, key_signature=signature)
@@ -202,20 +206,27 @@ class SelectionClient(NumPyClient):
     def _keep_schema(self, stated: StateStore, instruction: EnrolInstruction) -> None:
         """Take what the server states of the client's own data, and keep it for the run once they fit.
 
-        Raises ConfigError if they do not fit, or must be normalised and the server does not say how.
+        Raises ConfigError if they do not fit, must be normalised and the server does not say how, or if the server has
+        stated something else in this run: each further question would tell it more of the data.
         """
         from fedsel_app.messages.schema import read_schema
 
-        schema = instruction.schema or ""
+        context, schema = self._context, instruction.schema or ""
+        asked = stated.question(context.client)
+        if asked not in (None, schema) and not (asked and schema and read_schema(schema).follows(read_schema(asked))):
+            raise ConfigError("The server has stated another schema in this run. Submit the run again.")
+        stated.keep_schema(context.client, schema, QUESTION)
         self._take_schema(schema)
-        load(self._context.data, self._context.run.seed)
-        if schema and not instruction.moments and not read_schema(schema).mean:
+        load(self._context.data, context.run.seed)
+        protected = context.privacy.dp_clip_norm or context.aggregation.traits.robust
+        shared = instruction.moments and context.privacy.share_moments and not protected
+        if schema and not shared and (instruction.moments or not read_schema(schema).mean):
             raise ConfigError(
                 "State on the server the normalisation ('scaling' in 'data-arguments', or mean and std in an .npz "
-                "file), or set 'normalize' to false; and 'fill' for each column, if 'missing' is set. The clients' own "
-                "are not summed under differential privacy, with a robust 'aggregation', or after round 1."
+                "file), or set 'normalize' to false; with 'missing' also 'fill'. No sums are sent under differential "
+                "privacy, with a robust 'aggregation', after round 1, or with share-moments=false."
             )
-        stated.keep_schema(self._context.client, schema)
+        stated.keep_schema(context.client, schema)
 
     def _take_schema(self, schema: str) -> None:
         self._context = replace(self._context, data=OwnDataConfig.of(self._context.data, schema))
@@ -256,6 +267,7 @@ class SelectionClient(NumPyClient):
             order = epoch_order(len(examples), training.batch_size, epochs, rng, model.least_batch)
         else:
             order = self._order(len(examples), steps, rng, model.least_batch)
+        self._refuse_few(order)
         batches = self._batches(examples, order, model, rng)
         if context.attack.traits.poisons and context.client in attackers_of(context, instruction.server_round):
             batches = self._poisoned(batches, model)
@@ -322,6 +334,7 @@ class SelectionClient(NumPyClient):
         examples, _ = self._examples()
         rng = stream(context.run.seed, Purpose.CALIBRATE, instruction.server_round, context.client)
         order = self._order(len(examples), instruction.batches, rng, model.least_batch)
+        self._refuse_few(order)
         batches = self._batches(examples, order, model, rng)
         model.state.train()
         with seeded(_seed(rng), model.parameters.device), torch.no_grad():
@@ -368,6 +381,17 @@ class SelectionClient(NumPyClient):
         if not test.size:
             raise ValueError(f"Client {self._context.client} has no test part: raise 'holdout-fraction'.")
         return test
+
+    def _refuse_few(self, order: list[Ints]) -> None:
+        """Raise ConfigError if what these mini-batches leave in an update reveals more than the owner allows."""
+        context = self._context
+        count, least = sum(map(len, order)), context.privacy.least_update_examples
+        if count < least:
+            raise ConfigError(
+                f"Client {context.client} would answer from {len(order)} local steps on {count} examples in all, and "
+                f"its owner's 'least-update-examples' is {least}. Raise 'local-steps', 'local-epochs', 'batch-size' or "
+                "'calibration-batches' on the server."
+            )
 
     def _order(self, examples: int, batches: int, rng: np.random.Generator, least: int = 1) -> list[Ints]:
         """Positions of the examples of `batches` mini-batches of `least` or more, by the setting `batch-order`."""

@@ -1,11 +1,11 @@
 """Client state in files, which a client needs in a later message.
 
 Flower builds a new client for every message. So files keep the state by run, partition id and round: the residual of
-error feedback, the layer shares of the last mask and the solver's state. Another file keeps the schema of the data that
-the server stated when the client enrolled. The server may have lost a reply, or may have been interrupted and have
-returned to its checkpoint. So every instruction says what the server knows of the client's earlier rounds, and the
-client continues from there. It drops states of rounds that the server does not know. It stores the state after a lost
-reply and the state after an aggregated reply separately.
+error feedback, the layer shares of the last mask and the solver's state. Other files keep the schema of the data that
+the server stated when the client enrolled: what it asked, and what the data fitted. The server may have lost a reply,
+or may have been interrupted and have returned to its checkpoint. So every instruction says what the server knows of the
+client's earlier rounds, and the client continues from there. It drops states of rounds that the server does not know.
+It stores the state after a lost reply and the state after an aggregated reply separately.
 """
 
 import os
@@ -28,6 +28,7 @@ from fedsel_app.records.files import MachineFault
 STATE_FOLDER = "fedsel-state"
 """Name of fedsel's folder with the states of clients by run."""
 SCHEMA = "schema.npz"
+QUESTION = "question.npz"
 LOCAL = "local/"
 """Prefix of the names of arrays of the model that stay with the client (setting 'local-layers')."""
 STATE_FILE = re.compile(r"round-([1-9][0-9]{0,17})\.npz")
@@ -130,11 +131,16 @@ class StateStore:
                 if not oldest <= number <= history.last_instructed:
                     self._path(client, number).unlink(missing_ok=True)
 
-    def keep_schema(self, client: int, schema: str) -> None:
+    def keep_schema(self, client: int, schema: str, file: str = SCHEMA) -> None:
         """Keep what the server states of the client's own data. Raises MachineFault as `save` does."""
-        path = self._path(client, SCHEMA)
+        path = self._path(client, file)
         with self._writing(path):
             _write(path, {"schema": np.frombuffer(schema.encode(), np.uint8)})
+
+    def question(self, client: int) -> str | None:
+        """What the server stated as it asked last in this run, whether the data fitted or not."""
+        path = self._path(client, QUESTION)
+        return read_schema_file(path) if path.exists() else None
 
     def schema(self, client: int) -> str:
         """What the server has stated in this run. Raises StateError if it has not, or the file cannot be read."""

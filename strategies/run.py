@@ -176,6 +176,8 @@ class Run:
             record.available = int(roster.available.sum())
         roster.available[busy], roster.under_way[:] = False, False
         roster.under_way[busy] = True
+        if self.under_way is not None and (resting := self.under_way.resting(roster.ids, record.round)):
+            roster.available[resting], record.resting = False, resting
 
     @staticmethod
     def _staying(presence: Presence, time_s: float) -> NDArray[np.bool_]:

@@ -55,6 +55,8 @@ class Admission:
     """Number of channels or features that have moments."""
     features: tuple[str, ...] = ()
     """Column of each feature of a table; "" for a category."""
+    example_clip: float = 0.0
+    """Setting of this name; the clients' moments count for no more examples. 0 sets no bound for them."""
     stand_ins: int = 0
     """Number of numbers from which stand-ins of missing values are computed, beside the moments."""
 

@@ -11,8 +11,11 @@ same time. A resumed run asks them again.
 """
 
 import json
+import logging
+import math
 import time
 from abc import ABC, abstractmethod
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -26,12 +29,15 @@ from fedsel_app.network.links import SimulatedLinks, Work
 from fedsel_app.wire.codec import WireError
 from strategies.checkpoint import Arrays
 from strategies.opened import Dispatch, OpenRound
-from strategies.roster import Selection
+from strategies.roster import Ints, Selection
 from strategies.round.federation import Answer, Message, NodeError, SentModel, Until
 from strategies.round.replies.deadline import DROPPED, left, simulated_dropouts
 from strategies.round.replies.training import Decoded, Found, Replies
 from strategies.run_context import RunContext
 
+LOGGER = logging.getLogger("fedsel")
+WINDOW = 10
+"""Replies for each place of the cohort, among which no client gives more than its share."""
 Learn = Callable[[OpenRound, Selection, Replies], None]
 """The server's step and everything that learns from it."""
 
@@ -72,6 +78,28 @@ class UnderWay(ABC):
         self._found: dict[int, Found] = {}
         """Decoded replies of clients that have trained, in the order in which they came."""
         self.clients: dict[int, Sent] = {}
+        self._given: list[int] = []
+        """The clients of the last replies."""
+        self._rested = set[int]()
+        """The clients that did not get a place before the last round, because they had given their share."""
+
+    def resting(self, idle: Ints, number: int) -> list[int]:
+        """The clients of `idle` that have given their share of the last replies, and wait in round `number`.
+
+        They wait only as long as another client is under way or idle.
+        """
+        most = math.ceil(WINDOW * self._context.waiting.max_client_share)
+        given = Counter(self._given)
+        resting = [client for client in idle.tolist() if most and given[client] >= most]
+        if not self.clients and len(resting) == idle.size:
+            return []
+        for client in set(resting) - self._rested:
+            LOGGER.warning(
+                "Round %d: client %d has given %d of the last %d replies, and waits: see 'max-client-share'.",
+                *(number, client, given[client], len(self._given)),
+            )
+        self._rested = set(resting)
+        return resting
 
     def take_turn(self, opened: OpenRound, dispatch: Dispatch | None, learn: Learn) -> None:
         """Send the model to the cohort's new clients, and step the server after the next replies.
@@ -84,6 +112,7 @@ class UnderWay(ABC):
             self._send(opened, dispatch)
         come, arrived_s = self._await(opened, wanted)
         found = dict(sorted(come.items()))
+        self._given = [*self._given, *arrived_s][-WINDOW * self._context.run.cohort :]
         sent = {client: self.clients.pop(client) for client in found}
         if found:
             instructions = {client: one.instruction for client, one in sent.items()}
@@ -133,6 +162,13 @@ class UnderWay(ABC):
                 answers[client] = NodeError("", DROPPED)
         return opened.reader.decode_each(answers, instructions)
 
+    def _stale(self, opened: OpenRound, client: int) -> Found | None:
+        """The error of a reply that is too old in this round."""
+        steps = opened.info.number - self.clients[client].instruction.server_round
+        if 0 < self._context.waiting.max_staleness < steps:
+            return WireError(f"the server has made {steps} steps since its update began: see 'max-staleness'")
+        return None
+
     def last_aggregated(self) -> dict[int, int]:
         """Client -> the round of its last aggregated update before it was sent to train."""
         return {client: sent.instruction.last_aggregated for client, sent in self.clients.items()}
@@ -145,12 +181,13 @@ class UnderWay(ABC):
         arrays = {
             f"model {place}/{k}": array for place, model in enumerate(models) for k, array in enumerate(model.arrays)
         }
-        return arrays | {"json": np.array(json.dumps({"clients": rows} | self._told()))}
+        return arrays | {"json": np.array(json.dumps({"clients": rows, "given": self._given} | self._told()))}
 
     def load_state(self, state: Arrays) -> None:
         """Load a state that `state` returned."""
         told = json.loads(str(state["json"]))
         models: dict[int, SentModel] = {}
+        self._given = told.get("given", [])
         for row in told["clients"]:
             place = int(row["model"])
             own = [array for name, array in sorted(state.items()) if name.startswith(f"model {place}/")]
@@ -196,6 +233,8 @@ class Simulated(UnderWay):
                 seconds = happening.time_s - trip.begun_s
                 failed[client] = WireError(left(client, seconds)["reason"])
                 self._wasted_s += seconds
+            elif happening.event is Event.ARRIVED and (stale := self._stale(opened, client)) is not None:
+                failed[client] = stale
             elif happening.event is Event.ARRIVED:
                 arrived[client], arrived_s[client] = self._found[client], happening.time_s
             else:
@@ -271,10 +310,15 @@ class Deployed(UnderWay):
         opened.clients.dispatch(messages)
         self._asked |= {message.client for message in messages if message.client is not None}
         failed: dict[int, Found] = {client: WireError("it is not connected") for client in sorted(new - self._asked)}
-        while len(self._found) < wanted and (come := dict(opened.clients.arrivals())):
+        come = dict[int, Answer]()
+        while True:
             self._come_s |= dict.fromkeys(come, time.perf_counter())
-            for client, one in self._decoded(opened, come, come).items():
-                (self._found if isinstance(one, Decoded) else failed)[client] = one
+            for client, one in (self._found | self._decoded(opened, come, come)).items():
+                reply = self._stale(opened, client) or one
+                (self._found if isinstance(reply, Decoded) else failed)[client] = reply
+            self._found = {client: one for client, one in self._found.items() if client not in failed}
+            if len(self._found) >= wanted or not (come := dict(opened.clients.arrivals())):
+                break
         arrived = {client: self._found.pop(client) for client in list(self._found)[:wanted]}
         self._asked -= (arrived | failed).keys()
         return arrived | failed, {client: self._come_s[client] - opened.started_s for client in arrived}

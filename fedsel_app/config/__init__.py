@@ -17,7 +17,6 @@ from fedsel_app.config.settings import (
     require,
     setting,
     unless,
-    untold,
 )
 
 if TYPE_CHECKING:
@@ -79,7 +78,6 @@ __all__ = [
     "require",
     "setting",
     "unless",
-    "untold",
 ]
 
 

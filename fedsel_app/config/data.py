@@ -252,11 +252,12 @@ class OwnDataConfig(DataConfig):
     """Data of a single client of a deployment: all of them are its training examples."""
 
     schema: str = setting("", "what the server states of the data (`fedsel_app.messages.schema`); empty: nothing")
+    own_arguments: bool = setting(True, "the client's owner has set its data-arguments, and not the server")
 
     @classmethod
     def of(cls, data: DataConfig, schema: str = "") -> Self:
         """The same data, of one client, in a schema."""
-        return cls(**{item.name: getattr(data, item.name) for item in fields(DataConfig)}, schema=schema)
+        return cls(**{item.name: getattr(data, item.name) for item in fields(data)} | {"schema": schema})
 
 
 @dataclass(frozen=True)

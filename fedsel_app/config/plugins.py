@@ -19,7 +19,7 @@ from types import ModuleType
 from typing import Any
 
 from fedsel_app.config.server import AGGREGATIONS, SERVER_OPTIMIZERS
-from fedsel_app.config.settings import ConfigError, untold
+from fedsel_app.config.settings import IN_LOG, ConfigError
 from fedsel_app.config.training import SOLVERS
 from fedsel_app.config.words import did_you_mean
 
@@ -208,8 +208,9 @@ def user_code(module: str, title: str) -> Iterator[None]:
     except Exception as error:
         if module.partition(".")[0] in PACKAGES:
             raise
-        text = f": {untold(text)}" if (text := " ".join(str(error).split())) else ""
-        raise ConfigError(f"{title} raised {type(error).__name__}{text}{place(error, module)}.") from error
+        text = f": {text}" if (text := " ".join(str(error).split())) else ""
+        said, where = f"{title} raised {type(error).__name__}", f"{place(error, module)}."
+        raise ConfigError(f"{said}{text}{where}", f"{said}: {IN_LOG}{where}" if text else "") from error
 
 
 def place(error: Exception, module: str) -> str:

@@ -51,6 +51,21 @@ class PrivacyConfig(Settings, private=True):
     share_label_counts: bool = setting(
         True, "clients report their number of examples of each class, to methods that need it", owner="may"
     )
+    least_update_examples: int = setting(
+        0,
+        "least number of local steps times examples of a step: a client refuses to train or to calibrate with fewer. An"
+        " update after one step on one example is that example",
+        low=0,
+        private=True,
+        owner="may",
+    )
+    share_moments: bool = setting(
+        True,
+        "clients with data of their own report sums over their examples, for the normalisation and for what takes the"
+        " place of a gap, if the server does not state these. Never with differential privacy or a robust aggregation",
+        private=True,
+        owner="may",
+    )
 
     @property
     def masked(self) -> bool:

@@ -2,7 +2,6 @@
 
 import math
 import os
-import re
 import tomllib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
@@ -21,14 +20,7 @@ TYPES = {bool: "true or false", int: "a whole number", float: "a number", str: "
 """Type of a setting -> its name in a message."""
 
 
-UNTOLD = re.compile("\ue000([^\ue000\ue001]*)\ue001")
-"""Value between two marks, which are no characters of any language."""
-IN_LOG = "[see the client's log]"
-
-
-def untold(value: object) -> str:
-    """Text of a value of a client's data in a ConfigError: the client tells it to no other machine."""
-    return "\ue000" + re.sub("[\ue000\ue001]", "", str(value)) + "\ue001"
+IN_LOG = "see the client's log"
 
 
 class ConfigError(ValueError):
@@ -36,12 +28,12 @@ class ConfigError(ValueError):
 
     Attributes
     ----------
-    told : the message for other machines, without the values that are `untold`
+    told : what a client tells other machines in place of a message that has something of its data; else the message
     """
 
-    def __init__(self, message: str = "") -> None:
-        super().__init__(UNTOLD.sub(r"\1", message))
-        self.told = UNTOLD.sub(IN_LOG, message)
+    def __init__(self, message: str = "", told: str = "") -> None:
+        super().__init__(message)
+        self.told = told or message
 
 
 def plain_value(value: Any) -> Any:

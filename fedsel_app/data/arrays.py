@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fedsel_app.config import ConfigError, untold
+from fedsel_app.config import ConfigError
 from fedsel_app.config.data import MOST_CLASSES
 from fedsel_app.config.plugins import described
 from fedsel_app.npz import NpzError, read_arrays
@@ -57,7 +57,7 @@ def as_array(given: Any, key: str, source: str) -> NDArray[Any]:
     try:
         array = np.asarray(given)
     except (TypeError, ValueError, RuntimeError) as error:
-        raise ConfigError(f"{source} has {key} of which NumPy makes no array: {untold(described(error))}.") from error
+        raise ConfigError(f"{source} has {key} of which NumPy makes no array: {described(error)}.") from error
     if np.ma.is_masked(given):
         raise ConfigError(f"{source} has masked values in {key}. Fill or remove them.")
     return array
@@ -77,7 +77,7 @@ def as_floats(values: NDArray[Any], what: str, source: str) -> NDArray[np.float3
         least, most = values.min(axis=0), values.max(axis=0)
         levels = np.float64(most - least) / np.spacing(np.abs(made).max(axis=0))
         if (close := (levels > 0) & (levels < LEVELS)).any():
-            one = untold(np.asarray(values[0])[close].flat[0])
+            one = np.asarray(values[0])[close].flat[0]
             raise ConfigError(
                 f"{source} has numbers in {what}, such as {one}, that are nearly the same in float32, which "
                 "has seven digits. Subtract a constant from them, or leave them out."
@@ -152,9 +152,9 @@ def check_targets(given: Any, key: str, source: str, task: str) -> NDArray[Any]:
             f"{source} has values in {key} other than 0 and 1. For multi-label, 1 means that the sample has the label."
         )
     if task == "classification" and (y < 0).any():
-        raise ConfigError(f"{source} has the negative label {untold(y.min())} in {key}. Labels must count from 0.")
+        raise ConfigError(f"{source} has the negative label {y.min()} in {key}. Labels must count from 0.")
     if task == "classification" and (y >= MOST_CLASSES).any():
-        raise ConfigError(f"{source} has the label {untold(y.max())} in {key}. Labels must be below {MOST_CLASSES:,}.")
+        raise ConfigError(f"{source} has the label {y.max()} in {key}. Labels must be below {MOST_CLASSES:,}.")
     return y.astype(np.int64, copy=False) if whole else as_floats(y, key, source)
 
 

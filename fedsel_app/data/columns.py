@@ -13,7 +13,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from fedsel_app.config import ConfigError, untold
+from fedsel_app.config import ConfigError
 from fedsel_app.config.data import KINDS, MOST_CLASSES
 from fedsel_app.data.tables import NUMERIC, known_columns, parsed, refuse, required, texts
 
@@ -46,7 +46,7 @@ class UnnamedLabelError(ConfigError):
 
     def __init__(self, source: str, columns: Sequence[str]) -> None:
         super().__init__(
-            f"{source} does not say which of {untold(', '.join(columns))} has the labels. "
+            f"{source} does not say which of {', '.join(columns)} has the labels. "
             "Name it: --set 'data-arguments=label=\"NAME\"'."
         )
         self.columns = list(columns)

@@ -13,8 +13,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedsel_app.caches import kept, kept_across_runs
-from fedsel_app.config import ConfigError, DataConfig, plugins, untold
-from fedsel_app.config.data import DATA_FOLDERS, MOST_CLASSES, TASKS, OwnDataConfig
+from fedsel_app.config import ConfigError, DataConfig, plugins
+from fedsel_app.config.data import DATA_FOLDERS, KINDS, MOST_CLASSES, TASKS, OwnDataConfig
+from fedsel_app.config.settings import IN_LOG
 from fedsel_app.data.arrays import (
     MOST_LISTED,
     SampleShape,
@@ -36,6 +37,8 @@ if TYPE_CHECKING:
 Stamp = tuple[str, int, int]
 """Path of a file, its size in bytes, and the time of its last change in nanoseconds."""
 PARTS = ("train", "test")
+MISFIT = f"Its data cannot be used in this run: {IN_LOG}."
+"""All that a client tells of its data if they do not fit: more would answer questions about them."""
 KEYS = ("x_train", "y_train", "x_test", "y_test")
 
 
@@ -147,6 +150,15 @@ def load(config: DataConfig, seed: int) -> Dataset:
     Raises ConfigError if the files are absent or unreadable, or if they are no data set or do not fit a federation's
     schema.
     """
+    try:
+        return _fitting(config, seed)
+    except ConfigError as error:
+        error.told = MISFIT
+        raise
+
+
+def _fitting(config: DataConfig, seed: int) -> Dataset:
+    """The data set, in the schema of its federation if it is a client's own."""
     if not isinstance(config, OwnDataConfig) or not config.schema:
         return _read(config, seed)
     schema, source = read_schema(config.schema), f"The data in '{Path(config.data_path).resolve()}'"
@@ -259,9 +271,7 @@ def from_arrays(arrays: Mapping[str, Any], source: str, classes: int | None = No
     if "classes" in arrays and task in ("classification", "next-token"):
         classes = _count(arrays["classes"], source)
     if classes is not None and max(outputs) > classes:
-        raise ConfigError(
-            f"{source} has the label {untold(max(outputs) - 1)}, but only {classes} classes, numbered from 0."
-        )
+        raise ConfigError(f"{source} has the label {max(outputs) - 1}, but only {classes} classes, numbered from 0.")
     owned, stated = y_train.size and "owners" in arrays, "mean" in arrays or "std" in arrays
     if owned and len(arrays["owners"]) != len(y_train):
         raise ConfigError(
@@ -407,6 +417,8 @@ def _arguments(config: DataConfig) -> dict[str, Any]:
     arguments = config.arguments | {"test": ""}
     if arguments.get("train") == "":
         del arguments["train"]
+    if not config.own_arguments:
+        arguments = {name: value for name, value in arguments.items() if name not in (*KINDS, "categories")}
     if not config.schema:
         return {"missing": "median"} | arguments
     return arguments_in(read_schema(config.schema), arguments)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from fedsel_app.config import ConfigError, DataConfig, untold
+from fedsel_app.config import ConfigError, DataConfig
 from fedsel_app.data.arrays import MOST_LISTED
 from fedsel_app.messages.schema import Schema
 
@@ -81,7 +81,7 @@ def scaled(data: "Dataset", schema: Schema, source: str) -> "Dataset":
         for name, average, stated, deviation in zip(names, means, mean, std, strict=True):
             if stated and abs(average - stated) > FAR * deviation:
                 raise ConfigError(
-                    f"{source} have a mean of {untold(f'{average:.6g}')} in column '{name}', but the federation's is "
+                    f"{source} have a mean of {average:.6g} in column '{name}', but the federation's is "
                     f"{stated:.6g}, with a standard deviation of {deviation:.6g}. Convert the column to the "
                     "federation's unit."
                 )
@@ -100,7 +100,7 @@ def renumbered(data: "Dataset", names: Sequence[Any], source: str) -> "Dataset":
         if old_names[label] not in numbers:
             listed = ", ".join(list(numbers)[:MOST_LISTED]) + ", ..." * (len(numbers) > MOST_LISTED)
             raise ConfigError(
-                f"Correct the class {untold(repr(old_names[label]))} ({count} examples), or let the server state all "
+                f"Correct the class {old_names[label]!r} ({count} examples), or let the server state all "
                 f"classes: 'data-arguments' with classes=[...]. {source} may have only the stated classes {listed}."
             )
     places = np.array([numbers.get(name, -1) for name in old_names], np.int64)

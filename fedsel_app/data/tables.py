@@ -16,12 +16,13 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from fedsel_app.config import ConfigError, untold
+from fedsel_app.config import ConfigError
 from fedsel_app.config.data import KINDS
 from fedsel_app.data.arrays import as_floats
 
 MOST_CATEGORIES = 100
 """More different texts are hardly categories, unless `data-arguments` say so."""
+MOST_COLUMNS = 10_000
 NUMBER_LIKE = re.compile(r"\W*\d+([.,]\d+)*(e[-+]?\d+)?[^\d\n]*", re.IGNORECASE)
 """Numbers, also with a unit or with commas."""
 GROUPED = re.compile(r"[-+]?\d{1,3}([.,])\d{3}(\1\d{3})*([.,]\d+)?")
@@ -265,11 +266,17 @@ def read_columns(
             f"{source} has no column '{absent[0]}' of the server's schema ({', '.join(names)}). Add it, or rename the "
             "column that has its values."
         )
-    if foreign := [name for name in first if name not in names]:
+    if foreign := list(first.columns.difference(names, sort=False)):
         raise ConfigError(
             f"{source} has the column '{foreign[0]}', which the server's schema does not have. Leave it out: "
             f"'data-arguments' with input={json.dumps(names)}."
         )
+    for column in stated:
+        if column.kind == "category" and (own := _column(first[column.name], arguments)).kind != "category":
+            raise ConfigError(
+                f"{source} has a {own.kind} in each row of column '{column.name}', which is a category in the server's "
+                f"schema. If it is one, say so in 'data-arguments' of this client: category=[\"{column.name}\"]."
+            )
     gaps = {column.name for column in columns if column.fill is not None or column.name in arguments.get("fill", {})}
     gaps |= set(names) if "missing" in arguments and not stated else set()
     made = []
@@ -354,7 +361,7 @@ def refuse(column: pd.Series, wrong: pd.Series, kind: str, source: str, ways: Se
         marks.append(f'thousands="{grouped[1]}" if it separates thousands')
     advice = f", or set in 'data-arguments' {' or '.join([*marks, *ways])}" if marks or ways else ""
     raise ConfigError(
-        f"{source} has {untold(repr(given))} in column '{column.name}', {place(wrong)}{more}, which is not a {kind}. "
+        f"{source} has {given!r} in column '{column.name}', {place(wrong)}{more}, which is not a {kind}. "
         f"Correct it{advice}."
     )
 
@@ -364,12 +371,17 @@ def place(where: pd.Series) -> str:
     return f"{where.index.name} {where.index[where].min()}"
 
 
-def refuse_duplicates(names: Iterable[str], source: str) -> None:
-    """Raise ConfigError if two columns have the same name."""
+def refuse_duplicates(names: Sequence[str], source: str) -> None:
+    """Raise ConfigError if two columns have the same name, or there are more than `MOST_COLUMNS`."""
+    if len(names) > MOST_COLUMNS:
+        raise ConfigError(
+            f"{source} has {len(names):,} columns, and a table may have {MOST_COLUMNS:,}: each is read for itself. Use "
+            "data=npz for so many features."
+        )
     seen: set[str] = set()
     for name in names:
         if name in seen:
-            raise ConfigError(f"{source} has two columns {untold(repr(name))}. Rename one of them, or remove it.")
+            raise ConfigError(f"{source} has two columns {name!r}. Rename one of them, or remove it.")
         seen.add(name)
 
 
@@ -386,5 +398,5 @@ def known_columns(names: Sequence[str], columns: Sequence[str], source: str) -> 
     for name in names:
         if name not in columns:
             raise ConfigError(
-                f"{source} has no column {name!r}, which 'data-arguments' name. It has {untold(', '.join(columns))}."
+                f"{source} has no column {name!r}, which 'data-arguments' name. It has {', '.join(columns)}."
             )

@@ -47,6 +47,14 @@ class Schema:
         """The schema as JSON."""
         return json.dumps(asdict(self))
 
+    def follows(self, asked: "Schema") -> bool:
+        """True if it is what was `asked`, or states the normalisation and the stand-ins that this lacked."""
+        return self == asked or (not asked.mean and self._unscaled() == asked._unscaled())
+
+    def _unscaled(self) -> "Schema":
+        columns = tuple({**column, "fill": column["fill"] is None} for column in self.columns)
+        return replace(self, columns=columns, mean=(), std=())
+
     def scaled(self, mean: Iterable[float], std: Iterable[float]) -> "Schema":
         """The schema with the mean and the standard deviation of each channel, (C,)."""
         return replace(self, mean=tuple(map(float, mean)), std=tuple(map(float, std)))

@@ -16,6 +16,9 @@ class MachineFault(OSError):
     """The machine has too little disk or memory. The message says what to do; the run can be resumed after that."""
 
 
+FINITE = json.JSONEncoder(allow_nan=False)
+
+
 class RecordError(MachineFault):
     """A record of a run cannot be written. The message names the file and says what to do."""
 
@@ -29,7 +32,7 @@ def append_rows(file: Any, rows: Iterable[Mapping[str, Any]]) -> None:
 
     Raises RecordError if the lines cannot be written; an incomplete part of them is removed.
     """
-    lines = "".join(json.dumps(json_value(row)) + "\n" for row in rows).encode()
+    lines = "".join(_json_line(row) for row in rows).encode()
     path = Path(file.name)
     with record_errors(path):
         if not os.fstat(file.fileno()).st_nlink:
@@ -60,6 +63,13 @@ def write_text(path: Path, text: str) -> None:
     """Write a text file, completely or not at all. It replaces a symlink at `path`, whose target does not change."""
     with whole_file(path) as file:
         file.write(text.encode())
+
+
+def _json_line(row: Mapping[str, Any]) -> str:
+    try:
+        return f"{FINITE.encode(row)}\n"
+    except ValueError:
+        return f"{json.dumps(json_value(row))}\n"
 
 
 def json_value(value: Any) -> Any:

@@ -68,7 +68,7 @@ def rows_from_end(path: Path, check: Check, last_bytes: int | None) -> Iterator[
         if last_bytes and start and not whole:
             yield from rows_from_end(path, check, 4 * last_bytes)
         for line in reversed(whole):
-            row = legible(json.loads(line))
+            row = legible(json.loads(line), lines=False)
             if not isinstance(row, dict):
                 raise ValueError("a line is not a JSON object")
             row = without_version(row)
@@ -151,18 +151,20 @@ def fits(value: Any, declared: Any) -> bool:
     return isinstance(value, declared)
 
 
-def legible(value: Any) -> Any:
+def legible(value: Any, *, lines: bool = True) -> Any:
     """A copy of the value that is safe to print: texts from files of others may contain commands for the terminal.
 
     An escape such as \\x1b replaces each control character except newline and tab, each mark that changes the direction
-    of text, and each half of a character. Lists and dictionaries are searched for texts.
+    of text, and each half of a character; unless `lines`, each newline too. Lists and dictionaries are searched for
+    texts.
     """
     if isinstance(value, str):
-        return OBEYED.sub(lambda match: match[0].encode("unicode_escape").decode(), value)
+        inert = OBEYED.sub(lambda match: match[0].encode("unicode_escape").decode(), value)
+        return inert if lines else inert.replace("\n", "\\n")
     if isinstance(value, dict):
-        return {legible(key): legible(item) for key, item in value.items()}
+        return {legible(key, lines=lines): legible(item, lines=lines) for key, item in value.items()}
     if isinstance(value, list):
-        return [legible(item) for item in value]
+        return [legible(item, lines=lines) for item in value]
     return value
 
 

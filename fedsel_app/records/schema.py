@@ -92,6 +92,9 @@ class RoundRecord:
         list[int] | None, "steps", "steps of the server since each aggregated client was sent its model ('waiting')"
     ] = None
     under_way: Annotated[int | None, "clients", "clients that train on as the round ends ('waiting')"] = None
+    resting: Annotated[
+        list[int] | None, "", "idle clients that were not selected, as they had given their share ('max-client-share')"
+    ] = None
     begun_s: Annotated[
         float | None, "s", "from the begin of the round until the selected clients are sent the model"
     ] = None
@@ -251,12 +254,11 @@ ClientRecord = EnrolmentRecord | IdentityConflict | ClientTestRecord
 
 def as_row(record: RoundRecord | ClientRecord | Summary) -> Row:
     """Fields of a record by name, those of the score by its own name."""
-    values = {item.name: (getattr(record, item.name), item.default) for item in fields(record)}
     score = getattr(record, "score", None) or ACCURACY
     return {
-        name.replace(ACCURACY, score): value
-        for name, (value, default) in values.items()
-        if value is not None or default is not None
+        item.name.replace(ACCURACY, score): value
+        for item in fields(record)
+        if (value := getattr(record, item.name)) is not None or item.default is not None
     }
 
 

@@ -1,6 +1,7 @@
 """Client of a run: a new object for each message, built from the run's settings and the node's partition id."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
@@ -45,7 +46,8 @@ def client_of(settings: SharedSettings, context: Context, *, pooled: bool = Fals
     partition = int(context.node_config["partition-id"])
     # No other client knows both, so no other server can name what this client was stated.
     deployed = "" if pooled else f"{context.run_id % MOST_IDS:x}x{context.node_id % MOST_IDS:x}"
-    builder = cache(partial(client_builder, settings, deployed))
+    own_arguments = "data-arguments" in context.node_config or "data" in context.node_config
+    builder = cache(partial(client_builder, settings, deployed, own_arguments=own_arguments))
 
     def build(client: int | None) -> SelectionClient:
         if client not in (None, partition) and not pooled:
@@ -56,10 +58,13 @@ def client_of(settings: SharedSettings, context: Context, *, pooled: bool = Fals
     return build
 
 
-def client_builder(settings: SharedSettings, deployed: str = "") -> Callable[[int], SelectionClient]:
+def client_builder(
+    settings: SharedSettings, deployed: str = "", *, own_arguments: bool = True
+) -> Callable[[int], SelectionClient]:
     """Builder of the client of a partition id. Its state is stored in `state-dir`, or in the user's own folder.
 
     What the server states of a client's own data is kept under the name `deployed`; empty in a simulation.
+    `own_arguments` is False if the server has set the `data-arguments`.
 
     Raises ConfigError for settings of simulations alone, if the client is `deployed`.
     """
@@ -69,7 +74,8 @@ def client_builder(settings: SharedSettings, deployed: str = "") -> Callable[[in
     store = StateStore(base, begins_anew=bool(deployed))
     shared = settings.groups() | {"store": store}
     if deployed and settings.partition.partition == "own":
-        shared |= {"data": OwnDataConfig.of(settings.data), "stated": store.of_run(deployed)}
+        data = replace(OwnDataConfig.of(settings.data), own_arguments=own_arguments)
+        shared |= {"data": data, "stated": store.of_run(deployed)}
     return lambda client: SelectionClient(ClientContext(client=client, **shared))
 
 

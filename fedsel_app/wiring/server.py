@@ -97,7 +97,8 @@ def make_run_context(config: AppConfig, recorder: Recorder) -> RunContext:
         return Evaluation(result.loss, others.pop(score, np.nan), others, validation)
 
     schema, unscaled = schema_of(dataset, config.data), needs_scaling(dataset, preprocessing)
-    protected = config.privacy.dp_clip_norm or config.aggregation.traits.robust or config.privacy.masked
+    privacy = config.privacy
+    protected = privacy.dp_clip_norm or privacy.masked or not privacy.share_moments or config.aggregation.traits.robust
     if protected and (config.partition.partition == "own" or not len(dataset.y_train)):
         refuse_unstated(dataset, config.data, unscaled=unscaled)
     neutral = np.zeros_like(dataset.mean), np.ones_like(dataset.std)
@@ -133,6 +134,7 @@ def make_run_context(config: AppConfig, recorder: Recorder) -> RunContext:
             scale=scale if asks and not protected else None,
             channels=dataset.mean.size,
             features=() if dataset.table is None else dataset.table.units,
+            example_clip=config.reported_values.example_clip if config.aggregation.max_update_norm else 0.0,
             stand_ins=0 if dataset.table is None else len(dataset.table.stand_ins(np.arange(0))),
         ),
         layers=model.layers,
@@ -183,7 +185,7 @@ def refuse_unstated(dataset: Dataset, config: DataConfig, *, unscaled: bool) -> 
         raise ConfigError(
             f"State on the server {'; and '.join(needed)}. Dates count in days since 1970. Clients with their own data "
             "are not asked for these numbers under differential privacy, with a robust 'aggregation', or with "
-            "'secure-sums'."
+            "'secure-sums' or share-moments=false."
         )
 
 

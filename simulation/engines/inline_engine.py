@@ -3,7 +3,7 @@
 import sys
 from collections.abc import Callable, Sequence, Set
 from dataclasses import replace
-from functools import cached_property
+from functools import cache, cached_property
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +11,8 @@ from flwr.common import ndarrays_to_parameters
 
 from clients.client import SelectionClient
 from clients.shared_answers import SharedAnswers
+from fedsel_app.messages.instructions import Instruction
+from fedsel_app.messages.scalars import Config
 from fedsel_app.records.files import MachineFault
 from fedsel_app.wiring.client import client_builder
 from fedsel_app.wiring.configuration import AppConfig
@@ -59,15 +61,15 @@ class Inline:
         failure.
         """
         shared = SharedAnswers()
-        return {message.node: self._answer(message, shared) for message in messages}
+        sent = cache(Instruction.to_config)
+        return {message.node: self._answer(message, sent(message.instruction), shared) for message in messages}
 
-    def _answer(self, message: Message, shared: SharedAnswers) -> Answer:
-        """A client's answer, or its exception."""
-        instruction = message.instruction
+    def _answer(self, message: Message, sent: Config, shared: SharedAnswers) -> Answer:
+        """A client's answer to the message, whose instruction was `sent`, or its exception."""
         try:
             client = self._build_client(int(message.node))
             numbers, payloads, added = shared.answer(
-                client, instruction.message_type, instruction.to_config(), list(message.model.arrays)
+                client, message.instruction.message_type, sent, list(message.model.arrays)
             )
             reply = Reply.of(numbers, ndarrays_to_parameters(payloads).tensors)
             return replace(reply, sums=shared.sums) if added else reply

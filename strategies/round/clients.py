@@ -7,14 +7,17 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any
 
+import numpy as np
+
 from fedsel_app.config import ConfigError, EnrolmentConfig
 from fedsel_app.exact_sums import weighted_sum
 from fedsel_app.messages.answers import EnrolAnswer
 from fedsel_app.messages.instructions import EnrolInstruction, Instruction, PersonalInstruction
-from fedsel_app.messages.reported_values import one_line
+from fedsel_app.messages.reported_values import one_line, winsorised
 from fedsel_app.secure_sums.statement import SignedKey
 from fedsel_app.wire.codec import Update
 from strategies.round.federation import Answer, Federation, Mailbox, Message, NodeError, Reply, SentModel, Until
+from strategies.round.replies.bounds import bounded_sums
 from strategies.round.replies.enrolment import SHARED, Enrolment, other_units
 from strategies.run_context import EVERYBODY, Admission
 
@@ -145,8 +148,17 @@ class ConnectedClients:
         moments = {client: sums[: 1 + 2 * admission.channels] for client, sums in sent.items()}
         for sentence in other_units(moments, admission.features):
             LOGGER.warning(sentence)
-        sums = [Update(sums.size, None, sums) for sums in sent.values()]
-        self.enrolment.moments = weighted_sum(sums, [1.0] * len(sums))
+        rows = np.stack(list(sent.values()))
+        if admission.example_clip:
+            claimed = np.array([answer.examples for answer in answers if answer.moments], np.float64)
+            rows = bounded_sums(rows, admission.channels, claimed, winsorised(claimed, admission.example_clip))
+        if told := [client for client, row in zip(sent, rows, strict=True) if (row != sent[client]).any()]:
+            LOGGER.warning(
+                "Round %d: the sums over the data of clients %s count only as far as those of the others allow: see "
+                "'example-clip' and 'max-update-norm'.",
+                *(server_round, one_line(told)),
+            )
+        self.enrolment.moments = weighted_sum([Update(row.size, None, row) for row in rows], [1.0] * len(rows))
         self._schema = admission.scale(self.enrolment.moments)
         complete = EnrolInstruction(schema=self._schema)
         messages = [Message(node, complete, client=client) for client, node in self.nodes.items() if client in sent]

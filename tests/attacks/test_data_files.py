@@ -90,6 +90,16 @@ def test_a_file_of_writers_with_endless_brackets_is_one_sentence(tmp_path):
         load(DataConfig(data="femnist", data_path=str(tmp_path)), 1)
 
 
+@pytest.mark.timeout(60)
+def test_a_table_of_endless_columns_is_refused_by_its_first_line(tmp_path):
+    """U11: 1.6 MB took minutes."""
+    (tmp_path / "wide.csv").write_text(
+        "label," + ",".join(f"c{place}" for place in range(200_000)) + "\n0" + 200_000 * ",1"
+    )
+    with pytest.raises(ConfigError, match=r"has 200,001 columns, and a table may have 10,000"):
+        load(DataConfig(data="csv", data_path=str(tmp_path / "wide.csv")), 1)
+
+
 @pytest.mark.parametrize("name", ["builtins:exec", "builtins:print", ".:x"])
 def test_functions_of_python_itself_are_no_data_set(name):
     with pytest.raises(ConfigError):

@@ -11,6 +11,7 @@ import yaml
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
+from simulation.operations.deployment.start import close
 from simulation.operations.guard.app_signature import TRUSTED
 from simulation.operations.guard.transport import FLEET_OVER_GRPC
 from simulation.operations.machines import folders
@@ -255,13 +256,12 @@ def test_a_machine_writes_its_own_files_alone(made, capsys, tmp_path, name, dama
     assert f"Remove {made.server / name}: server writes there" in sentence(capsys, "start", made.server)
 
 
-@pytest.mark.parametrize("words", [["--add", 1], ["--renew"]])
 @pytest.mark.parametrize("damage", ["missing", "pipe"])
-def test_a_damaged_certificate_goes_to_no_other_machine(made, capsys, words, damage):
-    """`--add` gave it to the new client, and `--renew` to all; both waited for ever for a pipe."""
+def test_a_damaged_certificate_goes_to_no_other_machine(made, capsys, damage):
+    """`--add` gave it to the new client, and waited for ever for a pipe."""
     damage_file(made.authority, damage)
     before = sorted(made.folder.rglob("*")), tree(made.client(0))
-    said = sentence(capsys, "provision", *words, "--out", made.folder)
+    said = sentence(capsys, "provision", "--add", 1, "--out", made.folder)
     assert said.startswith(f"fedsel: Copy {made.authority} again from where it was")
     assert (sorted(made.folder.rglob("*")), tree(made.client(0))) == before
 
@@ -353,3 +353,20 @@ def test_samples_without_values_are_refused(tmp_path, capsys, shape):
     said = sentence(capsys, "run", *words, "--engine", "inline", "--out", tmp_path / "run")
     assert str(data) in said
     assert "samples without values" in said
+
+
+def test_a_started_machine_closes_its_folder_and_writes_for_its_owner_alone(made, capfd):
+    """U9: the log, which has values of the data, was open to all users, and its folder too."""
+    folder, before = made.client(0), os.umask(0o022)
+    try:
+        folder.chmod(0o755)
+        (folder / "log.txt").touch()
+        close(folder)
+        assert "was open to other users of this machine (755), and is now closed to them." in capfd.readouterr().out
+        (folder / "log.txt.1").touch()
+        modes = {path.name: stat.S_IMODE(path.stat().st_mode) for path in (folder, *folder.glob("log.txt*"))}
+        assert modes == {"client-0": 0o700, "log.txt": 0o600, "log.txt.1": 0o600}
+        close(folder)
+        assert capfd.readouterr().out == ""
+    finally:
+        os.umask(before)

@@ -10,13 +10,22 @@ import numpy as np
 import pytest
 from torch import nn
 
-from fedsel_app.config import ConfigError
+from fedsel_app.config import ConfigError, EnrolmentConfig
+from fedsel_app.data.arrays import sums
+from fedsel_app.messages.answers import EnrolAnswer
 from fedsel_app.messages.instructions import CalibrateInstruction
 from fedsel_app.wiring.configuration import resolve
+from strategies.round.clients import ConnectedClients
+from strategies.round.federation import Reply
+from strategies.round.replies.values import read_tests
+from strategies.round.replies.values import tested_loss as loss_of_tests
+from strategies.run_context import Admission
 from tests.attacks.test_robust_rules import lying, scaled
 from tests.bits.cases import NORMED
+from tests.support.contexts import context_of
 from tests.support.in_process import run_in_process
-from tests.support.stubs import as_sent, round_of
+from tests.support.logs import logged
+from tests.support.stubs import StubClient, StubFederation, as_sent, round_of
 
 FIVE = {"clients": 5, "cohort": 5, "rounds": 12, "local_steps": 5, "lr": 0.05, "curvature_layers": 0}
 FIVE |= {"strategy": "random", "threads": 1, "seed": 3, "device": "cpu"}
@@ -109,6 +118,43 @@ def test_the_bound_of_norms_holds_where_one_reply_is_taken_at_a_time(tmp_path, s
     lied, failures = accuracies(tmp_path / "lied", lying(scaled(-1e6), {LIAR}), **settings)
     assert lied[-1] >= absent[-1] - 0.1
     assert {failure["client"] for each in failures for failure in each} == {LIAR}
+
+
+@pytest.mark.parametrize(
+    "lie", [[1e9, 0, 0], [20, 2e13, 4e25], [20, -20e3, 20e9]], ids=["examples", "mean", "deviation"]
+)
+def test_sums_for_the_normalisation_have_a_bound(lie):
+    """One of four clients, with about the mean 50 and the deviation 3 each, set the normalisation of all."""
+    rng, summed = np.random.default_rng(0), []
+    honest = [sums(rng.normal(50, 3, (20, 1)).astype(np.float32)) for _ in range(3)]
+
+    def scale(moments):
+        summed.append(moments)
+        return "scaled"
+
+    def enrolled(rows):
+        stubs = [
+            StubClient(client, properties=EnrolAnswer(client, 20, own_data=True, moments=row.tobytes()).to_config())
+            for client, row in enumerate(rows)
+        ]
+        admission = Admission(schema="plain", scale=scale, channels=1, example_clip=10.0)
+        ConnectedClients(len(rows), EnrolmentConfig(), admission=admission).enrol(StubFederation(stubs), wait=True)
+        return summed[-1]
+
+    assert enrolled(honest).tolist() == np.sum(honest, axis=0).tolist()
+    with logged() as log:
+        count, total, squares = enrolled([*honest, np.array(lie, "<f8")])
+    assert "the sums over the data of clients [3] count only as far as" in log()
+    assert count <= 80
+    assert abs(total / count - 50) <= 10
+    assert squares / count - (total / count) ** 2 <= 30**2
+
+
+@pytest.mark.parametrize("lie", [1e18, -1e18])
+def test_a_loss_of_a_test_counts_for_at_most_ten_medians(lie):
+    said = {client: Reply(examples=10, loss=loss) for client, loss in enumerate([0.4, 0.5, 0.6, lie])}
+    tested, _ = loss_of_tests(read_tests(said, 1, context_of()))
+    assert abs(tested) <= (0.4 + 0.5 + 0.6 + 10 * 0.5) / 4
 
 
 def zeros(sample_shape, classes):

@@ -36,6 +36,16 @@ def test_a_strangers_run_folder_sends_nothing_to_the_terminal(tmp_path, capsys, 
     assert_inert(capsys, tmp_path)
 
 
+def test_a_strangers_settings_begin_no_line_of_the_terminal(tmp_path, capsys):
+    """U11: a line break let a setting pass for words of fedsel's own."""
+    said = "m\r\nfedsel: all is well"
+    write_run(tmp_path / "run", "random", 1, [0.5, 0.6], row={"failures": [{"client": 0, "reason": said}]})
+    config = json.loads((tmp_path / "run/config.json").read_text())
+    (tmp_path / "run/config.json").write_text(json.dumps(config | {"strategy": said, "model": said, said: said}))
+    assert main(["report", str(tmp_path / "run")]) == 0
+    assert not any(line.lstrip(" │┃").startswith("fedsel: all") for line in capsys.readouterr().out.splitlines())
+
+
 @pytest.mark.parametrize("command", ["report", "watch"])
 def test_a_strangers_comparison_sends_nothing_to_the_terminal(tmp_path, capsys, command):
     [path] = write_plan(tmp_path, [("random", 1, {})])

@@ -25,6 +25,7 @@ from tests.support.contexts import SIZE, context_of
 from tests.support.flower_state import task_identity
 from tests.support.in_process import run_config
 from tests.support.in_process_grid import InProcessGrid, grid_of
+from tests.support.logs import logged
 from tests.support.rounds import bits, read_rows, run_rounds
 from tests.support.sources import ROOT
 from tests.support.stubs import StubClient, round_of, update_reply
@@ -178,6 +179,38 @@ def test_a_client_that_fails_frees_its_place_and_the_next_reply_counts():
     assert strategy.roster.failures.tolist() == [2, 0, 0]
 
 
+def test_a_quick_client_gives_no_more_than_its_share():
+    """Of six clients one takes 0.07 s and the others 1 s. Without the bound it gives 44 of 60 updates, else 20."""
+    settings = {"cohort": 6, "rounds": 120, "buffer_size": 1, **BUFFERED}
+    given = {}
+    for share in (0.0, 2.0):
+        strategy, clients, _ = made([0.07] + [1] * 5, unit, max_client_share=share, **settings)
+        with logged() as log:
+            rows, _ = run_rounds(strategy, clients, 120)
+        updates = [client for row in rows for client in row["aggregated"]]
+        given[share] = [updates[first : first + 60].count(0) for first in range(61)]
+    assert max(given[0.0]) >= 44
+    assert max(given[2.0]) == 20
+    assert "client 0 has given 20 of the last " in log()
+    assert {client for row in rows for client in row.get("resting") or ()} == {0}
+
+
+def test_clients_that_have_given_their_share_go_on_where_nobody_else_is():
+    strategy, clients, _ = made([1], unit, cohort=1, rounds=5, buffer_size=1, max_client_share=0.1, **BUFFERED)
+    rows, _ = run_rounds(strategy, clients, 5)
+    assert [row["aggregated"] for row in rows] == [[0]] * 5
+
+
+def test_an_update_that_is_too_old_is_left_out_and_takes_no_step():
+    """Client 1 replies in the fifth round, after 4.5 s."""
+    strategy, clients, _ = made([1, 4.5], unit, cohort=2, rounds=6, buffer_size=1, max_staleness=3, **BUFFERED)
+    rows, _ = run_rounds(strategy, clients, 6)
+    assert [row["aggregated"] for row in rows] == [[0]] * 6
+    [[failure]] = [row["failures"] for row in rows if row["failures"]]
+    assert failure == {"client": 1, "reason": "the server has made 4 steps since its update began: see 'max-staleness'"}
+    assert rows[4]["failures"]
+
+
 ADDED = {"wall_s", "staleness", "under_way"}
 
 
@@ -262,6 +295,7 @@ RESUMED = {
     "ef21": {"error-feedback-scheme": "ef21", "strategy": "random"},
     "asynchronous": ASYNCHRONOUS | {"strategy": "oort"},
     "away": {"availability": "diurnal", "stay-s": 60.0, "availability-share": 0.5},
+    "share": {"strategy": "random", "max-client-share": 0.2, "max-staleness": 2},
     "batchnorm": {"model": "tests.bits.cases:batch_norm", "calibration-form": "training", "strategy": "random"},
 }
 
@@ -388,6 +422,13 @@ def test_deployed_replies_are_taken_as_they_come(tmp_path):
     assert 1 <= given[2] < min(given[:2])
     assert max(row["staleness"][0] for row in rows if row["aggregated"] == [2]) > 1
     assert strategy.run.time_s == pytest.approx(sum(row["round_s"] for row in rows))
+
+
+def test_deployed_replies_that_are_too_old_are_left_out(tmp_path):
+    settings = {"clients": 3, "buffer-size": 1, "max-staleness": 2}
+    _, rows, _ = deployed(resolve(DEPLOYED | settings), tmp_path, [0, 0, 3])
+    assert max(row["staleness"][0] for row in rows) <= 2
+    assert {failure["client"] for row in rows for failure in row["failures"]} == {2}
 
 
 def test_a_frozen_client_does_not_hold_the_probes_of_a_server_that_does_not_wait(tmp_path):

@@ -8,7 +8,7 @@ from typing import Any
 
 import pandas as pd
 
-from fedsel_app.config import ConfigError, untold
+from fedsel_app.config import ConfigError
 from fedsel_app.data.columns import LABEL, Roles, index_columns, labels
 from fedsel_app.data.tables import kind_of, read_columns, refuse, refuse_duplicates
 
@@ -75,9 +75,9 @@ def _table(path: Path, arguments: Mapping[str, Any], source: str) -> pd.DataFram
                 low_memory=False,
             )
     except UnicodeDecodeError as error:
-        raise ConfigError(f"{source} is not text in UTF-8: save it with this encoding ({untold(error)}).") from error
+        raise ConfigError(f"{source} is not text in UTF-8: save it with this encoding ({error}).") from error
     except (csv.Error, pd.errors.ParserError) as error:
-        raise ConfigError(f"{source} cannot be read as CSV: {untold(error)}.") from error
+        raise ConfigError(f"{source} cannot be read as CSV: {error}.") from error
     table.index = pd.Index(lines, name="line")
     for name, column in table.items() if arguments.get("decimal") == "," else ():
         # pandas leaves 1.200 as a text here, of which a number would be 1.2.
@@ -101,6 +101,7 @@ def _lines(rows: Any, named: set[str], source: str) -> tuple[list[str], list[int
     for row in filter(None, rows):
         if not names:
             names = [name.strip() for name in row]
+            refuse_duplicates(names, source)
             places = {name: names.index(name) for name in named & set(names)}
         elif len(row) != len(names):
             raise ConfigError(f"{source} has {len(row)} values in line {rows.line_num}, but {len(names)} columns.")
@@ -109,7 +110,6 @@ def _lines(rows: Any, named: set[str], source: str) -> tuple[list[str], list[int
             zeros |= {name for name, position in places.items() if LEADING_ZERO.match(row[position])}
     if not lines:
         raise ConfigError(f"{source} has no rows below the names of its columns.")
-    refuse_duplicates(names, source)
     if "" in names[1:]:
         raise ConfigError(f"{source} has no name for column {names.index('', 1) + 1}. Name it in the first line.")
     return names, lines, zeros

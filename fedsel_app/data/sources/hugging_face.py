@@ -15,7 +15,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from fedsel_app.config import ConfigError, DataConfig, untold
+from fedsel_app.config import ConfigError, DataConfig
 from fedsel_app.config.plugins import described
 from fedsel_app.data.arrays import hidden
 from fedsel_app.data.columns import Roles, index_columns, labels
@@ -278,8 +278,7 @@ def _local(config: DataConfig, arguments: Mapping[str, Any], source: str) -> tup
         raise
     except Exception as error:
         raise ConfigError(
-            f"{source} is neither a folder that `datasets` saved nor Parquet that can be read: "
-            f"{untold(described(error))}."
+            f"{source} is neither a folder that `datasets` saved nor Parquet that can be read: {described(error)}."
         ) from error
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fedsel_app.config import ConfigError, untold
+from fedsel_app.config import ConfigError
 from fedsel_app.data.arrays import absent, hidden
 from fedsel_app.data.pictures import common_mode, pixels
 
@@ -126,14 +126,12 @@ def _images(paths: Sequence[Path], mode: str, size: int) -> NDArray[Any]:
             try:
                 picture = pixels(opened, mode, size)
             except ConfigError as error:
-                raise ConfigError(
-                    f"The image '{untold(path)}' cannot be used: {error}. Replace it, or remove it."
-                ) from error
+                raise ConfigError(f"The image '{path}' cannot be used: {error}. Replace it, or remove it.") from error
         picture = picture.reshape(*picture.shape[:2], -1).transpose(2, 0, 1)
         images = images if index else np.empty((len(paths), *picture.shape), picture.dtype)
         if picture.shape != images.shape[1:]:
             raise ConfigError(
-                f"The image '{untold(path)}' has {picture.shape[2]} x {picture.shape[1]} pixels, but the first one has "
+                f"The image '{path}' has {picture.shape[2]} x {picture.shape[1]} pixels, but the first one has "
                 f"{images.shape[3]} x {images.shape[2]}. Set 'image-size' to scale all of them."
             )
         images[index] = picture
@@ -141,4 +139,4 @@ def _images(paths: Sequence[Path], mode: str, size: int) -> NDArray[Any]:
 
 
 def _damaged(path: Path, error: Exception | str) -> ConfigError:
-    return ConfigError(f"The image '{untold(path)}' is absent or damaged: {untold(error)}. Restore it, or remove it.")
+    return ConfigError(f"The image '{path}' is absent or damaged: {error}. Restore it, or remove it.")

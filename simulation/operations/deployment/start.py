@@ -7,6 +7,7 @@ import re
 import shutil
 import signal
 import socket
+import stat
 import sys
 import tempfile
 import threading
@@ -33,6 +34,7 @@ from simulation.operations.guard.transport import ANYWHERE, HERE, free_ports
 from simulation.operations.machines.folders import LOG, client_numbers
 from simulation.operations.machines.keys import days_left
 from simulation.operations.machines.machine import HERE_RELEASE, Machine, read_machine, with_settings, write_machine
+from simulation.operations.machines.private_files import OTHERS
 from simulation.operations.machines.sound_folder import check_folder
 
 HOME, STATE, DATABASE = "flwr", "state", "superlink.db"
@@ -80,6 +82,7 @@ def run_machine(folder: Path, settings: Mapping[str, Value], *, unsigned_apps: b
     """
     data = describe_data(folder, with_settings(read_machine(folder, "server", "client"), settings))
     machine = read_startable(folder, settings, unsigned_apps=unsigned_apps)
+    close(folder)
     with _ending(), _alone(folder / HOME):
         os.environ.update(environment(folder / HOME))
         os.chdir(folder)
@@ -92,6 +95,18 @@ def run_machine(folder: Path, settings: Mapping[str, Value], *, unsigned_apps: b
             if data:
                 say(f"Data: {data}.")
             _take_part(folder, machine, None if unsigned_apps else folder / TRUSTED)
+
+
+def close(folder: Path) -> None:
+    """Close a machine's folder to all other users, and let this process write files for its owner alone.
+
+    The log and the records have values of the data.
+    """
+    os.umask(OTHERS)
+    for path in (folder, *folder.glob(f"{LOG}*")):
+        if (mode := stat.S_IMODE(path.stat().st_mode)) & OTHERS:
+            path.chmod(mode & ~OTHERS)
+            say(f"{path} was open to other users of this machine ({mode:o}), and is now closed to them.")
 
 
 def describe_data(folder: Path, machine: Machine) -> str:

@@ -11,8 +11,10 @@ a local app would replace this file.
 import base64
 import hashlib
 import json
+import logging
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -25,6 +27,8 @@ from fedsel_app.config import ConfigError
 
 SIGNATURES, TRUSTED = "signatures.json", "trusted.yaml"
 """Files of a folder of signatures: the first for the SuperLink, the second for the SuperNodes."""
+NEWEST = "newest-apps.json"
+"""File in a SuperNode's FLWR_HOME: name of an app -> the latest second at which one was signed that it has run."""
 NO_KEY = (ValueError, TypeError, NotImplementedError, UnsupportedAlgorithm)
 """Errors of cryptography for what is no key or certificate, or one of a kind that it does not read."""
 
@@ -72,6 +76,37 @@ def signatures_of(folder: Path, bundle: str) -> dict[str, str]:
     """Signatures in `folder` of the bundle with this SHA-256, in Flower's form; empty without any."""
     signed = _read(folder).get(bundle, {})
     return {"valid_license": "Valid"} | dict(signed) if signed else {}
+
+
+def newest_alone(verify: Callable[[Any, dict[str, str]], bool], newest: Path) -> Callable[[Any, dict[str, str]], bool]:
+    """Wrap Flower's `_verify_fab` so that it refuses an app that was signed before the newest one of its name.
+
+    The file `newest` remembers when that was signed. Raises OSError or ValueError if it cannot be read or written.
+    """
+    from flwr.cli.config_utils import get_fab_metadata
+    from flwr.common.logger import log
+
+    def verified(fab: Any, trusted: dict[str, str]) -> bool:
+        signed = [
+            json.loads(fab.verifications[name])["signed_at"]
+            for name, key in trusted.items()
+            if name in fab.verifications and verify(fab, {name: key})
+        ]
+        if not signed:
+            return False
+        app, _ = get_fab_metadata(fab.content)
+        times = json.loads(newest.read_text(encoding="utf-8")) if newest.exists() else {}
+        if max(signed) < (last := times.get(app, 0)):
+            then, later = (datetime.fromtimestamp(second, UTC).isoformat(" ") for second in (max(signed), last))
+            log(logging.ERROR, "Sign %s again: it was signed at %s, and one of %s ran here.", app, then, later)
+            return False
+        newest.parent.mkdir(parents=True, exist_ok=True)
+        part = newest.with_suffix(".part")
+        part.write_text(json.dumps(times | {app: max(signed)}), encoding="utf-8")
+        part.replace(newest)
+        return True
+
+    return verified
 
 
 def refuse_no_signer(trusted: Path) -> None:

@@ -11,16 +11,20 @@
 - `start_client_internal.push_object_contents_from_iterable` uploads a reply. Its replacement measures the time.
 - `_parse_supernode_lifespan_config` gives the configuration. `serve_messages` sets a random secret there, so that no
   other user of the machine can claim a task.
+- `start_client_internal._verify_fab` accepts an app of any age that a trusted key has signed. Its replacement refuses
+  one that was signed before the newest of its name (`app_signature.newest_alone`).
 
 Streaming calls and an app process that stays, both in Flower, would replace this file.
 """
 
+import os
 import secrets
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, suppress
 from importlib import import_module
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -36,11 +40,12 @@ from flwr.supernode.start_client_internal import _insert_message
 
 from fedsel_app.config import Value
 from simulation.operations.guard.app_process import object_names
+from simulation.operations.guard.app_signature import NEWEST, newest_alone
 from simulation.operations.guard.fleet_connection import refuse_by_exceptions
 
 NODE = "flwr.supernode.start_client_internal"
 CONNECTION_HOOK, PUSH_HOOK, TIME_HOOK = "_init_connection", "push_object_contents_from_iterable", "time"
-CONFIG_HOOK = "_parse_supernode_lifespan_config"
+CONFIG_HOOK, VERIFY_HOOK = "_parse_supernode_lifespan_config", "_verify_fab"
 RECONNECT_S = 1.0
 GET_RUN = "get_run"
 """Flower's function of a connection that asks for a run."""
@@ -179,5 +184,7 @@ def serve_messages(
     update_console_handler(colored=sys.stderr.isatty())
     setattr(node, PUSH_HOOK, pushing(getattr(node, PUSH_HOOK)))
     setattr(node, CONNECTION_HOOK, connection)
+    home = Path(os.environ.get("FLWR_HOME", Path.home() / ".flwr"))
+    setattr(node, VERIFY_HOOK, newest_alone(getattr(node, VERIFY_HOOK), home / NEWEST))
     setattr(program, CONFIG_HOOK, parse_closed)
     program.flower_supernode()

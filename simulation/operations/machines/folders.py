@@ -8,7 +8,6 @@ The layout::
       client-0/       machine.toml  ca.crt  key  trusted.yaml  identities.json
                       with key.pub in place of key if the client made its key itself (`fedsel request`)
       admin/          machine.toml  ca.crt  token  identities.json  signing/ (of `fedsel sign`)
-                      and ca.key with `--keep-ca-key`
 """
 
 import hashlib
@@ -97,7 +96,6 @@ def make_federation(
     port: int,
     *,
     requests: Sequence[Path] = (),
-    keep_authority: bool = False,
 ) -> FederationFolders:
     """Make the folders of one server, its clients and one admin.
 
@@ -111,7 +109,6 @@ def make_federation(
     clients : number of clients whose keys are made here; they have the first numbers
     port : the server's port for clients
     requests : files of `fedsel request`, one for each further client, which has made its key itself
-    keep_authority : keep the authority's key in the admin's folder; new certificates can be signed with this key alone
 
     Raises
     ------
@@ -134,8 +131,6 @@ def make_federation(
         **_common(federation.admin.name, replace(machine, role="admin"), authority.certificate),
         "admin/token": NewFile(token.encode(), OWNER_ALONE),
     }
-    if keep_authority:
-        files["admin/ca.key"] = NewFile(authority.private, OWNER_ALONE)
     for client, request in enumerate([b""] * clients + public_keys):
         of_client, public = _client(replace(machine, role="client", client=client), authority.certificate, request)
         name = federation.client(client).name
@@ -218,11 +213,9 @@ def request_folder(folder: Path) -> Path:
 
 
 def renew_certificates(folder: Path) -> list[Path]:
-    """Make a new certificate and key of the server, for the names that it has now.
+    """Make a new authority, and a new certificate and key of the server, for the names that it has now.
 
-    If the admin's folder keeps the authority's key, the other machines need nothing new. Otherwise there is a new
-    authority, and the machines trust the old one too until its certificate ends, so that they can be changed one after
-    the other.
+    A machine with the new `ca.crt` trusts no earlier certificate, so that a stolen key is worth nothing.
 
     Returns
     -------
@@ -236,17 +229,13 @@ def renew_certificates(folder: Path) -> list[Path]:
     """
     federation = FederationFolders(folder.absolute())
     read_machine(federation.server, "server")
-    authority_key, old = federation.admin / "ca.key", read_certificates(federation.authority)
-    certified = read_certificates(federation.server / "server.crt")
+    certified, authority = read_certificates(federation.server / "server.crt"), Authority()
     try:
-        authority = Authority(read_file(authority_key, secret=True), old) if authority_key.exists() else Authority()
         certificate, key = authority.server(certified_names(certified))
     except ValueError as error:
         raise ConfigError(f"The certificates in {federation.folder} cannot be renewed: {error}.") from error
-    authorities = (
-        [] if authority_key.exists() else sorted(path for path in federation.folder.glob("*/ca.crt") if path.is_file())
-    )
-    files = {path: NewFile(authority.certificate + old) for path in authorities}
+    authorities = sorted(path for path in federation.folder.glob("*/ca.crt") if path.is_file())
+    files = {path: NewFile(authority.certificate) for path in authorities}
     files |= {
         federation.server / "server.key": NewFile(key, OWNER_ALONE),
         federation.server / "server.crt": NewFile(certificate),

@@ -21,7 +21,6 @@ from cryptography.hazmat.primitives.serialization import (
     NoEncryption,
     PrivateFormat,
     PublicFormat,
-    load_pem_private_key,
     load_ssh_private_key,
     load_ssh_public_key,
 )
@@ -49,16 +48,11 @@ LONGEST_REQUEST = 10_000
 
 
 class Authority:
-    """Certificate authority of a federation, whose certificate every machine trusts.
+    """New certificate authority of a federation, whose certificate every machine trusts. Its key is in memory only."""
 
-    Parameters
-    ----------
-    key, certificate : PEM of an authority that was made before; without them, a new one, whose key is in memory only
-    """
-
-    def __init__(self, key: bytes = b"", certificate: bytes = b"") -> None:
-        self._key = _elliptic(load_pem_private_key(key, None)) if key else ec.generate_private_key(ec.SECP384R1())
-        self._certificate = x509.load_pem_x509_certificate(certificate) if certificate else self._own_certificate()
+    def __init__(self) -> None:
+        self._key = ec.generate_private_key(ec.SECP384R1())
+        self._certificate = self._own_certificate()
 
     def _own_certificate(self) -> x509.Certificate:
         # The name is unique: if two authorities share a name, a wrong certificate is only noticed by its signature.
@@ -86,11 +80,6 @@ class Authority:
     def certificate(self) -> bytes:
         """The authority's certificate, as PEM."""
         return self._certificate.public_bytes(Encoding.PEM)
-
-    @property
-    def private(self) -> bytes:
-        """The authority's key, as PEM. Whoever has it can impersonate the server."""
-        return _pem(self._key)
 
     def server(self, hosts: Sequence[str]) -> tuple[bytes, bytes]:
         """Certificate and key of a server, as PEM. The certificate is valid for `hosts` and for the server itself.

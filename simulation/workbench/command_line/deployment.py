@@ -52,7 +52,7 @@ def provision_command(arguments: argparse.Namespace) -> int:
 def _refuse_together(arguments: argparse.Namespace) -> None:
     """Raise ConfigError for two tasks at once, of which only one would be done, and for options of another task."""
     tasks = [f"--{name}" for name in ("server", "add", "revoke", "renew") if getattr(arguments, name)]
-    other = {"--sign": ("--server", "--add"), **dict.fromkeys(("--clients", "--port", "--keep-ca-key"), ("--server",))}
+    other = {"--sign": ("--server", "--add"), **dict.fromkeys(("--clients", "--port"), ("--server",))}
     given = [name for name in other if getattr(arguments, name[2:].replace("-", "_"))]
     if len(tasks) > 1:
         raise ConfigError(f"Give {' and '.join(tasks)} in separate commands.")
@@ -68,8 +68,7 @@ def _make(arguments: argparse.Namespace) -> None:
     from simulation.operations.machines.keys import signing_key
 
     app, port, clients = app_folder(), arguments.port or Endpoints().fleet_port, arguments.clients or 0
-    requests, keep = arguments.sign, arguments.keep_ca_key
-    folders = make_federation(arguments.folder, arguments.server, clients, port, requests=requests, keep_authority=keep)
+    folders = make_federation(arguments.folder, arguments.server, clients, port, requests=arguments.sign)
     sign_app(app, folders.admin / SIGNING, signing_key(folders.admin / SIGNING))
     share_signature(folders)
     names = [folders.client(number).name for number in client_numbers(folders.server)]
@@ -78,7 +77,7 @@ def _make(arguments: argparse.Namespace) -> None:
         "`fedsel start FOLDER` on the server and on each client, and submit runs with `fedsel submit admin`. The app "
         "is signed, and the clients import no other app."
     )
-    _print_answers(folders.folder, names[clients:], requests)
+    _print_answers(folders.folder, names[clients:], arguments.sign)
 
 
 def _add(folder: Path, count: int, requests: list[Path]) -> None:
@@ -112,11 +111,11 @@ def _print_answers(folder: Path, names: list[str], requests: list[Path]) -> None
 def _renew(folder: Path) -> None:
     from simulation.operations.machines.folders import renew_certificates
 
-    *authorities, key, certificate = renew_certificates(folder)
-    first = "First copy the new ca.crt into the folder of every machine, and restart the clients. Then copy"
+    *_, key, certificate = renew_certificates(folder)
     print(
-        f"Renewed the server's certificate in {folder}. {first if authorities else 'Copy'} {certificate.name} and "
-        f"{key.name} of {certificate.parent} into the server's folder, and restart the server."
+        f"Renewed the server's certificate in {folder}. Copy {certificate.name} and {key.name} of {certificate.parent} "
+        "into the server's folder and the new ca.crt into the folder of every machine, and restart the server and the "
+        "clients. A machine with the new ca.crt trusts no earlier certificate."
     )
 
 
@@ -234,9 +233,8 @@ def _register_provision(commands: Subparsers) -> None:
         metavar="REQUEST",
         help="add the client that sent this file of `fedsel request`; its private key stays with it",
     )
-    command.add_argument("--renew", action="store_true", help="make a new certificate of the server")
+    command.add_argument("--renew", action="store_true", help="make a new certificate of the server; retire all others")
     command.add_argument("--revoke", metavar="CLIENT", help="revoke this client, such as client-1")
-    command.add_argument("--keep-ca-key", action="store_true", help="keep the authority's key in the admin's folder")
     command.add_argument(
         "--out", dest="folder", required=True, type=folder, metavar="DIR", help="folder of the federation"
     )

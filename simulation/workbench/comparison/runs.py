@@ -13,7 +13,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from fedsel_app.config import ConfigError, RunConfig, Value
-from fedsel_app.records.reading import check_client, check_round, read_rows
+from fedsel_app.records.reading import check_client, check_round, legible, read_rows
 from fedsel_app.records.run_folder import read_config
 from fedsel_app.records.schema import ACCURACY, RoundRecord, Row, as_row, schedule_round, score_name
 from fedsel_app.records.summary import MB, summarize
@@ -180,7 +180,7 @@ def read_recorded_run(folder: Path, name: str, cell: Mapping[str, Value], kind: 
     """
     if not (folder / "config.json").is_file() or not (folder / "rounds.jsonl").is_file():
         return None
-    config = read_config(folder, SHOWN)
+    config = legible(read_config(folder, SHOWN), lines=False)
     run = RunConfig.from_values(config)
     rows = {row["round"]: _without_nulls(row) for row in read_rows(folder / "rounds.jsonl", check_round)}
     for client in (client for row in rows.values() for client in row["selected"] + row.get("aggregated", [])):

@@ -119,6 +119,8 @@ class SettingKeywords(TypedDict, total=False):
     staleness_exponent: float
     hinge_slope: float
     hinge_lag: float
+    max_staleness: int
+    max_client_share: float
     calibration_clients: int
     calibration_batches: int
     calibration_form: Literal["average", "sequential", "training", "local"]
@@ -131,6 +133,8 @@ class SettingKeywords(TypedDict, total=False):
     least_cohort: int
     clear_number: Literal["none", "norm"]
     share_label_counts: bool
+    least_update_examples: int
+    share_moments: bool
     participation: Literal["fixed", "adafl-full", "adafl-econom", "adafl-staged", "decay", "isp", "isp-ri"]
     growth_first: int
     growth_last: int

@@ -21,6 +21,7 @@ from fedsel_app.wire.npy import read_array
 from strategies.roster import Floats, Ints
 from strategies.round.federation import Answer, Reply
 from strategies.round.replies import replies_among
+from strategies.round.replies.bounds import FAR, LEAST
 from strategies.run_context import RunContext
 
 LOGGER = logging.getLogger("fedsel")
@@ -94,7 +95,8 @@ def read_tests(
     impossible scores are logged.
 
     `example-clip` times the median bounds the examples, and `loss-clip` times the median bounds the losses. With
-    `loss-clip` an unknown loss counts as this bound.
+    `loss-clip` an unknown loss counts as this bound. Of three clients or more, no loss counts as more than `FAR` times
+    the median, unless `max-update-norm` is 0.
     """
     replies = replies_among(answers, server_round, "failed to test")
     clients = sorted(replies)
@@ -115,6 +117,8 @@ def read_tests(
     reported = np.array([answer.examples for answer in told], np.float64)
     examples = winsorised(reported, context.reported_values.example_clip, reported[reported > 0.0])
     losses = np.array([answer.loss for answer in told], np.float64)
+    if context.aggregation.max_update_norm and len(told) >= LEAST:
+        losses = winsorised(losses, FAR)
     if context.reported_values.loss_clip:
         losses = winsorised(np.where(np.isnan(losses), np.inf, losses), context.reported_values.loss_clip, losses)
     bounded = zip(clients, told, examples.tolist(), losses.tolist(), strict=True)

@@ -96,14 +96,14 @@ def test_a_table_is_read_by_the_servers_columns_categories_and_gaps(tmp_path):
 
 
 def test_a_file_is_read_in_its_own_form_into_the_servers_kinds(tmp_path):
-    """Leading zeros of a category that only the server declares, and the client's own form of dates and decimals."""
+    """Leading zeros of a category, and the client's own form of dates and decimals."""
     server = "zip,day,dose,label\n" + "".join(f"0{i % 3}1,2024-02-0{1 + i},{i}.5,{i % 2}\n" for i in range(6))
     schema = stated(csv(tmp_path, server, f'{ALL}, category=["zip"]'))
-    form = 'date-format="%d.%m.%Y", decimal=",", input=["zip", "day", "dose"]'
+    form = 'date-format="%d.%m.%Y", decimal=",", input=["zip", "day", "dose"], category=["zip"]'
     mine = csv(tmp_path, 'note;dose;day;label;zip\nx;"2,5";02.02.2024;1;011\n', form, "mine.csv")
     assert own(mine, schema).x_train.tolist() == [[0, 1, 0, 19755, 2.5]]
     with pytest.raises(ConfigError, match=r"has 'x' in column 'dose', line 2, which is not a number\. Correct it\.$"):
-        own(csv(tmp_path, "zip,day,dose,label\n001,2024-02-01,x,1\n", name="wrong.csv"), schema)
+        own(csv(tmp_path, "zip,day,dose,label\n001,2024-02-01,x,1\n", 'category=["zip"]', "wrong.csv"), schema)
 
 
 def test_numbers_of_classes_are_their_texts(tmp_path):

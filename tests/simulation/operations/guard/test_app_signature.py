@@ -15,9 +15,10 @@ from flwr.supernode.cli.flower_supernode import _validate_public_keys_ed25519
 from flwr.supernode.start_client_internal import _verify_fab
 
 from fedsel_app.config import ConfigError
-from simulation.operations.guard.app_signature import SIGNATURES, TRUSTED, sign_app, signatures_of
+from simulation.operations.guard.app_signature import SIGNATURES, TRUSTED, newest_alone, sign_app, signatures_of
 from simulation.operations.guard.superlink import attach_signatures
 from simulation.operations.machines.keys import KEY, signing_key
+from tests.support.logs import logged
 from tests.support.tiny_app import write_app
 
 
@@ -53,6 +54,22 @@ def test_a_supernode_imports_what_was_signed_and_nothing_else(tmp_path, app):
     assert handed_out(tmp_path / "signing", build_fab_from_disk(app)).verifications == {}
     sign_app(app, tmp_path / "other", signing_key(tmp_path / "other"))
     assert not trusts(tmp_path / "signing", handed_out(tmp_path / "other", build_fab_from_disk(app)))
+
+
+def test_a_supernode_refuses_an_app_that_is_older_than_the_one_that_it_ran(tmp_path, app, monkeypatch):
+    """U8: whoever hands out apps could choose an old one with known holes, for ever."""
+    folder, code, fabs = tmp_path / "signing", app / "tinyapp" / "client_app.py", []
+    for number in range(2):
+        code.write_text(f"app = {number}\n")
+        monkeypatch.setattr("time.time", lambda number=number: 1e9 + number)
+        sign_app(app, folder, signing_key(folder))
+        fabs.append(handed_out(folder, build_fab_from_disk(app)))
+    trusted, old, new = yaml.safe_load((folder / TRUSTED).read_text()), *fabs
+    verify = newest_alone(_verify_fab, tmp_path / "newest.json")
+    with logged("flwr") as log:
+        assert [verify(fab, trusted) for fab in (old, old, new, old, new)] == [True, True, True, False, True]
+    assert "tinyapp again: it was signed at 2001-09-09 01:46:40+00:00" in log()
+    assert not verify(new, {"fpk_other": "key"})
 
 
 def test_several_may_sign_one_app_and_one_may_sign_several(tmp_path, app):

@@ -12,7 +12,7 @@ from flwr.supernode import start_client_internal
 
 from clients.upload_time import UPLOAD_FILE, last_upload
 from simulation.operations.guard import supernode_process as supernode
-from simulation.operations.guard.supernode import CONNECTION_HOOK, PUSH_HOOK, TIME_HOOK
+from simulation.operations.guard.supernode import CONNECTION_HOOK, PUSH_HOOK, TIME_HOOK, VERIFY_HOOK
 from simulation.operations.guard.supernode_process import (
     IDLE_S,
     LONGEST_PAUSE_S,
@@ -27,6 +27,7 @@ from simulation.operations.guard.supernode_process import (
 def test_flower_still_has_the_places_that_are_replaced():
     assert getattr(start_client_internal, PUSH_HOOK) is getattr(inflatable_utils, PUSH_HOOK)
     assert callable(getattr(start_client_internal, CONNECTION_HOOK))
+    assert callable(getattr(start_client_internal, VERIFY_HOOK))
     assert getattr(start_client_internal, TIME_HOOK) is time
 
 
