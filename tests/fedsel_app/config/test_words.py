@@ -5,7 +5,7 @@ import pytest
 from fedsel_app.config import ConfigError
 from fedsel_app.config.words import ALIASES, MEANT, SHARES, did_you_mean, nearest_setting
 from fedsel_app.wiring.configuration import known_defaults, resolve
-from simulation.workbench.cli import carry_out, main
+from simulation.workbench.cli import carry_out
 from simulation.workbench.command_line.parser import Parser
 from simulation.workbench.comparison.plan import plan
 
