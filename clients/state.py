@@ -193,11 +193,6 @@ def local_of(state: Arrays) -> Arrays:
     return {name.removeprefix(LOCAL): array for name, array in state.items() if name.startswith(LOCAL)}
 
 
-def read_state_file(path: Path) -> Arrays:
-    """The state in a file. Raises StateError if it cannot be read."""
-    return _read(path)
-
-
 def read_schema_file(path: Path) -> str:
     """The schema in a file that `StateStore.keep_schema` wrote. Raises StateError if it cannot be read."""
     return _read(path).get("schema", np.zeros(0, np.uint8)).tobytes().decode(errors="replace")

@@ -235,7 +235,7 @@ NORMS, STATISTICS = "norms", "*statistics*"
 
 @dataclass(frozen=True)
 class CalibrationConfig(Settings, scope="training", private=True):
-    """BatchNorm calibration: how the global model gets its BatchNorm statistics, and other buffers that change."""
+    """BatchNorm calibration: how the model gets its BatchNorm statistics and changing buffers, and what is local."""
 
     calibration_clients: int = setting(
         0,

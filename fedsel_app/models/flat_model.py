@@ -96,7 +96,7 @@ class FlatModel:
             self.module.to(memory_format=torch.contiguous_format)
         self._bf16 = precision == "bf16"
         self._tensors: list[nn.Parameter] = []
-        layers, at_home = [], dict[Place, str]()
+        layers, local_places = [], dict[Place, str]()
         seen = set()
         stop = 0
         for name, owner in self.module.named_modules():
@@ -105,14 +105,14 @@ class FlatModel:
                 if not tensor.requires_grad or tensor in seen:
                     continue
                 if local and stays(local, f"{name}.{key}".lstrip("."), owner):
-                    at_home[Place(owner, key)] = f"{name}.{key}".lstrip(".")
+                    local_places[Place(owner, key)] = f"{name}.{key}".lstrip(".")
                     continue
                 seen.add(tensor)
                 self._tensors.append(tensor)
                 stop += tensor.numel()
             if stop > start:
                 layers.append(LayerSlice(name, start, stop))
-        own = {place: name for place, name in at_home.items() if place.tensor not in seen}
+        own = {place: name for place, name in local_places.items() if place.tensor not in seen}
         if not layers and not own:
             raise ConfigError("The 'model' parameter names a model without trainable parameters. Choose another.")
         self.layers, self.size, self.tensors = tuple(layers), stop, list(self._tensors)
@@ -135,11 +135,12 @@ class FlatModel:
         self.state = ModuleState(self.module, outcome.changing, averages=averages, stays=partial(stays, local))
         self._local = {name: (place, place.copy()) for place, name in {**own, **self.state.local}.items()}
         self.lacking = tuple(self._local)
-        if local and not (self._local and self.tensors):
+        at_home = [(name, place.owner) for name, (place, _) in self._local.items()]
+        if not self.tensors or any(not any(stays((pattern,), *each) for each in at_home) for pattern in local):
             names = [name for name, tensor in self.module.state_dict().items() if isinstance(tensor, Tensor)]
             raise ConfigError(
-                f"Let 'local-layers' name some arrays of the model that training changes, and not all: "
-                f"{', '.join(names)}. With 'calibration-form' local, the model needs statistics."
+                f"Let each name or pattern in 'local-layers' name arrays of the model that training changes, and not "
+                f"all: {', '.join(names)}. With 'calibration-form' local, the model needs statistics."
             )
 
     def backward(self, x: Inputs, y: Tensor) -> Tensor:

@@ -3,6 +3,7 @@
 import logging
 from collections.abc import Callable, Mapping
 from contextlib import nullcontext
+from io import BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -11,7 +12,7 @@ from matplotlib.figure import Figure
 from rich.console import Console
 from torch import Tensor, nn
 
-from clients.state import STATE_FOLDER, local_of, read_state_file
+from clients.state import STATE_FOLDER, local_of
 from fedsel_app.caches import of_a_run
 from fedsel_app.config import ConfigError, Value
 from fedsel_app.config.settings import plain_value
@@ -87,7 +88,8 @@ class RunResult(RecordedRun):
         none of this client.
         """
         folder = (states or self.folder) / STATE_FOLDER
-        found = max(folder.glob(f"*/client-{client}/round-*.npz"), key=_written_ns, default=None)
+        files = folder.glob(f"*/client-{client}/round-*.npz")
+        found = max(files, key=lambda path: path.stat().st_mtime_ns, default=None)
         if found is None:
             raise ConfigError(
                 f"Client {client} has no state in {folder}: it never trained, or keeps it on its own machine: "
@@ -101,6 +103,7 @@ class RunResult(RecordedRun):
         try:
             with path.open("rb") as file:
                 arrays = read_arrays(file)
+            own_layers = {} if state is None else local_of(read_arrays(BytesIO(state.read_bytes())))
         except FileNotFoundError as error:
             raise ConfigError(f"There is no {path} yet: the run is not finished.") from error
         except (NpzError, OSError) as error:
@@ -112,9 +115,8 @@ class RunResult(RecordedRun):
             model = building.build_flat(run.model, dataset, run.seed, CPU, task, averages=own.averages, local=own.local)
         try:
             model.load(arrays["parameters"], arrays["buffers"])
-            if state is not None:
-                model.load_local(local_of(read_state_file(state)))
-            elif model.lacking:
+            model.load_local(own_layers)
+            if model.lacking and state is None:
                 LOGGER.warning(
                     "This model lacks %s: they are as they were built, and each client has its own (client_model, or"
                     " --client).",
@@ -138,10 +140,6 @@ class RunResult(RecordedRun):
         """Figure of the score, or of another metric, against rounds, seconds, bytes sent and client updates."""
         alone = Group("", {self.strategy: (self,)}, self.strategy)
         return accuracy_plot(alone, Style(), metric_of([self], metric)).figure
-
-
-def _written_ns(path: Path) -> int:
-    return path.stat().st_mtime_ns
 
 
 @listed
