@@ -1,5 +1,6 @@
 """Every method ends with the same bits, in one process as in any other way to run it."""
 
+import json
 import os
 import signal
 from collections.abc import Callable, Iterator
@@ -26,7 +27,7 @@ WAYS = ("Ray 1", "Ray 2", "killed and resumed", "flwr run", "deployment")
 
 AXES: dict[str, Settings] = {
     "label-flip random": {"attack": "label-flip", "attackers": "1,3"},
-    "ipm random": {"attack": "ipm", "attackers": "1,3"},
+    "alie random": {"attack": "alie", "attackers": "1,3"},
     "common-k oort": {"compressor": "common-k", "ring-bits": 8, "kept-fraction": 0.4},
     "layers power-of-choice": {
         "model": "mlp",
@@ -112,7 +113,7 @@ def test_inline_and_another_way_give_the_same_bits(way, method, tmp_path, engine
         assert process.exitcode == -signal.SIGKILL
         engine.submit(inline, settings | {"out": str(folder), "resume": True}).result()
     elif way == "flwr run":
-        flags = [flag for key, value in settings.items() for flag in ("--set", f"{key}={value}")]
+        flags = [flag for key, value in settings.items() for flag in ("--set", f"{key}={json.dumps(value)}")]
         home = request.getfixturevalue("flower_home")
         done = fedsel("submit", "local", *flags, "--out", str(folder), environment=home)
         assert done.returncode == 0, done.stdout + done.stderr
