@@ -36,6 +36,7 @@ EXAMPLES: dict[str, dict[str, str]] = {
     "watch": {
         "fedsel watch runs/two": "follow a comparison",
         "fedsel watch runs/first": "follow one run",
+        "fedsel watch runs/two --html": "follow it in a browser",
     },
     "report": {
         "fedsel report runs/two": "write the report of a comparison",

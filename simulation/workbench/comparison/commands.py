@@ -35,7 +35,10 @@ def register(commands: Subparsers) -> None:
     several.set_defaults(call=compare_command)
 
     live = commands.add_parser("watch", help="show the progress of a comparison or a run")
-    live.add_argument("folder", type=Path, metavar="DIR", help="comparison or run folder")
+    live.add_argument("folder", type=Path, metavar="DIR", help="folder of a comparison, a tuning or a run")
+    live.add_argument(
+        "--html", action="store_true", help="show it in a browser, on a page that only this user can open"
+    )
     live.set_defaults(call=watch_command)
 
 
@@ -98,7 +101,12 @@ def strategies_of(arguments: argparse.Namespace) -> list[str]:
 
 
 def watch_command(arguments: argparse.Namespace) -> int:
-    """`fedsel watch`: show the progress of a comparison or a run until it ends."""
+    """`fedsel watch`: show the progress of a comparison, a tuning or a run until it ends."""
+    if arguments.html:
+        from simulation.workbench.report.live import serve
+
+        serve(arguments.folder, wide_console())
+        return 0
     from simulation.workbench.comparison.watch import follow
 
     follow(arguments.folder, wide_console())

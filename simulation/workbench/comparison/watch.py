@@ -1,5 +1,6 @@
-"""Progress of the runs of a comparison, or of one run, only from their files (`fedsel watch`)."""
+"""Progress of the runs of a comparison or a tuning, or of one run, only from their files (`fedsel watch`)."""
 
+import statistics
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -16,16 +17,18 @@ from fedsel_app.records.run_folder import read_config
 from fedsel_app.records.schema import ACCURACY, Row, schedule_round, score_name
 from fedsel_app.records.summary import MB
 from simulation.workbench.comparison.plan_file import check_failure, read_plan
-from simulation.workbench.terminal import whole_table
+from simulation.workbench.comparison.tuning_file import read_tuning
+from simulation.workbench.terminal import duration_text, whole_table
 
 REFRESH_S = 1.0
 TAIL_BYTES = 1 << 16
 ENDED = ("finished", "failed")
+COLUMNS = ("round", "score", "MB sent", "seconds", "last round")
 
 
 @dataclass(frozen=True)
 class Progress:
-    """Progress of one run.
+    """Progress of one run, or of several that have no folder yet.
 
     Attributes
     ----------
@@ -35,6 +38,10 @@ class Progress:
     uplink_mb : MB (10^6 bytes) sent to the server so far, as encoded
     time_s : seconds so far, on the clock of the run
     age_s : seconds since the last round was written
+    folder, method, cell : run folder, selection method, and cell of the grid as text
+    reason : why the process of the run failed
+    pace_s : computing time of the last round in seconds
+    runs : number of the runs
     """
 
     name: str
@@ -46,55 +53,97 @@ class Progress:
     time_s: float | None = None
     age_s: float | None = None
     score_name: str = ACCURACY
+    folder: Path = Path()
+    method: str = ""
+    cell: str = ""
+    reason: str = ""
+    pace_s: float | None = None
+    runs: int = 1
+
+    @property
+    def cells(self) -> tuple[str, ...]:
+        """Texts of `COLUMNS`."""
+        age = "" if self.age_s is None or self.state in ENDED else f"{self.age_s:.0f} s ago"
+        rounds = "" if self.rounds is None else f"{self.round}/{self.rounds}"
+        return rounds, _shown(self.score, ".4f"), _shown(self.uplink_mb, ".3f"), _shown(self.time_s, ".1f"), age
 
 
-def progress_of_run(name: str, folder: Path, *, failed: bool = False) -> Progress:
-    """Progress of the run in `folder`; `failed` is True if its process failed, which its own files do not show."""
+def progress_of_run(name: str, folder: Path, *, reason: str = "", cell: str = "") -> Progress:
+    """Progress of the run in `folder`; `reason` says why its process failed, which its own files do not show."""
     if not (folder / "config.json").exists():
-        return Progress(name, "failed" if failed else "waiting")
-    rounds = int(read_config(folder, ["rounds"])["rounds"])
+        return Progress(name, "failed" if reason else "waiting", reason=reason)
+    config = read_config(folder, ["rounds"])
     newest, tested = last_round(folder / "rounds.jsonl")
+    finished = (folder / "summary.json").exists()
     return Progress(
         name,
-        "finished" if (folder / "summary.json").exists() else "failed" if failed else "started",
+        "finished" if finished else "failed" if reason else "started",
         schedule_round(newest) if newest else 0,
-        rounds,
+        int(config["rounds"]),
         tested.get(score_name(tested)),
         newest["total_uplink_bytes"] / MB if newest else None,
         newest.get("time_s"),
         time.time() - (folder / "rounds.jsonl").stat().st_mtime if newest else None,
         score_name(tested),
+        folder,
+        str(config.get("strategy", name)),
+        cell,
+        "" if finished else reason,
+        newest.get("wall_s"),
     )
 
 
 def read_progress(folder: Path) -> list[Progress]:
-    """Progress of all runs of the comparison in `folder`, or of the one run in it.
+    """Progress of all runs of the comparison or the tuning in `folder`, or of the one run in it.
 
-    Raises ConfigError if the folder has neither.
+    Raises ConfigError if the folder has none of them.
     """
-    comparison = read_plan(folder)
-    if comparison is not None:
-        failed = {row["name"] for row in read_rows(folder / "failures.jsonl", check_failure)}
-        return [
-            progress_of_run(run["name"], folder / run["folder"], failed=run["name"] in failed)
-            for run in comparison["runs"]
-        ]
-    if not (folder / "config.json").exists():
+    tuning, compared = read_tuning(folder), _of_comparison(folder)
+    if tuning is not None:
+        trials = _of_comparison(folder / "trials") or []
+        planned = tuning["trials"] * len(tuning["strategies"]) * len(tuning["tuning_seeds"])
+        later = Progress("later trials, then the comparison", "waiting", runs=max(1, planned - len(trials)))
+        return trials + ([later] if compared is None else compared)
+    if compared is None and not (folder / "config.json").exists():
         raise ConfigError(f"{folder} has neither a comparison (comparison.json) nor a run (config.json).")
-    return [progress_of_run(folder.absolute().name, folder)]
+    return [progress_of_run(folder.absolute().name, folder)] if compared is None else compared
 
 
-def progress_table(runs: Sequence[Progress], caption: str = "") -> Table:
-    """Table of the runs, one line each."""
-    ended = sum(run.state in ENDED for run in runs)
+def _of_comparison(folder: Path) -> list[Progress] | None:
+    """Progress of all runs of the comparison in `folder`; None if it has none."""
+    comparison = read_plan(folder)
+    if comparison is None:
+        return None
+    reasons = {row["name"]: row["message"] for row in read_rows(folder / "failures.jsonl", check_failure)}
+    cells = [", ".join(f"{key}={value}" for key, value in run.get("cell", {}).items()) for run in comparison["runs"]]
+    return [
+        progress_of_run(run["name"], folder / run["folder"], reason=reasons.get(run["name"], ""), cell=cell)
+        for run, cell in zip(comparison["runs"], cells, strict=True)
+    ]
+
+
+def left_line(runs: Sequence[Progress]) -> str:
+    """Line on what is done, what failed, what is left, and about how long that takes at the pace of the last rounds."""
+    left = [run for run in runs if run.state not in ENDED]
+    total, waiting = sum(run.runs for run in runs), sum(run.runs for run in left)
+    failed = sum(run.state == "failed" for run in runs)
+    line = f"{total - waiting} of {total} runs ended" + (f", {failed} failed" if failed else "")
+    paces_s = [run.pace_s for run in runs if run.pace_s is not None]
+    if not (left and paces_s):
+        return line
+    longest = max(run.rounds or 0 for run in runs)
+    rounds = sum(run.runs * max(0, (run.rounds or longest) - run.round) for run in left)
+    side_by_side = max(1, sum(run.state == "started" for run in left))
+    return f"{line}; about {duration_text(statistics.fmean(paces_s) * rounds / side_by_side)} left"
+
+
+def progress_table(runs: Sequence[Progress], title: str = "") -> Table:
+    """Table of the runs, one line each, under `left_line` or another title."""
     scores = dict.fromkeys(score_title(run.score_name) for run in runs if run.score is not None)
-    columns = ("round", " or ".join(scores) or ACCURACY, "MB sent", "seconds", "last round")
-    table = whole_table("run", "state", numbers=columns, title=f"{ended} of {len(runs)} runs ended", caption=caption)
+    columns = [" or ".join(scores) or ACCURACY if name == "score" else name for name in COLUMNS]
+    table = whole_table("run", "state", numbers=tuple(columns), title=title or left_line(runs))
     for run in runs:
-        age = "" if run.age_s is None or run.state in ENDED else f"{run.age_s:.0f} s ago"
-        rounds = "" if run.rounds is None else f"{run.round}/{run.rounds}"
-        numbers = _shown(run.score, ".4f"), _shown(run.uplink_mb, ".3f"), _shown(run.time_s, ".1f")
-        table.add_row(run.name, run.state, rounds, *numbers, age)
+        table.add_row(run.name, run.state, *run.cells)
     return table
 
 

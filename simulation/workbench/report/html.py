@@ -51,6 +51,7 @@ h1, li, p, figcaption { overflow-wrap: break-word; }
   td:first-child { font-weight: 600; } td.name { white-space: normal; }
   .drawn { overflow-x: auto; } .drawn img { width: 56rem; max-width: none; }
 }
+{% block style %}{% endblock %}
 </style>
 </head>
 <body>
@@ -131,8 +132,73 @@ REPORT = """{% extends "base" %}
 {% endblock %}
 """
 
+LIVE = """{% extends "base" %}
+{% from "parts" import show with context %}
+{% block style %}
+.curves { position: relative; margin: .5rem 0 0 3.2rem; }
+.curves svg { display: block; width: 100%; height: 18rem; background: #fff; border-radius: 4px; }
+.curves span { position: absolute; left: -3.2rem; width: 2.9rem; text-align: right; transform: translateY(-50%); font-size: .78rem; }
+.axis { display: flex; justify-content: space-between; margin-left: 3.2rem; }
+.keys { display: flex; flex-wrap: wrap; gap: .2rem 1.2rem; list-style: none; padding: 0; margin: .4rem 0 0 3.2rem; }
+.keys svg { width: 1.6rem; height: .6rem; margin-right: .4rem; background: #fff; }
+{% endblock %}
+{% block body %}
+<main{% if ended %} data-ended="yes"{% endif %}>
+<h1>{{ title }}</h1>
+<p id="state"><strong>{{ left }}</strong></p>
+{% for note in notes %}
+<p class="note">{{ note }}</p>
+{% endfor %}
+{% for picture in pictures %}
+<section>
+<h3>{{ picture.title }}</h3>
+<div class="curves">
+<svg viewBox="0 0 100 100" preserveAspectRatio="none" role="img" aria-label="{{ picture.title }}">
+{% for _, top in picture.ticks %}
+<line x1="0" x2="100" y1="{{ top }}" y2="{{ top }}" stroke="#ddd" vector-effect="non-scaling-stroke"/>
+{% endfor %}
+{% for points, look in picture.curves %}
+<polyline points="{{ points }}" fill="none" stroke="{{ look.color }}" stroke-dasharray="{{ dashes[look.linestyle] }}" stroke-width="2" stroke-linecap="round" vector-effect="non-scaling-stroke"/>
+{% endfor %}
+</svg>
+{% for value, top in picture.ticks %}
+<span class="soft" style="top: {{ top }}%">{{ value }}</span>
+{% endfor %}
+</div>
+<div class="axis soft"><span>0</span><span>round</span><span>{{ picture.rounds }}</span></div>
+<ul class="keys">
+{% for name, value, runs, look in picture.legend %}
+<li><svg viewBox="0 0 26 10" aria-hidden="true"><line x1="0" x2="26" y1="5" y2="5" stroke="{{ look.color }}" stroke-width="3" stroke-dasharray="{{ dashes[look.linestyle] }}"/></svg>{{ name }} <strong>{{ value }}</strong> {{ runs }}</li>
+{% endfor %}
+</ul>
+</section>
+{% endfor %}
+{% for table in tables %}
+{{ show(table, table.rows|length) }}
+{% endfor %}
+</main>
+<script nonce="{{ nonce }}">
+const refresh = async () => {
+  try {
+    const answer = await fetch(location.href);
+    if (!answer.ok) throw answer.status;
+    const page = new DOMParser().parseFromString(await answer.text(), "text/html");
+    document.title = page.title;
+    document.querySelector("main").replaceWith(page.querySelector("main"));
+  } catch {
+    document.querySelector("#state").textContent = "fedsel watch has ended, so this page no longer changes.";
+    return;
+  }
+  if (!document.querySelector("main").dataset.ended) setTimeout(refresh, {{ refresh_ms }});
+};
+if (!document.querySelector("main").dataset.ended) setTimeout(refresh, {{ refresh_ms }});
+</script>
+{% endblock %}
+"""
+"""Page of `fedsel watch --html`. Its script replaces its main part, and stops after the last run or the server's end."""
+
 ENVIRONMENT = Environment(
-    loader=DictLoader({"base": BASE, "parts": PARTS, "report": REPORT}),
+    loader=DictLoader({"base": BASE, "parts": PARTS, "report": REPORT, "live": LIVE}),
     autoescape=True,
     trim_blocks=True,
     lstrip_blocks=True,
@@ -140,5 +206,5 @@ ENVIRONMENT = Environment(
 
 
 def html(page: str, **values: Any) -> str:
-    """Text of the page `report`, filled with `values`."""
+    """Text of the page `report` or `live`, filled with `values`."""
     return ENVIRONMENT.get_template(page).render(**values)

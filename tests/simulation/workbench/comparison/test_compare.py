@@ -234,7 +234,7 @@ def test_a_terminal_shows_the_table(out):
         assert run_processes.carry_out(plan(out, ["random"], [1], SETTINGS, {}), 1, console) == {}
         file.seek(0)
         shown = file.read()
-    assert "1 of 1 runs ended" in shown
+    assert "1 of 1 runs" in shown
     assert "started" not in shown.splitlines()[-1]
 
 
