@@ -6,6 +6,7 @@ of typed keywords.
 
 import argparse
 import re
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
@@ -92,6 +93,9 @@ def _type(entry: Entry) -> str:
 
 def command_line_page() -> str:
     """Text of docs/command-line.md: for each command its examples and its options, as `--help` has them."""
+    commands = _commands(parser())
+    uses = Counter(row for command in commands.values() for row in _rows(command))
+    shared = [row for row, count in uses.items() if count > 2]
     lines = [
         "# Command line",
         "",
@@ -101,11 +105,17 @@ def command_line_page() -> str:
         "",
         "The exit code is 0 if a command did what it should, 1 if it failed, 2 if an argument or a setting is wrong,",
         "and 130 if it was interrupted.",
+        "",
+        "## Arguments of several commands",
+        *_table(shared),
     ]
-    for name, command in _commands(parser()).items():
-        lines += ["", f"## {name}", "", *_examples(name), *_table(command)]
+    for name, command in commands.items():
+        rows = _rows(command)
+        also = ", ".join(row.split("`")[1].split()[0] for row in rows if row in shared)
+        lines += ["", f"## {name}", "", *_examples(name), *_table([row for row in rows if row not in shared])]
+        lines += ["", f"Also `{also}`."] if also else []
         for below, nested in _commands(command).items():
-            lines += ["", f"### {name} {below}", *_table(nested)]
+            lines += ["", f"### {name} {below}", *_table(_rows(nested))]
     return "\n".join([*lines, ""])
 
 
@@ -119,7 +129,8 @@ def _examples(name: str) -> list[str]:
     return [f"- `{line}`: {meaning}" for line, meaning in EXAMPLES[name].items()]
 
 
-def _table(command: argparse.ArgumentParser) -> list[str]:
+def _rows(command: argparse.ArgumentParser) -> list[str]:
+    """Rows of the table of a command's arguments."""
     rows: list[str] = []
     for action in command._actions:
         if isinstance(action, argparse._HelpAction | argparse._SubParsersAction):
@@ -129,6 +140,10 @@ def _table(command: argparse.ArgumentParser) -> list[str]:
             value = ", ".join(action.choices)
         named = " ".join(part for part in (", ".join(action.option_strings), str(value)) if part)
         rows.append(f"| `{named}` | {action.help or ''} |".replace("A|B", "A\\|B"))
+    return rows
+
+
+def _table(rows: list[str]) -> list[str]:
     return ["", "| argument | meaning |", "|---|---|", *rows] if rows else []
 
 

@@ -1,20 +1,13 @@
-"""Pages and verdicts cannot disagree: docs/results.md quotes the claims on its presets, and the rankings."""
+"""Pages and verdicts cannot disagree: docs/results.md quotes claims and rankings."""
 
 import re
-from textwrap import fill
 
-import pytest
-
-from laboratory.claims.ledger import WORDS as COUNTED
-from laboratory.claims.ledger import advantage_text, dearer_text
 from laboratory.claims.ranking import OPEN, WITHIN, ranked_methods
 from laboratory.claims.verdict import DECIDED, DOES_NOT, HOLDS, NOT_RUN, UNDECIDED
 from laboratory.tests.claims.fakes import claims, rankings, shipped, verdicts
 from tests.support.documentation import PAGES
 
 RESULTS = PAGES["docs/results.md"]
-SECTIONS = re.split(r"^## ", RESULTS, flags=re.MULTILINE)[1:]
-OPENING = "In the [ledger](ledger.md):"
 WORDS = re.compile(rf"\b(?:do not hold|hold|{'|'.join((*DECIDED[::-1], UNDECIDED, NOT_RUN))})")
 PROBES = {
     "all clients, every round": "hetero-select",
@@ -25,27 +18,6 @@ PROBES = {
     "none: loss of the last training": "hetero-select (last training's loss)",
 }
 """Row of the table of probes -> variant in the rankings on MNIST; the others have 10 candidates in place of 20."""
-
-
-def expected(section):
-    """The standing claims on the presets of a section by verdict, with the advantage in each measure that decides."""
-    presets, by_word = set(re.findall(r"--preset (\S+)", section)), {word: [] for word in COUNTED}
-    for claim in claims():
-        if claim.preset in presets and not claim.superseded:
-            found = verdicts()[claim.name]
-            shown = [advantage_text(one) for one in found.verdicts[: found.deciding] if one.advantage.n > 1]
-            by_word[found.word].append(
-                f"`{claim.name}`" + ((shown and f" {' and '.join(shown)}{dearer_text(found)}") or "")
-            )
-    items = [f"- **{word}**: {'; '.join(stated)}." for word, stated in by_word.items() if stated]
-    wrapped = [fill(item, 120, subsequent_indent="  ", break_on_hyphens=False) for item in items]
-    return "\n".join([OPENING, "", *wrapped, ""]) if items else ""
-
-
-@pytest.mark.parametrize("section", SECTIONS, ids=[section.partition("\n")[0] for section in SECTIONS])
-def test_a_section_lists_the_claims_on_its_presets(section):
-    said = section[section.index(OPENING) :] if OPENING in section else ""
-    assert said.rstrip() == expected(section).rstrip()
 
 
 def test_the_first_table_has_a_claim_in_the_column_of_its_verdict():
