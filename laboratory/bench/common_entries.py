@@ -108,7 +108,7 @@ def table() -> str:
     for row in read_rows():
         runs[row["task"], row["side"]][row["seed"]] = row
     lines = [
-        "| task | sent | seeds | bytes a parameter | in the middle | at the end | less than none |",
+        "| task | sent | seeds | bytes a parameter | in the middle | at the end | points less than none |",
         "|---|" + "---|" * 6,
     ]
     for task, side in ((task, side) for task in TASKS for side in SIDES if (task, side) in runs):
@@ -117,8 +117,9 @@ def table() -> str:
         sent, middle, end = (
             np.mean([float(row[name]) for row in rows.values()]) for name in ("bytes", "middle", "end")
         )
-        error = pairs.std(ddof=1) / np.sqrt(pairs.size) if pairs.size > 1 else np.nan
-        lost = "" if side == "none" else f"{100 * pairs.mean():.1f} ± {100 * error:.1f} points"
+        lost = "" if side == "none" or not pairs.size else f"{100 * pairs.mean():.1f}"
+        if lost and pairs.size > 1:
+            lost += f" ± {100 * pairs.std(ddof=1) / np.sqrt(pairs.size):.1f}"
         lines.append(f"| {task} | {side} | {len(rows)} | {sent:.2f} | {middle:.3f} | {end:.3f} | {lost} |")
     return "\n".join(lines)
 
