@@ -2,22 +2,12 @@
 
 import re
 
-from laboratory.claims.ranking import OPEN, WITHIN, ranked_methods
 from laboratory.claims.verdict import DECIDED, DOES_NOT, HOLDS, NOT_RUN, UNDECIDED
-from laboratory.tests.claims.fakes import claims, rankings, shipped, verdicts
+from laboratory.tests.claims.fakes import claims, verdicts
 from tests.support.documentation import PAGES
 
 RESULTS = PAGES["docs/results.md"]
 WORDS = re.compile(rf"\b(?:do not hold|hold|{'|'.join((*DECIDED[::-1], UNDECIDED, NOT_RUN))})")
-PROBES = {
-    "all clients, every round": "hetero-select",
-    "all clients, every round, in 8 bits": "hetero-select (probe in 8 bits)",
-    "all clients, every 5 rounds": "hetero-select (probe every 5)",
-    "20 or 10 clients, every round": "hetero-select (20 candidates)",
-    "20 or 10 clients, every 5 rounds": "hetero-select (20 candidates every 5)",
-    "none: loss of the last training": "hetero-select (last training's loss)",
-}
-"""Row of the table of probes -> variant in the rankings on MNIST; the others have 10 candidates in place of 20."""
 
 
 def test_the_first_table_has_a_claim_in_the_column_of_its_verdict():
@@ -48,29 +38,6 @@ def test_no_paragraph_gives_a_claim_another_verdict():
             words = set(WORDS.findall(" ".join(paragraph.split()))) if named else set()
             words = {word.replace("do not hold", "does not hold").replace("holds", "hold") for word in words}
             assert words <= {standing[name].replace("holds", "hold") for name in named}, (page, paragraph)
-
-
-def probe_rows():
-    """Table of the lead of HeteRo-Select with fewer probes over the baseline, at equal bytes."""
-    workloads = {
-        f"{data}, {skew}": f"{key}-{skew}-skew"
-        for data, key in (("MNIST", "mnist"), ("Fashion-MNIST", "fashion-mnist"), ("CIFAR-10", "cifar10"))
-        for skew in ("strong", "mild")
-    }
-    rows, by_name = [["probes", *workloads], ["---"] * 7], {ranking.name: ranking for ranking in rankings()}
-    for shown, variant in PROBES.items():
-        cells = []
-        for name in workloads.values():
-            (metric,) = (metric for metric in by_name[name].metrics if metric.key == "accuracy_at_traffic_mb")
-            found = {place.name: place for place in ranked_methods(by_name[name], metric, shipped())}
-            place = found[variant if variant in found else variant.replace("20 candidates", "10 candidates")]
-            cells.append(f"{100 * place.lead.mean:.1f} {({OPEN: '?', WITHIN: 'within'}).get(place.word, place.word)}")
-        rows.append([shown, *cells])
-    return [f"| {' | '.join(row)} |" for row in rows]
-
-
-def test_the_table_of_probes_is_that_of_the_rankings():
-    assert "\n".join(probe_rows()) in RESULTS
 
 
 def buffered_rows():
