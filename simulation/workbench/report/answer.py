@@ -48,7 +48,10 @@ CHEAPEST = (
 
 
 def variants_table(group: Group, numbers: Numbers) -> Table:
-    """Table that ranks the variants by their mean score: scores, costs to target, and the verdict against the first."""
+    """Table that ranks the variants by their mean score: scores, costs to target, and the verdict against the first.
+
+    A single variant has no rank.
+    """
     score, final = numbers.metric.stable, numbers.metric.final
     sign = -1.0 if score.higher_wins else 1.0
 
@@ -72,12 +75,13 @@ def variants_table(group: Group, numbers: Numbers) -> Table:
         means = [
             Spread.of(numbers.reached(variant, measure.key)) for measure in (score, final, UPLINK_MB, SECONDS, ROUNDS)
         ]
-        rows.append([rank, variant, *means[:2], reached_text, *means[2:], against_first])
+        rows.append([rank if len(order) > 1 else "", variant, *means[:2], reached_text, *means[2:], against_first])
+    caption = "Means over the seeds, with standard deviations. Costs are those of the runs that reached the target."
+    if len(order) == 1:
+        return Table("ranking", "Result", caption, columns, rows)
     caption = (
-        f"Ranked by {score.name}: means over the seeds, with standard deviations. Costs are those of the runs that "
-        "reached the target. "
-        "Open: the difference from the first is not significant (paired t test over the seeds; p after Holm over the "
-        "methods)."
+        f"Ranked by {score.name}. {caption} Open: the difference from the first is not significant (paired t test over "
+        "the seeds; p after Holm over the methods)."
     )
     return Table("ranking", "Ranking", caption, columns, rows)
 

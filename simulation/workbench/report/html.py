@@ -103,17 +103,23 @@ REPORT = """{% extends "base" %}
 {% endfor %}
 {% endmacro %}
 <h1>{{ title }}</h1>
+{{ said(answers) }}
+{% if sections|length > 1 %}{{ swept() }}{% endif %}
+{% for plot in sections[0].plots[:1] if sections|length == 1 %}
+{{ draw(plot) }}
+{% endfor %}
 <p class="soft">{{ settings }}</p>
+{% if notes|length > 2 %}<details><summary class="note">{{ notes|length }} notes: {{ notes[0] }}</summary>{% endif %}
 {% for note in notes %}
 <p class="note">{{ note }}</p>
 {% endfor %}
-{% if sections|length > 1 %}{{ swept() }}{% endif %}
+{% if notes|length > 2 %}</details>{% endif %}
 {% for section in sections %}
 {% if section.name %}<h2>{{ section.title }}</h2>{% endif %}
 {{ show(section.ranking) }}
 {% if tuned and loop.first %}{{ said(tuned) }}{{ show(common[0]) }}{% endif %}
 {{ said(section.verdict) }}
-{% for plot in section.plots %}
+{% for plot in section.plots[0 if sections|length > 1 else 1:] %}
 {{ draw(plot) }}
 {% endfor %}
 {% for table in section.tables %}

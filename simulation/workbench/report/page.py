@@ -119,8 +119,14 @@ def write_report(
     if formats:
         write_figures(folder, figures, formats)
     page = folder / "report.html"
-    write_text(page, html("report", **vars(report), png=_png))
+    write_text(page, html("report", **vars(report), answers=_answers(report), png=_png))
     return page
+
+
+def _answers(report: ReportContent) -> list[str]:
+    """The best of each section by the metric, and its difference from the next."""
+    best = [(section, section.verdict[-1].partition(" Against the baseline")[0]) for section in report.sections]
+    return [f"{section.title}, {text[:1].lower()}{text[1:]}" if section.name else text for section, text in best]
 
 
 def _print(console: Console, report: ReportContent) -> None:

@@ -53,7 +53,9 @@ def test_the_command_prints_the_ranking_and_the_verdict(printed, tmp_path):
     assert text.count("Value bytes are ") == 1
     assert not any(word in text for word in ("exchange", "| level |", "whole update"))
     html = (tmp_path / "report.html").read_text()
-    assert html.index("against the first") < html.index("Fewest") < html.index("<figure")
+    assert (
+        html.index("Highest accuracy") < html.index("<figure") < html.index("against the first") < html.index("Fewest")
+    )
 
 
 def test_columns_that_are_empty_in_every_row_are_left_out(printed, tmp_path):

@@ -146,6 +146,7 @@ def test_the_command_on_one_run(tmp_path, capsys, monkeypatch):
     assert "&lt;b&gt;|lost" in html
     assert "<b>|lost" not in html
     assert "client-eval" in html
+    assert "Ranking" not in html
     text = (tmp_path / "run" / "report.md").read_text(encoding="utf-8")
     assert "No run reached accuracy 0.8" in text
     assert "&lt;b&gt;\\|lost" in text
