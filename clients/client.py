@@ -28,7 +28,7 @@ from clients.state import QUESTION, ClientHistory, StateStore
 from clients.training import reports
 from clients.training.steps import finite_buffers, train
 from fedsel_app.attackers import attackers_of
-from fedsel_app.config import ConfigError, SharedSettings
+from fedsel_app.config import ConfigError, EvaluationConfig, SharedSettings
 from fedsel_app.config.data import OwnDataConfig
 from fedsel_app.data.arrays import sums
 from fedsel_app.data.batches import DeviceData, batch_order, chunks, device_data, epoch_order, loader_order
@@ -351,15 +351,25 @@ class SelectionClient(NumPyClient):
         most = len(one_pass) if context.training.batch_order == "loader" else instruction.batches
         batches = min(instruction.batches, most)
         order = self._order(len(examples), batches, rng) if batches else one_pass
+        answer, drawn = EvaluateAnswer(), np.concatenate(order)
+        if instruction.metrics or context.evaluation.probe_batch == "plain":
+            answer = self._measured(model, self._batches(examples, chunks(drawn, FORWARD_BATCH), model), instruction)
         if context.evaluation.probe_batch == "training":
             losses = batch_losses(model, self._batches(examples, order, model, rng))
-            return EvaluateAnswer(float(np.mean([loss / count for loss, count in losses])), sum(map(len, order)))
-        drawn = np.concatenate(order)
-        losses = batch_losses(model, self._batches(examples, chunks(drawn, FORWARD_BATCH), model))
-        total = 0.0
-        for loss, _ in losses:
-            total += loss
-        return EvaluateAnswer(total / drawn.size, drawn.size)
+            answer = replace(answer, loss=float(np.mean([loss / count for loss, count in losses])))
+        return replace(answer, examples=drawn.size)
+
+    def _measured(
+        self, model: FlatModel, batches: Iterable[tuple[Inputs, Tensor]], instruction: ProbeInstruction
+    ) -> EvaluateAnswer:
+        """The loss of these mini-batches, and the metrics of the instruction that are defined."""
+        dataset = load(self._context.data, self._context.run.seed)
+        asked = {name: EvaluationConfig(score=name) for name in instruction.metrics.split(",") if name}
+        functions = tuple(dict.fromkeys(metric for each in asked.values() for metric in each.measured))
+        result = evaluate(model, batches, further_scores(functions, dataset.task))
+        keys = {name: each.score_key(dataset.names) for name, each in asked.items()}
+        scores = {name: result.scores[key] for name, key in keys.items() if key in result.scores}
+        return EvaluateAnswer(result.loss, result.examples, scores)
 
     def _test(self, model: FlatModel) -> EvaluateAnswer:
         test = self._test_part()

@@ -95,7 +95,7 @@ class SelectionMethod(ABC, Generic[ConfigT]):
             raise TypeError(f"{self.name} takes a {self.Config.__name__}. Got {type(context.method).__name__}.")
         self.config = cast(ConfigT, context.method)
         self.context = context
-        self.whole_roster = Roster(context.run.clients)
+        self.whole_roster = Roster(context.run.clients, self.needs(self.config).metrics)
         self._needs = self.needs(self.config)
         if self._needs.updates:
             from strategies.last_updates import LastUpdates
@@ -146,7 +146,7 @@ class SelectionMethod(ABC, Generic[ConfigT]):
         return available
 
     def candidates(self, roster: Roster, round_info: RoundInfo, count: int, rng: np.random.Generator) -> Ints:
-        """Ascending ids of the clients whose loss is measured before the selection. Pure. Default: all."""
+        """Ascending ids of the clients whose loss and metrics are measured before the selection. Pure. Default: all."""
         return roster.ids
 
     @abstractmethod

@@ -86,13 +86,13 @@ class OpenRound:
         return self.record.round_s + probe_s
 
     def probe(self, clients: Ints) -> Probe:
-        """Measure the losses of `clients`, if the method needs losses, and observe all links.
+        """Measure the losses and metrics of `clients`, if the method needs any, and observe all links.
 
         This happens once a round: later calls return the same probe. A client that fails its probe is not available in
         this round.
         """
         if self._probe is None:
-            probed = clients if self.method.needs(self.method.config).loss_probe else NOBODY
+            probed = clients if self.method.needs(self.method.config).probed_numbers else NOBODY
             self._probe = self.prober.measure(self.info, probed, self.sent, self.label_count_bytes)
         return self._probe
 
@@ -108,7 +108,7 @@ class OpenRound:
         view.available = np.zeros(view.available.size, bool)
         view.available[available] = True
         candidates = checks.candidates(self.method, view, self.info, count, candidates_rng)
-        view.losses = self.probe(candidates).losses_of(candidates)
+        self.probe(candidates).write(view, candidates)
         return checks.select(self.method, view, self.info, count, select_rng)
 
     def train(self, selection: Selection) -> Replies:

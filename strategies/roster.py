@@ -1,6 +1,6 @@
 """Roster of the clients, and the values that pass between a round and a method: needs, selection, outcome."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from copy import copy
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -46,6 +46,9 @@ class Needs:
 
     loss_probe: bool = False
     """The candidates' loss of the current model, measured just before selection."""
+    metrics: tuple[str, ...] = ()
+    """The candidates' metrics of the current model, measured in the same probe: names as in the setting `score`, such
+    as accuracy, f1-macro, f1-1 for class 1, or a score of your own task. `Roster.metric` returns them."""
     probe_batches: int | None = None
     """Mini-batches of this probe. None: the setting `probe-batches`; 0: all examples."""
     probe_test_part: bool = False
@@ -70,6 +73,15 @@ class Needs:
     links: bool = False
     """Uplink in bits/s and seconds per step."""
 
+    def __post_init__(self) -> None:
+        if isinstance(self.metrics, str):
+            raise ConfigError(f"Write the metrics that a method needs as a tuple: metrics=({self.metrics!r},).")
+
+    @property
+    def probed_numbers(self) -> int:
+        """Numbers that each candidate measures before the selection and sends: its loss and metrics; 0: no probe."""
+        return 1 + len(self.metrics) if self.loss_probe or self.metrics else 0
+
 
 DECLARED = {
     "losses": "loss_probe",
@@ -79,6 +91,8 @@ DECLARED = {
     "step_s": "links",
 }
 """Array of the roster -> the need that a method must declare to read it."""
+METRIC = "metric "
+"""Start of the name of the array of a metric."""
 
 
 def undeclared(field: str, need: str) -> ConfigError:
@@ -108,9 +122,11 @@ class Roster:
     uplink_bits_per_s, step_s : float64 (K,), this round's link and seconds a local step; NaN = unknown
     downlink_bits_per_s : float64 (K,), this round's downlink; inf = downloads take no time, NaN = unknown
     label_counts : int64 (K, classes), or (K, 0) where the method does not need them
+
+    `metric` returns the columns of the `metrics` that the method needs.
     """
 
-    def __init__(self, clients: int) -> None:
+    def __init__(self, clients: int, metrics: Iterable[str] = ()) -> None:
         self.available = np.zeros(clients, bool)
         self.under_way = np.zeros(clients, bool)
         self.examples = np.zeros(clients, np.int64)
@@ -126,6 +142,21 @@ class Roster:
         self.downlink_bits_per_s = np.full(clients, np.nan)
         self.step_s = np.full(clients, np.nan)
         self.label_counts = np.zeros((clients, 0), np.int64)
+        vars(self).update({METRIC + name: np.full(clients, np.nan) for name in metrics})
+
+    def metric(self, name: str) -> Floats:
+        """Metric of this round's global model on each client, float64 (K,); NaN = not measured, or undefined there.
+
+        It is what the client says: only its type and its bounds are checked. Raises ConfigError for a metric that the
+        method does not declare.
+        """
+        if METRIC + name not in vars(self):
+            raise ConfigError(
+                f"The method reads the metric {name!r}, which it does not declare: write `return "
+                f"Needs(metrics=({name!r},))` in the classmethod `needs(cls, config)` of its class."
+            )
+        column: Floats = vars(self)[METRIC + name]
+        return column
 
     def known_to(self, needs: Needs) -> "Roster":
         """The same arrays, without those that a method with these needs may not read.
@@ -179,6 +210,12 @@ class Roster:
         self.fit_losses[returned] = fit_losses
         self.taken[returned] = taken
         self.failures[failed] += 1
+
+    def forget_probe(self) -> None:
+        """Set what a probe measures to NaN."""
+        for name, column in vars(self).items():
+            if name == "losses" or name.startswith(METRIC):
+                column[:] = np.nan
 
     @property
     def ids(self) -> Ints:

@@ -52,6 +52,8 @@ def record_selection(opened: OpenRound, selection: Selection, instructions: Mapp
     record.scores = selection.scores.tolist()
     record.components = {name: values.tolist() for name, values in selection.components.items()}
     record.probe_losses = roster.losses[selection.clients].tolist()
+    metrics = opened.method.needs(opened.method.config).metrics
+    record.probe_metrics = {name: roster.metric(name)[selection.clients].tolist() for name in metrics} or None
     record.downlink_bytes += opened.sent_to_train.nbytes * selection.clients.size
     measured = opened.context.links.measured
     record.begun_s = time.perf_counter() - opened.started_s if measured else opened.delay_s

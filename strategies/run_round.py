@@ -9,8 +9,6 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
-import numpy as np
-
 from fedsel_app.network.links import SimulatedLinks
 from fedsel_app.records.schema import RoundRecord
 from fedsel_app.seeds import Purpose, stream
@@ -62,7 +60,7 @@ def configure(run: Run, opened: OpenRound) -> Dispatch | None:
     if run.under_way is not None and run.under_way.clients:
         count = max(min(count - len(run.under_way.clients), opened.roster.ids.size), 0)
         if not count:
-            opened.roster.losses[:] = np.nan
+            opened.roster.forget_probe()
             return None
     selection = select(opened, count)
     if not selection.clients.size:
@@ -118,7 +116,7 @@ def select(opened: OpenRound, count: int) -> Selection:
         rng = stream(context.run.seed, Purpose.CANDIDATES, number)
         candidates = checks.candidates(method, roster, opened.info, count, rng)
     probe = opened.probe(candidates)
-    roster.losses[:] = probe.losses_of(candidates)
+    probe.write(roster, candidates)
     count = min(count, roster.ids.size)
     opened.record.cohort, opened.record.failures = count, probe.failures
     if not count:

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedsel_app.config import ConfigError
-from fedsel_app.config.run import score_bounds
+from fedsel_app.config.run import of_each, score_bounds
 from fedsel_app.messages.scalars import Config, Report, Scalar, Scalars, bounded, lenient, read
 from fedsel_app.wire.codec import WireError
 
@@ -187,7 +187,8 @@ class EvaluateAnswer(Scalars):
     examples: int = bounded(1, MOST_EXAMPLES, default=0)
     """Number of evaluated examples; 0 for a number out of range."""
     scores: Mapping[str, float] = field(default_factory=dict, metadata={"apart": True})
-    """For a local test: the scores that are defined, each under its own name (see `fedsel_app.models.tasks`)."""
+    """The scores that are defined, each under its own name (see `fedsel_app.models.tasks`): of a local test all, of a
+    probe the metrics of its instruction."""
 
     def to_config(self) -> Config:
         """The metrics of a Flower message."""
@@ -207,5 +208,5 @@ class EvaluateAnswer(Scalars):
 
 def sent_bounds(score: str) -> tuple[float, float]:
     """Least and largest value of the score of this name that a client may report."""
-    low, high = score_bounds(score)
+    low, high = (0.0, 1.0) if of_each(score) else score_bounds(score.replace("-", "_"))
     return max(low, -LARGEST), min(high, LARGEST)

@@ -169,6 +169,8 @@ class ProbeInstruction(PersonalInstruction):
     """Number of mini-batches to draw; 0 takes all examples."""
     test_part: bool = False
     """The examples are the client's own test part instead of its training examples."""
+    metrics: str = ""
+    """Metrics to measure on them too, separated by commas."""
 
 
 @dataclass(frozen=True)

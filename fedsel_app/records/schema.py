@@ -79,6 +79,9 @@ class RoundRecord:
     probe_losses: Annotated[list[float], "", "probed loss of each selected client; null if it was not probed"] = field(
         default_factory=list
     )
+    probe_metrics: Annotated[
+        dict[str, list[float]] | None, "", "probed metrics of each selected client, by name; absent if none is needed"
+    ] = None
     uplink_bits_per_s: Annotated[list[float], "bit/s", "uplink of each selected client; null if unknown"] = field(
         default_factory=list
     )

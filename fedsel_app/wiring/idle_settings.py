@@ -84,7 +84,7 @@ def _probes(key: str, values: Mapping[str, Value]) -> bool:
     """True if clients measure losses before the selection, and read the setting `key` for it."""
     method = find_strategy(str(values["strategy"]))
     needs = method.needs(method.Config.from_values(values, f"{method.name}."))
-    asked = needs.loss_probe or values["link-coupling"] == "inverted-loss"
+    asked = needs.probed_numbers > 0 or values["link-coupling"] == "inverted-loss"
     return asked and (key != PROBE[0] or needs.probe_batches is None)
 
 

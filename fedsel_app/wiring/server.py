@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
 from torch import Tensor
 
-from fedsel_app.config import ConfigError, DataConfig, PreprocessingConfig, RunConfig, SharedSettings
+from fedsel_app.config import ConfigError, DataConfig, EvaluationConfig, PreprocessingConfig, RunConfig, SharedSettings
 from fedsel_app.config.run import lower_wins, score_bounds, score_title
 from fedsel_app.data.arrays import has_moments, moments_of_sums
 from fedsel_app.data.batches import DeviceData, device_data
@@ -205,20 +205,24 @@ def find_score(config: AppConfig, model: flat_model.FlatModel, dataset: Dataset)
         raise ConfigError(f"The 'target' must be at most 1, the best {score_title(score)}. Got {evaluation.target!r}.")
     if score == "r2" and np.ptp(dataset.y_test) == 0:
         LOGGER.warning("R² is undefined: all test examples have the same target. The records have only the loss.")
-    if not evaluation.score:
-        return score
+    needed = config.strategy.needs(config.method).metrics
+    for name, what in ((evaluation.score, "The 'score'"), *((name, "A metric that a method needs") for name in needed)):
+        asked = replace(evaluation, score=name)
+        validate_metrics(asked, dataset.task)
+        if name and asked.score_key(dataset.names) not in (scores := possible_scores(model, dataset, asked)):
+            raise ConfigError(
+                f"{what} must be one of {', '.join(scores)}, or a metric for {dataset.task} data (see 'metrics'). "
+                f"Got {name!r}."
+            )
+    return score
+
+
+def possible_scores(model: flat_model.FlatModel, dataset: Dataset, evaluation: EvaluationConfig) -> list[str]:
+    """Names of the scores of the task, and of the metrics of these settings."""
     x, y = trial_batch(dataset, model.parameters.device)
     with flat_model.evaluating(model):
-        scores = [
-            *task.scores(task.tally(model.outputs(x), y), 0.0, len(y)),
-            *evaluation.measured_keys(dataset.classes),
-        ]
-    if score not in scores:
-        raise ConfigError(
-            f"The 'score' must be one of {', '.join(scores)}, or a metric for {dataset.task} data (see 'metrics'). "
-            f"Got {evaluation.score!r}."
-        )
-    return score
+        sums = model.task.tally(model.outputs(x), y)
+    return [*model.task.scores(sums, 0.0, len(y)), *evaluation.measured_keys(dataset.classes)]
 
 
 def trial_batch(dataset: Dataset, device: torch.device) -> tuple[Inputs, Tensor]:

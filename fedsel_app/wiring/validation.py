@@ -340,6 +340,10 @@ def validate_method(settings: SharedSettings, strategy: type[SelectionStrategy],
             f"Set 'share-label-counts' to true, or choose another 'strategy': the strategy {strategy.name} reads how "
             "many examples of each class a client has."
         )
+    if strategy.needs(method).probe_test_part and settings.partition.holdout_fraction == 0:
+        raise ConfigError(
+            f"Set 'holdout-fraction' above 0: the strategy {strategy.name} measures on each client's own test part."
+        )
     if settings.replies.over_selection and (reason := strategy.needs_all_selected):
         raise ConfigError(f"Set 'over-selection' to 0, or choose another 'strategy' than {strategy.name}: {reason}.")
     if settings.replies.over_selection and (settings.participation.searches or not strategy.free_cohort):

@@ -86,7 +86,7 @@ def expected_s(config: AppConfig) -> float:
     forward_s = training.batch_size * flops / FLOPS_PER_S[choose_device(config.execution.device).type]
     batches = -(-examples // (run.clients * training.batch_size))
     steps = training.local_steps or training.local_epochs * batches
-    probes = run.clients if config.strategy.needs(config.method).loss_probe else 0
+    probes = run.clients if config.strategy.needs(config.method).probed_numbers else 0
     training_s = run.cohort * steps * (STEP_S + TRAINING_PASSES * forward_s)
     probes_s = probes * (STEP_S + (config.evaluation.probe_batches or batches) * forward_s)
     return run.rounds * config.strategy.most_iterations(config.method) * (training_s + probes_s)

@@ -89,10 +89,6 @@ class PowerOfChoice(SelectionStrategy[PowerOfChoiceConfig]):
                 "Set 'power-of-choice.loss' to train, or choose another 'power-of-choice.variant': rpow-d ranks by the "
                 "last training losses."
             )
-        if config.loss == "test" and shared.partition.holdout_fraction == 0:
-            raise ConfigError(
-                "Set 'holdout-fraction' above 0: the 'power-of-choice.loss' test needs each client's own test part."
-            )
         if 0 < config.candidates < shared.run.cohort:
             raise ConfigError(
                 f"The 'power-of-choice.candidates' parameter must be at least 'cohort' ({shared.run.cohort}). "

@@ -125,12 +125,12 @@ def _parameters(function: Callable[..., object]) -> str:
 def candidates(
     method: SelectionMethod[Any], roster: Roster, round_info: RoundInfo, count: int, rng: np.random.Generator
 ) -> Ints:
-    """Candidates of `method` for a cohort of `count`, checked; none if it needs no losses.
+    """Candidates of `method` for a cohort of `count`, checked; none if it needs no probe.
 
     Raises ConfigError as `select` does.
     """
     needs = method.needs(method.config)
-    if not needs.loss_probe:
+    if not needs.probed_numbers:
         return np.zeros(0, np.int64)
     with user_code(type(method).__module__, f"`candidates` of the method {method.name}"):
         clients = method.candidates(roster.known_to(needs), round_info, count, rng)

@@ -1,18 +1,19 @@
-"""Probing: before a round selects, it enrols new clients, measures losses and observes links."""
+"""Probing: before a round selects, it enrols new clients, measures losses and metrics, and observes links."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
 
-from fedsel_app.messages.answers import FORWARD_STEPS
+from fedsel_app.messages.answers import FORWARD_STEPS, sent_bounds
 from fedsel_app.messages.instructions import ProbeInstruction
 from fedsel_app.network.links import Work
 from fedsel_app.records.schema import EnrolmentRecord, Failure
-from strategies.roster import Floats, Ints, Needs, Roster, RoundInfo
+from strategies.roster import METRIC, Floats, Ints, Needs, Roster, RoundInfo
 from strategies.round.clients import SCALAR_BYTES, ConnectedClients
 from strategies.round.federation import Federation, Reply, SentModel, Until, rounded_model
 from strategies.round.replies.enrolment import take_examples, take_label_counts
-from strategies.round.replies.values import PROBE, LastReported, read_losses
+from strategies.round.replies.values import PROBE, LastReported, read_probes
 from strategies.run_context import RunContext
 
 PATIENCE = 3.0
@@ -27,27 +28,31 @@ class Probe:
 
     Attributes
     ----------
-    losses : float64 (K,), the probed clients' losses of the global model; NaN for all others
+    columns : array of the roster -> float64 (K,), the probed clients' losses and metrics; NaN for all others
     bytes : in both directions, with the label counts of clients that enrolled in this round
     duration_s : float64 (c,), of each probed client
     failures : clients that did not answer, with the reason
     """
 
-    losses: Floats
+    columns: Mapping[str, Floats]
     bytes: int
     duration_s: Floats
     failures: list[Failure]
 
-    def losses_of(self, clients: Ints) -> Floats:
-        """The losses of only these clients, float64 (K,); NaN for all others."""
-        losses = np.full(self.losses.size, np.nan)
-        losses[clients] = self.losses[clients]
-        return losses
+    def write(self, roster: Roster, clients: Ints) -> None:
+        """Give the roster new columns with the values of only these clients; NaN for all others."""
+        for name, values in self.columns.items():
+            column = np.full(values.size, np.nan)
+            column[clients] = values[clients]
+            setattr(roster, name, column)
 
 
-def evaluation(roster: Roster, clients: Ints, steps_s: Floats, model: SentModel) -> Work:
-    """Work of clients that evaluate a model, for the clock; as local steps it would take them `steps_s` seconds."""
-    answer_bytes = np.full(clients.size, SCALAR_BYTES)
+def evaluation(roster: Roster, clients: Ints, steps_s: Floats, model: SentModel, numbers: int = 1) -> Work:
+    """Work of clients that evaluate a model and send so many numbers, for the clock.
+
+    As local steps it would take them `steps_s` seconds.
+    """
+    answer_bytes = np.full(clients.size, SCALAR_BYTES * numbers)
     links = roster.downlink_bits_per_s[clients], roster.uplink_bits_per_s[clients]
     return Work(clients, steps_s * FORWARD_STEPS, *links, model.nbytes, answer_bytes, answer_bytes)
 
@@ -62,7 +67,11 @@ class ClientProber:
         self._nodes: dict[int, str] = {}
         self._connected = np.zeros(context.run.clients, np.bool_)
         """True for the clients of these nodes."""
-        self.reported_values = LastReported(context.run.clients, (PROBE,), context.reported_values.loss_clip)
+        unbounded = [name for name in needs.metrics if sent_bounds(name)[1] > 1.0]
+        self._clipped = {"losses": PROBE} | {METRIC + name: name for name in unbounded}
+        """Columns whose values have no bounds of their own -> kind of the reported values."""
+        clip = context.reported_values.loss_clip
+        self.reported_values = LastReported(context.run.clients, self._clipped.values(), clip)
 
     def _until(self) -> Until | None:
         """End of the wait for a probe, if a deployed server does not wait for its cohort: a few times the last median.
@@ -101,7 +110,9 @@ class ClientProber:
         return len(new) * roster.label_counts.shape[1] * SCALAR_BYTES if needs.label_counts else 0
 
     def measure(self, round_info: RoundInfo, probed: Ints, model: SentModel, label_count_bytes: int) -> Probe:
-        """Measure the losses of the `probed` and observe every link. `label_count_bytes` are part of the probe's bytes.
+        """Measure the losses and metrics of the `probed`, and observe every link.
+
+        `label_count_bytes` are part of the probe's bytes.
 
         A client that fails its probe is not available in this round.
         """
@@ -110,26 +121,35 @@ class ClientProber:
         # Links of the stress test depend on the losses, so the simulator measures all losses, without counting their
         # bytes.
         measured = roster.ids if links.needs_losses else probed
-        instruction = ProbeInstruction(round_info.number, batches, needs.probe_test_part)
+        asked = ",".join(needs.metrics)
+        instruction = ProbeInstruction(round_info.number, batches, needs.probe_test_part, metrics=asked)
         model = rounded_model(model, context.evaluation.probe_bits)
         answers = self._clients.ask(dict.fromkeys(measured.tolist(), instruction), model, self._until())
         if arrived_s := [answer.arrived_s for answer in answers.values() if isinstance(answer, Reply)]:
             self._typical_s = float(np.median(arrived_s))
-        answered, failures = read_losses(answers, round_info.number)
-        losses = np.full(context.run.clients, np.nan)
-        losses[list(answered)] = list(answered.values())
+        answered, failures = read_probes(answers, round_info.number, needs.metrics)
+        everybody = np.arange(context.run.clients)
+        columns = {name: np.full(everybody.size, np.nan) for name in ("losses", *map(METRIC.__add__, needs.metrics))}
+        for client, answer in answered.items():
+            columns["losses"][client] = answer.loss
+            for name, value in answer.scores.items():
+                columns[METRIC + name][client] = value
         roster.available[[failure["client"] for failure in failures]] = False
-        losses = self.reported_values.bounded(PROBE, np.arange(losses.size), losses)
-        roster.uplink_bits_per_s[:], roster.step_s[:] = links.observe(round_info.number, losses)
+        for name, kind in self._clipped.items():
+            columns[name] = self.reported_values.bounded(kind, everybody, columns[name])
+        roster.uplink_bits_per_s[:], roster.step_s[:] = links.observe(round_info.number, columns["losses"])
         roster.downlink_bits_per_s[:] = links.downlinks(round_info.number)
-        losses[np.setdiff1d(measured, probed)] = np.nan
+        for column in columns.values():
+            column[np.setdiff1d(measured, probed)] = np.nan
         examples = roster.examples[probed].astype(np.float64)
         if needs.probe_test_part:
             examples *= context.partition.holdout_fraction / (1.0 - context.partition.holdout_fraction)
         forward = batches or np.ceil(examples / context.training.batch_size)
         return Probe(
-            losses=losses,
-            bytes=label_count_bytes + probed.size * (model.nbytes + SCALAR_BYTES),
-            duration_s=links.probe_s(evaluation(roster, probed, roster.step_s[probed] * forward, model)),
+            columns=columns,
+            bytes=label_count_bytes + probed.size * (model.nbytes + SCALAR_BYTES * needs.probed_numbers),
+            duration_s=links.probe_s(
+                evaluation(roster, probed, roster.step_s[probed] * forward, model, needs.probed_numbers)
+            ),
             failures=failures,
         )

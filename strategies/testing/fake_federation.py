@@ -93,6 +93,10 @@ class FakeFederation:
         noise = stream(SEED, Purpose.PROBE, number).uniform(0.5, 1.5, self._identities.size)
         return self._losses(self._level * 0.99**number * noise)[self._identities]
 
+    def metric(self, number: int) -> Floats:
+        """Each needed metric of all clients, float64 (K,), in [0, 1]: it falls with the loss."""
+        return 1.0 / (1.0 + np.abs(self.losses(number)))
+
     def update(self, number: int, client: int) -> Update:
         """Update that `client` sends in round `number`."""
         identity = int(self._identities[client])
@@ -118,9 +122,12 @@ class FakeFederation:
             roster.step_s[:] = self._step_s[self._identities]
         count = min(self.cohort, len(present))
         roster.losses[:] = np.nan
-        if needs.loss_probe:
+        if needs.probed_numbers:
             probed = self.candidates(number, count)
             roster.losses[probed] = self.losses(number)[probed]
+            for name in needs.metrics:
+                roster.metric(name)[:] = np.nan
+                roster.metric(name)[probed] = self.metric(number)[probed]
         return count
 
     def candidates(self, number: int, count: int) -> Ints:
@@ -193,6 +200,8 @@ class FakeClients:
             sent = ndarrays_to_parameters([np.frombuffer(payload, np.uint8)])
             return Reply(answer.to_config(), sent.tensors)
         if isinstance(instruction, ProbeInstruction | LocalTestInstruction):
-            return Reply(examples=1, loss=float(federation.losses(instruction.server_round)[client]))
+            number = instruction.server_round
+            metrics = dict.fromkeys(federation.needs.metrics, float(federation.metric(number)[client]))
+            return Reply(metrics, examples=1, loss=float(federation.losses(number)[client]))
         counts = federation.label_counts[client]
         return Reply(EnrolAnswer(client, int(counts.sum()), counts.astype("<i8").tobytes()).to_config())

@@ -14,7 +14,7 @@ from fedsel_app.messages.scalars import Report
 from fedsel_app.wire.codec import WireError
 from simulation.apps.client.messages import EVALUATION_LOSSES, reported_loss
 from strategies.round.federation import Reply
-from strategies.round.replies.values import probed_loss
+from strategies.round.replies.values import probed
 
 FINITE, COUNT = st.floats(allow_nan=False, allow_infinity=False), st.integers(1, MOST_EXAMPLES)
 NUMBER = st.floats(-LARGEST, LARGEST)
@@ -200,14 +200,14 @@ def test_an_impossible_loss_is_unknown(loss):
         WireError,
         match=r"a loss of .* over 1 examples; the loss must be -1.84e\+19 to 1.84e\+19, over 1 to 1000000000",
     ):
-        probed_loss(Reply(loss=loss, examples=1))
+        probed(Reply(loss=loss, examples=1))
 
 
 @pytest.mark.parametrize("examples", [-1, 0, MOST_EXAMPLES + 1, True, 2.0, None])
 def test_an_answer_about_no_or_too_many_examples_is_unknown(examples):
     assert EvaluateAnswer.from_evaluation(1.0, examples, {}).examples == 0
     with pytest.raises(WireError, match=f"a loss of 1.0 over {examples} examples; the loss must be -1.84"):
-        probed_loss(Reply(loss=1.0, examples=examples))
+        probed(Reply(loss=1.0, examples=examples))
 
 
 @pytest.mark.parametrize(

@@ -240,7 +240,7 @@ COMBINATIONS = [
     (IDEAL | {"compressor": "none", "over-selection": 0.5}, "Set 'over-selection' to 0 and 'waiting' to synchronous"),
     (IDEAL | {"compressor": "none", "waiting": "buffered"}, "Set 'over-selection' to 0 and 'waiting' to synchronous"),
     (POWER | {"cohort": 2, "power-of-choice.candidates": 1}, "must be at least 'cohort' (2). Got 1."),
-    (POWER | {"power-of-choice.loss": "test"}, "Set 'holdout-fraction' above 0: the 'power-of-choice.loss' test needs"),
+    (POWER | {"power-of-choice.loss": "test"}, "Set 'holdout-fraction' above 0: the strategy power-of-choice measures"),
     (
         POWER | {"power-of-choice.loss": "test", "power-of-choice.variant": "rpow-d", "holdout-fraction": 0.2},
         "rpow-d ranks by the last training losses",

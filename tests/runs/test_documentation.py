@@ -25,7 +25,10 @@ from flwr.common.config import parse_config_args
 from fedsel_app.wiring.configuration import known_defaults, resolve_run_config
 from simulation.operations.guard.transport import FLEET_OVER_GRPC
 from simulation.workbench.cli import main
+from strategies.roster import Roster, RoundInfo
+from strategies.testing import check_method
 from tests.faults.__main__ import PROGRAMS
+from tests.support.contexts import context_of
 from tests.support.documentation import PAGES, ROOT, Command, commands, written_files
 from tests.support.in_process import run_in_process
 from tests.support.scaled_down import arrays, folder
@@ -140,6 +143,13 @@ def test_the_methods_of_the_page_do_what_they_say(folder: Path) -> None:
     _, rows = run_in_process(folder / "waiting", rounds=4, strategy="waiting:LongestWaiting", **settings)
     assert sorted(client for row in rows for client in row["selected"]) == list(range(8))
     importlib.import_module("test_waiting").test_longest_waiting()
-    own = {"strategy": "hardest:Hardest", "hardest.random-share": 0.0}
-    _, [row] = run_in_process(folder / "hardest", rounds=1, **settings, **own)
-    assert all(row["probe_losses"])
+    own = {"strategy": "flad:FLAD", "flad.most-epochs": 3, "local_steps": 0, "local_epochs": 1, "holdout_fraction": 0.2}
+    _, [row] = run_in_process(folder / "flad", rounds=1, **settings, **own)
+    assert len(row["probe_metrics"]["f1-macro"]) == len(row["local_steps"]) > 0
+    flad = importlib.import_module("flad").FLAD
+    check_method(flad)
+    # The mean is 0.5. Behind the best of those below: 0.3, 0.1, 0, as shares of 0.3 of four further epochs.
+    method, roster = flad(context_of(flad.Config(), clients=4)), Roster(4, ["f1-macro"])
+    roster.available[:], roster.metric("f1-macro")[:] = True, [0.2, 0.4, 0.9, 0.5]
+    chosen = method.select(roster, RoundInfo(1, 2), 4, np.random.default_rng(0))
+    assert (chosen.clients.tolist(), chosen.local_epochs.tolist()) == ([0, 1, 3], [5, 2, 1])

@@ -50,7 +50,9 @@ PUBLISHED = "mnist", "fashion-mnist", "cifar10"
 
 def run_small(config: AppConfig) -> Path:
     """The folder of a run of one round of few clients with few examples."""
-    small = resolve(config.values() | SMALL | ({"cohort": 3} if config.privacy.masked else {}))
+    own = {"cohort": 3} if config.privacy.masked else {}
+    work = {} if config.training.local_steps else {"local-steps": 0, "local-epochs": 1}
+    small = resolve(config.values() | SMALL | own | work)
     folder = run_folder(small)
     with pytest.MonkeyPatch.context() as few:
         if small.data.data in PUBLISHED:

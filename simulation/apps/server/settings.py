@@ -111,6 +111,11 @@ def app_config(strategy: str, keywords: Mapping[str, Value]) -> AppConfig:
             f"Leave 'solver' out, or set it to {corrected} and write the function control_variates: the 'solver' "
             f"{config.training.solver} is a matter of the clients' steps, which are yours in a Flower app of your own."
         )
+    if config.strategy.needs(config.method).metrics:
+        raise ConfigError(
+            f"Choose another 'strategy': {method.name} selects by metrics, and before a selection the clients of a "
+            "Flower app of your own report only losses."
+        )
     if config.evaluation.probe_bits < 32:
         raise ConfigError(
             "Leave 'probe-bits' out: with fewer than 32 bits the clients restore a rounded model, which clients of a "

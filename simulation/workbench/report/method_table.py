@@ -37,6 +37,8 @@ def method_rows(methods: Iterable[type[SelectionStrategy]], scale: Scale) -> Ite
 def _describe(needs: Needs) -> Iterator[str]:
     if needs.loss_probe:
         yield "losses before selection"
+    if needs.metrics:
+        yield f"{', '.join(needs.metrics)} before selection"
     for report in sorted(needs.reports):
         yield f"{report.replace('_', ' ')} of the selected"
     if needs.label_counts:
@@ -55,10 +57,10 @@ def _cost(method: type[SelectionStrategy], needs: Needs, scale: Scale) -> tuple[
     batches = -(-scale.examples // scale.batch_size)
     down_bytes = up_bytes = 0
     seconds = 0.0
-    if needs.loss_probe:
+    if needs.probed_numbers:
         probed = method.probe_count(method.Config(), RoundInfo(1, 1), scale.cohort, scale.clients)
         down_bytes += probed * 4 * scale.size
-        up_bytes += probed * SCALAR_BYTES
+        up_bytes += probed * SCALAR_BYTES * needs.probed_numbers
         probed_batches = 8 if needs.probe_batches is None else needs.probe_batches or batches
         seconds += probed_batches * FORWARD_STEPS * scale.step_s
     up_bytes += len(needs.reports) * scale.cohort * SCALAR_BYTES

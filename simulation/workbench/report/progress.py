@@ -86,7 +86,8 @@ def print_plan(config: AppConfig, console: Console) -> None:
     size = sum(parameter.numel() for parameter in module.parameters())
     dense = 4 * size
     kept_share = config.budget.kept_fraction if config.compression.sparsifies else 1.0
-    probe = config.run.clients * (dense + SCALAR_BYTES) if config.strategy.needs(config.method).loss_probe else 0
+    numbers = config.strategy.needs(config.method).probed_numbers
+    probe = config.run.clients * (dense + SCALAR_BYTES * numbers) if numbers else 0
     console.print(tomli_w.dumps(config.values()).rstrip(), markup=False, highlight=False, soft_wrap=True)
     for line in (
         f"# model: {config.run.model}, {size:,} parameters, {dense / 1e6:.3f} MB",

@@ -62,30 +62,54 @@ class LastReported:
             self._last[kind] = state[kind].astype(np.float64)
 
 
-def read_losses(answers: Mapping[int, Answer], server_round: int) -> tuple[dict[int, float], list[Failure]]:
-    """The losses in the answers to a loss probe, by client, and the clients that failed it."""
-    losses, failures = dict[int, float](), list[Failure]()
+def read_probes(
+    answers: Mapping[int, Answer], server_round: int, metrics: Sequence[str] = ()
+) -> tuple[dict[int, EvaluateAnswer], list[Failure]]:
+    """The answers to a loss probe with these `metrics`, by client, and the clients that failed it.
+
+    A metric that is missing or impossible is left out; the impossible are logged.
+    """
+    sound, failures = dict[int, EvaluateAnswer](), list[Failure]()
     for client, answer in answers.items():
         try:
-            losses[client] = probed_loss(answer)
+            sound[client] = probed(answer, metrics)
         except WireError as error:
             reason = one_line(error)
             LOGGER.warning("Round %d: client %d failed its loss probe: %s", server_round, client, reason)
             failures.append({"client": client, "reason": f"loss probe: {reason}"})
-    return losses, failures
+    _log_impossible({client: answers[client] for client in sound}, sound, metrics, server_round)
+    return sound, failures
 
 
-def probed_loss(reply: Answer) -> float:
-    """The loss in the reply to a loss probe. Raises WireError if it is out of range."""
+def probed(reply: Answer, metrics: Sequence[str] = ()) -> EvaluateAnswer:
+    """The answer in the reply to a loss probe. Raises WireError if its loss is out of range."""
     if not isinstance(reply, Reply):
         raise WireError(str(reply))
-    answer = EvaluateAnswer.from_evaluation(reply.loss, reply.examples, {})
+    answer = EvaluateAnswer.from_evaluation(reply.loss, reply.examples, reply.metrics, metrics)
     if math.isnan(answer.loss) or not answer.examples:
         raise WireError(
             f"it reports a loss of {one_line(reply.loss)} over {one_line(reply.examples)} examples; "
             f"the loss must be -{LARGEST:.3g} to {LARGEST:.3g}, over 1 to {MOST_EXAMPLES} examples"
         )
-    return answer.loss
+    return answer
+
+
+def _log_impossible(
+    answers: Mapping[int, Answer], read: Mapping[int, EvaluateAnswer], scores: Sequence[str], server_round: int
+) -> None:
+    """Log the clients whose answer has one of these scores, but not as a number within its bounds."""
+    for name in scores:
+        left_out = [
+            f"client {client} says {one_line(answer.metrics[name])}"
+            for client, answer in answers.items()
+            if isinstance(answer, Reply) and name in answer.metrics and name not in read[client].scores
+        ]
+        if left_out:
+            low, high = sent_bounds(name)
+            LOGGER.warning(
+                "Round %d: the %s of clients (%d) is left out, because it is not a number from %.3g to %.3g: %s",
+                *(server_round, name, len(left_out), low, high, one_line("; ".join(left_out))),
+            )
 
 
 def read_tests(
@@ -102,18 +126,7 @@ def read_tests(
     clients = sorted(replies)
     found = [replies[client] for client in clients]
     told = [EvaluateAnswer.from_evaluation(reply.loss, reply.examples, reply.metrics, scores) for reply in found]
-    for name in scores:
-        left_out = [
-            f"client {client} says {one_line(reply.metrics[name])}"
-            for client, reply, answer in zip(clients, found, told, strict=True)
-            if name in reply.metrics and name not in answer.scores
-        ]
-        if left_out:
-            low, high = sent_bounds(name)
-            LOGGER.warning(
-                "Round %d: the %s of clients (%d) is left out, because it is not a number from %.3g to %.3g: %s",
-                *(server_round, name, len(left_out), low, high, one_line("; ".join(left_out))),
-            )
+    _log_impossible(dict(zip(clients, found, strict=True)), dict(zip(clients, told, strict=True)), scores, server_round)
     reported = np.array([answer.examples for answer in told], np.float64)
     examples = winsorised(reported, context.reported_values.example_clip, reported[reported > 0.0])
     losses = np.array([answer.loss for answer in told], np.float64)

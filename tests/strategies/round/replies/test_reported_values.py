@@ -4,7 +4,7 @@ import pytest
 from fedsel_app.config import Settings
 from fedsel_app.messages.answers import EvaluateAnswer
 from strategies.round.federation import Reply
-from strategies.round.replies.values import LastReported, read_losses, read_tests
+from strategies.round.replies.values import LastReported, read_probes, read_tests
 from strategies.round.replies.values import tested_loss as loss_of_tests
 from strategies.testing.fakes import make_context
 
@@ -58,7 +58,8 @@ def test_the_tested_loss_is_over_the_examples_of_those_who_tested():
     ],
 )
 def test_a_probed_loss_is_over_at_least_one_example(reply, loss):
-    losses, failures = read_losses({3: reply}, 1)
+    answers, failures = read_probes({3: reply}, 1)
+    losses = {client: answer.loss for client, answer in answers.items()}
     assert losses == ({} if loss is None else {3: loss})
     assert [failure["client"] for failure in failures] == ([] if losses else [3])
 

@@ -1,0 +1,170 @@
+"""Selection by metrics that the candidates measure: their values, what they cost, and which claims count."""
+
+from dataclasses import dataclass
+from itertools import pairwise
+
+import numpy as np
+import pytest
+
+from fedsel_app.config import ConfigError, NetworkConfig, Settings, setting
+from fedsel_app.wiring.configuration import resolve
+from simulation.apps.server.strategy import strategy as strategy_of_an_app
+from strategies import Needs, Selection, SelectionStrategy
+from strategies.testing import check_method
+from tests.runs.test_resume import end
+from tests.runs.test_task_rounds import LINE, SMALL, TESTED
+from tests.support.contexts import SIZE, context_of
+from tests.support.in_process import run_config, run_until
+from tests.support.logs import logged
+from tests.support.rounds import read_rows, run_round
+from tests.support.stubs import StubClient
+
+LOWEST = "tests.runs.test_selection_by_metrics:LowestMetric"
+
+
+@dataclass(frozen=True)
+class LowestMetricConfig(Settings):
+    """Settings of the method."""
+
+    metric: str = setting("accuracy", "metric to select by")
+    read: str = setting("", "metric to read; empty: the same")
+
+
+class LowestMetric(SelectionStrategy[LowestMetricConfig]):
+    """The clients with the lowest metric on their own test parts; those without one come last."""
+
+    name, paper, explores = "lowest-metric", "this test", False
+
+    @classmethod
+    def needs(cls, config):
+        return Needs(metrics=(config.metric,), probe_batches=0, probe_test_part=True)
+
+    def select(self, roster, round_info, count, rng):
+        order = rng.permutation(roster.ids)
+        metric = roster.metric(self.config.read or self.config.metric)[order]
+        return Selection(np.sort(order[np.argsort(metric, kind="stable")][:count]))
+
+
+def settings_of(metric, **more):
+    values = SMALL | TESTED | {"strategy": LOWEST, "lowest-metric.metric": metric, "rounds": 3} | more
+    return {key.replace("_", "-"): value for key, value in values.items()}
+
+
+@pytest.mark.parametrize(
+    ("metric", "key", "more"),
+    [
+        ("accuracy", "accuracy", {}),
+        ("f1-3", "f1_3", {"metrics": "f1-each"}),
+        ("auroc", "auroc", {"metrics": "auroc", "probe_batch": "training"}),
+        ("rmse", "rmse", LINE | {"metrics": "rmse", "probe_bits": 32}),
+        ("inside", "inside", LINE | {"task": f"{__name__}:Within"}),
+    ],
+)
+def test_the_candidates_metrics_are_those_of_their_own_tests_of_the_same_model(tmp_path, metric, key, more):
+    """After round t all clients test the model; before the selection of round t + 1 they measure the same one."""
+    config = resolve(settings_of(metric, **more))
+    _, rows = run_config(tmp_path, config)
+    tests = [row for row in read_rows(tmp_path, "clients.jsonl") if key in row or key in (row.get("metrics") or {})]
+    for before, row in pairwise(rows):
+        own = {
+            test["client"]: test.get(key, (test.get("metrics") or {}).get(key))
+            for test in tests
+            if test["round"] == before["round"]
+        }
+        assert row["probe_metrics"] == {metric: [own[client] for client in row["selected"]]}
+        assert sorted(own.values())[:2] == sorted(row["probe_metrics"][metric])
+    sent = 4 * rows[0]["downlink_bytes"] // 2
+    assert [row["probe_bytes"] for row in rows] == [sent + 4 * 2 * 8] * 3
+
+
+class Within:
+    """A user's own task on one number: its score is the share of errors below 1."""
+
+    score = "inside"
+
+    def __init__(self, outputs):
+        assert outputs == 1
+
+    def losses(self, outputs, y):
+        return (outputs.flatten() - y) ** 2
+
+    def loss(self, outputs, y):
+        return self.losses(outputs, y).mean()
+
+    def tally(self, outputs, y):
+        return np.array([float((self.losses(outputs, y) < 1.0).sum())])
+
+    def scores(self, tally, loss, examples):
+        return {"inside": tally[0] / examples}
+
+
+def test_a_metric_is_charged_like_a_loss_and_a_hostile_one_counts_only_within_its_bounds():
+    """With clock=full: the model down, a pass of 10 examples at a third of a step, two numbers of 8 bytes up."""
+    network = NetworkConfig(
+        clock="full",
+        spread="log-normal",
+        uplink_min_bits_per_s=1e3,
+        uplink_max_bits_per_s=1e3,
+        downlink_min_bits_per_s=1e6,
+        downlink_max_bits_per_s=1e6,
+        step_min_s=0.3,
+        step_max_s=0.3,
+    )
+    context = context_of(
+        LowestMetricConfig(), clients=6, cohort=2, network=network, holdout_fraction=0.5, batch_size=10
+    )
+    claims = [0.2, 1.5, "high", True, -0.1, 0.1]
+    strategy = LowestMetric(context)
+    with logged() as log:
+        [row], _ = run_round(strategy, [StubClient(client, accuracy=claim) for client, claim in enumerate(claims)])
+    assert row["selected"] == [0, 5]
+    assert row["probe_metrics"] == {"accuracy": [0.2, 0.1]}
+    np.testing.assert_array_equal(strategy.roster.metric("accuracy"), [0.2, *[np.nan] * 4, 0.1])
+    assert "accuracy of clients (4) is left out, because it is not a number from 0 to 1" in log()
+    assert row["failures"] == []
+    assert row["probe_bytes"] == 6 * (4 * SIZE + 2 * 8)
+    probe_s = 32 * SIZE / 1e6 + 0.3 / 3 + 2 * 64 / 1e3
+    trained_s = 32 * SIZE / 1e6 + 2 * 0.3 + 8 * row["uplink_bytes"] / 2 / 1e3
+    assert row["round_s"] == pytest.approx(probe_s + trained_s)
+
+
+def test_an_undeclared_metric_is_refused_at_the_first_read():
+    strategy = LowestMetric(context_of(LowestMetricConfig(read="auroc"), holdout_fraction=0.5))
+    with pytest.raises(ConfigError, match=r"reads the metric 'auroc', .* write `return Needs\(metrics=\('auroc',\)\)`"):
+        run_round(strategy, [StubClient(client, accuracy=0.5) for client in range(3)])
+    with pytest.raises(ConfigError, match=r"as a tuple: metrics=\('f1-1',\)"):
+        Needs(metrics="f1-1")
+
+
+@pytest.mark.parametrize(
+    ("metric", "more", "said"),
+    [
+        ("f1-10", {}, "A metric that a method needs must be one of accuracy, f1_0, .* Got 'f1-10'."),
+        ("acuracy", {}, "A metric that a method needs must be one of accuracy, or .* Got 'acuracy'."),
+        ("rmse", {}, "Leave out the metric rmse"),
+        ("accuracy", {"holdout_fraction": 0.0, "client_eval": False}, "Set 'holdout-fraction' above 0"),
+    ],
+)
+def test_metrics_that_the_task_does_not_have_are_refused_before_the_first_round(tmp_path, metric, more, said):
+    with pytest.raises(ConfigError, match=said):
+        run_config(tmp_path, resolve(settings_of(metric, **more)))
+
+
+def test_clients_of_a_users_own_app_have_no_metrics_before_a_selection():
+    with pytest.raises(ConfigError, match=r"lowest-metric selects by metrics, and .* report only losses"):
+        strategy_of_an_app(LOWEST, clients=3, cohort=2)
+
+
+@pytest.mark.parametrize(
+    "more", [{"waiting": "buffered", "buffer_size": 1}, {"participation": "isp", "isp_interval": 2, "isp_draws": 2}]
+)
+def test_a_run_goes_on_after_a_kill_also_where_others_select_in_its_place(tmp_path, more):
+    values = settings_of("f1-macro", rounds=4, checkpoint_every=1, **more)
+    run_config(tmp_path / "whole", resolve(values))
+    run_until(tmp_path / "killed", resolve(values), 2)
+    run_config(tmp_path / "killed", resolve(values | {"resume": True}))
+    assert end(tmp_path / "killed") == end(tmp_path / "whole")
+
+
+def test_the_contract_suite_measures_metrics():
+    check_method(LowestMetric)
