@@ -11,13 +11,14 @@ from fedsel_app.wiring.configuration import resolve
 from simulation.apps.server.strategy import strategy as strategy_of_an_app
 from strategies import Needs, Selection, SelectionStrategy
 from strategies.testing import check_method
+from strategies.testing.fakes import dense
 from tests.runs.test_resume import end
-from tests.runs.test_task_rounds import LINE, SMALL, TESTED
+from tests.runs.test_task_rounds import LINE, SMALL, TESTED, Huber
 from tests.support.contexts import SIZE, context_of
 from tests.support.in_process import run_config, run_until
 from tests.support.logs import logged
 from tests.support.rounds import read_rows, run_round
-from tests.support.stubs import StubClient
+from tests.support.stubs import StubClient, round_of, update_reply
 
 LOWEST = "tests.runs.test_selection_by_metrics:LowestMetric"
 
@@ -77,22 +78,13 @@ def test_the_candidates_metrics_are_those_of_their_own_tests_of_the_same_model(t
     assert [row["probe_bytes"] for row in rows] == [sent + 4 * 2 * 8] * 3
 
 
-class Within:
-    """A user's own task on one number: its score is the share of errors below 1."""
+class Within(Huber):
+    """The score, a user's own, is the share of errors below 1."""
 
     score = "inside"
 
-    def __init__(self, outputs):
-        assert outputs == 1
-
-    def losses(self, outputs, y):
-        return (outputs.flatten() - y) ** 2
-
-    def loss(self, outputs, y):
-        return self.losses(outputs, y).mean()
-
     def tally(self, outputs, y):
-        return np.array([float((self.losses(outputs, y) < 1.0).sum())])
+        return np.array([float((abs(outputs.flatten() - y) < 1.0).sum())])
 
     def scores(self, tally, loss, examples):
         return {"inside": tally[0] / examples}
@@ -113,10 +105,16 @@ def test_a_metric_is_charged_like_a_loss_and_a_hostile_one_counts_only_within_it
     context = context_of(
         LowestMetricConfig(), clients=6, cohort=2, network=network, holdout_fraction=0.5, batch_size=10
     )
+
+    def sends(client, message):
+        return update_reply(dense([1.0] * SIZE), client, round_of(message))
+
     claims = [0.2, 1.5, "high", True, -0.1, 0.1]
     strategy = LowestMetric(context)
     with logged() as log:
-        [row], _ = run_round(strategy, [StubClient(client, accuracy=claim) for client, claim in enumerate(claims)])
+        [row], _ = run_round(
+            strategy, [StubClient(client, sends, accuracy=claim) for client, claim in enumerate(claims)]
+        )
     assert row["selected"] == [0, 5]
     assert row["probe_metrics"] == {"accuracy": [0.2, 0.1]}
     np.testing.assert_array_equal(strategy.roster.metric("accuracy"), [0.2, *[np.nan] * 4, 0.1])
