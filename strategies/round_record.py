@@ -128,17 +128,25 @@ def record_evaluation(record: RoundRecord, evaluation: Evaluation, score: str) -
 
 
 def warn_of_zero_weights(clients: Ints, server_round: int, selection: Selection, weighting: str) -> None:
-    """Log a round in which all aggregated `clients` have the weight 0 in the selection."""
+    """Log a round in which all aggregated `clients` have the weight 0 in the selection, or some have the score 0."""
     given = {"score": selection.scores, "method": selection.weights}.get(weighting)
-    if given is None or not clients.size or given[np.searchsorted(selection.clients, clients)].any():
+    if given is None or not clients.size:
         return
-    alike = weighting == "score" or selection.normalise
-    LOGGER.warning(
-        "Round %d: the %s of all aggregated clients are 0; %s.",
-        server_round,
-        "scores" if weighting == "score" else "method's weights",
-        "their updates count equally" if alike else "their updates change nothing",
-    )
+    idle = clients[given[np.searchsorted(selection.clients, clients)] == 0]
+    if idle.size == clients.size:
+        alike = weighting == "score" or selection.normalise
+        LOGGER.warning(
+            "Round %d: the %s of all aggregated clients are 0; %s.",
+            server_round,
+            "scores" if weighting == "score" else "method's weights",
+            "their updates count equally" if alike else "their updates change nothing",
+        )
+    elif idle.size and np.array_equal(given, selection.scores):
+        LOGGER.warning(
+            "Round %d: 'weighting' %s gives client %s the weight 0: its score is the lowest of all, and its training is"
+            " lost. Set 'weighting' to examples or uniform, and everybody's update counts.",
+            *(server_round, weighting, ", ".join(map(str, idle))),
+        )
 
 
 def warn_of_few_updates(count: int, server_round: int, config: AggregationConfig) -> None:

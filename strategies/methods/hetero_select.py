@@ -34,6 +34,9 @@ from strategies.selection_math.sampling import finite, gumbel_top, min_max
 from strategies.selection_math.similarity import inner_products
 
 COLD_START_DIVERSITY = 0.5
+FEW = 3
+"""Largest number of clients whose scores are not their weights. Of two or three, min-max makes one 0 and one 1,
+however close they were, so that one of two hospitals would never count."""
 
 
 PROBED: ReadBy = {"without": unless("loss"), "loss-weight": unless(0.0), "loss-source": ("probe",)}
@@ -232,7 +235,10 @@ class HeteroSelect(SelectionStrategy[HeteroSelectConfig]):
         }
 
     def select(self, roster: Roster, round_info: RoundInfo, count: int, rng: np.random.Generator) -> Selection:
-        """`count` clients without replacement, with probabilities softmax(S / tau(t)) (Eqs. 1 and 6)."""
+        """`count` clients without replacement, with probabilities softmax(S / tau(t)) (Eqs. 1 and 6).
+
+        Their own weights are their scores. In a federation of at most `FEW` clients they have none: examples count.
+        """
         config = self.config
         components = self.components(roster, round_info)
         total = sum((self._weights[name] * values for name, values in components.items()), np.zeros(roster.ids.size))
@@ -246,7 +252,7 @@ class HeteroSelect(SelectionStrategy[HeteroSelectConfig]):
             clients=roster.ids[picked],
             scores=score[picked],
             components={name: values[picked] for name, values in components.items()},
-            weights=score[picked],
+            weights=score[picked] if self.context.run.clients > FEW else None,
             learning_rates=rates,
         )
 

@@ -43,7 +43,7 @@ def history():
 
 
 def everybody(selector, roster, round_info=NOW):
-    return selector.select(roster, round_info, 4, np.random.default_rng(0))
+    return selector.select(roster, round_info, roster.ids.size, np.random.default_rng(0))
 
 
 def spread(values):
@@ -344,6 +344,13 @@ def test_selection_frequencies():
     seen = Counter(tuple(selector.select(roster, NOW, 2, rng).clients.tolist()) for _ in range(draws))
     for pair, chance in chances.items():
         assert seen[pair] / draws == pytest.approx(chance, abs=4 * math.sqrt(chance * (1 - chance) / draws))
+
+
+@pytest.mark.parametrize("clients", [2, 3, 4])
+def test_two_or_three_clients_weigh_by_examples_for_their_scores_are_0_and_1(clients):
+    selection = everybody(method(clients), make_roster(clients, losses=[1.0, 1.1, 1.2, 1.3][:clients]))
+    assert selection.scores.min() == 0.0
+    assert (selection.weights is None) == (clients < 4)
 
 
 def test_a_selection_carries_the_scores_of_the_selected():

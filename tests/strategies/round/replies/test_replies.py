@@ -173,12 +173,14 @@ def test_everything_is_in_the_order_of_ids_whatever_the_order_of_arrival():
             "score",
             "Round 4: the scores of all aggregated clients are 0; their updates count equally",
         ),
-        ({"weights": np.array([0.0, 0.0, 1e-9])}, "method", ""),
+        ({"weights": np.array([0.0, 0.0, 1e-9])}, "method", ""),  # as DivFL leaves out those that it did not choose
+        ({"scores": np.array([0.0, 0.5, 1.0])}, "score", "Round 4: 'weighting' score gives client 2 the weight 0: "),
+        ({"weights": np.ones(3) - np.eye(3)[2], "scores": np.ones(3) - np.eye(3)[2]}, "method", "gives client 7 the"),
         ({"weights": np.zeros(3)}, "examples", ""),
         ({}, "method", ""),
     ],
 )
-def test_weights_that_are_all_zero_are_logged(parts, weighting, said):
+def test_weights_of_zero_are_logged(parts, weighting, said):
     with logged() as log:
         warn_of_zero_weights(np.array([2, 7]), 4, Selection(np.array([2, 5, 7]), **parts), weighting)
     assert log().count("\n") == bool(said)
