@@ -1,5 +1,6 @@
 """Random streams: a function of seed, purpose, round and client, never of the order of calls."""
 
+import random
 from collections.abc import Iterator
 from contextlib import contextmanager
 from enum import IntEnum
@@ -29,6 +30,7 @@ class Purpose(IntEnum):
     CALIBRATORS = 17
     ENTRIES = 18
     ATTACK = 19
+    EXAMPLES = 20
 
 
 def stream(seed: int, purpose: Purpose, server_round: int = 0, client: int = 0) -> np.random.Generator:
@@ -43,11 +45,15 @@ def torch_seed(seed: int, purpose: Purpose) -> int:
 
 
 @contextmanager
-def numpys_generator(seed: int) -> Iterator[None]:
-    """Seed NumPy's global generator, from which users' code may draw, and restore it after the block."""
-    before = np.random.get_state(legacy=False)  # noqa: NPY002
+def global_generators(seed: int) -> Iterator[None]:
+    """Seed the global generators of Python and of NumPy, from which users' code may draw, and restore them after the
+    block.
+    """
+    before, of_numpy = random.getstate(), np.random.get_state(legacy=False)  # noqa: NPY002
+    random.seed(seed)
     np.random.seed(seed % 2**32)  # noqa: NPY002
     try:
         yield
     finally:
-        np.random.set_state(before)  # noqa: NPY002
+        random.setstate(before)
+        np.random.set_state(of_numpy)  # noqa: NPY002

@@ -161,13 +161,14 @@ def warn_of_few_updates(count: int, server_round: int, config: AggregationConfig
         )
 
 
-def fruitless_reasons(record: RoundRecord, *, measured: bool) -> list[str]:
+def fruitless_reasons(record: RoundRecord, *, measured: bool, in_vain: bool = False) -> list[str]:
     """Why a round aggregated no update: a reason for each failure. Empty if it did, or if a simulation prevented it.
 
-    A simulation drops replies and lets clients leave, and unless the links are `measured`, it also delays replies.
+    A simulation drops replies and lets clients leave, and unless the links are `measured`, it also delays replies. In a
+    run that ends `in_vain`, without any update, leaving is a reason too.
     """
     reasons = [failure["reason"] for failure in record.failures]
-    prevented = (AWAY,) if measured else (AWAY, LATE)
+    prevented = (*([] if in_vain else [AWAY]), *([] if measured else [LATE]))
     simulated = any(reason == DROPPED or reason.endswith(prevented) for reason in reasons)
     if record.aggregated or simulated:
         return []
@@ -176,11 +177,11 @@ def fruitless_reasons(record: RoundRecord, *, measured: bool) -> list[str]:
     return reasons or [NOBODY_CONNECTED]
 
 
-def run_failed(rounds: Sequence[Sequence[str]]) -> RunFailed:
-    """Error of a run whose last rounds had no update, from the reasons in each of these rounds."""
+def run_failed(rounds: Sequence[Sequence[str]], *, in_vain: bool) -> RunFailed:
+    """Error of a run whose last rounds, or all of it (`in_vain`), had no update, from the reasons in these rounds."""
     reasons = [reason for found in rounds for reason in found]
     [(reason, count)] = Counter(reasons).most_common(1)
-    number = "one round" if len(rounds) == 1 else f"{len(rounds)} rounds in a row"
+    number = "all its rounds" if in_vain else f"{len(rounds)} rounds in a row"
     share = f", {count} of {len(reasons)} times" if len(reasons) > 1 else ""
     return RunFailed(f"The run has failed: in {number} no client brought a usable update. The reason{share}: {reason}")
 

@@ -264,13 +264,13 @@ class Run:
 
     def _refuse_fruitless(self, *, over: bool) -> None:
         """Raise RunFailed if the last rounds, or all rounds of a run that is `over`, had no usable update."""
+        in_vain = over and not self.roster.last_returned.any()
         if self.record.aggregated:
             self._fruitless.clear()
-        elif reasons := fruitless_reasons(self.record, measured=self.context.links.measured):
+        elif reasons := fruitless_reasons(self.record, measured=self.context.links.measured, in_vain=in_vain):
             self._fruitless.append(reasons)
-        in_vain = over and not self.roster.last_returned.any()
         if self._fruitless and (in_vain or len(self._fruitless) >= FRUITLESS_ROUNDS):
-            raise run_failed(self._fruitless)
+            raise run_failed(self._fruitless, in_vain=in_vain)
 
     def _saves(self, number: int) -> bool:
         """True if a checkpoint follows round `number`."""

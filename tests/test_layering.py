@@ -141,15 +141,16 @@ def test_the_packages_of_a_folder_form_no_circle(top):
     TopologicalSorter(used).prepare()
 
 
+SEEDS = "fedsel_app/seeds.py"
 SEEDING = {"default_rng", "SeedSequence", "get_state", "set_state", "seed"}
-"""What the streams need of NumPy, and the seeding of its global generator while users' code runs."""
+"""What the streams need of NumPy, and the seeding of global generators while users' code runs."""
 
 
 def test_randomness_comes_from_the_seed_and_nothing_is_pickled():
     for name in NAMES:
-        roots = set(imports(name)) - ({"pickle"} if name == "simulation/workbench/traces.py" else set())
+        roots = set(imports(name)) - {"simulation/workbench/traces.py": {"pickle"}, SEEDS: {"random"}}.get(name, set())
         assert not roots & {"random", "numpy.random", "pickle", "cloudpickle", "dill", "joblib", "shelve"}, name
-        allowed = {"Generator"} | (SEEDING if name == "fedsel_app/seeds.py" else set())
+        allowed = {"Generator"} | (SEEDING if name == SEEDS else set())
         for node in nodes(ROOT / name):
             if isinstance(node, ast.Attribute) and dotted(node.value) in ("np.random", "numpy.random"):
                 assert node.attr in allowed, f"{name}, line {node.lineno}: np.random.{node.attr}"

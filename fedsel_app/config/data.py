@@ -2,6 +2,7 @@
 
 import math
 import re
+import unicodedata
 from collections.abc import Iterable
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
@@ -65,6 +66,7 @@ COLUMN_ARGUMENTS: dict[str, type] = {
     "input": list,
     "label": str,
     "owner": str,
+    "split": str,
     "task": str,
     **dict.fromkeys(KINDS, list),
     "classes": list,
@@ -82,6 +84,7 @@ COLUMN_ARGUMENTS: dict[str, type] = {
 }
 """Name in the `data-arguments` of tables -> type of its value."""
 ARGUMENT_CHOICES = {
+    "split": ("row", "owner"),
     "task": ("classification", "multi-label", "regression"),
     "missing": ("median", "most-frequent", "indicator"),
     "coding": ("one-hot", "ordinal"),
@@ -113,6 +116,11 @@ PARTITIONS = {
     "own": "each client has its own data set, in a deployment",
 }
 """fedsel's own partition -> its meaning."""
+
+
+def composed(text: str) -> str:
+    """The text in Unicode's form NFC: letters look alike in another form, but differ."""
+    return unicodedata.normalize("NFC", text)
 
 
 def with_arguments(keys: Iterable[str]) -> set[str]:
@@ -155,6 +163,12 @@ class DataConfig(Settings, scope="task", private=True):
         "tiny-imagenet, image-folder, hf: side in pixels to which images are scaled; 0 keeps their size",
         low=0,
         read_by=read_by_data("tiny-imagenet", "image-folder", "hf", HUB),
+    )
+    train_examples: int = setting(
+        0,
+        "number of training examples that are used, for a quick run: drawn from the seed, with the classes in their"
+        " proportions; 0 uses all",
+        low=0,
     )
     test_fraction: float = setting(
         0.2,
@@ -233,7 +247,7 @@ class DataConfig(Settings, scope="task", private=True):
     @property
     def arguments(self) -> dict[str, Any]:
         """Name -> value in `data-arguments`; of the types of `COLUMN_ARGUMENTS` for a table."""
-        return parse_named(self.data_arguments, "data-arguments", 'label="fine_label", shuffle=false')
+        return parse_named(composed(self.data_arguments), "data-arguments", 'label="fine_label", shuffle=false')
 
     def for_clients(self, clients: int) -> Self:
         """This data set with the number of clients of the run in its arguments, if it is generated for them."""

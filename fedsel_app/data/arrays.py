@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedsel_app.config import ConfigError
-from fedsel_app.config.data import MOST_CLASSES
+from fedsel_app.config.data import MOST_CLASSES, composed
 from fedsel_app.config.plugins import described
 from fedsel_app.npz import NpzError, read_arrays
 
@@ -88,7 +88,8 @@ def as_floats(values: NDArray[Any], what: str, source: str) -> NDArray[np.float3
 def check_samples(given: Any, key: str, source: str) -> NDArray[Any]:
     """Check samples and convert them to one layout.
 
-    Images become uint8 (n, C, H, W), finite features float32 (n, ...), and other whole numbers (tokens) int64 (n, ...).
+    Images become uint8 (n, C, H, W), finite features float32 (n, ...), as do whole numbers of more than two axes, such
+    as those of a scanner. Other whole numbers (n, d) are tokens, int64.
     Several arrays by name become the fields of one structured array (n,), in which numbers are float32 or int64.
 
     Raises ConfigError, beginning with `source` and with the `key`, if they are of another kind.
@@ -104,7 +105,9 @@ def check_samples(given: Any, key: str, source: str) -> NDArray[Any]:
         return np.ascontiguousarray(np.moveaxis(x, -1, 1)) if x.shape[-1] < x.shape[1] else x
     if np.issubdtype(x.dtype, np.floating) and x.ndim >= 2:
         return as_floats(x, key, source)
-    if np.issubdtype(x.dtype, np.integer) and x.dtype not in (np.uint8, np.uint64) and x.ndim >= 2:
+    if np.issubdtype(x.dtype, np.integer) and x.dtype != np.uint8 and x.ndim >= 3:
+        return as_floats(x, key, source)
+    if np.issubdtype(x.dtype, np.integer) and x.dtype not in (np.uint8, np.uint64) and x.ndim == 2:
         return x.astype(np.int64, copy=False)
     raise ConfigError(
         f"{source} has {key} of type {x.dtype} and shape {x.shape}. "
@@ -163,7 +166,7 @@ def check_owners(owners: NDArray[Any], source: str) -> tuple[NDArray[np.int64], 
 
     Returns the numbers, int64 (n,), and the names. Raises ConfigError, beginning with `source`, for any other kind.
     """
-    if owners.dtype.kind == "f" and (owners % 1 == 0).all():
+    if owners.dtype.kind == "f" and (owners % 1 == 0).all() and np.abs(owners).max(initial=0) < 2**53:
         owners = owners.astype(np.int64)
     texts = owners.dtype.kind in "US" or (owners.dtype == np.object_ and all(isinstance(each, str) for each in owners))
     if owners.ndim != 1 or not (texts or owners.dtype.kind in "biu"):
@@ -171,7 +174,7 @@ def check_owners(owners: NDArray[Any], source: str) -> tuple[NDArray[np.int64], 
             f"{source} has owners of type {owners.dtype} and shape {owners.shape}. They must be texts or whole numbers "
             "of shape (n,)."
         )
-    names, numbers = np.unique(owners.astype(np.str_) if texts else owners, return_inverse=True)
+    names, numbers = np.unique(list(map(composed, map(str, owners))) if texts else owners, return_inverse=True)
     return numbers.astype(np.int64), tuple(map(str, names.tolist()))
 
 

@@ -3,7 +3,7 @@
 import hashlib
 import inspect
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import MappingProxyType
@@ -72,6 +72,10 @@ class Dataset:
         Names of the owners in their order.
     table
         How a table became the features; None for other data.
+    unread
+        Extension -> number of files in the data's folder that are not read.
+    shared_owners
+        Names of the owners of whose examples some are in the training part, and some in a test part that was drawn.
     """
 
     x_train: NDArray[Any]
@@ -88,6 +92,8 @@ class Dataset:
     owner_names: tuple[str, ...] = ()
     table: "Encoding | None" = None
     stated: bool = False
+    unread: Mapping[str, int] = field(default_factory=dict)
+    shared_owners: tuple[str, ...] = ()
 
     @property
     def samples(self) -> NDArray[Any]:
@@ -100,6 +106,9 @@ class Dataset:
         sizes = f"{len(self.y_train):,} training and {len(self.y_test):,} test examples of shape {self.sample_shape}"
         if self.table is not None and (unknown := sum(self.table.unknown)):
             sizes += f", {unknown:,} values of no known category"
+        if self.unread:
+            kinds = ", ".join(f"{count:,} {suffix}" for suffix, count in self.unread.items())
+            sizes += f", {sum(self.unread.values()):,} files that are not read ({kinds})"
         if self.task != "classification":
             return f"{sizes}, {self.task}, {self.classes} {'labels' if self.task == 'multi-label' else 'outputs'}"
         absent = np.setdiff1d(np.arange(self.classes), np.concatenate([self.y_train, self.y_test]))
@@ -159,6 +168,8 @@ def load(config: DataConfig, seed: int) -> Dataset:
 
 def _fitting(config: DataConfig, seed: int) -> Dataset:
     """The data set, in the schema of its federation if it is a client's own."""
+    if config.train_examples:
+        return _drawn(load(replace(config, train_examples=0), seed), config.train_examples, seed)
     if not isinstance(config, OwnDataConfig) or not config.schema:
         return _read(config, seed)
     schema, source = read_schema(config.schema), f"The data in '{Path(config.data_path).resolve()}'"
@@ -166,6 +177,23 @@ def _fitting(config: DataConfig, seed: int) -> Dataset:
     if schema == unscaled:
         return mapped(_read(config, seed), schema, source)
     return scaled(load(OwnDataConfig.of(config, unscaled.text), seed), schema, source)
+
+
+def _drawn(dataset: Dataset, count: int, seed: int) -> Dataset:
+    """`dataset` with `count` of its training examples, stratified by `strata`; what it learned from all of them stays.
+
+    Raises ConfigError if it has fewer.
+    """
+    if count > (total := len(dataset.y_train)):
+        raise ConfigError(f"The 'train-examples' parameter must be at most the {total} training examples. Got {count}.")
+    if count == total:
+        return dataset
+    rng = stream(seed, Purpose.EXAMPLES)
+    _, rows = holdout(np.arange(total), dataset.y_train, count / total, rng)
+    x, y, owners = dataset.x_train[rows], dataset.y_train[rows], dataset.owners
+    columns = {name: values[rows] for name, values in dataset.columns.items()}
+    owners = None if owners is None else owners[rows]
+    return replace(dataset, x_train=x, y_train=y, owners=owners, columns=columns)
 
 
 def _read(config: DataConfig, seed: int) -> Dataset:
@@ -371,20 +399,28 @@ def _divided(
 ) -> Dataset:
     """Data set of arrays, or of tables in place of the samples, and of the names of the classes.
 
-    Without a test part, `test-fraction` of the training part becomes one; with the empty argument `test` none of it,
+    Without a test part, `test-fraction` of the training part becomes one, stratified or, with the argument `split`, of
+    whole owners; with the empty argument `test` none of it,
     and with the empty argument `train` all of it. Tables are encoded as the training part or a schema says.
     """
     arguments = _arguments(config)
+    shared_owners: Sequence[Any] = ()
     if "x_test" not in arrays and arguments.get("train") == "":
         arrays = {key.replace("train", "test"): value for key, value in arrays.items() if key != "owners"}
     elif "x_test" not in arrays and arguments.get("test") != "":
         y = arrays["y_train"]
-        train, test = holdout(np.arange(len(y)), y, config.test_fraction, stream(seed, Purpose.DATA))
+        rng = stream(seed, Purpose.DATA)
+        if arguments.get("split") == "owner":
+            train, test = _by_owner(arrays.get("owners"), config.test_fraction, rng, source)
+        else:
+            train, test = holdout(np.arange(len(y)), y, config.test_fraction, rng)
         for key in ("x", "y"):
             whole = arrays[f"{key}_train"]
             taken = whole if isinstance(whole, np.ndarray) else whole.iloc
             arrays[f"{key}_train"], arrays[f"{key}_test"] = taken[train], taken[test]
-        arrays |= {"owners": arrays["owners"][train]} if "owners" in arrays else {}
+        if "owners" in arrays:
+            shared_owners = np.intersect1d(*(arrays["owners"][rows] for rows in (train, test)))
+            arrays["owners"] = arrays["owners"][train]
         columns = {name: values[train] for name, values in columns.items()}
     table = None
     if "columns" in arrays:
@@ -393,7 +429,9 @@ def _divided(
         parts = {key: arrays[key] for key in ("x_train", "x_test") if key in arrays}
         table = tables.fit(arrays["columns"], arguments, source, *parts.values())
         arrays |= {key: table.encode(part, source) for key, part in parts.items()} | table.scaling(arguments, source)
-    made = replace(from_arrays(arrays, source, len(names) or None), columns=columns, names=names, table=table)
+    made = from_arrays(arrays, source, len(names) or None)
+    shared = tuple(map(str, shared_owners))
+    made = replace(made, columns=columns, names=names, table=table, shared_owners=shared)
     if stated := arguments.get("classes"):
         if made.task == "classification":
             made = renumbered(made, stated, source)
@@ -405,6 +443,26 @@ def _divided(
         return made
     mean, std = table.of_measures(made.mean, made.std)
     return replace(made, mean=mean, std=std)
+
+
+def _by_owner(
+    owners: NDArray[Any] | None, fraction: float, rng: np.random.Generator, source: str
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Training rows and test rows, sorted: the test part has all rows of owners that are drawn until it has `fraction`.
+
+    Raises ConfigError without owners, or with one alone.
+    """
+    names, numbers = np.unique([] if owners is None else owners, return_inverse=True)
+    if len(names) < 2:
+        raise ConfigError(
+            f"{source} has {len(names)} owners, but 'split' in 'data-arguments' needs at least two: name their column "
+            'with owner="NAME".'
+        )
+    drawn = rng.permutation(len(names))
+    reached = np.cumsum(np.bincount(numbers)[drawn])
+    count = min(int(np.searchsorted(reached, fraction * len(numbers))) + 1, len(names) - 1)
+    tested = np.isin(numbers, drawn[:count])
+    return np.flatnonzero(~tested), np.flatnonzero(tested)
 
 
 def _arguments(config: DataConfig) -> dict[str, Any]:
@@ -451,8 +509,8 @@ def _image_folder(config: DataConfig, seed: int) -> Dataset:
     from fedsel_app.data.sources import image_folders
 
     parts = PARTS[:1] if isinstance(config, OwnDataConfig) else PARTS
-    arrays, names = image_folders.read_image_folder(config.folder, config.image_size, parts)
-    return _divided(arrays, config, seed, f"The folder '{config.folder}'", names)
+    arrays, names, unread = image_folders.read_image_folder(config.folder, config.image_size, parts)
+    return replace(_divided(arrays, config, seed, f"The folder '{config.folder}'", names), unread=unread)
 
 
 LOADERS: dict[str, Callable[[DataConfig, int], Dataset]] = {

@@ -29,10 +29,19 @@ def pixels(image: "Image.Image", mode: str, size: int) -> NDArray[Any]:
 
     L: uint8 (H, W). RGB: uint8 (H, W, 3). F: float32 (H, W), in [0, 1] unless the picture has floats itself.
 
-    Raises ConfigError if the pixels are not finite, or are floats that would have to become RGB.
-    """
-    from PIL import Image
+    A picture is turned as its EXIF tag says. What is transparent lies on white.
 
+    Raises ConfigError if the pixels are not finite, or are floats that would have to become RGB, or if the file has
+    several pictures.
+    """
+    from PIL import Image, ImageOps
+
+    if (pages := getattr(image, "n_frames", 1)) > 1 and image.format != "MPO":  # MPO: a photograph and its preview
+        raise ConfigError(f"its file has {pages} pictures (pages or frames), of which it could only be the first")
+    image = ImageOps.exif_transpose(image)
+    if image.has_transparency_data:
+        white = Image.new("RGBA", image.size, "white")
+        image = Image.alpha_composite(white, image.convert("RGBA")).convert("RGB")
     if image.mode in DEEP:
         values = np.asarray(image, np.float32)
         if not np.isfinite(values).all():

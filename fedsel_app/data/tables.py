@@ -17,7 +17,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from fedsel_app.config import ConfigError
-from fedsel_app.config.data import KINDS
+from fedsel_app.config.data import KINDS, composed
 from fedsel_app.data.arrays import as_floats
 
 MOST_CATEGORIES = 100
@@ -341,10 +341,10 @@ def parsed(column: pd.Series) -> pd.Series:
 
 
 def texts(column: pd.Series) -> pd.Series:
-    """Values of a column as texts without spaces around them; whole numbers have no decimal point, gaps are None."""
+    """Values of a column as texts in NFC without spaces around them; gaps are None, whole numbers have no point."""
 
     def text(value: Any) -> str:
-        return str(int(value) if column.dtype.kind == "f" and value % 1 == 0 else value).strip()
+        return composed(str(int(value) if column.dtype.kind == "f" and value % 1 == 0 else value).strip())
 
     made = [None if gap else text(value) for value, gap in zip(column, column.isna(), strict=True)]
     return pd.Series(made, column.index, object, column.name)

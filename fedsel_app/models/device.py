@@ -10,7 +10,7 @@ import torch
 
 from fedsel_app.config import ConfigError
 from fedsel_app.records.files import MachineFault
-from fedsel_app.seeds import numpys_generator
+from fedsel_app.seeds import global_generators
 
 BF16_FLAGS = frozenset({"amx_bf16", "avx512_bf16", "bf16"})
 """Flags of processors that multiply bf16: two of x86 and one of Arm."""
@@ -106,9 +106,9 @@ def _keep_freed_memory() -> None:
 
 @contextmanager
 def seeded(seed: int, device: torch.device) -> Iterator[None]:
-    """Seed the global generators of torch, from which dropout draws, and of NumPy, and restore them afterwards."""
+    """Seed the global generators of torch, NumPy and Python, from which models draw, and restore them afterwards."""
     cuda = device.type == "cuda"
-    with torch.random.fork_rng(devices=[device] if cuda else []), numpys_generator(seed):
+    with torch.random.fork_rng(devices=[device] if cuda else []), global_generators(seed):
         # Not torch.manual_seed: it would seed the other devices as well.
         torch.default_generator.manual_seed(seed)
         if cuda:

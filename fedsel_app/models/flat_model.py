@@ -132,7 +132,8 @@ class FlatModel:
         if trial is not None:
             outcome = tried(self.module, ModuleState(self.module).train, mapped(lambda x: x.to(device), trial))
         self._copies_inputs, self.least_batch = outcome.writes_input, outcome.least_batch
-        self.state = ModuleState(self.module, outcome.changing, averages=averages, stays=partial(stays, local))
+        stays_here = partial(stays, local)
+        self.state = ModuleState(self.module, outcome.changing, outcome.attributes, averages=averages, stays=stays_here)
         self._local = {name: (place, place.copy()) for place, name in {**own, **self.state.local}.items()}
         self.lacking = tuple(self._local)
         at_home = [(name, place.owner) for name, (place, _) in self._local.items()]

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor, nn
@@ -11,7 +11,7 @@ from fedsel_app.config import ConfigError
 from fedsel_app.config.plugins import described
 from fedsel_app.data.inputs import Inputs, mapped
 from fedsel_app.models.device import naming_lack_of_memory, seeded
-from fedsel_app.models.module_state import Place, buffer_places, frozen_places, modes_kept
+from fedsel_app.models.module_state import Attributes, Place, buffer_places, frozen_places, modes_kept
 from fedsel_app.records.files import MachineFault
 
 SHIFT = 1e-3
@@ -28,6 +28,8 @@ class ModuleTrial:
     """Number of examples that a mini-batch must have in training: 2 with BatchNorm over single values."""
     changing: tuple[Place, ...] = ()
     """Buffers and frozen parameters that training changes."""
+    attributes: Attributes | None = field(default=None, compare=False)
+    """What training changes besides; None: it is not known."""
 
 
 def call(module: nn.Module, x: Inputs) -> Tensor:
@@ -57,6 +59,7 @@ def tried(module: nn.Module, train: Callable[[], None], x: Inputs) -> ModuleTria
     Raises ConfigError if it cannot train with two examples, and MachineFault if the memory does not suffice for them.
     """
     before = {place: place.copy() for place in buffer_places(module) | frozen_places(module)}
+    attributes = Attributes(module)
     weights = [(each, each.detach().clone()) for each in module.parameters() if each.requires_grad]
     with modes_kept(module), seeded(0, _tensors(x)[0].device), torch.no_grad():
         train()
@@ -85,7 +88,9 @@ def tried(module: nn.Module, train: Callable[[], None], x: Inputs) -> ModuleTria
         for place, value in before.items():
             place.put(value)
         _restore(weights)
-    return ModuleTrial(writes_input, least_batch, changing)
+    attributes.keep_changed()
+    attributes.put()
+    return ModuleTrial(writes_input, least_batch, changing, attributes)
 
 
 def _restore(weights: Sequence[tuple[Tensor, Tensor]]) -> None:

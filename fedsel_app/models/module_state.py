@@ -14,16 +14,18 @@ counters                ``num_batches_tracked`` of those layers         set for 
 local                   those of the above that `local-layers` or       never sent; kept with the client's state
                         ``calibration-form=local`` names
 constants               everything else, and frozen parameters          never sent; compared when a client enrols
+attributes              no tensors: a counter of steps, a list          as they were built, for each message
 ======================  ==============================================  ================================================
 
 A layer's statistics are constants if the layer does not update them: it stays in eval mode, its momentum is 0, or its
 ``track_running_stats`` is False. Changing buffers of whole numbers are rounded after they are averaged.
 """
 
+import copy
 from collections.abc import Callable, Collection, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import cached_property
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -34,6 +36,8 @@ from torch.nn.modules.batchnorm import _NormBase
 from fedsel_app.models.constant_marks import Marks, marks_of
 
 COUNTER = "num_batches_tracked"
+OWN = vars(nn.Module()).keys()
+"""Attributes of every module."""
 
 
 class Place(NamedTuple):
@@ -100,6 +104,52 @@ def modes_kept(module: nn.Module) -> Iterator[None]:
             each.training = training
 
 
+class Attributes:
+    """What the parts of a module keep besides modules and tensors, such as a counter of steps."""
+
+    def __init__(self, module: nn.Module) -> None:
+        self._parts = list(module.modules())
+        self._shared = {id(each): each for each in (*self._parts, *module.parameters(), *module.buffers())}
+        self._names = {part: vars(part).keys() - OWN for part in self._parts}
+        self._values = dict[tuple[nn.Module, str], Any]()
+        for part, names in self._names.items():
+            for name in sorted(names):
+                with suppress(Exception):  # of what cannot be copied, such as a lock, nothing is known
+                    self._values[part, name] = self._copy(vars(part)[name])
+
+    def keep_changed(self) -> None:
+        """Keep only those that differ now, or that were not there."""
+        self._names = {part: vars(part).keys() - OWN - names for part, names in self._names.items()}
+        self._values = {
+            (part, name): value for (part, name), value in self._values.items() if self._differs(part, name)
+        }
+
+    def put(self) -> None:
+        """Give the parts what they had, copies of it, and take what they did not have."""
+        for (part, name), value in self._values.items():
+            vars(part)[name] = self._copy(value)
+        for part, names in self._names.items():
+            for name in names & vars(part).keys():
+                del vars(part)[name]
+
+    def _copy(self, value: Any) -> Any:
+        return copy.deepcopy(value, dict(self._shared))
+
+    def _differs(self, part: nn.Module, name: str) -> bool:
+        before: Any = self._values[part, name]
+        now: Any = vars(part).get(name)
+        if type(before) is not type(now):
+            return True
+        if isinstance(before, Tensor):
+            return before.shape != now.shape or not torch.equal(before, now)
+        try:
+            if type(before).__eq__ is object.__eq__:  # type: ignore[comparison-overlap]
+                before, now = before.__reduce_ex__(4), now.__reduce_ex__(4)
+            return not bool(before == now)
+        except (TypeError, ValueError, RuntimeError):  # arrays, and what cannot be taken apart
+            return True
+
+
 class ModuleState:
     """The buffers of a module in their roles.
 
@@ -109,6 +159,8 @@ class ModuleState:
         The module. If it is in train mode, its parts in eval mode stay in eval mode.
     changing
         Places of the buffers and frozen parameters that training changes (see `module_calls.tried`).
+    attributes
+        What else training changes; None: nothing.
     averages
         True if these buffers are averaged, unless they are complex.
     stays
@@ -125,11 +177,12 @@ class ModuleState:
         self,
         module: nn.Module,
         changing: Collection[Place] = (),
+        attributes: Attributes | None = None,
         *,
         averages: bool = True,
         stays: Callable[[str, nn.Module], bool] = lambda name, owner: False,
     ) -> None:
-        self._module = module
+        self._module, self._attributes = module, attributes
         self._frozen = [each for each in module.modules() if not each.training] if module.training else []
         with modes_kept(module):
             self.train()
@@ -186,6 +239,8 @@ class ModuleState:
             place.put(value)
         for place in self._counters:
             _tensor(place).fill_(batches)
+        if self._attributes is not None:
+            self._attributes.put()
 
     @property
     def constants(self) -> tuple[str, ...]:

@@ -1,6 +1,7 @@
 """Command line: `fedsel` and its subcommands. Each returns the exit code."""
 
 import argparse
+import signal
 import sys
 from collections.abc import Sequence
 from contextlib import nullcontext
@@ -16,6 +17,7 @@ from fedsel_app.config.plugins import named_by
 from fedsel_app.imports import set_defaults
 from fedsel_app.records.files import RunFailed
 from fedsel_app.records.reading import legible
+from simulation.engines.processes import exit_on_signals
 from simulation.engines.uncollected import uncollected_imports
 from simulation.operations.deployment.flower_cli import DeploymentError
 from simulation.workbench.catalogue import commands as experiments
@@ -39,6 +41,7 @@ if TYPE_CHECKING:
     from fedsel_app.wiring.configuration import AppConfig
 
 INTERRUPTED = 130
+OTHER_SIGNALS = (128 + signal.SIGTERM, 128 + signal.SIGHUP)
 
 set_defaults()
 
@@ -239,7 +242,7 @@ def register_model(commands: Subparsers) -> None:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run one command. Exit codes: 0 done, 1 failed, 2 wrong settings, 130 interrupted."""
+    """Run one command. Exit codes: 0 done, 1 failed, 2 wrong settings, 130, 143 or 129 interrupted (by a signal)."""
     return carry_out(parser(), argv)
 
 
@@ -255,7 +258,7 @@ def carry_out(commands: Parser, argv: Sequence[str] | None, *, own_code: bool = 
             from fedsel_app.wiring.configuration import known_defaults
 
             refuse_unread(arguments, words, unread, known_defaults())
-        with nullcontext() if own_code else named_by(words):
+        with nullcontext() if own_code else named_by(words), exit_on_signals():
             code: int = arguments.call(arguments)
     except ConfigError as error:
         print(f"fedsel: {legible(str(error))}", file=sys.stderr)
@@ -263,10 +266,13 @@ def carry_out(commands: Parser, argv: Sequence[str] | None, *, own_code: bool = 
     except (OSError, DeploymentError, RunFailed) as error:
         print(f"fedsel: {legible(str(error))}", file=sys.stderr)
         return FAILURE
-    except KeyboardInterrupt:
+    except (KeyboardInterrupt, SystemExit) as ended:
+        stopped = ended.code if isinstance(ended, SystemExit) else INTERRUPTED
+        if not isinstance(stopped, int) or stopped not in (INTERRUPTED, *OTHER_SIGNALS):
+            raise
+        code = stopped
         going_on = "; repeat the command to continue from here" if arguments.command in ("compare", "tune") else ""
         print(f"fedsel: interrupted{going_on}", file=sys.stderr)
-        return INTERRUPTED
     return code
 
 

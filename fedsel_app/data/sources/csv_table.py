@@ -1,6 +1,7 @@
 """Tables in CSV files, whose first line names the columns; pandas reads their values."""
 
 import csv
+import gzip
 import re
 from collections.abc import Mapping
 from pathlib import Path
@@ -9,10 +10,13 @@ from typing import Any
 import pandas as pd
 
 from fedsel_app.config import ConfigError
+from fedsel_app.config.data import composed
 from fedsel_app.data.columns import LABEL, Roles, index_columns, labels
 from fedsel_app.data.tables import kind_of, read_columns, refuse, refuse_duplicates
 
 SEPARATORS = ",;\t|"
+STATED = re.compile(r"sep=(.)\s*")
+"""A first line with which Excel states what separates the columns."""
 GROUPED = re.compile(r"[-+]?[1-9]\d{0,2}(\.\d{3})+")
 """Numbers with points between thousands; 0.942 has a decimal point."""
 LEADING_ZERO = re.compile(r"\s*0\d")
@@ -49,17 +53,21 @@ def _table(path: Path, arguments: Mapping[str, Any], source: str) -> pd.DataFram
         kind = "is a folder" if path.is_dir() else "does not exist"
         raise ConfigError(f"{source} {kind}. Set 'data-path' to a .csv file whose first line names the columns.")
     try:
-        with path.open(encoding="utf-8-sig", newline="") as file:
-            first = file.readline()
-            separator = max(SEPARATORS, key=first.count)
-            file.seek(0)
+        opener = gzip.open if path.suffix.lower() == ".gz" else open
+        with opener(path, "rt", encoding="utf-8-sig", newline="") as file:
+            start, first = 0, file.readline()
+            if stated := STATED.fullmatch(first):
+                start = file.tell()
+            separator = stated[1] if stated else max(SEPARATORS, key=first.count)
+            file.seek(start)
             named = {arguments.get("owner", "")}
             if arguments.get("task") != "regression":
                 named.add(arguments.get("label") or LABEL)
-            names, lines, texts = _lines(csv.reader(file, delimiter=separator, skipinitialspace=True), named, source)
+            rows = csv.reader(file, delimiter=separator, skipinitialspace=True)
+            names, lines, texts = _lines(rows, named, source, above=bool(stated))
             texts |= {name for key in ("category", "categories", "date") for name in arguments.get(key, [])}
             texts |= {column.name for column in arguments.get("columns", ()) if column.kind != "number"}
-            file.seek(0)
+            file.seek(start)
             table = pd.read_csv(
                 file,
                 sep=separator,
@@ -89,10 +97,10 @@ def _table(path: Path, arguments: Mapping[str, Any], source: str) -> pd.DataFram
     return table.drop(columns=index_columns(names, table.__getitem__))
 
 
-def _lines(rows: Any, named: set[str], source: str) -> tuple[list[str], list[int], set[str]]:
+def _lines(rows: Any, named: set[str], source: str, *, above: int) -> tuple[list[str], list[int], set[str]]:
     """Names of the columns, the line in which each row ends, and those of the `named` columns with a leading zero.
 
-    Raises ConfigError for a row of another length.
+    `above` lines of the file stand above the rows. Raises ConfigError for a row of another length.
     """
     names: list[str] = []
     lines: list[int] = []
@@ -100,13 +108,15 @@ def _lines(rows: Any, named: set[str], source: str) -> tuple[list[str], list[int
     places: dict[str, int] = {}
     for row in filter(None, rows):
         if not names:
-            names = [name.strip() for name in row]
+            names = [composed(name.strip()) for name in row]
             refuse_duplicates(names, source)
             places = {name: names.index(name) for name in named & set(names)}
         elif len(row) != len(names):
-            raise ConfigError(f"{source} has {len(row)} values in line {rows.line_num}, but {len(names)} columns.")
+            raise ConfigError(
+                f"{source} has {len(row)} values in line {rows.line_num + above}, but {len(names)} columns."
+            )
         else:
-            lines.append(rows.line_num)
+            lines.append(rows.line_num + above)
             zeros |= {name for name, position in places.items() if LEADING_ZERO.match(row[position])}
     if not lines:
         raise ConfigError(f"{source} has no rows below the names of its columns.")

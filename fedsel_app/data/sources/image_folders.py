@@ -1,6 +1,7 @@
 """Images in folders, one for each class."""
 
 import warnings
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -10,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedsel_app.config import ConfigError
+from fedsel_app.config.data import composed
 from fedsel_app.data.arrays import absent, hidden
 from fedsel_app.data.pictures import common_mode, pixels
 
@@ -20,6 +22,8 @@ Labelled = list[tuple[Path, int]]
 
 PARTS = ("train", "test", "val", "valid", "validation")
 """Names of folders that are no classes."""
+MORE_EXTENSIONS = (".jfif", ".gif")
+"""Extensions of images besides torchvision's."""
 MOST_PIXELS = 2**24
 """Most pixels of one image (4,096 x 4,096). A larger image is hardly a training example and would use too much
 memory."""
@@ -27,7 +31,7 @@ memory."""
 
 def read_image_folder(
     folder: Path, size: int, wanted: Sequence[str]
-) -> tuple[dict[str, NDArray[Any]], tuple[str, ...]]:
+) -> tuple[dict[str, NDArray[Any]], tuple[str, ...], dict[str, int]]:
     """Read train/CLASS/... and test/CLASS/..., or only CLASS/...; the order of the class names numbers the classes.
 
     Of the parts train and test, only those `wanted` are read, and one of them may be missing.
@@ -45,6 +49,8 @@ def read_image_folder(
         y_train, y_test : int64 (n,). Without folders train and test there is no test part.
     names
         Names of the folders of classes.
+    unread
+        Extension -> number of the other files that are not hidden.
     """
     split = [part for part in ("train", "test") if (folder / part).exists()]
     try:
@@ -65,7 +71,18 @@ def read_image_folder(
         with _opened(path) as image:
             modes.add(image.mode)
     mode = common_mode(modes)
-    return read_pictures({part: labelled for part, (_, labelled) in folders.items()}, mode, size), tuple(names)
+    labelled = {part: pictures for part, (_, pictures) in folders.items()}
+    used = {path for pictures in labelled.values() for path, _ in pictures}
+    unwanted = {folder / part for part in split if part not in folders}
+    unread = Counter(
+        path.suffix.lower() or path.name
+        for path in sorted(folder.rglob("*"))
+        if path not in used
+        and path.is_file()
+        and not hidden(path.relative_to(folder))
+        and unwanted.isdisjoint(path.parents)
+    )
+    return read_pictures(labelled, mode, size), tuple(names), dict(unread)
 
 
 def _visible(root: Path) -> tuple[list[str], Labelled]:
@@ -73,9 +90,10 @@ def _visible(root: Path) -> tuple[list[str], Labelled]:
     from torchvision.datasets.folder import IMG_EXTENSIONS, find_classes, make_dataset
 
     def is_image(path: str) -> bool:
-        return path.lower().endswith(IMG_EXTENSIONS) and not hidden(Path(path).relative_to(root))
+        return path.lower().endswith((*IMG_EXTENSIONS, *MORE_EXTENSIONS)) and not hidden(Path(path).relative_to(root))
 
-    names = [name for name in find_classes(root)[0] if not hidden(Path(name))]
+    folders = {name: composed(name) for name in find_classes(root)[0] if not hidden(Path(name))}
+    names = sorted(set(folders.values()))
     if parts := [name for name in names if name.lower() in PARTS]:
         raise ConfigError(
             f"Call the folder '{root / parts[0]}' train or test if it is a part of the images, and else anything but "
@@ -83,7 +101,8 @@ def _visible(root: Path) -> tuple[list[str], Labelled]:
         )
     if not names:
         raise FileNotFoundError(f"Couldn't find any class folder in {root}.")
-    samples = make_dataset(root, {name: label for label, name in enumerate(names)}, is_valid_file=is_image)
+    labels = {folder: names.index(name) for folder, name in folders.items()}
+    samples = make_dataset(root, labels, is_valid_file=is_image)
     return names, [(Path(path), label) for path, label in samples]
 
 

@@ -26,6 +26,7 @@ class SettingKeywords(TypedDict, total=False):
     data_arguments: str
     download: bool
     image_size: int
+    train_examples: int
     test_fraction: float
     normalize: bool
     moments: Literal["computed", "mnist", "cifar10", "cifar100", "tiny-imagenet"]

@@ -13,6 +13,8 @@ from fedsel_app.wiring.configuration import AppConfig
 from simulation.workbench.comparison.labels import client_label_counts, client_sizes
 from simulation.workbench.terminal import whole_table
 
+LEAST_ROWS = 20
+"""Fewer rows may well have another whole number each."""
 MOST_SHOWN = 10
 """Categories, classes and owners that are listed; of more, the first."""
 
@@ -29,6 +31,7 @@ def describe(config: AppConfig) -> list[Table | str]:
         parts.append(_classes(dataset))
     if dataset.owners is not None:
         parts.append(_owners(dataset.owner_names, dataset.owners))
+    parts += _leaks(dataset)
     if dataset.task in ("regression", "next-token"):
         return parts
     arguments = config.data, config.partition, config.run.clients, config.run.seed
@@ -56,6 +59,29 @@ def _becomes(column: Column, *, gaps: bool) -> str:
     fill = f"{column.fill:g}" if isinstance(column.fill, float) else column.fill
     tells = ", and a feature that tells" if column.indicator else ""
     return f"{meaning}; a missing value becomes {fill}{tells}" if gaps else meaning
+
+
+def _leaks(dataset: Dataset) -> list[str]:
+    """Sentences on what may make a test score too good."""
+    leaks = []
+    rows = np.concatenate([dataset.x_train, dataset.x_test])
+    for column, values in zip(dataset.table.units if dataset.table else (), rows.T, strict=False):
+        if column and len(rows) >= LEAST_ROWS and (values % 1 == 0).all() and len(np.unique(values)) == len(rows):
+            leaks.append(
+                f"Column '{column}' has another whole number in each row, as a running number has: leave it out, with "
+                'input=["NAME"] for the others.'
+            )
+    seen = {row.tobytes() for row in dataset.x_train}
+    if repeated := sum(row.tobytes() in seen for row in dataset.x_test):
+        leaks.append(
+            f"Test rows that are training rows: {repeated:,} of {len(dataset.x_test):,}. Remove repeated rows."
+        )
+    if shared := dataset.shared_owners:
+        leaks.append(
+            f"Owners with rows in the training part and in the test part: {len(shared):,} ({_listed(shared)}). With "
+            "split=\"owner\" in 'data-arguments', the test part has owners of its own."
+        )
+    return leaks
 
 
 def _samples(dataset: Dataset) -> str:

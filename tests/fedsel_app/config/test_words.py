@@ -1,5 +1,7 @@
 """Words of other frameworks for settings, settings that nothing reads, the version, and an interruption."""
 
+import signal
+
 import pytest
 
 from fedsel_app.config import ConfigError
@@ -61,11 +63,12 @@ def test_a_grid_of_partitions_may_set_what_only_some_of_them_read(tmp_path):
     ("command", "said"),
     [("compare", "interrupted; repeat the command to continue from here"), ("settings", "interrupted")],
 )
-def test_an_interruption_says_how_to_continue(command, said, capsys):
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129)])
+def test_an_interruption_says_how_to_continue(command, said, number, code, capsys):
     def interrupted(arguments):
-        raise KeyboardInterrupt
+        signal.raise_signal(number)
 
     commands = Parser(prog="fedsel")
     commands.add_subparsers(dest="command").add_parser(command).set_defaults(call=interrupted)
-    assert carry_out(commands, [command]) == 130
+    assert carry_out(commands, [command]) == code
     assert capsys.readouterr().err == f"fedsel: {said}\n"

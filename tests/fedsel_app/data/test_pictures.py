@@ -80,6 +80,46 @@ def test_hidden_files_and_folders_are_no_data(tmp_path):
     assert np.array_equal(found.x_test, plain.x_test)
 
 
+def test_files_that_are_not_read_are_counted_by_their_extension_and_all_others_are_read(tmp_path):
+    for place, ending in enumerate((".JPG", ".jpeg", ".webp", ".jfif", ".bmp", ".tiff", ".gif", ".pgm")):
+        for name, light in zip(("plums", "pears"), lights()[:, place], strict=True):
+            (tmp_path / name).mkdir(exist_ok=True)
+            KINDS["grey8"](light).save(tmp_path / name / f"{place}{ending}")
+    assert (len(read(tmp_path).y_train) + len(read(tmp_path).y_test), read(tmp_path).unread) == (16, {})
+    for path in ("plums/1.heic", "plums/2.HEIC", "pears/scan.nii", "README", ".DS_Store"):
+        (tmp_path / path).touch()
+    data = read(tmp_path, test_fraction=0.3)
+    assert data.unread == {"README": 1, ".nii": 1, ".heic": 2}
+    assert "4 files that are not read" in data.description
+    assert "2 .heic" in data.description
+
+
+def test_pictures_are_turned_as_their_tag_says_and_lie_on_white(tmp_path):
+    colours = np.random.default_rng(0).integers(0, 255, (4, 6, 3), dtype=np.uint8)
+    upright, exif = Image.fromarray(colours), Image.Exif()
+    exif[0x0112] = 6
+    glass = np.dstack([colours, np.full((4, 6), 255, np.uint8)])
+    glass[0, 0, 3] = 0
+    (tmp_path / "a").mkdir()
+    (tmp_path / "b").mkdir()
+    upright.save(tmp_path / "a" / "0.png")
+    upright.transpose(Image.Transpose.ROTATE_90).save(tmp_path / "a" / "1.png", exif=exif)
+    Image.fromarray(glass).save(tmp_path / "b" / "0.png")
+    whole = np.concatenate([read(tmp_path).x_train, read(tmp_path).x_test]).transpose(0, 2, 3, 1)
+    white = np.where(np.arange(24).reshape(4, 6, 1) == 0, 255, colours)
+    assert sorted(np.abs(x.astype(int) - colours).max() for x in whole)[:2] == [0, 0]
+    assert min(np.abs(x.astype(int) - white).max() for x in whole) == 0
+
+
+@pytest.mark.parametrize("ending", ["tiff", "gif"])
+def test_a_file_of_several_pictures_is_refused(tmp_path, ending):
+    folder = written(tmp_path, "grey8", ending)
+    pages = [KINDS["grey8"](light) for light in lights()[0, :3]]
+    pages[0].save(folder / "plums" / f"7.{ending}", save_all=True, append_images=pages[1:])
+    with pytest.raises(ConfigError, match=rf"plums/7\.{ending}' cannot be used: its file has 3 pictures"):
+        read(folder)
+
+
 def test_folders_of_parts_are_no_classes(tmp_path):
     for part in ("Train", "Test"):
         written(tmp_path / part, "grey8", "png")

@@ -1,6 +1,8 @@
 """Tables as users have them: text, gaps, dates, odd headers. Each is read right, or refused with column and place."""
 
+import gzip
 import re
+import unicodedata
 from dataclasses import replace
 
 import numpy as np
@@ -51,6 +53,7 @@ PLAIN = [[0.5, 1, 0], [1.5, 2, 1], [2.5, 3, 0], [3.5, 4, 1], [4.5, 5, 0], [5.5, 
         ("﻿a,b,label\n" + ROWS, ""),  # a byte-order mark
         ("a, b, label\n" + ROWS.replace(",", ", "), ""),
         ("a;b;label\n" + ROWS.replace(",", ";"), ""),
+        ("sep=;\na;b;label\n" + ROWS.replace(",", ";"), ""),  # Excel
         ("a\tb\tlabel\n" + ROWS.replace(",", "\t"), ""),
         ("a;b;label\n" + ROWS.replace(",", ";").replace(".", ","), 'decimal=","'),
         ("a,b,label\n" + re.sub(r"(\d)\.(\d)", r'"\1,\2"', ROWS), 'decimal=","'),
@@ -111,6 +114,34 @@ def test_the_same_table_in_many_forms(tmp_path, text, arguments):
 )  # fmt: skip
 def test_what_cannot_be_read_is_refused_with_its_column_and_place(tmp_path, text, arguments, said):
     assert refused(tmp_path, text, arguments).startswith(said) or said in refused(tmp_path, text, arguments)
+
+
+def test_packed_tables_and_one_form_of_letters(tmp_path):
+    text = "größe,owner,label\n" + "".join(f"{i},Jörg,{'für' if i % 2 else 'wider'}\n" for i in range(8))
+    mixed = "".join(
+        unicodedata.normalize("NFD", line) if i % 3 == 0 else line for i, line in enumerate(text.splitlines(True))
+    )
+    (tmp_path / "t.csv.gz").write_bytes(gzip.compress(mixed.encode()))
+    arguments = unicodedata.normalize("NFD", 'owner="owner", input=["größe"], classes=["wider", "für"]')
+    data = load(DataConfig(data="csv", data_path=str(tmp_path / "t.csv.gz"), data_arguments=arguments), 1)
+    assert (data.names, data.owner_names) == (("wider", "für"), ("Jörg",))
+    assert np.bincount(np.concatenate([data.y_train, data.y_test])).tolist() == [4, 4]
+    assert "line 3, but 3 columns" in refused(tmp_path, "sep=;\na;b;label\n1;2\n").replace("2 values in ", "")
+
+
+def test_ids_of_any_size_stay_apart(tmp_path):
+    ids = [2**63 + 1, 2**63 + 2, 2**65, 2**65 + 1]
+    data = read(tmp_path, "a,id,label\n" + "".join(f"{i},{ids[i % 4]},{i // 4 % 2}\n" for i in range(40)), 'owner="id"')
+    assert sorted(map(int, data.owner_names)) == ids
+
+
+def test_a_test_part_has_owners_of_its_own_if_asked(tmp_path):
+    text = "a,who,label\n" + "".join(f"{i},P{i // 5},{i % 2}\n" for i in range(50))
+    assert len(read(tmp_path, text, 'owner="who"').shared_owners) > 5
+    data = read(tmp_path, text, 'owner="who", split="owner"', test_fraction=0.3)
+    patients = [set((x[:, 0] // 5).astype(int).tolist()) for x in (data.x_train, data.x_test)]
+    assert (list(map(len, patients)), patients[0] & patients[1], data.shared_owners) == ([7, 3], set(), ())
+    assert refused(tmp_path, text, 'split="owner", input=["a"]').startswith("has 0 owners, but 'split'")
 
 
 def test_text_that_is_not_utf_8_is_refused(tmp_path):

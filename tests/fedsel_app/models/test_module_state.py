@@ -1,10 +1,13 @@
 """The parts of a module's state, and what a trial shows, by hand."""
 
+import random
+
 import numpy as np
 import torch
 from torch import nn
 
 from fedsel_app.models.building import build
+from fedsel_app.models.device import seeded
 from fedsel_app.models.flat_model import FlatModel
 from tests.cases import models as kinds
 from tests.support.training import CPU
@@ -106,7 +109,7 @@ def test_complex_buffers_stay_complex_and_float64_becomes_float32():
     assert module[1].weight.dtype == module.scale.dtype == torch.float32
 
 
-def test_numpys_generator_is_seeded_while_a_model_is_built_and_restored():
+def test_global_generators_are_seeded_while_a_model_is_built_and_restored():
     np.random.seed(5)  # noqa: NPY002
     first, second = (kinds_weight(seed) for seed in (0, 0))
     assert torch.equal(first, second)
@@ -114,6 +117,46 @@ def test_numpys_generator_is_seeded_while_a_model_is_built_and_restored():
     drawn = np.random.rand()  # noqa: NPY002
     np.random.seed(5)  # noqa: NPY002
     assert drawn == np.random.rand()  # noqa: NPY002
+
+
+class Counts(nn.Module):
+    """Keeps outside its tensors what its forward changes."""
+
+    def __init__(self):
+        super().__init__()
+        self.inner, self.outer = nn.Linear(64, 10), nn.Linear(10, 10)
+        self.steps, self.seen, self.draws = 0, [[]], random.Random(3)
+        self.both = [self.inner, self.outer]
+
+    def forward(self, x):
+        self.steps += 1
+        self.seen[0].append(len(x))
+        self.last = self.both[0](x.flatten(1)) * (1 + self.draws.random()) + self.steps
+        return self.both[1](self.last)
+
+
+def test_what_a_module_keeps_outside_its_tensors_is_as_it_was_built_for_each_message():
+    model = FlatModel(Counts(), CPU, trial=torch.zeros(2, 1, 8, 8))
+    loaded = model.export(), model.buffers_vector()
+    module, outputs = model.module, []
+    for _ in range(2):
+        model.load(*loaded)
+        assert (module.steps, module.seen, hasattr(module, "last")) == (0, [[]], False)
+        assert module.both == [module.inner, module.outer]
+        outputs.append([model.outputs(torch.ones(3, 1, 8, 8)) for _ in range(2)])
+    assert all(torch.equal(*each) for each in zip(*outputs, strict=True))
+    assert not torch.equal(*outputs[0])
+
+
+def test_pythons_generator_is_seeded_while_a_model_trains_and_restored():
+    random.seed(5)
+    with seeded(1, CPU):
+        first = random.random()
+    drawn = random.random()
+    with seeded(1, CPU):
+        assert first == random.random()
+    random.seed(5)
+    assert drawn == random.random()
 
 
 def kinds_weight(seed):

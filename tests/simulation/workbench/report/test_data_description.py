@@ -36,6 +36,22 @@ def test_a_table_is_described_by_its_columns_classes_owners_and_clients(tmp_path
     assert sum(of_wards) == 32
 
 
+def test_what_makes_a_score_too_good_is_told(tmp_path, capsys):
+    rows = [f"{1000 + i},{20 + i % 40},{i % 7}.5,P{i // 10},{'ill' if i < 60 else 'well'}" for i in range(120)]
+    (tmp_path / "t.csv").write_text("\n".join(["number,age,dose,patient,label", *rows]))
+    settings = ["--set", "data=csv", "--set", f"data-path={tmp_path / 't.csv'}", "--set", "partition=natural"]
+
+    def told(arguments):
+        lines = described(capsys, *settings, "--set", f"data-arguments={arguments}", "--clients", "2")
+        return [line for line in lines if line.startswith(("Column", "Test rows", "Owners with"))]
+
+    column, owners = told('owner="patient"')
+    assert column.startswith("Column 'number' has another whole number in each row")
+    assert owners.startswith("Owners with rows in the training part and in the test part: 1")
+    (repeated,) = told('owner="patient", split="owner", input=["dose"]')
+    assert repeated.startswith("Test rows that are training rows: 30 of 30.")
+
+
 def test_other_data_are_described_by_their_range_and_problems_by_a_sentence(tmp_path, capsys):
     assert "Samples: uint8 of shape (1, 8, 8), from 0 to 255" in described(capsys)
     x, y = np.arange(8, dtype=np.float32).reshape(4, 2), np.array([0, 1, 0, 1])
