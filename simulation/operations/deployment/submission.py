@@ -41,6 +41,8 @@ SUBMITTED = "submitted"
 NAMES = ".names"
 """File in that folder: Flower's id of a run -> its name."""
 ROUND = re.compile(r"round (\d+) of (\d+): (.*)")
+NEWS = re.compile(rf"{ROUND.pattern}|\d+ of \d+ clients .*; waiting until \d\d:\d\d")
+"""Lines of a run's log that `fedsel status` shows."""
 LOG_S = 20.0
 STATES = {"online": "connected", "offline": "not connected", "registered": "not connected yet"}
 
@@ -238,7 +240,7 @@ def _home(folder: Path, machine: Machine) -> Path:
 
 
 def _last_round(run_id: str, variables: Mapping[str, str]) -> str:
-    """The last round in a run's log."""
+    """The last news in a run's log."""
     try:
         log = subprocess.run(
             [tool("flwr"), "log", run_id, CONNECTION, "--show"],
@@ -250,5 +252,10 @@ def _last_round(run_id: str, variables: Mapping[str, str]) -> str:
         ).stdout
     except subprocess.TimeoutExpired:
         return f"the server sends no log within {LOG_S:.0f} s"
-    rounds = ROUND.findall(legible(log))
-    return "round {} of {}: {}".format(*rounds[-1]) if rounds else "no round is finished yet"
+    return last_news(legible(log))
+
+
+def last_news(log: str) -> str:
+    """The last round in a run's log, or for how many clients its server waits since then, and until when."""
+    news = [found[0] for found in NEWS.finditer(log)]
+    return news[-1] if news else "no round is finished yet"
