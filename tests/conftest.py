@@ -3,6 +3,7 @@
 import gc
 import os
 import signal
+from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -61,3 +62,12 @@ def without_figures(monkeypatch: pytest.MonkeyPatch) -> None:
 
     for name in ("plots", "sweep_plots"):
         monkeypatch.setattr(page, name, lambda *about: [])
+
+
+@pytest.fixture(autouse=True)
+def umask() -> Iterator[None]:
+    """`fedsel start` in the process of a test sets a umask, which the next test must not have."""
+    before = os.umask(0o022)
+    os.umask(before)
+    yield
+    os.umask(before)

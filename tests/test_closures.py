@@ -32,8 +32,8 @@ def of_fedsel() -> list[str]:
 @pytest.mark.parametrize(
     ("app", "most", "foreign"),
     [
-        (SERVER, 112, ("simulation",)),
-        (CLIENT, 81, ("simulation", "strategies")),
+        (SERVER, 120, ("simulation",)),
+        (CLIENT, 88, ("simulation", "strategies")),
         ("strategies.roster", 10, ("simulation", "clients")),
         ("strategies.methods.full", 15, ("simulation", "clients", "strategies.round", "strategies.run")),
     ],

@@ -4,8 +4,8 @@
 prints the means. The table stands for traffic of 12 sites, each with one kind of attack of its own: the sites differ in
 their usual traffic, in size, and in how far the attack is from it. `rounds` is the first round after which the F1 of
 the worst site on its own test part is at the target; FLAD selects on the same parts. `steps` and `seconds` are those up
-to then, or of all rounds. FLAD gives 1 to 5 epochs, the others one; Power-of-Choice draws from all sites. Target, rounds,
-learning rate and momentum were set after pilots on seed 0, and one on seed 1, which is among the ten.
+to then, or of all rounds. FLAD gives 1 to 5 epochs, the others one; Power-of-Choice draws from all sites. Target,
+rounds, learning rate and momentum were set after pilots on seed 0, and one on seed 1, which is among the ten.
 """
 
 import csv

@@ -25,6 +25,7 @@ from flwr.common.config import parse_config_args
 from fedsel_app.wiring.configuration import known_defaults, resolve_run_config
 from simulation.operations.guard.transport import FLEET_OVER_GRPC
 from simulation.workbench.cli import main
+from simulation.workbench.cli import parser as commands_of_fedsel
 from strategies.roster import Roster, RoundInfo
 from strategies.testing import check_method
 from tests.faults.__main__ import PROGRAMS
@@ -102,6 +103,8 @@ def test_every_command_is_right(page: str, folder: Path, capsys: pytest.CaptureF
         if program == "fedsel" and only_named(command):
             with pytest.raises(SystemExit, match=r"^0$"):
                 main([arguments[0], *(["--help"] if arguments[0] != "--help" else [])])
+        elif program == "fedsel" and "--html" in arguments:
+            commands_of_fedsel().parse_args(arguments)  # it serves a page until the runs have ended
         elif program == "fedsel":
             if arguments[0] == "tune":
                 pytest.importorskip("optuna", reason="the extra 'tune' is not installed")

@@ -106,21 +106,21 @@ def test_instructions():
 
 
 def test_hetero_select_probes_everybody_and_weighs_by_score():
-    strategy = HeteroSelect(context_of(HeteroSelectConfig(), probe_batches=3))
-    stubs = [StubClient(client, loss=loss) for client, loss in enumerate((2.0, 1.0, 5.0))]
+    strategy = HeteroSelect(context_of(HeteroSelectConfig(), clients=4, cohort=4, probe_batches=3))
+    stubs = [StubClient(client, loss=loss) for client, loss in enumerate((2.0, 1.0, 5.0, 4.0))]
     [row], [parameters] = run_round(strategy, stubs)
-    # Only the loss tells them apart: (2 - 1) / 4, 0 and 1, of 1.25 in all.
-    assert row["scores"] == pytest.approx([0.25, 0.0, 1.0])
-    assert row["weights"] == pytest.approx([0.2, 0.0, 0.8])
-    assert row["components"]["loss"] == pytest.approx([0.25, 0.0, 1.0])
+    # Only the loss tells them apart: (2 - 1) / 4, 0, 1 and 3 / 4, of 2 in all.
+    assert row["scores"] == pytest.approx([0.25, 0.0, 1.0, 0.75])
+    assert row["weights"] == pytest.approx([0.125, 0.0, 0.5, 0.375])
+    assert row["components"]["loss"] == pytest.approx([0.25, 0.0, 1.0, 0.75])
     assert set(row["components"]) == {"loss", "diversity", "fairness", "staleness"}
-    assert row["probe_losses"] == [2.0, 1.0, 5.0]
-    np.testing.assert_allclose(parameters, [0.2, 0.0, 2.4, 0.0], rtol=1e-6)
+    assert row["probe_losses"] == [2.0, 1.0, 5.0, 4.0]
+    np.testing.assert_allclose(parameters, [0.125, 0.0, 1.5, 1.5], rtol=1e-6)
     # The model down and a loss of 8 bytes up, each.
-    assert row["probe_bytes"] == 3 * (4 * SIZE + 8)
+    assert row["probe_bytes"] == 4 * (4 * SIZE + 8)
     assert stubs[0].told("evaluate") == [ProbeInstruction(1, 3)]
     # Three forward passes are one step; then two steps and 33 bytes.
-    uplinks, step_s = strategy.context.links.observe(1, np.full(3, np.nan))
+    uplinks, step_s = strategy.context.links.observe(1, np.full(4, np.nan))
     assert row["round_s"] == pytest.approx(max(step_s) + max(2 * step_s + 8 * 33 / uplinks))
 
 

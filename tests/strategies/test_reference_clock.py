@@ -197,7 +197,7 @@ def test_the_clock_is_that_of_the_reference(seed):
     replies = {"over_selection": case["over"], "round_deadline_s": case["deadline"], "max_update_norm": 0.0} | waiting
     training = TrainingConfig(local_steps=1)
     context = context_of(
-        clients=clients, cohort=case["cohort"], rounds=rounds, network=network, training=training, **replies
+        clients=clients, cohort=case["cohort"], rounds=rounds + 1, network=network, training=training, **replies
     )
     strategy = Lowest(replace(context, links=Links(network, case)))
 

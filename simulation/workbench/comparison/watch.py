@@ -5,6 +5,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from rich.console import Console
 from rich.live import Live
@@ -17,7 +18,6 @@ from fedsel_app.records.run_folder import read_config
 from fedsel_app.records.schema import ACCURACY, Row, schedule_round, score_name
 from fedsel_app.records.summary import MB
 from simulation.workbench.comparison.plan_file import check_failure, read_plan
-from simulation.workbench.comparison.tuning_file import read_tuning
 from simulation.workbench.terminal import duration_text, whole_table
 
 REFRESH_S = 1.0
@@ -98,8 +98,8 @@ def read_progress(folder: Path) -> list[Progress]:
 
     Raises ConfigError if the folder has none of them.
     """
-    tuning, compared = read_tuning(folder), _of_comparison(folder)
-    if tuning is not None:
+    compared = _of_comparison(folder)
+    if (folder / "tuning.json").exists() and (tuning := _tuning_of(folder)) is not None:
         trials = _of_comparison(folder / "trials") or []
         planned = tuning["trials"] * len(tuning["strategies"]) * len(tuning["tuning_seeds"])
         later = Progress("later trials, then the comparison", "waiting", runs=max(1, planned - len(trials)))
@@ -107,6 +107,12 @@ def read_progress(folder: Path) -> list[Progress]:
     if compared is None and not (folder / "config.json").exists():
         raise ConfigError(f"{folder} has neither a comparison (comparison.json) nor a run (config.json).")
     return [progress_of_run(folder.absolute().name, folder)] if compared is None else compared
+
+
+def _tuning_of(folder: Path) -> dict[str, Any] | None:
+    from simulation.workbench.comparison.tuning_file import read_tuning
+
+    return read_tuning(folder)
 
 
 def _of_comparison(folder: Path) -> list[Progress] | None:

@@ -21,8 +21,8 @@ from simulation.workbench.catalogue.protocols import (
     resolved,
 )
 
-PRESETS = [name for name in preset_files() if name != "recommended"]
-"""Presets of papers; `recommended` follows none."""
+PRESETS = [name for name in preset_files() if name not in ("recommended", "masked")]
+"""Presets of papers; `recommended` and `masked` follow none."""
 OF_METHODS = [f"{name} {method}" for name in PRESETS for method in load_preset(name).methods or {}]
 """Presets of the runs of single methods: "preset method"."""
 ALWAYS = {
