@@ -29,6 +29,7 @@ class Purpose(IntEnum):
     EVALUATION = 16
     CALIBRATORS = 17
     ENTRIES = 18
+    SURROGATE = 19
     ATTACK = 19
     EXAMPLES = 20
 

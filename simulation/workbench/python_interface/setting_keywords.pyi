@@ -157,6 +157,7 @@ class SettingKeywords(TypedDict, total=False):
     isp_loss: Literal["clients", "surrogate"]
     isp_jury: Literal["same", "subset"]
     surrogate_path: str
+    surrogate_augment: Literal["none", "corrupted"]
     isp_smoothing: float
     isp_smoothing_rule: Literal["text", "code"]
     links: Literal["simulated", "measured"]
