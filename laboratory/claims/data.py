@@ -15,12 +15,15 @@ from fedsel_app.records.files import write_text
 from fedsel_app.wiring.configuration import AppConfig
 from laboratory.claims.claim import Claim, Stage
 from laboratory.claims.measured import Measured, run_of
-from laboratory.claims.ranking import RankedMethod, Ranking, ranked_methods
+from laboratory.claims.picture import CURRENCIES, placed
+from laboratory.claims.ranking import RankedMethod, Ranking, evidence, ranked_methods
 from laboratory.claims.statistics import p_above
 from laboratory.claims.study import Side, Study
-from laboratory.claims.tuned import Tuned, at_best
+from laboratory.claims.tuned import Tuned, at_best, standing_rankings
 from laboratory.claims.verdict import NOT_RUN, Pairs, Standing, Verdict
 from simulation.workbench.comparison.tuning_file import settings_text
+from strategies.method import SelectionMethod
+from strategies.roster import Needs
 
 Row = dict[str, object]
 PIPELINE = (
@@ -91,6 +94,7 @@ RANKINGS = {
     "title": "workload",
     "kind": "tuned: each side searched its settings; untuned: all have the same",
     "replaced by": "tuned ranking of the same workload",
+    "pipeline": "training, compression and aggregation of all sides",
     "side": "method, or name of a variant",
     "strategy": "selection method of the side",
     "own settings": "settings of this side alone",
@@ -98,7 +102,9 @@ RANKINGS = {
     "at an end of the grid": "chosen settings that are the least or the largest of three values or more",
     "failed searches": "runs of its search that failed and count as the worst",
     "uniform rounds": "first rounds in which it selects uniformly, although its method does not",
+    "needs": "what the method must know of its clients, beside their numbers of examples",
     "metric": "what is compared",
+    "budget": "how much may be spent; one curve has several",
     "first seed": "first seed",
     "last seed": "last seed",
     "pairs": "seeds that all sides have",
@@ -110,10 +116,31 @@ RANKINGS = {
     "lead (low)": "lower end of its interval",
     "lead (high)": "upper end of its interval",
     "p (t)": "unadjusted two-sided p of the paired t test",
+    "p (ranks)": "unadjusted two-sided p of the signed-rank test",
+    "p (all workloads)": "p (t), adjusted over all methods and workloads of the metric and pipeline (Holm)",
+    "deviation": "standard deviation of the paired differences",
+    "seeds for a point": "seeds that a lead of one point needs with this deviation (power 0.8, first step of Holm)",
     "verdict": "ahead, behind, within 1.5 points, or not resolved; adjusted over the sides",
     "by less than the margin": "yes if it is ahead or behind, and shown to be so by less than 1.5 points",
+    "hangs on": "number of seeds, without any one of which it would be neither ahead nor behind",
+    "pooled lead": "mean lead over the standing workloads (random effects: DerSimonian and Laird)",
+    "pooled lead (low)": "lower end of its interval (Hartung and Knapp)",
+    "pooled lead (high)": "upper end of its interval",
+    "workloads": "workloads that are pooled",
 }
 """Column of rankings.csv -> what it means. A row is a side in one metric."""
+
+
+NEEDS = {
+    "label_counts": "label counts of all clients",
+    "loss_probe": "losses of all candidates",
+    "reports": "numbers that the trained clients measure",
+    "class_biases": "biases of the classes",
+    "output_biases": "biases of the outputs",
+    "updates": "last update of each client",
+    "links": "speeds of all clients",
+}
+"""Need of a method -> how it is told."""
 
 
 def write_data(
@@ -128,6 +155,7 @@ def write_data(
     of_claims = [row for claim in claims for row in claim_rows(claim, verdicts[claim.name], measured)]
     of_rankings = [row for ranking in rankings for row in ranking_rows(ranking, measured, _untuned(ranking, tuned))]
     of_rankings += [row for one in tuned for row in tuned_rows(one, measured)]
+    add_evidence(of_rankings, standing_rankings(rankings, tuned, measured), measured)
     meanings = {"claims.csv": CLAIMS, "rankings.csv": RANKINGS}
     columns: list[Row] = [
         {"file": name, "column": column, "meaning": meaning}
@@ -283,11 +311,36 @@ def ranking_rows(ranking: Ranking, measured: Measured, about: Row) -> list[Row]:
         | {"first seed": ranking.seeds[0], "last seed": ranking.seeds[-1], "baseline": ranking.baseline}
         | {"strategy": sides[place.name].strategy, "own settings": _settings(sides[place.name].settings)}
         | {"uniform rounds": ranking.uniform_rounds(sides[place.name]), "metric": metric.name}
+        | {"needs": needs_text(ranking, sides[place.name]), "budget": metric.budget, "pipeline": ranking.pipeline}
         | _place(place)
         | {key: value[place.name] if isinstance(value, Mapping) else value for key, value in about.items()}
         for metric in ranking.metrics
         for place in ranked_methods(ranking, metric, measured)
     ]
+
+
+def needs_text(study: Study, side: Side) -> str:
+    """What the method of a side must know."""
+    config = study.configuration(side, 0)
+    needs: Needs = config.strategy.needs(config.method)
+    learns = needs.round_updates and not needs.updates and config.strategy.update is not SelectionMethod.update
+    texts = [text for need, text in NEEDS.items() if getattr(needs, need)]
+    return ", ".join([*texts, *(["updates of single clients"] if learns else [])])
+
+
+def add_evidence(rows: Iterable[Row], standing: Sequence[Ranking], measured: Measured) -> None:
+    """Add the columns on all workloads to the rows of the standing rankings."""
+    names = {ranking.name: ranking.title for ranking in standing}
+    for key in CURRENCIES:
+        found = evidence(placed(standing, key, measured))
+        titles = {metric.name for ranking in standing for metric in ranking.metrics if metric.key == key}
+        for row in rows:
+            side, ranking = str(row["side"]), str(row["ranking"])
+            if ranking in names and row["metric"] in titles and side in found and ranking in found[side].p:
+                lead = found[side].lead
+                row["p (all workloads)"] = found[side].p[ranking]
+                row |= {"pooled lead": lead.mean, "pooled lead (low)": lead.low, "pooled lead (high)": lead.high}
+                row["workloads"] = lead.n
 
 
 def _place(place: RankedMethod) -> Row:
@@ -301,7 +354,9 @@ def _place(place: RankedMethod) -> Row:
     if not place.word:
         return found
     lead = {"lead": place.lead.mean, "lead (low)": place.lead.low, "lead (high)": place.lead.high, "p (t)": place.p}
-    return {**found, **lead, "verdict": place.word, "by less than the margin": place.small}
+    spread: Row = {"p (ranks)": place.p_ranks, "deviation": place.deviation, "seeds for a point": place.needed}
+    words: Row = {"verdict": place.word, "by less than the margin": place.small, "hangs on": place.hangs_on}
+    return {**found, **lead, **spread, **words}
 
 
 def tuned_rows(tuned: Tuned, measured: Measured) -> list[Row]:

@@ -1,6 +1,7 @@
 """Measured runs: one JSON line per finished run, with the numbers that its claims need.
 
-The settings that differ from the defaults and change a number identify a run. So claims share runs.
+The settings that differ from the defaults and change a number identify a run. So claims share runs. A row with a
+history (accuracies, and what was spent until each) has the scores at every budget; older rows those that were asked.
 """
 
 import hashlib
@@ -8,6 +9,7 @@ import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cache
+from math import isfinite
 from pathlib import Path
 from typing import Any
 
@@ -32,7 +34,10 @@ class Measured:
     def values(self, study: Study, side: Side, seed: int) -> Mapping[str, float | None] | None:
         """Values of a run by metric column; None if it was not measured, or lacks one of the study's metrics."""
         row = self.rows.get(run_of(study, side, seed))
-        return row["values"] if row is not None and has_all(row, study.metrics) else None
+        if row is None or not has_all(row, study.metrics):
+            return None
+        budgeted = [metric for metric in study.metrics if metric.column not in row["values"]]
+        return {**row["values"], **{metric.column: _from_history(row, metric) for metric in budgeted}}
 
     def seconds(self, study: Study, side: Side) -> list[float]:
         """Wall time in seconds of the measured runs of a side."""
@@ -42,7 +47,17 @@ class Measured:
 
 def has_all(row: Mapping[str, Any], metrics: Iterable[ClaimMeasure]) -> bool:
     """True if a row has a value, or null, for each of the metrics."""
-    return all(key in row["values"] for metric in metrics for key in (metric.column, metric.whole) if key)
+    return all(
+        key in row["values"] or (metric.budgeted and metric.currency in row.get("history", {}))
+        for metric in metrics
+        for key in (metric.column, metric.whole)
+        if key
+    )
+
+
+def _from_history(row: Mapping[str, Any], metric: ClaimMeasure) -> float | None:
+    value = metric.at_budget(row["history"][metric.currency], row["history"]["accuracy"])
+    return value if isfinite(value) else None
 
 
 def run_of(study: Study, side: Side, seed: int) -> str:

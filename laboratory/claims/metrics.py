@@ -1,15 +1,19 @@
-"""Metrics of claims. Each is a number of a run, and gives the advantage of a run over another with the same seed."""
+"""Metrics of claims. Each is a number of a run, and gives the advantage of a run over another with the same seed.
+
+An accuracy at a budget is that of the last evaluation within it, or the mean of the last ten, which varies less.
+"""
 
 from dataclasses import dataclass, replace
 from math import isfinite, log1p
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from fedsel_app.records.summary import MB
 from fedsel_app.wiring.configuration import AppConfig
 from simulation.workbench.comparison.labels import client_label_counts
 from simulation.workbench.comparison.runs import TRAFFIC, RecordedRun
-from simulation.workbench.comparison.statistics import Floats, step_values, worst_tenth
+from simulation.workbench.comparison.statistics import Floats, worst_tenth
 
 
 @dataclass(frozen=True)
@@ -23,6 +27,7 @@ class ClaimMeasure:
     whole : measure of the whole run; a run that never reached its target has spent at least this
     cost : entries of a round that are summed up to the budget; None without a budget
     budget : how much of the cost may be spent
+    evaluations : last evaluations within the budget whose mean is the score
     """
 
     key: str
@@ -33,6 +38,7 @@ class ClaimMeasure:
     cost: tuple[str, ...] | None = None
     unit: float = 1.0
     budget: float | None = None
+    evaluations: int = 1
 
     @property
     def budgeted(self) -> bool:
@@ -53,6 +59,16 @@ class ClaimMeasure:
         """The same metric with a budget."""
         return replace(self, budget=budget) if self.budgeted else self
 
+    @property
+    def currency(self) -> str:
+        """What the budget counts, such as rounds or traffic_mb: a key of a history."""
+        return self.key.rpartition("_at_")[2]
+
+    def at_budget(self, spent: ArrayLike, scores: ArrayLike) -> float:
+        """Score at the budget from the `scores` (T,) of evaluations, each after `spent` (T,); NaN if none is within."""
+        within = np.asarray(scores, np.float64)[np.asarray(spent, np.float64) <= (self.budget or 0.0)]
+        return float(within[-self.evaluations :].mean()) if within.size else np.nan
+
     def advantage(self, stated: float) -> float:
         """Convert an advantage to the scale of the tests: a share saved becomes the log of the ratio of both costs."""
         return -log1p(-stated) if self.ratio else stated
@@ -72,6 +88,14 @@ class ClaimMeasure:
         return float(np.log(other / claimed)) if claimed > 0 and other > 0 else np.nan
 
 
+SPENT: dict[str, tuple[str, tuple[str, ...], float]] = {
+    "rounds": ("rounds", (), 1.0),
+    "client_updates": ("client updates", ("client_updates",), 1.0),
+    "time_s": ("simulated seconds", ("round_s",), 1.0),
+    "uplink_mb": ("MB sent up", ("uplink_bytes",), MB),
+    "traffic_mb": ("MB of all traffic", TRAFFIC, MB),
+}
+"""What a budget counts -> its name, the entries of a round that are summed up, and its unit."""
 MEASURES = {
     metric.key: metric
     for metric in (
@@ -100,21 +124,17 @@ MEASURES = {
         ClaimMeasure("stability_drop", "best accuracy minus final accuracy"),
         ClaimMeasure("selection_count_std", "standard deviation of the clients' selection counts"),
         ClaimMeasure("label_coverage", "share of the labels in a cohort, mean over the rounds", higher_wins=True),
-        ClaimMeasure("accuracy_at_rounds", "accuracy after {:g} rounds", higher_wins=True, cost=()),
-        ClaimMeasure(
-            "accuracy_at_client_updates",
-            "accuracy after {:g} client updates",
-            higher_wins=True,
-            cost=("client_updates",),
-        ),
-        ClaimMeasure(
-            "accuracy_at_time_s", "accuracy after {:g} simulated seconds", higher_wins=True, cost=("round_s",)
-        ),
-        ClaimMeasure(
-            "accuracy_at_uplink_mb", "accuracy after {:g} MB sent up", higher_wins=True, cost=("uplink_bytes",), unit=MB
-        ),
-        ClaimMeasure(
-            "accuracy_at_traffic_mb", "accuracy after {:g} MB of all traffic", higher_wins=True, cost=TRAFFIC, unit=MB
+        *(
+            ClaimMeasure(
+                f"{kind}accuracy_at_{currency}",
+                f"accuracy after {{:g}} {title}{', mean of the last ten evaluations' if kind else ''}",
+                higher_wins=True,
+                cost=cost,
+                unit=unit,
+                evaluations=10 if kind else 1,
+            )
+            for kind in ("", "stable_")
+            for currency, (title, cost, unit) in SPENT.items()
         ),
     )
 }
@@ -127,13 +147,10 @@ def measured_values(run: RecordedRun, metrics: list[ClaimMeasure]) -> dict[str, 
     A missing value is None, such as the cost to a target that the run did not reach.
     """
     known = run.measures
-    evaluated = [run.score in row for row in run.rows]
-    accuracies = [row[run.score] for row in run.rows if run.score in row]
     values: dict[str, float] = {}
     for metric in metrics:
         if metric.cost is not None and metric.budget is not None:
-            spent = run.cumulative(*metric.cost) / metric.unit if metric.cost else run.schedule
-            values[metric.column] = float(step_values(spent[evaluated], accuracies, [metric.budget])[0])
+            values[metric.column] = metric.at_budget(*history(run, metric.currency))
         elif metric.key == "label_coverage":
             values[metric.column] = float(np.nanmean(label_coverage(run)))
         elif metric.key == "worst_tenth_accuracy":
@@ -144,6 +161,15 @@ def measured_values(run: RecordedRun, metrics: list[ClaimMeasure]) -> dict[str, 
         if metric.whole:
             values[metric.whole] = known[metric.whole]
     return {key: value if isfinite(value) else None for key, value in values.items()}
+
+
+def history(run: RecordedRun, currency: str) -> tuple[Floats, Floats]:
+    """What was spent until each evaluation, in a unit of `SPENT`, and its score: float64 (T,) both."""
+    _, cost, unit = SPENT[currency]
+    spent = run.cumulative(*cost) / unit if cost else run.schedule
+    scores = np.array([row.get(run.score, np.nan) for row in run.rows], np.float64)
+    evaluated = [run.score in row for row in run.rows]
+    return spent[evaluated], scores[evaluated]
 
 
 def label_coverage(run: RecordedRun) -> Floats:

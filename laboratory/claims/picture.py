@@ -17,6 +17,7 @@ from laboratory.claims.ranking import (
     BASELINE,
     BEHIND,
     OPEN,
+    PIPELINE,
     WITHIN,
     RankedMethod,
     Ranking,
@@ -109,7 +110,7 @@ def rankings_figure(rankings: Sequence[Ranking], key: str, methods: Sequence[str
     )
     legend = (
         f"points of test accuracy over {BASELINE}, ±95%\n"
-        "mild and strong label skew; one tuned pipeline for all\n"
+        f"label skew; all tuned, on {PIPELINE}\n"
         f"{SYMBOLS[AHEAD]} ahead   {SYMBOLS[BEHIND]} behind   {SYMBOLS[WITHIN]} {WITHIN}   italics: {OPEN}"
     )
     figure.text(0.5, 0.06 / height, legend, fontsize=6.5, ha="center", va="bottom", linespacing=1.4)

@@ -2,7 +2,8 @@
 
 Every method is compared with uniform draws and equal weights, paired by seed. It is ahead or behind (t test), or else
 within the margin (two one-sided t tests), or else not resolved. If both tests succeed, it is ahead or behind by less
-than the margin. Both kinds of tests are adjusted over the methods (Holm).
+than the margin. Both kinds of tests are adjusted over the methods (Holm). The tests of a currency are adjusted over all
+workloads too, and the leads of a method are pooled over them (random effects).
 """
 
 from collections.abc import Mapping, Sequence
@@ -11,19 +12,23 @@ from typing import Any, ClassVar
 
 import numpy as np
 import pandas as pd
+import scipy
 
 from fedsel_app.config import ConfigError, Value
 from fedsel_app.presets.preset import flatten
 from laboratory.claims.measured import Measured
 from laboratory.claims.metrics import MEASURES, ClaimMeasure
-from laboratory.claims.statistics import p_within
+from laboratory.claims.statistics import p_above, p_within, pooled, seeds_for
 from laboratory.claims.study import Side, Study
 from simulation.workbench.comparison.statistics import LEVEL, Estimate, holm, paired, t_interval
 
 BASELINE = "random (equal weights)"
 """Variant in every ranking, to compare the methods with."""
+PIPELINE = "HeteRo-Select's (top-k 20%, FedProx)"
 MARGIN = 0.015
 """Differences in accuracy within plus or minus this are called small."""
+POINT, POWER = 0.01, 0.8
+"""Lead, and power of the first step of Holm's adjustment, for which the seeds needed are told."""
 AHEAD, BEHIND, WITHIN, OPEN = "ahead", "behind", f"within {100 * MARGIN:g} points", "not resolved"
 
 
@@ -35,7 +40,9 @@ class Ranking(Study):
     ----------
     title : the workload
     strategies : methods that are ranked
-    budgets : metric "accuracy_at_..." -> how much of its cost each method may spend
+    budgets : metric "accuracy_at_..." or "stable_accuracy_at_..." -> how much of its cost each method may spend
+    factors : multiples of each budget at which it is measured
+    pipeline : what all sides share in training, compression and aggregation, in words
     measures : further scores, names in `MEASURES`
     first_seed, seed_count : seeds
     baseline : variant that the others are compared with
@@ -50,6 +57,8 @@ class Ranking(Study):
     budgets: Mapping[str, float]
     seed_count: int
     first_seed: int = 1
+    factors: Sequence[float] = (1.0,)
+    pipeline: str = PIPELINE
     measures: Sequence[str] = ()
     baseline: str = BASELINE
     note: str = ""
@@ -72,7 +81,9 @@ class Ranking(Study):
     @property
     def metrics(self) -> list[ClaimMeasure]:
         """Metrics of the budgets: accuracy at equal bytes, seconds or rounds. Then the further scores."""
-        budgeted = [MEASURES[key].within(budget) for key, budget in self.budgets.items()]
+        budgeted = [
+            MEASURES[key].within(budget * factor) for key, budget in self.budgets.items() for factor in self.factors
+        ]
         return [*budgeted, *(MEASURES[key] for key in self.measures)]
 
     def __post_init__(self) -> None:
@@ -100,6 +111,10 @@ class RankedMethod:
     p : unadjusted two-sided p-value of the lead; 1 for the baseline
     word : AHEAD, BEHIND, WITHIN or OPEN; empty for the baseline
     small : True if it is ahead or behind, and also shown to be within the margin
+    deviation : standard deviation of the paired differences; NaN for the baseline
+    p_ranks : unadjusted two-sided p-value of the signed-rank test; 1 for the baseline
+    hangs_on : number of seeds, without any one of which it would be neither ahead nor behind
+    needed : seeds that a lead of `POINT` would need with this deviation
     """
 
     name: str
@@ -108,6 +123,15 @@ class RankedMethod:
     p: float
     word: str
     small: bool
+    deviation: float
+    p_ranks: float
+    hangs_on: int
+    needed: float
+
+    @property
+    def decided(self) -> bool:
+        """True if it is ahead or behind."""
+        return self.word in (AHEAD, BEHIND)
 
     @property
     def said(self) -> str:
@@ -133,6 +157,8 @@ def ranked_methods(ranking: Ranking, metric: ClaimMeasure, measured: Measured) -
     alike = dict(
         zip(leads, holm([p_within(common[name] - common[ranking.baseline], MARGIN) for name in leads]), strict=True)
     )
+    differences = common[list(leads)].sub(common[ranking.baseline], axis=0)
+    hanging = _hanging(differences)
     words = {ranking.baseline: ""}
     for name, lead in leads.items():
         if differs[name] < LEVEL:
@@ -148,6 +174,57 @@ def ranked_methods(ranking: Ranking, metric: ClaimMeasure, measured: Measured) -
             p=leads[name].p if name in leads else 1.0,
             word=words[name],
             small=words[name] in (AHEAD, BEHIND) and alike[name] < LEVEL,
+            deviation=leads[name].deviation if name in leads else np.nan,
+            p_ranks=_p_ranks(differences[name]) if name in leads else 1.0,
+            hangs_on=hanging[name] if words[name] in (AHEAD, BEHIND) else 0,
+            needed=seeds_for(POINT, leads[name].deviation, POWER, LEVEL / len(leads)) if name in leads else np.nan,
         )
         for name in order
     ]
+
+
+def _p_ranks(differences: "pd.Series[float]") -> float:
+    return min(1.0, 2.0 * min(p_above(sign * differences, 0.0, ranks=True) for sign in (1.0, -1.0)))
+
+
+def _hanging(differences: pd.DataFrame) -> dict[str, int]:
+    """Number of seeds (rows) without which the t test of a side (column), adjusted over the sides, is not significant.
+
+    Without more than one other seed there is no test.
+    """
+    counts = dict.fromkeys(differences, 0)
+    for seed in differences.index:
+        left = differences.drop(index=seed)
+        with np.errstate(all="ignore"):
+            p_values = np.nan_to_num(scipy.stats.ttest_1samp(left, 0.0).pvalue, nan=1.0)
+        for name, p in zip(counts, holm(p_values), strict=True):
+            counts[name] += p >= LEVEL
+    return counts
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """Evidence on a method in one currency, over all workloads of a pipeline.
+
+    Attributes
+    ----------
+    lead : its pooled lead over the baseline; n is the number of workloads
+    p : p-values of its leads by workload, adjusted over all methods and workloads (Holm)
+    """
+
+    lead: Estimate
+    p: Mapping[str, float]
+
+
+def evidence(places: Mapping[str, Mapping[str, RankedMethod]]) -> dict[str, Evidence]:
+    """Evidence by method, from its places by workload; none for a method without two workloads that vary by seed."""
+    cells = [(workload, name, place) for workload, of in places.items() for name, place in of.items()]
+    adjusted = holm([place.p for *_, place in cells])
+    every: dict[str, Evidence] = {}
+    for method in dict.fromkeys(name for _, name, _ in cells):
+        leads = {workload: of[method] for workload, of in places.items() if method in of}
+        errors = [place.deviation / np.sqrt(place.lead.n) for place in leads.values()]
+        if len(leads) > 1 and min(errors) > 0.0:
+            own = {workload: p for (workload, name, _), p in zip(cells, adjusted, strict=True) if name == method}
+            every[method] = Evidence(pooled([place.lead.mean for place in leads.values()], errors), own)
+    return every

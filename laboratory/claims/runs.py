@@ -19,7 +19,7 @@ from laboratory.claims.measured import (
     run_of,
     write_measured,
 )
-from laboratory.claims.metrics import ClaimMeasure, measured_values
+from laboratory.claims.metrics import SPENT, ClaimMeasure, history, measured_values
 from laboratory.claims.study import Study
 from laboratory.claims.tuned import Search
 from simulation.workbench.command_line.arguments import FAILURE
@@ -134,8 +134,18 @@ def keep(path: Path, asked: AskedRun, folder: Path) -> None:
         "seed": run.seed,
         "wall_s": round(float(sum(row["wall_s"] for row in run.rows)), 2),
         "values": before | {key: _short(value) for key, value in measured_values(run, list(asked.metrics)).items()},
+        **_history(run, asked),
     }
     write_measured(path, rows)
+
+
+def _history(run: RecordedRun, asked: AskedRun) -> dict[str, dict[str, list[float]]]:
+    """History of a run, six digits each, if a metric is the mean of several evaluations; otherwise nothing."""
+    if all(metric.evaluations == 1 for metric in asked.metrics):
+        return {}
+    spent = {currency: history(run, currency) for currency in SPENT}
+    lists = {"accuracy": spent["rounds"][1]} | {currency: of for currency, (of, _) in spent.items()}
+    return {"history": {key: [float(f"{value:.6g}") for value in values] for key, values in lists.items()}}
 
 
 def keep_failed(path: Path, asked: AskedRun, reason: str) -> None:

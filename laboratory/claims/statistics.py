@@ -7,6 +7,9 @@ Methods", Biometrics 1945 (the signed-rank test). Anscombe, Glynn, "Distribution
 Samples", Biometrika 1983 (the test of heavy tails). Schuirmann, "A Comparison of the Two One-Sided Tests Procedure and
 the Power Approach for Assessing the Equivalence of Average Bioavailability", J. Pharmacokinetics and Biopharmaceutics
 1987. Cohen, "Statistical Power Analysis for the Behavioral Sciences", 1988 (the noncentral t distribution).
+DerSimonian, Laird, "Meta-analysis in Clinical Trials", Controlled Clinical Trials 1986 (random effects). Hartung,
+Knapp, "A Refined Method for the Meta-analysis of Controlled Clinical Trials with Binary Outcome", Statistics in
+Medicine 2001 (its interval).
 """
 
 from collections.abc import Callable
@@ -16,7 +19,7 @@ import numpy as np
 import scipy
 from numpy.typing import ArrayLike
 
-from simulation.workbench.comparison.statistics import LEVEL, ROUNDING, Floats
+from simulation.workbench.comparison.statistics import LEVEL, ROUNDING, Estimate, Floats
 
 FEWEST_FOR_TAILS = 20
 """With fewer values, the distribution of their kurtosis is not known well enough for a test."""
@@ -60,6 +63,21 @@ def p_within(values: ArrayLike, limit: float) -> float:
     """P-value of two one-sided tests (`p_above`) that `values` (n >= 2,) are within plus or minus `limit`."""
     array = np.asarray(values, np.float64)
     return max(p_above(array, -limit), p_above(-array, -limit))
+
+
+def pooled(means: ArrayLike, errors: ArrayLike) -> Estimate:
+    """Mean effect over k >= 2 studies with `means` and standard `errors` > 0, both (k,), which differ truly as well.
+
+    Random effects by DerSimonian and Laird; the 95% t interval is Hartung's and Knapp's, never narrowed by agreement.
+    """
+    y, fixed = np.asarray(means, np.float64), np.asarray(errors, np.float64) ** -2.0
+    excess = float((fixed * (y - np.average(y, weights=fixed)) ** 2).sum()) - (y.size - 1)
+    between = max(0.0, excess / float(fixed.sum() - (fixed**2).sum() / fixed.sum()))
+    weights = 1.0 / (1.0 / fixed + between)
+    mean = float(np.average(y, weights=weights))
+    scale = max(1.0, float((weights * (y - mean) ** 2).sum()) / (y.size - 1))
+    half = float(scipy.special.stdtrit(y.size - 1, 1.0 - LEVEL / 2.0) * np.sqrt(scale / weights.sum()))
+    return Estimate(mean, mean - half, mean + half, y.size)
 
 
 def heavy_tails(values: ArrayLike) -> bool:

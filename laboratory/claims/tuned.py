@@ -17,7 +17,7 @@ from fedsel_app.presets.preset import flatten
 from laboratory.claims.claim import Claim
 from laboratory.claims.measured import Measured
 from laboratory.claims.metrics import MEASURES, ClaimMeasure
-from laboratory.claims.ranking import Ranking, ranked_methods
+from laboratory.claims.ranking import PIPELINE, Ranking, ranked_methods
 from laboratory.claims.study import Side, Study
 
 FRACTION, RATE, MOMENTUM = "validation-fraction", "lr", "momentum"
@@ -96,7 +96,7 @@ class Tuned(Study):
     search_seeds : seeds of the search
     fraction : share of the training examples in the validation set
     first_seed, seed_count : fresh seeds of the comparison
-    budgets : as in `Ranking`
+    budgets, factors, pipeline : as in `Ranking`
     measures : names in `MEASURES` of further scores
     core_hours : core hours that the runs are expected to take
     cost : the runs and the seconds of each behind this number, and where it was measured
@@ -117,6 +117,8 @@ class Tuned(Study):
     core_hours: float
     cost: str
     budgets: Mapping[str, float] = field(default_factory=dict)
+    factors: Sequence[float] = (1.0,)
+    pipeline: str = PIPELINE
     measures: Sequence[str] = ()
     note: str = ""
     replaces: str = ""
@@ -212,6 +214,8 @@ class Tuned(Study):
             strategies=(),
             variants={name: {**own, **chosen[name]} for name, own in self.arms.items()},
             budgets=self.budgets,
+            factors=self.factors,
+            pipeline=self.pipeline,
             measures=self.measures,
             first_seed=self.first_seed,
             seed_count=self.seed_count,

@@ -14,7 +14,7 @@ from laboratory.claims import ledger, listing
 from laboratory.claims.ledger import counted, result_text, write_ledger
 from laboratory.claims.measured import identity
 from laboratory.claims.picture import methods_of, placed
-from laboratory.claims.ranking import AHEAD, BASELINE, BEHIND, OPEN, WITHIN, Ranking, ranked_methods
+from laboratory.claims.ranking import AHEAD, BASELINE, BEHIND, OPEN, WITHIN, Ranking, evidence, ranked_methods
 from laboratory.claims.tuned import Tuned
 from laboratory.claims.verdict import DECIDED, NOT_RUN, decide
 from laboratory.tests.claims.fakes import (
@@ -219,6 +219,25 @@ def test_a_method_of_a_ranking_is_compared_with_the_baseline():
     fewer = SCORES | {"divfl": {seed: score for seed, score in SCORES["divfl"].items() if seed != 3}}
     assert [place.accuracy.n for place in ranked_methods(ranking(), metric, Named(fewer))] == [4] * 5
     assert ranked_methods(ranking(), metric, Named({})) == []
+
+
+def test_the_evidence_of_a_method_over_all_workloads():
+    """One of five seeds is 0.3 behind: of the 32 choices of signs, 10 have as large a sum of ranks as 1 to 4."""
+    (metric,) = ranking().metrics
+    lead = np.array([0.1, 0.11, 0.09, 0.1, -0.3])
+    scores = SCORES | {"oort": dict(enumerate(0.8 + NOISE + lead, 1))}
+    places = {place.name: place for place in ranked_methods(ranking(), metric, Named(scores))}
+    assert (places["delta"].hangs_on, places["oort"].hangs_on, places["oort"].word) == (0, 0, OPEN)
+    assert places["oort"].p_ranks == pytest.approx(0.625)
+    assert places["delta"].deviation == pytest.approx(0.001)
+    assert places["delta"].needed < places["oort"].needed
+    three = SCORES | {"oort": dict(enumerate(0.8 + NOISE[:3] + np.array([0.01, 0.011, 0.009]), 1))}
+    [few] = [place for place in ranked_methods(ranking(), metric, Named(three)) if place.name == "oort"]
+    assert (few.word, few.hangs_on) == (AHEAD, 3)  # t = 17 with 2 degrees of freedom, at most 21 with one
+    of = {workload: {name: places[name] for name in ("delta", "random")} for workload in "ab"}
+    found = evidence(of)["delta"]
+    assert (found.lead.mean, found.lead.n) == (pytest.approx(0.1), 2)
+    assert found.p["a"] == pytest.approx(4 * places["delta"].p)
 
 
 def test_the_list_has_a_line_a_claim(capsys, decided_once):

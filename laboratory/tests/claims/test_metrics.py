@@ -3,7 +3,10 @@
 import numpy as np
 import pytest
 
+from laboratory.claims.measured import identity, read_measured
 from laboratory.claims.metrics import MEASURES, label_coverage, measured_values
+from laboratory.claims.ranking import BASELINE, Ranking
+from laboratory.claims.runs import AskedRun, keep
 from simulation.workbench.comparison.runs import RecordedRun, read_recorded_run
 from tests.support.in_process import run_in_process
 from tests.support.report_runs import write_run
@@ -20,6 +23,23 @@ def test_client_updates_to_the_best_validation_round(tmp_path):
     assert found == {metric.column: 2.0 * (best + 1)}
     assert 0 < best < 5, "the best round is neither the first nor the last"
     assert metric.of_pair(976.0, 1164.0) == np.log(1164 / 976)
+
+
+def test_a_row_has_the_mean_of_the_last_ten_evaluations_at_every_budget(tmp_path):
+    """Accuracies 0.01 to 0.12: after 12 rounds the last is 0.12, and 0.03 to 0.12 have the mean 0.075."""
+    variants = {BASELINE: {"strategy": "random", "weighting": "uniform"}}
+    made = {"strategies": (), "variants": variants, "seed_count": 1, "name": "w", "title": "w", "factors": (0.25, 1.0)}
+    keys = "stable_accuracy_at_rounds", "accuracy_at_rounds"
+    asked, curve = (Ranking(budgets=dict.fromkeys(of, budget), **made) for of, budget in ((keys[:1], 48), (keys, 12)))
+    config = curve.configuration(curve.sides[0], 1)
+    write_run(tmp_path / "run", "random", 1, [0.01 * number for number in range(1, 13)])
+    keep(tmp_path / "rows", AskedRun(identity(config), config, tuple(asked.metrics)), tmp_path / "run")
+    measured = read_measured(tmp_path / "rows")
+    values = measured.values(curve, curve.sides[0], 1)
+    assert [values[metric.column] for metric in curve.metrics] == pytest.approx([0.02, 0.075, 0.03, 0.12])
+    [row] = measured.rows.values()
+    assert set(row["values"]) == {metric.column for metric in asked.metrics}
+    assert row["history"]["rounds"] == [*range(1, 13)]
 
 
 @pytest.mark.parametrize(

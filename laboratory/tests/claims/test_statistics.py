@@ -5,7 +5,7 @@ import pytest
 import scipy
 
 from laboratory.claims import statistics
-from laboratory.claims.statistics import seeds_for, seeds_for_equivalence
+from laboratory.claims.statistics import pooled, seeds_for, seeds_for_equivalence
 
 
 @pytest.mark.parametrize(("d", "n"), [(0.2, 199), (0.5, 34), (0.8, 15), (1.0, 10), (1.2, 8)])
@@ -13,6 +13,20 @@ def test_seeds_are_those_of_cohens_tables(d, n):
     """Pairs for a two-sided paired t test at 0.05 with power 0.80 (Cohen 1988; G*Power 3.1)."""
     assert seeds_for(d, 1.0, 0.8) == n
     assert seeds_for(3.0 * d, 3.0, 0.8) == n
+
+
+@pytest.mark.parametrize(
+    ("means", "errors", "mean", "half"),
+    [
+        # Q = 2 with one degree of freedom: 1 between the studies, so weights of 1/2, and t = 12.706.
+        ([1.0, 3.0], [1.0, 1.0], 2.0, 12.706),
+        # Q = 0.2 is below 1: nothing between them; weights 1 and 4; 1 / sqrt(5) is not narrowed.
+        ([1.0, 1.5], [1.0, 0.5], 1.4, 12.706 / 5**0.5),
+    ],
+)
+def test_random_effects_by_hand(means, errors, mean, half):
+    found = pooled(means, errors)
+    assert (found.mean, found.high - mean, found.n) == (pytest.approx(mean), pytest.approx(half, abs=1e-3), 2)
 
 
 def test_equivalence_needs_the_seeds_of_its_simulation():
