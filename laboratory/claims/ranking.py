@@ -195,9 +195,8 @@ def _hanging(differences: pd.DataFrame) -> dict[str, int]:
     counts = dict.fromkeys(differences, 0)
     for seed in differences.index:
         left = differences.drop(index=seed)
-        with np.errstate(all="ignore"):
-            p_values = np.nan_to_num(scipy.stats.ttest_1samp(left, 0.0).pvalue, nan=1.0)
-        for name, p in zip(counts, holm(p_values), strict=True):
+        p_values = 2.0 * scipy.special.stdtr(len(left) - 1, -left.mean().abs() / left.sem())
+        for name, p in zip(counts, holm(p_values.fillna(1.0)), strict=True):
             counts[name] += p >= LEVEL
     return counts
 
