@@ -89,7 +89,9 @@ def test_a_fake_bandwidth_starves_nobody():
         roster.uplink_bits_per_s[:], roster.step_s[:] = links.observe(2, np.full(10, np.nan))
         means = links.mean_uplink_bits_per_s, links.mean_step_s
         budget = BudgetConfig(kept_fraction=0.5, kept_cosine=0.0, link_cap="round")
-        _, found = cohort_fractions(Selection(np.arange(10)), roster, means, 1000, RoundInfo(5, 10), budget)
+        _, found = cohort_fractions(
+            Selection(np.arange(10)), roster, np.full(10, 10), means, 1000, RoundInfo(5, 10), budget
+        )
         fractions[liars] = found[1:]
     np.testing.assert_allclose(fractions[1], fractions[0], rtol=0.1)
 

@@ -18,6 +18,7 @@ from strategies.base import SelectionStrategy
 from strategies.round.federation import Federation
 from strategies.round.flower_grid import FlowerGrid
 from strategies.run_round import run_rounds
+from tests.support.logs import logged
 from tests.support.masked_federation import Hook, MaskedGrid
 
 PLAIN = {
@@ -120,9 +121,7 @@ def test_the_sum_is_that_of_the_clients_that_replied(
     )
 
 
-def test_too_few_clients_mask_once_more_and_the_round_has_their_sum(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_too_few_clients_mask_once_more_and_the_round_has_their_sum(tmp_path: Path) -> None:
     """Three of six reply, and four must: the three mask the same numbers again, and nobody trains twice."""
     lost, tasks = {"train": {1, 3, 4}}, list[str]()
 
@@ -130,22 +129,20 @@ def test_too_few_clients_mask_once_more_and_the_round_has_their_sum(
         tasks.append(task(message))
         return losing(lost)(client, message)
 
-    masked = deployed(tmp_path / "masked", hook, cohort=6, strategy="full")
+    with logged() as log:
+        masked = deployed(tmp_path / "masked", hook, cohort=6, strategy="full")
     same(masked, deployed(tmp_path / "plain", losing(lost), secure_sums="none", cohort=6, strategy="full"))
     assert tasks.count("mask") == 3
-    assert "attempt 1: no sum: 3 of 6 clients replied, too few for the threshold of 4" in capsys.readouterr().err
+    assert "attempt 1: no sum: 3 of 6 clients replied, too few for the threshold of 4" in log()
 
 
-def test_a_round_without_a_sum_is_lost_with_a_reason_and_the_run_goes_on(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_round_without_a_sum_is_lost_with_a_reason_and_the_run_goes_on(tmp_path: Path) -> None:
     """Two clients of six reply in round 2; its updates return to the clients' residuals, and rounds 3 and 4 learn."""
     lost = losing({"train": {1, 2, 3, 4}})
-    _, rows = deployed(tmp_path, lost, rounds=4, cohort=6, strategy="full")
+    with logged() as log:
+        _, rows = deployed(tmp_path, lost, rounds=4, cohort=6, strategy="full")
     assert [len(row["aggregated"]) for row in rows] == [6, 0, 6, 6]
-    assert (
-        "Round 2 is lost: 2 of 6 clients replied, and a sum has at least 3. The run goes on." in capsys.readouterr().err
-    )
+    assert "Round 2 is lost: 2 of 6 clients replied, and a sum has at least 3. The run goes on." in log()
     reasons = {failure["reason"] for failure in rows[1]["failures"]}
     assert any("its update is in no sum: 2 of 6 clients replied" in reason for reason in reasons)
 
