@@ -73,7 +73,7 @@ class Identity:
 def read_identity(folder: Path, client: int) -> Identity:
     """Identity of a client from its folder, in which the admin's list of identities is signed by a trusted signer.
 
-    Raises ConfigError if a file is missing, or nobody whom this client trusts has signed the list.
+    Raises ConfigError if a file is missing, or if no trusted signer has signed the list.
     """
     yaml: Any = import_module("yaml")
     try:

@@ -27,7 +27,7 @@ from fedsel_app.data.arrays import (
     read_npz,
 )
 from fedsel_app.data.mapping import arguments_in, mapped, renumbered, scaled
-from fedsel_app.data.partition import holdout
+from fedsel_app.data.partition import by_owner, holdout
 from fedsel_app.messages.schema import read_schema
 from fedsel_app.seeds import Purpose, stream
 
@@ -400,8 +400,8 @@ def _divided(
     """Data set of arrays, or of tables in place of the samples, and of the names of the classes.
 
     Without a test part, `test-fraction` of the training part becomes one, stratified or, with the argument `split`, of
-    whole owners; with the empty argument `test` none of it,
-    and with the empty argument `train` all of it. Tables are encoded as the training part or a schema says.
+    whole owners; with the empty argument `test` none of it, and with the empty argument `train` all of it. Tables are
+    encoded as the training part or a schema says.
     """
     arguments = _arguments(config)
     shared_owners: Sequence[Any] = ()
@@ -411,7 +411,7 @@ def _divided(
         y = arrays["y_train"]
         rng = stream(seed, Purpose.DATA)
         if arguments.get("split") == "owner":
-            train, test = _by_owner(arrays.get("owners"), config.test_fraction, rng, source)
+            train, test = by_owner(arrays.get("owners"), config.test_fraction, rng, source)
         else:
             train, test = holdout(np.arange(len(y)), y, config.test_fraction, rng)
         for key in ("x", "y"):
@@ -443,26 +443,6 @@ def _divided(
         return made
     mean, std = table.of_measures(made.mean, made.std)
     return replace(made, mean=mean, std=std)
-
-
-def _by_owner(
-    owners: NDArray[Any] | None, fraction: float, rng: np.random.Generator, source: str
-) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Training rows and test rows, sorted: the test part has all rows of owners that are drawn until it has `fraction`.
-
-    Raises ConfigError without owners, or with one alone.
-    """
-    names, numbers = np.unique([] if owners is None else owners, return_inverse=True)
-    if len(names) < 2:
-        raise ConfigError(
-            f"{source} has {len(names)} owners, but 'split' in 'data-arguments' needs at least two: name their column "
-            'with owner="NAME".'
-        )
-    drawn = rng.permutation(len(names))
-    reached = np.cumsum(np.bincount(numbers)[drawn])
-    count = min(int(np.searchsorted(reached, fraction * len(numbers))) + 1, len(names) - 1)
-    tested = np.isin(numbers, drawn[:count])
-    return np.flatnonzero(~tested), np.flatnonzero(tested)
 
 
 def _arguments(config: DataConfig) -> dict[str, Any]:

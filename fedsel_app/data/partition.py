@@ -286,3 +286,23 @@ def _deal(table: Ints, labels: Ints, rng: np.random.Generator) -> list[Ints]:
         for hand, examples in zip(dealt, np.split(members[: counts.sum()], np.cumsum(counts)[:-1]), strict=True):
             hand.append(examples)
     return [np.sort(np.concatenate(hand)) for hand in dealt]
+
+
+def by_owner(
+    owners: NDArray[Any] | None, fraction: float, rng: np.random.Generator, source: str
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Training rows and test rows, sorted: the test part has all rows of owners that are drawn until it has `fraction`.
+
+    Raises ConfigError without owners, or with one alone.
+    """
+    names, numbers = np.unique([] if owners is None else owners, return_inverse=True)
+    if len(names) < 2:
+        raise ConfigError(
+            f"{source} has {len(names)} owners, but 'split' in 'data-arguments' needs at least two: name their column "
+            'with owner="NAME".'
+        )
+    drawn = rng.permutation(len(names))
+    reached = np.cumsum(np.bincount(numbers)[drawn])
+    count = min(int(np.searchsorted(reached, fraction * len(numbers))) + 1, len(names) - 1)
+    tested = np.isin(numbers, drawn[:count])
+    return np.flatnonzero(~tested), np.flatnonzero(tested)
