@@ -68,8 +68,6 @@ class Needs:
     them up, so that there are none."""
     norms: bool = False
     """The norm of each update of a round, `Outcome.norms`, without the updates themselves."""
-    pairs: bool = False
-    """Values for every pair of clients, which the server computes: float64 tables of K x K."""
     links: bool = False
     """Uplink in bits/s and seconds per step."""
 

@@ -23,12 +23,6 @@ class ExecutionConfig(Settings, scope="task", private=True):
     workers: int = setting(
         0, "number of Ray actors that train side by side; 0 takes one per core", low=0, first=True, scope="engine"
     )
-    ray_address: str = setting(
-        "",
-        "address of a running Ray cluster, HOST:PORT or auto, with one actor for each of its CPUs; empty starts Ray on"
-        " this machine",
-        scope="engine",
-    )
     threads: int = setting(1, "number of torch threads of each client", low=1, owner="may")
     eval_threads: int = setting(
         2, "number of torch threads of the server's evaluation, while clients are idle; small models take one", low=1
@@ -50,13 +44,5 @@ class ExecutionConfig(Settings, scope="task", private=True):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.ray_address and self.workers:
-            raise ConfigError(
-                "With 'ray-address' the cluster's CPUs determine the number of 'workers'; leave it at 0. "
-                f"Got {self.workers}."
-            )
-        if self.engine == "inline" and (self.ray_address or self.workers):
-            raise ConfigError(
-                "The 'engine' inline has no workers: leave 'workers' at 0 and 'ray-address' empty, or set 'engine' to "
-                "ray."
-            )
+        if self.engine == "inline" and self.workers:
+            raise ConfigError("The 'engine' inline has no workers: leave 'workers' at 0, or set 'engine' to ray.")

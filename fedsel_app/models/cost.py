@@ -1,4 +1,4 @@
-"""Cost of a model: floating-point operations of its weighted layers, and memory of a training step."""
+"""Cost of a model: floating-point operations of its weighted layers."""
 
 from typing import Any
 
@@ -35,27 +35,6 @@ def forward_flops(module: nn.Module, inputs: Inputs) -> int:
         for handle in handles:
             handle.remove()
     return sum(counts) // _examples(inputs)
-
-
-def saved_bytes(module: nn.Module, inputs: Inputs) -> int:
-    """Bytes that one sample's forward pass keeps for the backward pass, without the weights.
-
-    `inputs` are one or more samples, on the module's device.
-    """
-    weights = {weight.untyped_storage().data_ptr() for weight in module.parameters()}
-    kept: dict[int, int] = {}
-
-    def keep(tensor: Tensor) -> Tensor:
-        storage = tensor.untyped_storage()
-        if storage.data_ptr() not in weights:
-            kept[storage.data_ptr()] = storage.nbytes()
-        return tensor
-
-    with modes_kept(module), torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
-        module.eval()
-        outputs = call(module, mapped(torch.clone, inputs))  # its graph must live, so that no address is used twice
-    del outputs
-    return sum(kept.values()) // _examples(inputs)
 
 
 def _examples(inputs: Inputs) -> int:

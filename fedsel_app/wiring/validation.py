@@ -432,7 +432,6 @@ def validate_simulation(settings: SharedSettings, execution: ExecutionConfig, en
     chosen = {
         "engine": execution.engine == "inline",
         "workers": execution.workers,
-        "ray-address": execution.ray_address,
         "client-gpus": execution.client_gpus,
     }
     if keys := [f"'{key}'" for key, is_chosen in chosen.items() if is_chosen]:

@@ -6,10 +6,6 @@
   replaces it.
 - `BasicActorPool.terminate_all_actors` ends a worker by a task that never returns, which Ray reports as a failure. Here
   Ray itself ends it, without a message.
-- `pool_size_from_resources` counts the workers that fit a Ray cluster; `cluster_workers` calls it.
-
-- `RayBackend.process_message` also serialises the model again for each message. `WorkerWatch` stores it once in Ray's
-  object store, and a worker reads it once.
 
 `watched_engine` makes these replacements. Flower passes the options `RESTARTS` on to Ray. An engine that waits for
 events and replaces its workers would replace this file.
@@ -18,25 +14,23 @@ events and replaces its workers would replace this file.
 import logging
 import re
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from copy import copy
 from queue import Empty, Queue
 from threading import Event
 from typing import Any
 
 import ray
-from flwr.app import ArrayRecord, Context, Message, RecordDict
+from flwr.app import Context, Message
 from flwr.server.superlink.fleet.vce import vce_api
 from flwr.server.superlink.fleet.vce.backend.raybackend import RayBackend
 from flwr.server.superlink.fleet.vce.vce_api import NodeToPartitionMapping
 from flwr.server.superlink.linkstate import LinkState
-from flwr.simulation.ray_transport.ray_actor import BasicActorPool, pool_size_from_resources
+from flwr.simulation.ray_transport.ray_actor import BasicActorPool
 from ray.exceptions import ActorDiedError
 
-from fedsel_app.messages.records import ARRAYS, clients_named
+from fedsel_app.messages.records import clients_named
 from fedsel_app.network.reply_timeout import ReplyTimeout
-from simulation.engines.stored_model import WithModel
 
 LOGGER = logging.getLogger("fedsel")
 STOP_POLL_S = 0.1
@@ -46,8 +40,6 @@ START_S = 300.0
 NODE_LOOK_S = 5.0
 """Seconds between two checks whether a node of Ray is alive, during a wait for an answer."""
 NO_NODE = "Ray's raylet was killed, or is frozen"
-LEAST_STORED = 100 << 10
-"""Bytes of a model from which Ray keeps it in its object store; a smaller one is part of each message."""
 RESTARTS = {"max_restarts": 10, "max_task_retries": 1}
 """Ray restarts a dead worker up to 10 times and repeats its message once. A repeated message gets the same answer, so
 nothing in the run changes. If a message ends two workers, its client has failed."""
@@ -97,8 +89,6 @@ class WorkerWatch:
         self.end = end
         self._ready = set[Any]()
         """Workers that have answered at least once."""
-        self._stored: tuple[ArrayRecord, Any] | None = None
-        """The last model that was stored, and its reference."""
 
     def process_message(self, backend: RayBackend, message: Message, context: Context) -> tuple[Message, Context]:
         """Let a worker answer `message`; replaces Flower's method.
@@ -117,7 +107,7 @@ class WorkerWatch:
             limit_s = max(limit_s, START_S)
         try:
             began_s = time.monotonic()
-            answer = worker.run.remote(*self._parts(backend, message), str(client), context)
+            answer = worker.run.remote(backend.app_fn, message, str(client), context)
             if not self._answered(answer, limit_s):
                 ray.kill(worker)
                 worker = pool.create_actor_fn()
@@ -136,17 +126,6 @@ class WorkerWatch:
             raise
         finally:
             pool.pool.append(worker)
-
-    def _parts(self, backend: RayBackend, message: Message) -> tuple[Any, Message]:
-        """The client app with the model of the message, and the message without it."""
-        record = message.content.get(ARRAYS)
-        if not isinstance(record, ArrayRecord) or sum(len(array.data) for array in record.values()) < LEAST_STORED:
-            return backend.app_fn, message
-        if self._stored is None or self._stored[0] is not record:
-            self._stored = record, ray.put(record)
-        bare = copy(message)
-        bare.content = RecordDict({name: each for name, each in message.content.items() if name != ARRAYS})
-        return WithModel(backend.app_fn, self._stored[1]), bare
 
     def _answered(self, answer: Any, limit_s: float) -> bool:
         """Wait up to `limit_s` seconds for an answer; end the run if no node of Ray is alive."""
@@ -199,13 +178,6 @@ def watched_engine(watch: WorkerWatch) -> Iterator[None]:
 
 
 def describe_death(error: ActorDiedError) -> str:
-    """Name the worker that died, by its process id and address if Ray reports them."""
-    fields = dict(re.findall(r"^\s*(pid|ip): (\S+)$", str(error), re.MULTILINE))
-    place = f" with pid {fields['pid']} on {fields['ip']}" if fields.keys() >= {"pid", "ip"} else ""
-    return f"The Ray worker{place} died, perhaps for want of memory"
-
-
-def cluster_workers(resources: Mapping[str, float]) -> int:
-    """Number of workers with these `resources` that fit the connected Ray cluster. Raises ValueError if none fits."""
-    workers: int = pool_size_from_resources(dict(resources))
-    return workers
+    """Name the worker that died, by its process id if Ray reports it."""
+    pid = re.search(r"^\s*pid: (\d+)$", str(error), re.MULTILINE)
+    return f"The Ray worker{f' with pid {pid[1]}' if pid else ''} died, perhaps for want of memory"

@@ -28,7 +28,7 @@ def simulate(config: AppConfig, on_round: Callable[[dict[str, Any]], None], *, v
     `on_round` is called with the record of each finished round. Ctrl-C ends the run between two steps of a client: a
     sentence explains how to resume it, and SystemExit is raised. Errors of the server are raised.
     """
-    with simulated_run(config, workers=0, verbose=verbose) as (placed, folder):
+    with simulated_run(config, verbose=verbose) as (placed, folder):
         try:
             run_with(Inline(placed), placed, on_round)
         except KeyboardInterrupt:

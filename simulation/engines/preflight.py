@@ -25,15 +25,13 @@ from strategies.round.replies.deadline import over_selected_count
 
 TRACKER_MODULES = {"tensorboard": "torch.utils.tensorboard", "mlflow": "mlflow", "wandb": "wandb"}
 """Tracker -> module that it needs."""
-PAIR_TABLES = 4
-"""Number of K x K float64 tables in memory at the peak of a method that compares all pairs of clients (measured)."""
 
 
 def refuse_unrunnable(config: AppConfig) -> None:
     """Raise ConfigError if the run would fail after its processes have started.
 
     Reasons: privacy without its accountant, a used or damaged run folder, a missing device or precision, too little
-    memory for the strategy, missing data, or a model or partition that does not fit the data.
+    memory for ef21, missing data, or a model or partition that does not fit the data.
     """
     run = config.run
     if config.privacy.dp_clip_norm:
@@ -46,7 +44,6 @@ def refuse_unrunnable(config: AppConfig) -> None:
     device = choose_device(config.execution.device)
     require_precision(config.execution.precision, device)
     _refuse_absent(config.records.trackers)
-    _refuse_large(config)
     dataset = load(config.data, run.seed)
     _refuse_many_estimates(config, _model_size(_of_model(config), device))
     client_parts(config.partition, dataset, run.clients, run.seed)
@@ -83,25 +80,11 @@ def _refuse_absent(names: Iterable[str]) -> None:
             ) from error
 
 
-def _refuse_large(config: AppConfig) -> None:
-    """Raise ConfigError if the strategy compares all pairs of clients and its tables do not fit in memory."""
-    if not config.strategy.needs(config.method).pairs:
-        return
-    clients, memory_bytes = config.run.clients, _memory_bytes()
-    needed_bytes = PAIR_TABLES * 8 * clients**2
-    if needed_bytes > memory_bytes:
-        raise ConfigError(
-            f"The strategy {config.run.strategy} compares every two of the clients, which takes "
-            f"{needed_bytes / 2**30:,.1f} GiB for {clients:,} of them, and this machine has "
-            f"{memory_bytes / 2**30:,.1f} GiB. Lower 'clients', or choose another strategy."
-        )
-
-
 def _refuse_many_estimates(config: AppConfig, size: int) -> None:
     """Raise ConfigError if the estimates of ef21 for a model of `size` parameters do not fit in memory."""
     if not config.compression.ef21:
         return
-    run, memory_bytes = config.run, _memory_bytes()
+    run, memory_bytes = config.run, os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     seen = run.clients
     if config.strategy.exact_cohort and config.participation.participation == "fixed":
         seen = min(seen, run.rounds * over_selected_count(run.cohort, config.replies.over_selection, run.clients))
@@ -112,10 +95,6 @@ def _refuse_many_estimates(config: AppConfig, size: int) -> None:
             f"{needed_bytes / 2**30:,.1f} GiB for {seen:,} clients and {size:,} parameters, and this machine has "
             f"{memory_bytes / 2**30:,.1f} GiB. Choose ef14, whose residuals are with the clients."
         )
-
-
-def _memory_bytes() -> int:
-    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
 
 
 def refuse_damaged(path: Path) -> None:

@@ -1,7 +1,6 @@
 """Ray engine: one simulated run in this process, through Flower's simulation engine."""
 
 import os
-import resource
 import secrets
 import sys
 import threading
@@ -12,13 +11,11 @@ from typing import Any
 from flwr.app import Context
 from flwr.serverapp import Grid, ServerApp
 
-from clients.state import STATE_FOLDER
-from fedsel_app.config import ConfigError
 from fedsel_app.network.reply_timeout import ReplyTimeout
 from fedsel_app.wiring.client import make_client_app
 from fedsel_app.wiring.configuration import AppConfig
 from fedsel_app.wiring.server import run_with
-from simulation.engines.cores import worker_count
+from simulation.engines.choice import usable_cores
 from simulation.engines.run_folders import INTERRUPTED, stop_sentence
 from simulation.engines.simulated_run import simulated_run
 from strategies.round.flower_grid import FlowerGrid
@@ -36,33 +33,23 @@ def simulate(config: AppConfig, on_round: Callable[[dict[str, Any]], None], *, v
     `on_round` is called with the record of each finished round. Ray and this process end after Ctrl-C, if a worker died
     and cannot be restarted, and if a raylet is killed or frozen. Errors of the server and of the engine are raised.
     """
-    with simulated_run(config, worker_count(config), verbose=verbose) as (placed, folder):
+    with simulated_run(config, verbose=verbose) as (placed, folder):
         _simulate(placed, folder, on_round, verbose=verbose)
     return folder
 
 
 def _simulate(config: AppConfig, folder: Path, on_round: Callable[[dict[str, Any]], None], *, verbose: bool) -> None:
-    """Start Ray, or join a cluster, and run the rounds."""
+    """Start Ray and run the rounds."""
     os.environ["RAY_ENABLE_AUTO_CONNECT"] = "0"  # a thread that calls Ray after its end would start Ray again
-    if not config.execution.ray_address:
-        protect_ports()
+    protect_ports()
     from flwr.simulation import run_simulation
 
     from fedsel_app.wiring.reply_event import arrivals
     from simulation.engines.flower_engine import RESTARTS, WorkerWatch, watched_engine
-    from simulation.engines.ray_cluster import join
 
-    resources = {"num_cpus": 1.0, "num_gpus": config.execution.client_gpus}
-    address, engine = config.execution.ray_address, {"address": "local", "include_dashboard": False}
-    if address:
-        # If the node of a worker is lost, Ray would wait for another node forever. The run ends instead.
-        workers = join(address, resources, folder / STATE_FOLDER)
-    else:
-        refuse_file_size_limit()
-        workers = worker_count(config)
-        resources |= RESTARTS
-        engine["num_cpus"] = workers
-
+    workers = config.execution.workers or usable_cores()
+    resources = {"num_cpus": 1.0, "num_gpus": config.execution.client_gpus, **RESTARTS}
+    engine = {"address": "local", "include_dashboard": False, "num_cpus": workers}
     server_app = ServerApp()
 
     @server_app.main()
@@ -101,21 +88,6 @@ def protect_ports() -> None:
         )
     else:
         os.environ |= {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": secrets.token_hex(32)}
-
-
-def refuse_file_size_limit() -> None:
-    """Raise ConfigError if this process may not write files as large as Ray's object store.
-
-    The store is a file in memory and takes a share of the machine's memory. With a smaller limit the system kills the
-    raylet. Ray reports that minutes later, in a message that does not name the cause.
-    """
-    limit_bytes, _ = resource.getrlimit(resource.RLIMIT_FSIZE)
-    memory_bytes = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    if limit_bytes != resource.RLIM_INFINITY and limit_bytes < memory_bytes:
-        raise ConfigError(
-            f"Files of this process may have {limit_bytes} bytes (`ulimit -f`), and Ray's object store needs more: "
-            "lift the limit, or set 'engine' to inline."
-        )
 
 
 def _end_everything(reason: str, folder: Path, code: int) -> None:

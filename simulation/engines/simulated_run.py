@@ -8,23 +8,19 @@ from pathlib import Path
 
 from fedsel_app.wiring.configuration import AppConfig
 from fedsel_app.wiring.server import run_folder
-from simulation.engines.gpu_memory import refuse_full_gpu
 from simulation.engines.preflight import refuse_unrunnable
 from simulation.engines.run_folders import discard_states
 
 
 @contextmanager
-def simulated_run(config: AppConfig, workers: int, *, verbose: bool) -> Iterator[tuple[AppConfig, Path]]:
+def simulated_run(config: AppConfig, *, verbose: bool) -> Iterator[tuple[AppConfig, Path]]:
     """Check a run before anything starts; give its configuration and its run folder, where its clients keep their
     states. The states of a finished run are removed, unless they have layers of the model. Without `verbose`, Flower
     logs critical lines only.
 
-    `workers` is the number of processes beside this one.
-
     Raises ConfigError if the run would fail later.
     """
     refuse_unrunnable(config)
-    refuse_full_gpu(config, workers)
     if not verbose:
         logging.getLogger("flwr").setLevel(logging.CRITICAL)
     folder = run_folder(config)

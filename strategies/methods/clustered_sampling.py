@@ -49,7 +49,7 @@ class ClusteredSampling(SelectionStrategy):
     @classmethod
     def needs(cls, config: Settings) -> Needs:
         """Every client's last update."""
-        return Needs(updates=True, pairs=True)
+        return Needs(updates=True)
 
     def rows(self, roster: Roster, count: int, rng: np.random.Generator) -> Floats:
         """The `count` distributions over the available clients, float64 (count, n) by ascending id."""

@@ -79,7 +79,7 @@ class DivFL(SelectionStrategy[DivFLConfig]):
     @classmethod
     def needs(cls, config: DivFLConfig) -> Needs:
         """Every client's last update."""
-        return Needs(updates=True, pairs=True)
+        return Needs(updates=True)
 
     @classmethod
     def uniform_rounds(cls, config: DivFLConfig, run: RunConfig) -> int:

@@ -194,7 +194,7 @@ class FedCG(SelectionStrategy):
     @classmethod
     def needs(cls, config: Settings) -> Needs:
         """Every client's link and seconds a step, and its last update."""
-        return Needs(links=True, updates=True, pairs=True)
+        return Needs(links=True, updates=True)
 
     @classmethod
     def uniform_rounds(cls, config: Settings, run: RunConfig) -> int:

@@ -107,7 +107,7 @@ class HiCSFL(SelectionStrategy[HiCSFLConfig]):
     @classmethod
     def needs(cls, config: HiCSFLConfig) -> Needs:
         """The output layer of the updates."""
-        return Needs(class_biases=True, pairs=True)
+        return Needs(class_biases=True)
 
     @classmethod
     def uniform_rounds(cls, config: HiCSFLConfig, run: RunConfig) -> int:

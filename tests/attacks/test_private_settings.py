@@ -19,7 +19,7 @@ PRIVATE = BASE | {"dp-clip-norm": CLIP}
 MOST = 1.0 + 1e-9
 """Clip norms, with a margin for rounding."""
 UNPROVEN = "it is proven that one client's data"
-NAMES = {"out", "state-dir", "resume", "initial-model", "ray-address", "identity-dir", "data-path", "data-arguments"}
+NAMES = {"out", "state-dir", "resume", "initial-model", "identity-dir", "data-path", "data-arguments"}
 NAMES |= {"partition-arguments"}
 """Settings that name files, machines or columns; they have no other value here."""
 SAMPLES = {

@@ -77,9 +77,7 @@ VALUES = [
 GROUPS = [
     ({"example-clip": 0.99}, "'example-clip' parameter must be 0 or at least 1. Got 0.99"),
     ({"loss-clip": 0.01}, "'loss-clip' parameter must be 0 or at least 1. Got 0.01"),
-    ({"ray-address": "auto", "workers": 1}, "leave it at 0. Got 1"),
     ({"engine": "inline", "workers": 1}, "The 'engine' inline has no workers"),
-    ({"engine": "inline", "ray-address": "auto"}, "The 'engine' inline has no workers"),
     ({"metrics": "f1-macro, aurok"}, "Got 'aurok'. Did you mean 'auroc'?"),
     ({"track": "mlflow,paper"}, "'track' parameter must be some of tensorboard, mlflow, wandb"),
     ({"clients": 5, "cohort": 6}, "The 'cohort' parameter must be at most 'clients' (5). Got 6."),
@@ -306,7 +304,6 @@ def test_settings_that_cannot_run_are_refused_with_what_to_do(settings, sentence
 RUNNABLE = [
     {"example-clip": 0.0},
     {"loss-clip": 1.0},
-    {"ray-address": "auto"},
     {"engine": "ray", "workers": 1},
     {"engine": "inline"},
     {"metrics": "f1-macro, auroc"},

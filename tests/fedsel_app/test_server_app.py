@@ -65,7 +65,6 @@ def test_only_the_grid_of_this_process_has_nodes_that_carry_clients(tmp_path: Pa
     [
         ({"workers": 2, "client-gpus": 0.5}, "leave 'workers' and 'client-gpus' out"),
         ({"engine": "inline"}, "leave 'engine' out"),
-        ({"ray-address": "127.0.0.1:6379"}, "leave 'ray-address' out"),
         ({"node-keys": True}, "simulated nodes have no keys"),
         ({"strategy": "random", "waiting": "buffered", "links": "measured"}, "Set 'links' to simulated, or 'waiting'"),
     ],

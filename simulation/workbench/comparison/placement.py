@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import torch
 
 from fedsel_app.wiring.configuration import AppConfig
-from simulation.engines.cores import usable_cores
+from simulation.engines.choice import usable_cores
 
 
 def default_jobs(configs: Sequence[AppConfig], gpus: int) -> int:
@@ -32,8 +32,6 @@ def workers_each(config: AppConfig, jobs: int) -> int:
 
 
 def _room(config: AppConfig, cores: int, gpus: int) -> int:
-    if config.execution.ray_address:
-        return 1
     room = cores // (config.execution.workers or 1)
     share = _gpu_share(config)
     if gpus == 0 or share == 0:

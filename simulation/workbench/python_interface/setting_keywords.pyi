@@ -190,7 +190,6 @@ class SettingKeywords(TypedDict, total=False):
     client_failure_rate: float
     engine: Literal["auto", "inline", "ray"]
     workers: int
-    ray_address: str
     threads: int
     eval_threads: int
     client_gpus: float

@@ -101,7 +101,7 @@ def test_a_setting_describes_what_its_group_does_unless_it_says_otherwise():
 
 
 def test_where_a_run_takes_place_changes_no_number():
-    place = {"out", "resume", "state-dir", "engine", "workers", "ray-address", "client-gpus", "checkpoint-every"}
+    place = {"out", "resume", "state-dir", "engine", "workers", "client-gpus", "checkpoint-every"}
     place |= {
         "connect-timeout-s",
         "min-available-clients",

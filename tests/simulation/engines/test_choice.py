@@ -19,7 +19,6 @@ def _four_cores(monkeypatch):
         ({}, "inline", "100 client updates are too few"),
         ({"engine": "ray"}, "ray", "'engine' says so"),
         ({"engine": "inline", "model": "alexnet", "data": "cifar10"}, "inline", "'engine' says so"),
-        ({"ray-address": "auto"}, "ray", "'ray-address' names a cluster"),
         ({"workers": 1}, "ray", "'workers' is set"),
         ({"links": "measured"}, "ray", "'links' is measured"),
         ({"client-gpus": 0.5}, "ray", "'client-gpus' is set"),
@@ -42,7 +41,6 @@ def test_settings_decide_first_and_then_the_size_of_the_work(tmp_path, monkeypat
     ("settings", "advice"),
     [
         ({"workers": 2}, "leave 'workers' at 0"),
-        ({"ray-address": "auto"}, "'ray-address' empty"),
         ({"links": "measured"}, "set 'links' to simulated"),
     ],
 )

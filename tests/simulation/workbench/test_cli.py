@@ -215,9 +215,9 @@ def test_a_resumed_run_may_change_its_place_but_not_its_settings(capsys, tmp_pat
     _, out, _ = called(capsys, "run", "--dry-run", "--rounds", "7")
     (folder / "config.json").write_text(json.dumps(flatten(tomllib.loads(out))), encoding="utf-8")
     resume = ("run", "--dry-run", "--resume", str(folder))
-    _, out, _ = called(capsys, *resume, "--set", "ray-address=10.0.0.1:6379")
+    _, out, _ = called(capsys, *resume, "--set", "workers=3")
     values = flatten(tomllib.loads(out))
-    assert (values["ray-address"], values["rounds"], values["out"]) == ("10.0.0.1:6379", 7, str(folder))
+    assert (values["workers"], values["rounds"], values["out"]) == (3, 7, str(folder))
     for foreign in (["--rounds", "9"], ["--out", "elsewhere"]):
         code, _, error = called(capsys, *resume, *foreign)
         assert (code, "leave out " + foreign[0].strip("-") in error) == (2, True)

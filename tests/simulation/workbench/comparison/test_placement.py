@@ -21,7 +21,6 @@ def test_workers_of_a_run_beside_others(monkeypatch, settings, jobs, workers):
         ({}, 2, 8),
         ({"workers": 3}, 0, 2),
         ({"workers": 99}, 0, 1),
-        ({"ray-address": "auto"}, 0, 1),
         ({"client-gpus": 0.5}, 1, 2),
         ({"client-gpus": 0.1}, 1, 8),
         ({"client-gpus": 0.25, "workers": 2}, 2, 4),
