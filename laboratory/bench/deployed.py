@@ -29,11 +29,10 @@ from simulation.operations.deployment.app_folder import app_folder
 from simulation.operations.deployment.deployed_run import app_values, client_nodes, with_absolute_paths
 from simulation.operations.deployment.flower_cli import DeploymentError, submit_to_flower
 from simulation.operations.deployment.local_deployment import Deployment
-from simulation.operations.guard.command_lines import CONNECTION
 
 POLL_S = 0.02
 PARTS = {
-    "SuperLink": "simulation.operations.guard.superlink_process",
+    "SuperLink": "simulation.operations.guard.superlink",
     "ServerApp": "flwr-serverapp",
     "SuperNodes": "simulation.operations.guard.supernode_process",
     "app processes": "app_process.py",
@@ -102,14 +101,12 @@ def _work(settings: dict[str, Value], rounds: int) -> float:
 def _deployed(settings: dict[str, Value], folder: Path, rounds: int) -> tuple[list[float], dict[str, float]]:
     """Wall seconds of each round, and processor seconds of a later round by part."""
     out = Path(str(settings["out"]))
-    config = with_absolute_paths(resolve(settings), local=True)
+    config = with_absolute_paths(resolve(settings))
     nodes = client_nodes(config, folder / "state")
     began: Times = {}
     latest: dict[int, tuple[str, float]] = {}
     with ThreadPoolExecutor(1) as pool, Deployment(folder / "processes", nodes) as deployment:
-        done = pool.submit(
-            submit_to_flower, app_folder(), CONNECTION, app_values(config), deployment.flwr_home, None, lambda _: None
-        )
+        done = pool.submit(submit_to_flower, app_folder(), app_values(config), deployment.flwr_home, lambda _: None)
         first = seen = 0
         while seen <= rounds and not done.done():
             time.sleep(POLL_S)

@@ -133,32 +133,20 @@ def partition_command(arguments: argparse.Namespace) -> int:
 def deploy_command(arguments: argparse.Namespace) -> int:
     """`fedsel deploy`: run with real server and client processes on this machine."""
     from simulation.operations.deployment.deployed_run import run_deployed
-    from simulation.operations.machines.folders import FederationFolders
     from simulation.workbench.report.run_report import report_run
 
-    config = configuration(arguments, links="measured")
-    federation = arguments.federation and FederationFolders(arguments.federation)
-    return run_deployed(config, Console(), report_run, federation, insecure=arguments.insecure)
+    return run_deployed(configuration(arguments, links="measured"), Console(), report_run)
 
 
 def submit_command(arguments: argparse.Namespace) -> int:
-    """`fedsel submit`: submit a run to a federation or to Flower, and wait for its end."""
-    from simulation.operations.machines.machine import FILE
-
-    admin = Path(arguments.superlink).absolute()
-    if not (admin / FILE).is_file():
-        from simulation.operations.deployment.deployed_run import run_submitted
-        from simulation.workbench.report.run_report import report_run
-
-        config = configuration(arguments)
-        return run_submitted(config, arguments.superlink, arguments.federation_config, Console(), report_run)
+    """`fedsel submit`: submit a run to a federation, and wait for its end."""
     from simulation.operations.deployment.submission import resumed, run_defaults, submit_to_federation
 
     if arguments.resume:
-        config = resumed(admin, arguments.resume, overrides(arguments))
+        config = resumed(arguments.admin, arguments.resume, overrides(arguments))
     else:
-        config = configuration(arguments, **run_defaults(admin))
-    return submit_to_federation(admin, config, Console())
+        config = configuration(arguments, **run_defaults(arguments.admin))
+    return submit_to_federation(arguments.admin, config, Console())
 
 
 @cache
@@ -194,17 +182,11 @@ def register_runs(commands: Subparsers) -> None:
 
     real = commands.add_parser("deploy", help="run with real server and client processes on this machine")
     add_run_settings(real)
-    safety = real.add_mutually_exclusive_group()
-    safety.add_argument("--insecure", action="store_true", help="use neither TLS nor keys of the clients")
-    safety.add_argument(
-        "--federation", type=folder, metavar="DIR", help="folders of `fedsel provision` (new ones for this run)"
-    )
     real.set_defaults(call=deploy_command)
 
     sent = commands.add_parser("submit", help="run on a federation, and wait until the run ends")
     add_run_settings(sent)
-    sent.add_argument("superlink", help="admin's folder, or a connection of Flower's config.toml; `local` simulates")
-    sent.add_argument("--federation-config", help="settings of a simulation, as in `flwr run`")
+    sent.add_argument("admin", type=folder, metavar="ADMIN", help="the admin's folder of the federation")
     sent.set_defaults(call=submit_command)
 
 

@@ -173,7 +173,7 @@ def place(sound, tmp_path, monkeypatch):
 
 COMMANDS = {
     "resume": ["run", "--resume", "stopped"],
-    "deploy": ["deploy", "--insecure", "--resume", "stopped"],
+    "deploy": ["deploy", "--resume", "stopped"],
     "report": ["report", "finished"],
     "report a comparison": ["report", "comparison"],
     "watch": ["watch", "finished"],

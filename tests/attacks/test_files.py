@@ -7,17 +7,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from flwr.superlink.federation import NoOpFederationManager
 
 from clients.state import STATE_FOLDER, ClientHistory, StateError, StateStore
 from fedsel_app.config import ConfigError
 from fedsel_app.records.files import MachineFault
 from fedsel_app.records.run_folder import RunFolder
 from fedsel_app.wiring.configuration import resolve
-from simulation.engines.starter import Starter
 from simulation.operations.deployment.held_folder import held_folder
-from simulation.operations.deployment.local_deployment import Deployment
-from simulation.operations.guard.superlink import in_memory_factories
 from simulation.operations.machines.folders import make_federation
 from simulation.workbench.cli import main
 from simulation.workbench.comparison.plan import plan
@@ -62,11 +58,7 @@ def test_a_refused_resume_leaves_the_states_of_the_live_run(tmp_path, capsys):
     assert tree(tmp_path) == before
 
 
-def test_what_a_superlink_keeps_is_its_users_alone(tmp_path, open_umask):
-    path = tmp_path / "superlink.db"
-    path.touch(mode=0o644)
-    in_memory_factories(str(path), NoOpFederationManager())
-    assert mode(path) == "0o600"
+def test_the_folders_of_a_deployment_are_its_users_alone(tmp_path, open_umask):
     with held_folder(tmp_path / "run" / "processes", ""):
         pass
     assert [mode(tmp_path / name) for name in ("run", "run/processes")] == ["0o700"] * 2
@@ -173,19 +165,3 @@ def test_git_offers_no_keys(tmp_path):
         ["git", "-C", str(tmp_path), "status", "--porcelain", "-uall"], capture_output=True, text=True, check=True
     )
     assert offered.stdout == ""
-
-
-def test_a_deployment_keeps_no_key_of_the_authority(tmp_path, monkeypatch):
-    class Made(Exception):
-        pass
-
-    def start(self, *command):
-        raise Made
-
-    monkeypatch.setattr(Starter, "start", start)
-    nodes = ["partition-id=0 num-partitions=1"]
-    with pytest.raises(Made), Deployment(tmp_path / "processes", nodes):
-        pass
-    made = tmp_path / "processes" / "federation"
-    assert (made / "server" / "ca.crt").is_file()
-    assert not list(made.rglob("ca.key"))

@@ -6,10 +6,9 @@ from dataclasses import replace
 
 import pytest
 
-from fedsel_app.records.files import MachineFault, RecordError, RunFailed
+from fedsel_app.records.files import MachineFault, RunFailed
 from fedsel_app.wiring.configuration import resolve
 from fedsel_app.wiring.server import run_with
-from simulation.operations.deployment.deployed_run import PROBE_BYTES, refuse_full
 from simulation.workbench.cli import main
 from strategies.round.flower_grid import FlowerGrid
 from tests.support.full_disk import no_file_above
@@ -63,28 +62,6 @@ def test_a_report_names_the_file_that_does_not_fit(tmp_path, capsys):
     error = capsys.readouterr().err
     assert error.count("\n") == 1
     assert str(tmp_path / "run" / "report") in error
-
-
-def refusal(folder, limit_bytes):
-    with no_file_above(limit_bytes), pytest.raises(RecordError) as refused:
-        refuse_full(folder)
-    return str(refused.value)
-
-
-def test_the_file_of_a_deployment_that_has_reached_the_limit_is_named(tmp_path):
-    log = tmp_path / "superlink.log"
-    log.write_bytes(bytes(2 * PROBE_BYTES))
-    refuse_full(tmp_path)
-    assert refusal(tmp_path, 2 * PROBE_BYTES).startswith(f"{log} cannot be written: File too large.")
-    with no_file_above(2 * PROBE_BYTES + 1):
-        refuse_full(tmp_path)
-
-
-def test_a_folder_without_room_is_named(tmp_path):
-    (tmp_path / "config.json").touch()
-    sentence = refusal(tmp_path, PROBE_BYTES - 1)
-    assert sentence.startswith(f"{tmp_path} cannot be written: File too large.")
-    assert sentence.endswith(f"continue with: fedsel deploy --resume {tmp_path}")
 
 
 def test_under_a_limit_no_bytecode_is_written(tmp_path):

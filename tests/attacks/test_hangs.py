@@ -268,7 +268,7 @@ def test_a_frozen_supernode_holds_no_server_that_does_not_wait(tmp_path):
     folder = tmp_path / "run"
     config = resolve(PROBED | {"out": str(folder)})
     nodes = [node_config_text(client, 4, {"state-dir": str(tmp_path / "state")}) for client in range(4)]
-    with ThreadPoolExecutor(1) as pool, Deployment(tmp_path / "processes", nodes, insecure=True) as deployment:
+    with ThreadPoolExecutor(1) as pool, Deployment(tmp_path / "processes", nodes) as deployment:
         run = pool.submit(carried_out, deployment, config, [])
         await_that(lambda: written(folder) >= 25, run)
         before, node = written(folder), deployment._children[-1]
@@ -291,7 +291,7 @@ def test_a_deployment_goes_on_without_who_is_frozen_and_ends_without_its_server(
     folder = tmp_path / "run"
     config = resolve(DEPLOYED | {"out": str(folder)})
     nodes = [node_config_text(client, 2, {"state-dir": str(tmp_path / "state")}) for client in range(2)]
-    with ThreadPoolExecutor(1) as pool, Deployment(tmp_path / "processes", nodes, insecure=True) as deployment:
+    with ThreadPoolExecutor(1) as pool, Deployment(tmp_path / "processes", nodes) as deployment:
         lines: list[str] = []
         run = pool.submit(carried_out, deployment, config, lines)
         superlink, _, node = deployment._children

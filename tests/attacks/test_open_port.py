@@ -3,7 +3,6 @@
 import asyncio
 import concurrent.futures
 import resource
-import socket
 import threading
 from base64 import b64encode
 from functools import partial
@@ -14,27 +13,21 @@ from types import SimpleNamespace
 
 import grpc
 import pytest
-from fastapi import FastAPI
 from flwr.common.constant import PUBLIC_KEY_HEADER, SIGNATURE_HEADER, TIMESTAMP_HEADER
 from flwr.proto.fleet_pb2 import ActivateNodeRequest
 from flwr.supercore.constant import TASK_TOKEN_HEADER
 from flwr.supercore.date import now
 from flwr.supercore.primitives.asymmetric import generate_key_pairs, public_key_to_bytes, sign_message
-from rich.console import Console
 
-from simulation.operations.deployment import deployed_run
-from simulation.operations.deployment.flower_cli import SubmittedRun
 from simulation.operations.deployment.local_deployment import Deployment
 from simulation.operations.guard import port_limits
 from simulation.operations.guard.port_limits import (
-    hide_schema,
     limited_app,
-    open_port,
     server_options,
     shows_key,
     unread_refusal,
 )
-from simulation.operations.guard.transport import ANYWHERE, FLEET_OVER_GRPC, HERE, free_ports
+from simulation.operations.guard.transport import FLEET_OVER_GRPC, HERE
 from tests.support import floods
 from tests.support.floods import MB, METHOD, together
 from tests.support.processes import SUPERLINK, looks_in_proc, memory_mb, nodes, running
@@ -153,7 +146,7 @@ def test_bodies_over_http_of_callers_without_a_key_are_bounded_to_little(monkeyp
     """Sixteen bodies of 62 MB, none of which is too large by itself, took 1,400 MB."""
     nodes, tasks, signed_at = {}, {"token": "task"}, "2026-01-01T00:00:00+00:00"
     links = SimpleNamespace(get_task_by_token=tasks.get, get_node_id_by_public_key=nodes.get)
-    state = SimpleNamespace(linkstate_factory=SimpleNamespace(state=lambda: links), enable_supernode_auth=True)
+    state = SimpleNamespace(linkstate_factory=SimpleNamespace(state=lambda: links))
     private, public = generate_key_pairs()
     key, signature = public_key_to_bytes(public), sign_message(private, signed_at.encode())
     headers = {
@@ -178,35 +171,6 @@ def test_bodies_over_http_of_callers_without_a_key_are_bounded_to_little(monkeyp
         assert not shown("/v1/fleet/push-object", **{TIMESTAMP_HEADER: "2026-01-01T00:00:01+00:00"})
         assert not shown("/v1/fleet/push-object", **{"flwr-signature": "no base64"})
         assert not shown("/v1/fleet/push-object", **{"flwr-public-key": b64encode(b"no key").decode()})
-    monkeypatch.setattr(port_limits, "FLEET_OVER_GRPC", False)
-    state.enable_supernode_auth = False
-    assert shows_key(state, "/v1/fleet/push-object", {}), "no node has a key"
-
-
-@pytest.mark.skipif("lo" not in IPV6.read_text() if IPV6.exists() else True, reason="the machine has no IPv6")
-def test_a_port_over_http_is_open_to_ipv6_too():
-    """A federation at an IPv6 address never began with Flower's releases over HTTP."""
-    [port] = free_ports(1)
-    with open_port(ANYWHERE, port) as option:
-        assert set(option) == {"fd"}
-        for host in (HERE, "::1"):
-            socket.create_connection((host, port), timeout=5).close()
-        with open_port(ANYWHERE, port) as taken:
-            assert taken == {}
-    with open_port(HERE, port) as option:
-        assert option == {}
-
-
-def test_the_description_of_the_api_is_off():
-    app = FastAPI()
-    app.get("/kept")(lambda: "yes")
-
-    def status(path):
-        return answers(app, 0, method="GET", path=path)[0]
-
-    assert status("/openapi.json") == 200
-    hide_schema(app)
-    assert [status(path) for path in ("/openapi.json", "/docs", "/kept")] == [404, 404, 200]
 
 
 def test_a_superlink_may_have_as_many_connections_as_the_system_allows():
@@ -217,23 +181,6 @@ def test_a_superlink_may_have_as_many_connections_as_the_system_allows():
         assert resource.getrlimit(resource.RLIMIT_NOFILE) == (hard, hard)
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
-
-
-@pytest.mark.parametrize(("finished", "code"), [(True, 0), (False, 1)])
-def test_a_run_whose_summary_is_written_has_ended_with_0(tmp_path, monkeypatch, finished, code):
-    """N5: all rounds and the summary were there, and "No heartbeat received from the task" ended it with 1."""
-
-    def submit(*arguments):
-        if finished:
-            (tmp_path / "summary.json").touch()
-        return SubmittedRun(1, "finished:failed", "No heartbeat received from the task")
-
-    monkeypatch.setattr(deployed_run, "submit_to_flower", submit)
-    config = deployed_run.AppConfig.from_values({"strategy": "random", "out": str(tmp_path)})
-    submission = config, "fedsel", None, Console(quiet=True), lambda folder, console: None
-    assert deployed_run.run_submitted(*submission) == code
-    if finished:
-        assert deployed_run.run_submitted(*submission) == 1, "it was there before"
 
 
 PATHS = ["/v1/runtime/push-object", *([] if FLEET_OVER_GRPC else ["/v1/fleet/push-object"])]
@@ -247,10 +194,10 @@ def test_a_gigabyte_without_a_key_leaves_the_memory_of_a_superlink(tmp_path):
     """N4: 175 MB became 1,851 by three calls over gRPC, and 2,151 by one body over HTTP."""
     with Deployment(tmp_path / "processes", nodes(tmp_path / "state")[:1]) as deployment:
         superlink = deployment._children[SUPERLINK]
-        [pid] = running(superlink, "simulation.operations.guard.superlink_process")
+        [pid] = running(superlink, "simulation.operations.guard.superlink")
         rest, arguments = memory_mb(pid), superlink.command
         http = f"{HERE}:{arguments[arguments.index('--port') + 1]}"
-        authority, peaks = deployment.federation.authority.read_bytes(), {}
+        authority, peaks = deployment.federation.certificate.read_bytes(), {}
         if FLEET_OVER_GRPC:
             for size, times in ((333, 3), (7, 150)):
                 together([partial(floods.call, deployment.fleet, authority, bytes(size * MB))] * times)

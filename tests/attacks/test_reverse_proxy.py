@@ -165,7 +165,7 @@ def proxy(request, tmp_path_factory):
         dict.fromkeys(SHORTENED, WAIT_S),
     )
     with request.param(federation.server, inner), nginx(folder, federation.server, outer, inner, **waits):
-        yield Proxy(f"127.0.0.1:{outer}", federation.authority.read_bytes(), request.param is over_grpc)
+        yield Proxy(f"127.0.0.1:{outer}", federation.certificate.read_bytes(), request.param is over_grpc)
 
 
 def test_a_chunk_of_an_array_passes_and_a_large_body_does_not(proxy):
@@ -236,7 +236,7 @@ def test_a_connection_without_a_request_and_a_call_that_never_finishes_are_ended
 @pytest.mark.timeout(300)
 def test_a_deployment_runs_through_the_proxy(tmp_path):
     outer, inner = free_ports(2)
-    federation = make_federation(tmp_path / "federation", ["127.0.0.1"], 3, outer)
+    federation = make_federation(tmp_path / "processes" / "federation", ["127.0.0.1"], 3, outer)
     run = resolve({"strategy": "random", "clients": 3, "cohort": 3, "rounds": 3, "out": str(tmp_path / "run")})
     deployment = Deployment(
         tmp_path / "processes", nodes(tmp_path / "state"), federation, detours=[f"127.0.0.1:{outer}"] * 3

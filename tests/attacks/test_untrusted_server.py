@@ -146,14 +146,13 @@ def test_a_deployment_of_one_user_gives_its_clients_what_they_need(tmp_path):
 @pytest.mark.e2e
 @looks_in_proc
 @pytest.mark.timeout(900)
-@pytest.mark.parametrize("insecure", [False, True], ids=["TLS", "insecure"])
-def test_a_stranger_on_the_machine_gets_nothing_from_a_running_deployment(tmp_path, insecure):
+def test_a_stranger_on_the_machine_gets_nothing_from_a_running_deployment(tmp_path):
     """Another user posts a run to the Control API, over gRPC and HTTP, and seeks tasks and their tokens."""
     out = tmp_path / "run"
     values = {"strategy": "random", "clients": 1, "cohort": 1, "rounds": 3, "local-steps": 3000, "out": str(out)}
     config = resolve(values)
     node = ["partition-id=0 num-partitions=1 state-dir='" + str(tmp_path / "state") + "'"]
-    with ThreadPoolExecutor(1) as pool, Deployment(tmp_path / "p", node, insecure=insecure) as deployment:
+    with ThreadPoolExecutor(1) as pool, Deployment(tmp_path / "p", node) as deployment:
         lines: list[str] = []
         home, run = deployment.flwr_home, pool.submit(carried_out, deployment, config, lines)
         await_that(lambda: written(out) >= 1, run)
@@ -161,8 +160,7 @@ def test_a_stranger_on_the_machine_gets_nothing_from_a_running_deployment(tmp_pa
         superlink, *supernodes = deployment._children
         runtime = superlink.command[superlink.command.index("--port") + 1]
         runtimes = [f"127.0.0.1:{port}" for port in (runtime, *listening(*supernodes))]
-        authority = "" if deployment.federation is None else str(deployment.federation.authority)
-        arguments = [address, ",".join(runtimes), str(app_folder()), authority]
+        arguments = [address, ",".join(runtimes), str(app_folder()), str(deployment.federation.certificate)]
         outcomes = stranger(tmp_path, arguments)
         assert run.result().completed, "\n".join(lines)
         runs = flwr(["list", CONNECTION], environment(home))["runs"]

@@ -3,7 +3,6 @@
 import json
 import os
 import re
-import sys
 
 import pytest
 import tomli_w
@@ -92,16 +91,11 @@ def test_texts_keep_their_lines_and_their_letters():
     assert legible("a\x1b[2Jb\x9bc\ud800") == "a\\x1b[2Jb\\x9bc\\ud800"
 
 
-@pytest.mark.parametrize("terminal", [True, False])
-def test_a_servers_log_colours_lines_and_does_nothing_else(monkeypatch, capsys, terminal):
-    monkeypatch.setattr(sys.stdout, "isatty", lambda: terminal)
+def test_a_servers_log_is_text_alone(capsys):
     show_line(f"\x1b[92mround 1\x1b[0m of 2{OBEYED}\x1b[31;1mend\x1b[0m")
     said = capsys.readouterr().out
-    colours = re.findall(r"\x1b\[[\d;]*m", said)
-    assert colours == (["\x1b[92m", "\x1b[0m", "\x1b[31;1m", "\x1b[0m"] if terminal else [])
-    assert not CONTROL.search(re.sub(r"\x1b\[[\d;]*m", "", said))
-    assert said.count("round 1") == 1
-    assert re.sub(r"\x1b\[[\d;]*m", "", said).startswith("round 1 of 2\\x1b]0;owned\\x07")
+    assert not CONTROL.search(said)
+    assert said.startswith("round 1 of 2\\x1b]0;owned\\x07")
 
 
 def ef21(tmp_path, *words):

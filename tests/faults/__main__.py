@@ -62,7 +62,7 @@ class Program:
     def start(self, out: Path) -> list[str]:
         """Command that begins or continues it in `out`."""
         if self.resumed and (out / "config.json").exists():
-            return [self.command[0], "--resume", str(out), *(("--insecure",) if "--insecure" in self.command else ())]
+            return [self.command[0], "--resume", str(out)]
         return [*self.command, "--out", str(out)]
 
     def finished(self, out: Path, code: int) -> bool:
@@ -72,7 +72,7 @@ class Program:
 
 COMPARED = ("--strategies", "random,oort", "--seeds", "1", "--jobs", "1", *INLINE)
 TUNED = ("--over", "lr", "--trials", "2", "--tuning-seeds", "101", "--strategies", "random", "--seeds", "1", *INLINE)
-DEPLOYED = ("--insecure", *SMALL, "--clients", "2", "--rounds", "4", "--set", "links=simulated")
+DEPLOYED = (*SMALL, "--clients", "2", "--rounds", "4", "--set", "links=simulated")
 PROGRAMS = {
     "run": Program(("run", *INLINE, "--set", "holdout-fraction=0.2", "--set", "client-eval=true")),
     "buffered": Program(("run", "--strategy", "random", *INLINE, "--set", "waiting=buffered")),

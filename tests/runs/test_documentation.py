@@ -62,6 +62,9 @@ def run_fedsel(command: Command, folder: Path) -> None:
         for seed, place in enumerate(itertools.takewhile(lambda word: not word.startswith("--"), words[1:])):
             if not (folder / place).exists():
                 assert main(["run", "--strategy", "random", "--seed", str(seed), "--out", place]) == 0
+    if words[0] == "submit" and not (folder / words[1]).exists():
+        commands_of_fedsel().parse_args(words)  # the page provisions no federation before
+        return
     if "--resume" in words:
         # As a run that was killed before its first checkpoint leaves its folder.
         run = folder / words[words.index("--resume") + 1]

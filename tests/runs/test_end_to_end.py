@@ -64,29 +64,6 @@ def test_ray_actors_give_the_bits_of_one_process(simulated: Path, tmp_path: Path
 
 @pytest.mark.e2e
 @pytest.mark.slow
-def test_flwr_run_gives_the_bits_of_fedsel_run(simulated: Path, tmp_path: Path, flower_home: dict[str, str]) -> None:
-    done = fedsel("submit", "local", *SMALL, "--out", str(tmp_path / "run"), environment=flower_home)
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert rounds(tmp_path / "run") == rounds(simulated)
-
-    federation = ["--federation-config", "num-supernodes=2 client-resources-num-cpus=1"]
-    few = fedsel("submit", "local", *SMALL, "--out", str(tmp_path / "few"), *federation, environment=flower_home)
-    assert few.returncode == 0, few.stdout + few.stderr
-    assert rounds(tmp_path / "few") == rounds(simulated)
-
-    absent = ["--set", "data=npz", "--set", "data-path=absent.npz"]
-    failed = fedsel("submit", "local", *SMALL, "--out", str(tmp_path / "no"), *absent, environment=flower_home)
-    assert failed.returncode == 1
-    assert "absent.npz" in failed.stdout
-    assert not any(words in failed.stdout + failed.stderr for words in ("Traceback", "Exit Code", "flower.ai", "\x1b"))
-
-    refused = fedsel("submit", "local", *SMALL, "--out", str(tmp_path / "no"), "--set", "workers=2")
-    assert refused.returncode == 2
-    assert "leave 'workers' out" in refused.stderr
-
-
-@pytest.mark.e2e
-@pytest.mark.slow
 def test_flwr_run_as_typed_simulates_twenty_clients_on_any_number_of_nodes(
     tmp_path: Path, flower_home: dict[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -9,6 +9,7 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
+import tomli_w
 
 from fedsel_app.config import Value
 from fedsel_app.records.run_folder import read_rounds
@@ -16,7 +17,7 @@ from simulation.engines import processes
 from simulation.engines.starter import Starter
 from simulation.operations.deployment.flower_cli import environment, submit_to_flower, tool
 from simulation.operations.deployment.local_deployment import GRACE_S, Deployment, free_ports
-from simulation.operations.guard.command_lines import CONNECTION, connection_toml
+from simulation.operations.guard.command_lines import CONNECTION
 from simulation.workbench.comparison.watch import progress_of_run
 from simulation.workbench.report.page import write_report
 from tests.support.sources import ROOT
@@ -37,11 +38,11 @@ def example(folder: Path, *, unchanged: bool) -> Path:
     return folder
 
 
-def carry_out(app: Path, link: str, home: Path, work: Path, method: str, federation: str | None) -> Path:
+def carry_out(app: Path, home: Path, work: Path, method: str) -> Path:
     """Run the app with a method in a folder where its SuperLink stands; the run's own folder."""
     lines: list[str] = []
     settings: Mapping[str, Value] = {"strategy": method, "num-server-rounds": 3}
-    result = submit_to_flower(app, link, settings, home, federation, lines.append)
+    result = submit_to_flower(app, settings, home, lines.append)
     assert result.completed, "\n".join(lines)
     return work / "runs" / str(result.run_id)
 
@@ -67,7 +68,9 @@ def simulating(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path
     control, runtime = free_ports(2)
     home = tmp_path / "flower"
     home.mkdir()
-    (home / "config.toml").write_text(connection_toml(f"127.0.0.1:{control}", None))
+    options = {"num-supernodes": CLIENTS, "backend": {"client-resources": {"num-cpus": 1}}}
+    link = {"address": f"127.0.0.1:{control}", "insecure": True, "options": options}
+    (home / "config.toml").write_text(tomli_w.dumps({"superlink": {"default": CONNECTION, CONNECTION: link}}))
     command = [tool("flower-superlink"), "--insecure", "--simulation", "--host", "127.0.0.1", "--port", str(runtime)]
     command += ["--control-api-address", f"127.0.0.1:{control}"]
     log = tmp_path / "superlink.log"
@@ -94,9 +97,8 @@ def test_methods_simulated_through_flwr_run(
     tmp_path: Path, simulating: Path, methods: tuple[str, ...], unchanged: bool
 ) -> None:
     app = example(tmp_path / "app", unchanged=unchanged)
-    federation = f"num-supernodes={CLIENTS} client-resources-num-cpus=1"
     for method in methods:
-        folder = carry_out(app, CONNECTION, simulating, simulating, method, federation)
+        folder = carry_out(app, simulating, simulating, method)
         check(folder, method, compressed=not unchanged)
 
 
@@ -109,8 +111,7 @@ def test_methods_deployed(
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "states"))
     app = example(tmp_path / "app", unchanged=unchanged)
     nodes = [f"partition-id={client} num-partitions={CLIENTS}" for client in range(CLIENTS)]
-    with Deployment(tmp_path / "processes", nodes, insecure=True) as deployment:
+    with Deployment(tmp_path / "processes", nodes) as deployment:
         for method in methods:
-            work = tmp_path / "processes" / "work"
-            folder = carry_out(app, CONNECTION, deployment.flwr_home, work, method, None)
+            folder = carry_out(app, deployment.flwr_home, tmp_path / "processes" / "work", method)
             check(folder, method, compressed=not unchanged)

@@ -25,8 +25,8 @@ ENDS_WITHIN_S = 10.0
 def test_three_kills_of_a_deployment_change_nothing(tmp_path: Path) -> None:
     whole, folder = tmp_path / "whole", tmp_path / "killed"
     subprocess.run([*FEDSEL, "run", *SETTINGS, "--out", str(whole)], check=True, capture_output=True)
-    command = [*FEDSEL, "deploy", "--insecure", *SETTINGS, "--set", "links=simulated", "--out", str(folder)]
-    again = [*FEDSEL, "deploy", "--insecure", "--resume", str(folder)]
+    command = [*FEDSEL, "deploy", *SETTINGS, "--set", "links=simulated", "--out", str(folder)]
+    again = [*FEDSEL, "deploy", "--resume", str(folder)]
     temporary = tmp_path / "temporary"
     temporary.mkdir()
     environment = os.environ | {"TMPDIR": str(temporary)}

@@ -52,7 +52,7 @@ def with_symlink(folder: Path) -> None:
 FOLDERS = [checkout, home, with_clients, with_state_folder, with_processes, with_symlink]
 
 
-def submitted(app, superlink, run_config, *_):
+def submitted(app, run_config, *_):
     """Stands for Flower: the ServerApp opens the run folder, and fails before its first round."""
     open_run_folder(resolve_run_config(run_config))
     return SubmittedRun(1, "finished:failed", "the run failed")
@@ -65,9 +65,8 @@ def fails(*_, **__):
 
 STARTS = {
     "run": (flwr.simulation, "run_simulation", fails, ["run", *SMALL]),
-    "deploy": (Starter, "start", fails, ["deploy", "--insecure", *SMALL]),
+    "deploy": (Starter, "start", fails, ["deploy", *SMALL]),
     "compare": (RunProcesses, "work", fails, ["compare", "--strategies", "random", "--seeds", "1", *SMALL]),
-    "submit": (deployed_run, "submit_to_flower", submitted, ["submit", "local", *SMALL]),
 }
 """Command -> what it starts, in whose place something fails, and its words."""
 
@@ -87,7 +86,7 @@ def test_a_command_that_fails_removes_nothing(tmp_path, monkeypatch, command, fi
     assert command != "run" or after == before
 
 
-@pytest.mark.parametrize("command", [["run", "--engine", "inline"], ["deploy", "--insecure"], ["submit", "local"]])
+@pytest.mark.parametrize("command", [["run", "--engine", "inline"], ["deploy"]])
 def test_a_resumed_run_leaves_what_lies_beside_its_own_files(tmp_path, monkeypatch, command):
     def start(self, *command):
         raise DeploymentError("no SuperLink")
@@ -119,10 +118,7 @@ def test_a_second_deployment_in_the_same_folder_is_refused(tmp_path):
     with held_folder(folder, ""):
         written(folder / "superlink.db")
         before = tree(folder)
-        with (
-            pytest.raises(ConfigError, match="Another deployment is running in"),
-            Deployment(folder, [], insecure=True),
-        ):
+        with pytest.raises(ConfigError, match="Another deployment is running in"), Deployment(folder, []):
             pass
         assert tree(folder) == before
 

@@ -39,4 +39,4 @@ def engine() -> Iterator[ProcessPoolExecutor]:
 def deployment_of(clients: int, folder: Path) -> Deployment:
     """A SuperLink and the SuperNodes of all clients, which execute one run after the other."""
     nodes = [node_config_text(client, clients, {"state-dir": str(folder / "state")}) for client in range(clients)]
-    return Deployment(folder / "processes", nodes, insecure=True)
+    return Deployment(folder / "processes", nodes)

@@ -1,6 +1,5 @@
 """Link state of a SuperLink in this process, and uploads to it object by object."""
 
-from pathlib import Path
 from typing import Any
 
 from flwr.app import ConfigRecord, Message, RecordDict
@@ -9,24 +8,26 @@ from flwr.common.constant import NOOP_FLWR_AID
 from flwr.server.superlink.linkstate import LinkStateFactory
 from flwr.supercore.constant import FLWR_IN_MEMORY_DB_NAME, NOOP_FEDERATION_ID, TaskType
 from flwr.supercore.inflatable.inflatable_object import get_all_nested_objects, get_object_tree
+from flwr.supercore.object_store import ObjectStoreFactory
 from flwr.superlink.federation import NoOpFederationManager
 
-from simulation.operations.guard.superlink import in_memory_factories
+from simulation.operations.guard.uploads import hand_out_whole
 from tests.support.flower_state import of_run
 
 
-def started(database: str | Path) -> Any:
-    """Link state of a SuperLink that is started with this database."""
-    _, links = in_memory_factories(str(database), NoOpFederationManager())
-    assert isinstance(links, LinkStateFactory)
-    return links.state()
+def started() -> Any:
+    """Link state of a SuperLink that has just started."""
+    objects = ObjectStoreFactory(FLWR_IN_MEMORY_DB_NAME)
+    state: Any = LinkStateFactory(FLWR_IN_MEMORY_DB_NAME, NoOpFederationManager(), objects).state()
+    hand_out_whole(state)
+    return state
 
 
 class Link:
     """Link state with one run and one node, to which messages are uploaded object by object."""
 
     def __init__(self) -> None:
-        self.state: Any = started(FLWR_IN_MEMORY_DB_NAME)
+        self.state: Any = started()
         self.node = self.state.create_node(NOOP_FLWR_AID, "", b"a", 30)
         assert self.state.activate_node(self.node, 30)
         self.run_id = self.state.create_run(

@@ -74,7 +74,7 @@ def run(folder: Path, node_configs, run_id=1, on_round=None, **settings):
 
 def deployed(folder: Path, config: AppConfig, node_texts: Sequence[str]) -> Path:
     """The run folder of a run by real processes."""
-    with Deployment(folder / "processes", node_texts, insecure=True) as deployment:
+    with Deployment(folder / "processes", node_texts) as deployment:
         result = carried_out(deployment, config)
     assert result.completed, result.details
     return folder / "run"

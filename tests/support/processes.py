@@ -17,7 +17,6 @@ from simulation.operations.deployment.app_folder import app_folder
 from simulation.operations.deployment.deployed_run import app_values
 from simulation.operations.deployment.flower_cli import SubmittedRun, environment, node_config_text, submit_to_flower
 from simulation.operations.deployment.local_deployment import Deployment
-from simulation.operations.guard.command_lines import CONNECTION
 from simulation.operations.guard.transport import FLEET_OVER_GRPC
 
 FLEET_STARTS = "Starting Fleet API (gRPC-rere)" if FLEET_OVER_GRPC else "Starting the SuperLink Fleet HTTP API"
@@ -35,7 +34,7 @@ def nodes(state: Path) -> list[str]:
 def carried_out(deployment: Deployment, config: AppConfig, lines: list[str] | None = None) -> SubmittedRun:
     """Outcome of a run of fedsel by the processes of a deployment; `lines` collects its log."""
     log = [] if lines is None else lines
-    return submit_to_flower(app_folder(), CONNECTION, app_values(config), deployment.flwr_home, None, log.append)
+    return submit_to_flower(app_folder(), app_values(config), deployment.flwr_home, log.append)
 
 
 def kill(child: processes.Child) -> None:

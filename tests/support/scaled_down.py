@@ -68,7 +68,7 @@ def simulate_small(config: AppConfig, on_round: Callable[..., None], *, verbose:
     return run_small(config)
 
 
-def submit_small(app: Path, superlink: str, run_config: Mapping[str, Value], *others: object) -> SubmittedRun:
+def submit_small(app: Path, run_config: Mapping[str, Value], *others: object) -> SubmittedRun:
     run_small(resolve_run_config(known_defaults() | run_config))
     return SubmittedRun(1, "finished:completed", "")
 

@@ -1,10 +1,9 @@
-"""Copies of fedsel's packages without the rest of a checkout: the app that Flower bundles, or everything to install."""
+"""Copy of fedsel's packages without the rest of a checkout: the app that Flower bundles."""
 
 import fcntl
 import hashlib
 import os
 import shutil
-from collections.abc import Sequence
 from pathlib import Path
 
 from fedsel_app.config import ConfigError
@@ -20,25 +19,15 @@ BESIDE = ("pyproject.toml", "README.md", "LICENSE", "fedsel.py")
 
 
 def app_folder() -> Path:
-    """Folder from which Flower bundles the app. Raises ConfigError as `copy_of` does.
+    """Folder from which Flower bundles the app. Raises ConfigError if it cannot be written.
 
     It is a copy, because Flower reads the names of all files in the folder. A checkout also has a virtual environment
-    with tens of thousands of files, and its bundle is the same bit for bit.
-    """
-    return copy_of(BUNDLED)
-
-
-def copy_of(packages: Sequence[str]) -> Path:
-    """Folder with a copy of some of fedsel's packages, and of the files `BESIDE` them.
-
-    The copy is in ``$XDG_CACHE_HOME/fedsel``, or in ``~/.cache/fedsel``, under the hash of its files. A copy with other
-    files is made again.
-
-    Raises ConfigError if the copy cannot be written.
+    with tens of thousands of files, and its bundle is the same bit for bit. The copy is in ``$XDG_CACHE_HOME/fedsel``,
+    or in ``~/.cache/fedsel``, under the hash of its files. A copy with other files is made again.
     """
     beside = CARRIED if CARRIED.is_dir() else ROOT
     files = {Path(name): (beside / name).read_bytes() for name in BESIDE}
-    for package in packages:
+    for package in BUNDLED:
         files |= _files(ROOT / package, ROOT)
     digest = hashlib.sha256(repr(sorted(files.items())).encode()).hexdigest()
     try:

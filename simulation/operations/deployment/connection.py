@@ -3,13 +3,11 @@
 Flower itself retries without a message, or ends with a message that does not say what to do.
 """
 
-import os
 import socket
 import ssl
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from urllib.request import proxy_bypass
 
 from simulation.operations.guard.fleet_connection import AHEAD_S, BEHIND_S, WRONG_CLOCK, why_refused
 from simulation.operations.machines.machine import HERE_RELEASE, Machine, address
@@ -26,7 +24,7 @@ class Obstacle:
 
     Attributes
     ----------
-    kind : release, name, port, proxy, clock, certificate, key, copy or program
+    kind : release, name, port, clock, certificate, key, copy or program
     sentence : what is wrong, and what to do
     passing : whether it can be resolved without a change on this machine, so that it makes sense to try again
     """
@@ -36,14 +34,14 @@ class Obstacle:
     passing: bool = True
 
 
-def obstacle(machine: Machine, port: int, authority: Path) -> Obstacle | None:
+def obstacle(machine: Machine, port: int, certificate: Path) -> Obstacle | None:
     """Find why this machine cannot connect to a port of its server.
 
     Parameters
     ----------
     machine : this machine
     port : port of the server
-    authority : certificate of the authority that must have signed the server's certificate
+    certificate : the certificate that the server must have
 
     Returns
     -------
@@ -54,54 +52,35 @@ def obstacle(machine: Machine, port: int, authority: Path) -> Obstacle | None:
         return wrong
     host, at = machine.server, address(machine.server, port)
     try:
-        addresses = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+        connection = socket.create_connection((host, port), timeout=TIMEOUT_S)
     except socket.gaierror:
         return Obstacle(
             "name",
             f"The name {host} cannot be resolved on this machine. Add it to the DNS or to /etc/hosts, or provision "
             "with an address that this machine can resolve.",
         )
-    try:
-        connection = socket.create_connection((host, port), timeout=TIMEOUT_S)
-    except ConnectionRefusedError:
-        return Obstacle(
-            "port",
-            f"{at} ({addresses[0][4][0]}) is closed: `fedsel start server` does not run there, or a firewall refuses "
-            f"port {port}.",
-        )
     except OSError as error:
         return Obstacle(
             "port",
-            f"{at} ({addresses[0][4][0]}) does not answer ({error}): the server's machine is off, or the network or a "
-            f"firewall drops the packets.",
+            f"{at} does not answer ({error}): `fedsel start server` does not run there, or a firewall is in between.",
         )
     with connection:
-        return _distrust(machine, port, connection, authority)
+        return _distrust(machine, port, connection, certificate)
 
 
-def client_obstacle(machine: Machine, authority: Path, key: Path) -> Obstacle | None:
+def client_obstacle(machine: Machine, certificate: Path, key: Path) -> Obstacle | None:
     """Find why the client with this private key cannot connect to its server, which must know the public key."""
-    if (wrong := obstacle(machine, machine.port, authority)) is not None:
+    if (wrong := obstacle(machine, machine.port, certificate)) is not None:
         return wrong
     try:
-        words = why_refused(machine.fleet, authority, key)
+        words = why_refused(machine.fleet, certificate, key)
     except ConnectionError as error:
-        if (proxy := proxy_to(machine.server)) is not None:
-            return Obstacle(
-                "proxy",
-                f"{proxy} does not pass connections to {machine.server} on ({error}). "
-                f"Add {machine.server} to the variable no_proxy, or correct the proxy.",
-            )
-        return Obstacle("program", f"The program at {machine.fleet} does not answer like a server of Flower ({error}).")
+        return Obstacle(
+            "program",
+            f"The program at {machine.fleet} does not answer like a server of Flower ({error}). If this machine has a "
+            f"proxy, add {machine.server} to the variable no_proxy.",
+        )
     return refused_by_server(machine, words) if words else None
-
-
-def proxy_to(host: str) -> str | None:
-    """The proxy that gRPC uses for connections to `host`, with the variable that names it; None if it uses none."""
-    for name in ("grpc_proxy", "https_proxy", "http_proxy"):
-        if (proxy := os.environ.get(name)) and not proxy_bypass(host):
-            return f"The proxy {proxy} of the variable {name}"
-    return None
 
 
 def other_release(machine: Machine) -> Obstacle | None:
@@ -141,9 +120,9 @@ def key_in_use(machine: Machine) -> Obstacle:
     )
 
 
-def _distrust(machine: Machine, port: int, connection: socket.socket, authority: Path) -> Obstacle | None:
+def _distrust(machine: Machine, port: int, connection: socket.socket, certificate: Path) -> Obstacle | None:
     """The obstacle in the server's certificate; None if there is none."""
-    trusting = ssl.create_default_context(cafile=authority)
+    trusting = ssl.create_default_context(cafile=certificate)
     trusting.set_alpn_protocols(["h2", "http/1.1"])
     try:
         trusting.wrap_socket(connection, server_hostname=machine.server).close()
@@ -159,9 +138,8 @@ def _distrusted(machine: Machine, code: int) -> Obstacle:
     if code in (NOT_YET, EXPIRED):
         return Obstacle(
             "clock",
-            f"The certificate of {machine.server} is {'not valid yet' if code == NOT_YET else 'no longer valid'} by "
-            f"the clock of this machine ({_now()}). Set the clock by NTP. If the clock is right, make the next "
-            "certificate with `fedsel provision --renew`.",
+            f"The certificate of {machine.server} is not valid now by the clock of this machine ({_now()}). Set the "
+            "clock by NTP. If the clock is right, make the next certificate with `fedsel provision --renew`.",
         )
     if code in OTHER_NAME:
         return Obstacle(

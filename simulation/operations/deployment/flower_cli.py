@@ -66,10 +66,8 @@ class SubmittedRun:
 
 def submit_to_flower(
     app: Path,
-    superlink: str,
     run_config: Mapping[str, Value],
-    flwr_home: Path | None,
-    federation_config: str | None,
+    flwr_home: Path,
     on_line: Callable[[str], None],
     on_start: Callable[[int], None] | None = None,
 ) -> SubmittedRun:
@@ -78,10 +76,8 @@ def submit_to_flower(
     Parameters
     ----------
     app : folder with the app's pyproject.toml
-    superlink : name of a connection in ``flwr_home/config.toml``
     run_config : settings that override the app's. Flower refuses keys that are not in the app's pyproject.toml.
-    flwr_home : FLWR_HOME of the command; None for the user's own (FLWR_HOME, or ~/.flwr)
-    federation_config : for simulating SuperLinks: "num-supernodes=20 client-resources-num-cpus=1"
+    flwr_home : FLWR_HOME of the command, whose config.toml has the SuperLink's `CONNECTION`
     on_line : called with each line of the run's log
     on_start : called with the run's id. The run then belongs to a server that goes on without this process.
 
@@ -91,17 +87,17 @@ def submit_to_flower(
         If a command of Flower fails, or the SuperLink does not answer.
     """
     variables = environment(flwr_home)
-    options = [] if federation_config is None else ["--federation-config", federation_config]
     with tempfile.TemporaryDirectory(dir=flwr_home) as folder:
         overrides = Path(folder) / "run-config.toml"
         overrides.write_text(tomli_w.dumps(run_config), encoding="utf-8")
-        run = ["run", str(app.absolute()), superlink, "--run-config", str(overrides), *options]
-        run_id = int(flwr(run, variables)["run-id"])
+        run_id = int(
+            flwr(["run", str(app.absolute()), CONNECTION, "--run-config", str(overrides)], variables)["run-id"]
+        )
     if on_start is not None:
         on_start(run_id)
     try:
-        _show_log(run_id, superlink, variables, on_line)
-        while (ended := _result(run_id, superlink, variables)) is None:
+        _show_log(run_id, variables, on_line)
+        while (ended := _result(run_id, variables)) is None:
             time.sleep(POLL_S)
         return ended
     except NoAnswerError as error:
@@ -110,21 +106,21 @@ def submit_to_flower(
     except BaseException:
         if on_start is None:
             with suppress(DeploymentError):
-                flwr(["stop", str(run_id), superlink], variables, ANSWER_S)
+                flwr(["stop", str(run_id), CONNECTION], variables, ANSWER_S)
         raise
 
 
-def _result(run_id: int, superlink: str, variables: Mapping[str, str]) -> SubmittedRun | None:
+def _result(run_id: int, variables: Mapping[str, str]) -> SubmittedRun | None:
     """Outcome of a run; None as long as it runs."""
-    run = flwr(["list", superlink, "--run-id", str(run_id)], variables, ANSWER_S)["runs"][0]
+    run = flwr(["list", CONNECTION, "--run-id", str(run_id)], variables, ANSWER_S)["runs"][0]
     ended = run["status"].startswith("finished")
     return SubmittedRun(run_id, run["status"], run["status-details"]) if ended else None
 
 
-def _show_log(run_id: int, superlink: str, variables: Mapping[str, str], on_line: Callable[[str], None]) -> None:
+def _show_log(run_id: int, variables: Mapping[str, str], on_line: Callable[[str], None]) -> None:
     """Pass each line of a run's log to `on_line`, until the log ends."""
     with subprocess.Popen(
-        [tool("flwr"), "log", str(run_id), superlink, "--stream"],
+        [tool("flwr"), "log", str(run_id), CONNECTION, "--stream"],
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
@@ -133,7 +129,7 @@ def _show_log(run_id: int, superlink: str, variables: Mapping[str, str], on_line
         errors="replace",
     ) as log:
         try:
-            show(log.stdout or (), on_line, lambda: _result(run_id, superlink, variables) is not None)
+            show(log.stdout or (), on_line, lambda: _result(run_id, variables) is not None)
         finally:
             log.terminate()
 
@@ -196,16 +192,12 @@ def flwr(
     DeploymentError if it fails.
     """
     command = [tool("flwr"), *arguments, "--format", "json"]
-    # A local SuperLink that this command starts keeps its directory, where Ray's workers look for modules first.
-    neutral = Path(variables.get("FLWR_HOME", Path.home() / ".flwr"))
-    neutral.mkdir(parents=True, exist_ok=True)
     try:
         done = subprocess.run(
             command,
             stdin=subprocess.DEVNULL,
             capture_output=True,
             env=variables,
-            cwd=neutral,
             text=True,
             timeout=timeout_s,
             check=False,
@@ -218,7 +210,7 @@ def flwr(
         answer = {}
     if not answer.get("success"):
         reason = answer.get("error-message") or (done.stderr + done.stdout).strip()
-        if LOG_IN in reason and CONNECTION in arguments:
+        if LOG_IN in reason:
             raise DeploymentError(
                 "Copy the admin's file token again from where it was provisioned: the server does not accept the token."
             )

@@ -2,17 +2,16 @@
 
 import atexit
 import secrets
+import shutil
 import socket
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import ExitStack, suppress
 from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import Self
-
-from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from simulation.engines import processes
 from simulation.engines.starter import Starter
@@ -26,18 +25,26 @@ from simulation.operations.guard.command_lines import (
     superlink_arguments,
     supernode_arguments,
 )
+from simulation.operations.guard.control_account import keep_token
 from simulation.operations.guard.transport import HERE, Endpoints, free_ports
-from simulation.operations.machines.folders import SIGNING, FederationFolders, make_federation, share_identities
+from simulation.operations.machines.folders import (
+    SIGNING,
+    FederationFolders,
+    client_numbers,
+    make_federation,
+    share_identities,
+    share_signature,
+)
 from simulation.operations.machines.keys import signing_key
 
 START_TIMEOUT_S = 90.0
 START_TIMEOUT_PER_SUPERNODE_S = 10.0
 GRACE_S = 10.0
-REFUSED = ("CERTIFICATE_VERIFY_FAILED", "Failed to activate SuperNode", "must be registered", "generator didn't yield")
-"""Words in the log of a SuperNode that the SuperLink refuses. The SuperNode's process does not end by itself then."""
 POLL_S = 0.2
 SUPERLINK = "superlink"
 """Name of the SuperLink's process and of its FLWR_HOME in the deployment's folder."""
+FEDERATION = "federation"
+"""Folder in the deployment's with the keys for TLS and for the authentication of SuperNodes."""
 
 
 class Deployment:
@@ -50,40 +57,24 @@ class Deployment:
     ----------
     folder : folder for the logs, for each process's FLWR_HOME and for the configuration of `flwr`
     node_configs : node configuration of each SuperNode, in Flower's form: "partition-id=0 num-partitions=3"
-    federation : folders with the keys for TLS and for the authentication of SuperNodes. The default is
-        ``folder/federation``, which is made if it does not exist.
-    insecure : use neither TLS nor authentication
     app : folder of the only app that the SuperNodes import, as it is when they start. By default they import any app.
-    detours : addresses under which each SuperNode reaches the SuperLink, if they differ from the SuperLink's own
-        address
 
     Attributes
     ----------
-    flwr_home : FLWR_HOME of the SuperLink and of `flwr`, which finds the SuperLink's token there (see
-        `control_account`). The connection `CONNECTION` in it leads to this SuperLink.
+    flwr_home : FLWR_HOME of the SuperLink and of `flwr`, with the admin's token. Its connection `CONNECTION` leads
+        to this SuperLink.
     logs : folder of ``superlink.log``, ``supernode-0.log`` and so on
     fleet : address of the SuperLink for SuperNodes, once the block is entered
-    federation : the federation in use; None if `insecure`
+    federation : folders with the keys, which are made if they do not exist
     """
 
-    def __init__(
-        self,
-        folder: Path,
-        node_configs: list[str],
-        federation: FederationFolders | None = None,
-        *,
-        insecure: bool = False,
-        app: Path | None = None,
-        detours: Sequence[str] = (),
-    ) -> None:
+    def __init__(self, folder: Path, node_configs: list[str], *, app: Path | None = None) -> None:
         self.folder = folder.resolve()
         self.flwr_home = self.folder / SUPERLINK
         self.logs = self.folder / "logs"
         self.fleet = ""
-        self.federation = federation
-        self._insecure = insecure
+        self.federation = FederationFolders(self.folder / FEDERATION)
         self._app = app
-        self._detours = detours
         self._node_configs = node_configs
         self._token = secrets.token_hex(8)
         self._children: list[processes.Child] = []
@@ -131,33 +122,25 @@ class Deployment:
             folder.mkdir(parents=True, exist_ok=True)
         self._starter = self._held.enter_context(Starter())
         clients = len(self._node_configs)
-        if not self._insecure and self.federation is None:
-            federation = FederationFolders(self.folder / "federation")
-            exists = federation.folder.exists()
-            self.federation = (
-                federation if exists else make_federation(federation.folder, [HERE], clients, at.fleet_port)
-            )
-            signing_key(self.federation.admin / SIGNING)
+        if client_numbers(self.federation.server) != list(range(clients)):
+            shutil.rmtree(self.federation.folder, ignore_errors=True)
+            make_federation(self.federation.folder, [HERE], clients, at.fleet_port)
+        signing = self.federation.admin / SIGNING
+        if self._app is None:
+            signing_key(signing)
             share_identities(self.federation)
-        server = authority = None
-        if self.federation is not None:
-            self.federation.check(clients)
-            server, authority = self.federation.server, self.federation.authority
-        (self.flwr_home / "config.toml").write_text(connection_toml(f"{HERE}:{at.control_port}", authority))
-        database = self.folder / "superlink.db"
-        for left in self.folder.glob(f"{database.name}*"):
-            left.unlink()
-        provisioned = [] if server is None else ["--provisioned", str(server)]
-        self._spawn(SUPERLINK, SUPERLINK_MODULE, [*provisioned, *superlink_arguments(server, database), *at.arguments])
+        else:
+            sign_app(self._app, signing, signing_key(signing))
+            share_signature(self.federation)
+        server, address = self.federation.server, f"{HERE}:{at.control_port}"
+        (self.flwr_home / "config.toml").write_text(connection_toml(address, self.federation.certificate))
+        keep_token(self.flwr_home, address, (self.federation.admin / "token").read_text())
+        self._spawn(SUPERLINK, SUPERLINK_MODULE, [str(server), *superlink_arguments(server), *at.arguments])
         self._await(SUPERLINK, lambda: all(_reachable(port) for port in at.ports), START_TIMEOUT_S)
-        trusted = None
-        if self._app is not None:
-            sign_app(self._app, self.flwr_home, Ed25519PrivateKey.generate())
-            trusted = self.flwr_home / TRUSTED
         for index, node_config in enumerate(self._node_configs):
-            reached = self._detours[index] if self._detours else self.fleet
-            client = None if self.federation is None else self.federation.client(index)
-            arguments = supernode_arguments(reached, node_config, client, trusted)
+            client = self.federation.client(index)
+            trusted = None if self._app is None else client / TRUSTED
+            arguments = supernode_arguments(self.fleet, node_config, client, trusted)
             self._spawn(f"supernode-{index}", SUPERNODE_MODULE, [*arguments, "--host", HERE])
         deadline = time.monotonic() + START_TIMEOUT_S + START_TIMEOUT_PER_SUPERNODE_S * clients
         for child in self._children[1:]:
@@ -182,8 +165,6 @@ class Deployment:
             for child in self._children:
                 if (code := child.poll()) is not None:
                     raise DeploymentError(f"{child.name} ended with exit code {code}. {_end_of(child.log)}")
-                if refused(child.log):
-                    raise DeploymentError(f"The SuperLink refused {child.name}. {_end_of(child.log)}")
             if time.monotonic() > deadline:
                 raise DeploymentError(f"{name} was not ready in time. {_end_of(self.logs / f'{name}.log')}")
             time.sleep(POLL_S)
@@ -192,11 +173,6 @@ class Deployment:
 def connected(log: Path) -> bool:
     """Tell whether the SuperNode that writes `log` is connected to the SuperLink."""
     return "SuperNode ID:" in _text(log)
-
-
-def refused(log: Path) -> bool:
-    """Tell whether the SuperLink refused the SuperNode that writes `log`."""
-    return any(words in _text(log) for words in REFUSED)
 
 
 def _reachable(port: int) -> bool:

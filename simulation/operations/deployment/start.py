@@ -1,12 +1,9 @@
 """Start of a machine: its SuperLink or SuperNode runs in this process, and prints in plain lines what happens."""
 
 import logging
-import logging.handlers
 import os
 import re
-import shutil
 import signal
-import socket
 import stat
 import sys
 import tempfile
@@ -30,17 +27,16 @@ from simulation.operations.deployment.flower_cli import DeploymentError, environ
 from simulation.operations.deployment.held_folder import held_folder
 from simulation.operations.guard.app_signature import TRUSTED, refuse_no_signer
 from simulation.operations.guard.command_lines import superlink_arguments, supernode_arguments
-from simulation.operations.guard.transport import ANYWHERE, HERE, free_ports
+from simulation.operations.guard.transport import HERE, free_ports
 from simulation.operations.machines.folders import LOG, client_numbers
 from simulation.operations.machines.keys import days_left
 from simulation.operations.machines.machine import HERE_RELEASE, Machine, read_machine, with_settings, write_machine
 from simulation.operations.machines.private_files import OTHERS
-from simulation.operations.machines.sound_folder import check_folder
+from simulation.operations.machines.sound_folder import CERTIFICATE, check_folder
 
-HOME, STATE, DATABASE = "flwr", "state", "superlink.db"
-"""In a machine's folder: FLWR_HOME, a client's residuals, and the server's list of SuperNodes."""
+HOME, STATE = "flwr", "state"
+"""In a machine's folder: FLWR_HOME, and a client's residuals."""
 TRY_AGAIN_S = 5.0
-LOG_BYTES, LOGS = 10_000_000, 3
 SOON_DAYS = 30
 UVICORN_HOOK = "configure_logging"
 HERE_AGAIN, LOST, REFUSED = "SuperNode ID|Connection successful", "Connection attempt failed", "<_InactiveRpcError"
@@ -59,12 +55,9 @@ def read_startable(folder: Path, settings: Mapping[str, Value], *, unsigned_apps
     """
     machine = with_settings(read_machine(folder, "server", "client"), settings)
     check_folder(folder, machine)
-    for text in (str(folder), *map(str, machine.settings.values())):
-        if text != text.encode(errors="replace").decode():
-            raise ConfigError(f"Rename {text!r}: its name is not in UTF-8, as the files of fedsel and Flower are.")
-    for path in (folder / LOG, folder / DATABASE):
-        if path.is_symlink() or (path.exists() and not path.is_file()):
-            raise ConfigError(f"Remove {path}: {machine.name} writes there, and it is a symlink or no file.")
+    log = folder / LOG
+    if log.is_symlink() or (log.exists() and not log.is_file()):
+        raise ConfigError(f"Remove {log}: {machine.name} writes there, and it is a symlink or no file.")
     if unsigned_apps and machine.role != "client":
         raise ConfigError(f"Leave out --unsigned-apps: {machine.name} is no client.")
     if machine.role == "client" and not unsigned_apps:
@@ -172,9 +165,7 @@ def plain_log(file: Path, sentences: Mapping[str, str]) -> None:
     """
     from uvicorn import Config
 
-    flower, written = logging.getLogger("flwr"), logging.handlers.RotatingFileHandler(file, "a", LOG_BYTES, LOGS)
-    # A renamed file would take what this process and the app print with it, and be removed in the end.
-    written.rotator = _move_content
+    flower, written = logging.getLogger("flwr"), logging.FileHandler(file)
     written.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
     flower.handlers = [written, _Plainly(sentences)]
     served = logging.getLogger("uvicorn")
@@ -184,11 +175,6 @@ def plain_log(file: Path, sentences: Mapping[str, str]) -> None:
     # uvicorn, which serves Flower's APIs, would configure its logs again when it starts.
     setattr(Config, UVICORN_HOOK, lambda _: None)
     sys.stdout = file.open("a", buffering=1, encoding="utf-8")
-
-
-def _move_content(file: str, to: str) -> None:
-    shutil.copyfile(file, to)
-    os.truncate(file, 0)
 
 
 class _Plainly(logging.Handler):
@@ -215,14 +201,12 @@ def _serve(folder: Path, machine: Machine) -> None:
     if (wrong := other_release(machine)) is not None:
         raise DeploymentError(wrong.sentence)
     at = machine.endpoints(free_ports(1)[0])
-    for port in sorted({machine.port, machine.control_port}):
-        _refuse_taken(port)
-    sys.argv = ["fedsel start", *superlink_arguments(folder, folder / DATABASE), *at.arguments]
+    sys.argv = ["fedsel start", *superlink_arguments(folder), *at.arguments]
     with uncollected_imports():
         from simulation.operations.guard.superlink import run_superlink
     named = ", ".join(f"client-{number}" for number in client_numbers(folder)) or "none yet"
     say(f"Server {machine.server}, Flower {HERE_RELEASE}. Port {machine.port} is for clients: {named}.")
-    if (left := days_left((folder / "server.crt").read_bytes())) < SOON_DAYS:
+    if (left := days_left((folder / CERTIFICATE).read_bytes())) < SOON_DAYS:
         ends = f"ends in {left} days" if left >= 0 else "is no longer valid, so no client connects"
         say(f"Warning: the server's certificate {ends}. `fedsel provision --renew` makes the next one.")
     say(f"Port {machine.control_port} is for `fedsel submit`. The records of runs are written to {folder / 'runs'}.")
@@ -232,11 +216,11 @@ def _serve(folder: Path, machine: Machine) -> None:
 
 def _take_part(folder: Path, machine: Machine, trusted: Path | None) -> None:
     """Run the client, which imports only the apps of the `trusted` signers; None: all apps."""
-    authority, key = folder / "ca.crt", folder / "key"
+    certificate, key = folder / CERTIFICATE, folder / "key"
     say(f"Client {machine.name}, Flower {HERE_RELEASE}. The server is {machine.fleet}.")
     if trusted is None:
         say("Warning: --unsigned-apps lets everybody who may submit runs execute code on this machine.")
-    _wait_for_server(machine, authority, key)
+    _wait_for_server(machine, certificate, key)
     settings = {"state-dir": str(folder / STATE), "identity-dir": str(folder), **machine.settings}
     node_config = node_config_text(machine.client, machine.clients, settings)
     sys.argv = ["fedsel start", *supernode_arguments(machine.fleet, node_config, folder, trusted), "--host", HERE]
@@ -247,7 +231,7 @@ def _take_part(folder: Path, machine: Machine, trusted: Path | None) -> None:
     refusals: list[Obstacle] = []
 
     def refused() -> None:
-        wrong = client_obstacle(machine, authority, key) or key_in_use(machine)
+        wrong = client_obstacle(machine, certificate, key) or key_in_use(machine)
         if not refusals or refusals[-1].kind != wrong.kind:
             say(f"{wrong.sentence} Trying again every {supernode.RETRY_S:.0f} s.")
         refusals.append(wrong)
@@ -259,29 +243,19 @@ def _take_part(folder: Path, machine: Machine, trusted: Path | None) -> None:
         raise DeploymentError(refusals[-1].sentence if refusals else unknown) from error
     except SystemExit:
         # Flower ends without a message, and with 0, if the server refuses a client during a run.
-        wrong = client_obstacle(machine, authority, key)
+        wrong = client_obstacle(machine, certificate, key)
         if wrong is not None and wrong.kind in ("key", "clock"):
             raise DeploymentError(wrong.sentence) from None
         raise
 
 
-def _wait_for_server(machine: Machine, authority: Path, key: Path) -> None:
+def _wait_for_server(machine: Machine, certificate: Path, key: Path) -> None:
     """Wait until the server answers, is trusted and knows this client. Print each kind of obstacle once."""
     last_kind = ""
-    while (wrong := client_obstacle(machine, authority, key)) is not None:
+    while (wrong := client_obstacle(machine, certificate, key)) is not None:
         if not wrong.passing:
             raise DeploymentError(wrong.sentence)
         if wrong.kind != last_kind:
             say(f"{wrong.sentence} Trying again every {TRY_AGAIN_S:.0f} s.")
             last_kind = wrong.kind
         time.sleep(TRY_AGAIN_S)
-
-
-def _refuse_taken(port: int) -> None:
-    try:
-        socket.create_server((ANYWHERE, port)).close()
-    except OSError as error:
-        raise DeploymentError(
-            f"Port {port} of this machine cannot be opened: {error.strerror}. End the program that uses it, or "
-            "provision with another --port."
-        ) from error

@@ -4,7 +4,6 @@ import json
 import re
 import subprocess
 from collections.abc import Mapping
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
@@ -34,14 +33,13 @@ from simulation.operations.guard.command_lines import CONNECTION, connection_tom
 from simulation.operations.guard.control_account import keep_token
 from simulation.operations.machines.folders import SIGNING
 from simulation.operations.machines.machine import Machine, read_machine
-from simulation.operations.machines.sound_folder import check_folder
+from simulation.operations.machines.sound_folder import CERTIFICATE, check_folder
 
 SUBMITTED = "submitted"
 """Folder in the admin's folder with the settings of each submitted run, by the run's name."""
 NAMES = ".names"
 """File in that folder: Flower's id of a run -> its name."""
-ROUND = re.compile(r"round (\d+) of (\d+): (.*)")
-NEWS = re.compile(rf"{ROUND.pattern}|\d+ of \d+ clients .*; waiting until \d\d:\d\d")
+NEWS = re.compile(r"round \d+ of \d+: .*|\d+ of \d+ clients .*; waiting until \d\d:\d\d")
 """Lines of a run's log that `fedsel status` shows."""
 LOG_S = 20.0
 STATES = {"online": "connected", "offline": "not connected", "registered": "not connected yet"}
@@ -91,15 +89,13 @@ def submit_to_federation(folder: Path, config: AppConfig, console: Console) -> i
             f"it with `fedsel sign --out {signing}`, and copy signatures.json from there to the server's folder."
         )
     name = _run_name(config)
+    settings = _settings_file(folder, name)
+    if settings.exists() and not config.records.resume:
+        raise ConfigError(f"A run {name} was submitted before. Choose another 'out', or go on with it: --resume {name}")
     config = replace(config, records=replace(config.records, out=f"runs/{name}"))
     home = _home(folder, machine)
     make_private_folder(folder / SUBMITTED)
-    text = json.dumps({key: value for key, value in config.values().items() if key != "resume"}, indent=1)
-    settings = _settings_file(folder, name)
-    # An earlier run of this name needs its settings to be resumed, until the server has accepted this run.
-    replaces = settings.exists()
-    if not replaces:
-        write_text(settings, text)
+    write_text(settings, json.dumps({key: value for key, value in config.values().items() if key != "resume"}))
     console.print(f"Run {name}. {machine.server} writes its records to server/runs/{name}.", soft_wrap=True)
     go_on = f"Go on with: fedsel submit {folder} --resume {name}"
     begun = False
@@ -110,26 +106,17 @@ def submit_to_federation(folder: Path, config: AppConfig, console: Console) -> i
         names = read_object(folder / SUBMITTED / NAMES) or {}
         write_text(folder / SUBMITTED / NAMES, json.dumps({**names, str(run_id): name}))
 
-    def show(line: str) -> None:
-        nonlocal replaces
-        if replaces and ROUND.search(line):
-            write_text(settings, text)
-            replaces = False
-        show_line(line)
-
     try:
-        result = submit_to_flower(app, CONNECTION, app_values(config), home, None, show, started)
+        result = submit_to_flower(app, app_values(config), home, show_line, started)
     except DeploymentError as error:
         if begun or isinstance(error, NoAnswerError):
             raise DeploymentError(f"{error} {go_on}") from error
-        if not replaces:
+        if not config.records.resume:
             settings.unlink()
         raise
     except KeyboardInterrupt:
-        end = f"Whether the run {name} has begun, `fedsel status {folder}` shows."
-        if begun:
-            end = f"The run {name} goes on. `fedsel status {folder}` shows it; `fedsel stop {folder} {name}` ends it."
-        console.print(f"\n{end}", markup=False, soft_wrap=True)
+        end = f"`fedsel status {folder}` shows it; `fedsel stop {folder} {name}` ends it."
+        console.print(f"\nThe run {name} goes on, if it has begun. {end}", markup=False, soft_wrap=True)
         raise
     if result.completed:
         console.print(
@@ -143,22 +130,18 @@ def submit_to_federation(folder: Path, config: AppConfig, console: Console) -> i
 
 
 def show_status(folder: Path, console: Console) -> None:
-    """Print which clients are connected and since when, and the last round of each run that is not finished.
+    """Print which clients are connected, and the last round of each run that is not finished.
 
     Raises DeploymentError if the server cannot be reached or does not answer.
     """
     machine = _admin(folder)
     variables = environment(_home(folder, machine))
-    with ThreadPoolExecutor() as both:
-        listed = both.submit(flwr, ["supernode", "list", CONNECTION], variables)
-        unfinished = _unfinished(folder, variables)
-        nodes = legible(listed.result()["nodes"])
+    unfinished, nodes = _unfinished(folder, variables), flwr(["supernode", "list", CONNECTION], variables)["nodes"]
     console.print(f"Server {machine.server}, Flower {machine.flower}", highlight=False)
-    table = Table("client", "state", "since")
-    for node in sorted(nodes, key=lambda node: (len(node["owner-name"]), node["owner-name"])):
+    table = Table("client", "state")
+    for node in sorted(legible(nodes), key=lambda node: (len(node["owner-name"]), node["owner-name"])):
         if node["status"] in STATES:
-            since = {"online": node["online-at"], "offline": node["offline-at"]}.get(node["status"], "")
-            table.add_row(Text(node["owner-name"]), STATES[node["status"]], "" if since == "N/A" else Text(since))
+            table.add_row(Text(node["owner-name"]), STATES[node["status"]])
     console.print(table)
     for run_id, (name, status) in unfinished.items():
         line = f"Run {name}: {status}, {_last_round(run_id, variables)}"
@@ -229,11 +212,11 @@ def _admin(folder: Path) -> Machine:
 
 def _home(folder: Path, machine: Machine) -> Path:
     """Write the FLWR_HOME of `flwr` for the server. Raises DeploymentError if the server cannot be reached."""
-    if (wrong := obstacle(machine, machine.control_port, folder / "ca.crt")) is not None:
+    if (wrong := obstacle(machine, machine.control_port, folder / CERTIFICATE)) is not None:
         raise DeploymentError(wrong.sentence)
     home = folder / "flwr"
     make_private_folder(home)
-    config = connection_toml(machine.control, (folder / "ca.crt").absolute())
+    config = connection_toml(machine.control, (folder / CERTIFICATE).absolute())
     write_text(home / "config.toml", config)
     keep_token(home, machine.control, (folder / "token").read_text(encoding="utf-8").strip())
     return home

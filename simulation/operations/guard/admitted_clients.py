@@ -2,11 +2,12 @@
 
 Flower registers a SuperNode's public key by a command for each key. Here `admit` keeps the SuperLink's nodes equal to a
 folder of keys while the SuperLink runs: it registers a new key under the name of its file, and unregisters the node of
-a removed key. While a key or the folder cannot be read, its clients stay admitted. It also reports which clients
-connect and leave. A folder of keys in Flower would replace this file.
+a removed key. While a key or the folder cannot be read, its clients stay admitted. A node's number follows from its
+key, so that clients go on with a SuperLink that was started again. It also reports which clients connect and leave. A
+folder of keys in Flower would replace this file.
 """
 
-import sqlite3
+import hashlib
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -46,19 +47,19 @@ class AdmittedClients:
     def look(self) -> None:
         """Register new keys and unregister removed ones.
 
-        If the folder cannot be read, or the nodes cannot be stored, that is reported once, and nothing is unregistered.
+        If the folder cannot be read, that is reported once, and nothing is unregistered.
         """
         try:
             self._follow_keys()
             self._reported.pop("", None)
-        except (OSError, sqlite3.Error) as error:
+        except OSError as error:
             sentence = f"Mend this, because until then clients may be neither admitted nor revoked: {error}."
             if self._reported.get("") != sentence:
                 self._reported[""] = sentence
                 self._say(sentence)
 
     def _follow_keys(self) -> None:
-        """Do what `look` does. Raises OSError if the folder cannot be read, or sqlite3.Error at the database."""
+        """Do what `look` does. Raises OSError if the folder cannot be read."""
         names, unreadable, state = dict[bytes, str](), set[str](), self._state
         for path in sorted(path for path in self._keys.iterdir() if path.suffix == ".pub"):
             try:
@@ -72,7 +73,7 @@ class AdmittedClients:
         nodes = {node.public_key: node for node in state.get_node_info() if node.status != NodeStatus.UNREGISTERED}
         for public, name in names.items():
             if public not in nodes:
-                state.create_node(NOOP_FLWR_AID, name, public, HEARTBEAT_DEFAULT_INTERVAL)
+                register(state, name, public)
         for public, node in nodes.items():
             if node.owner_name in unreadable:
                 continue
@@ -96,3 +97,15 @@ class AdmittedClients:
         self._reported[name] = status
         if status != before and not (before is None and status == NodeStatus.OFFLINE):
             self._say(sentences[status])
+
+
+def register(state: Any, name: str, public: bytes) -> None:
+    """Register the node of a public key. Flower draws its number; here it is the same after each start."""
+    with state.lock:
+        drawn = state.create_node(NOOP_FLWR_AID, name, public, HEARTBEAT_DEFAULT_INTERVAL)
+        node, number = state.nodes.pop(drawn), int.from_bytes(hashlib.sha256(public).digest()[:8], "big")
+        node.node_id = number
+        state.nodes[number], state.node_public_key_to_node_id[public] = node, number
+        ids = state.owner_to_node_ids[NOOP_FLWR_AID]
+        ids.remove(drawn)
+        ids.add(number)

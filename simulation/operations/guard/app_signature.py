@@ -1,8 +1,8 @@
 """App signature: SuperNodes with ``--trusted-entities`` import only an app that a trusted key has signed.
 
 A run brings its app as a bundle (FAB), and Flower's SuperNode can verify an Ed25519 signature of the bundle. Flower's
-SuperLink has signatures only for apps on Flower Hub. The one of `guard.superlink_process` also hands out the
-signatures in the file `SIGNATURES` of its FLWR_HOME. Neither server nor clients need the private key.
+SuperLink has signatures only for apps on Flower Hub. The one of `guard.superlink` also hands out the signatures in the
+file `SIGNATURES` of the server's folder. Neither server nor clients need the private key.
 
 It uses `build_fab_from_disk` and Flower's formats of the signed text and of a signature. A command of `flwr` that signs
 a local app would replace this file.

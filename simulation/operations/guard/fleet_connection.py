@@ -1,8 +1,7 @@
 """Connection of a SuperNode to the Fleet API: refusals become exceptions and are explained.
 
 From 1.40 on, over HTTP, `fleet_http_connection.flwr_exit` ends the process at the first refusal. Here it raises an
-exception, so that `guard.supernode_process.retrying` can try again. If the SuperLink's certificate is not
-trusted, Flower retries forever without a message; here that is a refusal too.
+exception, so that `guard.supernode_process.retrying` can try again.
 
 A refused SuperNode does not say why: its key may be unknown or its clock wrong. `why_refused` asks beforehand, by a
 heartbeat of no node, which changes nothing. Errors with a reason in Flower would replace this file.
@@ -22,8 +21,7 @@ from flwr.proto.node_pb2 import Node
 from simulation.operations.guard.transport import FLEET_OVER_GRPC
 
 HTTP_CONNECTION = "flwr.supernode.fleet_http_connection"
-CLIENT_HOOK, EXIT_HOOK, FIRST_CALLS = "FleetHttpClient", "flwr_exit", ("RegisterNode", "ActivateNode")
-UNTRUSTED = "CERTIFICATE_VERIFY_FAILED"
+EXIT_HOOK = "flwr_exit"
 NO_NODE, WRONG_CLOCK = "Invalid node ID", "Invalid timestamp"
 """Flower's answers to a heartbeat of no node with a known key, and to a signature at a wrong time."""
 HEARTBEAT = SendNodeHeartbeatRequest(node=Node(node_id=0), heartbeat_interval=30.0)
@@ -32,39 +30,34 @@ ASK_S, AHEAD_S, BEHIND_S = 10.0, 5.0, 305.0
 
 
 class RefusedError(RuntimeError):
-    """The SuperLink refuses the SuperNode, or its certificate is not trusted."""
+    """The SuperLink refuses the SuperNode."""
 
 
 def refuse_by_exceptions() -> None:
     """Let the SuperNode's connection raise RefusedError after a refusal."""
-    if FLEET_OVER_GRPC:
-        return
-    connection = import_module(HTTP_CONNECTION)
-    client = getattr(connection, CLIENT_HOOK)
-    for name in FIRST_CALLS:
-        setattr(client, name, _trusting(getattr(client, name)))
-    setattr(connection, EXIT_HOOK, _refuse)
+    if not FLEET_OVER_GRPC:
+        setattr(import_module(HTTP_CONNECTION), EXIT_HOOK, _refuse)
 
 
-def why_refused(address: str, authority: Path, key: Path) -> str:
+def why_refused(address: str, certificate: Path, key: Path) -> str:
     """Reason why the SuperLink at `address` refuses this private key; empty if it accepts the key.
 
     Raises OSError if the SuperLink cannot be reached, or a file cannot be read.
     """
     private: Any = load_ssh_private_key(key.read_bytes(), None)
     ask = _refused_over_grpc if FLEET_OVER_GRPC else _refused_over_http
-    answer = ask(address, authority, (private, private.public_key()))
+    answer = ask(address, certificate, (private, private.public_key()))
     return "" if NO_NODE in answer else answer
 
 
-def _refused_over_grpc(address: str, authority: Path, keys: tuple[Any, Any]) -> str:
+def _refused_over_grpc(address: str, certificate: Path, keys: tuple[Any, Any]) -> str:
     grpc: Any = import_module("grpc")
     authenticating: Any = import_module("flwr.client.grpc_rere_client.node_auth_client_interceptor")
     released: Any = import_module("flwr.supercore.interceptors")
     interceptors = [released.RuntimeVersionClientInterceptor(component_name="SuperNode")]
     interceptors.append(authenticating.NodeAuthClientInterceptor(*keys))
     channel = import_module("flwr.supercore.grpc").create_channel(
-        address, insecure=False, root_certificates=authority.read_bytes(), interceptors=interceptors
+        address, insecure=False, root_certificates=certificate.read_bytes(), interceptors=interceptors
     )
     with channel:
         try:
@@ -76,13 +69,13 @@ def _refused_over_grpc(address: str, authority: Path, keys: tuple[Any, Any]) -> 
     return ""
 
 
-def _refused_over_http(address: str, authority: Path, keys: tuple[Any, Any]) -> str:
+def _refused_over_http(address: str, certificate: Path, keys: tuple[Any, Any]) -> str:
     """Flower gives the same answer for all reasons. Its date header distinguishes a wrong clock from an unknown key."""
     httpx: Any = import_module("httpx")
     connection: Any = import_module(HTTP_CONNECTION)
     interceptors = [connection.RuntimeVersionHttpInterceptor(component_name="SuperNode")]
     interceptors.append(connection.NodeAuthHttpInterceptor(*keys))
-    with connection.FleetHttpClient.from_server_address(address, False, str(authority), interceptors) as client:
+    with connection.FleetHttpClient.from_server_address(address, False, str(certificate), interceptors) as client:
         try:
             client.SendNodeHeartbeat(HEARTBEAT)
         except httpx.HTTPStatusError as error:
@@ -91,20 +84,6 @@ def _refused_over_http(address: str, authority: Path, keys: tuple[Any, Any]) -> 
         except httpx.TransportError as error:
             raise ConnectionError(str(error)) from error
     return ""
-
-
-def _trusting(call: Any) -> Any:
-    """Wrap a first call, so that an untrusted certificate is a refusal."""
-
-    def trusting(self: Any, request: Any) -> Any:
-        try:
-            return call(self, request)
-        except Exception as error:
-            if UNTRUSTED in str(error):
-                raise RefusedError(f"{UNTRUSTED}: {error}") from error
-            raise
-
-    return trusting
 
 
 def _refuse(code: int, message: str) -> None:

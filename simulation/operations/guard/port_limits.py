@@ -8,25 +8,22 @@
   client of this key is refused for an hour. `refuse_unknown_keys` refuses that too.
 - Over HTTP Flower reads a body before it checks the key of a node or the token of a task. `limited_app` bounds the
   bodies of HTTP requests; callers whose headers show neither (`shows_key`) may send only what a request for admission
-  needs. Flower itself checks the account of a Control API call before it reads the body. `hide_schema` removes the
-  public description of the API.
+  needs. Flower itself checks the account of a Control API call before it reads the body.
 - `raise_file_limit` allows as many connections as the system's hard limit of open files.
 
 Options of Flower's SuperLink for these limits would replace this file.
 """
 
 import resource
-import socket
 from base64 import b64decode
-from collections.abc import Awaitable, Callable, Iterator, Mapping, MutableMapping
-from contextlib import ExitStack, contextmanager, suppress
+from collections.abc import Awaitable, Callable, Mapping, MutableMapping
 from importlib import import_module
 from types import SimpleNamespace
 from typing import Any
 
 import grpc  # type: ignore[import-untyped]
 
-from simulation.operations.guard.transport import ANYWHERE, FLEET_OVER_GRPC
+from simulation.operations.guard.transport import FLEET_OVER_GRPC
 
 AROUND_BYTES = 3 * 2**20
 """Most bytes of a message in addition to a chunk of an array: other objects, and the tree of their names."""
@@ -38,7 +35,6 @@ CONTROL, FLEET = "/v1/control/", "/v1/fleet/"
 LOGIN = ("/get-login-details", "/get-auth-tokens", "/refresh-auth-tokens")
 """Endings of the paths of Control API calls that need no account."""
 HANDSHAKE_MS, IDLE_MS = 10_000, 120_000
-SCHEMA = ("/openapi.json", "/docs", "/docs/oauth2-redirect", "/redoc")
 FLEET_SERVER = "generic_create_grpc_server"
 TERMINATOR = "_unary_unary_rpc_terminator"
 ENTERING = ("/RegisterNode", "/ActivateNode")
@@ -140,7 +136,7 @@ def unread_refusal(message: str, code: Any = grpc.StatusCode.UNAUTHENTICATED) ->
 
 
 def limit_http(program: Any) -> None:
-    """Let `program` serve its app over HTTP behind `limited_app`, without its description or a log of the requests."""
+    """Let `program` serve its app over HTTP behind `limited_app`, without a log of the requests."""
     uvicorn = program.uvicorn
 
     def run(app: Any, **options: Any) -> None:
@@ -149,26 +145,9 @@ def limit_http(program: Any) -> None:
                 return True
             return body_bytes <= MOST_BODY_BYTES and shows_key(app.state, path, headers)
 
-        hide_schema(app)
-        with open_port(options["host"], options["port"]) as opened:
-            uvicorn.run(app=limited_app(app, fits), **{**options, **opened, "access_log": False})
+        uvicorn.run(app=limited_app(app, fits), **{**options, "access_log": False})
 
     program.uvicorn = SimpleNamespace(**{**vars(uvicorn), "run": run})
-
-
-@contextmanager
-def open_port(host: str, port: int) -> Iterator[dict[str, int]]:
-    """Option of uvicorn for a socket that IPv6 addresses reach too, as they reach Flower's gRPC servers.
-
-    It is empty for one address of the machine, or if the machine has no such sockets.
-    """
-    with ExitStack() as held:
-        option = {}
-        if host == ANYWHERE and socket.has_dualstack_ipv6():
-            with suppress(OSError):  # uvicorn tells what is wrong
-                both = socket.create_server(("::", port), family=socket.AF_INET6, dualstack_ipv6=True)
-                option["fd"] = held.enter_context(both).fileno()
-        yield option
 
 
 def shows_key(state: Any, path: str, headers: Headers) -> bool:
@@ -185,7 +164,7 @@ def shows_key(state: Any, path: str, headers: Headers) -> bool:
         return links.get_task_by_token(token) is not None
     if FLEET_OVER_GRPC or not path.startswith(FLEET):
         return False
-    return not state.enable_supernode_auth or _signed_by_a_node(links, headers)
+    return _signed_by_a_node(links, headers)
 
 
 def _signed_by_a_node(links: Any, headers: Headers) -> bool:
@@ -203,11 +182,6 @@ def _signed_by_a_node(links: Any, headers: Headers) -> bool:
     except (KeyError, ValueError):
         return False
     return signed and links.get_node_id_by_public_key(key) is not None
-
-
-def hide_schema(app: Any) -> None:
-    """Remove the routes that describe the API of a FastAPI `app`."""
-    app.router.routes[:] = [route for route in app.router.routes if getattr(route, "path", "") not in SCHEMA]
 
 
 def limited_app(app: App, fits: Callable[[int, str, Headers], bool]) -> App:

@@ -39,8 +39,6 @@ CONNECT_TIMEOUT_S, RETRY_S = 90.0, 3.0
 """Seconds after which a refused SuperNode gives up (two heartbeats take a minute), and seconds between two tries."""
 SHORTEST_PAUSE_S, LONGEST_PAUSE_S, PAUSE_SHARE = 0.1, 2.0, 0.1
 """Least and most seconds between two calls for a message. In between, it is this share of the wait so far."""
-IDLE_S = 600.0
-"""Seconds without a message after which the app process is ended to free its memory."""
 Push = Callable[[str, bytes], None]
 
 
@@ -132,15 +130,13 @@ def retrying(
     return connection
 
 
-def waiting(receive: Callable[[], Any], rest: Callable[[], None]) -> Callable[[], Any]:
-    """Wrap Flower's `receive` so that it waits for a message; call `rest` if none comes for `IDLE_S`."""
+def waiting(receive: Callable[[], Any]) -> Callable[[], Any]:
+    """Wrap Flower's `receive` so that it waits for a message."""
 
     def wait() -> Any:
         began_s = time.monotonic()
         while (received := receive()) is None:
             waited_s = time.monotonic() - began_s
-            if waited_s > IDLE_S:
-                rest()
             time.sleep(min(max(PAUSE_SHARE * waited_s, SHORTEST_PAUSE_S), LONGEST_PAUSE_S))
         return received
 
@@ -164,7 +160,7 @@ def main(on_refusal: Callable[[], None] = lambda: None) -> None:
             serve_messages(
                 connecting=partial(retrying, on_refusal=on_refusal),
                 pushing=partial(measuring, file=file),
-                waiting=partial(waiting, rest=runner.rest),
+                waiting=waiting,
                 answer=runner.answer,
             )
         finally:

@@ -3,11 +3,11 @@
 The layout::
 
     federation/
-      server/         machine.toml  ca.crt  server.crt  server.key  token.sha256  signatures.json
+      server/         machine.toml  server.crt  server.key  token.sha256  signatures.json
       server/clients/ client-0.pub  client-1.pub: the clients that may connect
-      client-0/       machine.toml  ca.crt  key  trusted.yaml  identities.json
+      client-0/       machine.toml  server.crt  key  trusted.yaml  identities.json
                       with key.pub in place of key if the client made its key itself (`fedsel request`)
-      admin/          machine.toml  ca.crt  token  identities.json  signing/ (of `fedsel sign`)
+      admin/          machine.toml  server.crt  token  identities.json  signing/ (of `fedsel sign`)
 """
 
 import hashlib
@@ -19,11 +19,20 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from cryptography import x509
+
 from fedsel_app.config import ConfigError
 from fedsel_app.secure_sums.keys import sign_identities
 from fedsel_app.secure_sums.statement import IDENTITIES
 from simulation.operations.guard.app_signature import SIGNATURES, TRUSTED, signer
-from simulation.operations.machines.keys import KEY, Authority, certified_names, client_key, read_request, signing_key
+from simulation.operations.machines.keys import (
+    KEY,
+    certified_names,
+    client_key,
+    read_request,
+    server_certificate,
+    signing_key,
+)
 from simulation.operations.machines.machine import (
     FILE,
     HERE_RELEASE,
@@ -36,13 +45,12 @@ from simulation.operations.machines.private_files import (
     OWNER_ALONE,
     NewFile,
     make_folder,
-    own_folder,
     read_file,
     replace_file,
     write_new,
     writing,
 )
-from simulation.operations.machines.sound_folder import PUBLIC, check_folder, read_certificates
+from simulation.operations.machines.sound_folder import CERTIFICATE, PUBLIC, read_certificate
 
 REQUEST = "request.pub"
 SIGNING, LOG = "signing", "log.txt"
@@ -70,32 +78,17 @@ class FederationFolders:
         return self.folder / f"client-{client}"
 
     @property
-    def authority(self) -> Path:
-        """Certificate of the authority, which clients and `flwr` trust."""
-        return self.server / "ca.crt"
+    def certificate(self) -> Path:
+        """Certificate of the server, which clients and `flwr` trust."""
+        return self.server / CERTIFICATE
 
     def public_key(self, client: int) -> Path:
         """A client's public key, in the server's folder."""
         return self.server / "clients" / f"client-{client}.pub"
 
-    def check(self, clients: int) -> None:
-        """Raise ConfigError if the server's folder or one of the first `clients` clients' is missing or damaged."""
-        for path in (self.server, *(self.client(index) for index in range(clients))):
-            if not path.is_dir():
-                raise ConfigError(
-                    f"There is no {path}. `fedsel provision --server HOST --clients {clients} --out {self.folder}` "
-                    "makes the folders."
-                )
-            check_folder(path, read_machine(path, "server", "client"))
-
 
 def make_federation(
-    folder: Path,
-    hosts: Sequence[str],
-    clients: int,
-    port: int,
-    *,
-    requests: Sequence[Path] = (),
+    folder: Path, hosts: Sequence[str], clients: int, port: int, *, requests: Sequence[Path] = ()
 ) -> FederationFolders:
     """Make the folders of one server, its clients and one admin.
 
@@ -119,20 +112,18 @@ def make_federation(
     federation = FederationFolders(folder.absolute())
     public_keys = _requested(federation, requests)
     machine = Machine("server", [*hosts, "localhost"][0], port, HERE_RELEASE, clients + len(requests))
-    authority = Authority()
-    certificate, key = authority.server(hosts)
+    certificate, key = server_certificate(hosts)
     token = secrets.token_urlsafe(32)
     files = {
         ".gitignore": NewFile(b"*\n"),
-        **_common(federation.server.name, machine, authority.certificate),
-        "server/server.crt": NewFile(certificate),
+        **_common(federation.server.name, machine, certificate),
         "server/server.key": NewFile(key, OWNER_ALONE),
         "server/token.sha256": NewFile(hashlib.sha256(token.encode()).hexdigest().encode()),
-        **_common(federation.admin.name, replace(machine, role="admin"), authority.certificate),
+        **_common(federation.admin.name, replace(machine, role="admin"), certificate),
         "admin/token": NewFile(token.encode(), OWNER_ALONE),
     }
     for client, request in enumerate([b""] * clients + public_keys):
-        of_client, public = _client(replace(machine, role="client", client=client), authority.certificate, request)
+        of_client, public = _client(replace(machine, role="client", client=client), certificate, request)
         name = federation.client(client).name
         files |= {f"{name}/{file}": content for file, content in of_client.items()}
         files[federation.public_key(client).relative_to(federation.folder).as_posix()] = public
@@ -156,7 +147,7 @@ def add_clients(folder: Path, count: int, requests: Sequence[Path] = ()) -> list
     """
     federation = FederationFolders(folder.absolute())
     machine, admin = read_machine(federation.server, "server"), read_machine(federation.admin, "admin")
-    authority = read_certificates(federation.authority)
+    certificate = read_certificate(federation.certificate)
     public_keys = _requested(federation, requests)
     count += len(requests)
     taken = set(client_numbers(federation.server))
@@ -170,10 +161,9 @@ def add_clients(folder: Path, count: int, requests: Sequence[Path] = ()) -> list
     machine = replace(machine, clients=max(taken | {*numbers}) + 1)
     with writing(federation.folder):
         for number, request in zip(numbers, [b""] * (count - len(requests)) + public_keys, strict=True):
-            files, public = _client(replace(machine, role="client", client=number), authority, request)
+            files, public = _client(replace(machine, role="client", client=number), certificate, request)
             make_folder(federation.client(number), files)
-            with own_folder(federation.server / "clients") as keys:
-                write_new(keys, federation.public_key(number).name, public)
+            write_new(federation.public_key(number), public)
         for path, role in ((federation.server, machine.role), (federation.admin, admin.role)):
             write_machine(path, replace(machine, role=role))
     return [f"client-{number}" for number in numbers]
@@ -213,14 +203,14 @@ def request_folder(folder: Path) -> Path:
 
 
 def renew_certificates(folder: Path) -> list[Path]:
-    """Make a new authority, and a new certificate and key of the server, for the names that it has now.
+    """Make a new certificate and key of the server, for the names that it has now.
 
-    A machine with the new `ca.crt` trusts no earlier certificate, so that a stolen key is worth nothing.
+    A machine with the new certificate trusts no earlier one, so that a stolen key is worth nothing.
 
     Returns
     -------
     list of Path
-        The changed files. Those that all machines have come first.
+        The changed files: the certificate in each folder, then the key.
 
     Raises
     ------
@@ -229,21 +219,15 @@ def renew_certificates(folder: Path) -> list[Path]:
     """
     federation = FederationFolders(folder.absolute())
     read_machine(federation.server, "server")
-    certified, authority = read_certificates(federation.server / "server.crt"), Authority()
     try:
-        certificate, key = authority.server(certified_names(certified))
-    except ValueError as error:
-        raise ConfigError(f"The certificates in {federation.folder} cannot be renewed: {error}.") from error
-    authorities = sorted(path for path in federation.folder.glob("*/ca.crt") if path.is_file())
-    files = {path: NewFile(authority.certificate) for path in authorities}
-    files |= {
-        federation.server / "server.key": NewFile(key, OWNER_ALONE),
-        federation.server / "server.crt": NewFile(certificate),
-    }
+        certificate, key = server_certificate(certified_names(read_certificate(federation.certificate)))
+    except x509.ExtensionNotFound as error:
+        raise ConfigError(f"The certificate in {federation.server} cannot be renewed: {error}.") from error
+    files = {path: NewFile(certificate) for path in sorted(federation.folder.glob(f"*/{CERTIFICATE}"))}
+    files[federation.server / "server.key"] = NewFile(key, OWNER_ALONE)
     with writing(federation.folder):
         for path, file in files.items():
-            with own_folder(path.parent) as opened:
-                replace_file(opened, path.name, file)
+            replace_file(path, file)
     return list(files)
 
 
@@ -283,10 +267,9 @@ def share_identities(federation: FederationFolders) -> bool:
     name, public = signer(key)
     with writing(federation.folder):
         for folder in (federation.admin, *filter(Path.is_dir, map(federation.client, known))):
-            with own_folder(folder) as opened:
-                replace_file(opened, IDENTITIES, NewFile(listed.encode()))
-                if folder != federation.admin and not (folder / TRUSTED).exists():
-                    write_new(opened, TRUSTED, NewFile(f"{name}: {public}\n".encode()))
+            replace_file(folder / IDENTITIES, NewFile(listed.encode()))
+            if folder != federation.admin and not (folder / TRUSTED).exists():
+                write_new(folder / TRUSTED, NewFile(f"{name}: {public}\n".encode()))
     return True
 
 
@@ -303,15 +286,15 @@ def _requested(federation: FederationFolders, requests: Sequence[Path]) -> list[
     return keys
 
 
-def _client(machine: Machine, authority: bytes, request: bytes) -> tuple[dict[str, NewFile], NewFile]:
+def _client(machine: Machine, certificate: bytes, request: bytes) -> tuple[dict[str, NewFile], NewFile]:
     """Files of a client's folder, and the file of its public key: that of its `request`, or of a new key if empty."""
     if request:
-        return {**_common("", machine, authority), PUBLIC: NewFile(request)}, NewFile(request)
+        return {**_common("", machine, certificate), PUBLIC: NewFile(request)}, NewFile(request)
     private, public = client_key()
-    return {**_common("", machine, authority), "key": NewFile(private, OWNER_ALONE)}, NewFile(public)
+    return {**_common("", machine, certificate), "key": NewFile(private, OWNER_ALONE)}, NewFile(public)
 
 
-def _common(folder: str, machine: Machine, authority: bytes) -> dict[str, NewFile]:
+def _common(folder: str, machine: Machine, certificate: bytes) -> dict[str, NewFile]:
     """Files that every machine has, by their names in or above its `folder`."""
-    files = {FILE: machine_toml(machine).encode(), "ca.crt": authority}
+    files = {FILE: machine_toml(machine).encode(), CERTIFICATE: certificate}
     return {str(Path(folder, name)): NewFile(content) for name, content in files.items()}

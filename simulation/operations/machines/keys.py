@@ -1,4 +1,4 @@
-"""Keys of a federation: a certificate authority, the server's certificate, key pairs of the clients, and a signing key.
+"""Keys of a federation: the server's certificate, key pairs of the clients, and a signing key.
 
 The owner of the signing key reads the app and signs it. Neither the server nor the clients need that key.
 """
@@ -33,72 +33,41 @@ from simulation.operations.machines.private_files import (
     OWNER_ALONE,
     NewFile,
     make_folder,
-    own_folder,
     read_file,
+    refuse_changeable,
     write_new,
 )
 
-VALID, AUTHORITY_VALID = timedelta(days=365), timedelta(days=3650)
-"""How long the certificate of a server is valid, and that of its authority."""
-CLOCK_SKEW = timedelta(hours=1)
+VALID, CLOCK_SKEW = timedelta(days=365), timedelta(hours=1)
+"""How long the certificate of a server is valid, and since how long it is."""
 THIS_MACHINE = ("localhost", "127.0.0.1", "::1")
 KEY = "key"
 """Name of the key's file in a signing folder."""
 LONGEST_REQUEST = 10_000
 
 
-class Authority:
-    """New certificate authority of a federation, whose certificate every machine trusts. Its key is in memory only."""
+def server_certificate(hosts: Sequence[str]) -> tuple[bytes, bytes]:
+    """Certificate and key of a server, as PEM. The certificate is valid for `hosts` and for the server itself.
 
-    def __init__(self) -> None:
-        self._key = ec.generate_private_key(ec.SECP384R1())
-        self._certificate = self._own_certificate()
-
-    def _own_certificate(self) -> x509.Certificate:
-        # The name is unique: if two authorities share a name, a wrong certificate is only noticed by its signature.
-        title = f"fedsel certificate authority {secrets.token_hex(4)}"
-        name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, title)])
-        other_uses = (
-            "digital_signature",
-            "content_commitment",
-            "key_encipherment",
-            "data_encipherment",
-            "key_agreement",
-            "encipher_only",
-            "decipher_only",
-        )
-        usage = x509.KeyUsage(key_cert_sign=True, crl_sign=True, **dict.fromkeys(other_uses, False))
-        return (
-            _dated(name, name, self._key, AUTHORITY_VALID)
-            .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
-            .add_extension(usage, critical=True)
-            .add_extension(x509.SubjectKeyIdentifier.from_public_key(self._key.public_key()), critical=False)
-            .sign(self._key, hashes.SHA384())
-        )
-
-    @property
-    def certificate(self) -> bytes:
-        """The authority's certificate, as PEM."""
-        return self._certificate.public_bytes(Encoding.PEM)
-
-    def server(self, hosts: Sequence[str]) -> tuple[bytes, bytes]:
-        """Certificate and key of a server, as PEM. The certificate is valid for `hosts` and for the server itself.
-
-        Raises ConfigError if a host is neither a host name nor an IP address.
-        """
-        key = ec.generate_private_key(ec.SECP384R1())
-        names = [_alternative_name(host) for host in dict.fromkeys([*hosts, *THIS_MACHINE])]
-        issuer = x509.AuthorityKeyIdentifier.from_issuer_public_key(self._key.public_key())
-        name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "fedsel server")])
-        certificate = (
-            _dated(name, self._certificate.subject, key, VALID)
-            .add_extension(x509.SubjectAlternativeName(names), critical=False)
-            .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), critical=False)
-            .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
-            .add_extension(issuer, critical=False)
-            .sign(self._key, hashes.SHA384())
-        )
-        return certificate.public_bytes(Encoding.PEM), _pem(key)
+    It signs itself, and every machine of the federation trusts this one certificate. Raises ConfigError if a host is
+    neither a host name nor an IP address.
+    """
+    key = ec.generate_private_key(ec.SECP384R1())
+    names = [_alternative_name(host) for host in dict.fromkeys([*hosts, *THIS_MACHINE])]
+    # The name is unique: if two servers share a name, a wrong certificate is only noticed by its signature.
+    title = f"fedsel server {secrets.token_hex(4)}"
+    name, now = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, title)]), datetime.now(UTC)
+    certificate = (
+        x509.CertificateBuilder(name, name, key.public_key(), x509.random_serial_number())
+        .not_valid_before(now - CLOCK_SKEW)
+        .not_valid_after(now + VALID)
+        .add_extension(x509.SubjectAlternativeName(names), critical=False)
+        .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), critical=False)
+        .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
+        .sign(key, hashes.SHA384())
+    )
+    private = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
+    return certificate.public_bytes(Encoding.PEM), private
 
 
 def client_key() -> tuple[bytes, bytes]:
@@ -106,11 +75,6 @@ def client_key() -> tuple[bytes, bytes]:
     key = ec.generate_private_key(ec.SECP384R1())
     private = key.private_bytes(Encoding.PEM, PrivateFormat.OpenSSH, NoEncryption())
     return private, key.public_key().public_bytes(Encoding.OpenSSH, PublicFormat.OpenSSH) + b"\n"
-
-
-def client_private_key(key: bytes) -> ec.EllipticCurvePrivateKey:
-    """A client's private key from OpenSSH's format. Raises one of `NO_KEY` if it is not one."""
-    return _elliptic(load_ssh_private_key(key, None))
 
 
 def read_request(path: Path) -> bytes:
@@ -141,31 +105,9 @@ def certified_names(certificate: bytes) -> list[str]:
     return [str(name.value) for name in extensions.get_extension_for_class(x509.SubjectAlternativeName).value]
 
 
-def _dated(
-    subject: x509.Name, issuer: x509.Name, key: ec.EllipticCurvePrivateKey, valid: timedelta
-) -> x509.CertificateBuilder:
-    """Certificate of `key`, still without extensions, that is valid from now on."""
-    now = datetime.now(UTC)
-    return (
-        x509.CertificateBuilder()
-        .subject_name(subject)
-        .issuer_name(issuer)
-        .public_key(key.public_key())
-        .serial_number(x509.random_serial_number())
-        .not_valid_before(now - CLOCK_SKEW)
-        .not_valid_after(now + valid)
-    )
-
-
 def days_left(certificate: bytes) -> int:
     """Whole days until a certificate, as PEM, is no longer valid; negative after that."""
     return (x509.load_pem_x509_certificate(certificate).not_valid_after_utc - datetime.now(UTC)).days
-
-
-def _elliptic(key: object) -> ec.EllipticCurvePrivateKey:
-    if not isinstance(key, ec.EllipticCurvePrivateKey):
-        raise ValueError("another kind of key")
-    return key
 
 
 def _alternative_name(host: str) -> x509.GeneralName:
@@ -177,26 +119,20 @@ def _alternative_name(host: str) -> x509.GeneralName:
         return x509.DNSName(host)
 
 
-def _pem(key: ec.EllipticCurvePrivateKey) -> bytes:
-    return key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
-
-
 def signing_key(folder: Path) -> Ed25519PrivateKey:
     """Load the key in `folder`. If there is none, make the folder and the key.
 
-    Raises ConfigError if the folder is another user's, if the key cannot be read or made, or can be read by others, or
-    if it is not an Ed25519 key in OpenSSH's format without a password.
+    Raises ConfigError if another user may change the folder, if the key cannot be read or made, or can be read by
+    others, or if it is not an Ed25519 key in OpenSSH's format without a password.
     """
     path = folder / KEY
     try:
         if not folder.exists():
             make_folder(folder, {".gitignore": NewFile(b"*\n")})
-        with own_folder(folder) as opened:
-            if not os.path.lexists(path):
-                private = Ed25519PrivateKey.generate().private_bytes(
-                    Encoding.PEM, PrivateFormat.OpenSSH, NoEncryption()
-                )
-                write_new(opened, KEY, NewFile(private, OWNER_ALONE))
+        refuse_changeable(folder, folder.stat())
+        if not os.path.lexists(path):
+            private = Ed25519PrivateKey.generate().private_bytes(Encoding.PEM, PrivateFormat.OpenSSH, NoEncryption())
+            write_new(path, NewFile(private, OWNER_ALONE))
         key = load_ssh_private_key(read_file(path, secret=True), None)
     except ConfigError:
         raise

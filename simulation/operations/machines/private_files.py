@@ -6,7 +6,7 @@ import shutil
 import stat
 import tempfile
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
@@ -28,10 +28,8 @@ class NewFile(NamedTuple):
 def make_folder(path: Path, files: Mapping[str, NewFile]) -> None:
     """Make a private folder with `files`, whose names are relative to it. It gets its name when it is complete.
 
-    Nothing that other users do in the folder above can lead a file to another place: the files are made below the
-    opened folder and not below its name.
-
-    Raises ConfigError if `path` exists, the folder cannot be made, or another user replaces it.
+    Until then it has a random name, and only its owner can open it. Raises ConfigError if `path` exists, or the folder
+    cannot be made.
     """
     if os.path.lexists(path):
         raise ConfigError(f"{path} exists already. Choose another folder.")
@@ -39,12 +37,10 @@ def make_folder(path: Path, files: Mapping[str, NewFile]) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
         unnamed = Path(tempfile.mkdtemp(dir=path.parent, prefix=f".{path.name}-"))
         try:
-            with own_folder(unnamed) as folder:
-                for name, file in files.items():
-                    for parent in reversed(Path(name).parents[:-1]):
-                        with suppress(FileExistsError):
-                            os.mkdir(parent, PRIVATE, dir_fd=folder)
-                    write_new(folder, name, file)
+            for name, file in files.items():
+                for parent in reversed(Path(name).parents[:-1]):
+                    (unnamed / parent).mkdir(PRIVATE, exist_ok=True)
+                write_new(unnamed / name, file)
             unnamed.rename(path)
         except BaseException:
             shutil.rmtree(unnamed, ignore_errors=True)
@@ -60,35 +56,18 @@ def writing(path: Path) -> Iterator[None]:
         raise ConfigError(f"{path} cannot be written: {error}.") from error
 
 
-@contextmanager
-def own_folder(path: Path) -> Iterator[int]:
-    """Descriptor of the folder `path` for the block.
-
-    Raises ConfigError if it is another user's, and OSError if it cannot be opened.
-    """
-    folder = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        if os.fstat(folder).st_uid != os.geteuid():
-            raise ConfigError(f"Choose a folder of your own: {path} belongs to another user, who may replace its keys.")
-        yield folder
-    finally:
-        os.close(folder)
-
-
-def write_new(folder: int, name: str, file: NewFile) -> None:
-    """Make a file in an opened folder. Raises FileExistsError if the name exists, also as a symlink."""
-    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW
-    with os.fdopen(os.open(name, flags, file.mode, dir_fd=folder), "wb") as written:
+def write_new(path: Path, file: NewFile) -> None:
+    """Make a file. Raises FileExistsError if the name exists, also as a symlink."""
+    with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, file.mode), "wb") as written:
         written.write(file.content)
 
 
-def replace_file(folder: int, name: str, file: NewFile) -> None:
-    """Replace a file in an opened folder, at once or not at all. Raises OSError on failure."""
-    part = f".{name}.part"
-    with suppress(FileNotFoundError):
-        os.unlink(part, dir_fd=folder)
-    write_new(folder, part, file)
-    os.replace(part, name, src_dir_fd=folder, dst_dir_fd=folder)
+def replace_file(path: Path, file: NewFile) -> None:
+    """Replace a file, at once or not at all. Raises OSError on failure."""
+    part = path.with_name(f".{path.name}.part")
+    part.unlink(missing_ok=True)
+    write_new(part, file)
+    part.replace(path)
 
 
 def read_file(path: Path, *, secret: bool = False) -> bytes:

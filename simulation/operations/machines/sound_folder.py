@@ -5,17 +5,17 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from cryptography.hazmat.primitives.serialization import load_pem_private_key
-from cryptography.x509 import load_pem_x509_certificates
+from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePrivateKey
+from cryptography.hazmat.primitives.serialization import load_pem_private_key, load_ssh_private_key
+from cryptography.x509 import load_pem_x509_certificate
 
 from fedsel_app.config import ConfigError
 from simulation.operations.guard.app_signature import NO_KEY, TRUSTED, signatures_of
-from simulation.operations.machines.keys import client_private_key
 from simulation.operations.machines.machine import Machine
 from simulation.operations.machines.private_files import read_file, refuse_changeable
 
-PUBLIC = "key.pub"
-"""In the folder of a client that made its key itself: the public key that the federation knows."""
+CERTIFICATE, PUBLIC = "server.crt", "key.pub"
+"""The server's certificate, in each folder. In the folder of a client that made its key itself: its public key."""
 
 
 def check_folder(folder: Path, machine: Machine) -> None:
@@ -25,52 +25,46 @@ def check_folder(folder: Path, machine: Machine) -> None:
     The message names it.
     """
     refuse_changeable(folder, folder.stat())
-    _parsed(folder / "ca.crt", load_pem_x509_certificates)
+    certificate = _parsed(folder / CERTIFICATE, load_pem_x509_certificate)
     if machine.role == "client":
-        _check_client(folder)
+        if (folder / PUBLIC).exists() and not (folder / "key").exists():
+            raise ConfigError(f"Copy the files of {folder} into the folder that `fedsel request` made: it has the key.")
+        if (folder / TRUSTED).is_file():
+            read_file(folder / TRUSTED)
+        key = _parsed(folder / "key", lambda text: load_ssh_private_key(text, None), secret=True)
+        if not isinstance(key, EllipticCurvePrivateKey):
+            raise _again(folder / "key", "it is another kind of key")
     elif machine.role == "admin":
         _parsed(folder / "token", re.compile(rb"[\w-]+\s*").fullmatch, secret=True)
     else:
-        _check_server(folder)
+        key = _parsed(folder / "server.key", lambda text: load_pem_private_key(text, None), secret=True)
+        if key.public_key() != certificate.public_key():
+            raise _again(folder, "server.key is not the key of server.crt")
+        _parsed(folder / "token.sha256", re.compile(rb"[0-9a-f]{64}\s*").fullmatch)
+        keys = folder / "clients"
+        if not keys.is_dir():
+            raise _again(keys, "there is no such folder")
+        for path in (keys, *filter(Path.exists, keys.glob("*.pub"))):
+            refuse_changeable(path, path.stat())
+        signatures_of(folder, "")
 
 
-def _check_client(folder: Path) -> None:
-    if (folder / PUBLIC).exists() and not (folder / "key").exists():
-        raise ConfigError(f"Copy the files of {folder} into the folder that `fedsel request` made: it has the key.")
-    if (folder / TRUSTED).is_file():
-        read_file(folder / TRUSTED)
-    _parsed(folder / "key", client_private_key, secret=True)
-
-
-def _check_server(folder: Path) -> None:
-    [certificate, *_] = _parsed(folder / "server.crt", load_pem_x509_certificates)
-    key = _parsed(folder / "server.key", lambda text: load_pem_private_key(text, None), secret=True)
-    if key.public_key() != certificate.public_key():
-        raise _again(folder, "server.key is not the key of server.crt")
-    _parsed(folder / "token.sha256", re.compile(rb"[0-9a-f]{64}\s*").fullmatch)
-    keys = folder / "clients"
-    if not keys.is_dir():
-        raise _again(keys, "there is no such folder")
-    for path in (keys, *filter(Path.exists, keys.glob("*.pub"))):
-        refuse_changeable(path, path.stat())
-    signatures_of(folder, "")
-
-
-def read_certificates(path: Path) -> bytes:
-    """Content of a file of certificates. Raises ConfigError as `check_folder` does."""
-    _parsed(path, load_pem_x509_certificates)
+def read_certificate(path: Path) -> bytes:
+    """Content of a file with a certificate. Raises ConfigError as `check_folder` does."""
+    _parsed(path, load_pem_x509_certificate)
     return read_file(path)
 
 
 def _parsed(path: Path, parse: Callable[[bytes], Any], *, secret: bool = False) -> Any:
     """Content of the file as `parse` returns it: an error or None means that the file is damaged."""
-    content = read_file(path, secret=secret)
     try:
-        parsed = parse(content)
+        parsed = parse(read_file(path, secret=secret))
+    except ConfigError:
+        raise
     except NO_KEY:
         parsed = None
     if parsed is None:
-        raise _again(path, f"it is {'damaged' if content else 'empty'}")
+        raise _again(path, "it is damaged")
     return parsed
 
 

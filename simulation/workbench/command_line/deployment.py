@@ -111,11 +111,11 @@ def _print_answers(folder: Path, names: list[str], requests: list[Path]) -> None
 def _renew(folder: Path) -> None:
     from simulation.operations.machines.folders import renew_certificates
 
-    *_, key, certificate = renew_certificates(folder)
+    *_, certificate, key = renew_certificates(folder)
     print(
-        f"Renewed the server's certificate in {folder}. Copy {certificate.name} and {key.name} of {certificate.parent} "
-        "into the server's folder and the new ca.crt into the folder of every machine, and restart the server and the "
-        "clients. A machine with the new ca.crt trusts no earlier certificate."
+        f"Renewed the server's certificate in {folder}. Copy {key.name} of {key.parent} into the server's folder, and "
+        f"{certificate.name} into the folder of every machine, and restart the server and the clients. A machine with "
+        "the new certificate trusts no earlier one."
     )
 
 
@@ -132,11 +132,10 @@ def _revoke(folder: Path, name: str) -> None:
 
 
 def start_command(arguments: argparse.Namespace) -> int:
-    """`fedsel start`: run the server or client of a folder in the foreground, or print a service file for it."""
+    """`fedsel start`: run the server or client of a folder in the foreground."""
     # gRPC reads this when it is imported. Without it, gRPC logs each failed handshake of a stranger.
     os.environ.setdefault("GRPC_VERBOSITY", "ERROR")
-    from simulation.operations.deployment.service_files import compose_file, systemd_unit
-    from simulation.operations.deployment.start import read_startable, run_machine
+    from simulation.operations.deployment.start import run_machine
 
     settings = named_once("--set", map(parse_setting, arguments.set))
     if arguments.data is not None:
@@ -148,12 +147,7 @@ def start_command(arguments: argparse.Namespace) -> int:
     for key in ("data-path", "state-dir"):
         if isinstance(path := settings.get(key), str) and path:
             settings[key] = str(folder(path))
-    if not (arguments.systemd or arguments.compose):
-        run_machine(arguments.folder, settings, unsigned_apps=arguments.unsigned_apps)
-        return 0
-    machine = read_startable(arguments.folder, settings, unsigned_apps=arguments.unsigned_apps)
-    options = ["--unsigned-apps"] if arguments.unsigned_apps else []
-    print((systemd_unit if arguments.systemd else compose_file)(arguments.folder, machine, options), end="")
+    run_machine(arguments.folder, settings, unsigned_apps=arguments.unsigned_apps)
     return 0
 
 
@@ -251,7 +245,4 @@ def _register_start(commands: Subparsers) -> None:
     run.add_argument(
         "--unsigned-apps", action="store_true", help="client: execute the apps of all runs, without trusted signers"
     )
-    printed = run.add_mutually_exclusive_group()
-    printed.add_argument("--systemd", action="store_true", help="print a systemd unit instead")
-    printed.add_argument("--compose", action="store_true", help="print a compose file instead")
     run.set_defaults(call=start_command)

@@ -26,7 +26,6 @@ EXAMPLES: dict[str, dict[str, str]] = {
     "deploy": {
         "fedsel deploy --clients 3 --cohort 2 --out runs/deployed": "train with a server and three clients",
         "fedsel deploy --resume runs/deployed": "continue a deployment that was interrupted",
-        "fedsel deploy --clients 3 --cohort 2 --insecure": "do the same without TLS and keys",
     },
     "compare": {
         "fedsel compare --strategies oort,random --seeds 1,2,3 --out runs/two": "compare methods on the same seeds",
@@ -102,7 +101,6 @@ EXAMPLES: dict[str, dict[str, str]] = {
     "submit": {
         "fedsel submit federation/admin --cohort 2 --rounds 5": "submit a run to a federation, and wait until it ends",
         "fedsel submit federation/admin --strategy oort": "do the same with another method",
-        "fedsel submit local --rounds 10": "simulate with Flower's own command",
     },
     "status": {
         "fedsel status federation/admin": "show the connected clients and the current round",

@@ -65,14 +65,14 @@ def made(tmp_path_factory):
 def test_what_is_in_the_way_of_a_connection_is_named(made, tmp_path):
     other, [closed] = make_federation(tmp_path / "other", ["server.example"], 2, 9092), free_ports(1)
     with serving(made) as port, listening(lambda came: came.sendall(b"SSH-2.0-OpenSSH_9.6\r\n")) as foreign:
-        assert obstacle(client(port), port, made.authority) is None
+        assert obstacle(client(port), port, made.certificate) is None
         for machine, authority, kind, words in (
-            (replace(client(port), flower="1.0"), made.authority, "release", "'flwr[simulation]==1.0.*'"),
-            (client(port, "no-such-machine.invalid"), made.authority, "name", "invalid cannot be resolved on this mac"),
-            (client(closed), made.authority, "port", f"127.0.0.1:{closed} (127.0.0.1) is closed"),
-            (client(foreign), made.authority, "program", "does not use TLS"),
-            (client(port), other.authority, "certificate", "the certificate of another federation"),
-            (client(port, "127.0.0.2"), made.authority, "certificate", "not valid for the name 127.0.0.2."),
+            (replace(client(port), flower="1.0"), made.certificate, "release", "'flwr[simulation]==1.0.*'"),
+            (client(port, "no-such-machine.invalid"), made.certificate, "name", "cannot be resolved on this machine"),
+            (client(closed), made.certificate, "port", f"127.0.0.1:{closed} does not answer"),
+            (client(foreign), made.certificate, "program", "does not use TLS"),
+            (client(port), other.certificate, "certificate", "the certificate of another federation"),
+            (client(port, "127.0.0.2"), made.certificate, "certificate", "not valid for the name 127.0.0.2."),
         ):
             wrong = obstacle(machine, machine.port, authority)
             assert (wrong.kind, wrong.passing) == (kind, kind not in ("release", "certificate"))
@@ -80,19 +80,19 @@ def test_what_is_in_the_way_of_a_connection_is_named(made, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("name", "value", "words"),
+    ("name", "value"),
     [
-        ("VALID", -timedelta(minutes=30), "is no longer valid by the clock of this machine"),
-        ("CLOCK_SKEW", -timedelta(hours=1), "is not valid yet by the clock of this machine"),
+        ("VALID", -timedelta(minutes=30)),
+        ("CLOCK_SKEW", -timedelta(hours=1)),
     ],
 )
-def test_a_clock_outside_of_the_certificates_time(tmp_path, monkeypatch, name, value, words):
+def test_a_clock_outside_of_the_certificates_time(tmp_path, monkeypatch, name, value):
     monkeypatch.setattr(keys, name, value)
     other = make_federation(tmp_path / "other", ["server.example"], 2, 9092)
     with serving(other) as port:
-        wrong = obstacle(client(port), port, other.authority)
+        wrong = obstacle(client(port), port, other.certificate)
     assert (wrong.kind, wrong.passing) == ("clock", True)
-    assert words in wrong.sentence
+    assert "is not valid now by the clock of this machine" in wrong.sentence
 
 
 @pytest.mark.parametrize(
@@ -105,7 +105,7 @@ def test_a_clock_outside_of_the_certificates_time(tmp_path, monkeypatch, name, v
 def test_a_refusal_by_flower(made, monkeypatch, words, kind, sentence):
     monkeypatch.setattr(connection, "why_refused", lambda *_: words)
     with serving(made) as port:
-        wrong = client_obstacle(client(port), made.authority, made.client(1) / "key")
+        wrong = client_obstacle(client(port), made.certificate, made.client(1) / "key")
     assert wrong.kind == kind
     assert sentence in wrong.sentence
 
@@ -116,19 +116,17 @@ def test_a_proxy_that_does_not_reach_the_server_is_named_and_none_stands_between
     monkeypatch.setenv("no_proxy", "intranet.example")
     monkeypatch.setenv("https_proxy", "http://127.0.0.1:9")
     with serving(made) as port:
-        wrong = client_obstacle(client(port), made.authority, made.client(1) / "key")
-    assert wrong.kind == "proxy"
-    assert wrong.sentence.startswith("The proxy http://127.0.0.1:9 of the variable https_proxy does not pass")
-    assert "Add 127.0.0.1 to the variable no_proxy" in wrong.sentence
+        wrong = client_obstacle(client(port), made.certificate, made.client(1) / "key")
+    assert wrong.kind == "program"
+    assert "If this machine has a proxy, add 127.0.0.1 to the variable no_proxy." in wrong.sentence
     assert flower_cli.environment(None)["no_proxy"] == "intranet.example,127.0.0.1,localhost,::1"
 
 
-@pytest.mark.parametrize(("superlink", "sentence"), [(CONNECTION, "Copy the admin's file token again"), ("x", "login")])
-def test_a_token_that_the_server_does_not_accept(tmp_path, monkeypatch, superlink, sentence):
-    """Flower says to log in, but fedsel's server has no accounts. The server of a connection of the user's own may."""
+def test_a_token_that_the_server_does_not_accept(tmp_path, monkeypatch):
+    """Flower says to log in, but fedsel's server has no accounts."""
     program = tmp_path / "flwr"
     program.write_text("#!/bin/sh\necho 'Authentication failed. Please run `flwr login`'\n")
     program.chmod(0o700)
     monkeypatch.setattr(flower_cli, "tool", lambda name: str(program))
-    with pytest.raises(DeploymentError, match=sentence):
-        flower_cli.flwr(["list", superlink], {"FLWR_HOME": str(tmp_path / "home")})
+    with pytest.raises(DeploymentError, match="Copy the admin's file token again"):
+        flower_cli.flwr(["list", CONNECTION], {"FLWR_HOME": str(tmp_path / "home")})

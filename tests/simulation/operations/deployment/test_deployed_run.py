@@ -9,7 +9,7 @@ from rich.console import Console
 
 from fedsel_app.wiring.configuration import resolve
 from simulation.operations.deployment import deployed_run
-from simulation.operations.deployment.deployed_run import run_deployed, run_submitted, show_line
+from simulation.operations.deployment.deployed_run import run_deployed, show_line
 from simulation.operations.deployment.flower_cli import SubmittedRun
 
 
@@ -29,16 +29,13 @@ def test_the_log_is_piped_without_colours_and_what_goes_well_in_flower(capsys):
 @pytest.mark.parametrize(
     ("status", "details", "sentence"),
     [
-        ("finished:completed", "N/A", "The run is finished.\n"),
-        ("finished:failed", "Only 2 of 3 clients connected.", "The run failed. Only 2 of 3 clients connected.\n"),
-        ("finished:stopped", "N/A", "The run stopped.\n"),
+        ("finished:completed", "N/A", "The run is finished."),
+        ("finished:failed", "Only 2 of 3 clients connected.", "The run failed. Only 2 of 3 clients connected."),
+        ("finished:stopped", "N/A", "The run stopped."),
     ],
 )
-def test_the_outcome_is_told_in_words(status, details, sentence, tmp_path, monkeypatch):
-    monkeypatch.setattr(deployed_run, "submit_to_flower", lambda *_: SubmittedRun(1, status, details))
-    printed = io.StringIO()
-    run_submitted(resolve({"out": str(tmp_path / "run")}), "local", None, Console(file=printed, width=80), print)
-    assert printed.getvalue() == sentence
+def test_the_outcome_is_told_in_words(status, details, sentence):
+    assert SubmittedRun(1, status, details).sentence == sentence
 
 
 @pytest.mark.parametrize(

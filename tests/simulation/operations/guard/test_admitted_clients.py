@@ -4,26 +4,24 @@ import shutil
 
 import pytest
 from flwr.common.constant import HEARTBEAT_DEFAULT_INTERVAL
-from flwr.superlink.federation import NoOpFederationManager
 
 from simulation.operations.guard.admitted_clients import AdmittedClients
-from simulation.operations.guard.superlink import in_memory_factories
 from simulation.operations.machines.folders import make_federation
+from tests.support.link_state import started
 from tests.support.public_keys import public_key_line
 
 
 @pytest.fixture
 def admitted(tmp_path):
     made = make_federation(tmp_path / "federation", ["localhost"], 2, 9092)
-    _, links = in_memory_factories(str(tmp_path / "superlink.db"), NoOpFederationManager())
-    said = []
-    clients = AdmittedClients(links.state(), made.server / "clients", said.append)
+    state, said = started(), []
+    clients = AdmittedClients(state, made.server / "clients", said.append)
 
     def look():
         clients.look()
-        return {node.owner_name: node.status for node in links.state().get_node_info()}
+        return {node.owner_name: node.status for node in state.get_node_info()}
 
-    return made, links.state(), look, said
+    return made, state, look, said
 
 
 def node_of(state, name):
@@ -57,7 +55,8 @@ def test_a_key_that_is_removed_is_unknown_at_once_and_may_come_back(admitted):
     assert state.get_node_id_by_public_key(key) is None
     shutil.move(made.folder / public.name, public)
     look()
-    assert state.get_node_id_by_public_key(key) not in (None, node)
+    assert look() == {"client-0": "registered", "client-1": "registered"}
+    assert state.get_node_id_by_public_key(key) == node
     assert said == ["client-0 is connected.", "client-0 is revoked."]
 
 
@@ -85,20 +84,27 @@ def test_a_key_that_is_being_copied_revokes_nobody(admitted):
     assert said == ["The public key of client-0 cannot be read: copy it again.", "client-0 is connected."]
 
 
-def test_a_folder_or_a_database_that_fails_is_told_once_and_ends_nothing(admitted, tmp_path):
+def test_a_folder_that_fails_is_told_once_and_ends_nothing(admitted, tmp_path):
     """An error ended the thread that admits and revokes; without the folder, every client was revoked."""
     made, _, look, said = admitted
-    database, elsewhere = tmp_path / "superlink.db", tmp_path / "elsewhere"
-    database.rename(elsewhere)
-    database.mkdir()
     look()
-    database.rmdir()
-    elsewhere.rename(database)
-    (made.server / "clients").rename(elsewhere)
+    (made.server / "clients").rename(tmp_path / "elsewhere")
     for _ in range(2):
-        assert set(look().values()) <= {"registered"}
-    elsewhere.rename(made.server / "clients")
+        assert look() == {"client-0": "registered", "client-1": "registered"}
+    (tmp_path / "elsewhere").rename(made.server / "clients")
     assert look() == {"client-0": "registered", "client-1": "registered"}
-    first, second = said
-    assert first.endswith("unable to open database file.")
-    assert second.endswith(f"No such file or directory: '{made.server / 'clients'}'.")
+    [sentence] = said
+    assert sentence.endswith(f"No such file or directory: '{made.server / 'clients'}'.")
+
+
+def test_a_superlink_that_is_started_again_knows_its_clients(admitted):
+    """A client goes on with the number that it has: its next heartbeat connects it."""
+    made, state, look, _ = admitted
+    look()
+    again = started()
+    AdmittedClients(again, made.server / "clients", print).look()
+    for name in ("client-0", "client-1"):
+        node = node_of(state, name)
+        assert node_of(again, name) == node
+        assert again.acknowledge_node_heartbeat(node, HEARTBEAT_DEFAULT_INTERVAL)
+    assert {node.status for node in again.get_node_info()} == {"online"}

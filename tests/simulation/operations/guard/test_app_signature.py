@@ -38,7 +38,7 @@ def handed_out(folder, content):
     """Bundle from a SuperLink with the signatures in `folder`."""
     bundle = hashlib.sha256(content).hexdigest()
     state = SimpleNamespace(get_fab=lambda fab_hash: Fab(fab_hash, content, {}))
-    attach_signatures(state, [folder])
+    attach_signatures(state, folder)
     return state.get_fab(bundle)
 
 

@@ -1,5 +1,6 @@
 """The account of a SuperLink's Control API, and the secrets of its tasks."""
 
+import hashlib
 import logging
 import stat
 import subprocess
@@ -13,40 +14,28 @@ from flwr.common.constant import ACCESS_TOKEN_KEY, ISOLATION_MODE_PROCESS, ISOLA
 from flwr.supercore.credential_store import file_credential_store
 from flwr.supercore.superexec.executor import subprocess_executor
 
-from simulation.operations.guard import control_account
 from simulation.operations.guard import superlink as own_superlink
 from simulation.operations.guard import supernode as own_supernode
-from simulation.operations.guard.control_account import open_account
+from simulation.operations.guard.control_account import ControlAccount, keep_token
 from simulation.operations.guard.superexec import STARTER_HOOK, main, start_hiding
 from simulation.operations.guard.superlink import close_to_strangers
 
 
-@pytest.fixture
-def home(tmp_path, monkeypatch):
-    """A FLWR_HOME that does not exist yet."""
+def test_a_command_line_with_the_token_is_let_in_and_nobody_else(tmp_path, monkeypatch):
     home = tmp_path / "home"
     monkeypatch.setattr(file_credential_store, "CREDENTIAL_FILE_PATH", home / "credentials.yaml")
-    monkeypatch.setattr(control_account, "get_flwr_home", lambda: home)
-    return home
-
-
-@pytest.mark.parametrize("address", ["127.0.0.1:9093", "0.0.0.0:9093", "[::]:9093"])
-def test_a_command_line_with_the_same_home_is_let_in_and_nobody_else(home, address):
-    account = open_account(address)
+    keep_token(home, "127.0.0.1:9093", "secret")
+    account = ControlAccount(hashlib.sha256(b"secret").hexdigest())
     command_line = OidcCliPlugin("127.0.0.1:9093")
     command_line.load_tokens()
     known, info = account.validate_tokens_in_metadata(command_line.write_tokens_to_metadata([]))
     assert known
     assert info is not None
     assert info.flwr_aid == NOOP_FLWR_AID
-    token = command_line.access_token
-    for said in ([], [(ACCESS_TOKEN_KEY, "")], [(ACCESS_TOKEN_KEY, f"{token}x")], [(ACCESS_TOKEN_KEY, token)] * 2):
+    for said in ([], [(ACCESS_TOKEN_KEY, "")], [(ACCESS_TOKEN_KEY, "secretx")], [(ACCESS_TOKEN_KEY, "secret")] * 2):
         assert account.validate_tokens_in_metadata(said) == (False, None)
         assert account.refresh_tokens(said) == (None, None)
     assert (account.get_login_details(), account.get_auth_tokens("")) == (None, None)
-    open_account(address)
-    command_line.load_tokens()
-    assert account.validate_tokens_in_metadata(command_line.write_tokens_to_metadata([])) == (False, None)
     assert stat.S_IMODE((home / "credentials.yaml").stat().st_mode) == 0o600
     assert stat.S_IMODE(home.stat().st_mode) == 0o700
 
@@ -62,21 +51,15 @@ def test_flower_still_has_the_places_that_are_closed():
 
 @pytest.mark.parametrize("isolation", [ISOLATION_MODE_PROCESS, ISOLATION_MODE_SUBPROCESS])
 def test_a_superlink_gets_the_account_and_its_superexec_the_secret(tmp_path, isolation):
-    parsed = SimpleNamespace(
-        control_address="127.0.0.1:1",
-        host="127.0.0.1",
-        port=1,
-        isolation=isolation,
-        authn_plugin=None,
-        superexec_auth_secret=b"given",
-    )
+    parsed = SimpleNamespace(isolation=isolation, authn_plugin=None, superexec_auth_secret=b"given")
     program = SimpleNamespace(
         _parse_superlink_lifespan_config=lambda: parsed, _get_superexec_command=lambda **_: ["flower-superexec", "--x"]
     )
-    close_to_strangers(program, tmp_path, lambda address: f"account at {address}")
+    account = ControlAccount("hash")
+    close_to_strangers(program, tmp_path, account)
     config = program._parse_superlink_lifespan_config()
     *command, file, rest = program._get_superexec_command()
-    assert config.authn_plugin == "account at 127.0.0.1:1"
+    assert config.authn_plugin is account
     assert command[-2:] == ["-m", "simulation.operations.guard.superexec"]
     assert rest == "--x"
     secret = tmp_path / "superexec-secret"

@@ -14,7 +14,6 @@ from clients.upload_time import UPLOAD_FILE, last_upload
 from simulation.operations.guard import supernode_process as supernode
 from simulation.operations.guard.supernode import CONNECTION_HOOK, PUSH_HOOK, TIME_HOOK, VERIFY_HOOK
 from simulation.operations.guard.supernode_process import (
-    IDLE_S,
     LONGEST_PAUSE_S,
     SHORTEST_PAUSE_S,
     Stopwatch,
@@ -132,12 +131,10 @@ def test_a_supernode_waits_for_a_message(monkeypatch):
     clock = Clock()
     monkeypatch.setattr(supernode, "time", clock)
     answers = iter([*[None] * 1000, "message"])
-    rested_s: list[float] = []
-    assert waiting(lambda: next(answers), lambda: rested_s.append(clock.now_s))() == "message"
+    assert waiting(lambda: next(answers))() == "message"
     assert LONGEST_PAUSE_S * 900 < clock.now_s < LONGEST_PAUSE_S * 1000, "the longer it waits, the less it asks"
-    assert IDLE_S < rested_s[0] < IDLE_S + 2 * LONGEST_PAUSE_S
     soon = Clock()
     monkeypatch.setattr(supernode, "time", soon)
     answers = iter([None, None, "message"])
-    assert waiting(lambda: next(answers), pytest.fail)() == "message"
+    assert waiting(lambda: next(answers))() == "message"
     assert soon.now_s == pytest.approx(2 * SHORTEST_PAUSE_S)

@@ -40,7 +40,7 @@ def handshake(server: FederationFolders, trusted: FederationFolders, name: str) 
     """Outcome of a TLS connection to `server` under `name` by a client that trusts `trusted`."""
     listening = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     listening.load_cert_chain(server.server / "server.crt", server.server / "server.key")
-    asking = ssl.create_default_context(cafile=trusted.authority)
+    asking = ssl.create_default_context(cafile=trusted.certificate)
     here, there = socket.socketpair()
 
     def serve() -> None:
@@ -68,11 +68,11 @@ def test_the_server_is_trusted_under_each_of_its_names(made):
 
 def test_each_folder_holds_its_own_and_nothing_of_anothers(made):
     names = {folder.name: sorted(path.name for path in folder.rglob("*")) for folder in made.folder.iterdir()}
-    common = ["ca.crt", "machine.toml"]
+    common = ["machine.toml", "server.crt"]
     public = ["client-0.pub", "client-1.pub", "clients"]
     assert names == {
         ".gitignore": [],
-        "server": sorted([*common, *public, "server.crt", "server.key", "token.sha256"]),
+        "server": sorted([*common, *public, "server.key", "token.sha256"]),
         "client-0": sorted([*common, "key"]),
         "client-1": sorted([*common, "key"]),
         "admin": sorted([*common, "token"]),
@@ -193,18 +193,15 @@ def test_renewed_certificates_retire_the_old_ones(tmp_path):
     shutil.copytree(made.folder, tmp_path / "old")
     old = FederationFolders(tmp_path / "old")
     changed = [path.relative_to(made.folder).as_posix() for path in renew_certificates(made.folder)]
-    assert changed == [
-        *("admin/ca.crt", "client-0/ca.crt", "server/ca.crt"),
-        *("server/server.key", "server/server.crt"),
-    ]
+    assert changed == ["admin/server.crt", "client-0/server.crt", "server/server.crt", "server/server.key"]
     assert is_private(made.server / "server.key")
     assert (made.server / "server.key").read_bytes() != (old.server / "server.key").read_bytes()
     for name in ("server.example", "10.1.2.3", "localhost"):
         assert handshake(made, made, name) == "hello"
     for client, server in ((made, old), (old, made)):
-        assert handshake(client, server, "server.example") == "unable to get local issuer certificate"
-    assert 363 <= days_left((made.server / "server.crt").read_bytes()) <= 365
-    made.check(1)
+        assert handshake(client, server, "server.example") == "self-signed certificate"
+    assert 363 <= days_left(made.certificate.read_bytes()) <= 365
+    check_folder(made.server, read_machine(made.server, "server"))
 
 
 def is_private(path) -> bool:
