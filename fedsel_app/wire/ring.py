@@ -6,8 +6,9 @@ the ring of b bits, and the sum of integers has the same bits in any order.
 
 The grid of a round follows from the round before: each client states the exponent e of its largest value, as a vector
 with a single 1, and the second largest exponent in the sum of these vectors counts (`next_exponent`). One client cannot
-raise it by a lie, and the sum tells nobody the exponent of a single client. Then g = e - floor(log2 Q), with which 2^e
-is at most Q multiples.
+raise it by a lie, and the sum tells nobody the exponent of a single client. Then g = e - max(floor(log2 Q), `FINEST`):
+2^e is at most Q multiples, or 32 if Q is smaller, so that a ring of few bits clips some values and does not round most
+of them to 0.
 
 Layout of a section of multiples, with all numbers little-endian::
 
@@ -32,6 +33,8 @@ RINGS = (8, 16, 24, 32)
 """Bits of the rings."""
 LOWEST, PLACES = -63, 128
 """Lowest exponent of a largest value, and the number of exponents that are told apart."""
+FINEST = 5
+"""A value of 2^e is at least 2^`FINEST` multiples, also where the ring has room for fewer."""
 _HEAD = struct.Struct("<Bh")
 
 
@@ -65,8 +68,8 @@ def next_exponent(counts: NDArray[np.int64], before: int, clients: int) -> int:
 
 
 def grid_of(exponent: int, bits: int, clients: int) -> int:
-    """g: with Q multiples of 2^g a client reaches 2^exponent."""
-    return exponent - (largest(bits, clients).bit_length() - 1)
+    """g: with Q multiples of 2^g a client reaches 2^exponent, if Q is at least 2^`FINEST`."""
+    return exponent - max(largest(bits, clients).bit_length() - 1, FINEST)
 
 
 def quantise(values: NDArray[Any], grid: int, bits: int, clients: int) -> tuple[Integers, NDArray[Any]]:

@@ -12,6 +12,7 @@ from fedsel_app.wire.ring import (
     RINGS,
     exponent_of,
     from_ring,
+    grid_of,
     largest,
     next_exponent,
     one_hot,
@@ -34,6 +35,15 @@ rings = st.sampled_from(RINGS)
 )
 def test_the_largest_multiple(bits, clients, most):
     assert largest(bits, clients) == most
+
+
+@pytest.mark.parametrize(
+    ("bits", "clients", "grid"), [(16, 10, -11), (16, 1000, -5), (24, 10, -19), (8, 3, -5), (8, 10, -5), (8, 100, -5)]
+)
+def test_the_grid_has_32_multiples_or_more_up_to_the_exponent(bits: int, clients: int, grid: int) -> None:
+    """Q is 3,276, 32, 838,860, 42, 12 and 1."""
+    assert grid_of(0, bits, clients) == grid
+    assert grid_of(7, bits, clients) == grid + 7
 
 
 @given(rings, st.integers(1, 100), st.integers(0, 2**32), st.integers(-40, 10))
