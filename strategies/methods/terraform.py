@@ -135,8 +135,8 @@ class Terraform(SelectionStrategy[TerraformConfig]):
 
     @classmethod
     def needs(cls, config: TerraformConfig) -> Needs:
-        """Biases of the output layer, if the magnitude is that of the biases or of the weights."""
-        return Needs(output_biases=config.magnitude in ("bias", "weights"))
+        """Biases of the output layer, if the magnitude is that of its biases or weights. The loss needs no update."""
+        return Needs(output_biases=config.magnitude in ("bias", "weights"), round_updates=config.magnitude != "loss")
 
     @classmethod
     def check_settings(cls, config: TerraformConfig, shared: SharedSettings) -> None:

@@ -44,7 +44,7 @@ COMPRESSION: dict[str, Settings] = {
     "rand-k ef14": {"compressor": "rand-k"},
     "rand-k ef21": {"compressor": "rand-k", "error-feedback-scheme": "ef21"},
     "common-k": {"compressor": "common-k", "model": "mlp"},
-    "common-k 8 bits": {"compressor": "common-k", "ring-bits": 8, "aggregation": "median"},
+    "common-k 8 bits": {"compressor": "common-k", "ring-bits": 8, "cohort": 6, "aggregation": "median"},
     "qsgd ef21": {"compressor": "qsgd", "error-feedback-scheme": "ef21"},
     "qsgd without feedback": {"compressor": "qsgd", "error-feedback": False},
     **{

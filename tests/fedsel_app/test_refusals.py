@@ -192,8 +192,14 @@ COMBINATIONS = [
     (MASKED | {"max-update-norm": 1.0}, "Set 'max-update-norm' to 0, or 'secure-sums' to none"),
     (MASKED | {"solver": "scaffold"}, "Set 'solver' to fedprox or sgd, or 'secure-sums' to none: SCAFFOLD sends more"),
     (MASKED | {"participation": "isp", "holdout-fraction": 0.2}, "Set 'participation' to a schedule, or 'secure-sums'"),
-    (MASKED | {"strategy": "delta"}, "Choose another 'strategy' than delta, or 'secure-sums' to none"),
-    (MASKED | {"strategy": "divfl"}, "Choose another 'strategy' than divfl, or 'secure-sums' to none"),
+    *(
+        (MASKED | {"strategy": name}, f"Choose another 'strategy' than {name}, or 'secure-sums' to none")
+        for name in ("adafl", "delta", "divfl", "optrate", "terraform")
+    ),
+    *(
+        (MASKED | {"attack": attack}, f"or 'attack' to another than {attack}: all clients of common-k send the entries")
+        for attack in ("sign-flip", "alie", "backdoor")
+    ),
     (MASKED | {"strategy": "adasample"}, "Set 'clear-number' to norm, or 'secure-sums' to none"),
     (MASKED | {"clear-number": "norm"}, "Set 'clear-number' to none, or 'secure-sums' to none: the strategy random"),
     (MASKED | {"cohort": 2}, "Set 'cohort' to at least 3 (it is 2), or 'secure-sums' to none"),

@@ -15,9 +15,10 @@ from fedsel_app.wiring.configuration import resolve
 from fedsel_app.wiring.server import make_strategy, open_run_folder
 from simulation.engines.inline_engine import Inline
 from strategies.base import SelectionStrategy
-from strategies.round.federation import Federation
+from strategies.round.federation import ALL, Federation
 from strategies.round.flower_grid import FlowerGrid
 from strategies.run_round import run_rounds
+from tests.support.in_process import Killed
 from tests.support.logs import logged
 from tests.support.masked_federation import Hook, MaskedGrid
 
@@ -41,12 +42,17 @@ MASKED = PLAIN | {"secure-sums": "masks"}
 Rows = list[dict[str, Any]]
 
 
-def played(folder: Path, federation: Callable[[Any], Federation], **settings: Any) -> tuple[SelectionStrategy, Rows]:
+def played(
+    folder: Path,
+    federation: Callable[[Any], Federation],
+    on_round: Callable[[dict[str, Any]], None] | None = None,
+    **settings: Any,
+) -> tuple[SelectionStrategy, Rows]:
     """Strategy and rows of a run."""
     config = resolve(MASKED | {key.replace("_", "-"): value for key, value in settings.items()})
     records = replace(config.records, out=str(folder / "run"), state_dir=str(folder / "state"))
     config = replace(config, records=records)
-    with closing(open_run_folder(config, None)) as recorder:
+    with closing(open_run_folder(config, on_round)) as recorder:
         strategy = make_strategy(config, recorder)
         run_rounds(strategy, federation(config))
     return strategy, recorder.rows
@@ -100,6 +106,56 @@ def test_a_method_that_selects_by_norms_gets_them_in_clear(tmp_path: Path, strat
     """The same clients are selected as in the simulation."""
     told = {"strategy": strategy, "clear_number": "norm", "rounds": 4}
     same(deployed(tmp_path / "a", **told), played(tmp_path / "b", Inline, **told))
+
+
+@pytest.mark.parametrize("strategy", ["terraform", "power-of-choice"])
+def test_a_method_that_selects_by_losses_runs(tmp_path: Path, strategy: str) -> None:
+    """Terraform does where its magnitude is the loss: then it reads no update."""
+    told = {"strategy": strategy, "rounds": 4, **({"terraform.magnitude": "loss"} if strategy == "terraform" else {})}
+    masked, simulated = deployed(tmp_path / "a", **told), played(tmp_path / "b", Inline, **told)
+    same(masked, simulated)
+    assert all(row["aggregated"] for row in simulated[1])
+
+
+def test_an_attack_on_the_examples_needs_no_single_update_and_runs(tmp_path: Path) -> None:
+    """In a simulation, where labels are flipped; attacks on updates are refused."""
+    honest = played(tmp_path / "a", Inline)
+    attacked = played(tmp_path / "b", Inline, attack="label-flip", attackers="1,3")
+    assert [row["aggregated"] for row in attacked[1]] == [row["aggregated"] for row in honest[1]]
+    assert not np.array_equal(attacked[0].run.model.parameters, honest[0].run.model.parameters)
+
+
+def test_replies_in_any_order_give_the_same_bits(tmp_path: Path) -> None:
+    """Clients of a simulation that answer in the opposite order, and messages of a deployment that arrive in it."""
+
+    class Backwards(Inline):
+        def ask(self, messages: Any, until: Any = ALL) -> Any:
+            return super().ask(messages[::-1], until)
+
+    class Late(MaskedGrid):
+        def pull_messages(self, message_ids: Any) -> Any:
+            return super().pull_messages(message_ids)[::-1]
+
+    expected = played(tmp_path / "a", Inline)
+    same(played(tmp_path / "b", Backwards), expected)
+    same(played(tmp_path / "c", lambda config: FlowerGrid(Late(tmp_path, config))), expected)
+
+
+@pytest.mark.parametrize("simulated", [True, False])
+def test_a_run_that_was_killed_and_resumed_has_the_same_bits(tmp_path: Path, simulated: bool) -> None:
+    """Killed after round 3, taken up again after round 2. The clients of the deployment make new keys."""
+
+    def federation(config: Any) -> Federation:
+        return Inline(config) if simulated else FlowerGrid(MaskedGrid(tmp_path, config))
+
+    def kill(row: dict[str, Any]) -> None:
+        if row["round"] == 3:
+            raise Killed
+
+    told = {"rounds": 5, "checkpoint_every": 2, "ring_bits": 8, "kept_fraction": 0.2}
+    with pytest.raises(Killed):
+        played(tmp_path / "a", federation, kill, **told)
+    same(played(tmp_path / "a", federation, resume=True, **told), played(tmp_path / "b", Inline, **told))
 
 
 @pytest.mark.parametrize(
