@@ -57,11 +57,10 @@ def no_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def without_figures(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A report draws no figures."""
-    from simulation.workbench.report import page
+    """A report has blank figures."""
+    from tests.support.pictures import draw_blank_pictures
 
-    for name in ("plots", "sweep_plots"):
-        monkeypatch.setattr(page, name, lambda *about: [])
+    draw_blank_pictures(monkeypatch)
 
 
 @pytest.fixture(autouse=True)

@@ -22,8 +22,6 @@ RUN_FILES = (
     "summary.json",
     "model.npz",
     "best-model.npz",
-    "accuracy.png",
-    "score.png",
     "tensorboard",
     "wandb",
     "tracking.json",

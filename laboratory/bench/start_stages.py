@@ -51,26 +51,24 @@ def carry_out(folder: Path, values: list[str], stages: Stages) -> None:
         from simulation.engines.choice import choose
         from simulation.workbench.command_line.arguments import parse_setting
         from simulation.workbench.report.progress import RunDisplay
-
-        stages.end("import fedsel")
         from simulation.workbench.report.run_report import report_run
 
-        stages.end("import Matplotlib")
+        stages.end("import fedsel")
     config = resolve(dict(parse_setting(value) for value in values) | {"out": str(folder)})
     choice = choose(config)
     stages.end("settings, data, choice of the engine")
     simulate = choice.simulate
     stages.end("import the engine")
-    with RunDisplay(config.run.rounds, Console()) as display:
+    display = RunDisplay(config.run.rounds, Console())
 
-        def show(row: dict[str, int]) -> None:
-            display.show(row)
-            stages.end("start of the engine, first round" if row["round"] == 1 else "the other rounds")
+    def show(row: dict[str, int]) -> None:
+        display.show(row)
+        stages.end("start of the engine, first round" if row["round"] == 1 else "the other rounds")
 
-        simulate(config, show)
+    simulate(config, show)
     stages.end("end of the run")
     report_run(folder, Console())
-    stages.end("summary and picture")
+    stages.end("summary")
 
 
 if __name__ == "__main__":

@@ -12,6 +12,7 @@ from textwrap import fill
 from fedsel_app.records.files import write_text
 from laboratory.claims.claim import Claim
 from laboratory.claims.data import write_data
+from laboratory.claims.markdown import markdown, markdown_text
 from laboratory.claims.measured import Measured
 from laboratory.claims.picture import (
     CURRENCIES,
@@ -38,7 +39,7 @@ from laboratory.claims.verdict import (
     decide,
 )
 from simulation.workbench.comparison.statistics import LEVEL, Estimate, holm
-from simulation.workbench.report.tables import ABSENT, Heading, Table, markdown_text
+from simulation.workbench.report.tables import ABSENT, Heading, Table
 
 WIDTH = 120
 """Characters of a line of Markdown."""
@@ -63,7 +64,7 @@ def write_ledger(
     links = (f"[{path.name}]({Path(os.path.relpath(path, out)).as_posix()})" for path in files)
     lines = ["# Ledger", "", *map(_picture, pictures), "", *_rankings(standing, measured)]
     lines += ["## Claims of the papers", "", wrapped(_counts(claims, verdicts)), ""]
-    lines += [paper_table(claims, verdicts).markdown().rstrip(), "", wrapped(_stages(claims, verdicts)), ""]
+    lines += [markdown(paper_table(claims, verdicts)), "", wrapped(_stages(claims, verdicts)), ""]
     lines += ["## Data", "", wrapped(DATA.format(*links)), "", "```bash", *COMMANDS, "```"]
     page = out / "ledger.md"
     write_text(page, "\n".join(lines) + "\n")
@@ -127,7 +128,7 @@ def _rankings(rankings: Sequence[Ranking], measured: Measured) -> list[str]:
     return [
         wrapped(PIPELINE),
         "",
-        table.markdown().rstrip(),
+        markdown(table),
         "",
         *(wrapped(markdown_text(limit), "- ", "  ") for limit in limits),
         "",

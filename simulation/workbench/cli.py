@@ -30,7 +30,6 @@ from simulation.workbench.command_line.arguments import (
     add_settings,
     folder,
     overrides,
-    parse_grids,
 )
 from simulation.workbench.command_line.parser import USAGE_ERROR, Parser, refuse_unread
 from simulation.workbench.comparison import commands as comparison
@@ -84,8 +83,8 @@ def run_command(arguments: argparse.Namespace) -> int:
     method = f"Method: {config.run.strategy}; {pipeline_text(config.values())}"
     console.print(f"{method}\nEngine: {choice}\nData: {data}", markup=False, highlight=False, soft_wrap=True)
     completed = completed_rounds(run_folder(config)) if config.records.resume else 0
-    with RunDisplay(config.run.rounds, console, completed, measured=config.network.links == "measured") as display:
-        folder = choice.simulate(config, display.show, verbose=arguments.verbose)
+    display = RunDisplay(config.run.rounds, console, completed, measured=config.network.links == "measured")
+    folder = choice.simulate(config, display.show, verbose=arguments.verbose)
     report_run(folder, console)
     return 0
 
@@ -115,18 +114,6 @@ def model_command(arguments: argparse.Namespace) -> int:
         trained = result.best_model if arguments.best else result.model
     write_state(arguments.file, trained)
     print(f"Model: {arguments.file}")
-    return 0
-
-
-def partition_command(arguments: argparse.Namespace) -> int:
-    """`fedsel partition`: draw the number of training examples by class and client, in one panel for each cell of a
-    grid.
-    """
-    from simulation.workbench.report.class_distribution import draw_class_distribution
-
-    grid = parse_grids(arguments.grid)
-    print(*draw_class_distribution(overrides(arguments), grid, arguments.picture), sep="\n")
-    print(f"Picture: {arguments.picture}")
     return 0
 
 
@@ -198,15 +185,10 @@ def add_run_settings(command: argparse.ArgumentParser) -> None:
 
 
 def register_data(commands: Subparsers) -> None:
-    """Add `data` and `partition` to the commands of `fedsel`."""
+    """Add `data` to the commands of `fedsel`."""
     described = commands.add_parser("data", help="describe the data: columns, classes, owners, clients")
     add_settings(described, "clients", "seed")
     described.set_defaults(call=data_command)
-    drawn = commands.add_parser("partition", help="draw which classes each client has")
-    add_settings(drawn, "clients", "seed")
-    drawn.add_argument("--grid", action="append", default=[], metavar="KEY=V1,V2", help="draw a panel for each value")
-    drawn.add_argument("--out", dest="picture", required=True, type=folder, metavar="FILE", help="a .png, .pdf or .svg")
-    drawn.set_defaults(call=partition_command)
 
 
 def register_model(commands: Subparsers) -> None:

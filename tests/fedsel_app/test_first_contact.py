@@ -112,10 +112,10 @@ def test_a_resumed_run_shows_its_round_and_a_long_one_the_time_left(capsys, monk
     now_s = iter([0.0, 50.0, 100.0])
     monkeypatch.setattr(progress.time, "monotonic", lambda: next(now_s))
     written = io.StringIO()
-    with RunDisplay(20, Console(file=written, width=80), 12, measured=True) as display:
-        for number in (13, 14):
-            row = {"round": number, "accuracy": 0.5, "time_s": 1.0, "total_uplink_bytes": 2e6, "failures": []}
-            display.show(row)
+    display = RunDisplay(20, Console(file=written, width=80), 12, measured=True)
+    for number in (13, 14):
+        row = {"round": number, "accuracy": 0.5, "time_s": 1.0, "total_uplink_bytes": 2e6, "failures": []}
+        display.show(row)
     assert written.getvalue() == "Continuing after round 12 of 20.\n"
     assert capsys.readouterr().out.splitlines() == [
         "round 13 of 20: accuracy 0.5000, 1.0 measured s, 2.000 MB sent; about 0:05:50 left",

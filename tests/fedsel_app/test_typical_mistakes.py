@@ -11,8 +11,6 @@ MISTAKES = {
     "run --rounds ten": "--rounds takes a whole number. Got 'ten'. " + CHOICES.format("run"),
     "compare --strategies oort --jobs 0 --out x": "--jobs takes a whole number above 0. Got '0'.",
     "run --set lr=0.1 --set lr=0.2": "Give 'lr' once: --set says 0.1, and then 0.2.",
-    "partition --set alpha=0.1 --grid alpha=0.1,1 --out x.png": "Give 'alpha' in the grid, or one value of it",
-    "report x --label oort=A --label oort=B": "Give 'oort' once: --label says A, and then B.",
     "start x --set lr=0.1 --set lr=0.2": "Give 'lr' once: --set says 0.1, and then 0.2.",
     "run --rounds": "A value is missing: --rounds ROUNDS. " + CHOICES.format("run"),
     "run --engine rai": "--engine is one of auto, inline, ray. Got 'rai'. Did you mean 'ray'? " + CHOICES.format("run"),

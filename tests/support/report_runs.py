@@ -1,6 +1,8 @@
 """Run and comparison folders with given numbers, so that every number of a report can be computed by hand."""
 
+import html
 import json
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -9,6 +11,12 @@ from fedsel_app.records.schema import RoundRecord, as_row
 from fedsel_app.wiring.configuration import resolve
 
 UPLINK = 250_000
+
+
+def page_text(folder: Path) -> str:
+    """Text of the page report.html in `folder`, without its markup."""
+    body = (folder / "report.html").read_text(encoding="utf-8").partition("<body>")[2]
+    return " ".join(html.unescape(re.sub(r"<[^>]*>", " ", body)).split())
 
 
 def write_run(

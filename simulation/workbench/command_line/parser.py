@@ -56,11 +56,6 @@ EXAMPLES: dict[str, dict[str, str]] = {
         "fedsel data --clients 5 --set partition=iid": "describe them under another partition",
         "fedsel data --set data=npz --set data-path=mine.npz": "describe a file of yours",
     },
-    "partition": {
-        "fedsel partition --out classes.png": "draw which classes each client has",
-        "fedsel partition --set alpha=0.1 --out skewed.png": "draw another partition",
-        "fedsel partition --grid alpha=0.1,1 --out panels.png": "draw several side by side",
-    },
     "methods": {
         "fedsel methods": "list the methods with their sources and costs",
         "fedsel methods oort --size 11173962": "show one method, and its costs for a model of this size",
@@ -115,7 +110,7 @@ EXAMPLES: dict[str, dict[str, str]] = {
 }
 """Command -> its main command lines, at most three, with what each does; "fedsel" has those of the whole program."""
 GROUPS = {
-    "simulate": ("run", "data", "partition", "trace"),
+    "simulate": ("run", "data", "trace"),
     "compare": ("compare", "tune"),
     "records": ("watch", "report", "model"),
     "deploy": ("deploy", "provision", "request", "start", "submit", "status", "stop", "sign"),

@@ -1,7 +1,7 @@
 """Results of a comparison or one run, read from its folder, with notes on unfinished and missing runs."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any, ClassVar, Self
@@ -71,7 +71,6 @@ class RecordedComparison:
     groups : the counted runs: the finished ones or, if none is finished, all with a finished round
     runs : every run with a finished round, by name, including those that are not counted
     notes : sentences on missing and unfinished runs
-    labels : method or variant -> the name under which it is shown
     """
 
     folder: Path
@@ -80,24 +79,16 @@ class RecordedComparison:
     groups: tuple[Group, ...]
     runs: Mapping[str, RecordedRun]
     notes: tuple[str, ...]
-    labels: Mapping[str, str] = field(default_factory=dict)
 
     run_kind: ClassVar[type[RecordedRun]] = RecordedRun
 
     @classmethod
-    def read(
-        cls,
-        folder: Path,
-        baseline: str | None = None,
-        sources: Sequence[Path] = (),
-        labels: Mapping[str, str] | None = None,
-    ) -> Self:
+    def read(cls, folder: Path, baseline: str | None = None, sources: Sequence[Path] = ()) -> Self:
         """Read the folder of `fedsel compare` or of one run; `baseline` replaces the baseline of the folder.
 
         Parameters
         ----------
         sources : folders of runs and comparisons to compare with each other, in place of `folder`
-        labels : method or variant -> the name under which it is shown
 
         Raises
         ------
@@ -131,10 +122,10 @@ class RecordedComparison:
         if not finished:
             notes.append("No run is finished, so everything below is provisional and counts the rounds so far.")
         counted = finished or list(runs.values())
-        groups, without = _groups(counted, baseline, str(plan.get("baseline", "")), labels or {})
+        groups, without = _groups(counted, baseline, str(plan.get("baseline", "")))
         notes += without
         pipelines = Pipelines(**plan.get("pipelines", {}))
-        return cls(folder, plan.get("settings", {}), pipelines, groups, runs, tuple(notes), labels or {})
+        return cls(folder, plan.get("settings", {}), pipelines, groups, runs, tuple(notes))
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({str(self.folder)!r})"
@@ -158,10 +149,6 @@ class RecordedComparison:
     def summary(self) -> pd.DataFrame:
         """Summary of all runs, one row each: see `RecordedRun.summary`."""
         return self._joined("summary")
-
-    def shown(self, method: str) -> str:
-        """Name under which a method is shown."""
-        return self.labels.get(method, method)
 
     def _joined(self, name: str) -> pd.DataFrame:
         return joined(
@@ -273,9 +260,7 @@ def _of_other_plans(folder: Path, plan: Mapping[str, Any]) -> list[str]:
     ]
 
 
-def _groups(
-    runs: Sequence[RecordedRun], wanted: str | None, planned: str, labels: Mapping[str, str]
-) -> tuple[tuple[Group, ...], list[str]]:
+def _groups(runs: Sequence[RecordedRun], wanted: str | None, planned: str) -> tuple[tuple[Group, ...], list[str]]:
     """Group runs by the swept keys that all runs have; the other keys of the cell belong to the variant.
 
     Also returns a sentence for each group without a run of the baseline, which then is its first variant.
@@ -294,36 +279,16 @@ def _groups(
     if wanted is not None and wanted not in [*variants, *(run.strategy for run in runs)]:
         raise ConfigError(f"The baseline must be one of {'; '.join(variants)}. Got {wanted!r}.")
     baseline_name = wanted or planned
-    name_of = _labelled({variant(run): run.strategy for run in runs}, labels)
     groups: dict[str, dict[str, list[RecordedRun]]] = {cell(run, outer=True): {} for run in runs}
     for run in sorted(runs, key=lambda run: (variants.index(variant(run)), run.seed)):
-        groups[cell(run, outer=True)].setdefault(name_of[variant(run)], []).append(run)
+        groups[cell(run, outer=True)].setdefault(variant(run), []).append(run)
     sections, notes = [], []
     for name, by_variant in groups.items():
         first, *others = by_variant
-        fitting = [key for key, of in by_variant.items() if baseline_name in (key, variant(of[0]), of[0].strategy)]
+        fitting = [key for key, of in by_variant.items() if baseline_name in (key, of[0].strategy)]
         baseline = fitting[0] if fitting else first
         if baseline_name and others and not fitting:
             where = f" with {name}" if name else ""
             notes.append(f"No run of the baseline {baseline_name} counts{where}: {first} takes its place.")
         sections.append(Group(name, {key: tuple(of) for key, of in by_variant.items()}, baseline))
     return tuple(sections), notes
-
-
-def _labelled(methods: Mapping[str, str], labels: Mapping[str, str]) -> dict[str, str]:
-    """The name under which each variant is shown: its own label, or that of its method in place of the method.
-
-    `methods` are the methods of the variants. Raises ConfigError for the label of another name, or the same name twice.
-    """
-    for name in labels:
-        if name not in (*methods, *methods.values()):
-            raise ConfigError(f"A --label is NAME=TEXT for one of {'; '.join(methods)}. Got {name!r}.")
-    name_of = {
-        variant: labels.get(variant, labels.get(method, method) + variant.removeprefix(method))
-        if variant.startswith(method)
-        else labels.get(variant, variant)
-        for variant, method in methods.items()
-    }
-    if len(set(name_of.values())) < len(name_of):
-        raise ConfigError(f"Give each --label another text. Got {', '.join(name_of.values())}.")
-    return name_of

@@ -18,8 +18,7 @@ from simulation.workbench.comparison.run_processes import carry_out
 from simulation.workbench.python_interface.keywords import key_of, listed, setting_values, several
 from simulation.workbench.python_interface.processes import refuse_main
 from simulation.workbench.python_interface.runs import RunResult
-from simulation.workbench.report.drawing import Style
-from simulation.workbench.report.figures import accuracy_plot
+from simulation.workbench.report.drawing import plot_metric
 from simulation.workbench.report.page import write_report
 from simulation.workbench.terminal import wide_console
 
@@ -35,14 +34,13 @@ class ComparisonResult(RecordedComparison):
     run_kind = RunResult
     runs: Mapping[str, RunResult]
 
-    def plot(self, cell: str | None = None, *, metric: str = "", per_seed: bool = False) -> Figure:
+    def plot(self, cell: str | None = None, *, metric: str = "") -> Figure:
         """Figure of the score, or of another metric, against rounds, seconds, bytes sent and client updates.
 
         Parameters
         ----------
         cell : cell of the grid, such as "alpha=0.1"; needed if there are several
         metric : metric of the rounds; empty: the score
-        per_seed : draw a line for each seed instead of the seeds' range
 
         Raises
         ------
@@ -54,7 +52,7 @@ class ComparisonResult(RecordedComparison):
             [cell] = groups
         if cell not in groups:
             raise ConfigError(f"plot() takes one of the cells {'; '.join(groups)}. Got {cell!r}.")
-        return accuracy_plot(groups[cell], Style(per_seed=per_seed), metric_of(self.counted, metric)).figure
+        return plot_metric(groups[cell], metric_of(self.counted, metric)).figure
 
     def report(self, baseline: str | None = None) -> Path:
         """Write the report into the folder, as `fedsel report` does. Returns the path of the page."""

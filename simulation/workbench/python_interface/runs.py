@@ -2,7 +2,6 @@
 
 import logging
 from collections.abc import Callable, Mapping
-from contextlib import nullcontext
 from io import BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -35,8 +34,7 @@ from simulation.workbench.comparison.results import Group
 from simulation.workbench.comparison.runs import RecordedRun, read_recorded_run
 from simulation.workbench.python_interface.keywords import listed, setting_values
 from simulation.workbench.python_interface.processes import simulate_apart, simulate_inline
-from simulation.workbench.report.drawing import Style
-from simulation.workbench.report.figures import accuracy_plot
+from simulation.workbench.report.drawing import plot_metric
 from simulation.workbench.report.progress import RunDisplay
 
 if TYPE_CHECKING:
@@ -139,7 +137,7 @@ class RunResult(RecordedRun):
     def plot(self, metric: str = "") -> Figure:
         """Figure of the score, or of another metric, against rounds, seconds, bytes sent and client updates."""
         alone = Group("", {self.strategy: (self,)}, self.strategy)
-        return accuracy_plot(alone, Style(), metric_of([self], metric)).figure
+        return plot_metric(alone, metric_of([self], metric)).figure
 
 
 @listed
@@ -199,17 +197,17 @@ def run(
             config = resolve_resumed(Path(resume).expanduser(), values)
         choice = choose(config)
         completed = completed_rounds(run_folder(config)) if resume is not None else 0
-        display = RunDisplay(config.run.rounds, Console(), completed, measured=config.network.links == "measured")
+        measured = config.network.links == "measured"
+        display = RunDisplay(config.run.rounds, Console(), completed, measured=measured) if progress else None
 
         def show(row: Row) -> None:
-            if progress:
+            if display is not None:
                 display.show(row)
             if on_round is not None:
                 on_round(row)
 
-        with display if progress else nullcontext():
-            inline = choice.engine == "inline"
-            return load_run(simulate_inline(config, show) if inline else simulate_apart(config, show, completed))
+        inline = choice.engine == "inline"
+        return load_run(simulate_inline(config, show) if inline else simulate_apart(config, show, completed))
 
 
 def load_run(folder: str | Path) -> RunResult:

@@ -2,22 +2,15 @@
 
 import json
 from collections.abc import Iterable
-from typing import get_type_hints
 
 import numpy as np
 
 from fedsel_app.config.run import score_title
-from fedsel_app.records.schema import ACCURACY, RoundRecord
 from simulation.workbench.comparison.measures import EvaluatedMetric, client_metric
 from simulation.workbench.comparison.results import Group, RecordedComparison
 from simulation.workbench.comparison.runs import RecordedRun
 from simulation.workbench.comparison.statistics import gini, jain, longest_gaps
-from simulation.workbench.report.tables import FREE, Heading, Table, capital
-
-NUMBERS = tuple(
-    name for name, kind in get_type_hints(RoundRecord).items() if kind in (int, float, int | None, float | None)
-)
-"""Fields of a round that are one number."""
+from simulation.workbench.report.tables import Heading, Table, capital
 
 
 def pipeline_table(comparison: RecordedComparison) -> Table | None:
@@ -25,7 +18,7 @@ def pipeline_table(comparison: RecordedComparison) -> Table | None:
     differing, papers = comparison.differing, comparison.pipelines.papers
     keys = list(next(iter(differing.values())))
     rows = [
-        [comparison.shown(name), *(json.dumps(value).strip('"') for value in values.values()), papers.get(name)]
+        [name, *(json.dumps(value).strip('"') for value in values.values()), papers.get(name)]
         for name, values in differing.items()
     ]
     columns = [Heading("strategy"), *map(Heading, keys), Heading("protocol")]
@@ -107,28 +100,8 @@ def run_table(comparison: RecordedComparison) -> Table:
         "All runs with a finished round. Client failures: the server selected or probed a client, and received nothing "
         "usable from it.",
         columns,
-        [_run_row(run, comparison.shown(run.strategy)) for run in comparison.runs.values()],
+        [_run_row(run) for run in comparison.runs.values()],
     )
-
-
-def round_table(comparison: RecordedComparison) -> Table:
-    """Table of every round of every run, finished or not; a number that was not measured is empty."""
-    runs = list(comparison.runs.values())
-    keys = list(dict.fromkeys(key for run in runs for key in run.cell))
-    numbers = dict.fromkeys(name.replace(ACCURACY, run.score) for run in runs for name in NUMBERS)
-    metrics = [name for name in dict.fromkeys(name for run in runs for name in run.metrics) if name not in numbers]
-    columns = [Heading(name) for name in ("run", "strategy", "seed", *keys)]
-    columns += [Heading(name, FREE) for name in (*numbers, "selected_count", "failure_count", *metrics)]
-    rows = [
-        [run.name, run.strategy, run.seed]
-        + [run.cell.get(key) for key in keys]
-        + [row.get(name) for name in numbers]
-        + [len(row["selected"]), len(row["failures"])]
-        + [row.get(name) for name in metrics]
-        for run in runs
-        for row in run.flat_rows
-    ]
-    return Table("rounds", "The rounds", "Every round of every run.", columns, rows)
 
 
 def failure_table(runs: Iterable[RecordedRun]) -> Table | None:
@@ -144,14 +117,14 @@ def failure_table(runs: Iterable[RecordedRun]) -> Table | None:
     return Table("failures", "Client failures", caption, columns, rows) if rows else None
 
 
-def _run_row(run: RecordedRun, method: str) -> list[object]:
+def _run_row(run: RecordedRun) -> list[object]:
     numbers = run.measures
     rounds_to_target = numbers["rounds_to_target"]
     cell = ", ".join(f"{key}={value}" for key, value in run.cell.items())
     state = "finished" if run.finished else "unfinished"
     return [
         run.name,
-        method,
+        run.strategy,
         cell,
         run.seed,
         state,

@@ -4,7 +4,7 @@ import argparse
 from pathlib import Path
 
 from fedsel_app.config import ConfigError, RunConfig
-from simulation.workbench.command_line.arguments import FAILURE, Subparsers, named_once, positive
+from simulation.workbench.command_line.arguments import FAILURE, Subparsers, positive
 from simulation.workbench.terminal import whole_table, wide_console
 
 
@@ -20,10 +20,6 @@ def register(commands: Subparsers) -> None:
         metavar="NAME",
         help="metric in figures and tables: a score of the runs, loss, client_NAME or client_loss (the runs' score)",
     )
-    page.add_argument(
-        "--label", action="append", default=[], metavar="NAME=TEXT", help="show a method or variant under another name"
-    )
-    page.add_argument("--per-seed", action="store_true", help="draw a line for each seed")
     page.add_argument(
         "--figures", default="", metavar="svg,pdf,png", help="write the figures as files too, into report-figures/"
     )
@@ -41,14 +37,6 @@ def register(commands: Subparsers) -> None:
     checked.set_defaults(call=check_command)
 
 
-def parse_label(text: str) -> tuple[str, str]:
-    """Name and label of the form NAME=TEXT; the last = divides them. Raises ConfigError for anything else."""
-    name, equals, label = text.rpartition("=")
-    if not (equals and name and label.strip()):
-        raise ConfigError(f"A --label is NAME=TEXT. Got {text!r}.")
-    return name, label.strip()
-
-
 def report_command(arguments: argparse.Namespace) -> int:
     """`fedsel report`: write the page, tables and figures of a comparison or a run."""
     from simulation.workbench.report.drawing import FOLDER, parse_formats
@@ -62,14 +50,12 @@ def report_command(arguments: argparse.Namespace) -> int:
         arguments.out if several else arguments.folders[0],
         arguments.baseline,
         sources=arguments.folders if several else (),
-        labels=named_once("--label", map(parse_label, arguments.label)),
         metric=arguments.metric,
-        per_seed=arguments.per_seed,
         formats=formats,
         console=wide_console(),
     )
     print(f"Report:  {page}")
-    print(f"Tables:  {page.with_suffix('.md')}, {page.with_name('report-*.csv')} and {page.with_name('report-*.tex')}")
+    print(f"Tables:  {page.with_name('report-*.csv')} and {page.with_name('report-*.tex')}")
     print(f"Rounds:  {page.with_name('rounds.csv')}")
     if formats:
         print(f"Figures: {page.with_name(FOLDER) / '*'}")

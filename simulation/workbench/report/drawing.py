@@ -1,4 +1,4 @@
-"""Drawing of a report's figures: panels, curves with bands, colours, and files of the figures for publications.
+"""Figure of a report: the metric of each variant against rounds, seconds, bytes and client updates.
 
 A method looks the same in every figure. Colour-blind readers can distinguish the colours, which are those of Okabe and
 Ito. Methods also differ in line style and marker, so the figures work in grey.
@@ -6,24 +6,25 @@ Ito. Methods also differ in line style and marker, so the figures work in grey.
 
 import io
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 import matplotlib
 import numpy as np
 from matplotlib.axes import Axes
-from matplotlib.backend_bases import RendererBase
 from matplotlib.figure import Figure
-from matplotlib.text import Text
 from matplotlib.ticker import MaxNLocator
 
 from fedsel_app.config import ConfigError
 from fedsel_app.records.fedsel_folder import make_fedsel_folder
 from fedsel_app.records.files import whole_file
-from simulation.workbench.comparison.statistics import step_values
+from simulation.workbench.comparison.measures import EvaluatedMetric
+from simulation.workbench.comparison.results import Group
+from simulation.workbench.comparison.runs import RecordedRun
+from simulation.workbench.comparison.statistics import Floats, step_values
+from simulation.workbench.report.tables import capital
 
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#000000", "#E69F00", "#56B4E9")
 LINES = ("-", "--", "-.", ":")
@@ -39,8 +40,7 @@ TICKS = 6
 GRID_POINTS = 400
 NOTEBOOK_DOTS = 100
 """Resolution in a notebook, in dots per inch."""
-WIDTH = 12.0
-"""Width of figures in inches."""
+UPDATES = "client updates received"
 FOLDER = "report-figures"
 FORMATS: dict[str, dict[str, Any]] = {
     "svg": {"metadata": {"Date": None}},
@@ -51,17 +51,7 @@ FORMATS: dict[str, dict[str, Any]] = {
 
 
 class Picture(Figure):
-    """Figure that a notebook shows as the result of a cell, without pyplot and its backends.
-
-    Its texts are shown as they are: a dollar in the name of a method begins no formula.
-    """
-
-    def draw(self, renderer: RendererBase) -> None:
-        """Draw the figure."""
-        with matplotlib.rc_context({"text.parse_math": False}):
-            for text in self.findobj(Text):
-                text.set_parse_math(False)
-            super().draw(renderer)
+    """Figure that a notebook shows as the result of a cell, without pyplot and its backends."""
 
     def _repr_png_(self) -> bytes:
         """PNG of the figure, for IPython."""
@@ -80,87 +70,63 @@ class Plot:
     figure: Figure
 
 
-@dataclass(frozen=True)
-class Style:
-    """Style of figures; `per_seed`: curves have a thin line for each seed instead of the band."""
-
-    per_seed: bool = False
-
-    @property
-    def seeds(self) -> str:
-        """Sentence on how curves show the seeds."""
-        if self.per_seed:
-            return "thick lines are means over the seeds, each thin line is a seed"
-        return "the line is the mean over the seeds, the band reaches from the lowest to the highest seed"
-
-    def panels(self, rows: int, columns: int, height: float, *, sharey: bool = False) -> tuple[Figure, list[Axes]]:
-        """Figure with `rows` x `columns` panels; `height` of all rows in inches."""
-        figure = Picture(figsize=(WIDTH, height), layout="constrained")
-        panels = [panel for row in figure.subplots(rows, columns, sharey=sharey, squeeze=False) for panel in row]
-        for panel in panels:
+def plot_metric(group: Group, metric: EvaluatedMetric) -> Plot:
+    """Figure of the metric against rounds, seconds, uplink bytes and client updates."""
+    seconds = "measured seconds" if group.all_runs[0].config.get("links") == "measured" else "simulated seconds"
+    axes = {"round": "", seconds: "round_s", "uplink, MB": "uplink_bytes", UPDATES: "client_updates"}
+    positions = look_positions(group.methods)
+    # A dollar in the name of a method begins no formula.
+    with matplotlib.rc_context({"text.parse_math": False}):
+        figure = Picture(figsize=(12.0, 7.2), layout="constrained")
+        for panel, (label, key) in zip(figure.subplots(2, 2).flat, axes.items(), strict=True):
             panel.grid(alpha=0.3)
             panel.set_axisbelow(True)
-        return figure, panels
-
-    def grid(self, count: int, height: float) -> tuple[Figure, list[Axes]]:
-        """Figure with `count` panels of `height` inches, two per row."""
-        columns = min(2, count)
-        rows = -(-count // columns)
-        figure, panels = self.panels(rows, columns, height * rows + 0.4)
-        for spare in panels[count:]:
-            spare.remove()
-        return figure, panels[:count]
-
-    def legend(self, figure: Figure, names: Sequence[str]) -> None:
-        """Add a legend above the panels: those of `names` that are the label of something drawn in them."""
-        if len(names) > 1:
-            artists = [one for panel in figure.axes for one in (*panel.get_lines(), *panel.collections)]
-            artist_of = {str(one.get_label()): one for one in artists}
-            labels = [name for name in names if name in artist_of]
-            columns = min(len(labels), 5)
-            if labels:
-                figure.legend([artist_of[name] for name in labels], labels, loc="outside upper center", ncols=columns)
-
-    def band(
-        self, panel: Axes, curves: Sequence[tuple[Any, Any]], position: int, label: str, *, steps: bool = True
-    ) -> None:
-        """Draw the mean of `curves`, and their band or each curve; `position` determines colour, line and marker."""
-        points = np.unique(np.concatenate([x for x, _ in curves]))
-        if points.size > GRID_POINTS:
-            points = np.linspace(points[0], points[-1], GRID_POINTS)
-        values = np.stack([step_values(x, y, points) for x, y in curves])
-        finite = np.isfinite(values).all(axis=0)
-        points, values = points[finite], values[:, finite]
-        looks, every = look(position), max(1, points.size // 8)
-        drawstyle = "steps-post" if steps else "default"
-        panel.plot(
-            points,
-            values.mean(axis=0),
-            **looks,
-            markevery=(position * every // 5 % every, every),
-            markersize=5,
-            linewidth=2.0 if self.per_seed else 1.6,
-            drawstyle=drawstyle,
-            label=label,
-        )
-        if len(curves) > 1 and self.per_seed:
-            for y in values:
-                panel.plot(points, y, color=looks["color"], linewidth=0.6, alpha=0.7, drawstyle=drawstyle)
-        elif len(curves) > 1:
-            low, high = values.min(axis=0), values.max(axis=0)
-            band = panel.fill_between if not steps else partial(panel.fill_between, step="post")
-            band(points, low, high, color=looks["color"], alpha=0.15, linewidth=0)
+            unit = 1e6 if label.endswith("MB") else 1.0
+            for name, runs in group.runs.items():
+                curves = [_curve(run, metric, key, unit) for run in runs if metric.values(run).size]
+                if curves:
+                    draw_band(panel, curves, positions[name], name)
+            if metric.is_score:
+                for target in {float(run.config["target"]) for run in group.all_runs}:
+                    panel.axhline(target, color="#555555", linestyle=(0, (1, 1)), linewidth=1)
+            panel.set_xlabel(label)
+            panel.xaxis.set_major_locator(MaxNLocator(TICKS, integer=label in ("round", UPDATES)))
+            panel.set_xlim(left=0)
+        for panel in figure.axes[::2]:
+            panel.set_ylabel(metric.axis)
+        lines, names = figure.axes[0].get_legend_handles_labels()
+        if len(group.runs) > 1 and names:
+            figure.legend(lines, names, loc="outside upper center", ncols=min(len(names), 5))
+    caption = (
+        f"{capital(metric.axis)} of the global model against rounds, {seconds}, bytes sent to the server and "
+        "client updates: the line is the mean over the seeds, the band reaches from the lowest to the highest seed. "
+        "Between evaluations, and after the end of a run, a curve keeps its last value. It begins where every seed has "
+        "been evaluated once." + (" The dotted line is the target." if metric.is_score else "")
+    )
+    return Plot(metric.key, f"{capital(metric.name)} against its costs", caption, figure)
 
 
-def label_x(panel: Axes, label: str, *, whole: bool = False) -> None:
-    """Label the x axis of a panel, with so few ticks that their numbers do not overlap; `whole`: only integers."""
-    panel.set_xlabel(label)
-    panel.xaxis.set_major_locator(MaxNLocator(TICKS, integer=whole))
+def draw_band(panel: Axes, curves: Sequence[tuple[Floats, Floats]], position: int, label: str) -> None:
+    """Draw the mean of `curves` and the band between them; `position` determines colour, line and marker."""
+    points = np.unique(np.concatenate([x for x, _ in curves]))
+    if points.size > GRID_POINTS:
+        points = np.linspace(points[0], points[-1], GRID_POINTS)
+    values = np.stack([step_values(x, y, points) for x, y in curves])
+    finite = np.isfinite(values).all(axis=0)
+    points, values = points[finite], values[:, finite]
+    looks, every = look(position), max(1, points.size // 8)
+    marks = (position * every // 5 % every, every)
+    panel.plot(points, values.mean(axis=0), **looks, markevery=marks, markersize=5, drawstyle="steps-post", label=label)
+    if len(curves) > 1:
+        low, high = values.min(axis=0), values.max(axis=0)
+        panel.fill_between(points, low, high, step="post", color=looks["color"], alpha=0.15, linewidth=0)
 
 
-def label_rounds(panel: Axes) -> None:
-    """Label the x axis of a panel over the rounds, with whole ticks."""
-    label_x(panel, "round", whole=True)
+def _curve(run: RecordedRun, metric: EvaluatedMetric, key: str, unit: float) -> tuple[Floats, Floats]:
+    """Curve of a metric against the running total of the field `key`, or against the round if there is none."""
+    x = run.cumulative(key) / unit if key else run.schedule
+    values = metric.values(run)
+    return x[values.index], values.to_numpy()
 
 
 def look_positions(methods: Mapping[str, str]) -> dict[str, int]:
@@ -177,7 +143,7 @@ def look_positions(methods: Mapping[str, str]) -> dict[str, int]:
         taken = {position % len(COLOURS) for position in positions.values()}
         free = [position for position in range(len(methods) + len(ORDER)) if position not in positions.values()]
         positions[name] = next((position for position in free if position % len(COLOURS) not in taken), free[0])
-    return {name: positions[name] for name in methods}
+    return positions
 
 
 def look(position: int) -> dict[str, Any]:
@@ -198,7 +164,7 @@ def parse_formats(text: str) -> list[str]:
     return formats
 
 
-def write_figures(folder: Path, plots: Sequence[tuple[str, Plot]], formats: Sequence[str]) -> None:
+def write_figures(folder: Path, plots: Iterable[tuple[str, Plot]], formats: Sequence[str]) -> None:
     """Write all `plots`, pairs of a section's name and a figure, in all `formats` into report-figures/."""
     target = folder / FOLDER
     make_fedsel_folder(target)

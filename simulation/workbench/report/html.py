@@ -97,17 +97,9 @@ PARTS = """{% macro show(whole, most=50) %}
 REPORT = """{% extends "base" %}
 {% from "parts" import show, draw, said with context %}
 {% block body %}
-{% macro swept() %}
-{% for plot in sweeps %}
-{{ draw(plot) }}
-{% endfor %}
-{% endmacro %}
 <h1>{{ title }}</h1>
 {{ said(answers) }}
-{% if sections|length > 1 %}{{ swept() }}{% endif %}
-{% for plot in sections[0].plots[:1] if sections|length == 1 %}
-{{ draw(plot) }}
-{% endfor %}
+{% if sections|length == 1 %}{{ draw(sections[0].plot) }}{% endif %}
 <p class="soft">{{ settings }}</p>
 {% if notes|length > 2 %}<details><summary class="note">{{ notes|length }} notes: {{ notes[0] }}</summary>{% endif %}
 {% for note in notes %}
@@ -119,9 +111,7 @@ REPORT = """{% extends "base" %}
 {{ show(section.ranking) }}
 {% if tuned and loop.first %}{{ said(tuned) }}{{ show(common[0]) }}{% endif %}
 {{ said(section.verdict) }}
-{% for plot in section.plots[0 if sections|length > 1 else 1:] %}
-{{ draw(plot) }}
-{% endfor %}
+{% if sections|length > 1 %}{{ draw(section.plot) }}{% endif %}
 {% for table in section.tables %}
 {{ show(table) }}
 {% endfor %}
@@ -129,12 +119,11 @@ REPORT = """{% extends "base" %}
 <p class="note">{{ note }}</p>
 {% endfor %}
 {% endfor %}
-{% if sections|length == 1 %}{{ swept() }}{% endif %}
 {% if sections|length > 1 %}<h2>All runs</h2>{% endif %}
 {% for table in common[1 if tuned else 0:] %}
 {{ show(table) }}
 {% endfor %}
-<p class="soft">The folder of this page also has these tables as report.md, report-*.csv and report-*.tex, and all rounds as rounds.csv.</p>
+<p class="soft">The folder of this page also has these tables as report-*.csv and report-*.tex, and all rounds as rounds.csv.</p>
 {% endblock %}
 """
 

@@ -1,15 +1,16 @@
-"""Report page (`fedsel report`): one self-contained HTML file, and the same tables as CSV, LaTeX and Markdown."""
+"""Report page (`fedsel report`): one self-contained HTML file, and the same tables as CSV and LaTeX."""
 
 import base64
 import io
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from PIL import Image
 from rich.console import Console
 
+from fedsel_app.config.data import OF_FILES
 from fedsel_app.records.files import write_text
 from fedsel_app.wiring.configuration import known_defaults
 from simulation.workbench.catalogue.pipeline import pipeline_text
@@ -21,16 +22,12 @@ from simulation.workbench.report.audit import (
     failure_table,
     participation_table,
     pipeline_table,
-    round_table,
     run_table,
 )
-from simulation.workbench.report.drawing import Plot, Style, write_figures
-from simulation.workbench.report.figures import plots
+from simulation.workbench.report.drawing import Plot, plot_metric, write_figures
 from simulation.workbench.report.findings import finding_tables
 from simulation.workbench.report.html import html
-from simulation.workbench.report.run_report import data_name
-from simulation.workbench.report.sweep import sweep_plots
-from simulation.workbench.report.tables import HEAD, NAMES, Table, capital, csv_text, latex_table, markdown_text
+from simulation.workbench.report.tables import HEAD, NAMES, Table, capital, csv_text, inert, latex_table
 from simulation.workbench.report.tuning import tuned_kind, tuning_section
 
 DOTS = 144
@@ -48,19 +45,18 @@ class Section:
     notes: list[str]
     tables: list[Table]
     clients: Table | None
-    plots: list[Plot]
+    plot: Plot
 
 
 @dataclass(frozen=True)
 class ReportContent:
-    """Report on a comparison or a run, as the page and the Markdown show it.
+    """Report on a comparison or a run, as the page shows it.
 
     Attributes
     ----------
     settings : kind of the comparison, its main settings, its pipeline
     tuned : sentences on a tuning, whose table is then the first of `common`; empty for other folders
     common : tables on all runs
-    sweeps : figures over the values of a swept setting
     """
 
     title: str
@@ -69,7 +65,6 @@ class ReportContent:
     tuned: Sequence[str]
     sections: Sequence[Section]
     common: Sequence[Table]
-    sweeps: Sequence[Plot]
 
 
 def write_report(
@@ -77,21 +72,17 @@ def write_report(
     baseline: str | None = None,
     *,
     sources: Sequence[Path] = (),
-    labels: Mapping[str, str] | None = None,
     metric: str = "",
-    per_seed: bool = False,
     formats: Sequence[str] = (),
     console: Console | None = None,
 ) -> Path:
-    """Write report.html, report.md, rounds.csv, report-TABLE.csv and .tex into `folder`; a .tex for each cell.
+    """Write report.html, rounds.csv, report-TABLE.csv and .tex into `folder`; a .tex for each cell.
 
     Parameters
     ----------
     baseline : variant to compare the others with; by default the baseline of the comparison
     sources : folders of runs and comparisons that the report compares; by default what `folder` has
-    labels : method or variant -> the name under which it is shown
     metric : metric of the rounds in figures, tables and sentences; empty: the score, to which targets always refer
-    per_seed : draw a line for each seed
     formats : further formats of the figures, from `drawing.FORMATS`
     console : prints the answer; None: the answer is not printed
 
@@ -106,18 +97,17 @@ def write_report(
         If the folder has no run with a finished round, no variant is called `baseline`, or no run measured `metric`.
     """
     source, several = (sources[0], ()) if len(sources) == 1 else (folder, sources)
-    comparison = RecordedComparison.read(source, baseline, several, labels)
+    comparison = RecordedComparison.read(source, baseline, several)
     folder.mkdir(parents=True, exist_ok=True)
-    report = _report(comparison, metric_of(comparison.counted, metric), per_seed=per_seed)
+    report = _report(comparison, metric_of(comparison.counted, metric))
     if console:
         _print(console, report)
     _write_tables(folder, report)
-    write_text(folder / "rounds.csv", csv_text([("", round_table(comparison))]))
-    write_text(folder / "report.md", _markdown(report))
-    figures = [("", plot) for plot in report.sweeps]
-    figures += [(section.title, plot) for section in report.sections for plot in section.plots]
+    rounds = comparison.rounds
+    numbers = [name for name in rounds if not rounds[name].map(lambda cell: isinstance(cell, list | dict)).any()]
+    write_text(folder / "rounds.csv", rounds[numbers].map(inert).to_csv(index=False))
     if formats:
-        write_figures(folder, figures, formats)
+        write_figures(folder, [(section.title, section.plot) for section in report.sections], formats)
     page = folder / "report.html"
     write_text(page, html("report", **vars(report), answers=_answers(report), png=_png))
     return page
@@ -142,8 +132,7 @@ def _print(console: Console, report: ReportContent) -> None:
             print_table(console, section.title, section.clients)
 
 
-def _report(comparison: RecordedComparison, metric: EvaluatedMetric, *, per_seed: bool) -> ReportContent:
-    style = Style(per_seed=per_seed)
+def _report(comparison: RecordedComparison, metric: EvaluatedMetric) -> ReportContent:
     tuned, tuned_table = tuning_section(comparison)
     tables = [tuned_table, run_table(comparison), pipeline_table(comparison), failure_table(comparison.runs.values())]
     return ReportContent(
@@ -152,24 +141,22 @@ def _report(comparison: RecordedComparison, metric: EvaluatedMetric, *, per_seed
         notes=comparison.notes,
         tuned=tuned,
         sections=[
-            _section(group, (tuned and tuned_kind(group)) or comparison.kind_of(group), metric, style)
+            _section(group, (tuned and tuned_kind(group)) or comparison.kind_of(group), metric)
             for group in sorted(comparison.groups, key=lambda group: not (tuned and tuned_kind(group)))
         ],
         common=[table for table in tables if table],
-        sweeps=sweep_plots(comparison, metric, style),
     )
 
 
-def _section(group: Group, kind: str, metric: EvaluatedMetric, style: Style) -> Section:
+def _section(group: Group, kind: str, metric: EvaluatedMetric) -> Section:
     numbers = Numbers(group, metric)
     clients, notes = client_table(group, metric), list[str]()
     if clients is None:
         notes.append("The scores of the clients are not shown: the runs did not measure them ('client-eval' was off).")
     findings = [replace(table, caption=f"{kind} {table.caption}".lstrip()) for table in finding_tables(group, numbers)]
     tables = [*findings, participation_table(group), *([] if clients is None else [clients])]
-    drawn = plots(group, style, metric)
     ranking, sentences = variants_table(group, numbers), verdict(group, numbers)
-    return Section(group.name, group.title, ranking, sentences, notes, tables, clients, drawn)
+    return Section(group.name, group.title, ranking, sentences, notes, tables, clients, plot_metric(group, metric))
 
 
 def _write_tables(folder: Path, report: ReportContent) -> None:
@@ -197,10 +184,12 @@ def _write_tables(folder: Path, report: ReportContent) -> None:
 def headline(comparison: RecordedComparison) -> str:
     """Headline of the page: strategies, data set and seeds."""
     runs = comparison.counted
-    strategies = list(dict.fromkeys(comparison.shown(run.strategy) for run in runs))
+    strategies = list(dict.fromkeys(run.strategy for run in runs))
     seeds = sorted({run.seed for run in runs})
     seed_text = f"seed{'s' * (len(seeds) > 1)} {', '.join(map(str, seeds))}"
-    return f"{', '.join(strategies)} on {data_name(runs[0].config)}, {seed_text}"
+    data, path = str(runs[0].config["data"]), str(runs[0].config.get("data-path") or "")
+    name = Path(path).name if path and data in OF_FILES else data
+    return f"{', '.join(strategies)} on {name}, {seed_text}"
 
 
 def setting_line(comparison: RecordedComparison) -> str:
@@ -224,7 +213,7 @@ def _pipelines(comparison: RecordedComparison) -> str:
 
     They are those of the first run of each method.
     """
-    first = {comparison.shown(run.strategy): run for run in reversed(comparison.counted)}
+    first = {run.strategy: run for run in reversed(comparison.counted)}
     texts = {name: pipeline_text({**known_defaults(), **run.config}) for name, run in reversed(first.items())}
     if len({*texts.values()}) == 1:
         return capital(f"{texts.popitem()[1]}.")
@@ -238,23 +227,3 @@ def _png(plot: Plot) -> str:
     image = Image.open(picture).convert("RGB").quantize(128, Image.Quantize.MEDIANCUT, dither=Image.Dither.NONE)
     image.save(output, "png", optimize=True)
     return base64.b64encode(output.getvalue()).decode()
-
-
-def _markdown(report: ReportContent) -> str:
-    parts = [f"# {markdown_text(report.title)}", markdown_text(report.settings)]
-    parts += [f"Note: {markdown_text(note)}" for note in report.notes]
-    for section in report.sections:
-        parts += [f"## {markdown_text(section.title)}"] if section.name else []
-        parts += [section.ranking.without_empty().markdown().rstrip()]
-        parts += [_items(report.tuned)] if report.tuned and section is report.sections[0] else []
-        parts += [_items(section.verdict)]
-        for table in section.tables:
-            parts += [f"### {table.title}", table.without_empty().markdown().rstrip()]
-        parts += map(markdown_text, section.notes)
-    for table in report.common:
-        parts += [f"### {table.title}", table.without_empty().markdown().rstrip()]
-    return "\n\n".join(parts) + "\n"
-
-
-def _items(sentences: Sequence[str]) -> str:
-    return "\n".join(f"- {markdown_text(sentence)}" for sentence in sentences)

@@ -2,19 +2,16 @@
 
 import time
 from datetime import timedelta
-from types import TracebackType
-from typing import Any, Self
 
 import tomli_w
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
 from fedsel_app.config import ConfigError
 from fedsel_app.data.dataset import load
 from fedsel_app.data.inputs import trial_inputs
 from fedsel_app.models import building
 from fedsel_app.records.run_folder import describe_round
-from fedsel_app.records.schema import schedule_round
+from fedsel_app.records.schema import Row, schedule_round
 from fedsel_app.wiring.configuration import AppConfig
 from simulation.engines.choice import choose
 from simulation.workbench.catalogue.published import expected_shape
@@ -25,46 +22,28 @@ LEAST_LEFT_S = 60.0
 
 
 class RunDisplay:
-    """Progress of a run: a bar with the newest round and the remaining time; without a terminal, one line per round.
+    """Progress of a run: a line for each round, with the remaining time.
 
     Parameters
     ----------
     rounds : rounds of the run
-    console : shows the progress
+    console : says that a run continues
     completed : rounds that an earlier process completed
     measured : True if the rounds' seconds are measured, not simulated
     """
 
     def __init__(self, rounds: int, console: Console, completed: int = 0, *, measured: bool = False) -> None:
-        self._console, self._rounds, self._completed, self._measured = console, rounds, completed, measured
+        self._rounds, self._completed, self._measured = rounds, completed, measured
         self._began_s = time.monotonic()
-        columns = (
-            TextColumn("round"), MofNCompleteColumn(), BarColumn(), TextColumn("{task.description}"),
-            TimeElapsedColumn(), TextColumn("left"), TimeRemainingColumn(),
-        )  # fmt: skip
-        self._progress = Progress(*columns, console=console, disable=not console.is_terminal)
-        self._task = self._progress.add_task("connecting clients", total=rounds, completed=completed)
+        if completed:
+            console.print(f"Continuing after round {completed} of {rounds}.", highlight=False)
 
-    def __enter__(self) -> Self:
-        if self._completed:
-            self._console.print(f"Continuing after round {self._completed} of {self._rounds}.", highlight=False)
-        self._progress.start()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._progress.stop()
-
-    def show(self, row: dict[str, Any]) -> None:
+    def show(self, row: Row) -> None:
         """Show a finished round."""
-        text, done = describe_round(row, measured=self._measured), schedule_round(row)
-        if self._console.is_terminal:
-            self._progress.update(self._task, completed=done, description=text)
-            return
-        began, now_s = self._completed, time.monotonic()
-        left_s = (now_s - self._began_s) / max(done - began, 1) * (self._rounds - done)
+        done, passed_s = schedule_round(row), time.monotonic() - self._began_s
+        left_s = passed_s / max(done - self._completed, 1) * (self._rounds - done)
         left = f"; about {timedelta(seconds=round(left_s))} left" if left_s >= LEAST_LEFT_S else ""
+        text = describe_round(row, measured=self._measured)
         print(f"round {row['round']} of {self._rounds}: {text}{left}", flush=True)
 
 

@@ -1,10 +1,9 @@
-"""Tables of a report, written as text cells, as Markdown, as LaTeX, and as CSV with all digits.
+"""Tables of a report, written as text cells, as LaTeX, and as CSV with all digits.
 
 A LaTeX document with these tables needs the packages booktabs and adjustbox.
 """
 
 import csv
-import html
 import io
 import math
 import re
@@ -138,18 +137,6 @@ class Table:
         rows = [[row[index] for index in filled] for row in self.rows]
         return replace(self, columns=[self.columns[index] for index in filled], rows=rows) if rows else self
 
-    def markdown(self) -> str:
-        """Markdown of the table, with its caption below."""
-        lines = [[column.name for column in self.columns], ["---"] * len(self.columns), *self.texts()]
-        body = "\n".join("| " + " | ".join(map(markdown_text, line)) + " |" for line in lines)
-        return f"{body}\n\n{markdown_text(self.caption)}\n"
-
-
-def markdown_text(text: str) -> str:
-    """Text on one line, escaped for Markdown: no part of it is HTML, a link, a picture or the end of a cell."""
-    line = html.escape(" ".join(text.split()), quote=False)
-    return line.replace("](", "]\\(").replace("|", "\\|")
-
 
 def csv_text(tables: Iterable[tuple[str, Table]]) -> str:
     """CSV text of tables of one kind, one after the other. If any table has a label, each row begins with its label."""
@@ -165,20 +152,20 @@ def csv_text(tables: Iterable[tuple[str, Table]]) -> str:
             header = columns
         for row in table.rows:
             cells = [value for column, cell in zip(table.columns, row, strict=True) for value in _csv(column, cell)]
-            writer.writerow([_inert(label)] * lead + cells)
+            writer.writerow([inert(label)] * lead + cells)
     return output.getvalue()
 
 
 def _csv_names(column: Heading) -> list[str]:
-    return [f"{_inert(column.name)}{ending}" for ending in column.parts.values() or ("",)]
+    return [f"{inert(column.name)}{ending}" for ending in column.parts.values() or ("",)]
 
 
 def _csv(column: Heading, cell: Any) -> list[Any]:
     values = [getattr(cell, part) for part in column.parts] or [cell]
-    return ["" if isinstance(value, float) and not math.isfinite(value) else _inert(value) for value in values]
+    return ["" if isinstance(value, float) and not math.isfinite(value) else inert(value) for value in values]
 
 
-def _inert(value: Any) -> Any:
+def inert(value: Any) -> Any:
     """The value of a CSV cell, with a quote before text that a spreadsheet would read as a formula (OWASP)."""
     return f"'{value}" if isinstance(value, str) and value.startswith(FORMULA) and not _is_number(value) else value
 

@@ -43,7 +43,7 @@ def tuning_section(comparison: RecordedComparison) -> tuple[list[str], Table | N
     score, metric_key = metric_of(comparison.counted), tuning["metric"].replace(VALIDATION, "")
     goal = goal_of(metric_key, score.key)
     goal = score.stable if goal.key == score.stable.key else goal
-    best = {comparison.shown(name): one for name, one in tuning["best"].items() if comparison.shown(name) in groups}
+    best = {name: one for name, one in tuning["best"].items() if name in groups}
     numbers = {name: Numbers(group, score) for name, group in groups.items()}
     results = judged({name: paired(*of.pairs(TUNED, DEFAULT, goal.key)) for name, of in numbers.items()})
     ranks = {cell: _ranks(numbers, cell, goal) for cell in (DEFAULT, TUNED)}
@@ -55,7 +55,7 @@ def _groups(comparison: RecordedComparison) -> dict[str, Group]:
     """Strategy, as it is shown -> its default and its tuned runs, for strategies with both."""
     runs_of: dict[str, dict[str, list[Any]]] = {}
     for run in (run for group in comparison.groups for run in group.all_runs):
-        runs_of.setdefault(comparison.shown(run.strategy), {}).setdefault(str(run.cell.get(CELL)), []).append(run)
+        runs_of.setdefault(run.strategy, {}).setdefault(str(run.cell.get(CELL)), []).append(run)
     return {
         name: Group(name, {cell: tuple(cells[cell]) for cell in (DEFAULT, TUNED)}, DEFAULT)
         for name, cells in runs_of.items()

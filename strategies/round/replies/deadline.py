@@ -6,7 +6,6 @@ deadline. In deployment the server does not wait for the other clients (`strateg
 """
 
 import math
-import re
 
 import numpy as np
 
@@ -19,7 +18,6 @@ DROPPED = "the simulation dropped its reply: see 'client-failure-rate'"
 LATE = "see 'round-deadline-s'"
 AWAY = "see 'availability'"
 """Last words of the reason if a client missed the deadline, or left."""
-LEFT = re.compile(rf"it left after (\d+\.\d) s: {AWAY}")
 
 
 def over_selected_count(wanted: int, over_selection: float, available: int) -> int:
@@ -37,12 +35,6 @@ def simulated_dropouts(selected: Ints, server_round: int, settings: SharedSettin
 def left(client: int, seconds: float) -> Failure:
     """Failure of a client that left after `seconds`, before its reply had arrived."""
     return {"client": client, "reason": f"it left after {seconds:.1f} s: {AWAY}"}
-
-
-def seconds_until_left(reason: str) -> float | None:
-    """Seconds after which a client left, by the reason of its failure; None if it failed otherwise."""
-    match = LEFT.fullmatch(reason)
-    return float(match[1]) if match else None
 
 
 def accept(clients: Ints, finish_s: Floats, wanted: int, limits: ReplyConfig) -> tuple[Ints, list[Failure], float]:

@@ -105,12 +105,12 @@ def test_runs_of_several_folders_are_one_comparison(tmp_path):
         for lr, seed in ((0.1, 1), (0.1, 2), (0.2, 1)):
             write_run(tmp_path / f"{strategy}-{lr}-{seed}", strategy, seed, [0.5], lr=lr, mu=mu)
     sources = sorted(path for path in tmp_path.iterdir())
-    found = RecordedComparison.read(tmp_path / "out", sources=sources, labels={"random": "FedAvg"})
+    found = RecordedComparison.read(tmp_path / "out", sources=sources)
     assert [group.name for group in found.groups] == ["lr=0.1", "lr=0.2"]
     seeds = {name: [run.seed for run in runs] for name, runs in found.groups[0].runs.items()}
-    assert seeds == {"oort": [1, 2], "FedAvg": [1, 2]}
+    assert seeds == {"oort": [1, 2], "random": [1, 2]}
     assert found.differing == {"oort": {"mu": 0.5}, "random": {"mu": 0.0}}
-    assert found.groups[0].methods == {"oort": "oort", "FedAvg": "random"}
+    assert found.groups[0].methods == {"oort": "oort", "random": "random"}
 
 
 def test_runs_of_a_user_s_method_with_other_settings_of_its_own_are_other_variants(tmp_path):
@@ -125,20 +125,13 @@ def test_runs_of_a_user_s_method_with_other_settings_of_its_own_are_other_varian
     assert seeds == {"mine.luck=0.5": [1, 2], "mine.luck=0.75": [1]}
 
 
-@pytest.mark.parametrize(
-    ("names", "labels", "sentence"),
-    [
-        (("a", "c"), {}, r"Leave out .*c or .*a: both are a run of random with the seed 1 and the same settings\."),
-        (("a", "b"), {"fedcg": "x"}, "A --label is NAME=TEXT for one of random; oort. Got 'fedcg'."),
-        (("a", "b"), {"oort": "random"}, "Give each --label another text. Got random, random."),
-    ],
-)
-def test_runs_and_labels_that_make_no_comparison_are_refused(tmp_path, names, labels, sentence):
-    write_run(tmp_path / "a", "random", 1, [0.5])
-    write_run(tmp_path / "b", "oort", 1, [0.5])
-    write_run(tmp_path / "c", "random", 1, [0.6])
+def test_two_runs_of_one_variant_and_seed_are_refused(tmp_path):
+    sources = [tmp_path / "a", tmp_path / "b"]
+    for folder in sources:
+        write_run(folder, "random", 1, [0.5])
+    sentence = r"Leave out .*b or .*a: both are a run of random with the seed 1 and the same settings\."
     with pytest.raises(ConfigError, match=sentence):
-        RecordedComparison.read(tmp_path, sources=[tmp_path / name for name in names], labels=labels)
+        RecordedComparison.read(tmp_path, sources=sources)
 
 
 @pytest.mark.parametrize(

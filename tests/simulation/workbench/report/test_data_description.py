@@ -71,10 +71,6 @@ def test_labels_are_no_classes_and_an_example_with_two_is_one_example(tmp_path, 
     assert [cells(lines[-6:], client)[1] for client in "01"] == ["2", "2"]
     assert "of each client by label" in " ".join(lines)
     assert "class" not in " ".join(lines).lower()
-    assert main(["partition", *settings, "--out", str(tmp_path / "a.png")]) == 0
-    sentence, _ = capsys.readouterr().out.splitlines()
-    assert sentence.endswith(" of 2 labels.")
-    assert "2 clients have 2 to 2 training examples" in sentence
 
 
 def test_data_that_cannot_be_read_end_with_a_sentence(tmp_path, capsys):

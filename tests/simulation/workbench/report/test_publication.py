@@ -1,4 +1,4 @@
-"""Report for a publication: figures as files, LaTeX, a chosen metric, all rounds in one table, sweeps, seeds."""
+"""Report for a publication: figures as files, LaTeX, a chosen metric, all rounds in one table."""
 
 import csv
 import math
@@ -9,11 +9,10 @@ from fedsel_app.config import ConfigError
 from simulation.workbench.cli import main
 from simulation.workbench.comparison.measures import metric_of
 from simulation.workbench.comparison.results import RecordedComparison
-from simulation.workbench.report.drawing import Style, parse_formats, write_figures
+from simulation.workbench.report.drawing import parse_formats, plot_metric, write_figures
 from simulation.workbench.report.page import write_report
-from simulation.workbench.report.sweep import sweep_plots
 from simulation.workbench.report.tables import Heading, Spread, Table, latex_table, latex_text
-from tests.support.report_runs import write_plan, write_run
+from tests.support.report_runs import page_text, write_plan, write_run
 
 
 @pytest.fixture
@@ -40,34 +39,18 @@ def test_every_round_is_a_line_with_a_column_for_each_swept_key(sweep, without_f
         )
     }
     last = rows[-1]
-    assert [last[key] for key in ("round", "accuracy", "recall", "total_uplink_bytes", "selected_count")] == [
-        *("2", "0.4", "0.5", "500000", "2")
-    ]
-    assert [last[key] for key in ("epsilon", "failure_count")] == ["", "0"]
-
-
-def test_a_sweep_is_drawn_over_its_values(sweep):
-    """The values are sorted on a logarithmic axis. A cost to target has no point if no run reached the target."""
-    comparison = RecordedComparison.read(sweep)
-    (plot,) = sweep_plots(comparison, metric_of(comparison.runs.values()), Style())
-    score, seconds, _ = plot.figure.axes
-    assert (plot.name, score.get_xscale()) == ("sweep-alpha", "log")
-    assert [tick.get_text() for tick in score.get_xticklabels()] == ["0.1", "1", "10"]
-    lines = {tuple(line.get_xdata()) for line in score.get_lines() if len(line.get_xdata()) > 2}
-    assert lines == {(0.1, 1.0, 10.0)}
-    assert sorted({len(line.get_xdata()) for line in seconds.get_lines()} - {0, 1}) == [2, 3]
-    assert plot.figure.legends[0].get_texts()[1].get_text() == "oort, oort.gamma=x"
+    shown = [last[key] for key in ("round", "accuracy", "recall", "total_uplink_bytes")]
+    assert shown == ["2", "0.4", "0.5", "500000"]
 
 
 def test_figures_as_files_are_the_same_bytes_again(sweep):
-    comparison = RecordedComparison.read(sweep)
+    group = RecordedComparison.read(sweep).groups[0]
     formats = parse_formats("svg, pdf")
     for place in ("one", "two"):
         (sweep / place).mkdir()
-        plots = sweep_plots(comparison, metric_of(comparison.runs.values()), Style())
-        write_figures(sweep / place, [("cell/../x", plot) for plot in plots], formats)
+        write_figures(sweep / place, [("cell/../x", plot_metric(group, metric_of(group.all_runs)))], formats)
     one, two = (sorted((sweep / place / "report-figures").glob("*.*")) for place in ("one", "two"))
-    assert [path.name for path in one] == [".made-by-fedsel", "cell-..-x-sweep-alpha.pdf", "cell-..-x-sweep-alpha.svg"]
+    assert [path.name for path in one] == [".made-by-fedsel", "cell-..-x-accuracy.pdf", "cell-..-x-accuracy.svg"]
     assert [path.read_bytes() for path in one] == [path.read_bytes() for path in two]
     with pytest.raises(ConfigError, match="--figures takes svg, pdf, png"):
         parse_formats("svg,bmp")
@@ -76,8 +59,8 @@ def test_figures_as_files_are_the_same_bytes_again(sweep):
 def test_the_command_takes_a_metric(sweep, capsys, without_figures):
     assert main(["report", str(sweep), "--metric", "loss"]) == 0
     assert "rounds.csv" in capsys.readouterr().out
-    text = (sweep / "report.md").read_text(encoding="utf-8")
-    assert "- Lowest test loss (mean of all 2 evaluations): " in text
+    text = page_text(sweep)
+    assert "Lowest test loss (mean of all 2 evaluations): " in text
     assert "at least 3 pairs are needed" in text
     assert main(["report", str(sweep), "--metric", "f1"]) == 2
     assert capsys.readouterr().err.startswith(

@@ -1,15 +1,13 @@
 import io
 import json
 
-from matplotlib.figure import Figure
 from rich.console import Console
 
 from fedsel_app.records.schema import RoundRecord, as_row
 from simulation.workbench.cli import main
-from simulation.workbench.report.run_report import draw_run, report_run
+from simulation.workbench.report.run_report import report_run
 from tests.support.report_runs import write_plan, write_run
 
-SIGNATURE = b"\x89PNG\r\n\x1a\n"
 ROWS = [
     as_row(RoundRecord(1, time_s=4.0, total_uplink_bytes=1_000_000, accuracy=0.3)),
     as_row(RoundRecord(2, time_s=9.0, total_uplink_bytes=1_500_000)),
@@ -29,26 +27,8 @@ SUMMARY = {
 }
 
 
-def test_the_picture_shows_the_rows(tmp_path, monkeypatch):
-    """The curve has no point for the round without an evaluation."""
-    drawn = []
-    savefig = Figure.savefig
-
-    def kept(figure, *args, **kwargs):
-        drawn.append(figure)
-        savefig(figure, *args, **kwargs)
-
-    monkeypatch.setattr(Figure, "savefig", kept)
-    draw_run(ROWS, "accuracy", 0.7, "a title", tmp_path / "accuracy.png")
-    [figure] = drawn
-    curves = [panel.lines[0].get_xydata().tolist() for panel in figure.axes]
-    assert curves == [[[1, 0.3], [3, 0.8]], [[4, 0.3], [12, 0.8]], [[1, 0.3], [2, 0.8]]]
-    assert [panel.lines[1].get_ydata() for panel in figure.axes] == [[0.7, 0.7]] * 3
-
-
 def test_a_finished_run_is_printed_from_its_files(tmp_path):
     (tmp_path / "summary.json").write_text(json.dumps(SUMMARY), encoding="utf-8")
-    (tmp_path / "config.json").write_text(json.dumps({"data": "digits"}), encoding="utf-8")
     (tmp_path / "rounds.jsonl").write_text("".join(json.dumps(row) + "\n" for row in ROWS), encoding="utf-8")
     output = io.StringIO()
     report_run(tmp_path, Console(file=output, width=100))
@@ -59,8 +39,7 @@ def test_a_finished_run_is_printed_from_its_files(tmp_path):
     assert shown["final_loss"] == "not finite"
     assert not {"versions", "best_validation_round"} & shown.keys()
     assert shown["Run"] == f"folder: {tmp_path}"
-    assert shown["Picture:"] == str(tmp_path / "accuracy.png")
-    assert (tmp_path / "accuracy.png").read_bytes().startswith(SIGNATURE)
+    assert shown["Next:"] == f"fedsel report {tmp_path}"
 
 
 def test_names_with_dollar_signs_are_no_formulas(tmp_path):
@@ -75,4 +54,3 @@ def test_names_with_dollar_signs_are_no_formulas(tmp_path):
     plan["runs"][0]["strategy"] = formula
     (tmp_path / "comparison.json").write_text(json.dumps(plan), encoding="utf-8")
     assert main(["report", str(tmp_path), "--figures", "svg"]) == 0
-    draw_run(ROWS, "accuracy", 0.7, formula, tmp_path / "accuracy.png")
