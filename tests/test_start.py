@@ -20,7 +20,7 @@ COMMANDS = {
     "presets": {"flwr"},
     "dry run": {"flwr", "torch"},
     "dry comparison": {"flwr", "torch"},
-    "run": {"flwr", "torch", "matplotlib"},
+    "run": {"flwr", "torch"},
     "report": {"flwr", "torch", "matplotlib", "scipy.stats", "pandas"},
 }
 """Command -> what it may import of `HEAVY`; each has what stands above it, as one process carries out all of them."""

@@ -8,7 +8,7 @@ from typing import NamedTuple
 from fedsel_app.config.settings import ConfigError, Settings, require, setting, unless
 from fedsel_app.config.words import did_you_mean
 
-TRACKERS = ("tensorboard", "mlflow", "wandb")
+TRACKERS = ("tensorboard", "mlflow")
 EACH = "each"
 """Average of a metric that is not one: its value for each class or label."""
 

@@ -23,8 +23,6 @@ RUN_FILES = (
     "model.npz",
     "best-model.npz",
     "tensorboard",
-    "wandb",
-    "tracking.json",
 )
 """Names under which a run writes into its folder."""
 

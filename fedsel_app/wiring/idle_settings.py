@@ -37,15 +37,6 @@ def is_idle(key: str, values: Mapping[str, Value]) -> bool:
     return bool(_unmet(key, values)) or (key in PROBE and not _probes(key, values))
 
 
-def owners(given: Iterable[str], strategy: str) -> set[str]:
-    """Settings whose values decide whether runs of a strategy read one of the `given` settings."""
-    keys = {owner for key in given for conditions in _read_by(key, strategy) for owner in conditions}
-    if not set(PROBE).isdisjoint(given):
-        method = find_strategy(strategy)
-        keys |= {"link-coupling", *method.Config.keys(f"{method.name}.")}
-    return keys
-
-
 def _refuse(given: Iterable[str], runs: Collection[Mapping[str, Value]]) -> None:
     for key in given:
         unmet = [_unmet(key, values) for values in runs if key in values]

@@ -23,7 +23,7 @@ from simulation.engines.run_folders import refuse_foreign_states
 from strategies.aggregation.privacy import Privacy
 from strategies.round.replies.deadline import over_selected_count
 
-TRACKER_MODULES = {"tensorboard": "torch.utils.tensorboard", "mlflow": "mlflow", "wandb": "wandb"}
+TRACKER_MODULES = {"tensorboard": "torch.utils.tensorboard", "mlflow": "mlflow"}
 """Tracker -> module that it needs."""
 
 

@@ -1,11 +1,10 @@
-"""Terminal: consoles with the width of the terminal or of COLUMNS, and tables that break lines only between words."""
+"""Terminal: consoles with the width of the terminal or of COLUMNS, and tables that fit into it."""
 
 import os
 import sys
 from copy import copy
 from typing import Any
 
-from rich import box
 from rich.console import Console, ConsoleOptions, RenderResult
 from rich.markup import escape
 from rich.table import Column, Table
@@ -15,8 +14,6 @@ from fedsel_app.records.reading import legible
 
 WIDTH = 160
 """Characters of a line without a terminal and without COLUMNS."""
-EMPTY = {"", "–", "0"}
-"""Cell values that carry no information: a column of them is dropped first if there is no room."""
 
 
 def wide_console() -> Console:
@@ -32,34 +29,27 @@ def duration_text(seconds: float) -> str:
     return f"{seconds / 60.0:.0f} min" if seconds < 5400.0 else f"{seconds / 3600.0:.1f} h"
 
 
-class WordTable(Table):
-    """Table whose columns are at least as wide as their longest word. Brackets in its texts are no markup.
-
-    If the terminal is too narrow, the table drops its lines, then columns without information, then numbers from the
-    right, then other columns. The caption names the columns that are not shown.
-    """
+class WholeTable(Table):
+    """Table that leaves out its last columns if the terminal is too narrow for their words, and names them below."""
 
     def add_row(self, *cells: Any) -> None:  # type: ignore[override]
-        """Add a row of texts."""
+        """Add a row of texts, whose brackets are no markup."""
         super().add_row(*map(_plain, cells))
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        """Render the table within the available width."""
+        """Render the table within the available width. Lines are broken only between words."""
         table, left_out, space = copy(self), list[str](), options.max_width
         table.columns = [copy(column) for column in self.columns]
-        if _least(table) > space:
-            table.box, table.padding, table.pad_edge, table.show_edge = box.SIMPLE_HEAD, (0, 1, 0, 0), False, False
-        while _least(table) > space and len(table.columns) > 1:
-            further = table.columns[1:]
-            silent = [column for column in further if set(_texts(column)[1:]) <= EMPTY]
-            numbers = [column for column in further if column.justify == "right"]
-            dropped = (silent or numbers or further)[-1]
-            table.columns.remove(dropped)
-            left_out.insert(0, _texts(dropped)[0])
+        while sum(map(_least_width, table.columns)) + 3 * len(table.columns) + 1 > space and len(table.columns) > 1:
+            left_out.insert(0, _texts(table.columns.pop())[0])
         if left_out:
             note = f"Not shown, as the terminal is narrow: {', '.join(left_out)}."
             table.caption = f"{table.caption}\n{note}" if table.caption else note
-        for column, width in zip(table.columns, _widths(table, space), strict=True):
+        widths, least = [max(map(len, _texts(column))) for column in table.columns], [*map(_least_width, table.columns)]
+        while sum(widths) + 3 * len(widths) + 1 > space and widths != least:
+            most = max(range(len(widths)), key=lambda place: (widths[place] > least[place], widths[place]))
+            widths[most] -= 1
+        for column, width in zip(table.columns, widths, strict=True):
             column.width = width
         yield from Table.__rich_console__(table, console, options)
 
@@ -71,7 +61,7 @@ def whole_table(
 
     A text that is longer than its column continues on the next line, a name only with `fold`. Numbers stay whole.
     """
-    table = WordTable(title=_plain(title) or None, caption=_plain(caption) or None)
+    table = WholeTable(title=_plain(title) or None, caption=_plain(caption) or None)
     table.add_column(_plain(names), overflow="fold", no_wrap=not fold)
     for column in columns:
         table.add_column(_plain(column), overflow="fold")
@@ -90,26 +80,7 @@ def _texts(column: Column) -> list[str]:
     return [Text.from_markup(str(text)).plain for text in (column.header, *column.cells)]
 
 
-def _between(table: Table) -> int:
-    """Characters of a line of `table` that are not text."""
-    return 3 * len(table.columns) + 1 if table.show_edge else 2 * (len(table.columns) - 1)
-
-
-def _least(table: Table) -> int:
-    """Least characters of a line of `table`: names are never broken."""
-    return sum(_least_width(column) for column in table.columns) + _between(table)
-
-
 def _least_width(column: Column) -> int:
     if column.no_wrap:
         return max(map(len, _texts(column)))
     return max((len(word) for text in _texts(column) for word in text.split()), default=1)
-
-
-def _widths(table: Table, space: int) -> list[int]:
-    """Characters of each column: the length of its longest text, reduced in the columns with the most spare room."""
-    widths, least = [max(map(len, _texts(column))) for column in table.columns], list(map(_least_width, table.columns))
-    while sum(widths) + _between(table) > space and widths != least:
-        most = max(range(len(widths)), key=lambda place: (widths[place] > least[place], widths[place]))
-        widths[most] -= 1
-    return widths

@@ -109,8 +109,6 @@ def test_every_command_is_right(page: str, folder: Path, capsys: pytest.CaptureF
         elif program == "fedsel" and "--html" in arguments:
             commands_of_fedsel().parse_args(arguments)  # it serves a page until the runs have ended
         elif program == "fedsel":
-            if arguments[0] == "tune":
-                pytest.importorskip("optuna", reason="the extra 'tune' is not installed")
             run_fedsel(planned(command, page, of_page[number:]), folder)
         elif program == "python" and (folder / arguments[0]).is_file():
             if "datasets" in (folder / arguments[0]).read_text(encoding="utf-8"):

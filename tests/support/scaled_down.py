@@ -85,7 +85,8 @@ def compare_small(comparison: ComparisonPlan, jobs: int, console: object) -> dic
 def tune_small(tuning: Tuning, jobs: int, console: object) -> dict[str, str]:
     """Carry out only the comparison, as if the default settings were the best of all trials."""
     best = {
-        name: BestTrial(trial=1, settings=tuning.defaults(name), values=[0.5], failures={}) for name in tuning.spaces
+        name: BestTrial(trial=1, settings=dict(own[0]), values=[0.5], failures={})
+        for name, own in tuning.settings.items()
     }
     failed = compare_small(tuning.comparison(best), jobs, console)
     tuning.write(best)

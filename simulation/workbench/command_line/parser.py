@@ -43,9 +43,8 @@ EXAMPLES: dict[str, dict[str, str]] = {
         "fedsel report runs/first runs/second --out runs/both": "compare runs that exist",
     },
     "tune": {
-        "fedsel tune --strategies oort,random --over lr --out runs/tuned": "tune a setting for each method",
-        "fedsel tune --strategies oort,random --over lr=0.01..1 --out runs/range": "tune it within a range",
-        "fedsel tune --strategies oort,random --over lr --trials 20 --out runs/more": "try more values",
+        "fedsel tune --strategies oort,random --over lr=0.01..1 --out runs/tuned": "tune a setting for each method",
+        "fedsel tune --strategies random --over 'value-bits=4|8' --out runs/bits": "tune it among some values",
     },
     "model": {
         "fedsel model runs/first --out first.safetensors": "write the last model of a run",

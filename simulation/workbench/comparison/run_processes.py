@@ -23,7 +23,6 @@ from typing import Any
 
 import tomli_w
 from rich.console import Console
-from rich.live import Live
 
 from fedsel_app.config import ConfigError
 from fedsel_app.config.plugins import CODE
@@ -36,7 +35,7 @@ from simulation.engines.choice import choose
 from simulation.engines.starter import Starter
 from simulation.workbench.comparison.placement import cores_each, gpu_count, visible_gpus, workers_each
 from simulation.workbench.comparison.plan import ComparisonPlan, PlannedRun
-from simulation.workbench.comparison.watch import REFRESH_S, progress_of_run, progress_table, read_progress
+from simulation.workbench.comparison.watch import progress_of_run
 from simulation.workbench.terminal import duration_text
 
 ROUND = "round"
@@ -141,7 +140,6 @@ class RunProcesses:
         self._failures: dict[str, str] = {}
         self._restarts: Counter[str] = Counter()
         self._starter: Starter | None = None
-        self._live = Live(console=console, auto_refresh=False)
 
     def __enter__(self) -> "RunProcesses":
         return self
@@ -152,21 +150,12 @@ class RunProcesses:
             if self._starter is not None:
                 self._starter.close()
 
-    def work(self, runs: Sequence[PlannedRun], later: int = 0) -> dict[str, str]:
-        """Carry out the unfinished runs of `runs`, before `later` others. Returns failed run -> reason."""
+    def work(self, runs: Sequence[PlannedRun]) -> dict[str, str]:
+        """Carry out the unfinished runs of `runs`. Returns failed run -> reason."""
         self._waiting = [run for run in runs if not run.finished]
         self._before += len(runs) - len(self._waiting)
-        self._planned = self._before + self._carried_out + len(self._waiting) + later
+        self._planned = self._before + self._carried_out + len(self._waiting)
         self._jobs, self._failures = min(self._most, len(self._waiting)), {}
-        if not self._console.is_terminal:
-            self._until_done()
-        else:
-            with self._live:
-                self._until_done()
-        return self._failures
-
-    def _until_done(self) -> None:
-        drawn_at_s = -math.inf
         while (self._waiting or self._running) and time.monotonic() < self._deadline_s:
             for slot in range(self._jobs):
                 if slot not in self._running and self._waiting:
@@ -178,9 +167,7 @@ class RunProcesses:
                 elif limit_s := self._watches[slot].overdue_s(time.monotonic()):
                     self._say(f"{run.name}: killed: it wrote no round for {limit_s:.0f} s (see 'reply-timeout-s')")
                     self._kill(child)
-            if self._console.is_terminal and (time.monotonic() > drawn_at_s + REFRESH_S or not self._running):
-                self._live.update(progress_table(read_progress(self._out), self._time_left()), refresh=True)
-                drawn_at_s = time.monotonic()
+        return self._failures
 
     def _start(self, slot: int, run: PlannedRun) -> None:
         self._say(f"{run.name}: {'resumed' if run.checkpointed else 'started'}")
@@ -251,8 +238,7 @@ class RunProcesses:
         return True
 
     def _say(self, line: str) -> None:
-        if not self._console.is_terminal:
-            self._console.print(line, markup=False, highlight=False, soft_wrap=True)
+        self._console.print(line, markup=False, highlight=False, soft_wrap=True)
 
 
 def prepare(run: PlannedRun, *, workers: int, inline: bool) -> list[str]:

@@ -5,30 +5,27 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from rich.console import Console
-from rich.live import Live
-from rich.table import Table
+from rich.text import Text
 
 from fedsel_app.config import ConfigError
-from fedsel_app.config.run import score_title
 from fedsel_app.records.reading import check_round, read_rows, rows_from_end
 from fedsel_app.records.run_folder import read_config
 from fedsel_app.records.schema import ACCURACY, Row, schedule_round, score_name
 from fedsel_app.records.summary import MB
 from simulation.workbench.comparison.plan_file import check_failure, read_plan
-from simulation.workbench.terminal import duration_text, whole_table
+from simulation.workbench.comparison.tuning_file import read_tuning
+from simulation.workbench.terminal import duration_text
 
 REFRESH_S = 1.0
 TAIL_BYTES = 1 << 16
 ENDED = ("finished", "failed")
-COLUMNS = ("round", "score", "MB sent", "seconds", "last round")
 
 
 @dataclass(frozen=True)
 class Progress:
-    """Progress of one run, or of several that have no folder yet.
+    """Progress of one run.
 
     Attributes
     ----------
@@ -41,7 +38,6 @@ class Progress:
     folder, method, cell : run folder, selection method, and cell of the grid as text
     reason : why the process of the run failed
     pace_s : computing time of the last round in seconds
-    runs : number of the runs
     """
 
     name: str
@@ -58,14 +54,6 @@ class Progress:
     cell: str = ""
     reason: str = ""
     pace_s: float | None = None
-    runs: int = 1
-
-    @property
-    def cells(self) -> tuple[str, ...]:
-        """Texts of `COLUMNS`."""
-        age = "" if self.age_s is None or self.state in ENDED else f"{self.age_s:.0f} s ago"
-        rounds = "" if self.rounds is None else f"{self.round}/{self.rounds}"
-        return rounds, _shown(self.score, ".4f"), _shown(self.uplink_mb, ".3f"), _shown(self.time_s, ".1f"), age
 
 
 def progress_of_run(name: str, folder: Path, *, reason: str = "", cell: str = "") -> Progress:
@@ -99,20 +87,12 @@ def read_progress(folder: Path) -> list[Progress]:
     Raises ConfigError if the folder has none of them.
     """
     compared = _of_comparison(folder)
-    if (folder / "tuning.json").exists() and (tuning := _tuning_of(folder)) is not None:
-        trials = _of_comparison(folder / "trials") or []
-        planned = tuning["trials"] * len(tuning["strategies"]) * len(tuning["tuning_seeds"])
-        later = Progress("later trials, then the comparison", "waiting", runs=max(1, planned - len(trials)))
-        return trials + ([later] if compared is None else compared)
+    if read_tuning(folder) is not None:
+        later = Progress("the comparison of tuned methods", "waiting")
+        return [*(_of_comparison(folder / "trials") or []), *([later] if compared is None else compared)]
     if compared is None and not (folder / "config.json").exists():
         raise ConfigError(f"{folder} has neither a comparison (comparison.json) nor a run (config.json).")
     return [progress_of_run(folder.absolute().name, folder)] if compared is None else compared
-
-
-def _tuning_of(folder: Path) -> dict[str, Any] | None:
-    from simulation.workbench.comparison.tuning_file import read_tuning
-
-    return read_tuning(folder)
 
 
 def _of_comparison(folder: Path) -> list[Progress] | None:
@@ -131,39 +111,33 @@ def _of_comparison(folder: Path) -> list[Progress] | None:
 def left_line(runs: Sequence[Progress]) -> str:
     """Line on what is done, what failed, what is left, and about how long that takes at the pace of the last rounds."""
     left = [run for run in runs if run.state not in ENDED]
-    total, waiting = sum(run.runs for run in runs), sum(run.runs for run in left)
     failed = sum(run.state == "failed" for run in runs)
-    line = f"{total - waiting} of {total} runs ended" + (f", {failed} failed" if failed else "")
+    line = f"{len(runs) - len(left)} of {len(runs)} runs ended" + (f", {failed} failed" if failed else "")
     paces_s = [run.pace_s for run in runs if run.pace_s is not None]
     if not (left and paces_s):
         return line
     longest = max(run.rounds or 0 for run in runs)
-    rounds = sum(run.runs * max(0, (run.rounds or longest) - run.round) for run in left)
+    rounds = sum(max(0, (run.rounds or longest) - run.round) for run in left)
     side_by_side = max(1, sum(run.state == "started" for run in left))
     return f"{line}; about {duration_text(statistics.fmean(paces_s) * rounds / side_by_side)} left"
 
 
-def progress_table(runs: Sequence[Progress], title: str = "") -> Table:
-    """Table of the runs, one line each, under `left_line` or another title."""
-    scores = dict.fromkeys(score_title(run.score_name) for run in runs if run.score is not None)
-    columns = [" or ".join(scores) or ACCURACY if name == "score" else name for name in COLUMNS]
-    table = whole_table("run", "state", numbers=tuple(columns), title=title or left_line(runs))
-    for run in runs:
-        table.add_row(run.name, run.state, *run.cells)
-    return table
-
-
 def follow(folder: Path, console: Console) -> None:
-    """Show a live table until every run has ended; without a terminal, print it once."""
+    """Show what is done and left until every run has ended; without a terminal, print it once."""
     runs = read_progress(folder)
-    if not console.is_terminal:
-        console.print(progress_table(runs))
-        return
-    with Live(progress_table(runs), console=console, auto_refresh=False) as live:
-        while any(run.state not in ENDED for run in runs):
-            time.sleep(REFRESH_S)
-            runs = read_progress(folder)
-            live.update(progress_table(runs), refresh=True)
+    if console.is_terminal:
+        with console.status(Text(follow_line(runs))) as status:
+            while any(run.state not in ENDED for run in runs):
+                time.sleep(REFRESH_S)
+                runs = read_progress(folder)
+                status.update(Text(follow_line(runs)))
+    console.print(follow_line(runs), markup=False, highlight=False, soft_wrap=True)
+
+
+def follow_line(runs: Sequence[Progress]) -> str:
+    """`left_line`, and the rounds of the runs that train."""
+    rounds = ", ".join(f"{run.name} round {run.round} of {run.rounds}" for run in runs if run.state == "started")
+    return left_line(runs) + (f" ({rounds})" if rounds else "")
 
 
 def last_round(path: Path) -> tuple[Row, Row]:
@@ -174,7 +148,3 @@ def last_round(path: Path) -> tuple[Row, Row]:
         if row.get(score_name(row)) is not None:
             return newest, row
     return newest, {}
-
-
-def _shown(value: float | None, form: str) -> str:
-    return "" if value is None else format(value, form)

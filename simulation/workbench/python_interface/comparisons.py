@@ -94,7 +94,7 @@ def compare(
     settings, keywords
         Settings of all runs, as in `run`.
     progress
-        Show a table on a terminal; elsewhere print a line when a run begins and ends.
+        Print a line when a run begins and ends.
 
     Raises
     ------

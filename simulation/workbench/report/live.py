@@ -25,7 +25,7 @@ from fedsel_app.config import ConfigError
 from fedsel_app.config.run import score_title
 from fedsel_app.records.reading import check_round, read_rows
 from fedsel_app.records.schema import schedule_round, score_name
-from simulation.workbench.comparison.watch import COLUMNS, ENDED, Progress, left_line, read_progress
+from simulation.workbench.comparison.watch import ENDED, Progress, left_line, read_progress
 from simulation.workbench.report.drawing import LINES, TICKS, look, look_positions
 from simulation.workbench.report.html import html
 from simulation.workbench.report.tables import Heading, Table
@@ -142,18 +142,18 @@ def _picture(
 def run_table(runs: Sequence[tuple[Progress, RunRecords]]) -> Table:
     """Table of the runs, those that train first, with the clients of the last round."""
     order = sorted(runs, key=lambda run: ("started", "failed", "waiting", "finished").index(run[0].state))
-    rows = [
-        [run.name, run.state, *run.cells, str(len(records.failures) or ""), _clients(run, records)]
-        for run, records in order
-    ]
-    headings = [Heading(name) for name in ("run", "state", *COLUMNS, "clients' failures", "asked in the last round")]
-    return Table("runs", "Runs", "", headings, rows)
-
-
-def _clients(run: Progress, records: RunRecords) -> str:
-    if run.state in ENDED:
-        return ""
-    return ", ".join(map(str, records.last[:10])) + (" ..." if len(records.last) > 10 else "")
+    columns = [Heading("run"), Heading("state"), Heading("round"), Heading("score", 4), Heading("MB sent", 3)]
+    columns += [Heading("seconds", 1), Heading("last round"), Heading("clients' failures")]
+    columns += [Heading("asked in the last round")]
+    rows: list[list[Any]] = []
+    for run, records in order:
+        ended = run.state in ENDED
+        number = "" if run.rounds is None else f"{run.round}/{run.rounds}"
+        age = "" if run.age_s is None or ended else f"{run.age_s:.0f} s ago"
+        asked = "" if ended else ", ".join(map(str, records.last[:10])) + (" ..." if len(records.last) > 10 else "")
+        numbers = [run.score, run.uplink_mb, run.time_s]
+        rows.append([run.name, run.state, number, *numbers, age, str(len(records.failures) or ""), asked])
+    return Table("runs", "Runs", "", columns, rows)
 
 
 def failure_table(runs: Sequence[tuple[Progress, RunRecords]]) -> Table:

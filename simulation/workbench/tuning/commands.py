@@ -2,7 +2,6 @@
 
 import argparse
 
-from fedsel_app.config import ConfigError
 from simulation.workbench.command_line.arguments import Subparsers, overrides, parse_seeds, positive
 from simulation.workbench.comparison.commands import add_strategies, show_outcome, strategies_of
 from simulation.workbench.terminal import wide_console
@@ -22,37 +21,24 @@ def register(commands: Subparsers) -> None:
     tuned.add_argument(
         "--over",
         required=True,
-        metavar="KEY,KEY=LOW..HIGH,KEY=A|B",
-        help="settings to search, each with or without a range",
+        metavar="KEY=LOW..HIGH,KEY=A|B",
+        help="settings to search, with their ranges or values",
     )
     tuned.add_argument("--tuning-seeds", default="101,102", metavar="SEED,...", help="seeds of the trials (101,102)")
-    tuned.add_argument(
-        "--metric",
-        default="stable_validation_accuracy",
-        metavar="NAME",
-        help="number whose mean over the tuning seeds ranks the trials: stable_validation_accuracy (the default, on a "
-        "validation set), stable_accuracy, final_accuracy, rounds_to_target, time_to_target_s, uplink_to_target_mb, "
-        "client_updates_to_target; a score of another name takes the place of accuracy",
-    )
     tuned.set_defaults(call=tune_command)
 
 
 def tune_command(arguments: argparse.Namespace) -> int:
     """`fedsel tune`: tune every method with the same number of trials, and compare; or print the plan."""
-    try:
-        import optuna
-    except ImportError as error:
-        raise ConfigError("`fedsel tune` needs the package optuna: pip install 'fedsel[tune]'.") from error
     from simulation.workbench.comparison.placement import default_jobs, gpu_count
     from simulation.workbench.comparison.plan import plan
     from simulation.workbench.tuning.plan import plan_tuning
     from simulation.workbench.tuning.tune import run_tuning
 
-    optuna.logging.set_verbosity(optuna.logging.WARNING)
     seeds, tuning_seeds = parse_seeds(arguments.seeds), parse_seeds(arguments.tuning_seeds)
     strategies = strategies_of(arguments)
     base = plan(arguments.folder, strategies, seeds, overrides(arguments), {}, arguments.baseline)
-    tuning = plan_tuning(base, arguments.trials, tuning_seeds, arguments.over, arguments.metric)
+    tuning = plan_tuning(base, arguments.trials, tuning_seeds, arguments.over)
     tuning.check()
     jobs = arguments.jobs or default_jobs([run.config for run in base.runs], gpu_count())
     if arguments.dry_run:

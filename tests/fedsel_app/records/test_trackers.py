@@ -1,8 +1,8 @@
 """Trackers: TensorBoard's files, one warning if a tracker fails, and the setting; tests/runs has other tests."""
 
-import json
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 from typing import NamedTuple
 
 import numpy as np
@@ -11,7 +11,7 @@ import pytest
 from fedsel_app.config import ConfigError
 from fedsel_app.config.run import TRACKERS
 from fedsel_app.records.run_folder import read_rounds
-from fedsel_app.records.trackers import KINDS, EventFiles
+from fedsel_app.records.trackers import KINDS, EventFiles, add_trackers
 from fedsel_app.wiring.configuration import resolve
 from simulation.engines.preflight import TRACKER_MODULES, refuse_unrunnable
 from tests.support.in_process import run_in_process
@@ -23,7 +23,6 @@ class RunSoFar(NamedTuple):
     """What event files read of a run folder."""
 
     path: Path
-    rows: list
 
 
 def scalars(folder):
@@ -36,7 +35,7 @@ def scalars(folder):
 
 def test_every_number_of_a_round_is_written_against_its_round(tmp_path):
     pytest.importorskip("tensorboard")
-    files = EventFiles(RunSoFar(tmp_path, []), None)
+    files = EventFiles(RunSoFar(tmp_path))
     files.on_round({"round": 1, "accuracy": 0.5, "uplink_bytes": 1024, "selected": [1, 2], "failures": []})
     files.on_round({"round": 2, "uplink_bytes": 2048, "metrics": {"g_mean": 0.25}})
     files.on_end(None)
@@ -47,22 +46,15 @@ def test_every_number_of_a_round_is_written_against_its_round(tmp_path):
     }
 
 
-def test_a_resumed_run_drops_what_was_written_after_its_checkpoint(tmp_path):
+def test_the_files_of_a_resumed_run_replace_the_earlier_ones(tmp_path):
     pytest.importorskip("tensorboard")
-    before = EventFiles(RunSoFar(tmp_path, []), None)
+    before = EventFiles(RunSoFar(tmp_path))
     for number in (1, 2, 3):
         before.on_round({"round": number, "accuracy": number / 10})
-    after = EventFiles(RunSoFar(tmp_path, [{"round": 1, "accuracy": 0.1}]), before.run_id)
-    after.on_round({"round": 2, "accuracy": 0.75})
-    assert [step for step, _ in scalars(tmp_path)["accuracy"]] == [1, 2]
-    assert scalars(tmp_path)["accuracy"][1] == (2, 0.75)
-
-
-def test_a_tracker_that_joins_a_resumed_run_gets_the_earlier_rounds(tmp_path):
-    pytest.importorskip("tensorboard")
-    rows = [{"round": 1, "accuracy": 0.25}, {"round": 2, "accuracy": 0.5}]
-    EventFiles(RunSoFar(tmp_path, rows), None).on_end(None)
-    assert scalars(tmp_path) == {"accuracy": [(1, 0.25), (2, 0.5)]}
+    after = EventFiles(RunSoFar(tmp_path))
+    for number, accuracy in ((1, 0.25), (2, 0.75)):
+        after.on_round({"round": number, "accuracy": accuracy})
+    assert scalars(tmp_path)["accuracy"] == [(1, 0.25), (2, 0.75)]
 
 
 class MadeUpTracker:
@@ -70,8 +62,8 @@ class MadeUpTracker:
 
     fails = ""
 
-    def __init__(self, folder, run_id):
-        self.run_id, self.heard = "made-up", []
+    def __init__(self, folder):
+        self.heard = []
         type(self).last = self
         self.ask("open")
 
@@ -96,10 +88,17 @@ def made_up(monkeypatch):
     return made
 
 
-def test_a_tracker_gets_every_round_and_the_end_and_its_id_is_stored(made_up, tmp_path):
+def test_a_tracker_gets_every_round_and_the_end(made_up, tmp_path):
     run_in_process(tmp_path / "run", track="mlflow", **SMALL)
     assert made_up.last.heard == ["open", 1, 2, 3, "end"]
-    assert json.loads((tmp_path / "run" / "tracking.json").read_text()) == {"mlflow": "made-up"}
+
+
+def test_a_tracker_that_joins_a_resumed_run_gets_the_earlier_rounds(made_up, tmp_path):
+    folder = SimpleNamespace(rows=[{"round": 1}, {"round": 2}], listeners=[], at_end=[])
+    add_trackers(folder, ["mlflow"])
+    folder.listeners[0]({"round": 3})
+    folder.at_end[0](None)
+    assert made_up.last.heard == ["open", 1, 2, 3, "stopped"]
 
 
 @pytest.mark.parametrize("moment", ["open", 2, "end"])
@@ -125,5 +124,5 @@ def test_without_the_package_the_run_is_refused_before_it_starts(tmp_path, monke
 
 
 def test_the_setting_names_known_trackers():
-    assert resolve({"track": " wandb, mlflow,wandb"}).records.trackers == ["wandb", "mlflow"]
+    assert resolve({"track": " mlflow, tensorboard,mlflow"}).records.trackers == ["mlflow", "tensorboard"]
     assert sorted(KINDS) == sorted(TRACKERS)

@@ -85,13 +85,13 @@ def test_the_page_of_a_run_follows_its_files_and_serves_nothing_else(tmp_path, w
 
 def test_the_page_of_a_tuning_counts_the_trials_that_are_to_come(tmp_path, watched):
     """Each cell of the comparison after them has a picture of its own; a run whose process failed says why."""
-    plan = {"version": 1, "strategies": ["oort"], "trials": 3, "tuning_seeds": [7], "over": {}, "metric": "final"}
+    plan = {"version": 2, "strategies": ["oort"], "trials": 3, "tuning_seeds": [7], "over": {}}
     (tmp_path / "tuning.json").write_text(json.dumps(plan))
     [trial] = write_plan(tmp_path / "trials", [("oort", 7, {"trial": 1})])
     write_run(trial, "oort", 7, [0.5, 0.5])
     address = watched(tmp_path)
-    page = get_until(address, "1 of 3 runs ended; about 2 s left")
-    assert "later trials, then the comparison" in page
+    page = get_until(address, "1 of 2 runs ended; about 1 s left")
+    assert "the comparison of tuned methods" in page
     tuned, failed = write_plan(tmp_path, [("oort", 1, {"settings": "tuned"}), ("random", 1, {"settings": "tuned"})])
     reason = {"name": failed.name, "exit_code": 1, "message": "no memory"}
     (tmp_path / "failures.jsonl").write_text(json.dumps(reason) + "\n")

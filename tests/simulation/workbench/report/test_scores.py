@@ -1,13 +1,9 @@
 """Reports of runs whose score is not the accuracy: it has its own name everywhere, and its own direction."""
 
-import io
-
 import pytest
-from rich.console import Console
 
 from simulation.workbench.comparison.measures import metric_of
 from simulation.workbench.comparison.results import RecordedComparison
-from simulation.workbench.comparison.watch import progress_table, read_progress
 from simulation.workbench.report.audit import client_table
 from simulation.workbench.report.page import write_report
 from tests.support.pictures import draw_blank_pictures
@@ -73,10 +69,6 @@ def test_no_page_and_no_table_calls_it_accuracy(folder, monkeypatch):
     assert "RMSE, mean of all 3 evaluations" in written
     assert "accuracy" not in written.lower()
     assert "at or above" not in written
-    output = io.StringIO()
-    Console(file=output, width=200).print(progress_table(read_progress(folder)))
-    assert "RMSE" in output.getvalue()
-    assert "accuracy" not in output.getvalue()
     columns = (folder / "rounds.csv").read_text(encoding="utf-8").splitlines()[0].split(",")
     assert {"rmse", "client_rmse", "f1_macro", "client_f1_macro"} <= set(columns)
     assert not [name for name in columns if "accuracy" in name]

@@ -5,10 +5,8 @@ import json
 
 import pytest
 
-from fedsel_app.config import ConfigError
 from simulation.workbench.cli import main
 from simulation.workbench.comparison.results import RecordedComparison
-from simulation.workbench.comparison.tuning_file import goal_of
 from simulation.workbench.report.page import write_report
 from simulation.workbench.report.tuning import tuning_section
 from tests.support.report_runs import page_text, write_plan, write_run
@@ -33,15 +31,15 @@ def tuned(tmp_path):
         "random": {"trial": 3, "settings": {"lr": 0.3}, "values": [0.5, None, 0.8], "failures": {"2": "no memory"}},
         "oort": {"trial": 1, "settings": {"lr": 0.05}, "values": [0.6, 0.5, 0.5], "failures": {}},
     }
-    tuning = {"version": 1, "strategies": ["random", "oort"], "trials": 3, "tuning_seeds": [101], "best": best}
-    tuning |= {"over": {"lr": "0.005 to 0.5"}, "metric": "stable_accuracy", "settings": {}}
+    tuning = {"version": 2, "strategies": ["random", "oort"], "trials": 3, "tuning_seeds": [101], "best": best}
+    tuning |= {"over": {"lr": "0.005 to 0.5"}, "settings": {}}
     (tmp_path / "tuning.json").write_text(json.dumps(tuning), encoding="utf-8")
     return tmp_path
 
 
 def test_the_section_says_what_tuning_changed(tuned):
     comparison = RecordedComparison.read(tuned)
-    (budget, ranks), table = tuning_section(comparison)
+    [budget], table = tuning_section(comparison)
     assert budget.startswith("Tuned: 3 trials of each method, the first with its default settings, over lr (0.005 to")
     assert "on the seeds 101; all results below are on other seeds" in budget
     columns = [column.name for column in table.columns]
@@ -50,65 +48,32 @@ def test_the_section_says_what_tuning_changed(tuned):
     assert (random["difference"], random["verdict"]) == ("0.3033 [0.2890, 0.3177]", "significant after Holm")
     assert random["settings of the best trial"] == "lr=0.3"
     assert [oort[name].split(" ")[0] for name in ("default", "tuned", "best trial")] == ["0.6200", "0.6200", "1"]
-    assert "random from 2 to 1, oort from 1 to 2. Ranks with tuned settings: 1 random, 2 oort." in ranks
 
 
-def test_a_report_of_another_metric_still_compares_what_the_trials_were_ranked_by(tuned, without_figures):
+def test_a_report_of_another_metric_still_compares_the_score(tuned, without_figures):
     """A score of the runs' own, here a lower one is better, and a report of their loss."""
     for run in sorted((tuned / "runs").iterdir()):
         [row] = map(json.loads, (run / "rounds.jsonl").read_text().splitlines())
         own = {"score": "mse", "mse": 1.0 - row.pop("accuracy")}
         (run / "rounds.jsonl").write_text(json.dumps(row | own) + "\n")
-    path = tuned / "tuning.json"
-    for key in ("stable_validation_mse", "final_mse"):
-        tuning = json.loads(path.read_text(encoding="utf-8")) | {"metric": key}
-        path.write_text(json.dumps(tuning), encoding="utf-8")
-        write_report(tuned, metric="loss")
-        text = page_text(tuned)
-        assert "random 3 1 lr=0.3 0.4800 [" in text
-        assert "MSE" in text
-        assert "random from 2 to 1, oort from 1 to 2. Ranks with tuned settings: 1 random, 2 oort." in text
+    write_report(tuned, metric="loss")
+    text = page_text(tuned)
+    assert "random 3 1 lr=0.3 0.4800 [" in text
+    assert "MSE" in text
 
 
 def test_the_tuned_ranking_is_first_and_each_section_names_what_it_shares(tuned, without_figures, capsys):
     assert main(["report", str(tuned)]) == 0
-    parts = "settings tuned: Ranking", "Default against tuned settings", "Ranks that", "settings default: Ranking"
+    parts = "settings tuned: Ranking", "Default against tuned settings", "Tuned: 3 trials", "settings default: Ranking"
     printed = capsys.readouterr().out
     assert sorted(parts, key=printed.index) == list(parts)
     html = (tuned / "report.html").read_text(encoding="utf-8")
     both, default = html.split("<h2>settings tuned")[1].split("<h2>settings default")
     assert "Everything equal but the method, which also weighs the updates. " in default
     assert "Each method with the settings of its best trial. " in both
-    assert html.index("<h2>settings tuned") < html.index("Ranks that changed") < html.index("<h2>settings default")
+    assert html.index("<h2>settings tuned") < html.index("Tuned:</strong>") < html.index("<h2>settings default")
     with (tuned / "report-tuning.csv").open(encoding="utf-8") as file:
         rows = list(csv.DictReader(file))
     assert [(row["strategy"], row["best trial"], row["failed trials"]) for row in rows] == [
         *(("random", "3", "1"), ("oort", "1", "0"))
     ]
-    assert [(row["rank, default"], row["rank, tuned"]) for row in rows] == [("2", "1"), ("1", "2")]
-
-
-@pytest.mark.parametrize(
-    ("key", "score", "found"),
-    [
-        ("stable_accuracy", "mae", ("stable_mae", False)),
-        ("stable_validation_accuracy", "", ("stable_validation_accuracy", True)),
-        ("stable_validation_accuracy", "mae", ("stable_validation_mae", False)),
-        ("final_f1_macro", "f1_macro", ("final_f1_macro", True)),
-        ("time_to_target_s", "mae", ("time_to_target_s", False)),
-    ],
-)
-def test_trials_are_ranked_by_any_score(key, score, found):
-    goal = goal_of(key, score)
-    assert (goal.key, goal.higher_wins) == found
-
-
-def test_trials_are_not_ranked_by_other_numbers():
-    with pytest.raises(
-        ConfigError, match=r"--metric takes one of stable_validation_accuracy, .*, or stable_NAME of a score"
-    ):
-        goal_of("wall_s")
-    with pytest.raises(
-        ConfigError, match=r"--metric takes one of stable_validation_mae, .* for these runs. Got 'stable"
-    ):
-        goal_of("stable_f1_macro", "mae")
