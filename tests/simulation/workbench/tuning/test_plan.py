@@ -23,12 +23,12 @@ def test_more_trials_begin_with_the_same_ones_and_all_methods_have_their_part(tm
 
 
 def test_a_setting_that_no_trial_reads_is_refused(tmp_path):
-    """With a fixed cohort no trial reads `isp-jury`; with the search among the choices, some do."""
-    base = plan(tmp_path, ["random"], [1], {"clients": 6, "cohort": 2, "rounds": 2, "holdout-fraction": 0.2}, {})
-    with pytest.raises(ConfigError, match="With participation=fixed, 'isp-jury' has no effect"):
-        plan_tuning(base, 2, [101], "isp-jury=same|subset")
-    read = "participation=fixed|isp,isp-loss=clients|surrogate,isp-jury=same|subset"
-    assert "isp-jury" in plan_tuning(base, 6, [101], read).settings["random"][0]
+    """With the mean no trial reads `krum-malicious`; with Krum among the choices, some do."""
+    base = plan(tmp_path, ["random"], [1], {"clients": 12, "cohort": 6, "rounds": 2}, {})
+    with pytest.raises(ConfigError, match="With aggregation=mean, 'krum-malicious' has no effect"):
+        plan_tuning(base, 2, [101], "krum-malicious=0..1")
+    read = plan_tuning(base, 6, [101], "aggregation=mean|krum,krum-malicious=0..1").settings["random"]
+    assert {own["aggregation"] for own in read} == {"mean", "krum"}
 
 
 def test_a_dry_run_estimates_the_time_left_from_the_finished_runs(tmp_path):
