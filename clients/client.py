@@ -187,9 +187,8 @@ class SelectionClient(NumPyClient):
             told.append("their number in each class")
         if instruction.moments and own_data:
             data = load(context.data, context.run.seed)
-            stand_ins = () if data.table is None else data.table.stand_ins(examples)
-            moments = np.append(sums(data.x_train[examples]), stand_ins).astype("<f8").tobytes()
-            told.append("sums over them of each feature, for the normalisation and the stand-ins")
+            moments = sums(data.x_train[examples]).astype("<f8").tobytes()
+            told.append("sums over them of each feature, for the normalisation")
         if own_data:
             print(f"Client {context.client} tells the server of its data: {', '.join(told)}.", flush=True)
         key, signature = self._masks().enrol() if instruction.run_key else (b"", b"")
@@ -223,7 +222,7 @@ class SelectionClient(NumPyClient):
         if schema and not shared and (instruction.moments or not read_schema(schema).mean):
             raise ConfigError(
                 "State on the server the normalisation ('scaling' in 'data-arguments', or mean and std in an .npz "
-                "file), or set 'normalize' to false; with 'missing' also 'fill'. No sums are sent under differential "
+                "file), or set 'normalize' to false. No sums are sent under differential "
                 "privacy, with a robust 'aggregation', after round 1, or with share-moments=false."
             )
         stated.keep_schema(context.client, schema)

@@ -57,8 +57,6 @@ class Admission:
     """Column of each feature of a table; "" for a category."""
     example_clip: float = 0.0
     """Setting of this name; the clients' moments count for no more examples. 0 sets no bound for them."""
-    stand_ins: int = 0
-    """Number of numbers from which stand-ins of missing values are computed, beside the moments."""
 
     def check(self, answer: EnrolAnswer) -> None:
         """Raise ConfigError for a client that cannot train, or whose constants differ from the server's."""
@@ -75,7 +73,7 @@ class Admission:
                 f"{one_line(', '.join(others))}."
             )
         if answer.moments:
-            answer.sums(self.channels, self.stand_ins)
+            answer.sums(self.channels)
 
 
 EVERYBODY = Admission()

@@ -72,24 +72,15 @@ COLUMN_ARGUMENTS: dict[str, type] = {
     "classes": list,
     "categories": dict,
     "scaling": dict,
-    "date-format": str,
     "missing": str,
     "fill": dict,
-    "coding": str,
-    "na": list,
-    "decimal": str,
-    "thousands": str,
     "shuffle": bool,
-    "seed": int,
 }
 """Name in the `data-arguments` of tables -> type of its value."""
 ARGUMENT_CHOICES = {
     "split": ("row", "owner"),
     "task": ("classification", "multi-label", "regression"),
-    "missing": ("median", "most-frequent", "indicator"),
-    "coding": ("one-hot", "ordinal"),
-    "decimal": (".", ","),
-    "thousands": (".", ","),
+    "missing": ("median", "indicator"),
 }
 """Name in the `data-arguments` of tables -> its values."""
 PUBLISHED_MOMENTS = {
@@ -218,7 +209,6 @@ class DataConfig(Settings, scope="task", private=True):
                 kind = {
                     str: "text in quotes",
                     bool: "true or false",
-                    int: "a whole number",
                     list: 'a list of names, such as ["age", "income"]',
                     dict: "values by column, such as {age=[45, 12]}",
                 }[COLUMN_ARGUMENTS[name]]

@@ -72,8 +72,6 @@ class Dataset:
         Names of the owners in their order.
     table
         How a table became the features; None for other data.
-    unread
-        Extension -> number of files in the data's folder that are not read.
     shared_owners
         Names of the owners of whose examples some are in the training part, and some in a test part that was drawn.
     """
@@ -92,7 +90,6 @@ class Dataset:
     owner_names: tuple[str, ...] = ()
     table: "Encoding | None" = None
     stated: bool = False
-    unread: Mapping[str, int] = field(default_factory=dict)
     shared_owners: tuple[str, ...] = ()
 
     @property
@@ -106,9 +103,6 @@ class Dataset:
         sizes = f"{len(self.y_train):,} training and {len(self.y_test):,} test examples of shape {self.sample_shape}"
         if self.table is not None and (unknown := sum(self.table.unknown)):
             sizes += f", {unknown:,} values of no known category"
-        if self.unread:
-            kinds = ", ".join(f"{count:,} {suffix}" for suffix, count in self.unread.items())
-            sizes += f", {sum(self.unread.values()):,} files that are not read ({kinds})"
         if self.task != "classification":
             return f"{sizes}, {self.task}, {self.classes} {'labels' if self.task == 'multi-label' else 'outputs'}"
         absent = np.setdiff1d(np.arange(self.classes), np.concatenate([self.y_train, self.y_test]))
@@ -489,8 +483,8 @@ def _image_folder(config: DataConfig, seed: int) -> Dataset:
     from fedsel_app.data.sources import image_folders
 
     parts = PARTS[:1] if isinstance(config, OwnDataConfig) else PARTS
-    arrays, names, unread = image_folders.read_image_folder(config.folder, config.image_size, parts)
-    return replace(_divided(arrays, config, seed, f"The folder '{config.folder}'", names), unread=unread)
+    arrays, names = image_folders.read_image_folder(config.folder, config.image_size, parts)
+    return _divided(arrays, config, seed, f"The folder '{config.folder}'", names)
 
 
 LOADERS: dict[str, Callable[[DataConfig, int], Dataset]] = {

@@ -7,8 +7,8 @@ file of lines, or "row", counted from 1.
 
 import json
 import re
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from itertools import chain
 from typing import Any, Self
 
@@ -25,8 +25,6 @@ MOST_CATEGORIES = 100
 MOST_COLUMNS = 10_000
 NUMBER_LIKE = re.compile(r"\W*\d+([.,]\d+)*(e[-+]?\d+)?[^\d\n]*", re.IGNORECASE)
 """Numbers, also with a unit or with commas."""
-GROUPED = re.compile(r"[-+]?\d{1,3}([.,])\d{3}(\1\d{3})*([.,]\d+)?")
-"""Numbers with a mark between thousands, and perhaps a decimal mark."""
 DATE = re.compile(r"\d{4}-\d\d-\d\d([T ]\d\d:\d\d\S*)?")
 Vector = NDArray[np.float32]
 NUMERIC = "biuf"
@@ -43,9 +41,7 @@ class Column:
     ----------
     kind : one of `KINDS`. A date becomes the number of days since 1970
     type : type of the values in the file
-    form : format of the dates, as in `datetime.strptime`; empty: ISO 8601
     many : whether `data-arguments` say that it is a category, of however many values
-    ordinal : whether a category is its number in the order (unknown: -1), instead of one feature for each category
     categories : the values of a category, in their order; any other is unknown
     fill : what stands in place of a missing value; None: nothing does
     indicator : whether a feature tells the missing values from the others
@@ -54,9 +50,7 @@ class Column:
     name: str
     kind: str
     type: str = ""
-    form: str = ""
     many: bool = False
-    ordinal: bool = False
     categories: tuple[str, ...] = ()
     fill: float | str | None = None
     indicator: bool = False
@@ -64,7 +58,7 @@ class Column:
     @property
     def width(self) -> int:
         """Number of features."""
-        return (len(self.categories) if self._several else 1) + self.indicator
+        return (len(self.categories) if self.kind == "category" else 1) + self.indicator
 
     def fitted(self, values: pd.Series, arguments: Mapping[str, Any], source: str) -> Self:
         """The column with what it learns from the plain values of a training part; see `fit`."""
@@ -80,10 +74,9 @@ class Column:
         if len(categories) > MOST_CATEGORIES and not self.many:
             raise ConfigError(
                 f"{source} has {len(categories):,} different texts in column '{self.name}'. In 'data-arguments', leave "
-                f'it out (input=["NAME"] names the others), or say what it is: category=["{self.name}"], or '
-                f'date=["{self.name}"] with a date-format.'
+                f'it out (input=["NAME"] names the others), or say that it is a category: category=["{self.name}"].'
             )
-        common = present.mode()[0] if category or missing == "most-frequent" else float(present.median())
+        common = present.mode()[0] if category else float(present.median())
         fill = self.read_fill(fills[self.name], source) if self.name in fills else common if missing else None
         # A file without a training part is that of a federation, whose gaps are elsewhere.
         indicator = missing == "indicator" and (len(present) < len(values) or arguments.get("train") == "")
@@ -97,43 +90,17 @@ class Column:
         parsed_fill = _plain(values, self, source, fixed=True).iloc[0]
         return str(parsed_fill) if self.kind == "category" else float(parsed_fill)
 
-    def stand_ins(self, values: pd.Series) -> list[float]:
-        """Numbers of a client whose sums over the clients give a federation's stand-in, see `stood_in`; [] without one.
-
-        Of a category, the counts of each category; else the number of values, and this times their median.
-        """
-        present = values.dropna()
-        if self.fill is None:
-            return []
-        if self.kind == "category":
-            return list(map(float, np.bincount(self._codes(present), minlength=len(self.categories))))
-        return [float(len(present)), float(len(present) * present.median()) if len(present) else 0.0]
-
-    def stood_in(self, sums: NDArray[np.float64]) -> Self:
-        """The column with the stand-in of a federation, from the sums of the clients' `stand_ins`.
-
-        It is the most frequent category, or the mean of the clients' medians, weighted by their numbers of values.
-        Without any value it stays.
-        """
-        if not sums.any():
-            return self
-        fill = self.categories[int(sums.argmax())] if self.kind == "category" else float(sums[1] / sums[0])
-        return replace(self, fill=fill)
-
     def features(self, values: pd.Series) -> NDArray[Any]:
         """Features of plain values, (n, width)."""
         gaps, filled = values.isna(), values if self.fill is None else values.fillna(self.fill)
-        codes = self._codes(filled)[:, None] if self.kind == "category" else filled.to_numpy()[:, None]
-        features = codes == np.arange(len(self.categories)) if self._several else codes
+        features = filled.to_numpy()[:, None]
+        if self.kind == "category":
+            features = self._codes(filled)[:, None] == np.arange(len(self.categories))
         return np.concatenate([features, gaps.to_numpy()[:, None]], axis=1) if self.indicator else features
 
     def unknown(self, values: pd.Series) -> pd.Series:
         """True for each plain value that is no known category."""
         return values.notna() & (self._codes(values) < 0) & (self.kind == "category")
-
-    @property
-    def _several(self) -> bool:
-        return self.kind == "category" and not self.ordinal
 
     def _codes(self, values: pd.Series) -> NDArray[np.int64]:
         return np.asarray(pd.Index(self.categories, dtype=object).get_indexer(values), np.int64)
@@ -146,50 +113,11 @@ class Encoding:
     Attributes
     ----------
     missing, unknown : of each column, the values that are missing, and those that are no known category
-    gaps : of each column, the rows of the last part whose values are missing
-    plain : plain values of a client's own data
     """
 
     columns: tuple[Column, ...]
     missing: tuple[int, ...]
     unknown: tuple[int, ...]
-    gaps: tuple[NDArray[np.int64], ...] = ()
-    plain: pd.DataFrame = field(default_factory=pd.DataFrame)
-
-    def stand_ins(self, examples: NDArray[np.int64]) -> list[float]:
-        """Those of each column one after another, at these rows of `plain` (see `Column.stand_ins`)."""
-        rows = self.plain.iloc[examples]
-        return [number for column in self.columns for number in column.stand_ins(rows[column.name])]
-
-    def of_federation(
-        self, moments: NDArray[np.float64], stand_ins: NDArray[np.float64], stated: Iterable[str]
-    ) -> tuple["Encoding", NDArray[np.float64]]:
-        """The encoding with the stand-ins of a federation, except in the columns whose own are `stated`.
-
-        `moments` are `fedsel_app.data.arrays.sums` of the clients' features with the stand-ins of this encoding, and
-        are returned for the new ones. `stand_ins` are sums of the clients' `stand_ins`.
-        """
-        columns, moments, feature = [], moments.copy(), 0
-        totals, squares = np.split(moments[1:], 2)
-        for column in self.columns:
-            taken, stand_ins = np.split(stand_ins, [len(column.stand_ins(pd.Series(dtype=object)))])
-            columns.append(column.stood_in(taken) if column.name not in stated else column)
-            if column.kind != "category" and taken.size:
-                old, new = (float(np.float32(each.fill or 0.0)) for each in (column, columns[-1]))
-                totals[feature] += (moments[0] - taken[0]) * (new - old)
-                squares[feature] += (moments[0] - taken[0]) * (new**2 - old**2)
-            feature += column.width
-        return replace(self, columns=tuple(columns)), moments
-
-    def refilled(self, x: NDArray[np.float32]) -> NDArray[np.float32]:
-        """The features of the last part with the stand-ins of this encoding, (n, features)."""
-        x, feature = x.copy(), 0
-        for column, rows in zip(self.columns, self.gaps, strict=True):
-            if len(rows):
-                gap = pd.Series([np.nan], dtype=object if column.kind == "category" else float)
-                x[rows, feature : feature + column.width] = column.features(gap)
-            feature += column.width
-        return x
 
     @property
     def units(self) -> tuple[str, ...]:
@@ -232,7 +160,7 @@ def fit(columns: Sequence[Column], arguments: Mapping[str, Any], source: str, *p
     Raises ConfigError if a column has no value in the first part, too many texts for categories, or, in a schema, an
     unknown one.
     """
-    first, last, whole = parts[0], parts[-1], pd.concat(parts)
+    first, whole = parts[0], pd.concat(parts)
     fitted = tuple(columns)
     if "columns" not in arguments:
         fitted = tuple(column.fitted(first[column.name], arguments, source) for column in columns)
@@ -242,8 +170,7 @@ def fit(columns: Sequence[Column], arguments: Mapping[str, Any], source: str, *p
         refuse(first[column.name], column.unknown(first[column.name]), what, source, ways)
     missing = tuple(whole.isna().sum().tolist())
     unknown = tuple(int(column.unknown(whole[column.name]).sum()) for column in fitted)
-    gaps = tuple(np.flatnonzero(last[column.name].isna()) for column in fitted)
-    return Encoding(fitted, missing, unknown, gaps, first if "columns" in arguments else first[:0])
+    return Encoding(fitted, missing, unknown)
 
 
 def read_columns(
@@ -258,8 +185,7 @@ def read_columns(
     if a value is of another kind than its column, or missing where it may not be.
     """
     stated, first = arguments.get("columns", ()), parts[0]
-    columns = tuple(replace(column, form=arguments.get("date-format", column.form)) for column in stated)
-    columns = columns or tuple(_column(first[name], arguments) for name in first.columns)
+    columns = tuple(stated) or tuple(_column(first[name], arguments) for name in first.columns)
     names = [column.name for column in columns]
     if absent := [name for name in names if name not in first]:
         raise ConfigError(
@@ -287,8 +213,7 @@ def read_columns(
                 raise ConfigError(
                     f"{source} has no value in column '{name}', {place(empty)} ({int(empty.sum())} in all). Say what "
                     f"takes its place in 'data-arguments'{' of the server' if stated else ''}: missing="
-                    '"median", "most-frequent", or "indicator", which is the median and a feature that tells. Or remove'
-                    " these rows."
+                    '"median", or "indicator", which is the median and a feature that tells. Or remove these rows.'
                 )
         made.append(pd.DataFrame(values, index=part.index))
     return columns, made
@@ -299,9 +224,7 @@ def _column(values: pd.Series, arguments: Mapping[str, Any]) -> Column:
     categories = arguments.get("categories", {}).get(name, [])
     named = "category" if categories else next((kind for kind in KINDS if name in arguments.get(kind, [])), "")
     kind = named or kind_of(values)
-    form = arguments.get("date-format", "") if kind == "date" else ""
-    ordinal = kind == "category" and arguments.get("coding") == "ordinal"
-    return Column(name, kind, str(values.dtype), form, bool(named), ordinal, tuple(dict.fromkeys(map(str, categories))))
+    return Column(name, kind, str(values.dtype), bool(named), tuple(dict.fromkeys(map(str, categories))))
 
 
 def kind_of(values: pd.Series) -> str:
@@ -323,13 +246,11 @@ def _plain(found: pd.Series, column: Column, source: str, *, fixed: bool) -> pd.
     if column.kind == "category":
         return texts(found)
     if column.kind == "date":
-        days = pd.to_datetime(texts(found), errors="coerce", utc=True, format=column.form or "ISO8601")
+        days = pd.to_datetime(texts(found), errors="coerce", utc=True, format="ISO8601")
         values = (days - pd.Timestamp("1970-01-01", tz="UTC")) / pd.Timedelta(days=1)
-        ways = ['a date-format such as "%d.%m.%Y"']
     else:
-        values, ways = parsed(found), []
-    if not fixed:
-        ways += [f'category=["{found.name}"] if these are categories', "input=[...] without this column"]
+        values = parsed(found)
+    ways = [] if fixed else [f'category=["{found.name}"] if these are categories', "input=[...] without this column"]
     refuse(found, (values.isna() & found.notna()) | np.isinf(values), column.kind, source, ways)
     return values
 
@@ -356,10 +277,7 @@ def refuse(column: pd.Series, wrong: pd.Series, kind: str, source: str, ways: Se
         return
     given, count = str(column[wrong].iloc[0]), int(wrong.sum())
     more = f" ({count:,} values in all)" if count > 1 else ""
-    marks = ['decimal="," if commas are decimal marks'] if re.search(r"\d,\d", given) else []
-    if grouped := GROUPED.fullmatch(given):
-        marks.append(f'thousands="{grouped[1]}" if it separates thousands')
-    advice = f", or set in 'data-arguments' {' or '.join([*marks, *ways])}" if marks or ways else ""
+    advice = f", or set in 'data-arguments' {' or '.join(ways)}" if ways else ""
     raise ConfigError(
         f"{source} has {given!r} in column '{column.name}', {place(wrong)}{more}, which is not a {kind}. "
         f"Correct it{advice}."

@@ -55,8 +55,8 @@ class EnrolAnswer(Scalars):
     own_data: bool = lenient(False)
     """Whether its data are its own, rather than a part of the server's."""
     moments: bytes = lenient(b"")
-    """Sums over its training examples, as `fedsel_app.data.arrays.sums` returns them, and of a table the `stand_ins` of
-    its encoding, little-endian float64; empty if they are not requested, or its data are not its own."""
+    """Sums over its training examples, as `fedsel_app.data.arrays.sums` returns them, little-endian float64; empty if
+    they are not requested, or its data are not its own."""
 
     run_key: bytes = lenient(b"")
     """Its public key of the run; empty if it is not requested."""
@@ -92,11 +92,11 @@ class EnrolAnswer(Scalars):
             )
         return counts
 
-    def sums(self, channels: int, stand_ins: int = 0) -> NDArray[np.float64]:
-        """The moments, float64 (1 + 2 C + `stand_ins`,). Raises ConfigError if they cannot be such sums."""
+    def sums(self, channels: int) -> NDArray[np.float64]:
+        """The moments, float64 (1 + 2 C,). Raises ConfigError if they cannot be such sums."""
         size = 1 + 2 * channels
-        sums = np.frombuffer(self.moments, "<f8") if len(self.moments) == 8 * (size + stand_ins) else np.zeros(size)
-        total, squares = np.split(sums[1:size], 2)
+        sums = np.frombuffer(self.moments, "<f8") if len(self.moments) == 8 * size else np.zeros(size)
+        total, squares = np.split(sums[1:], 2)
         sound = np.isfinite(sums).all() and sums[0] >= self.examples
         sound = sound and squares.min(initial=0.0) >= 0.0 and squares.max(initial=0.0) <= LARGEST**2
         # The square of a mean is at most the mean of the squares.

@@ -16,7 +16,7 @@ from fedsel_app.config.data import KINDS, MOST_CLASSES, TASKS
 
 MOST_CHARACTERS = 1 << 24
 """Longest schema that a client reads."""
-COLUMN = {"name": str, "kind": str, "type": str, "form": str, "many": bool, "ordinal": bool, "indicator": bool}
+COLUMN = {"name": str, "kind": str, "type": str, "many": bool, "indicator": bool}
 """Field of a column -> type of its value. A column also has `categories` and `fill`."""
 
 
@@ -48,12 +48,8 @@ class Schema:
         return json.dumps(asdict(self))
 
     def follows(self, asked: "Schema") -> bool:
-        """True if it is what was `asked`, or states the normalisation and the stand-ins that this lacked."""
-        return self == asked or (not asked.mean and self._unscaled() == asked._unscaled())
-
-    def _unscaled(self) -> "Schema":
-        columns = tuple({**column, "fill": column["fill"] is None} for column in self.columns)
-        return replace(self, columns=columns, mean=(), std=())
+        """True if it is what was `asked`, or states the normalisation that this lacked."""
+        return self == asked or (not asked.mean and replace(self, mean=(), std=()) == asked)
 
     def scaled(self, mean: Iterable[float], std: Iterable[float]) -> "Schema":
         """The schema with the mean and the standard deviation of each channel, (C,)."""

@@ -100,28 +100,21 @@ def make_run_context(config: AppConfig, recorder: Recorder) -> RunContext:
     schema, unscaled = schema_of(dataset, config.data), needs_scaling(dataset, preprocessing)
     privacy = config.privacy
     protected = privacy.dp_clip_norm or privacy.masked or not privacy.share_moments or config.aggregation.traits.robust
-    if protected and (config.partition.partition == "own" or not len(dataset.y_train)):
-        refuse_unstated(dataset, config.data, unscaled=unscaled)
+    if config.partition.partition == "own" or not len(dataset.y_train):
+        refuse_unstated(dataset, config.data, unscaled=bool(unscaled and protected))
     neutral = np.zeros_like(dataset.mean), np.ones_like(dataset.std)
     own_moments = (dataset.mean, dataset.std) if computed(preprocessing) else neutral
-    asks = unscaled or needs_stand_ins(dataset, config.data)
-    if not asks:
+    if not unscaled:
         schema = schema.scaled(*own_moments)
 
     def scale(sums: NDArray[np.float64]) -> str:
-        moments, stand_ins = np.split(sums, [1 + 2 * dataset.mean.size])
-        data = dataset
+        mean, std = moments_of_sums(sums, images=dataset.samples.dtype == np.uint8)
         if dataset.table is not None:
-            stated = config.data.arguments.get("fill", {})
-            table, moments = dataset.table.of_federation(moments, stand_ins, stated)
-            data = replace(dataset, table=table, x_test=table.refilled(dataset.x_test))
-        mean, std = moments_of_sums(moments, images=dataset.samples.dtype == np.uint8) if unscaled else own_moments
-        if data.table is not None:
-            mean, std = data.table.of_measures(mean, std)
-        data = replace(data, mean=mean, std=std)
+            mean, std = dataset.table.of_measures(mean, std)
+        data = replace(dataset, mean=mean, std=std)
         sets["test"] = DeviceData(data, preprocessing, device)
         sets["surrogate"] = make_surrogate_set(config, data, preprocessing, device)
-        return schema_of(data, config.data).scaled(mean, std).text
+        return schema.scaled(mean, std).text
 
     return RunContext(
         **config.groups(),
@@ -132,11 +125,10 @@ def make_run_context(config: AppConfig, recorder: Recorder) -> RunContext:
         admission=Admission(
             *(model.least_batch, model.state.constants, model.state.marks),
             schema=schema.text,
-            scale=scale if asks and not protected else None,
+            scale=scale if unscaled and not protected else None,
             channels=dataset.mean.size,
             features=() if dataset.table is None else dataset.table.units,
             example_clip=config.reported_values.example_clip if config.aggregation.max_update_norm else 0.0,
-            stand_ins=0 if dataset.table is None else len(dataset.table.stand_ins(np.arange(0))),
         ),
         layers=model.layers,
         classes=dataset.classes,
@@ -167,26 +159,23 @@ def needs_scaling(dataset: Dataset, preprocessing: PreprocessingConfig) -> bool:
     return computed(preprocessing) and by_channel and not dataset.stated
 
 
-def needs_stand_ins(dataset: Dataset, config: DataConfig) -> list[str]:
-    """Columns of a table that may have gaps, if only clients with data of their own know what takes their place."""
-    columns = () if dataset.table is None else dataset.table.columns
-    stated = config.arguments.get("fill", {}) if columns else {}
-    return [column.name for column in columns if column.fill is not None and column.name not in stated]
-
-
 def refuse_unstated(dataset: Dataset, config: DataConfig, *, unscaled: bool) -> None:
-    """Raise ConfigError unless the server states everything that clients with their own data would be asked for."""
+    """Raise ConfigError unless the server states the stand-ins of gaps and, if `unscaled`, the normalisation, which
+    only clients with data of their own know.
+    """
     measured = [] if dataset.table is None else list(filter(None, dataset.table.units))
     scales = ", ".join(f"{name}=[MEAN, DEVIATION]" for name in measured)
-    fills = ", ".join(f"{name}=VALUE" for name in needs_stand_ins(dataset, config))
+    stated = config.arguments.get("fill", {}) if dataset.table else {}
+    columns = () if dataset.table is None else dataset.table.columns
+    fills = ", ".join(f"{each.name}=VALUE" for each in columns if each.fill is not None and each.name not in stated)
     where = "mean and std in the .npz file" if dataset.table is None else f"scaling={{{scales}}} in 'data-arguments'"
     needed = [f"{where}, or 'normalize' false"] if unscaled else []
     needed += [f"fill={{{fills}}} in 'data-arguments', or leave 'missing' out"] if fills else []
     if needed:
         raise ConfigError(
             f"State on the server {'; and '.join(needed)}. Dates count in days since 1970. Clients with their own data "
-            "are not asked for these numbers under differential privacy, with a robust 'aggregation', or with "
-            "'secure-sums' or share-moments=false."
+            "are never asked what takes the place of a gap, and not for sums under differential privacy, with a robust "
+            "'aggregation', or with 'secure-sums' or share-moments=false."
         )
 
 

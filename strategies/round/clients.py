@@ -140,13 +140,10 @@ class ConnectedClients:
         moments, of all. Raises ConfigError if there are none.
         """
         admission, answers = self._admission, sorted(enrolled, key=lambda answer: answer.client)
-        sent = {
-            answer.client: answer.sums(admission.channels, admission.stand_ins) for answer in answers if answer.moments
-        }
+        sent = {answer.client: answer.sums(admission.channels) for answer in answers if answer.moments}
         if admission.scale is None or not sent:
             return enrolled
-        moments = {client: sums[: 1 + 2 * admission.channels] for client, sums in sent.items()}
-        for sentence in other_units(moments, admission.features):
+        for sentence in other_units(sent, admission.features):
             LOGGER.warning(sentence)
         rows = np.stack(list(sent.values()))
         if admission.example_clip:

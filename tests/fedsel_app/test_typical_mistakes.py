@@ -49,7 +49,7 @@ MISTAKES = {
         "--set 'data-arguments=label=\"fine_label\", shuffle=false'."
     ),
     "run --set data=csv --set data-path=semicolons.csv": (
-        "has '1,5' in column 'a', line 2, which is not a number. Correct it, or set in 'data-arguments' decimal=\",\""
+        "has '1,5' in column 'a', line 2, which is not a number. Correct it, or set in 'data-arguments'"
     ),
     "run --set data=image-folder --set data-path=absent": (
         "put images as train/CLASS/NAME.png (or .jpg) and test/CLASS/NAME.png, or as CLASS/NAME.png there, or set"

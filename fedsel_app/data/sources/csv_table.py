@@ -1,7 +1,6 @@
 """Tables in CSV files, whose first line names the columns; pandas reads their values."""
 
 import csv
-import gzip
 import re
 from collections.abc import Mapping
 from pathlib import Path
@@ -12,13 +11,9 @@ import pandas as pd
 from fedsel_app.config import ConfigError
 from fedsel_app.config.data import composed
 from fedsel_app.data.columns import LABEL, Roles, index_columns, labels
-from fedsel_app.data.tables import kind_of, read_columns, refuse, refuse_duplicates
+from fedsel_app.data.tables import read_columns, refuse_duplicates
 
 SEPARATORS = ",;\t|"
-STATED = re.compile(r"sep=(.)\s*")
-"""A first line with which Excel states what separates the columns."""
-GROUPED = re.compile(r"[-+]?[1-9]\d{0,2}(\.\d{3})+")
-"""Numbers with points between thousands; 0.942 has a decimal point."""
 LEADING_ZERO = re.compile(r"\s*0\d")
 """The begin of a name that pandas would read as a number, such as 007."""
 
@@ -53,21 +48,17 @@ def _table(path: Path, arguments: Mapping[str, Any], source: str) -> pd.DataFram
         kind = "is a folder" if path.is_dir() else "does not exist"
         raise ConfigError(f"{source} {kind}. Set 'data-path' to a .csv file whose first line names the columns.")
     try:
-        opener = gzip.open if path.suffix.lower() == ".gz" else open
-        with opener(path, "rt", encoding="utf-8-sig", newline="") as file:
-            start, first = 0, file.readline()
-            if stated := STATED.fullmatch(first):
-                start = file.tell()
-            separator = stated[1] if stated else max(SEPARATORS, key=first.count)
-            file.seek(start)
+        with path.open(encoding="utf-8-sig", newline="") as file:
+            separator = max(SEPARATORS, key=file.readline().count)
+            file.seek(0)
             named = {arguments.get("owner", "")}
             if arguments.get("task") != "regression":
                 named.add(arguments.get("label") or LABEL)
             rows = csv.reader(file, delimiter=separator, skipinitialspace=True)
-            names, lines, texts = _lines(rows, named, source, above=bool(stated))
+            names, lines, texts = _lines(rows, named, source)
             texts |= {name for key in ("category", "categories", "date") for name in arguments.get(key, [])}
             texts |= {column.name for column in arguments.get("columns", ()) if column.kind != "number"}
-            file.seek(start)
+            file.seek(0)
             table = pd.read_csv(
                 file,
                 sep=separator,
@@ -75,10 +66,6 @@ def _table(path: Path, arguments: Mapping[str, Any], source: str) -> pd.DataFram
                 header=0,
                 index_col=False,
                 dtype=dict.fromkeys(texts & set(names), str),
-                decimal=arguments.get("decimal", "."),
-                thousands=arguments.get("thousands"),
-                na_values=arguments.get("na"),
-                keep_default_na="na" not in arguments,
                 skipinitialspace=True,
                 low_memory=False,
             )
@@ -87,20 +74,13 @@ def _table(path: Path, arguments: Mapping[str, Any], source: str) -> pd.DataFram
     except (csv.Error, pd.errors.ParserError) as error:
         raise ConfigError(f"{source} cannot be read as CSV: {error}.") from error
     table.index = pd.Index(lines, name="line")
-    for name, column in table.items() if arguments.get("decimal") == "," else ():
-        # pandas leaves 1.200 as a text here, of which a number would be 1.2.
-        if name not in texts and column.dtype.kind == "O" and kind_of(column) == "number":
-            points = column.astype(str).str.contains(".", regex=False)
-            grouped = column.astype(str).str.fullmatch(GROUPED)
-            ways = [f'category=["{name}"] if these are categories']
-            refuse(column, grouped & (grouped == points).all(), "number with a decimal comma", source, ways)
     return table.drop(columns=index_columns(names, table.__getitem__))
 
 
-def _lines(rows: Any, named: set[str], source: str, *, above: int) -> tuple[list[str], list[int], set[str]]:
+def _lines(rows: Any, named: set[str], source: str) -> tuple[list[str], list[int], set[str]]:
     """Names of the columns, the line in which each row ends, and those of the `named` columns with a leading zero.
 
-    `above` lines of the file stand above the rows. Raises ConfigError for a row of another length.
+    Raises ConfigError for a row of another length.
     """
     names: list[str] = []
     lines: list[int] = []
@@ -112,11 +92,9 @@ def _lines(rows: Any, named: set[str], source: str, *, above: int) -> tuple[list
             refuse_duplicates(names, source)
             places = {name: names.index(name) for name in named & set(names)}
         elif len(row) != len(names):
-            raise ConfigError(
-                f"{source} has {len(row)} values in line {rows.line_num + above}, but {len(names)} columns."
-            )
+            raise ConfigError(f"{source} has {len(row)} values in line {rows.line_num}, but {len(names)} columns.")
         else:
-            lines.append(rows.line_num + above)
+            lines.append(rows.line_num)
             zeros |= {name for name, position in places.items() if LEADING_ZERO.match(row[position])}
     if not lines:
         raise ConfigError(f"{source} has no rows below the names of its columns.")

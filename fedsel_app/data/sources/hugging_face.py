@@ -1,13 +1,12 @@
-"""Data sets of Hugging Face's `datasets`: those of the Hub, folders that `save_to_disk` wrote, and Parquet.
+"""Data sets of Hugging Face's `datasets`: those of the Hub, folders that `save_to_disk` wrote, and Parquet files.
 
 The split `test` is the test set. Without this split, `test-fraction` of the training split is held out. The splits are
-shuffled as `flwr_datasets.FederatedDataset` shuffles them, by default with the run's seed. So a partitioner of
-flwr-datasets gets the training examples in the same order as there.
+shuffled with the run's seed, as `flwr_datasets.FederatedDataset` shuffles them. So a partitioner of flwr-datasets gets
+the training examples in the same order as there.
 """
 
-import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -17,12 +16,10 @@ from numpy.typing import NDArray
 
 from fedsel_app.config import ConfigError, DataConfig
 from fedsel_app.config.plugins import described
-from fedsel_app.data.arrays import hidden
 from fedsel_app.data.columns import Roles, index_columns, labels
-from fedsel_app.data.pictures import common_mode, pixels
+from fedsel_app.data.pictures import pixels
 from fedsel_app.data.tables import NUMERIC, known_columns, read_columns, refuse_duplicates
 
-SPLITS = ("train", "test", "validation")
 LEVEL = re.compile(r"__index_level_\d+__")
 """Name that pandas gives a column with the index of a table in Parquet."""
 
@@ -45,7 +42,7 @@ def read(
         Name -> values of the training examples, (n,), of each column of single numbers or texts.
     """
     source = title(config)
-    splits, marked = (_hub(config), Marked()) if config.hub_name else _local(config, arguments, source)
+    splits, index = _splits(config, arguments, source)
     test = arguments.get("test", "test" if "test" in splits else "")
     train = arguments.get("train", "train" if "train" in splits or not test else "")
     for name in filter(None, (train, test)):
@@ -59,9 +56,9 @@ def read(
                 f"{source} has no examples in its split '{name}'. Fill it, or name another in 'data-arguments', or "
                 f'none: {"train" if name == train else "test"}="".'
             )
-    columns = Columns(splits[train or test], arguments, source, marked)
-    order = arguments.get("seed", seed) if arguments.get("shuffle", True) else None
+    columns = Columns(splits[train or test], arguments, source, index)
     named = {part: name for part, name in (("train", train), ("test", test)) if name}
+    order = seed if arguments.get("shuffle", True) else None
     parts = {part: columns.part(splits[name], order) for part, name in named.items()}
     targets, names = columns.targets(parts)
     arrays: dict[str, Any] = {"task": arguments.get("task", "classification"), **targets}
@@ -87,13 +84,6 @@ class Part(NamedTuple):
     table: pd.DataFrame
 
 
-class Marked(NamedTuple):
-    """Columns of Parquet that pandas marked: those of pandas' index, and categories, whatever their type is."""
-
-    of_index: frozenset[str] = frozenset()
-    categories: frozenset[str] = frozenset()
-
-
 class Columns:
     """Columns of a data set of `datasets` with the samples and the labels.
 
@@ -103,14 +93,13 @@ class Columns:
     Raises ConfigError if a named column is absent, or if it is not clear which columns have the labels or the samples.
     """
 
-    def __init__(self, rows: Any, arguments: Mapping[str, Any], source: str, marked: Marked) -> None:
+    def __init__(self, rows: Any, arguments: Mapping[str, Any], source: str, index: set[str]) -> None:
         self._features, self._source = rows.features, source
         self._types = {name: type(kind).__name__ for name, kind in rows.features.items()}
         self._single = [name for name, kind in self._types.items() if kind in ("Value", "ClassLabel")]
         classes = [name for name, kind in self._types.items() if kind == "ClassLabel"]
-        index = {name for name in self._single if LEVEL.fullmatch(name) or name in marked.of_index}
+        index |= {*filter(LEVEL.fullmatch, self._single)}
         index |= {*index_columns(list(rows.features), lambda name: _numpy(rows, name))}
-        self._categories = marked.categories
         label = classes[0] if len(classes) == 1 else ""
         self.roles = Roles(list(rows.features), arguments, source, index=index, label=label)
         self._task, self._named = arguments.get("task", "classification"), "classes" in arguments
@@ -143,7 +132,7 @@ class Columns:
     def samples(self, part: Part, size: int) -> Any:
         """Samples of a split: uint8 images (n, H, W) or (n, H, W, 3), arrays (n, ...), or the columns of a table.
 
-        Images are scaled to `size` x `size` pixels if `size` is above 0; those of more than 8 bits are float32.
+        Images are scaled to `size` x `size` pixels if `size` is above 0.
 
         Raises ConfigError if the input columns have several kinds, or the arrays or images several shapes.
         """
@@ -152,8 +141,6 @@ class Columns:
             for name in self._inputs:
                 if self._types[name] == "ClassLabel":
                     table[name] = _named(table[name], self._features[name].names)
-                elif name in self._categories:
-                    table[name] = table[name].astype("category")
             return table
         if len(self._inputs) > 1:
             raise ConfigError(
@@ -193,8 +180,7 @@ class Columns:
             if row[name] is None:
                 raise ConfigError(f"{title}no image. Remove the row.")
             try:
-                mode = "L" if row[name].mode == "1" else common_mode([row[name].mode])
-                images.append(pixels(row[name], mode, size))
+                images.append(pixels(row[name], "L" if row[name].mode in ("1", "L") else "RGB", size))
             except ConfigError as error:
                 raise ConfigError(f"{title}an image that cannot be used: {error}.") from error
             if images[-1].shape[:2] != images[0].shape[:2]:
@@ -203,15 +189,7 @@ class Columns:
                     f"{images[0].shape[1]} x {images[0].shape[0]}: images of several sizes. Set 'image-size' to scale "
                     "all of them."
                 )
-        colours, deep = any(image.ndim == 3 for image in images), any(image.dtype == np.float32 for image in images)
-        if colours and deep:
-            raise ConfigError(
-                f"{self._source} has images with colours and grey images of more than 8 bits in '{name}'. Convert them "
-                "to one kind."
-            )
-        if deep:
-            eight = np.float32(255)
-            return np.stack([image / eight if image.dtype == np.uint8 else image for image in images])[:, None]
+        colours = any(image.ndim == 3 for image in images)
         return np.stack([np.repeat(i[..., None], 3, axis=2) if colours and i.ndim == 2 else i for i in images])
 
 
@@ -229,81 +207,43 @@ def title(config: DataConfig) -> str:
     return f"The data set '{config.data}'" if config.hub_name else f"The path '{Path(config.data_path).resolve()}'"
 
 
-def _datasets(config: DataConfig) -> Any:
+def _splits(config: DataConfig, arguments: Mapping[str, Any], source: str) -> tuple[dict[str, Any], set[str]]:
+    """The splits of a data set by name, and the columns with the index of a table that pandas wrote."""
+    path, name = Path(config.data_path), config.hub_name
+    if name and Path(name).exists():
+        raise ConfigError(
+            f"The 'data' parameter {config.data} is a data set of the Hub, but '{name}' is a path here. To read this "
+            f"path, set 'data' to hf and 'data-path' to {name}."
+        )
+    if not name and not path.exists():
+        raise ConfigError(f"{source} does not exist. Set 'data-path' to a folder that `datasets` saved, or to Parquet.")
     try:
         import datasets
     except ImportError as error:
         raise ConfigError(
             f"The data set '{config.data}' needs the package datasets: pip install 'fedsel[datasets]'."
         ) from error
-    return datasets
-
-
-def _hub(config: DataConfig) -> dict[str, Any]:
-    datasets = _datasets(config)
-    name = config.hub_name
-    if Path(name).exists():
-        raise ConfigError(
-            f"The 'data' parameter {config.data} is a data set of the Hub, but '{name}' is a path here. To read this "
-            f"path, set 'data' to hf and 'data-path' to {name}."
-        )
+    index: set[str] = set()
     try:
-        return dict(datasets.load_dataset(name, config.arguments.get("subset")))
-    except Exception as error:
-        raise ConfigError(
-            f"The data set '{config.data}' can be read neither from the Hub nor from its cache: {described(error)}."
-        ) from error
+        if name:
+            made = datasets.load_dataset(name, arguments.get("subset"))
+        elif path.is_dir():
+            made = datasets.load_from_disk(str(path))
+        else:
+            from pyarrow import parquet
 
-
-def _local(config: DataConfig, arguments: Mapping[str, Any], source: str) -> tuple[dict[str, Any], Marked]:
-    """The splits of a folder or file, and the columns that Parquet marks."""
-    path = Path(config.data_path)
-    train, test = arguments.get("train", "train"), arguments.get("test", "test")
-    if not path.exists():
-        raise ConfigError(f"{source} does not exist. Set 'data-path' to a folder that `datasets` saved, or to Parquet.")
-    datasets = _datasets(config)
-    try:
-        if (path / "dataset_dict.json").is_file():
-            names = json.loads((path / "dataset_dict.json").read_text(encoding="utf-8"))["splits"]
-            return {name: _saved(path / name, datasets) for name in names}, Marked()
-        if (path / "state.json").is_file():
-            return {train or test: _saved(path, datasets)}, Marked()
-        splits = _parquet(path, [name for name in (train, test, *SPLITS) if name], source)
-        joined = {name: datasets.concatenate_datasets(list(map(datasets.Dataset, splits[name]))) for name in splits}
-        written = next(iter(splits.values()))[0].schema.pandas_metadata or {"index_columns": [], "columns": []}
-        categories = [column["name"] for column in written["columns"] if column["pandas_type"] == "categorical"]
-        index = [name for name in written["index_columns"] if isinstance(name, str)]
-        return joined, Marked(frozenset(index), frozenset(categories))
+            refuse_duplicates(parquet.read_schema(path).names, source)
+            table = parquet.read_table(path)
+            index = {
+                each for each in (table.schema.pandas_metadata or {}).get("index_columns", []) if type(each) is str
+            }
+            made = datasets.Dataset(table)
     except ConfigError:
         raise
     except Exception as error:
-        raise ConfigError(
-            f"{source} is neither a folder that `datasets` saved nor Parquet that can be read: {described(error)}."
-        ) from error
-
-
-def _saved(folder: Path, datasets: Any) -> Any:
-    """A split that `save_to_disk` wrote. `datasets` itself cannot load one without rows."""
-    if not json.loads((folder / "state.json").read_text(encoding="utf-8"))["_data_files"]:
-        return datasets.Dataset.from_dict({})
-    return datasets.load_from_disk(str(folder))
-
-
-def _parquet(path: Path, names: Sequence[str], source: str) -> dict[str, list[Any]]:
-    """Split -> tables of a Parquet file, or of the Parquet files in a folder.
-
-    The split of a file is the first of `names` that is a word in its path, or else the first of `names`. Raises
-    ConfigError if two columns of a file have one name.
-    """
-    from pyarrow import parquet
-
-    tables: dict[str, list[Any]] = {}
-    files = [file for file in path.rglob("*.parquet") if not hidden(file.relative_to(path))]
-    for file in [path] if path.is_file() else sorted(files):
-        words = re.split(r"[\W_]+", str(file.relative_to(path)))
-        split = next((name for name in names if name in words), names[0])
-        refuse_duplicates(parquet.read_schema(file).names, source)
-        tables.setdefault(split, []).append(parquet.read_table(file))
-    if not tables:
-        raise FileNotFoundError("there is no .parquet file in it")
-    return tables
+        wrong = "can be read neither from the Hub nor from its cache"
+        if not name:
+            wrong = "is neither a folder that `datasets` saved nor a Parquet file that can be read"
+        raise ConfigError(f"{source} {wrong}: {described(error)}.") from error
+    one = arguments.get("train", "train") or arguments.get("test", "test")
+    return (dict(made) if isinstance(made, dict) else {one: made}), index

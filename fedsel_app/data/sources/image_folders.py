@@ -1,7 +1,6 @@
 """Images in folders, one for each class."""
 
 import warnings
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -13,7 +12,7 @@ from numpy.typing import NDArray
 from fedsel_app.config import ConfigError
 from fedsel_app.config.data import composed
 from fedsel_app.data.arrays import absent, hidden
-from fedsel_app.data.pictures import common_mode, pixels
+from fedsel_app.data.pictures import pixels
 
 if TYPE_CHECKING:
     from PIL import Image
@@ -22,8 +21,6 @@ Labelled = list[tuple[Path, int]]
 
 PARTS = ("train", "test", "val", "valid", "validation")
 """Names of folders that are no classes."""
-MORE_EXTENSIONS = (".jfif", ".gif")
-"""Extensions of images besides torchvision's."""
 MOST_PIXELS = 2**24
 """Most pixels of one image (4,096 x 4,096). A larger image is hardly a training example and would use too much
 memory."""
@@ -31,7 +28,7 @@ memory."""
 
 def read_image_folder(
     folder: Path, size: int, wanted: Sequence[str]
-) -> tuple[dict[str, NDArray[Any]], tuple[str, ...], dict[str, int]]:
+) -> tuple[dict[str, NDArray[Any]], tuple[str, ...]]:
     """Read train/CLASS/... and test/CLASS/..., or only CLASS/...; the order of the class names numbers the classes.
 
     Of the parts train and test, only those `wanted` are read, and one of them may be missing.
@@ -39,18 +36,16 @@ def read_image_folder(
     Images are scaled to `size` x `size` pixels if `size` is above 0; otherwise all must have one size. They become grey
     if all training images are grey, else RGB. Hidden files and folders (.NAME, __MACOSX) are not read.
 
-    Raises ConfigError if a folder or its images are absent, damaged or of several sizes, or if train and test differ in
-    classes.
+    Raises ConfigError if a folder or its images are absent, damaged or of several sizes, if another file is among them,
+    or if train and test differ in classes.
 
     Returns
     -------
     arrays
-        x_train, x_test : uint8 (n, C, H, W), C 1 or 3, or float32 (n, 1, H, W) for grey images of more than 8 bits;
-        y_train, y_test : int64 (n,). Without folders train and test there is no test part.
+        x_train, x_test : uint8 (n, C, H, W), C 1 or 3; y_train, y_test : int64 (n,). Without folders train and test
+        there is no test part.
     names
         Names of the folders of classes.
-    unread
-        Extension -> number of the other files that are not hidden.
     """
     split = [part for part in ("train", "test") if (folder / part).exists()]
     try:
@@ -70,27 +65,16 @@ def read_image_folder(
     for path, _ in first:
         with _opened(path) as image:
             modes.add(image.mode)
-    mode = common_mode(modes)
     labelled = {part: pictures for part, (_, pictures) in folders.items()}
-    used = {path for pictures in labelled.values() for path, _ in pictures}
-    unwanted = {folder / part for part in split if part not in folders}
-    unread = Counter(
-        path.suffix.lower() or path.name
-        for path in sorted(folder.rglob("*"))
-        if path not in used
-        and path.is_file()
-        and not hidden(path.relative_to(folder))
-        and unwanted.isdisjoint(path.parents)
-    )
-    return read_pictures(labelled, mode, size), tuple(names), dict(unread)
+    return read_pictures(labelled, "L" if modes == {"L"} else "RGB", size), tuple(names)
 
 
 def _visible(root: Path) -> tuple[list[str], Labelled]:
-    """Names of the classes, and the images, without what is hidden. Raises OSError if a class has no images."""
-    from torchvision.datasets.folder import IMG_EXTENSIONS, find_classes, make_dataset
+    """Names of the classes, and their files, without what is hidden. Raises OSError if a class has no files."""
+    from torchvision.datasets.folder import find_classes, make_dataset
 
-    def is_image(path: str) -> bool:
-        return path.lower().endswith((*IMG_EXTENSIONS, *MORE_EXTENSIONS)) and not hidden(Path(path).relative_to(root))
+    def is_visible(path: str) -> bool:
+        return not hidden(Path(path).relative_to(root))
 
     folders = {name: composed(name) for name in find_classes(root)[0] if not hidden(Path(name))}
     names = sorted(set(folders.values()))
@@ -102,14 +86,14 @@ def _visible(root: Path) -> tuple[list[str], Labelled]:
     if not names:
         raise FileNotFoundError(f"Couldn't find any class folder in {root}.")
     labels = {folder: names.index(name) for folder, name in folders.items()}
-    samples = make_dataset(root, labels, is_valid_file=is_image)
+    samples = make_dataset(root, labels, is_valid_file=is_visible)
     return names, [(Path(path), label) for path, label in samples]
 
 
 def read_pictures(parts: Mapping[str, Labelled], mode: str, size: int) -> dict[str, NDArray[Any]]:
     """x_PART, as `read_image_folder` returns it, and y_PART of each part, from its images with their labels.
 
-    `mode` is a `common_mode`. Raises ConfigError if an image is absent, damaged or of another size.
+    `mode` is L or RGB. Raises ConfigError if an image is absent, damaged or of another size.
     """
     arrays: dict[str, NDArray[Any]] = {}
     for part, labelled in parts.items():
@@ -138,7 +122,7 @@ def _opened(path: Path) -> Iterator["Image.Image"]:
 
 
 def _images(paths: Sequence[Path], mode: str, size: int) -> NDArray[Any]:
-    """The images as uint8 or float32 (n, C, H, W), in Pillow's `mode`."""
+    """The images as uint8 (n, C, H, W), in Pillow's `mode`."""
     images: NDArray[Any] = np.empty(0)
     for index, path in enumerate(paths):
         with _opened(path) as opened:

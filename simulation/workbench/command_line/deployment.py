@@ -154,7 +154,7 @@ def start_command(arguments: argparse.Namespace) -> int:
 def _kind_of(path: Path) -> str:
     """Value of the setting 'data' that reads a file or folder; empty if the path does not tell."""
     if path.is_dir():
-        return "hf" if any((path / name).is_file() for name in SAVED) or next(path.rglob("*.parquet"), None) else ""
+        return "hf" if any((path / name).is_file() for name in SAVED) else ""
     return READERS.get(path.suffix.lower(), "")
 
 

@@ -54,8 +54,7 @@ def _columns(table: Encoding) -> Table:
 
 def _becomes(column: Column, *, gaps: bool) -> str:
     meaning = {"number": "a number", "date": "days since 1970"}.get(column.kind)
-    coding = "the number of" if column.ordinal else "one feature for each of"
-    meaning = meaning or f"{coding} {len(column.categories)} values: {_listed(column.categories)}"
+    meaning = meaning or f"one feature for each of {len(column.categories)} values: {_listed(column.categories)}"
     fill = f"{column.fill:g}" if isinstance(column.fill, float) else column.fill
     tells = ", and a feature that tells" if column.indicator else ""
     return f"{meaning}; a missing value becomes {fill}{tells}" if gaps else meaning
