@@ -50,7 +50,6 @@ from fedsel_app.messages.instructions import (
     read_instruction,
 )
 from fedsel_app.messages.scalars import Config, Report
-from fedsel_app.models.building import preprocessing_for
 from fedsel_app.models.device import naming_lack_of_memory, seeded
 from fedsel_app.models.flat_model import FlatModel, batch_losses, evaluate, further_scores
 from fedsel_app.models.poisoning import poisoned
@@ -436,9 +435,8 @@ class SelectionClient(NumPyClient):
         return data.train_batches((examples[positions] for positions in order), generator)
 
     def _device_data(self, model: FlatModel) -> DeviceData:
-        context, run = self._context, self._context.run
-        preprocessing = preprocessing_for(run.model, context.data, context.preprocessing, run.seed)
-        return device_data(context.data, preprocessing, run.seed, model.parameters.device)
+        context = self._context
+        return device_data(context.data, context.preprocessing, context.run.seed, model.parameters.device)
 
 
 def _seed(rng: np.random.Generator) -> int:

@@ -11,7 +11,7 @@ from fedsel_app.caches import kept
 from fedsel_app.config import DataConfig, SharedSettings, TaskConfig
 from fedsel_app.data.dataset import load
 from fedsel_app.models.building import build_flat
-from fedsel_app.models.device import choose_device, prepare, require_precision
+from fedsel_app.models.device import choose_device, prepare
 from fedsel_app.models.flat_model import FlatModel
 from fedsel_app.models.tasks import Task, task_of
 from fedsel_app.wire.rounded_values import LEVELS, decode_values, section_bytes
@@ -40,11 +40,10 @@ def received_model(
 def built_model(settings: SharedSettings) -> FlatModel:
     """The model of this process, with the weights and the state of any message.
 
-    Raises ConfigError if this machine lacks the device or the precision of the settings.
+    Raises ConfigError if this machine lacks the device of the settings.
     """
     run, execution = settings.run, settings.execution
     device = choose_device(execution.device)
-    require_precision(execution.precision, device)
     prepare(device, execution.threads)
     calibration = settings.calibration
     kept_apart = calibration.averages, calibration.local

@@ -74,7 +74,6 @@ COLUMN_ARGUMENTS: dict[str, type] = {
     "scaling": dict,
     "missing": str,
     "fill": dict,
-    "shuffle": bool,
 }
 """Name in the `data-arguments` of tables -> type of its value."""
 ARGUMENT_CHOICES = {
@@ -91,22 +90,18 @@ PUBLISHED_MOMENTS = {
 }
 """Mean and standard deviation of each channel for images in [0, 1], as used by HeteRo-Select's authors and many others.
 """
-UPSTREAM = "flwr:"
-"""Prefix of a partition that is a partitioner of flwr-datasets."""
-SIZE_FUNCTION = "partition_id_to_size_fn"
-"""Argument of a partitioner that is a function."""
 PARTITIONS = {
     "iid": "at random, equally many for each",
     "dirichlet": "each class in shares drawn by Dirichlet(alpha)",
     "dirichlet-by-client": "equally many for each, whose class mix is drawn by Dirichlet(alpha p); p is the mix of all",
     "multi-dirichlet": "equal groups of clients, each with a concentration of its own (alphas)",
-    "psi-lda": "examples of the dominant class of a client with probability psi, else of a random other class",
-    "missing-classes": "clients that lack missing-classes classes each",
+    "psi-lda": "the share psi of a client's examples from its dominant class, until classes run out",
+    "missing-classes": "clients that lack missing-classes classes each, and draw independently, so they overlap",
     "shards": "shards-per-client runs of the examples in class order",
     "natural": "by the owners that the data set names",
     "own": "each client has its own data set, in a deployment",
 }
-"""fedsel's own partition -> its meaning."""
+"""Partition -> its meaning."""
 
 
 def composed(text: str) -> str:
@@ -115,9 +110,9 @@ def composed(text: str) -> str:
 
 
 def with_arguments(keys: Iterable[str]) -> set[str]:
-    """These settings and the arguments of those that take some, which change with them."""
+    """These settings, and the arguments of the data, which change with it."""
     keys = set(keys)
-    return keys | {f"{key}-arguments" for key in ("data", "partition") if key in keys}
+    return keys | {"data-arguments"} if "data" in keys else keys
 
 
 def read_by_data(*names: str) -> ReadBy:
@@ -154,12 +149,6 @@ class DataConfig(Settings, scope="task", private=True):
         "tiny-imagenet, image-folder, hf: side in pixels to which images are scaled; 0 keeps their size",
         low=0,
         read_by=read_by_data("tiny-imagenet", "image-folder", "hf", HUB),
-    )
-    train_examples: int = setting(
-        0,
-        "number of training examples that are used, for a quick run: drawn from the seed, with the classes in their"
-        " proportions; 0 uses all",
-        low=0,
     )
     test_fraction: float = setting(
         0.2,
@@ -206,12 +195,12 @@ class DataConfig(Settings, scope="task", private=True):
             if name not in allowed:
                 raise ConfigError(f"The 'data-arguments' have no {name!r}. They may be {', '.join(allowed)}.")
             if type(value) is not COLUMN_ARGUMENTS[name]:
-                kind = {
+                kinds: dict[type, str] = {
                     str: "text in quotes",
-                    bool: "true or false",
                     list: 'a list of names, such as ["age", "income"]',
                     dict: "values by column, such as {age=[45, 12]}",
-                }[COLUMN_ARGUMENTS[name]]
+                }
+                kind = kinds[COLUMN_ARGUMENTS[name]]
                 raise ConfigError(f"The argument '{name}' of 'data-arguments' must be {kind}. Got {value!r}.")
             if value not in (choices := ARGUMENT_CHOICES.get(name, (value,))):
                 raise ConfigError(
@@ -237,7 +226,7 @@ class DataConfig(Settings, scope="task", private=True):
     @property
     def arguments(self) -> dict[str, Any]:
         """Name -> value in `data-arguments`; of the types of `COLUMN_ARGUMENTS` for a table."""
-        return parse_named(composed(self.data_arguments), "data-arguments", 'label="fine_label", shuffle=false')
+        return parse_named(composed(self.data_arguments), "data-arguments", 'label="fine_label", test=""')
 
     def for_clients(self, clients: int) -> Self:
         """This data set with the number of clients of the run in its arguments, if it is generated for them."""
@@ -301,21 +290,8 @@ class PartitionConfig(Settings, scope="task", private=True):
     partition: str = setting(
         "dirichlet",
         "how the training examples are split among the clients",
-        choices={
-            **PARTITIONS,
-            "flwr:NAME": "by a partitioner of flwr-datasets, such as flwr:DirichletPartitioner",
-            "package.module:function": "by a function(labels, clients, rng) of yours, which returns a list of each"
-            " client's positions",
-        },
-        closed=False,
+        choices=PARTITIONS,
         first=True,
-        owner="may",
-        code=True,
-    )
-    partition_arguments: str = setting(
-        "",
-        "flwr:NAME: arguments of the partitioner, such as alpha=0.5, self_balancing=true; unless set here,"
-        " num_partitions is `clients`, seed is `seed`, and partition_by is label",
         owner="may",
     )
     alpha: float = setting(
@@ -332,17 +308,16 @@ class PartitionConfig(Settings, scope="task", private=True):
     )
     psi: float = setting(
         0.4,
-        "psi-lda: probability that an example of a client is of its dominant class; 0 is IID, except with "
-        "partition-form=code, where each client then lacks one class",
+        "psi-lda: share of a client's examples that are of its dominant class; with 0 each client lacks one class",
         low=0.0,
         high=1.0,
         read_by={"partition": ("psi-lda",)},
     )
     client_examples: int = setting(
         0,
-        "psi-lda with partition-form=code: number of examples that a client draws; 0 takes n // K",
+        "psi-lda: number of examples that a client draws; 0 takes n // K",
         low=0,
-        read_by={"partition": ("psi-lda",), "partition-form": ("code",)},
+        read_by={"partition": ("psi-lda",)},
     )
     missing_classes: int = setting(
         40,
@@ -352,15 +327,13 @@ class PartitionConfig(Settings, scope="task", private=True):
     )
     partition_form: str = setting(
         "text",
-        "form of psi-lda, missing-classes, dirichlet and multi-dirichlet",
+        "form of dirichlet and multi-dirichlet",
         choices={
             "text": "as the paper describes it",
-            "code": "as the authors' code does it: psi-lda draws dominant classes at random, and classes run out;"
-            " missing-classes draws the examples of each client independently, so clients overlap; (multi-)dirichlet"
-            " gives a client no more examples once it has n / K",
+            "code": "as the authors' code does it: a client gets no more examples once it has n / K",
         },
         variants=("text", "code"),
-        read_by={"partition": ("psi-lda", "missing-classes", "dirichlet", "multi-dirichlet")},
+        read_by={"partition": ("dirichlet", "multi-dirichlet")},
     )
     shards_per_client: int = setting(
         2,
@@ -394,34 +367,11 @@ class PartitionConfig(Settings, scope="task", private=True):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.partition not in PARTITIONS and not self.partitioner and not self.function:
-            raise unknown_name("partition", self.partition, PARTITIONS, "flwr:NAME or package.module:function")
-        if self.partition_arguments and not self.partitioner:
-            raise ConfigError(
-                "The 'partition-arguments' are those of a partitioner of flwr-datasets: set 'partition' to flwr:NAME, "
-                f"or leave them out. Got the partition {self.partition}."
-            )
-        _ = self.arguments
         try:
             valid = all(0.0 < alpha < math.inf for alpha in self.group_alphas)
         except ValueError:
             valid = False
         require(valid, "alphas", "numbers above 0, separated by commas", self.alphas)
-
-    @property
-    def partitioner(self) -> str:
-        """Name of the partitioner of flwr-datasets; empty for fedsel's own partitions."""
-        return self.partition.removeprefix(UPSTREAM) if self.partition.startswith(UPSTREAM) else ""
-
-    @property
-    def function(self) -> str:
-        """Name of the user's own partition function, package.module:function; empty for all others."""
-        return self.partition if ":" in self.partition and not self.partition.startswith(UPSTREAM) else ""
-
-    @property
-    def arguments(self) -> dict[str, Any]:
-        """Name -> value in `partition-arguments`. The value of `SIZE_FUNCTION` is package.module:function."""
-        return parse_named(self.partition_arguments, "partition-arguments", 'alpha=0.5, partition_by="label"')
 
     @property
     def group_alphas(self) -> list[float]:

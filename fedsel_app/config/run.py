@@ -110,7 +110,7 @@ class RunConfig(Settings, scope="federation", private=True):
     )
     initial_model: str = setting(
         "",
-        "weights at the start: a run folder, or a file of the model's state dict (.safetensors, .npz, .pt); empty:"
+        "weights at the start: a run folder, or a file of the model's state dict (.safetensors); empty:"
         " drawn from `seed`",
         first=True,
         scope="task",

@@ -234,7 +234,7 @@ def setting(
     default : its default value, of its type
     doc : what it does, with its unit, without a full stop at the end
     choices : its values, or each value with its meaning
-    closed : True if there are no other values; False if a choice stands for many, such as flwr:NAME, and the group
+    closed : True if there are no other values; False if a choice stands for many, such as hf:NAME, and the group
         checks the value itself
     variants : its values in the paper's text and in the authors' code, if the two differ: see `Variants`
     first : True if `fedsel settings` lists it without --all, because users often set it

@@ -239,13 +239,6 @@ class TaskConfig(Settings, scope="task"):
         " empty: 1",
         read_by={"task": ("",)},
     )
-    focal_gamma: float = setting(
-        0.0,
-        "classification: exponent of focal loss, which multiplies the loss of an example by (1 - p)^focal-gamma, where"
-        " p is the predicted probability of its class",
-        low=0.0,
-        read_by={"task": ("",)},
-    )
     positive_weights: str = setting(
         "all",
         "weight of a positive label in the multi-label loss: negatives / positives, counted over a set of examples",

@@ -43,7 +43,6 @@ ALIASES = {
     "score": "metric main-metric",
     "task": "loss criterion loss-function",
     "class-weights": "class-weight",
-    "focal-gamma": "focal-loss",
     "checkpoint-every": "save-every checkpoint-interval save-interval",
     "client-failure-rate": "dropout dropout-rate straggler-rate stragglers",
     "round-deadline-s": "deadline timeout round-timeout",

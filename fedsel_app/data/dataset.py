@@ -4,9 +4,8 @@ import hashlib
 import inspect
 import os
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
-from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -64,8 +63,6 @@ class Dataset:
         The natural owner of each training example, if the data set has owners.
     task
         One of `fedsel_app.config.data.TASKS`.
-    columns
-        Name -> values of the training examples, (n,), for the columns of a data set of `datasets`.
     names
         Names of the classes in their order; empty if they have none.
     owner_names
@@ -85,7 +82,6 @@ class Dataset:
     std: NDArray[np.float32]
     owners: NDArray[np.int64] | None = None
     task: str = "classification"
-    columns: Mapping[str, NDArray[Any]] = field(default_factory=dict)
     names: tuple[str, ...] = ()
     owner_names: tuple[str, ...] = ()
     table: "Encoding | None" = None
@@ -116,10 +112,6 @@ class Dataset:
         arrays = [self.x_train, self.y_train, self.x_test, self.y_test]
         arrays += [] if self.owners is None else [self.owners]
         arrays += [self.mean, self.std] if self.stated else []
-        if self.columns:
-            from pandas.util import hash_array
-
-            arrays += map(hash_array, self.columns.values())
         for array in arrays:
             digest.update(f"{array.dtype} {array.shape}".encode())
             digest.update(np.ascontiguousarray(array).view(np.uint8).data)
@@ -162,8 +154,6 @@ def load(config: DataConfig, seed: int) -> Dataset:
 
 def _fitting(config: DataConfig, seed: int) -> Dataset:
     """The data set, in the schema of its federation if it is a client's own."""
-    if config.train_examples:
-        return _drawn(load(replace(config, train_examples=0), seed), config.train_examples, seed)
     if not isinstance(config, OwnDataConfig) or not config.schema:
         return _read(config, seed)
     schema, source = read_schema(config.schema), f"The data in '{Path(config.data_path).resolve()}'"
@@ -171,23 +161,6 @@ def _fitting(config: DataConfig, seed: int) -> Dataset:
     if schema == unscaled:
         return mapped(_read(config, seed), schema, source)
     return scaled(load(OwnDataConfig.of(config, unscaled.text), seed), schema, source)
-
-
-def _drawn(dataset: Dataset, count: int, seed: int) -> Dataset:
-    """`dataset` with `count` of its training examples, stratified by `strata`; what it learned from all of them stays.
-
-    Raises ConfigError if it has fewer.
-    """
-    if count > (total := len(dataset.y_train)):
-        raise ConfigError(f"The 'train-examples' parameter must be at most the {total} training examples. Got {count}.")
-    if count == total:
-        return dataset
-    rng = stream(seed, Purpose.EXAMPLES)
-    _, rows = holdout(np.arange(total), dataset.y_train, count / total, rng)
-    x, y, owners = dataset.x_train[rows], dataset.y_train[rows], dataset.owners
-    columns = {name: values[rows] for name, values in dataset.columns.items()}
-    owners = None if owners is None else owners[rows]
-    return replace(dataset, x_train=x, y_train=y, owners=owners, columns=columns)
 
 
 def _read(config: DataConfig, seed: int) -> Dataset:
@@ -379,8 +352,8 @@ def _digits(config: DataConfig, seed: int) -> Dataset:
 def _hugging_face(config: DataConfig, seed: int) -> Dataset:
     from fedsel_app.data.sources import hugging_face
 
-    arrays, names, columns = hugging_face.read(config, _arguments(config), seed)
-    return _divided(arrays, config, seed, hugging_face.title(config), names, columns)
+    arrays, names = hugging_face.read(config, _arguments(config))
+    return _divided(arrays, config, seed, hugging_face.title(config), names)
 
 
 def _divided(
@@ -389,7 +362,6 @@ def _divided(
     seed: int,
     source: str,
     names: tuple[str, ...] = (),
-    columns: Mapping[str, NDArray[Any]] = MappingProxyType({}),
 ) -> Dataset:
     """Data set of arrays, or of tables in place of the samples, and of the names of the classes.
 
@@ -415,7 +387,6 @@ def _divided(
         if "owners" in arrays:
             shared_owners = np.intersect1d(*(arrays["owners"][rows] for rows in (train, test)))
             arrays["owners"] = arrays["owners"][train]
-        columns = {name: values[train] for name, values in columns.items()}
     table = None
     if "columns" in arrays:
         from fedsel_app.data import tables
@@ -425,7 +396,7 @@ def _divided(
         arrays |= {key: table.encode(part, source) for key, part in parts.items()} | table.scaling(arguments, source)
     made = from_arrays(arrays, source, len(names) or None)
     shared = tuple(map(str, shared_owners))
-    made = replace(made, columns=columns, names=names, table=table, shared_owners=shared)
+    made = replace(made, names=names, table=table, shared_owners=shared)
     if stated := arguments.get("classes"):
         if made.task == "classification":
             made = renumbered(made, stated, source)

@@ -6,10 +6,10 @@ References
 ----------
 dirichlet: Yurochkin, Agarwal, Ghosh, Greenewald, Hoang and Khazaeni, "Bayesian Nonparametric Federated Learning of
 Neural Networks", ICML 2019, arXiv:1905.12022. dirichlet-by-client: Hsu, Qi and Brown, "Measuring the Effects of
-Non-Identical Data Distribution for Federated Visual Classification", 2019, arXiv:1909.06335. psi-LDA and missing
-classes: the FedCG splits, as used in "HeteRo-Select: Informativeness as the primary driver of client participation",
-Sec. V. multi-dirichlet: Chen and Vikalo, "Heterogeneity-Guided Client Sampling", arXiv:2310.00198, as Terraform
-describes it (Sec. 7).
+Non-Identical Data Distribution for Federated Visual Classification", 2019, arXiv:1909.06335. psi-LDA: the
+FedCG split, as used in "HeteRo-Select: Informativeness as the primary driver of client participation", Sec. V.
+multi-dirichlet: Chen and Vikalo, "Heterogeneity-Guided Client Sampling", arXiv:2310.00198, as Terraform describes it
+(Sec. 7).
 """
 
 from collections.abc import Sequence
@@ -121,32 +121,8 @@ def multi_dirichlet(
     return np.concatenate(tables)
 
 
-def psi_lda(sizes: Ints, clients: int, psi: float, rng: np.random.Generator) -> Ints:
-    """psi-LDA split: n // K examples for client k, of class k mod C with probability psi, else of a random other class.
-
-    The clients draw in turns, one example at a time. So a class runs out for all clients at the same time; then the
-    class with the most remaining examples replaces it.
-    """
-    classes = len(sizes)
-    turns = int(sizes.sum()) // clients
-    dominant = np.arange(clients) % classes
-    if psi == 0.0:
-        wanted = rng.integers(classes, size=(turns, clients))
-    else:
-        other = (dominant + 1 + rng.integers(max(classes - 1, 1), size=(turns, clients))) % classes
-        wanted = np.where(rng.random((turns, clients)) < psi, dominant, other)
-    left = sizes.tolist()
-    table = np.zeros((clients, classes), dtype=np.int64)
-    for turn in wanted.tolist():
-        for client, label in enumerate(turn):
-            given = label if left[label] else left.index(max(left))
-            left[given] -= 1
-            table[client, given] += 1
-    return table
-
-
-def psi_lda_as_coded(sizes: Ints, clients: int, psi: float, examples: int, rng: np.random.Generator) -> Ints:
-    """psi-LDA split of the authors' code: int(psi E) of E `examples` are of a random dominant class.
+def psi_lda(sizes: Ints, clients: int, psi: float, examples: int, rng: np.random.Generator) -> Ints:
+    """psi-LDA split, as in the authors' code: int(psi E) of E `examples` are of a random dominant class.
 
     The clients draw in order from shrinking pools, so later clients get fewer examples of a class that runs out. With
     psi = 0 each client lacks one class, so the split is not IID.
@@ -162,32 +138,3 @@ def psi_lda_as_coded(sizes: Ints, clients: int, psi: float, examples: int, rng: 
         table[client] = np.minimum(wanted[client], left)
         left -= table[client]
     return table
-
-
-def missing_classes(sizes: Ints, clients: int, missing: int, rng: np.random.Generator) -> Ints:
-    """Missing-classes split: each client lacks `missing` random classes; the clients with a class share it evenly."""
-    classes = len(sizes)
-    require_some_classes(classes, missing)
-    if clients * (classes - missing) < classes:
-        raise ConfigError(
-            f"With 'missing-classes' {missing}, {clients} clients have {classes - missing} classes each, so not "
-            f"all {classes} classes have a client. Lower 'missing-classes' or raise 'clients'."
-        )
-    has = np.argsort(rng.random((clients, classes)), axis=1) >= missing
-    for orphan in np.flatnonzero(~has.any(axis=0)):
-        common = has.sum(axis=0).argmax()
-        holder = has[:, common].argmax()
-        has[holder, [common, orphan]] = False, True
-    table = np.zeros((clients, classes), dtype=np.int64)
-    for label, size in enumerate(sizes):
-        holders = rng.permutation(np.flatnonzero(has[:, label]))
-        table[holders, label] = size // len(holders) + (np.arange(len(holders)) < size % len(holders))
-    return table
-
-
-def require_some_classes(classes: int, missing: int) -> None:
-    """Raise ConfigError unless `missing` is below `classes`."""
-    if missing >= classes:
-        raise ConfigError(
-            f"The 'missing-classes' parameter must be below the number of classes ({classes}). Got {missing}."
-        )

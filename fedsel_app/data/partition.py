@@ -40,10 +40,9 @@ def split(
     Returns
     -------
     list of K int64 arrays
-        Each client's examples as sorted indices. They are disjoint, except in missing-classes with the form code, where
-        clients share examples. They cover all n examples, with three exceptions: this form of missing-classes; psi-lda,
-        where each client has n // K examples (in the form code at most `client-examples`); and natural with more owners
-        than clients.
+        Each client's examples as sorted indices. They are disjoint, except in missing-classes, where clients share
+        examples. They cover all n examples, with three exceptions: missing-classes; psi-lda, where each client has at
+        most `client-examples`; and natural with more owners than clients.
 
     Raises
     ------
@@ -75,7 +74,7 @@ def split(
     classes = strata(labels)
     if config.partition == "shards":
         return _shards(classes, clients, config.shards_per_client, config.min_examples, rng)
-    if config.partition == "missing-classes" and config.partition_form == "code":
+    if config.partition == "missing-classes":
         parts = _overlapping(classes, clients, config.missing_classes, rng)
         _require_examples(np.array([part.size for part in parts]), config, "Lower 'missing-classes' or 'clients'.")
         return parts
@@ -93,14 +92,8 @@ def _class_table(config: PartitionConfig, sizes: Ints, clients: int, rng: np.ran
         return label_skew.dirichlet_by_client(sizes, clients, config.alpha, rng)
     if config.partition == "multi-dirichlet":
         return label_skew.multi_dirichlet(sizes, clients, config.group_alphas, least, rng, balanced=as_coded)
-    if config.partition == "missing-classes":
-        table = label_skew.missing_classes(sizes, clients, config.missing_classes, rng)
-        _require_examples(table.sum(axis=1), config, "Lower 'missing-classes', 'clients' or 'min-examples'.")
-        return table
-    if not as_coded:
-        return label_skew.psi_lda(sizes, clients, config.psi, rng)
     examples = config.client_examples or int(sizes.sum()) // clients
-    table = label_skew.psi_lda_as_coded(sizes, clients, config.psi, examples, rng)
+    table = label_skew.psi_lda(sizes, clients, config.psi, examples, rng)
     _require_examples(table.sum(axis=1), config, "Raise 'client-examples', or lower 'clients' or 'min-examples'.")
     return table
 
@@ -266,9 +259,14 @@ def _shards(labels: Ints, clients: int, each: int, least: int, rng: np.random.Ge
 
 
 def _overlapping(labels: Ints, clients: int, missing: int, rng: np.random.Generator) -> list[Ints]:
-    """Missing-classes split of the authors' code: each client draws class size // K examples of each class it has."""
+    """Missing-classes split, as in the authors' code of "HeteRo-Select: Informativeness as the primary driver of client
+    participation" (Sec. V): each client draws class size // K examples of each class that it has.
+    """
     classes = len(np.bincount(labels))
-    label_skew.require_some_classes(classes, missing)
+    if missing >= classes:
+        raise ConfigError(
+            f"The 'missing-classes' parameter must be below the number of classes ({classes}). Got {missing}."
+        )
     members = [np.flatnonzero(labels == label) for label in range(classes)]
     parts = []
     for _ in range(clients):

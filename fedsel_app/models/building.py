@@ -4,17 +4,12 @@ fedsel's own models for images have kernels, images and gradients in channels-la
 are faster with it.
 """
 
-from dataclasses import replace
-
-import numpy as np
 import torch
 from torch import Tensor, nn
 
-from fedsel_app.caches import kept
-from fedsel_app.config import ConfigError, DataConfig, PreprocessingConfig, plugins
-from fedsel_app.config.data import OwnDataConfig
+from fedsel_app.config import ConfigError, plugins
 from fedsel_app.data.arrays import SampleShape
-from fedsel_app.data.dataset import Dataset, load
+from fedsel_app.data.dataset import Dataset
 from fedsel_app.data.inputs import Inputs, mapped, trial_inputs
 from fedsel_app.models.device import naming_lack_of_memory, seeded
 from fedsel_app.models.flat_model import FlatModel, refuse_types
@@ -142,36 +137,6 @@ def _refuse_misfit(
             f"The model '{name}' returns outputs of shape {shape} for two samples. This data set needs "
             f"{(2, *output_shape)}: {output_shape[-1]} outputs for each."
         )
-
-
-@kept
-def preprocessing_for(
-    model: str, data: DataConfig, preprocessing: PreprocessingConfig, seed: int
-) -> PreprocessingConfig:
-    """The preprocessing of a data set for the model of a run: without normalisation if the model takes tokens.
-
-    Floats are tokens if they are whole numbers which a user's model takes as they are, but not below 0, where
-    normalised ones are: the model looks them up. The scaling of a client's own data is the server's.
-    """
-    if ":" not in model or isinstance(data, OwnDataConfig):
-        return preprocessing
-    dataset = load(data, seed)
-    x = dataset.samples
-    if x.dtype != np.float32 or x.min() < 0 or (x % 1 != 0).any():
-        return preprocessing
-    module = build(model, dataset.sample_shape, dataset.classes, seed, output_shape=dataset.output_shape).eval()
-    samples = torch.from_numpy(x[:2].copy())
-    tokens = _accepts(module, samples) and not _accepts(module, torch.full_like(samples, -1.0))
-    return replace(preprocessing, normalize=False) if tokens else preprocessing
-
-
-def _accepts(module: nn.Module, samples: Tensor) -> bool:
-    try:
-        with torch.no_grad():
-            module(samples)
-    except Exception:  # noqa: BLE001 - a user's module may raise anything
-        return False
-    return True
 
 
 def channels_last(model: nn.Module) -> nn.Module:

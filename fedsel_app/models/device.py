@@ -4,18 +4,12 @@ import ctypes
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 
 import torch
 
 from fedsel_app.config import ConfigError
 from fedsel_app.records.files import MachineFault
 from fedsel_app.seeds import global_generators
-
-BF16_FLAGS = frozenset({"amx_bf16", "avx512_bf16", "bf16"})
-"""Flags of processors that multiply bf16: two of x86 and one of Arm."""
-CPUINFO = Path("/proc/cpuinfo")
-"""File in which Linux lists the flags of its processors."""
 
 GLIBC_THRESHOLDS = {-1: 2**30, -3: 2**25}
 """Options of glibc's mallopt. M_TRIM_THRESHOLD: number of freed bytes that the process keeps. M_MMAP_THRESHOLD, here at
@@ -45,35 +39,6 @@ def choose_device(name: str) -> torch.device:
     if not present[name]:
         raise ConfigError(f"The 'device' parameter is {name}, which this machine does not have. Set auto or cpu.")
     return torch.device(name)
-
-
-def require_precision(precision: str, device: torch.device) -> None:
-    """Require a device with units for the 'precision' setting. Without them bf16 is emulated and slower than fp32.
-
-    Raises ConfigError if `precision` is bf16 and the device has no units for it.
-    """
-    if precision == "bf16" and not has_bf16(device):
-        missing = f"the processor has none of the flags {', '.join(sorted(BF16_FLAGS))}"
-        raise ConfigError(
-            "The 'precision' parameter bf16 would be slower than fp32 here: "
-            f"{missing if device.type == 'cpu' else f'this {device.type} device has no units for it'}. Set fp32."
-        )
-
-
-def has_bf16(device: torch.device) -> bool:
-    """True if a device has units that multiply bf16. For a processor, Linux must list its flags."""
-    if device.type == "cpu":
-        return not BF16_FLAGS.isdisjoint(_processor_flags())
-    return device.type == "cuda" and torch.cuda.is_bf16_supported(including_emulation=False)
-
-
-def _processor_flags() -> frozenset[str]:
-    """Flags of the processor as Linux lists them; none if there is no such list."""
-    if not CPUINFO.is_file():
-        return frozenset()
-    lines = (line.partition(":") for line in CPUINFO.read_text(encoding="utf-8").splitlines())
-    flags = (set(value.split()) for key, _, value in lines if key.strip() in ("flags", "Features"))
-    return frozenset().union(*flags)
 
 
 def prepare(device: torch.device, threads: int) -> None:

@@ -1,13 +1,7 @@
-"""State files: the arrays of a model by their names, as `module.state_dict()` has them. Reading one executes nothing.
+"""State files: the arrays of a model by their names, as `module.state_dict()` has them, in the format safetensors."""
 
-The ending of a file's name gives its format.
-"""
-
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -16,20 +10,14 @@ from fedsel_app.config.plugins import described
 from fedsel_app.messages.reported_values import one_line
 from fedsel_app.models.flat_model import FlatModel
 from fedsel_app.models.module_state import COUNTER
-from fedsel_app.npz import NpzError, read_arrays
+from fedsel_app.npz import read_arrays
 from fedsel_app.records.files import whole_file
 
-PICKLED = (".pt", ".pth", ".bin")
-"""Endings of a state dict that torch.save wrote."""
-FORMATS = (".safetensors", ".npz", *PICKLED)
+ENDING = ".safetensors"
 OF_RUN = dict.fromkeys(("parameters", "buffers")).keys()
 """Arrays of the file model.npz of a run folder, which have no names."""
-WRAPPER = "module."
-"""Prefix that DataParallel puts before each name."""
 SAME = 1e-5
 """Largest relative difference of an entry that is never sent."""
-SAFE_TORCH = (2, 6)
-"""Oldest release of torch whose `weights_only` executes nothing (CVE-2025-32434)."""
 
 NamedTensors = dict[str, Tensor]
 
@@ -37,8 +25,7 @@ NamedTensors = dict[str, Tensor]
 def load_initial(model: FlatModel, path: Path) -> None:
     """Load the arrays of a state file, or the model of a run, into the parameters and the buffers of a model.
 
-    Counters are ignored. Of tied arrays one is enough. If each name begins with "module." and the rest is the model's
-    name, the prefix is left out.
+    Counters are ignored. Of tied arrays one is enough.
 
     Raises ConfigError if the file cannot be read; if arrays are missing, foreign, of another shape or not finite; or if
     it changes arrays that are never sent (see `module_state`), because the clients would keep their own.
@@ -55,7 +42,7 @@ def load_initial(model: FlatModel, path: Path) -> None:
         model.load(parameters, buffers)
         return
     targets = _state(model.module)
-    tensors = {name: tensor for name, tensor in _unwrapped(state, targets).items() if not _is_counter(name)}
+    tensors = {name: tensor for name, tensor in state.items() if not _is_counter(name)}
     _refuse_misfit(tensors, targets, path)
     never_sent = {id(targets[name]) for name in model.state.constants if name in targets}
     sent = {name: tensor for name, tensor in tensors.items() if id(targets[name]) not in never_sent}
@@ -99,80 +86,44 @@ def _refuse_misfit(arrays: NamedTensors, targets: NamedTensors, path: Path) -> N
 
 
 def read_state(path: Path) -> NamedTensors:
-    """The arrays of a state file by name. Raises ConfigError if it cannot be read or holds anything else."""
-    if path.suffix not in FORMATS:
-        raise ConfigError(f"The 'initial-model' parameter must end with {', '.join(FORMATS)}. Got {str(path)!r}.")
-    if path.suffix in PICKLED and tuple(map(int, torch.__version__.split(".")[:2])) < SAFE_TORCH:
+    """The arrays of a state file, or of a run's model.npz, by name. Raises ConfigError if it cannot be read."""
+    if path.suffix not in (ENDING, ".npz"):
         raise ConfigError(
-            f"Install torch {'.'.join(map(str, SAFE_TORCH))} or newer, or save {path} as .safetensors or .npz: this "
-            "torch may execute code of the file."
+            f"The 'initial-model' parameter must be a run folder or end with {ENDING}. Got {str(path)!r}."
         )
     if path.exists() and not path.is_file():
         raise ConfigError(f"The 'initial-model' parameter must name a file. {path} is none.")
     try:
-        state = _read(path)
+        if path.suffix == ENDING:
+            from safetensors.torch import load_file
+
+            return load_file(path)
+        with path.open("rb") as file:
+            arrays = {name: torch.from_numpy(array) for name, array in read_arrays(file).items()}
     except FileNotFoundError as error:
         raise ConfigError(f"The 'initial-model' parameter names {path}, which does not exist.") from error
-    except (NpzError, OSError) as error:
-        raise ConfigError(f"The 'initial-model' {path} cannot be read: {error}.") from error
-    except Exception as error:  # torch and safetensors raise many kinds of exceptions for damaged files
-        if type(error).__name__ == "UnpicklingError":
-            raise ConfigError(
-                f"Save the state dict alone, as model.state_dict() returns it: {path} holds Python objects."
-            ) from error
+    except Exception as error:  # safetensors raises many kinds of exceptions for damaged files
         raise ConfigError(f"The 'initial-model' {path} cannot be read: {one_line(described(error))}.") from error
-    entries: Mapping[str, Any] = state if isinstance(state, Mapping) else {type(state).__name__: None}
-    plain = {
-        name: each
-        for name, each in entries.items()
-        if isinstance(each, Tensor) and each.layout == torch.strided and not each.is_quantized
-    }
-    if others := [str(name) for name in entries if name not in plain]:
-        raise ConfigError(
-            f"Save the state dict alone, as model.state_dict() returns it: {path} holds {one_line(', '.join(others))}."
-        )
-    return plain
+    if arrays.keys() != OF_RUN:
+        raise ConfigError(f"Save the state dict as {ENDING}: {path} is not the model.npz of a run.")
+    return arrays
 
 
 def write_state(path: Path, module: nn.Module) -> None:
-    """Write the state dict of a module to a file. Raises ConfigError if the ending of its name is none of `FORMATS`."""
-    if path.suffix not in FORMATS:
-        raise ConfigError(f"The file of a model must end with {', '.join(FORMATS)}. Got {str(path)!r}.")
+    """Write the state dict of a module to a file. Raises ConfigError unless its name ends with `ENDING`."""
+    if path.suffix != ENDING:
+        raise ConfigError(f"The file of a model must end with {ENDING}. Got {str(path)!r}.")
+    from safetensors.torch import save
+
     state = {name: tensor.detach().cpu().contiguous().clone() for name, tensor in _state(module).items()}
     with whole_file(path) as file:
-        if path.suffix == ".safetensors":
-            from safetensors.torch import save
-
-            file.write(save(state, {"format": "pt"}))
-        elif path.suffix == ".npz":
-            arrays: dict[str, Any] = {name: tensor.numpy() for name, tensor in state.items()}
-            np.savez(file, **arrays)
-        else:
-            torch.save(state, file)
-
-
-def _read(path: Path) -> object:
-    if path.suffix == ".npz":
-        with path.open("rb") as file:
-            return {name: torch.from_numpy(array) for name, array in read_arrays(file).items()}
-    if path.suffix == ".safetensors":
-        from safetensors.torch import load_file
-
-        return load_file(path)
-    return torch.load(path, map_location="cpu", weights_only=True)
+        file.write(save(state, {"format": "pt"}))
 
 
 def _state(module: nn.Module) -> NamedTensors:
     """The module's own tensors, not copies, by the names of its state dict. Tied ones have several names."""
     state = module.state_dict(keep_vars=True)
     return {name: tensor for name, tensor in state.items() if isinstance(tensor, Tensor)}
-
-
-def _unwrapped(arrays: NamedTensors, targets: Mapping[str, Tensor]) -> NamedTensors:
-    """The arrays without DataParallel's prefix, if all of them have it and the model has exactly the other names."""
-    names = {name.removeprefix(WRAPPER) for name in arrays}
-    wrapped = all(name.startswith(WRAPPER) for name in arrays) and names == targets.keys()
-    return {name.removeprefix(WRAPPER): tensor for name, tensor in arrays.items()} if wrapped else arrays
 
 
 def _is_counter(name: str) -> bool:

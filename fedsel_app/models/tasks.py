@@ -16,8 +16,8 @@ does; the loss is this MSE. The accuracy of next tokens is the share of the most
 perplexity is the exponential of the mean cross-entropy of all tokens. Tokens of -100 count nowhere. A score is left out
 where it is undefined: R^2 if all targets are equal, the G-mean if there are no positives or no negatives.
 
-In classification, class c may have a weight w_c, and focal loss an exponent gamma (Lin et al. 2017, arXiv:1708.02002,
-Eq. 5): the loss of an example is w_c (1 - p)^gamma times its cross-entropy -log p, and that of a mini-batch the mean.
+In classification, class c may have a weight w_c, by which the loss of an example is multiplied; that of a mini-batch is
+the mean.
 
 The multi-label loss and metrics are those of ISP's ECG task (Sec. 4.3). A positive of a label has the weight
 negatives / positives, counted over all training examples, or in local training over the client's own
@@ -73,26 +73,22 @@ class Classification:
     Parameters
     ----------
     weights : float32 tensor of shape (C,), the weight of each class, on the device of the loss; None: 1
-    gamma : exponent of focal loss
     """
 
     score = "accuracy"
 
-    def __init__(self, weights: Tensor | None = None, gamma: float = 0.0) -> None:
-        self.weights, self.gamma = weights, gamma
+    def __init__(self, weights: Tensor | None = None) -> None:
+        self.weights = weights
 
     def loss(self, outputs: Tensor, y: Tensor) -> Tensor:
         """Mean of the losses."""
-        if self.weights is None and not self.gamma:
+        if self.weights is None:
             return functional.cross_entropy(outputs, y)
         return self.losses(outputs, y).mean()
 
     def losses(self, outputs: Tensor, y: Tensor) -> Tensor:
-        """Cross-entropy of each example, with the weight of its class and of focal loss."""
+        """Cross-entropy of each example, with the weight of its class."""
         losses = functional.cross_entropy(outputs, y, reduction="none")
-        if self.gamma:
-            # The bound keeps the gradient finite at a loss of 0.
-            losses = losses * torch.expm1(-losses).neg().clamp_min(1e-12) ** self.gamma
         return losses if self.weights is None else losses * self.weights[y]
 
     def tally(self, outputs: Tensor, y: Tensor) -> Counts:
@@ -228,11 +224,11 @@ def task_of(
         task = own_task(settings.task, dataset.classes)
         return _with_origin(task, dataset) if isinstance(task, Regression) else task
     if dataset.task == "classification":
-        return Classification(_class_weights(dataset, device, settings, examples), settings.focal_gamma)
-    if settings.class_weights or settings.focal_gamma:
+        return Classification(_class_weights(dataset, device, settings, examples))
+    if settings.class_weights:
         raise ConfigError(
-            f"Leave out 'class-weights' and 'focal-gamma', or choose 'data' for classification: {dataset.task} has no "
-            "classes of examples."
+            f"Leave out 'class-weights', or choose 'data' for classification: {dataset.task} has no classes of "
+            "examples."
         )
     if dataset.task == "regression":
         return _with_origin(Regression(), dataset)

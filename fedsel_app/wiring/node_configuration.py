@@ -7,8 +7,8 @@ owner names it, or allows a server to name it (`ALLOWED`).
 
 from collections.abc import Mapping
 
-from fedsel_app.config import DECLARED, ConfigError, PartitionConfig, SharedSettings, Value
-from fedsel_app.config.data import HUB, SIZE_FUNCTION, UPSTREAM, with_arguments
+from fedsel_app.config import DECLARED, ConfigError, SharedSettings, Value
+from fedsel_app.config.data import HUB, with_arguments
 
 CLIENT_SETTINGS = tuple(key for key, entry in DECLARED.items() if entry.owner)
 """Settings that may differ between clients, in the node configuration of each."""
@@ -22,7 +22,7 @@ LONGEST = 44
 def settings_of_owner(node_config: Mapping[str, Value]) -> dict[str, Value]:
     """Settings in a node configuration. Without a `partition`, all data at a `data-path` belong to the client.
 
-    A server's `data-arguments` and `partition-arguments` are not used with the client's own `data` and `partition`.
+    A server's `data-arguments` are not used with the client's own `data`.
 
     Raises ConfigError for a key that is not a setting of a single client.
     """
@@ -73,11 +73,7 @@ def validate_deployment(settings: SharedSettings) -> None:
 def named_code(settings: Mapping[str, Value]) -> list[tuple[str, str]]:
     """Key and name of each piece of code and each data set of the Hub that `settings` choose."""
     named = [(key, str(settings.get(key, ""))) for key, entry in DECLARED.items() if entry.code]
-    chosen = PartitionConfig(f"{UPSTREAM}NAME", partition_arguments=str(settings.get("partition-arguments", "")))
-    named.append(("partition-arguments", str(chosen.arguments.get(SIZE_FUNCTION, ""))))
-    return [
-        (key, name) for key, name in named if ":" in name and not (key == "partition" and name.startswith(UPSTREAM))
-    ]
+    return [(key, name) for key, name in named if ":" in name]
 
 
 def _quoted(value: str) -> str:

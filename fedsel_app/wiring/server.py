@@ -19,12 +19,11 @@ from fedsel_app.config import ConfigError, DataConfig, EvaluationConfig, Preproc
 from fedsel_app.config.run import lower_wins, score_bounds, score_title
 from fedsel_app.data.arrays import has_moments, moments_of_sums
 from fedsel_app.data.batches import DeviceData, device_data
-from fedsel_app.data.corruption import corrupted
 from fedsel_app.data.dataset import Dataset, load, load_surrogate, of_training_examples
 from fedsel_app.data.inputs import Inputs, mapped, trial_inputs
 from fedsel_app.data.partition import divide
 from fedsel_app.models import building, flat_model
-from fedsel_app.models.device import choose_device, naming_lack_of_memory, prepare, require_precision
+from fedsel_app.models.device import choose_device, naming_lack_of_memory, prepare
 from fedsel_app.models.poisoning import BACKDOOR_SUCCESS, backdoor_success, validate_attack
 from fedsel_app.models.tasks import task_of
 from fedsel_app.network.links import make_links
@@ -54,11 +53,10 @@ def make_run_context(config: AppConfig, recorder: Recorder) -> RunContext:
     validate_task(config.strategy, config.method, dataset.task)
     validate_attack(config.attack, dataset)
     device = choose_device(config.execution.device)
-    require_precision(config.execution.precision, device)
     model = make_model(config, device)
     refuse_masked_statistics(config, model.buffers_vector().size)
     inputs = trial_inputs(dataset.x_train, dataset.x_test)
-    preprocessing = building.preprocessing_for(run.model, config.data, config.preprocessing, run.seed)
+    preprocessing = config.preprocessing
     test_set = device_data(config.data, preprocessing, run.seed, device)
     from fedsel_app.data.mapping import schema_of
     from fedsel_app.models.cost import forward_flops
@@ -285,9 +283,6 @@ def make_surrogate_set(
     else:
         examples = divide(config.partition, dataset.y_train, config.run.seed).surrogate
         dataset = of_training_examples(dataset, examples)
-    if config.search_loss.surrogate_augment == "corrupted":
-        dataset = corrupted(dataset, config.run.seed)
-        preprocessing = replace(preprocessing, normalize=True, moments="computed")
     return DeviceData(dataset, preprocessing, device)
 
 

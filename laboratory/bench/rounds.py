@@ -12,12 +12,10 @@ from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
-import torch
 from rich.console import Console
 from rich.table import Table
 
 from fedsel_app.config import ConfigError
-from fedsel_app.models.device import has_bf16
 from fedsel_app.records.run_folder import read_rounds
 from laboratory.bench.baselines import (
     TASKS,
@@ -71,8 +69,6 @@ def engine_commands(task: Workload, rounds: int, workers: int) -> dict[str, list
     }
     if task.model != "logistic":
         del own["fedsel, inline, hetero-select"]
-    if not has_bf16(torch.device("cpu")):
-        del own["fedsel, Ray, hetero-select, bf16"]
     return {
         name: ["run", *(word for value in (*shared, *settings) for word in ("--set", value))]
         for name, settings in own.items()

@@ -12,7 +12,7 @@ from fedsel_app.caches import kept
 from fedsel_app.config import ConfigError, RunConfig, SharedSettings
 from fedsel_app.data.client_parts import client_parts
 from fedsel_app.data.dataset import load
-from fedsel_app.models.device import choose_device, require_precision
+from fedsel_app.models.device import choose_device
 from fedsel_app.records.fedsel_folder import refuse_links, refuse_used
 from fedsel_app.records.reading import check_client, read_rows
 from fedsel_app.records.releases import Releases
@@ -42,7 +42,6 @@ def refuse_unrunnable(config: AppConfig) -> None:
         refuse_used(run_folder(config))
     refuse_foreign_states(run_folder(config), resume=config.records.resume)
     device = choose_device(config.execution.device)
-    require_precision(config.execution.precision, device)
     _refuse_absent(config.records.trackers)
     dataset = load(config.data, run.seed)
     _refuse_many_estimates(config, _model_size(_of_model(config), device))

@@ -198,9 +198,7 @@ def register_model(commands: Subparsers) -> None:
     written.add_argument("--best", action="store_true", help="the model of the best round, instead of the last")
     written.add_argument("--client", type=int, metavar="ID", help="with the layers that stay with this client")
     written.add_argument("--states", type=folder, metavar="DIR", help="this client's 'state-dir' (the run folder)")
-    written.add_argument(
-        "--out", dest="file", required=True, type=folder, metavar="FILE", help="a .safetensors, .npz or .pt"
-    )
+    written.add_argument("--out", dest="file", required=True, type=folder, metavar="FILE", help="a .safetensors file")
     add_allowed_code(written)
     written.set_defaults(call=model_command)
 

@@ -20,7 +20,6 @@ MOST = 1.0 + 1e-9
 """Clip norms, with a margin for rounding."""
 UNPROVEN = "it is proven that one client's data"
 NAMES = {"out", "state-dir", "resume", "initial-model", "identity-dir", "data-path", "data-arguments"}
-NAMES |= {"partition-arguments"}
 """Settings that name files, machines or columns; they have no other value here."""
 SAMPLES = {
     "local-layers": ["norms"],

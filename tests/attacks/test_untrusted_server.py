@@ -74,11 +74,6 @@ CHOICES = {
     "code of Flower's": ({"model": "flwr:main"}, "'model' to 'flwr:main', code that"),
     "a strategy": ({"strategy": "os:system"}, "'strategy' to 'os:system', code that"),
     "a data set of the Hub": ({"data": "hf:someone/people"}, "'hf:someone/people', a data set of the Hub that"),
-    "a partition": ({"partition": "os:system"}, "'partition' to 'os:system', code that"),
-    "a function of a partition": (
-        {"partition": "flwr:IdToSizeFncPartitioner", "partition-arguments": 'partition_id_to_size_fn="os:system"'},
-        "'partition-arguments' to 'os:system', code that",
-    ),
     "a preset's file": ({"preset": "/etc/own.toml"}, "'preset' to the file '/etc/own.toml'"),
 }
 

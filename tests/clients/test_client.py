@@ -14,7 +14,6 @@ from fedsel_app.data.partition import holdout
 from fedsel_app.exact_sums import CohortSum
 from fedsel_app.messages.instructions import CalibrateInstruction, TrainInstruction
 from fedsel_app.messages.scalars import Report
-from fedsel_app.models import device
 from fedsel_app.models.building import build
 from fedsel_app.seeds import Purpose, stream
 from fedsel_app.wire.codec import bits_of_values, decode
@@ -78,10 +77,7 @@ def test_requested_numbers_cost_passes_over_the_examples(context, reports, passe
     assert answer.work_steps == pytest.approx(4 + passes * np.ceil(len(client_examples(context)) / 16))
 
 
-def test_bf16_is_a_bit_class_of_its_own_with_the_same_bits_from_the_same_seed(context, monkeypatch, tmp_path_factory):
-    cpuinfo = tmp_path_factory.mktemp("processor") / "cpuinfo"
-    cpuinfo.write_text("flags\t\t: amx_bf16\n")
-    monkeypatch.setattr(device, "CPUINFO", cpuinfo)
+def test_bf16_is_a_bit_class_of_its_own_with_the_same_bits_from_the_same_seed(context):
     half = changed(context, execution={"precision": "bf16"})
     (full, _, _), (first, _, _), (again, _, _) = train(context, kept=1.0), train(half, kept=1.0), train(half, kept=1.0)
     assert np.array_equal(first.values, again.values)

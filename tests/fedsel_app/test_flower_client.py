@@ -56,15 +56,11 @@ def test_a_partition_in_the_node_configuration_says_that_all_clients_have_the_sa
     assert enrolled(node | {"data-path": str(files / "mine.npz")}, run).examples == 2
 
 
-def test_arguments_of_the_run_do_not_apply_to_a_clients_own_data_and_partition(files):
-    run = {"data": "hf", "data-arguments": 'label="y"', "partition": "flwr:SizePartitioner"}
-    run |= {"partition-arguments": "partition_sizes=[1, 2, 3]"}
+def test_arguments_of_the_run_do_not_apply_to_a_clients_own_data(files):
+    run = {"data": "hf", "data-arguments": 'label="y"'}
     own = {"partition-id": 0, "num-partitions": 3, "data": "npz", "data-path": str(files / "mine.npz")}
     assert enrolled(own, run).examples == 5
     assert enrolled(own | {"partition": "iid"}, run).examples == 2
-    pytest.importorskip("flwr_datasets", reason="the extra 'datasets' is not installed")
-    theirs = own | {"partition": "flwr:SizePartitioner", "partition-arguments": "partition_sizes=[3, 1, 1]"}
-    assert enrolled(theirs, run).examples == 3
 
 
 def test_a_folder_of_datasets_is_a_clients_own(files):

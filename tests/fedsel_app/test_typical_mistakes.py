@@ -43,10 +43,9 @@ MISTAKES = {
     "run fedavg": "The word 'fedavg' belongs to no option. It selects at random: use --preset fedavg.",
     "run --strategy typical_method:mine": "has no such function or class. Did you mean 'Mine'?",
     "run -r 5": "There is no option -r; `fedsel run --help` lists them.",
-    "run --set partition=mine.split": "Got 'mine.split'. Did you mean 'mine:split'?",
     "run --set data=csv --set data-path=wine.csv --set data-arguments=label=kind": (
         "Got 'label=kind'. In a shell, keep the quotes like this: "
-        "--set 'data-arguments=label=\"fine_label\", shuffle=false'."
+        '--set \'data-arguments=label="fine_label", test=""\'.'
     ),
     "run --set data=csv --set data-path=semicolons.csv": (
         "has '1,5' in column 'a', line 2, which is not a number. Correct it, or set in 'data-arguments'"

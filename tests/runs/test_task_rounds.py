@@ -94,7 +94,7 @@ NEXT_TOKEN |= {"mu": 0.0, "clip_norm": 0.0, "compressor": "none"}
 OWN_LOSS = LINE | TESTED | {"task": f"{__name__}:Huber", "strategy": "oort", "rounds": 9}
 OWN_LOSS |= {"score": "rmse", "metrics": "mae", "target": 0.2, "stop_at_target": True}
 CLIENT_SCORES = TESTED | {"score": "f1-macro", "metrics": "auroc,f1-each", "rounds": 3}
-CLIENT_SCORES |= {"class_weights": "balanced", "focal_gamma": 2.0}
+CLIENT_SCORES |= {"class_weights": "balanced"}
 
 
 def test_a_multi_label_run_learns_and_reports_its_metrics(tmp_path):

@@ -1,8 +1,6 @@
 """Data sets of Hugging Face's `datasets`: those of the Hub, folders that `save_to_disk` wrote, and Parquet files.
 
-The split `test` is the test set. Without this split, `test-fraction` of the training split is held out. The splits are
-shuffled with the run's seed, as `flwr_datasets.FederatedDataset` shuffles them. So a partitioner of flwr-datasets gets
-the training examples in the same order as there.
+The split `test` is the test set. Without this split, `test-fraction` of the training split is held out.
 """
 
 import re
@@ -24,10 +22,8 @@ LEVEL = re.compile(r"__index_level_\d+__")
 """Name that pandas gives a column with the index of a table in Parquet."""
 
 
-def read(
-    config: DataConfig, arguments: Mapping[str, Any], seed: int
-) -> tuple[dict[str, Any], tuple[str, ...], dict[str, NDArray[Any]]]:
-    """Read the training split and the test split, as far as there are both; `seed` shuffles them.
+def read(config: DataConfig, arguments: Mapping[str, Any]) -> tuple[dict[str, Any], tuple[str, ...]]:
+    """Read the training split and the test split, as far as there are both.
 
     Raises ConfigError if the package or the data set is absent, or its columns cannot be read as samples and labels.
 
@@ -38,8 +34,6 @@ def read(
         Samples are arrays, or plain values of the inputs, whose `columns` are those of a table.
     names
         Names of the classes, if they have names.
-    columns
-        Name -> values of the training examples, (n,), of each column of single numbers or texts.
     """
     source = title(config)
     splits, index = _splits(config, arguments, source)
@@ -58,8 +52,7 @@ def read(
             )
     columns = Columns(splits[train or test], arguments, source, index)
     named = {part: name for part, name in (("train", train), ("test", test)) if name}
-    order = seed if arguments.get("shuffle", True) else None
-    parts = {part: columns.part(splits[name], order) for part, name in named.items()}
+    parts = {part: columns.part(splits[name]) for part, name in named.items()}
     targets, names = columns.targets(parts)
     arrays: dict[str, Any] = {"task": arguments.get("task", "classification"), **targets}
     for name, part in parts.items():
@@ -68,17 +61,15 @@ def read(
     if given:
         arrays["columns"], plain = read_columns(list(given.values()), arguments, source)
         arrays |= dict(zip(given, plain, strict=True))
-    if not train:
-        return arrays, names, {}
-    table = parts["train"].table
-    if columns.roles.owner:
+    if train and columns.roles.owner:
+        table = parts["train"].table
         known_columns([columns.roles.owner], list(table.columns), source)
         arrays["owners"] = columns.roles.owners(table)
-    return arrays, names, {name: values.to_numpy() for name, values in table.items()}
+    return arrays, names
 
 
 class Part(NamedTuple):
-    """Split of a data set in its order: all columns, and those of single values as a table."""
+    """Split of a data set: all columns, and those of single values as a table."""
 
     rows: Any
     table: pd.DataFrame
@@ -117,17 +108,14 @@ class Columns:
             )
         return columns or self.roles.inputs
 
-    def part(self, rows: Any, seed: int | None) -> Part:
-        """A split, shuffled by a seed unless that is None. Raises ConfigError if it lacks a column."""
+    def part(self, rows: Any) -> Part:
+        """A split. Raises ConfigError if it lacks a column."""
         if absent := [name for name in (self.roles.label, *self._inputs) if name not in rows.column_names]:
             raise ConfigError(f"{self._source} has no column {', '.join(absent)} in its test split.")
-        places = rows.from_dict({"row": np.arange(1, len(rows) + 1)})
-        if seed is not None:
-            rows, places = (each.shuffle(seed=seed, keep_in_memory=True) for each in (rows, places))
         single = [name for name in self._single if name in rows.column_names]
         arrow = rows.select_columns(single).with_format("arrow")[:] if single else None
         table = pd.DataFrame(index=range(len(rows))) if arrow is None else arrow.to_pandas(ignore_metadata=True)
-        return Part(rows, table.set_axis(pd.Index(places["row"], name="row")))
+        return Part(rows, table.set_axis(pd.RangeIndex(1, len(rows) + 1, name="row")))
 
     def samples(self, part: Part, size: int) -> Any:
         """Samples of a split: uint8 images (n, H, W) or (n, H, W, 3), arrays (n, ...), or the columns of a table.

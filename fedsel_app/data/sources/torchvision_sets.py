@@ -46,10 +46,8 @@ def read(data: str, folder: Path, *, download: bool) -> dict[str, NDArray[Any]]:
     except (RuntimeError, OSError, ValueError, AssertionError) as error:
         if download:
             raise ConfigError(f"The data set '{data}' could not be downloaded to '{folder}': {error}.") from error
-        beside = [path for path in (Path(folder, f"{data}.npz"), Path(f"{data}.npz")) if path.is_file()]
-        hint = f" To read the file {beside[0]}: --set data=npz --set data-path={beside[0]}" if beside else ""
         raise ConfigError(
             f"The data set '{data}' is absent from '{folder}', or damaged. "
-            f"Set download=true, or put torchvision's files there ({files}).{hint}"
+            f"Set download=true, or put torchvision's files there ({files})."
         ) from error
     return arrays

@@ -33,7 +33,6 @@ def test_the_largest_fifth_is_sent_and_the_rest_comes_with_the_next(kind, monkey
 
 
 def test_every_run_of_fedsel_has_settings_that_it_reads(monkeypatch, tmp_path):
-    monkeypatch.setattr(rounds, "has_bf16", lambda device: True)
     for key, task in TASKS.items():
         few = replace(task, examples=1000, test_examples=10)
         monkeypatch.setitem(TASKS, key, few)
@@ -58,8 +57,7 @@ def test_a_row_has_the_median_of_both_turns_without_the_first_rounds_beside_thos
 def test_every_contender_runs(monkeypatch):
     task = Workload("tiny", "logistic", (1, 28, 28), examples=600, test_examples=100, clients=6, cohort=2, steps=2)
     monkeypatch.setitem(TASKS, "mnist", task)
-    monkeypatch.setattr(rounds, "has_bf16", lambda device: False)
     results = list(measure(["mnist"], 2, 1, Console(quiet=True)))
-    assert len(results) == 7
+    assert len(results) == 8
     assert results[0]["of_plain"] == results[1]["of_best_effort"] == 1.0
     assert all(result["fastest_s"] > 0 for result in results)

@@ -90,8 +90,6 @@ def client_nodes(config: AppConfig, states: Path, federation: FederationFolders 
     federation : folders in which the clients find their identities for secure sums
     """
     settings = {"data-path": config.data.data_path, "partition": config.partition.partition, "state-dir": str(states)}
-    if arguments := config.partition.partition_arguments:
-        settings["partition-arguments"] = arguments
     if code := [name for _, name in named_code(config.values())]:
         settings[ALLOWED] = " ".join(code)
     masked = federation if config.privacy.masked else None

@@ -48,7 +48,7 @@ EXAMPLES: dict[str, dict[str, str]] = {
     },
     "model": {
         "fedsel model runs/first --out first.safetensors": "write the last model of a run",
-        "fedsel model runs/first --best --out best.pt": "write its best model, as torch.save does",
+        "fedsel model runs/first --best --out best.safetensors": "write its best model",
     },
     "data": {
         "fedsel data": "describe the digits, and what each client has of them",

@@ -73,9 +73,7 @@ class RunResult(RecordedRun):
         """Samples of the server's test set, normalised for the model, and their targets."""
         config = self._app_config()
         with of_a_run():
-            run = config.run
-            preprocessing = building.preprocessing_for(run.model, config.data, config.preprocessing, run.seed)
-            data = device_data(config.data, preprocessing, run.seed, CPU)
+            data = device_data(config.data, config.preprocessing, config.run.seed, CPU)
         [batch] = data.test_batches(len(data.y_test))
         return batch
 

@@ -26,13 +26,11 @@ class SettingKeywords(TypedDict, total=False):
     data_arguments: str
     download: bool
     image_size: int
-    train_examples: int
     test_fraction: float
     normalize: bool
     moments: Literal["computed", "mnist", "cifar10", "cifar100", "tiny-imagenet"]
     augment: Literal["none", "flip", "crop-flip"]
-    partition: str
-    partition_arguments: str
+    partition: Literal["iid", "dirichlet", "dirichlet-by-client", "multi-dirichlet", "psi-lda", "missing-classes", "shards", "natural", "own"]
     alpha: float
     alphas: str
     psi: float
@@ -54,7 +52,6 @@ class SettingKeywords(TypedDict, total=False):
     backdoor_target: int
     task: str
     class_weights: str
-    focal_gamma: float
     positive_weights: Literal["all", "client"]
     local_steps: int
     local_epochs: int
@@ -157,7 +154,6 @@ class SettingKeywords(TypedDict, total=False):
     isp_loss: Literal["clients", "surrogate"]
     isp_jury: Literal["same", "subset"]
     surrogate_path: str
-    surrogate_augment: Literal["none", "corrupted"]
     isp_smoothing: float
     isp_smoothing_rule: Literal["text", "code"]
     links: Literal["simulated", "measured"]

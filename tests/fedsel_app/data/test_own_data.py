@@ -5,8 +5,7 @@ import re
 import numpy as np
 import pytest
 
-from fedsel_app.config import ConfigError, DataConfig, PartitionConfig
-from fedsel_app.data.client_parts import client_parts
+from fedsel_app.config import ConfigError, DataConfig
 from fedsel_app.data.dataset import load
 
 TABLE = "acid,sugar,kind,cellar\n" + "".join(f"{i}.5,{-i},{'red' if i % 2 else 'white'},{i % 3}\n" for i in range(20))
@@ -62,42 +61,3 @@ def test_a_users_function_gets_the_arguments_of_the_data_by_their_names():
 def test_arguments_that_a_data_set_does_not_take_are_refused(data, arguments, said):
     with pytest.raises(ConfigError, match=re.escape(said)):
         load(DataConfig(data=data, data_arguments=arguments), 1)
-
-
-@pytest.fixture
-def functions(tmp_path, monkeypatch):
-    monkeypatch.syspath_prepend(tmp_path)
-    (tmp_path / "own_partitions.py").write_text(
-        "import numpy as np\n\n\n"
-        "def split(labels, clients, rng):\n    return np.array_split(rng.permutation(len(labels)), clients)\n\n\n"
-        "def twice(labels, clients, rng):\n    return [[0]] * clients\n\n\n"
-        "def short(labels, clients, rng):\n    return [[0]]\n\n\n"
-        "def beyond(labels, clients, rng):\n    return [[len(labels)], [0], [1]]\n\n\n"
-        "def nothing(labels, clients, rng):\n    pass\n\n\n"
-        "def keyed(labels, clients, rng):\n    return {client: [client] for client in range(clients)}\n"
-    )
-    return load(DataConfig(), 1)
-
-
-def test_a_partition_may_be_a_users_function(functions):
-    config = PartitionConfig(partition="own_partitions:split")
-    first, again, other = (client_parts(config, functions, 3, seed) for seed in (1, 1, 2))
-    assert [part.size for part in first] == [480, 479, 479]
-    assert np.array_equal(np.sort(np.concatenate(first)), np.arange(1438))
-    assert np.array_equal(first[0], again[0])
-    assert not np.array_equal(first[0], other[0])
-
-
-@pytest.mark.parametrize(
-    ("name", "said"),
-    [
-        ("twice", "must return 3 lists of positions in 0 to 1437, without repetition. Position 0 is repeated."),
-        ("short", "must return 3 lists of positions in 0 to 1437, one for each client. Got 1."),
-        ("beyond", "must return 3 lists of positions in 0 to 1437. Client 0 has [1438]."),
-        ("nothing", "must return 3 lists of positions in 0 to 1437. Got NoneType."),
-        ("keyed", "must return 3 lists of positions in 0 to 1437. Got dict."),
-    ],
-)
-def test_a_wrong_partition_is_described(name, said, functions):
-    with pytest.raises(ConfigError, match=re.escape(said)):
-        client_parts(PartitionConfig(partition=f"own_partitions:{name}"), functions, 3, 1)

@@ -15,8 +15,6 @@ CONFIGS = {
     "dirichlet": PartitionConfig(partition="dirichlet", alpha=0.3),
     "dirichlet-by-client": PartitionConfig(partition="dirichlet-by-client", alpha=0.3),
     "multi-dirichlet": PartitionConfig(partition="multi-dirichlet", alphas="0.01,0.5,10"),
-    "psi-lda": PartitionConfig(partition="psi-lda", psi=0.6),
-    "missing-classes": PartitionConfig(partition="missing-classes", missing_classes=2),
     "shards": PartitionConfig(partition="shards", shards_per_client=3),
 }
 BALANCED = np.arange(50_000) % 10
@@ -35,10 +33,7 @@ def test_parts_are_sorted_disjoint_non_empty_and_cover(name, clients):
     assert len(parts) == clients
     assert all(part.dtype == np.int64 and len(part) >= 1 and (np.diff(part) > 0).all() for part in parts)
     assert len(set(together.tolist())) == len(together)
-    if name == "psi-lda":
-        assert {len(part) for part in parts} == {900 // clients}
-    else:
-        assert len(together) == 900
+    assert len(together) == 900
 
 
 @pytest.mark.parametrize("name", CONFIGS)
@@ -53,44 +48,6 @@ def test_skewed_splits_read_only_the_labels_not_the_examples_order(name):
     """Another order of the same examples does not change any client's label counts."""
     moved = np.random.default_rng(0).permutation(SKEWED)
     assert np.array_equal(held(CONFIGS[name], SKEWED, 9), held(CONFIGS[name], moved, 9))
-
-
-@pytest.mark.parametrize("psi", [0.2, 0.4, 0.8])
-def test_psi_lda_gives_each_client_500_with_a_share_psi_of_its_dominant_class(psi):
-    counts = held(PartitionConfig(partition="psi-lda", psi=psi), BALANCED, 100)
-    assert (counts.sum(axis=1) == 500).all()
-    share = counts[np.arange(100), np.arange(100) % 10] / 500
-    assert share.mean() == pytest.approx(psi, abs=0.01)
-    # Binomial(500, psi): 5 standard deviations, on each client.
-    assert np.abs(share - psi).max() < 5 * np.sqrt(psi * (1 - psi) / 500)
-    assert (counts.sum(axis=0) == 5000).all()
-
-
-def test_psi_lda_replaces_an_empty_class_by_the_fullest():
-    """Client k wants only class k. 3 clients take one example each in turn, from classes of 1, 6 and 2 examples.
-
-    Turn 1: 0 1 2, which leaves 0, 5, 1. Turn 2: 1 (the fullest) 1 2, which leaves 0, 3, 0. Turn 3: 1 1 1.
-    """
-    labels = np.array([0, 1, 1, 1, 1, 1, 1, 2, 2])
-    assert held(PartitionConfig(partition="psi-lda", psi=1.0), labels, 3).tolist() == [[1, 2, 0], [0, 3, 0], [0, 1, 2]]
-
-
-def test_missing_classes_are_missing_and_the_others_evenly_split():
-    labels = np.arange(20_000) % 100
-    counts = held(PartitionConfig(partition="missing-classes", missing_classes=40), labels, 100)
-    assert ((counts == 0).sum(axis=1) == 40).all()
-    for column in counts.T:
-        assert column.sum() == 200
-        assert column[column > 0].max() - column[column > 0].min() <= 1
-    assert len({tuple(row > 0) for row in counts}) == 100
-
-
-def test_missing_classes_leaves_no_class_without_a_client():
-    """Six classes, three clients with two each: for any draw, each class must have exactly one client."""
-    for seed in range(20):
-        counts = held(PartitionConfig(partition="missing-classes", missing_classes=4), np.arange(60) % 6, 3, seed)
-        assert ((counts > 0).sum(axis=1) == 2).all()
-        assert (counts.sum(axis=0) == 10).all()
 
 
 def test_dirichlet_proportions_have_the_concentration_asked_for():
@@ -150,7 +107,6 @@ def test_each_group_has_its_share_of_every_class_and_its_own_concentration():
         (PartitionConfig(partition="multi-dirichlet", alphas="1,2,3"), 8, "'alphas'.*'clients'.*multiple of 3.*Got 8"),
         (PartitionConfig(min_examples=5), 13, "60 training examples.*13 clients.*'min-examples' 5"),
         (PartitionConfig(partition="missing-classes"), 5, r"'missing-classes'.*below.*\(6\). Got 40"),
-        (PartitionConfig(partition="missing-classes", missing_classes=5), 4, "4 clients have 1 classes each, so not"),
         (PartitionConfig(partition="missing-classes", missing_classes=5, min_examples=8), 7, "'missing-classes' 5"),
     ],
 )
@@ -199,7 +155,7 @@ SETS = [("surrogate", {"surrogate_examples": 40}), ("validation", {"validation_f
 
 
 @pytest.mark.parametrize(("name", "setting"), SETS)
-@pytest.mark.parametrize("kind", ["iid", "dirichlet", "shards", "natural", "psi-lda"])
+@pytest.mark.parametrize("kind", ["iid", "dirichlet", "shards", "natural"])
 def test_examples_of_the_server_go_to_no_client(kind, name, setting):
     labels = np.repeat(np.arange(5), [100, 100, 100, 60, 40])
     owners = np.tile(np.arange(4), 100)

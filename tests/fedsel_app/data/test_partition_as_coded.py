@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from fedsel_app.config import ConfigError, PartitionConfig
-from fedsel_app.data.label_skew import balanced_dirichlet, psi_lda_as_coded
+from fedsel_app.data.label_skew import balanced_dirichlet, psi_lda
 from fedsel_app.data.partition import label_counts, split
 
 
@@ -34,12 +34,12 @@ def test_psi_lda_on_cifar10_is_the_papers_federation():
 
 def test_psi_lda_uses_pools_up_in_the_order_of_the_clients():
     """Two classes of 10 and E = 8, psi = 0.5: each client wants 4 and 4, so the third client gets 2 and 2."""
-    table = psi_lda_as_coded(np.array([10, 10]), 4, 0.5, 8, np.random.default_rng(0))
+    table = psi_lda(np.array([10, 10]), 4, 0.5, 8, np.random.default_rng(0))
     assert table.tolist() == [[4, 4], [4, 4], [2, 2], [0, 0]]
 
 
 def test_psi_0_leaves_out_one_class_a_client():
-    table = psi_lda_as_coded(np.full(10, 10_000), 30, 0.0, 90, np.random.default_rng(0))
+    table = psi_lda(np.full(10, 10_000), 30, 0.0, 90, np.random.default_rng(0))
     assert (np.sort(table, axis=1) == [0, *[10] * 9]).all()
     assert len({int(row.argmin()) for row in table}) > 5, "the class is drawn at random"
 

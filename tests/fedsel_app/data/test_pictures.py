@@ -107,7 +107,7 @@ def test_pictures_of_datasets_are_named_by_their_row(tmp_path):
     def saved(name, *images):
         made = datasets.Dataset.from_dict({"image": images, "label": [0, 1]})
         made.cast_column("image", datasets.Image()).save_to_disk(str(tmp_path / name))
-        arguments = 'shuffle=false, test="train"'
+        arguments = 'test="train"'
         return load(DataConfig(data="hf", data_path=str(tmp_path / name), data_arguments=arguments), 1)
 
     deep, grey = (KINDS[kind](lights()[0, 0]) for kind in ("grey16", "grey8"))

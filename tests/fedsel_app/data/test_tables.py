@@ -191,7 +191,7 @@ def test_only_measures_of_the_training_part_are_normalised(tmp_path):
     assert x[:, 0].tolist() == pytest.approx(((data.x_test[:, 0] - data.mean[0]) / data.std[0]).tolist())
 
 
-def of_splits(folder, arguments="shuffle=false", **tables):
+def of_splits(folder, arguments="", **tables):
     datasets = pytest.importorskip("datasets", reason="the extra 'datasets' is not installed")
     made = {name: datasets.Dataset.from_pandas(table) for name, table in tables.items()}
     datasets.DatasetDict(made).save_to_disk(str(folder / "saved"))
@@ -277,7 +277,7 @@ def test_a_class_label_among_the_inputs_is_a_category(tmp_path):
     datasets = pytest.importorskip("datasets", reason="the extra 'datasets' is not installed")
     made = datasets.Dataset.from_dict({"c": [0, 1, 1, 0], "label": [0, 1, 0, 1]})
     made.cast_column("c", datasets.ClassLabel(names=["z", "a"])).save_to_disk(str(tmp_path / "d"))
-    arguments = 'shuffle=false, label="label", test="train"'
+    arguments = 'label="label", test="train"'
     data = load(DataConfig(data="hf", data_path=str(tmp_path / "d"), data_arguments=arguments), 1)
     assert data.x_train.tolist() == [[0, 1], [1, 0], [1, 0], [0, 1]]  # a, z
 
@@ -297,7 +297,7 @@ def test_owners_are_names_or_numbers_on_every_path(tmp_path, owners, monkeypatch
     numbers = np.unique(owners, return_inverse=True)[1].tolist()
     for data, path, arguments in (
         ("npz", "o.npz", ""),
-        ("hf", "saved", 'owner="who", shuffle=false'),
+        ("hf", "saved", 'owner="who"'),
         ("owned_by:load", "", ""),
     ):
         found = load(DataConfig(data=data, data_path=str(tmp_path / path), data_arguments=arguments), 1)

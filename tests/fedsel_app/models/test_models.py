@@ -7,7 +7,6 @@ from torch import nn
 from torch.nn import functional
 
 from fedsel_app.config import ConfigError
-from fedsel_app.models.architectures import HalvingMax
 from fedsel_app.models.building import build
 from fedsel_app.models.flat_model import FlatModel, batch_losses, evaluate
 from fedsel_app.models.layer_slice import LayerSlice
@@ -119,15 +118,6 @@ def test_models_that_cannot_be_built_are_refused(name, shape, said):
 
 def test_a_users_model_may_leave_out_the_dimension_of_a_single_output():
     assert build(f"{__name__}:flat", (3,), 1, seed=0)(torch.zeros(2, 3)).shape == (2,)
-
-
-@pytest.mark.parametrize("shape", [(1, 8, 8), (3, 9, 8), (2, 8, 9), (2, 5, 5)])
-def test_max_pooling_without_gradients_equals_torchs_bit_for_bit(shape):
-    pool, x = HalvingMax(), torch.randn(4, *shape, generator=torch.Generator().manual_seed(2))
-    x[0, 0, 0, 0] = torch.nan
-    with torch.no_grad():
-        assert torch.equal(pool(x).nan_to_num(7.0), functional.max_pool2d(x, 2).nan_to_num(7.0))
-    assert pool(x.requires_grad_()).grad_fn is not None
 
 
 def test_layers_are_the_modules_that_own_parameters():

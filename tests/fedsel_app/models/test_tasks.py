@@ -123,24 +123,14 @@ def test_the_score_of_classification_is_its_share_of_hits():
     assert result.scores == {"accuracy": 2 / 3}
 
 
-def test_class_weights_and_focal_loss_by_hand():
-    """Logits (0, log 3) give class 1 the probability 3/4, class 0 1/4; a gamma of 2 weighs 1/16 and 9/16."""
+def test_class_weights_by_hand():
+    """Logits (0, log 3) give class 1 the probability 3/4, class 0 1/4."""
     outputs, y = torch.tensor([[0.0, math.log(3)]] * 2), torch.tensor([1, 0])
     plain = [math.log(4 / 3), math.log(4)]
     assert Classification().losses(outputs, y).tolist() == pytest.approx(plain)
     weighted = Classification(torch.tensor([5.0, 2.0]))
     assert weighted.losses(outputs, y).tolist() == pytest.approx([2 * plain[0], 5 * plain[1]])
-    focal = [plain[0] / 16, 9 * plain[1] / 16]
-    assert Classification(gamma=2.0).losses(outputs, y).tolist() == pytest.approx(focal)
-    both = Classification(torch.tensor([5.0, 2.0]), 2.0).loss(outputs, y)
-    assert float(both) == pytest.approx((2 * focal[0] + 5 * focal[1]) / 2)
-
-
-def test_focal_loss_has_a_finite_gradient_where_the_loss_is_zero():
-    outputs = torch.tensor([[200.0, 0.0]], requires_grad=True)
-    Classification(gamma=0.5).loss(outputs, torch.tensor([0])).backward()
-    assert outputs.grad is not None
-    assert outputs.grad.isfinite().all()
+    assert float(weighted.loss(outputs, y)) == pytest.approx((2 * plain[0] + 5 * plain[1]) / 2)
 
 
 @pytest.mark.parametrize(
@@ -164,8 +154,8 @@ def test_the_weights_of_classes(settings, examples, expected):
     ("task", "settings", "words"),
     [
         ("classification", {"class_weights": "1,2"}, "must be 3 numbers, one for each class. Got 1,2"),
-        ("regression", {"class_weights": "balanced"}, "Leave out 'class-weights' and 'focal-gamma'"),
-        ("next-token", {"focal_gamma": 1.0}, "next-token has no classes of examples"),
+        ("regression", {"class_weights": "balanced"}, "Leave out 'class-weights'"),
+        ("next-token", {"class_weights": "1,2"}, "next-token has no classes of examples"),
     ],
 )
 def test_weights_that_do_not_fit_the_data_are_refused(task, settings, words):

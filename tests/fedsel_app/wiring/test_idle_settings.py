@@ -34,8 +34,8 @@ REFUSED = [
         "With error-feedback=false, 'residual-decay-static' has no effect: leave it out, or set error-feedback=true.",
     ),
     (
-        {"task": "mine:Task", "focal-gamma": 2.0},
-        "With task=mine:Task, 'focal-gamma' has no effect: leave it out, or set no task.",
+        {"task": "mine:Task", "class-weights": "1,2"},
+        "With task=mine:Task, 'class-weights' has no effect: leave it out, or set no task.",
     ),
     (
         {"model": "cnn", "calibration-form": "training"},
@@ -75,7 +75,7 @@ def test_what_cannot_have_an_effect_is_refused(given, sentence):
         {"compressor": "none", "value-bits": 8, "error-feedback": False},
         {"data": "hf:mnist", "image-size": 8},
         {"data": "mine:load", "test-fraction": 0.5},
-        {"partition": "psi-lda", "partition-form": "code", "client-examples": 20},
+        {"partition": "psi-lda", "client-examples": 20},
         {"strategy": "hetero-select", "probe-batches": 2},
         {"strategy": "fedcor", "probe-bits": 8},
         {"strategy": "random", "link-coupling": "inverted-loss", "probe-batches": 2},
