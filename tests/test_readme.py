@@ -11,7 +11,7 @@ from fedsel_app.models.building import build
 from fedsel_app.presets.preset import preset_files
 from fedsel_app.wiring.configuration import known_defaults, resolve
 from simulation.workbench.command_line.arguments import parse_setting
-from simulation.workbench.report.method_table import Scale, method_rows
+from simulation.workbench.report.method_table import method_rows
 from strategies import STRATEGIES
 from tests.support.documentation import PAGES, README, code_spans, commands, written_files
 from tests.support.sources import ROOT
@@ -34,7 +34,7 @@ def test_the_method_table_is_the_registry() -> None:
     table = README.split("<!-- methods:")[1].split("\n\n")[0]
     rows = re.findall(r"^\| ([a-z ]+) \| (`.+) \| ([^|]+) \|$", table, re.MULTILINE)
     of_row = {name: needs for needs, methods, _ in rows for name in code_spans(methods)}
-    registered = {name: needs for name, _, needs, _, _ in method_rows(STRATEGIES.values(), Scale(1, 10, 1))}
+    registered = {name: needs for name, _, needs in method_rows(STRATEGIES.values())}
     assert of_row.keys() == registered.keys()
     for name, needs in of_row.items():
         assert needs.replace("a number", "") in registered[name]

@@ -56,9 +56,8 @@ EXAMPLES: dict[str, dict[str, str]] = {
         "fedsel data --set data=npz --set data-path=mine.npz": "describe a file of yours",
     },
     "methods": {
-        "fedsel methods": "list the methods with their sources and costs",
-        "fedsel methods oort --size 11173962": "show one method, and its costs for a model of this size",
-        "fedsel methods --clients 1000 --cohort 50": "show the costs for more clients",
+        "fedsel methods": "list the methods with their sources and needs",
+        "fedsel methods oort": "show one method",
     },
     "check": {
         "fedsel check random": "check a method of fedsel",

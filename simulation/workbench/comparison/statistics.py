@@ -5,8 +5,7 @@ References
 Student, "The Probable Error of a Mean", Biometrika 1908 (the interval and the paired test). Holm, "A Simple
 Sequentially Rejective Multiple Test Procedure", Scand. J. Statistics 1979. Oehlert, "A Note on the Delta Method", The
 American Statistician 1992 (intervals on other scales). Jain, Chiu, Hawe, "A Quantitative Measure
-of Fairness and Discrimination for Resource Allocation in Shared Computer Systems", DEC-TR-301, 1984. Gini, "Variabilità
-e mutabilità", 1912.
+of Fairness and Discrimination for Resource Allocation in Shared Computer Systems", DEC-TR-301, 1984.
 """
 
 from collections.abc import Sequence
@@ -140,30 +139,11 @@ def step_values(x: ArrayLike, y: ArrayLike, grid: ArrayLike) -> Floats:
     return values[positions]
 
 
-def gini(counts: ArrayLike) -> float:
-    """Gini coefficient of counts >= 0, shape (k,): 0 for equal counts, (k - 1) / k if only one is above 0."""
-    ordered = np.sort(np.asarray(counts, np.float64))
-    k, total = ordered.size, ordered.sum()
-    if total == 0.0:
-        return 0.0
-    return float(2.0 * (np.arange(1, k + 1) * ordered).sum() / (k * total) - (k + 1) / k)
-
-
 def jain(counts: ArrayLike) -> float:
     """Jain's index of counts >= 0, shape (k,): 1 for equal counts (also all 0), 1 / k if only one is above 0."""
     array = np.asarray(counts, np.float64)
     squares = (array**2).sum()
     return float(array.sum() ** 2 / (array.size * squares)) if squares else 1.0
-
-
-def longest_gaps(selected: NDArray[np.bool_]) -> NDArray[np.int64]:
-    """Most rounds in a row without each client, int64 (K,), from the selections, bool (K, T)."""
-    longest = np.zeros(selected.shape[0], np.int64)
-    current = longest.copy()
-    for column in selected.T:
-        current = np.where(column, 0, current + 1)
-        longest = np.maximum(longest, current)
-    return longest
 
 
 def worst_tenth(values: ArrayLike) -> float:

@@ -9,7 +9,7 @@ from fedsel_app.config.run import score_title
 from simulation.workbench.comparison.measures import EvaluatedMetric, client_metric
 from simulation.workbench.comparison.results import Group, RecordedComparison
 from simulation.workbench.comparison.runs import RecordedRun
-from simulation.workbench.comparison.statistics import gini, jain, longest_gaps
+from simulation.workbench.comparison.statistics import jain
 from simulation.workbench.report.tables import Heading, Table, capital
 
 
@@ -28,26 +28,18 @@ def pipeline_table(comparison: RecordedComparison) -> Table | None:
 
 def participation_table(group: Group) -> Table:
     """Table of the evenness of the selections, one row per variant."""
-    columns = [
-        Heading("variant"),
-        Heading("clients a round", 2),
-        Heading("selections a client, fewest", 1),
-        Heading("mean", 1),
-        Heading("most", 1),
-        Heading("never selected", 1),
-        Heading("Gini", 3),
-        Heading("Jain", 3),
-        Heading("longest streak unselected, worst client", 1),
-        Heading("mean client", 1),
-    ]
-    rows = [
-        [name, *(float(np.mean(numbers)) for numbers in zip(*map(_evenness, runs), strict=True))]
-        for name, runs in group.runs.items()
-    ]
+    columns = [Heading("variant"), Heading("clients a round", 2), Heading("selections a client, fewest", 1)]
+    columns += [Heading("mean", 1), Heading("most", 1), Heading("never selected", 1), Heading("Jain", 3)]
+    rows: list[list[object]] = []
+    for name, runs in group.runs.items():
+        every = [(run.selection_counts, len(run.rows)) for run in runs]
+        numbers = [
+            (of.sum() / rounds, of.min(), of.mean(), of.max(), (of == 0).sum(), jain(of)) for of, rounds in every
+        ]
+        rows.append([name, *map(float, np.mean(numbers, axis=0))])
     caption = (
-        "Means over the runs of each variant. Gini is 0 if all clients are selected equally often, and near 1 if only "
-        "a few are ever selected. Jain is 1 if all clients are selected equally often, and 1/K if only one is ever "
-        "selected. A streak is a number of consecutive rounds without the client."
+        "Means over the runs of each variant. Jain is 1 if all clients are selected equally often, and 1/K if only one "
+        "is ever selected."
     )
     return Table("participation", "Who took part", caption, columns, rows)
 
@@ -79,29 +71,24 @@ def client_table(group: Group, metric: EvaluatedMetric) -> Table | None:
 
 def run_table(comparison: RecordedComparison) -> Table:
     """Table of the runs with a finished round."""
-    columns = [
-        Heading("run"),
-        Heading("strategy"),
-        Heading("cell"),
-        Heading("seed"),
-        Heading("state"),
-        Heading("rounds"),
-    ]
     scores = dict.fromkeys(score_title(run.score) for run in comparison.runs.values())
-    columns += [
-        Heading(f"final {' or '.join(scores)}", 4),
-        Heading("rounds to target"),
-        Heading("seconds", 1),
-    ]
+    columns = [*map(Heading, ("run", "strategy", "cell", "seed", "state", "rounds"))]
+    columns += [Heading(f"final {' or '.join(scores)}", 4), Heading("rounds to target"), Heading("seconds", 1)]
     columns += [Heading("MB, uplink", 3), Heading("wall time in s", 1), Heading("client failures")]
-    return Table(
-        "runs",
-        "The runs",
+    rows: list[list[object]] = []
+    for run in comparison.runs.values():
+        numbers = run.measures
+        cell = ", ".join(f"{key}={value}" for key, value in run.cell.items())
+        state = "finished" if run.finished else "unfinished"
+        row: list[object] = [run.name, run.strategy, cell, run.seed, state, int(numbers["rounds"])]
+        reached = numbers["rounds_to_target"]
+        row += [numbers["final_accuracy"], int(reached) if np.isfinite(reached) else None, numbers["time_s"]]
+        rows.append([*row, numbers["uplink_mb"], numbers["wall_s"], int(numbers["failure_count"])])
+    caption = (
         "All runs with a finished round. Client failures: the server selected or probed a client, and received nothing "
-        "usable from it.",
-        columns,
-        [_run_row(run) for run in comparison.runs.values()],
+        "usable from it."
     )
+    return Table("runs", "The runs", caption, columns, rows)
 
 
 def failure_table(runs: Iterable[RecordedRun]) -> Table | None:
@@ -115,40 +102,3 @@ def failure_table(runs: Iterable[RecordedRun]) -> Table | None:
     columns = [Heading("run"), Heading("round"), Heading("client"), Heading("reason")]
     caption = "Clients whose replies were missing or unusable. The rounds continued without them."
     return Table("failures", "Client failures", caption, columns, rows) if rows else None
-
-
-def _run_row(run: RecordedRun) -> list[object]:
-    numbers = run.measures
-    rounds_to_target = numbers["rounds_to_target"]
-    cell = ", ".join(f"{key}={value}" for key, value in run.cell.items())
-    state = "finished" if run.finished else "unfinished"
-    return [
-        run.name,
-        run.strategy,
-        cell,
-        run.seed,
-        state,
-        int(numbers["rounds"]),
-        numbers["final_accuracy"],
-        int(rounds_to_target) if np.isfinite(rounds_to_target) else None,
-        numbers["time_s"],
-        numbers["uplink_mb"],
-        numbers["wall_s"],
-        int(numbers["failure_count"]),
-    ]
-
-
-def _evenness(run: RecordedRun) -> list[float]:
-    """Numbers of a run in the participation table."""
-    counts, gaps = run.selection_counts, longest_gaps(run.selection_matrix)
-    return [
-        counts.sum() / len(run.rows),
-        counts.min(),
-        counts.mean(),
-        counts.max(),
-        (counts == 0).sum(),
-        gini(counts),
-        jain(counts),
-        gaps.max(),
-        gaps.mean(),
-    ]

@@ -3,8 +3,8 @@
 import argparse
 from pathlib import Path
 
-from fedsel_app.config import ConfigError, RunConfig
-from simulation.workbench.command_line.arguments import FAILURE, Subparsers, positive
+from fedsel_app.config import ConfigError
+from simulation.workbench.command_line.arguments import FAILURE, Subparsers
 from simulation.workbench.terminal import whole_table, wide_console
 
 
@@ -25,11 +25,8 @@ def register(commands: Subparsers) -> None:
     )
     page.set_defaults(call=report_command)
 
-    table = commands.add_parser("methods", help="list the selection methods and their costs")
+    table = commands.add_parser("methods", help="list the selection methods and what they need")
     table.add_argument("names", nargs="*", metavar="METHOD", help="methods to show (all)")
-    table.add_argument("--size", type=positive, default=2_781_514, help="number of model parameters, N (2781514)")
-    table.add_argument("--clients", type=int, default=100, help="number of clients, K (100)")
-    table.add_argument("--cohort", type=int, default=10, help="number of clients selected in each round, M (10)")
     table.set_defaults(call=methods_command)
 
     checked = commands.add_parser("check", help="run the tests that every selection method must pass")
@@ -63,16 +60,13 @@ def report_command(arguments: argparse.Namespace) -> int:
 
 
 def methods_command(arguments: argparse.Namespace) -> int:
-    """`fedsel methods`: list all or the named selection methods, and their costs in round 1."""
-    from simulation.workbench.report.method_table import Scale, method_rows
+    """`fedsel methods`: list all or the named selection methods, and what each needs."""
+    from simulation.workbench.report.method_table import method_rows
     from strategies import STRATEGIES, find_strategy
 
     named = [find_strategy(name) for name in arguments.names]
-    run = RunConfig(clients=arguments.clients, cohort=arguments.cohort)
-    scale = Scale(arguments.size, run.clients, run.cohort)
-    title = f"Cost of what each needs in round 1: N = {scale.size:,}, K = {scale.clients}, M = {scale.cohort}"
-    table = whole_table("strategy", "paper", "needs", "MB", "client s", fold=False, title=title)
-    for row in method_rows(named or STRATEGIES.values(), scale):
+    table = whole_table("strategy", "paper", "needs", fold=False)
+    for row in method_rows(named or STRATEGIES.values()):
         table.add_row(*row)
     wide_console().print(table)
     for method in named:

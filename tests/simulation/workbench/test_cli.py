@@ -162,11 +162,6 @@ def test_settings_are_searched(capsys):
     assert error.startswith("fedsel: No setting has 'momentun' in its key or its meaning. Did you mean 'momentum'?")
 
 
-def test_the_methods_table_counts_the_bytes_of_a_probe(capsys):
-    _, out, _ = called(capsys, "methods", "--size", "1000000", "--clients", "50")
-    assert "200.0 down, 0.0004 up" in " ".join(out.split())
-
-
 @pytest.mark.parametrize(
     ("text", "key", "value"),
     [

@@ -92,25 +92,9 @@ def test_a_record_counts_ties_and_what_is_missing():
     assert wins_ties_losses(ours, theirs, higher_wins=False) == (2, 2, 1)
 
 
-@pytest.mark.parametrize(
-    ("counts", "gini", "jain"),
-    [
-        ([3, 3, 3], 0.0, 1.0),
-        ([0, 0, 0, 8], 3 / 4, 1 / 4),
-        ([1, 2, 3], 2 / 9, 6 / 7),
-        ([0, 0], 0.0, 1.0),
-    ],
-)
-def test_evenness_by_hand(counts, gini, jain):
-    assert statistics.gini(counts) == pytest.approx(gini)
+@pytest.mark.parametrize(("counts", "jain"), [([3, 3, 3], 1.0), ([0, 0, 0, 8], 0.25), ([1, 2], 0.9), ([0, 0], 1.0)])
+def test_evenness_by_hand(counts, jain):
     assert statistics.jain(counts) == pytest.approx(jain)
-
-
-def test_the_longest_gap_is_the_longest_string_of_noughts():
-    chosen = np.random.default_rng(3).random((20, 30)) < 0.2
-    chosen[0], chosen[1] = True, False
-    expected = [max(len(gap) for gap in "".join("1" if on else "0" for on in row).split("1")) for row in chosen]
-    assert statistics.longest_gaps(chosen).tolist() == expected
 
 
 def test_step_values_are_the_last_known():
