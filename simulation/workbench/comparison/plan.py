@@ -170,7 +170,8 @@ def plan(
     for name, values_of in {"strategies": strategies, "seeds": seeds, **grid}.items():
         if not values_of:
             raise ConfigError(f"Give '{name}' at least one value: without it the comparison has no runs.")
-    refuse_set_and_in_grid(settings, grid)
+    for name in settings.keys() & grid.keys():
+        raise ConfigError(f"Give '{name}' in the grid, or one value of it for all runs, not both.")
     baseline = baseline or (BASELINE if BASELINE in strategies else strategies[0])
     if baseline not in strategies:
         raise ConfigError(f"The --baseline must be one of the strategies {', '.join(strategies)}. Got {baseline!r}.")
@@ -200,13 +201,6 @@ def plan(
     refuse_idle([*settings, *grid], [run.config.values() for run in runs.values()], preset)
     pipelines = pipelines_of(load_preset(preset), strategies, [*settings, *grid]) if preset else Pipelines()
     return ComparisonPlan(out, strategies, seeds, grid, settings, baseline, pipelines, list(runs.values()))
-
-
-def refuse_set_and_in_grid(settings: Mapping[str, Value], grid: Mapping[str, Sequence[Value]]) -> None:
-    """Raise ConfigError if a setting has one value for all cells of the grid, and values in the grid."""
-    for name in grid:
-        if name in settings:
-            raise ConfigError(f"Give '{name}' in the grid, or one value of it for all runs, not both.")
 
 
 def preset_strategies(preset: str) -> list[str]:

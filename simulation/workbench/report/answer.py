@@ -100,11 +100,11 @@ def print_rankings(console: Console, folder: Path) -> None:
     metric = metric_of(comparison.counted)
     print_lines(console, filter(None, dict.fromkeys(map(comparison.kind_of, comparison.groups))))
     for group in comparison.groups:
-        print_table(console, group.title, variants_table(group, Numbers(group, metric)), spread=True)
+        print_table(console, group.title, variants_table(group, Numbers(group, metric)))
 
 
-def print_table(console: Console, name: str, table: Table, *, spread: bool = False) -> None:
-    """Print a table without its empty columns, if `spread` with deviations. `name` is its section's cell, or empty."""
+def print_table(console: Console, name: str, table: Table) -> None:
+    """Print a table without its empty columns and deviations. `name` is its section's cell, or empty."""
     table = table.without_empty()
     text_columns = [index for index, column in enumerate(table.columns) if column.name in WORDS]
     rich_table = whole_table(
@@ -114,7 +114,7 @@ def print_table(console: Console, name: str, table: Table, *, spread: bool = Fal
     )
     for index in text_columns:
         rich_table.columns[index].justify = "left"
-    for row in table.texts(spread=spread):
+    for row in table.texts(spread=False):
         rich_table.add_row(*row)
     console.print(rich_table)
 

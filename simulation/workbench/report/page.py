@@ -198,26 +198,16 @@ def setting_line(comparison: RecordedComparison) -> str:
     config, cell = first.config, ", ".join(f"{key}={value}" for key, value in first.cell.items())
     settings = ", ".join(f"{key}={value}" for key, value in comparison.settings.items())
     kinds = dict.fromkeys(comparison.kind_of(group) for group in comparison.groups)
+    pipelines = {pipeline_text({**known_defaults(), **run.config}) for run in comparison.counted}
+    pipeline = f" {capital(pipelines.pop())}." if len(pipelines) == 1 else ""
     kind = f"{next(iter(kinds))} " if len(kinds) == 1 and any(kinds) else ""
     return (
         f"{kind}Model {config['model']}, {config['clients']} clients with partition {config['partition']}, "
         f"{config['cohort']} selected a round, {config['rounds']} rounds, links {config['links']}, "
-        f"target {config['target']:g}. {_pipelines(comparison)}"
+        f"target {config['target']:g}.{pipeline}"
         + (f" These are the settings with {cell}." if cell else "")
         + (f" Set for all runs: {settings}." if settings else "")
     )
-
-
-def _pipelines(comparison: RecordedComparison) -> str:
-    """Sentences on compressor, solver and server optimizer: one for all methods or, if they differ, one for each.
-
-    They are those of the first run of each method.
-    """
-    first = {run.strategy: run for run in reversed(comparison.counted)}
-    texts = {name: pipeline_text({**known_defaults(), **run.config}) for name, run in reversed(first.items())}
-    if len({*texts.values()}) == 1:
-        return capital(f"{texts.popitem()[1]}.")
-    return " ".join(f"{name}: {text}." for name, text in texts.items())
 
 
 def _png(plot: Plot) -> str:
