@@ -1,7 +1,5 @@
 """Last updates: the server keeps the last update of each client, for methods that use it."""
 
-from collections.abc import Callable
-
 import numpy as np
 
 from fedsel_app.wire.codec import Update, decode, encode
@@ -10,21 +8,11 @@ from strategies.roster import Outcome
 
 
 class LastUpdates(dict[int, Update]):
-    """Client id -> its last aggregated update.
-
-    Parameters
-    ----------
-    part : returns the part of an update to keep, such as one layer; None: keep the whole update
-    """
-
-    def __init__(self, part: Callable[[Update], Update] | None = None) -> None:
-        super().__init__()
-        self._part = part
+    """Client id -> its last aggregated update."""
 
     def add(self, outcome: Outcome) -> None:
         """Keep the updates of a round's outcome, which replace earlier ones of the same clients."""
-        parts = map(self._part, outcome.updates) if self._part else outcome.updates
-        self.update(zip(outcome.clients.tolist(), parts, strict=True))
+        self.update(zip(outcome.clients.tolist(), outcome.updates, strict=True))
 
     def state(self) -> Arrays:
         """The wire payloads of the last updates, by ascending client. `ends` has the end of each payload."""

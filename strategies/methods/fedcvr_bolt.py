@@ -9,20 +9,15 @@ The method reads only C^d alpha and the diagonal of each K x K matrix C^d. Under
 by itself: C alpha <- (1 - g) C alpha + g delta (delta . alpha) and diag C <- (1 - g) diag C + g delta^2, where delta is
 theta - theta-bar. So a round costs O(K D), and no K x K matrix is kept.
 
-The paper leaves three points open. Each is a setting, and the first reading is its default:
-
-- `normalisation`: theta~ in the affinity and in rho is theta_k divided by its norm (Alg. 1, lines 3-5), theta^d divided
-  by its standard deviation over the clients (Cor. 2), or theta (Eq. 4).
-- `sampled-delta`: theta-bar of a client that trained is its new model (line 13 with rho = 1), so that its delta is 0;
-  or it keeps its old value, because Eq. 9 concerns only unobserved clients.
-- `step-from`: t of g_t = 1/t counts from the end of the warm-up or from round 1.
+The paper leaves three points open. Here theta~ in the affinity and in rho is theta_k divided by its norm (Alg. 1,
+lines 3-5), theta-bar of a client that trained is its new model (line 13 with rho = 1), so that its delta is 0, and t of
+g_t = 1/t counts from the end of the warm-up.
 
 Deviations
 ----------
 - At the end of the warm-up, C^d starts as a diagonal matrix with the variance of theta^d over all clients, and
-  theta-bar starts as theta. If t counts from there, this start affects only the first selection. The paper gives no
-  value for the homophily gamma of Eq. 4; here it is 1. A coordinate without variance adds nothing (0/0 = 0). rho is the
-  cosine of theta~ in every reading.
+  theta-bar starts as theta. This start affects only the first selection. The paper gives no value for the homophily
+  gamma of Eq. 4; here it is 1. A coordinate without variance adds nothing (0/0 = 0).
 - W_kk of Eq. 4 is left out: the Laplacian has no diagonal affinities. Separated models give the same coalitions.
 - All clients are divided into as many coalitions as the cohort has clients. A coalition without available members gives
   no client. Free places go, one at a time, to the coalition with the most available members left (ties to the lowest
@@ -72,30 +67,11 @@ class FedCVRBoltConfig(Settings):
         "number of entries of the output layer that represent a client's model, drawn once; 0 takes all",
         low=0,
     )
-    normalisation: str = setting(
-        "clients",
-        "how models are normalised before they are compared: by their norms, by the standard deviation of each"
-        " coordinate over the clients, or not at all",
-        choices=("clients", "coordinates", "none"),
-    )
-    sampled_delta: str = setting(
-        "zero",
-        "delta of a client that trained: 0, or its new model minus its expected one",
-        choices=("zero", "own"),
-    )
-    step_from: str = setting(
-        "warm-up",
-        "round from which t in the step g_t = 1/t counts: the end of the warm-up, or round 1",
-        choices=("warm-up", "round-1"),
-    )
 
 
-def normalised(models: Floats, normalisation: str = "clients") -> Floats:
-    """theta~ (K, D): rows divided by their norms, columns by their standard deviations, or unchanged; x/0 is 0."""
-    if normalisation == "none":
-        return models
-    by_client = normalisation == "clients"
-    scale = np.sqrt(np.square(models).sum(axis=1, keepdims=True)) if by_client else models.std(axis=0, keepdims=True)
+def normalised(models: Floats) -> Floats:
+    """theta~ (K, D): rows divided by their norms; x/0 is 0."""
+    scale = np.sqrt(np.square(models).sum(axis=1, keepdims=True))
     return np.asarray(np.divide(models, scale, out=np.zeros_like(models), where=scale > 0))
 
 
@@ -169,8 +145,8 @@ def moved_covariance(
 def expected_models(expected: Floats, before: Floats, after: Floats, labels: Ints, trained: Ints) -> Floats:
     """theta-bar_k = rho_kj theta_j for every k in the coalition of a trained client j (Eq. 9), (K, D).
 
-    The theta-bar of other coalitions are unchanged. rho is the cosine of theta~ or of the models `before` the round,
-    and theta_j is the model `after` it; rho_jj = 1.
+    The theta-bar of other coalitions are unchanged. rho is the cosine of the models `before` the round, and
+    theta_j is the model `after` it; rho_jj = 1.
     """
     moved = expected.copy()
     points = normalised(before)
@@ -240,9 +216,8 @@ class FedCVRBolt(SelectionStrategy[FedCVRBoltConfig]):
         return self._found(count, server_round, 1)
 
     def _found(self, count: int, server_round: int, use: int) -> Ints:
-        config, rng = self.config, stream(self.context.run.seed, Purpose.SELECT, server_round, use)
-        points = normalised(self._models, config.normalisation)
-        return find_coalitions(points, count, LANDMARKS, rng)
+        rng = stream(self.context.run.seed, Purpose.SELECT, server_round, use)
+        return find_coalitions(normalised(self._models), count, LANDMARKS, rng)
 
     @classmethod
     def uniform_rounds(cls, config: FedCVRBoltConfig, run: RunConfig) -> int:
@@ -281,15 +256,10 @@ class FedCVRBolt(SelectionStrategy[FedCVRBoltConfig]):
         if warm:
             labels = self.coalitions(clients.size + outcome.failed.size, number)
             self._age += 1
-            config, past = self.config, self._expected
-            by_coordinate = config.normalisation == "coordinates"
-            before = normalised(self._models, "coordinates") if by_coordinate else self._models
-            self._expected = expected_models(past, before, after, labels, clients)
-            if config.sampled_delta == "own":
-                self._expected[clients] = past[clients]
-            step = 1.0 / (self._age if config.step_from == "warm-up" else number)
-            deltas = after - self._expected
-            self._products, self._diagonal = moved_covariance(self._products, self._diagonal, deltas, self._alpha, step)
+            self._expected = expected_models(self._expected, self._models, after, labels, clients)
+            self._products, self._diagonal = moved_covariance(
+                self._products, self._diagonal, after - self._expected, self._alpha, 1.0 / self._age
+            )
         self._models = after
         if number == self.config.warmup_rounds:
             self._begin()

@@ -24,16 +24,17 @@ import numpy as np
 
 from fedsel_app.config import Settings, setting, unless
 from fedsel_app.config.settings import ReadBy
-from fedsel_app.seeds import Purpose, stream
-from fedsel_app.wire.codec import Update
 from strategies.base import SelectionStrategy
-from strategies.last_updates import LastUpdates
 from strategies.method import MethodContext
 from strategies.roster import Floats, Ints, Needs, Outcome, Roster, RoundInfo, Selection
 from strategies.selection_math.sampling import finite, gumbel_top, min_max
 from strategies.selection_math.similarity import inner_products
 
 COLD_START_DIVERSITY = 0.5
+STALENESS_SCALE = 0.5
+"""Scale gamma_St of the staleness, before min-max."""
+LARGEST_ADAPTIVE_RATE = 0.15
+"""Largest score-adaptive learning rate, as in the authors' code."""
 FEW = 3
 """Largest number of clients whose scores are not their weights. Of two or three, min-max makes one 0 and one 1,
 however close they were, so that one of two hospitals would never count."""
@@ -77,7 +78,6 @@ class HeteroSelectConfig(Settings):
         "components that are left out of the score regardless of their weights, for ablations",
         choices=("none", "loss", "diversity", "fairness-staleness"),
     )
-    staleness_scale: float = setting(0.5, "scale gamma_St of the staleness, before min-max", above=0.0)
     temperature: float = setting(1.0, "softmax temperature tau_0 of the selection; it halves over the run", above=0.0)
     loss_source: str = setting(
         "probe",
@@ -104,18 +104,8 @@ class HeteroSelectConfig(Settings):
         variants=("zero", "first"),
         read_by=DIVERSE | {"average-decay": unless(0.0)},
     )
-    sketch_size: int = setting(
-        0,
-        "length of the count sketch that the server keeps for D instead of a client's last update; 0 keeps the"
-        " update, which is exact",
-        low=0,
-        read_by=DIVERSE,
-    )
     score_adaptive_lr: bool = setting(
-        False, "raises a client's local learning rate with its score S_k, to eta (1 + S_k)"
-    )
-    score_adaptive_lr_max: float = setting(
-        0.15, "largest score-adaptive learning rate", above=0.0, read_by={"score-adaptive-lr": (True,)}
+        False, "raises a client's local learning rate with its score S_k, to eta (1 + S_k), at most 0.15"
     )
 
     def weights(self) -> dict[str, float]:
@@ -135,9 +125,9 @@ def fairness(selections: Ints) -> Floats:
     return np.clip(1.0 - selections / mean, -1.0, 1.0) if mean > 0 else np.zeros(selections.shape)
 
 
-def staleness(last_selected: Ints, server_round: int, scale: float) -> Floats:
+def staleness(last_selected: Ints, server_round: int) -> Floats:
     """St'_k = gamma log(1 + t - l_k) before min-max (Eq. 5). int64 (n,) -> float64 (n,)."""
-    return np.asarray(scale * np.log1p(server_round - last_selected))
+    return np.asarray(STALENESS_SCALE * np.log1p(server_round - last_selected))
 
 
 def diversity(dots: Floats, norms: Floats, average_norm: float) -> Floats:
@@ -152,26 +142,6 @@ def temperature(round_info: RoundInfo, start: float) -> float:
     return start * (1.0 - 0.5 * min(round_info.number / round_info.total, 1.0))
 
 
-class CountSketch:
-    """A linear sketch R^N -> R^size that keeps inner products (Charikar, Chen and Farach-Colton, 2002).
-
-    Every coordinate is added to a random bucket with a random sign. For unit vectors the inner product of two sketches
-    is unbiased with variance at most 2 / size: a cosine from 4096 buckets has an error of about 0.02.
-    """
-
-    def __init__(self, size: int, buckets: int, rng: np.random.Generator) -> None:
-        self._buckets = buckets
-        self._bucket = rng.integers(buckets, size=size, dtype=np.uint32)
-        self._sign = rng.integers(2, size=size, dtype=np.int8) * 2 - 1
-
-    def __call__(self, update: Update) -> Update:
-        """The sketch of an update, as a dense update of `buckets` entries."""
-        picked = slice(None) if update.indices is None else update.indices
-        signed = self._sign[picked] * update.values.astype(np.float64)
-        sums = np.bincount(self._bucket[picked], weights=signed, minlength=self._buckets)
-        return Update(self._buckets, None, sums.astype(np.float32))
-
-
 @final
 class HeteroSelect(SelectionStrategy[HeteroSelectConfig]):
     """Softmax selection by the score of Eq. 1, which also sets weights, kept fractions and, if set, learning rates."""
@@ -183,15 +153,10 @@ class HeteroSelect(SelectionStrategy[HeteroSelectConfig]):
     def __init__(self, context: MethodContext) -> None:
         super().__init__(context)
         self._weights = self.config.weights()
-        clients, size = context.run.clients, context.initial.size
+        clients = context.run.clients
         self._diversity = np.full(clients, COLD_START_DIVERSITY)
-        self._sketch = None
-        if self.config.sketch_size:
-            self._sketch = CountSketch(size, self.config.sketch_size, stream(context.run.seed, Purpose.SELECT))
-            self.last_updates = LastUpdates(self._sketch)
-            size = self.config.sketch_size
-        self._average = np.zeros(size)
-        """Running average of the aggregates, or of their sketches."""
+        self._average = np.zeros(context.initial.size)
+        """Running average of the aggregates."""
         self._probes = self.needs(self.config).loss_probe
         self._last_probed = np.full(clients, np.nan)
         """Each client's loss at its last probe."""
@@ -226,7 +191,7 @@ class HeteroSelect(SelectionStrategy[HeteroSelectConfig]):
         losses = self._last_probed if self.config.loss_source == "probe" else roster.fit_losses
         if self._probes:
             losses = np.where(np.isnan(roster.losses), self._last_probed, roster.losses)
-        stale = staleness(roster.last_selected[ids], round_info.number, self.config.staleness_scale)
+        stale = staleness(roster.last_selected[ids], round_info.number)
         return {
             "loss": min_max(finite(losses[ids]), flat=0.0),
             "diversity": self._diversity[ids],
@@ -247,7 +212,7 @@ class HeteroSelect(SelectionStrategy[HeteroSelectConfig]):
         rates = None
         if config.score_adaptive_lr:
             rate = self.context.training.learning_rate(round_info.number, round_info.total)
-            rates = np.minimum(rate * (1.0 + score[picked]), config.score_adaptive_lr_max)
+            rates = np.minimum(rate * (1.0 + score[picked]), LARGEST_ADAPTIVE_RATE)
         return Selection(
             clients=roster.ids[picked],
             scores=score[picked],
@@ -263,8 +228,7 @@ class HeteroSelect(SelectionStrategy[HeteroSelectConfig]):
             self._last_probed = np.where(np.isnan(losses), self._last_probed, losses)
         if outcome.aggregate is None or not self._weights["diversity"]:
             return
-        aggregate = Update(outcome.aggregate.size, None, outcome.aggregate.astype(np.float32))
-        newest = (self._sketch(aggregate) if self._sketch else aggregate).values
+        newest = outcome.aggregate.astype(np.float32)
         decay = self.config.average_decay
         if self.config.average_start == "first" and not self._average.any():
             decay = 0.0

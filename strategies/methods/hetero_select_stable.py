@@ -28,6 +28,8 @@ from strategies.method import MethodContext
 from strategies.roster import Floats, Ints, Needs, Outcome, Roster, RoundInfo, Selection
 from strategies.selection_math.sampling import finite, gumbel_top, min_max
 
+STALENESS_ROUNDS = 20
+"""Number of rounds after which staleness no longer grows (Sec. III-A)."""
 COOLING_ROUNDS = 100
 """Number of rounds in which the temperature and the weight of D halve."""
 
@@ -43,7 +45,6 @@ class HeteroSelectStableConfig(Settings):
     )
     fairness_scale: float = setting(0.3, "scale eta of the fairness F", low=0.0)
     staleness_scale: float = setting(0.7, "scale gamma of the staleness St", low=0.0)
-    staleness_rounds: int = setting(20, "number of rounds after which staleness no longer grows", low=1)
     norm_penalty: float = setting(0.5, "largest reduction alpha of the score by the norm penalty N", low=0.0, high=1.0)
     temperature: float = setting(2.0, "softmax temperature tau_0 of the selection", above=0.0)
 
@@ -90,9 +91,9 @@ def fairness(selections: Ints, scale: float) -> Floats:
     return np.asarray((1.0 + scale * selections / most) ** -2)
 
 
-def staleness(last_selected: Ints, server_round: int, scale: float, rounds: int) -> Floats:
-    """St_k = 1 + gamma log(1 + min(t - l_k, rounds)) (Eq. 7). int64 (n,) -> float64 (n,)."""
-    return np.asarray(1.0 + scale * np.log1p(np.minimum(server_round - last_selected, rounds)))
+def staleness(last_selected: Ints, server_round: int, scale: float) -> Floats:
+    """St_k = 1 + gamma log(1 + min(t - l_k, 20)) (Eq. 7). int64 (n,) -> float64 (n,)."""
+    return np.asarray(1.0 + scale * np.log1p(np.minimum(server_round - last_selected, STALENESS_ROUNDS)))
 
 
 def norm_factor(square_norms: Floats, penalty: float) -> Floats:
@@ -137,9 +138,7 @@ class HeteroSelectStable(SelectionStrategy[HeteroSelectStableConfig]):
             "diversity": weight * label_divergence(roster.label_counts[ids]),
             "momentum": momentum(self._losses_before[ids], np.where(np.isnan(measured), np.nan, losses)),
             "fairness": fairness(roster.selections[ids], config.fairness_scale),
-            "staleness": staleness(
-                roster.last_selected[ids], round_info.number, config.staleness_scale, config.staleness_rounds
-            ),
+            "staleness": staleness(roster.last_selected[ids], round_info.number, config.staleness_scale),
             "norm": norm_factor(self._square_norms[ids], config.norm_penalty),
         }
 

@@ -5,9 +5,8 @@ Strategies", 2020 (arXiv:2010.01243); "Towards Understanding Biased Client Selec
 2022. Steps as in Sec. 4 and the authors' code:
 
 1. Draw d candidates A without replacement, with probabilities p_k = n_k / n (`weighted_keys`).
-2. pow-d: each candidate reports the loss of the current model over all its training examples. cpow-d: over one
-   mini-batch. rpow-d: no client is probed; the server uses the mean loss of the client's last local training, or +inf
-   if it was never selected. adapow-d: pow-d with d decreasing to m after half of the rounds.
+2. pow-d: each candidate reports the loss of the current model over all its training examples. rpow-d: no client is
+   probed; the server uses the mean loss of the client's last local training, or +inf if it was never selected.
 3. S is the m candidates with the largest loss; among equals the order of the draw decides.
 4. Average the updates with equal weights.
 
@@ -18,11 +17,11 @@ Deviations
 - `loss` = test is not a rule of the authors: in the paper of FedCVR-Bolt (App. B.1) Power-of-Choice ranks by test loss.
   Here this is the loss on the candidates' own test parts. In any other comparison the method must not see these.
 - If d <= m, all candidates are selected regardless of their losses, so none is probed.
-- Step 3 of pow-d, cpow-d and adapow-d breaks ties by a new draw with probabilities p_k among the candidates, because
+- Step 3 of pow-d breaks ties by a new draw with probabilities p_k among the candidates, because
   `select` does not know the order in which they were drawn.
 - A candidate whose probe failed ranks below all others. In rpow-d a client that was selected but never reported a loss
   counts as average, so that a client that always fails is not selected for ever.
-- adapow-d's schedule is reconstructed from a reproduction of the paper.
+- cpow-d (the loss of one mini-batch) and adapow-d (a falling d) are not implemented.
 """
 
 from dataclasses import dataclass
@@ -42,24 +41,18 @@ class PowerOfChoiceConfig(Settings):
 
     variant: str = setting(
         "pow-d",
-        "losses that are compared: over all training data, over one mini-batch, as reported at the last training, or"
-        " over all training data while d decreases to the cohort by half of the run",
-        choices=("pow-d", "cpow-d", "rpow-d", "adapow-d"),
+        "losses that are compared: of the current model over all training data, or as reported at the last training",
+        choices=("pow-d", "rpow-d"),
     )
-    candidates: int = setting(
-        0, "number of candidates d, at least the cohort; 0 takes twice the cohort, or every client in adapow-d", low=0
-    )
+    candidates: int = setting(0, "number of candidates d, at least the cohort; 0 takes twice the cohort", low=0)
     loss: str = setting(
         "train", "data of the loss probes: the training data, or the clients' own test parts", choices=("train", "test")
     )
 
 
-def candidate_count(config: PowerOfChoiceConfig, round_info: RoundInfo, count: int, available: int) -> int:
+def candidate_count(config: PowerOfChoiceConfig, count: int, available: int) -> int:
     """Number of candidates d in a round that selects `count` clients, in `count` ... `available`."""
-    if config.variant == "adapow-d" and 2 * round_info.number > round_info.total:
-        return count
-    default = available if config.variant == "adapow-d" else 2 * count
-    return min(max(config.candidates or default, count), available)
+    return min(max(config.candidates or 2 * count, count), available)
 
 
 @final
@@ -67,14 +60,13 @@ class PowerOfChoice(SelectionStrategy[PowerOfChoiceConfig]):
     """Selects the m largest losses among d candidates, which are drawn by data size."""
 
     name = "power-of-choice"
-    paper = "Cho, Wang and Joshi 2020 (pow-d, cpow-d, rpow-d, adapow-d)"
+    paper = "Cho, Wang and Joshi 2020 (pow-d, rpow-d)"
     explores = False
 
     @classmethod
     def needs(cls, config: PowerOfChoiceConfig) -> Needs:
-        """A probe of the candidates: all training data, or one mini-batch in cpow-d; none in rpow-d."""
-        batches, by_test = 1 if config.variant == "cpow-d" else 0, config.loss == "test"
-        return Needs(loss_probe=config.variant != "rpow-d", probe_batches=batches, probe_test_part=by_test)
+        """A probe of the candidates with all their examples; none in rpow-d."""
+        return Needs(loss_probe=config.variant == "pow-d", probe_batches=0, probe_test_part=config.loss == "test")
 
     @classmethod
     def check_settings(cls, config: PowerOfChoiceConfig, shared: SharedSettings) -> None:
@@ -98,7 +90,7 @@ class PowerOfChoice(SelectionStrategy[PowerOfChoiceConfig]):
     @classmethod
     def probe_count(cls, config: PowerOfChoiceConfig, round_info: RoundInfo, count: int, available: int) -> int:
         """d; 0 where all candidates will be selected."""
-        drawn = candidate_count(config, round_info, count, available)
+        drawn = candidate_count(config, count, available)
         return drawn if drawn > count else 0
 
     def candidates(self, roster: Roster, round_info: RoundInfo, count: int, rng: np.random.Generator) -> Ints:
@@ -111,7 +103,7 @@ class PowerOfChoice(SelectionStrategy[PowerOfChoiceConfig]):
         """Steps 1 (rpow-d) and 3."""
         ids, keys = roster.ids, _by_size(roster, rng)
         if self.config.variant == "rpow-d":
-            drawn = ids[largest(keys, candidate_count(self.config, round_info, count, ids.size))]
+            drawn = ids[largest(keys, candidate_count(self.config, count, ids.size))]
             losses = np.where(roster.selections[drawn] == 0, np.inf, finite(roster.fit_losses[drawn]))
         else:
             probed = np.flatnonzero(~np.isnan(roster.losses[ids]))

@@ -18,7 +18,6 @@ SEARCHING = {"strategy": "random", "participation": "isp"}
 BUFFERED = {"strategy": "random", "waiting": "buffered", "cohort": 5}
 OWN = {"partition": "own", "clients": 1, "cohort": 1}
 OWN_METHOD = "tests.fedsel_app.wiring.test_configuration:LowestIds"
-IDEAL = {"strategy": "divfl", "divfl.gradients": "ideal"}
 LOCAL = {"local-layers": "head", "client-eval": True, "holdout-fraction": 0.2}
 POWER = {"strategy": "power-of-choice"}
 LARGEST = 3.4028234663852886e38
@@ -230,9 +229,6 @@ COMBINATIONS = [
     ({"strategy": "flexcom", "compressor": "none"}, "Set 'compressor' to top-k or rand-k"),
     ({"strategy": "flexcom", "compressor": "qsgd"}, "Set 'compressor' to top-k or rand-k"),
     ({"strategy": "optrate", "compressor": "rand-k"}, "Set 'compressor' to top-k: the strategy optrate"),
-    (IDEAL, "Set 'compressor' to none and 'value-bits' to 32"),
-    (IDEAL | {"compressor": "none", "over-selection": 0.5}, "Set 'over-selection' to 0 and 'waiting' to synchronous"),
-    (IDEAL | {"compressor": "none", "waiting": "buffered"}, "Set 'over-selection' to 0 and 'waiting' to synchronous"),
     (POWER | {"cohort": 2, "power-of-choice.candidates": 1}, "must be at least 'cohort' (2). Got 1."),
     (POWER | {"power-of-choice.loss": "test"}, "Set 'holdout-fraction' above 0: the strategy power-of-choice measures"),
     (

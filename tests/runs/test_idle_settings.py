@@ -15,7 +15,7 @@ ENTRIES = {entry.key: entry for group in GROUPS.values() for entry in group.entr
     entry.key: entry for name, method in STRATEGIES.items() for entry in method.Config.entries(f"{name}.")
 }
 READ_BY = {key: entry.read_by for key, entry in ENTRIES.items() if entry.read_by}
-OTHERS = {"alphas": "0.1,1", "surrogate-path": "absent.npz", "hetero-select.sketch-size": 50}
+OTHERS = {"alphas": "0.1,1", "surrogate-path": "absent.npz"}
 """Setting -> a second value, where none of `other` is one."""
 NEEDED = MLP | {"holdout-fraction": 0.2, "surrogate-examples": 100, "weighting": "uniform"}
 """Settings under which many others are read, or may be set."""

@@ -1,4 +1,4 @@
-"""Last updates: the newest of each client, whole or in part, through a file and back."""
+"""Last updates: the newest of each client, through a file and back."""
 
 import io
 
@@ -15,8 +15,8 @@ from strategies.testing.fakes import dense, outcome
 SPARSE = Update(4, np.array([1, 3], np.uint32), np.array([5.0, 6.0], np.float32))
 
 
-def filled(part=None):
-    kept = LastUpdates(part)
+def filled():
+    kept = LastUpdates()
     kept.add(outcome(RoundInfo(1, 10), [0, 2], [dense([1.0, 2.0, 3.0, 4.0]), SPARSE]))
     kept.add(outcome(RoundInfo(2, 10), [0], [dense([9.0, 9.0, 9.0, 9.0])], failed=[2]))
     return kept
@@ -27,11 +27,6 @@ def test_the_newest_of_each_client_is_kept_and_a_failure_changes_nothing():
     assert sorted(kept) == [0, 2]
     assert kept[0].values.tolist() == [9.0] * 4
     assert kept[2] is SPARSE
-
-
-def test_a_part_is_kept_in_place_of_the_whole():
-    kept = filled(lambda update: dense(update.dense()[:2]))
-    assert {client: update.dense().tolist() for client, update in kept.items()} == {0: [9.0, 9.0], 2: [0.0, 5.0]}
 
 
 def test_they_go_through_a_file():

@@ -199,20 +199,16 @@ class SettingKeywords(TypedDict, total=False):
     hetero_select_fairness_weight: float
     hetero_select_staleness_weight: float
     hetero_select_without: Literal["none", "loss", "diversity", "fairness-staleness"]
-    hetero_select_staleness_scale: float
     hetero_select_temperature: float
     hetero_select_loss_source: Literal["probe", "last-fit"]
     hetero_select_probe_candidates: int
     hetero_select_probe_every: int
     hetero_select_average_decay: float
     hetero_select_average_start: Literal["zero", "first"]
-    hetero_select_sketch_size: int
     hetero_select_score_adaptive_lr: bool
-    hetero_select_score_adaptive_lr_max: float
     hetero_select_stable_combination: Literal["additive", "multiplicative"]
     hetero_select_stable_fairness_scale: float
     hetero_select_stable_staleness_scale: float
-    hetero_select_stable_staleness_rounds: int
     hetero_select_stable_norm_penalty: float
     hetero_select_stable_temperature: float
     terraform_iterations: int
@@ -223,10 +219,7 @@ class SettingKeywords(TypedDict, total=False):
     fedcvr_bolt_warmup_rounds: int
     fedcvr_bolt_inverse_temperature: float
     fedcvr_bolt_coordinates: int
-    fedcvr_bolt_normalisation: Literal["clients", "coordinates", "none"]
-    fedcvr_bolt_sampled_delta: Literal["zero", "own"]
-    fedcvr_bolt_step_from: Literal["warm-up", "round-1"]
-    power_of_choice_variant: Literal["pow-d", "cpow-d", "rpow-d", "adapow-d"]
+    power_of_choice_variant: Literal["pow-d", "rpow-d"]
     power_of_choice_candidates: int
     power_of_choice_loss: Literal["train", "test"]
     oort_explore: float
@@ -244,4 +237,3 @@ class SettingKeywords(TypedDict, total=False):
     delta_variance_weight: float
     delta_draws: Literal["replacement", "distinct"]
     hics_fl_temperature: float
-    divfl_gradients: Literal["stale", "ideal"]

@@ -5,7 +5,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from strategies.methods.divfl import DivFL, DivFLConfig, facility_location
+from fedsel_app.config import Settings
+from strategies.methods.divfl import DivFL, facility_location
 from strategies.roster import RoundInfo
 from strategies.testing.fakes import dense, make_context, outcome
 from tests.support.contexts import seen_roster
@@ -18,7 +19,7 @@ def cost(distances, chosen):
 
 
 def build():
-    return DivFL(make_context(DivFLConfig(), clients=5, size=2))
+    return DivFL(make_context(Settings(), clients=5, size=2))
 
 
 @pytest.mark.parametrize(
@@ -77,11 +78,3 @@ def test_only_participants_are_refreshed():
     points[1] = (6, 6)
     best = min(range(5), key=lambda client: cost(distances_of(points), [client]))
     assert select(method, seen_roster(), 3, 1).clients.tolist() == [best]
-
-
-def test_ideal_trains_everybody_and_weighs_the_chosen_by_examples():
-    method = DivFL(make_context(DivFLConfig(gradients="ideal"), clients=5, size=2, compressor="none"))
-    method.learn(points_outcome())
-    selection = select(method, seen_roster(examples=[1, 2, 3, 4, 5]), 2, 2)
-    assert selection.clients.tolist() == [0, 1, 2, 3, 4]
-    assert selection.weights.tolist() == [0, 2, 0, 4, 0]

@@ -9,7 +9,6 @@ from hypothesis import strategies as st
 from fedsel_app.config import TrainingConfig
 from fedsel_app.wire.codec import Update
 from strategies.methods.hetero_select import (
-    CountSketch,
     HeteroSelect,
     HeteroSelectConfig,
     diversity,
@@ -127,7 +126,7 @@ def test_fairness_by_hand_and_clipped():
 
 
 def test_staleness_by_hand():
-    np.testing.assert_allclose(staleness(np.array([0, 6]), 7, 0.5), [0.5 * math.log(8), 0.5 * math.log(2)])
+    np.testing.assert_allclose(staleness(np.array([0, 6]), 7), [0.5 * math.log(8), 0.5 * math.log(2)])
 
 
 def test_only_available_clients_count():
@@ -205,7 +204,7 @@ def test_if_all_are_probed_a_failed_probe_is_an_average_loss():
     np.testing.assert_allclose(shown, [0, 1, 1 / 3, 0])
 
 
-# Equation 3: diversity, its running average, and the sketch of an update ----------------------------------------------
+# Equation 3: diversity, its running average -----------------------------------------------------------------------
 
 
 def test_diversity_is_between_0_and_1():
@@ -287,44 +286,6 @@ def correlated(rng, size):
     return [dense((vector / np.linalg.norm(vector)).tolist()) for vector in (first, second)]
 
 
-def test_a_sketch_keeps_inner_products_within_its_bound():
-    # For unit vectors: unbiased, with a variance of at most 2 / buckets.
-    buckets, draws = 64, 2000
-    x, y = correlated(np.random.default_rng(0), 500)
-    exact = np.dot(x.values, y.values)
-    errors = []
-    for seed in range(draws):
-        sketch = CountSketch(500, buckets, np.random.default_rng(seed))
-        errors.append(np.dot(sketch(x).values, sketch(y).values) - exact)
-    bound = math.sqrt(2 / buckets)
-    assert abs(np.mean(errors)) < 4 * bound / math.sqrt(draws)
-    assert np.std(errors) < 1.05 * bound
-
-
-def test_a_sketch_is_linear_and_takes_sparse_updates():
-    sketch = CountSketch(100, 16, np.random.default_rng(1))
-    indices = np.array([3, 50, 99], np.uint32)
-    sparse = Update(100, indices, np.array([1.0, -2.0, 4.0], np.float32))
-    np.testing.assert_array_equal(sketch(sparse).values, sketch(dense(sparse.dense().tolist())).values)
-    singles = [sketch(Update(100, indices[[i]], sparse.values[[i]])).values for i in range(3)]
-    np.testing.assert_allclose(sketch(sparse).values, sum(singles))
-    assert all(np.count_nonzero(single) == 1 for single in singles)
-
-
-def test_sketched_diversity_is_near_the_exact_one():
-    size, buckets = 3000, 1024
-    exact, sketched = method(8, size), method(8, size, sketch_size=buckets)
-    rng = np.random.default_rng(5)
-    common = rng.normal(size=size)
-    updates = [dense((common + rng.normal(size=size)).tolist()) for _ in range(8)]
-    for selector in (exact, sketched):
-        selector.learn(outcome(RoundInfo(1, 10), list(range(8)), updates))
-    error = diversity_of(sketched, 8) - diversity_of(exact, 8)
-    # Four standard errors of the bound for one inner product.
-    assert np.abs(error).max() < 4 * math.sqrt(2 / buckets)
-    assert [update.size for update in sketched.last_updates.values()] == [buckets] * 8
-
-
 # Equation 6: selection ------------------------------------------------------------------------------------------------
 
 
@@ -373,10 +334,7 @@ def test_score_adaptive_learning_rates_and_their_cap():
     selector = method(score_adaptive_lr=True, training=TrainingConfig(lr=0.1))
     expected = [0.0971244, 0.085, 0.15, 0.0938119]
     np.testing.assert_allclose(everybody(selector, history()).learning_rates, expected, rtol=1e-5)
-    wide = method(score_adaptive_lr=True, score_adaptive_lr_max=1.0, training=TrainingConfig(lr=0.1))
-    np.testing.assert_allclose(everybody(wide, history()).learning_rates[2], 0.17)
 
 
-@pytest.mark.parametrize("config", [{"average_decay": 0.9}, {"sketch_size": 8}])
-def test_a_restored_method_goes_on_identically(config):
-    CHECKS["round-trip"](HeteroSelect, **config)
+def test_a_restored_method_goes_on_identically():
+    CHECKS["round-trip"](HeteroSelect, average_decay=0.9)

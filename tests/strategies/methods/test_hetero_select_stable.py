@@ -65,7 +65,7 @@ def test_fairness_staleness_and_norm_by_hand():
     np.testing.assert_allclose(fairness(np.array([0, 2, 4]), 0.3), [1, 1.15**-2, 1.3**-2])
     assert fairness(np.zeros(2, int), 0.3).tolist() == [1, 1]
     np.testing.assert_allclose(
-        staleness(np.array([0, 29, 30]), 31, 0.7, 20), [1 + 0.7 * log(21), 1 + 0.7 * log(3), 1 + 0.7 * log(2)]
+        staleness(np.array([0, 29, 30]), 31, 0.7), [1 + 0.7 * log(21), 1 + 0.7 * log(3), 1 + 0.7 * log(2)]
     )
     # Of squares 1 and 3 the mean is 2: r = 1/2 and 3/2.
     expected = [1 - 0.5 * (2 / (1 + exp(-3 * r)) - 1) for r in (0.5, 1.5)]
