@@ -14,7 +14,6 @@ import numpy as np
 
 from fedsel_app.attackers import attackers_of
 from fedsel_app.config import AggregationConfig
-from fedsel_app.config.run import lower_wins
 from fedsel_app.messages.answers import EvaluateAnswer
 from fedsel_app.messages.instructions import TrainInstruction
 from fedsel_app.messages.reported_values import one_line
@@ -32,8 +31,6 @@ LOGGER = logging.getLogger("fedsel")
 FRUITLESS_ROUNDS = 3
 """Number of rounds in a row without an aggregated update after which a run has failed."""
 NOBODY_CONNECTED = "no client is connected"
-EARLY, LOSS = 0.1, 0.01
-"""A run whose best score lies in this share of its rounds, and whose last score is lower by this, has a remark."""
 NOTED = 0.5
 """If less than this share of an update is taken, the log names its client. An honest update is seldom twice the median.
 """
@@ -187,8 +184,8 @@ def run_failed(rounds: Sequence[Sequence[str]], *, in_vain: bool) -> RunFailed:
 
 
 def remarks(rows: Sequence[Row], context: RunContext) -> list[str]:
-    """Sentences about a run that has ended: the clients that failed in every round, an epsilon that is not counted, a
-    last loss that is not finite, and scores that point to a setting.
+    """Sentences about a run that has ended: the clients that failed in every round, an epsilon that is not counted, and
+    a last loss that is not finite.
 
     `rows` are its rounds.
     """
@@ -203,24 +200,6 @@ def remarks(rows: Sequence[Row], context: RunContext) -> list[str]:
         found.append(
             "Check the learning rate and the data: the loss of the last evaluation, in round "
             f"{losses[-1][1]}, is not finite."
-        )
-    scores, lower = (
-        [(row[context.score], row["round"]) for row in rows if context.score in row],
-        lower_wins(context.score),
-    )
-    if not scores:
-        return found
-    (final, number), (best, best_round) = scores[-1], (min if lower else max)(scores, key=itemgetter(0))
-    lost = 1.0 - best / final if lower and final else best - final
-    if best_round <= EARLY * number and lost >= LOSS:
-        found.append(
-            f"Try a smaller learning rate ('lr'): the best score, {best:.4f}, was that of round {best_round} of "
-            f"{number}, and the last one is {final:.4f}."
-        )
-    elif final < 0.0 and context.training.clip_norm and context.score == "r2":
-        found.append(
-            f"Set 'clip-norm' to 0, or scale the targets: R2 is {final:.4f}, worse than that of a constant, and each "
-            f"gradient is clipped to the norm {context.training.clip_norm:g}, however far off the predictions are."
         )
     return found
 

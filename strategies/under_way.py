@@ -162,13 +162,6 @@ class UnderWay(ABC):
                 answers[client] = NodeError("", DROPPED)
         return opened.reader.decode_each(answers, instructions)
 
-    def _stale(self, opened: OpenRound, client: int) -> Found | None:
-        """The error of a reply that is too old in this round."""
-        steps = opened.info.number - self.clients[client].instruction.server_round
-        if 0 < self._context.waiting.max_staleness < steps:
-            return WireError(f"the server has made {steps} steps since its update began: see 'max-staleness'")
-        return None
-
     def last_aggregated(self) -> dict[int, int]:
         """Client -> the round of its last aggregated update before it was sent to train."""
         return {client: sent.instruction.last_aggregated for client, sent in self.clients.items()}
@@ -233,8 +226,6 @@ class Simulated(UnderWay):
                 seconds = happening.time_s - trip.begun_s
                 failed[client] = WireError(left(client, seconds)["reason"])
                 self._wasted_s += seconds
-            elif happening.event is Event.ARRIVED and (stale := self._stale(opened, client)) is not None:
-                failed[client] = stale
             elif happening.event is Event.ARRIVED:
                 arrived[client], arrived_s[client] = self._found[client], happening.time_s
             else:
@@ -314,8 +305,7 @@ class Deployed(UnderWay):
         while True:
             self._come_s |= dict.fromkeys(come, time.perf_counter())
             for client, one in (self._found | self._decoded(opened, come, come)).items():
-                reply = self._stale(opened, client) or one
-                (self._found if isinstance(reply, Decoded) else failed)[client] = reply
+                (self._found if isinstance(one, Decoded) else failed)[client] = one
             self._found = {client: one for client, one in self._found.items() if client not in failed}
             if len(self._found) >= wanted or not (come := dict(opened.clients.arrivals())):
                 break

@@ -67,17 +67,11 @@ def coordinate_scores(
     return scores
 
 
-def top_k(vector: Vector, scores: Vector, spans: Sequence[slice], counts: Sequence[int]) -> Update:
-    """Top-k: keep in each span its count of entries of `vector` (N,) with the largest scores. The spans tile [0, N).
-
-    If it keeps all entries, the update is dense.
-    """
-    if sum(counts) == vector.size:
+def top_k(vector: Vector, scores: Vector, count: int) -> Update:
+    """Top-k: keep the `count` entries of `vector` (N,) with the largest scores; if all, it is dense."""
+    if count == vector.size:
         return Update(vector.size, None, vector.copy())
-    chosen = [
-        top_indices(scores[span], count) + np.uint32(span.start) for span, count in zip(spans, counts, strict=True)
-    ]
-    indices = np.concatenate(chosen)
+    indices = top_indices(scores, count)
     return Update(vector.size, indices, vector[indices])
 
 

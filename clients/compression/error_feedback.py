@@ -123,16 +123,11 @@ def as_sent(payload: bytes, size: int, decay: float) -> dict[str, NDArray[Any]]:
 
 def _top_k(vector: Vector, given: Upload) -> Compressed:
     layers, settings = given.layers, given.settings
-    spans = [slice(0, vector.size)]
-    if settings.top_k_scope == "layer":
-        spans = [slice(layer.start, layer.stop) for layer in layers]
-    fraction = given.instruction.kept_fraction
-    counts = [kept_count(fraction, span.stop - span.start, settings.kept_rounding) for span in spans]
+    count = kept_count(given.instruction.kept_fraction, vector.size, settings.kept_rounding)
     diagonal: Mapping[int, Vector] = {}
-    if given.curvature is not None and sum(counts) < vector.size:
+    if given.curvature is not None and count < vector.size:
         diagonal = given.curvature(given.state.get("shares", np.ones(len(layers))))
-    scores = coordinate_scores(vector, diagonal, layers)
-    update = top_k(vector, scores, spans, counts)
+    update = top_k(vector, coordinate_scores(vector, diagonal, layers), count)
     if not settings.curvature_layers:
         return update, {}
     return update, {"shares": layer_shares(update.indices, layers, settings.layer_importance)}

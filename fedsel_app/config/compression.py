@@ -93,12 +93,6 @@ class CompressionConfig(Settings, scope="wire", private=True):
         high=32,
         first=True,
     )
-    top_k_scope: str = setting(
-        "global",
-        "what the kept fraction is a fraction of",
-        choices={"global": "of the whole model", "layer": "of each layer"},
-        read_by={"compressor": ("top-k",)},
-    )
     qsgd_levels: int = setting(
         16, "number of levels s of the compressor qsgd", low=1, high=32767, read_by={"compressor": ("qsgd",)}
     )

@@ -19,13 +19,12 @@ class ParticipationConfig(Settings, private=True):
             "fixed": "cohort in every round",
             "adafl-full": "grows from growth-first to all clients",
             "adafl-econom": "grows by one every growth-every rounds, up to growth-last",
-            "adafl-staged": "a share of all clients that grows in stages",
             "decay": "starts at cohort and loses the share decay-rate in each round",
             "isp": "the number that a search finds best, every isp-interval rounds",
             "isp-ri": "the number with the best improvement per client, by the same search",
         },
         first=True,
-        private=("fixed", "adafl-full", "adafl-econom", "adafl-staged", "decay"),
+        private=("fixed", "adafl-full", "adafl-econom", "decay"),
     )
     growth_first: int = setting(
         0,

@@ -330,27 +330,8 @@ class WaitingConfig(Settings):
         "how an update's weight falls with the number of steps that the server has made since it began",
         choices={
             "constant": "not at all",
-            "polynomial": "as (1 + steps)^-staleness-exponent",
-            "hinge": "not up to hinge-lag steps, then as 1 / (hinge-slope (steps - hinge-lag) + 1)",
+            "polynomial": "as 1 / sqrt(1 + steps)",
         },
-        read_by=WAITS,
-    )
-    staleness_exponent: float = setting(
-        0.5, "exponent of polynomial staleness", above=0.0, read_by={**WAITS, "staleness": ("polynomial",)}
-    )
-    hinge_slope: float = setting(
-        10.0, "slope of hinge staleness", above=0.0, read_by={**WAITS, "staleness": ("hinge",)}
-    )
-    hinge_lag: float = setting(
-        4.0,
-        "steps of the server up to which hinge staleness is constant",
-        low=0.0,
-        read_by={**WAITS, "staleness": ("hinge",)},
-    )
-    max_staleness: int = setting(
-        0,
-        "number of steps of the server since its begin above which an update is left out; 0 leaves none out",
-        low=0,
         read_by=WAITS,
     )
     max_client_share: float = setting(

@@ -5,7 +5,7 @@ J. Nguyen, K. Malik, H. Zhan, A. Yousefpour, M. Rabbat, M. Malek, D. Huba, "Fede
 Asynchronous Aggregation", AISTATS 2022, arXiv 2106.06639.
 
 FedAsync, Algorithm 1: x_t = (1 - alpha_t) x_{t-1} + alpha_t x_new, with alpha_t = alpha s(t - tau), where the client
-trained x_new from x_tau. Here alpha is `server-lr`. Sec. 5 of the paper has the functions s of `lag_weights`. An update
+trained x_new from x_tau. Here alpha is `server-lr`. An update
 from the newest model x_{t-1} has t - tau = 1 there; APPFL and FLGo count 0 for it.
 
 FedBuff, Algorithm 1: w^{t+1} = w^t + eta_g / B sum over the buffer of s(tau_i) Delta_i, with tau_i = t minus the
@@ -14,6 +14,7 @@ version from which Delta_i began, and s(tau) = 1 / sqrt(1 + tau). Here eta_g is 
 
 Deviations
 ----------
+- Of the functions s of FedAsync's Sec. 5, only the constant and the power -1/2 are here.
 - The other weights, of examples or scores, are multiplied by s, and are not normalised again, as in FedBuff. The
   authors' code (github.com/facebookresearch/FLSim) differs from their paper: it divides s by its value at the staleness
   1, and sums the updates without 1 / B.
@@ -38,13 +39,9 @@ from strategies.roster import Floats, Ints
 
 
 def lag_weights(lags: Ints, config: WaitingConfig) -> Floats:
-    """Weights s(lag), float64 (r,): 1; (1 + lag)^-a; or 1 up to lag b, then 1 / (a (lag - b) + 1)."""
-    steps = lags.astype(np.float64)
+    """Weights s(lag), float64 (r,): 1, or 1 / sqrt(1 + lag)."""
     if config.staleness == "polynomial":
-        return np.asarray((1.0 + steps) ** -config.staleness_exponent)
-    if config.staleness == "hinge":
-        late = np.maximum(steps - config.hinge_lag, 0.0)
-        return np.asarray(1.0 / (config.hinge_slope * late + 1.0))
+        return np.asarray((1.0 + lags.astype(np.float64)) ** -0.5)
     return np.ones(lags.shape)
 
 

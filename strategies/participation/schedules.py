@@ -3,14 +3,13 @@
 Linear growth is called AdaFL in the ISP paper (Skorik et al., Sec. B.4, after Q. Li, X. Li, L. Zhou, X. Yan, "AdaFL:
 Adaptive Client Selection and Dynamic Contribution Evaluation for Efficient Federated Learning", ICASSP 2024):
 `adafl-full` grows from 10 clients to all clients over the run; `adafl-econom` is the rule of the ISP authors' code.
-`adafl-staged` is the dynamic fraction of Z. Chen, K. F. E. Chong, T. Q. S. Quek, "Dynamic Attention-based
-Communication-Efficient Federated Learning", 2021, arXiv 2108.05765. `decay` is the exponential decay of A. M. de Souza
+`decay` is the exponential decay of A. M. de Souza
 et al., "Adaptive Client Selection with Personalization for Communication Efficient Federated Learning", Ad Hoc Networks
 157, 2024.
 
 Deviations
 ----------
-- `adafl-staged` and `decay` are reconstructed: only summaries of both papers were readable. `decay` starts at
+- `decay` is reconstructed: only a summary of the paper was readable. It starts at
   `cohort`, and its rate is a setting.
 - The longer local training in the warm-up of `adafl-econom` (3 epochs in the authors' code) is left out.
 - Halves are rounded to even, as the authors' code rounds them.
@@ -25,21 +24,11 @@ from strategies.run_context import RunContext
 
 FULL_FIRST = 10
 ECONOM_FIRST = 5
-STAGES = 5
-"""Number of stages in `adafl-staged`, of equal length, F."""
-STAGE_FIRST, STAGE_LAST = 0.1, 0.5
-"""Shares of all clients in the first and the last stage, C_1 and C_F."""
 
 
 def linear_growth(elapsed: float, first: int, last: int, every: float) -> int:
     """Linear growth: m_0 + `elapsed` / `every`, at most `last`; halves are rounded to even."""
     return round(min(first + max(elapsed, 0.0) / every, last))
-
-
-def staged_share(round_info: RoundInfo, stages: int, first: float, last: float) -> float:
-    """Staged share C_1 + (C_F - C_1) (f - 1) / (F - 1) in stage f of F, each T / F rounds long."""
-    stage = min((round_info.scheduled - 1) * stages // round_info.total, stages - 1)
-    return first + (last - first) * stage / (stages - 1)
 
 
 def scheduled(config: ParticipationConfig, round_info: RoundInfo, cohort: int, clients: int) -> int:
@@ -52,8 +41,6 @@ def scheduled(config: ParticipationConfig, round_info: RoundInfo, cohort: int, c
     elif config.participation == "adafl-econom":
         elapsed = round_info.scheduled - config.growth_warmup
         count = linear_growth(elapsed, config.growth_first or ECONOM_FIRST, config.growth_last, config.growth_every)
-    elif config.participation == "adafl-staged":
-        count = round(staged_share(round_info, STAGES, STAGE_FIRST, STAGE_LAST) * clients)
     elif config.participation == "decay":
         count = round(cohort * (1.0 - config.decay_rate) ** (round_info.scheduled - 1))
     return min(max(count, 1), clients)

@@ -5,12 +5,12 @@ import re
 import reprlib
 from collections.abc import Callable, Mapping
 from dataclasses import fields
-from typing import Any, TypeVar, get_args
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from fedsel_app.config import ConfigError, Settings, TrainingConfig
+from fedsel_app.config import ConfigError, TrainingConfig
 from fedsel_app.config.plugins import user_code
 from strategies.method import SelectionMethod
 from strategies.roster import MOST_WORK, Ints, Needs, Roster, RoundInfo, Selection
@@ -66,41 +66,11 @@ def _class_fault(method: type[SelectionMethod[Any]], methods: Mapping[str, type[
         return f"its name {method.name!r} is the name of a method of fedsel. Give it another."
     for name in sorted(method.__abstractmethods__):
         return f"it has no `{name}`. Write `def {name}({_parameters(getattr(SelectionMethod, name))})`."
-    for promise in ("exact_cohort", "explores", "free_cohort"):
-        if not isinstance(value := getattr(method, promise), bool):
-            return f"its {promise} must be True or False. Got {value!r}."
-    if not (isinstance(method.state_fields, tuple) and all(isinstance(name, str) for name in method.state_fields)):
-        return f'its state_fields must be a tuple of names, such as ("counts",). Got {method.state_fields!r}.'
-    return _function_fault(method) or _settings_fault(method) or _needs_fault(method)
-
-
-def _function_fault(method: type[SelectionMethod[Any]]) -> str:
-    """Sentence on a function whose parameters differ from those in `SelectionMethod`; empty if there is none."""
-    for name, expected in vars(SelectionMethod).items():
-        attribute = inspect.getattr_static(method, name)
-        function = getattr(expected, "__func__", expected)
-        if (name.startswith("_") and name != "__init__") or attribute is expected or not inspect.isfunction(function):
-            continue
-        taken = f"({_parameters(function)})"
-        if isinstance(expected, classmethod) != isinstance(attribute, classmethod):
-            kind = "a @classmethod" if isinstance(expected, classmethod) else "a method, not a @classmethod,"
-            return f"its `{name}` must be {kind} with the parameters {taken}."
-        written = getattr(attribute, "__func__", attribute)
-        try:
-            inspect.signature(written).bind(*inspect.signature(function).parameters)
-        except TypeError:
-            return f"its `{name}` must have the parameters {taken}. Got ({_parameters(written)})."
-    return ""
+    return _settings_fault(method) or _needs_fault(method)
 
 
 def _settings_fault(method: type[SelectionMethod[Any]]) -> str:
     """Sentence on an invalid class of its settings; empty if it is valid."""
-    for base in vars(method).get("__orig_bases__", ()):
-        for argument in get_args(base):
-            if not (isinstance(argument, type) and issubclass(argument, Settings)) and not isinstance(
-                argument, TypeVar
-            ):
-                return f"its settings must be a dataclass that inherits Settings. Got {argument!r}."
     annotations = inspect.get_annotations(method.Config).items()
     declared = {name for name, annotation in annotations if "ClassVar" not in str(annotation)}
     if not declared <= {item.name for item in fields(method.Config)}:

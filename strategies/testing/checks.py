@@ -14,7 +14,6 @@ from fedsel_app.seeds import Purpose, stream
 from strategies.base import SelectionStrategy
 from strategies.roster import Selection
 from strategies.round.method_checks import candidates_fault, parts_of
-from strategies.run_round import run_round as run_whole_round
 from strategies.testing.checked_method import (
     CLIENTS,
     COHORT,
@@ -27,7 +26,7 @@ from strategies.testing.checked_method import (
     demand,
     demand_same,
 )
-from strategies.testing.fake_federation import LOSSES, UPDATES, FakeClients, FakeFederation
+from strategies.testing.fake_federation import LOSSES, UPDATES, FakeFederation
 from strategies.testing.fakes import outcome
 
 STAGES = (1, 2, 3, 20, 21, 22, 40, 41, 42)
@@ -171,20 +170,6 @@ def _relabelling(tested: MethodUnderTest) -> None:
         label = int(np.flatnonzero(identities == client)[0])
         seen = f"with id {client} a client was selected in {times} of {DRAWS} draws, with id {label} in {otherwise}"
         demand(False, f"the selection depends on the ids: {seen}.")
-
-
-@_register("reply-order")
-def _reply_order(tested: MethodUnderTest) -> None:
-    """Flower's own ids and the order of replies do not change the model or the method's state."""
-    ends: list[Arrays] = []
-    for backwards in (False, True):
-        federation = tested.federation(updates="mixed")
-        clients = FakeClients(federation, sorted(range(CLIENTS), reverse=backwards))
-        for number in (1, 2, 3):
-            run_whole_round(federation.method, clients, number)
-        roster = {f"roster {name}": array for name, array in vars(federation.roster).items()}
-        ends.append({"model": federation.method.run.model.parameters} | roster | federation.method.state())
-    demand_same(ends[0], ends[1], "the order of replies must make no difference.")
 
 
 @_register("absent-clients")

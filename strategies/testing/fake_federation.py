@@ -1,22 +1,16 @@
-"""Fake federation: clients of a method; their losses, links and updates follow from the seed.
-
-`FakeFederation` runs rounds as `strategies.base` does, without messages. `FakeClients` answers the messages of a real
-round.
+"""Fake federation: clients of a method; their losses, links and updates follow from the seed. It runs rounds as
+`strategies.base` does, without messages.
 """
 
-from collections.abc import Callable, Iterable, Sequence, Set
+from collections.abc import Callable, Iterable
 from functools import lru_cache
 
 import numpy as np
-from flwr.common import ndarrays_to_parameters
 
-from fedsel_app.messages.answers import EnrolAnswer, TrainAnswer
-from fedsel_app.messages.instructions import Instruction, LocalTestInstruction, ProbeInstruction, TrainInstruction
 from fedsel_app.seeds import Purpose, stream
-from fedsel_app.wire.codec import Update, encode
+from fedsel_app.wire.codec import Update
 from strategies.base import SelectionStrategy
 from strategies.roster import Floats, Ints, Outcome, RoundInfo, Selection
-from strategies.round.federation import ALL, Answers, Message, Reply, Until
 from strategies.testing.fakes import dense, outcome
 
 SEED = 7
@@ -165,43 +159,3 @@ class FakeFederation:
     def round_info(self, number: int) -> RoundInfo:
         """Round `number` of the run."""
         return RoundInfo(number, self.method.context.run.rounds)
-
-
-class FakeClients:
-    """Federation in which the clients of a `FakeFederation` answer the messages of a round.
-
-    Parameters
-    ----------
-    order : the clients in the order of their answers; the place in it is Flower's id of a node, which has no meaning
-    """
-
-    simulated = False
-
-    def __init__(self, federation: FakeFederation, order: Iterable[int]) -> None:
-        self._federation = federation
-        self._client_of = {f"node-{place}": client for place, client in enumerate(order)}
-
-    def nodes(self) -> Set[str]:
-        """Ids of all nodes."""
-        return self._client_of.keys()
-
-    def ask(self, messages: Sequence[Message], until: Until = ALL) -> Answers:
-        """Every client's answer to its message."""
-        asked = {message.node: message.instruction for message in messages}
-        return {node: self._reply(client, asked[node]) for node, client in self._client_of.items() if node in asked}
-
-    def _reply(self, client: int, instruction: Instruction) -> Reply:
-        federation = self._federation
-        if isinstance(instruction, TrainInstruction):
-            number = instruction.server_round
-            loss = float(federation.losses(number)[client])
-            payload = encode(federation.update(number, client), client=client, server_round=number)
-            answer = TrainAnswer(loss, work_steps=loss, reports=dict.fromkeys(federation.needs.reports, loss))
-            sent = ndarrays_to_parameters([np.frombuffer(payload, np.uint8)])
-            return Reply(answer.to_config(), sent.tensors)
-        if isinstance(instruction, ProbeInstruction | LocalTestInstruction):
-            number = instruction.server_round
-            metrics = dict.fromkeys(federation.needs.metrics, float(federation.metric(number)[client]))
-            return Reply(metrics, examples=1, loss=float(federation.losses(number)[client]))
-        counts = federation.label_counts[client]
-        return Reply(EnrolAnswer(client, int(counts.sum()), counts.astype("<i8").tobytes()).to_config())

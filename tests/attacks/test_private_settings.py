@@ -151,7 +151,7 @@ def test_accepted_values_together_move_the_sum_by_one_clip_norm(tmp_path):
     [
         ({}, True),
         ({"strategy": "full", "participation": "fixed", "client-failure-rate": 0.3}, True),
-        ({"error-feedback-scheme": "ef21", "participation": "adafl-staged"}, True),
+        ({"error-feedback-scheme": "ef21", "participation": "decay"}, True),
         ({"over-selection": 0.5}, False),
         ({"min-returned": 3}, False),
         ({"link-coupling": "inverted-loss"}, False),

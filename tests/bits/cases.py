@@ -32,8 +32,7 @@ METHODS: dict[str, Settings] = {f"method/{name}": {"strategy": name} | OWN.get(n
 COMPRESSION: dict[str, Settings] = {
     "none": {"compressor": "none"},
     **{
-        f"top-k {scope} {feedback}": {"compressor": "top-k", "top-k-scope": scope, "model": "mlp"} | settings
-        for scope in ("global", "layer")
+        f"top-k {feedback}": {"compressor": "top-k", "model": "mlp"} | settings
         for feedback, settings in {
             "ef14": {"error-feedback-scheme": "ef14"},
             "ef21": {"error-feedback-scheme": "ef21"},

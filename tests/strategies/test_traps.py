@@ -11,8 +11,8 @@ from strategies.run_context import Evaluation
 from strategies.run_round import run_round
 from strategies.selection_math.sampling_rows import merge_tree
 from strategies.testing.checked_method import MethodUnderTest, copied, demand_same
-from strategies.testing.fake_federation import FakeClients
 from tests.support.contexts import context_of
+from tests.support.fake_clients import FakeClients
 from tests.support.rounds import run_rounds
 from tests.support.stubs import StubClient, round_of, update_of, update_reply
 
@@ -51,6 +51,21 @@ def test_no_method_reads_the_servers_test_results(name):
         ends.append((selected, {"model": method.run.model.parameters} | copied(method.state())))
     assert ends[0][0] == ends[1][0]
     demand_same(ends[0][1], ends[1][1], "The server's test results must make no difference.")
+
+
+@pytest.mark.parametrize("name", STRATEGIES)
+def test_the_order_of_replies_makes_no_difference(name):
+    """Nor do Flower's own ids: the model, the roster and the method's state have the same bits."""
+    ends = []
+    for backwards in (False, True):
+        federation = MethodUnderTest(STRATEGIES[name], AT_ONCE.get(name, {})).federation(updates="mixed")
+        clients = federation.roster.available.size
+        federation_of_messages = FakeClients(federation, sorted(range(clients), reverse=backwards))
+        for number in (1, 2, 3):
+            run_round(federation.method, federation_of_messages, number)
+        roster = {f"roster {column}": array for column, array in vars(federation.roster).items()}
+        ends.append({"model": federation.method.run.model.parameters} | roster | federation.method.state())
+    demand_same(ends[0], ends[1], "The order of replies must make no difference.")
 
 
 def test_average_linkage_reads_distances():

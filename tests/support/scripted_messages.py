@@ -22,9 +22,10 @@ from fedsel_app.wire.codec import decode, encode
 from strategies import STRATEGIES
 from strategies.base import SelectionStrategy
 from strategies.round.federation import ALL, Answer, Answers, Message, NodeError, Reply, Until
-from strategies.testing.fake_federation import FakeClients, FakeFederation
+from strategies.testing.fake_federation import FakeFederation
 from strategies.testing.fakes import dense
 from tests.support.contexts import context_of
+from tests.support.fake_clients import FakeClients
 from tests.support.payloads import sealed
 from tests.support.rounds import run_rounds
 from tests.support.stubs import as_sent, sent_payload, with_payload

@@ -70,7 +70,6 @@ class SettingKeywords(TypedDict, total=False):
     clip_norm: float
     compressor: Literal["top-k", "rand-k", "common-k", "qsgd", "none"]
     value_bits: int
-    top_k_scope: Literal["global", "layer"]
     qsgd_levels: int
     ring_bits: int
     explored_share: float
@@ -113,11 +112,7 @@ class SettingKeywords(TypedDict, total=False):
     server_tau: float
     waiting: Literal["synchronous", "buffered", "asynchronous"]
     buffer_size: int
-    staleness: Literal["constant", "polynomial", "hinge"]
-    staleness_exponent: float
-    hinge_slope: float
-    hinge_lag: float
-    max_staleness: int
+    staleness: Literal["constant", "polynomial"]
     max_client_share: float
     calibration_clients: int
     calibration_batches: int
@@ -133,7 +128,7 @@ class SettingKeywords(TypedDict, total=False):
     share_label_counts: bool
     least_update_examples: int
     share_moments: bool
-    participation: Literal["fixed", "adafl-full", "adafl-econom", "adafl-staged", "decay", "isp", "isp-ri"]
+    participation: Literal["fixed", "adafl-full", "adafl-econom", "decay", "isp", "isp-ri"]
     growth_first: int
     growth_last: int
     growth_every: float

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from clients.compression.compressors import qsgd, rand_k, top_k
+from clients.compression.compressors import qsgd, rand_k
 from clients.compression.error_feedback import as_sent, restore_untaken
 from clients.state import StateError
 from fedsel_app.config import CompressionConfig
@@ -70,18 +70,6 @@ def test_without_error_feedback_nothing_comes_back():
     estimate = {"estimate": vector(1, 2)}
     assert restore_untaken(estimate, {}, 0.0, seed=5) == estimate
     assert restore_untaken({}, {}, 0.0, seed=5) == {}
-
-
-def test_top_k_of_each_layer_keeps_its_share_of_each():
-    """Layers of 2, 4 and 4 entries: half of them is 1, 2 and 2, and globally the whole last layer and one more."""
-    delta = vector(1, 2, 3, 4, 5, 6, 70, 80, 90, 100)
-    spans = [slice(layer.start, layer.stop) for layer in LAYERS]
-    update = top_k(delta, np.square(delta), spans, [1, 2, 2])
-    assert update.indices.tolist() == [1, 4, 5, 8, 9]
-    for scope, kept in (("layer", [1, 4, 5, 8, 9]), ("global", [5, 6, 7, 8, 9])):
-        choice = CompressionConfig(top_k_scope=scope, **PLAIN)
-        update, _ = upload(delta, {}, LAYERS, choice, spec(0.5), None)
-        assert update.indices.tolist() == kept
 
 
 def test_curvature_scores_top_k_alone():

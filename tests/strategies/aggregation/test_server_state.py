@@ -52,7 +52,7 @@ def test_updates_have_the_weights_of_their_clients(weighting, own, normalise, we
 
 def test_a_waiting_server_weighs_late_updates_less():
     """(1 + 3)^-0.5 = 1/2 of the half of client 3."""
-    waiting = {"waiting": "buffered", "staleness": "polynomial", "staleness_exponent": 0.5, "weighting": "uniform"}
+    waiting = {"waiting": "buffered", "staleness": "polynomial", "weighting": "uniform"}
     found = step(Selection(np.array([1, 3])), lags=(0, 3), aggregation="mean", **waiting)
     np.testing.assert_allclose(found.weights, [0.5, 0.25])
     np.testing.assert_allclose(found.parameters, [1 + 2, 1 + 2])

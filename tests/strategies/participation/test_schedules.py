@@ -2,11 +2,9 @@
 
 from dataclasses import replace
 
-import pytest
-
 from fedsel_app.config import ParticipationConfig
 from strategies.methods.random_selection import RandomSelection
-from strategies.participation.schedules import linear_growth, scheduled, staged_share
+from strategies.participation.schedules import linear_growth, scheduled
 from strategies.roster import RoundInfo
 from tests.support.contexts import context_of
 from tests.support.rounds import run_rounds
@@ -35,12 +33,6 @@ def test_adafl_full_goes_from_ten_to_everybody_in_the_last_round():
     assert schedule == list(range(10, 101))
     assert counts("adafl-full", 5, clients=6) == [6] * 5
     assert counts("adafl-full", 1) == [10]
-
-
-def test_adafl_staged_holds_each_stage_for_the_same_number_of_rounds():
-    assert counts("adafl-staged", 10) == [10, 10, 20, 20, 30, 30, 40, 40, 50, 50]
-    assert counts("adafl-staged", 3, clients=2) == [1, 1, 1]
-    assert staged_share(RoundInfo(3, 3), 2, 0.2, 0.8) == pytest.approx(0.8)
 
 
 def test_decay_loses_a_share_each_round_and_stops_at_one():

@@ -63,25 +63,11 @@ REFUSED = [
         changed(METHOD, name="mine", paper="nowhere"),
         "it has no `select`. Write `def select(self, roster, round_info, count, rng)`.",
     ),
-    (
-        changed(select=lambda self, roster, count: None),
-        "its `select` must have the parameters (self, roster, round_info, count, rng). Got (self, roster, count).",
-    ),
-    (
-        changed(needs=lambda self, config: None),
-        "its `needs` must be a @classmethod with the parameters (cls, config).",
-    ),
     (changed(name="oort"), "its name 'oort' is the name of a method of fedsel. Give it another."),
-    (
-        changed(state_fields="counts"),
-        "its state_fields must be a tuple of names, such as (\"counts\",). Got 'counts'.",
-    ),
-    (changed(exact_cohort="no"), "its exact_cohort must be True or False. Got 'no'."),
     (
         changed(needs=classmethod(lambda cls, config: {"losses"})),
         "its `needs` must return a Needs(...). Got a set, {'losses'}.",
     ),
-    (changed(__init__=lambda self: None), "its `__init__` must have the parameters (self, context). Got (self)."),
     (
         changed(METHOD[Undecorated], **SELECTING),
         "its settings Undecorated must be a dataclass: put @dataclass(frozen=True) above them.",
@@ -89,10 +75,6 @@ REFUSED = [
     (
         changed(METHOD[Meaningless], **SELECTING),
         "its settings need a meaning: write share = setting(default, 'what it is').",
-    ),
-    (
-        changed(METHOD[dict], **SELECTING),
-        "its settings must be a dataclass that inherits Settings. Got <class 'dict'>.",
     ),
 ]
 """Classes that no run takes, and why."""

@@ -136,7 +136,7 @@ def test_other_arguments_of_start_are_refused_with_fedsels_word_for_them(argumen
         (
             "random",
             {"participation": "ips"},
-            "one of fixed, adafl-full, adafl-econom, adafl-staged, decay: the others let",
+            "one of fixed, adafl-full, adafl-econom, decay: the others let",
         ),
         ("random", {"resume": "yes"}, "Set 'resume' to True or 'auto'. Got 'yes'"),
         ("random", {"fraction_evaluate": float("nan")}, "Set 'fraction_evaluate' to a number from 0 to 1"),

@@ -61,7 +61,7 @@ def model(weight=WEIGHT, norm=BIAS + 1):
 @pytest.mark.parametrize(
     "options",
     [
-        SPARSE | {"top_k_scope": "layer", "error_feedback": False},
+        SPARSE | {"error_feedback": False},
         SPARSE | {"error_feedback_scheme": "ef21"},
         SPARSE | {"compressor": "rand-k"},
         {"compressor": "common-k", "kept_fraction": 0.4, "kept_warmup_rounds": 0},
