@@ -98,13 +98,13 @@ def record_client_tests(
     `scores` are the names of all scores; the first is the score by which models are compared.
     """
     score = scores[0]
-    known = {client: dict(answer.scores) for client, answer in answers.items() if answer.scores}
+    tests = {client: dict(answer.scores) for client, answer in answers.items() if answer.scores}
     named = record.score = None if score == ACCURACY else score
-    values = {name: [found[name] for found in known.values() if name in found] for name in scores}
+    values = {name: [own[name] for own in tests.values() if name in own] for name in scores}
     means = {name: float(np.mean(each)) for name, each in values.items() if each}
     recorder.clients(
-        ClientTestRecord(client, record.round, found.pop(score, None), named, found or None)
-        for client, found in known.items()
+        ClientTestRecord(client, record.round, own.pop(score, None), named, own or None)
+        for client, own in tests.items()
     )
     record.client_accuracy, record.client_metrics = means.pop(score, None), means or None
     if losses := [answer.loss for answer in answers.values() if math.isfinite(answer.loss)]:
@@ -176,7 +176,7 @@ def fruitless_reasons(record: RoundRecord, *, measured: bool, in_vain: bool = Fa
 
 def run_failed(rounds: Sequence[Sequence[str]], *, in_vain: bool) -> RunFailed:
     """Error of a run whose last rounds, or all of it (`in_vain`), had no update, from the reasons in these rounds."""
-    reasons = [reason for found in rounds for reason in found]
+    reasons = [reason for of_round in rounds for reason in of_round]
     [(reason, count)] = Counter(reasons).most_common(1)
     number = "all its rounds" if in_vain else f"{len(rounds)} rounds in a row"
     share = f", {count} of {len(reasons)} times" if len(reasons) > 1 else ""
@@ -189,19 +189,19 @@ def remarks(rows: Sequence[Row], context: RunContext) -> list[str]:
 
     `rows` are its rounds.
     """
-    found = _always_failing(rows)
+    sentences = _always_failing(rows)
     if context.privacy.dp_clip_norm and context.run.initial_model:
-        found.append(
+        sentences.append(
             "Add the epsilon of the run that trained the 'initial-model', if that was with data of these clients: this "
             "run's epsilon does not count it."
         )
     losses = [(row["loss"], row["round"]) for row in rows if "loss" in row]
     if losses and not (losses[-1][0] is not None and math.isfinite(losses[-1][0])):
-        found.append(
+        sentences.append(
             "Check the learning rate and the data: the loss of the last evaluation, in round "
             f"{losses[-1][1]}, is not finite."
         )
-    return found
+    return sentences
 
 
 def _always_failing(rows: Sequence[Row]) -> list[str]:
@@ -213,9 +213,9 @@ def _always_failing(rows: Sequence[Row]) -> list[str]:
             if failure["reason"] != DROPPED:
                 reasons[failure["client"]].append(failure["reason"])
     named = defaultdict[str, list[int]](list)
-    for client, found in sorted(reasons.items()):
-        if client not in returned and len(found) > 1:
-            named[Counter(found).most_common(1)[0][0]].append(client)
+    for client, of_client in sorted(reasons.items()):
+        if client not in returned and len(of_client) > 1:
+            named[Counter(of_client).most_common(1)[0][0]].append(client)
     return [
         f"Client{'s' if len(clients) > 1 else ''} {one_line(', '.join(map(str, clients)))} failed in each round that "
         f"needed an update: {reason}"

@@ -32,7 +32,7 @@ from strategies.opened import Dispatch, OpenRound
 from strategies.roster import Ints, Selection
 from strategies.round.federation import Answer, Message, NodeError, SentModel, Until
 from strategies.round.replies.deadline import DROPPED, left, simulated_dropouts
-from strategies.round.replies.training import Decoded, Found, Replies
+from strategies.round.replies.training import Decoded, Replies, ReplyResult
 from strategies.run_context import RunContext
 
 LOGGER = logging.getLogger("fedsel")
@@ -75,7 +75,7 @@ class UnderWay(ABC):
 
     def __init__(self, context: RunContext) -> None:
         self._context = context
-        self._found: dict[int, Found] = {}
+        self._results: dict[int, ReplyResult] = {}
         """Decoded replies of clients that have trained, in the order in which they came."""
         self.clients: dict[int, Sent] = {}
         self._given: list[int] = []
@@ -110,14 +110,14 @@ class UnderWay(ABC):
         record.cohort = min(wanted, len(self.clients) + record.cohort)
         if dispatch is not None:
             self._send(opened, dispatch)
-        come, arrived_s = self._await(opened, wanted)
-        found = dict(sorted(come.items()))
+        arrivals, arrived_s = self._await(opened, wanted)
+        results = dict(sorted(arrivals.items()))
         self._given = [*self._given, *arrived_s][-WINDOW * self._context.run.cohort :]
-        sent = {client: self.clients.pop(client) for client in found}
-        if found:
+        sent = {client: self.clients.pop(client) for client in results}
+        if results:
             instructions = {client: one.instruction for client, one in sent.items()}
             starts = {client: one.model.arrays[0] for client, one in sent.items()}
-            replies = opened.reader.take(found, instructions, opened.info.number, starts)
+            replies = opened.reader.take(results, instructions, opened.info.number, starts)
             selection = united([one.selection for one in sent.values()])
             learn(opened, selection, replies)
             record.staleness = replies.staleness.tolist()
@@ -126,7 +126,7 @@ class UnderWay(ABC):
         self._end(opened)
 
     @abstractmethod
-    def _await(self, opened: OpenRound, wanted: int) -> tuple[dict[int, Found], dict[int, float]]:
+    def _await(self, opened: OpenRound, wanted: int) -> tuple[dict[int, ReplyResult], dict[int, float]]:
         """Wait for `wanted` replies, or until no client is under way.
 
         Returns the replies and the failures, and the seconds from the begin of the round until each reply arrived.
@@ -154,7 +154,7 @@ class UnderWay(ABC):
             if client in there
         ]
 
-    def _decoded(self, opened: OpenRound, answers: dict[int, Answer], clients: Iterable[int]) -> dict[int, Found]:
+    def _decoded(self, opened: OpenRound, answers: dict[int, Answer], clients: Iterable[int]) -> dict[int, ReplyResult]:
         """The answers of these clients, decoded; a simulation drops some of them."""
         instructions = {client: self.clients[client].instruction for client in clients}
         for client, asked in instructions.items():
@@ -178,10 +178,10 @@ class UnderWay(ABC):
 
     def load_state(self, state: Arrays) -> None:
         """Load a state that `state` returned."""
-        told = json.loads(str(state["json"]))
+        saved = json.loads(str(state["json"]))
         models: dict[int, SentModel] = {}
-        self._given = told.get("given", [])
-        for row in told["clients"]:
+        self._given = saved.get("given", [])
+        for row in saved["clients"]:
             place = int(row["model"])
             own = [array for name, array in sorted(state.items()) if name.startswith(f"model {place}/")]
             models.setdefault(place, SentModel(tuple(own)))
@@ -212,10 +212,10 @@ class Simulated(UnderWay):
             self._clock.send(client, opened.delay_s, download, compute_s)
         super()._send(opened, dispatch.losing(self._clock.leaving()))
 
-    def _await(self, opened: OpenRound, wanted: int) -> tuple[dict[int, Found], dict[int, float]]:
+    def _await(self, opened: OpenRound, wanted: int) -> tuple[dict[int, ReplyResult], dict[int, float]]:
         """Go on with the clock until `wanted` replies have arrived, or no client is under way."""
-        arrived, arrived_s, self._wasted_s = dict[int, Found](), dict[int, float](), 0.0
-        failed = self._train(opened, self._timed - self._found.keys())
+        arrived, arrived_s, self._wasted_s = dict[int, ReplyResult](), dict[int, float](), 0.0
+        failed = self._train(opened, self._timed - self._results.keys())
         while self._clock.trips and len(arrived) < wanted:
             if self._clock.next.event is Event.COMPUTED and self._clock.next.client not in self._timed:
                 failed |= self._train(opened, self._clock.trips.keys() - self._timed)
@@ -227,11 +227,11 @@ class Simulated(UnderWay):
                 failed[client] = WireError(left(client, seconds)["reason"])
                 self._wasted_s += seconds
             elif happening.event is Event.ARRIVED:
-                arrived[client], arrived_s[client] = self._found[client], happening.time_s
+                arrived[client], arrived_s[client] = self._results[client], happening.time_s
             else:
                 self._clock.upload(client, self._uploads[client])
         for client in arrived | failed:
-            self._found.pop(client, None)
+            self._results.pop(client, None)
             self._uploads.pop(client, None)
             self._timed.discard(client)
         return arrived | failed, arrived_s
@@ -242,24 +242,26 @@ class Simulated(UnderWay):
         record.wasted_s = None if self._links.presence is None else self._wasted_s
         self._clock.forward(record.round_s)
 
-    def _train(self, opened: OpenRound, clients: Set[int]) -> dict[int, Found]:
+    def _train(self, opened: OpenRound, clients: Set[int]) -> dict[int, ReplyResult]:
         """Let clients train, each from the model that it was sent. Returns those that fail."""
         asked = sorted(clients)
         if not asked:
             return {}
         answers = opened.clients.send(self._messages(opened, asked), Until())
-        found = self._decoded(opened, answers, asked)
-        failed: dict[int, Found] = {client: one for client, one in found.items() if not isinstance(one, Decoded)}
+        results = self._decoded(opened, answers, asked)
+        failed: dict[int, ReplyResult] = {
+            client: one for client, one in results.items() if not isinstance(one, Decoded)
+        }
         for client in failed:
             self._clock.drop(client)
-        self._found |= {client: one for client, one in found.items() if client not in failed}
-        self._time(opened, [client for client in found if client not in failed])
+        self._results |= {client: one for client, one in results.items() if client not in failed}
+        self._time(opened, [client for client in results if client not in failed])
         return failed
 
     def _time(self, opened: OpenRound, clients: list[int]) -> None:
         """Tell the clock what the training of clients has taken."""
         sent = [self.clients[client] for client in clients]
-        decoded = [one for client in clients if isinstance(one := self._found[client], Decoded)]
+        decoded = [one for client in clients if isinstance(one := self._results[client], Decoded)]
         ids, nothing = np.array(clients, np.int64), np.zeros(len(clients), np.int64)
         replies = Replies(ids, tuple(decoded), nothing, (), [])
         most = np.array(
@@ -276,9 +278,9 @@ class Simulated(UnderWay):
     def load_state(self, state: Arrays) -> None:
         """Load a state that `state` returned."""
         super().load_state(state)
-        told = json.loads(str(state["json"]))
-        self._timed = set(map(int, told["timed"]))
-        self._clock.load_rows(told["clock"])
+        saved = json.loads(str(state["json"]))
+        self._timed = set(map(int, saved["timed"]))
+        self._clock.load_rows(saved["clock"])
 
     def _told(self) -> dict[str, Any]:
         return {"timed": sorted(self._timed), "clock": self._clock.rows()}
@@ -294,22 +296,24 @@ class Deployed(UnderWay):
         self._come_s: dict[int, float] = {}
         """When the reply of each client came, by this process's clock."""
 
-    def _await(self, opened: OpenRound, wanted: int) -> tuple[dict[int, Found], dict[int, float]]:
+    def _await(self, opened: OpenRound, wanted: int) -> tuple[dict[int, ReplyResult], dict[int, float]]:
         """Ask the clients that have not been asked, and wait for `wanted` replies, or until no client is under way."""
         new = self.clients.keys() - self._asked
         messages = self._messages(opened, sorted(new))
         opened.clients.dispatch(messages)
         self._asked |= {message.client for message in messages if message.client is not None}
-        failed: dict[int, Found] = {client: WireError("it is not connected") for client in sorted(new - self._asked)}
+        failed: dict[int, ReplyResult] = {
+            client: WireError("it is not connected") for client in sorted(new - self._asked)
+        }
         come = dict[int, Answer]()
         while True:
             self._come_s |= dict.fromkeys(come, time.perf_counter())
-            for client, one in (self._found | self._decoded(opened, come, come)).items():
-                (self._found if isinstance(one, Decoded) else failed)[client] = one
-            self._found = {client: one for client, one in self._found.items() if client not in failed}
-            if len(self._found) >= wanted or not (come := dict(opened.clients.arrivals())):
+            for client, one in (self._results | self._decoded(opened, come, come)).items():
+                (self._results if isinstance(one, Decoded) else failed)[client] = one
+            self._results = {client: one for client, one in self._results.items() if client not in failed}
+            if len(self._results) >= wanted or not (come := dict(opened.clients.arrivals())):
                 break
-        arrived = {client: self._found.pop(client) for client in list(self._found)[:wanted]}
+        arrived = {client: self._results.pop(client) for client in list(self._results)[:wanted]}
         self._asked -= (arrived | failed).keys()
         return arrived | failed, {client: self._come_s[client] - opened.started_s for client in arrived}
 
@@ -338,12 +342,14 @@ def part(selection: Selection, place: int) -> Selection:
 def united(parts: Sequence[Selection]) -> Selection:
     """One selection of all clients of the `parts`, which ascend. A component that a part lacks is 0 there."""
     columns = {name: [getattr(one, name) for one in parts] for name in OF_A_CLIENT}
-    known = {name: np.concatenate(found) for name, found in columns.items() if all(each is not None for each in found)}
+    given = {
+        name: np.concatenate(values) for name, values in columns.items() if all(each is not None for each in values)
+    }
     names = dict.fromkeys(name for one in parts for name in one.components)
     components = {
         name: np.concatenate([one.components.get(name, np.zeros(one.clients.size)) for one in parts]) for name in names
     }
-    return Selection(**known, components=components, normalise=all(one.normalise for one in parts))
+    return Selection(**given, components=components, normalise=all(one.normalise for one in parts))
 
 
 def selection_row(selection: Selection) -> dict[str, Any]:

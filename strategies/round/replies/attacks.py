@@ -36,7 +36,7 @@ from fedsel_app.wire.codec import Update, WireError, whole_bytes
 from strategies.round.replies.values import refuse_large
 
 if TYPE_CHECKING:
-    from strategies.round.replies.training import Decoded, Found
+    from strategies.round.replies.training import Decoded, ReplyResult
 
 Floats = NDArray[np.float64]
 
@@ -82,14 +82,16 @@ def own_lie(update: Update, attack: AttackConfig, rng: np.random.Generator) -> U
     return replace(update, values=update.values * update.values.dtype.type(factor))
 
 
-def attacked(found: "Mapping[int, Found]", round_of: Mapping[int, int], settings: SharedSettings) -> "dict[int, Found]":
+def attacked(
+    results: "Mapping[int, ReplyResult]", round_of: Mapping[int, int], settings: SharedSettings
+) -> "dict[int, ReplyResult]":
     """The decoded replies, in which the attackers send their lies. If they know no update, they send their own.
 
     `round_of` has the round for which each client was asked; attackers who know updates know those of one round.
     """
-    attack, result = settings.attack, dict(found)
+    attack, result = settings.attack, dict(results)
     attackers_in = {number: attackers_of(settings, number) for number in set(round_of.values())}
-    replies: dict[int, Decoded] = {client: one for client, one in found.items() if not isinstance(one, WireError)}
+    replies: dict[int, Decoded] = {client: one for client, one in results.items() if not isinstance(one, WireError)}
     liars = [client for client in replies if client in attackers_in[round_of[client]]]
     shared: NDArray[Any] | None = None
     if attack.traits.knows and liars:

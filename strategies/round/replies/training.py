@@ -73,8 +73,8 @@ class Decoded(NamedTuple):
         """Norm of each payload."""
         if self.payloads:
             return tuple(payload.norm() for payload in self.payloads)
-        told = self.answer.norm, self.answer.control_norm
-        return tuple(norm for norm in told if norm is not None)
+        norms = self.answer.norm, self.answer.control_norm
+        return tuple(norm for norm in norms if norm is not None)
 
     @property
     def exponent(self) -> int | None:
@@ -87,7 +87,7 @@ class Decoded(NamedTuple):
         return sum(map(codec.bits_of_values, self.payloads)) if self.payloads else self.answer.value_bits or 0
 
 
-Found = Decoded | codec.WireError
+ReplyResult = Decoded | codec.WireError
 """A reply as it was decoded, or what is wrong with it."""
 
 
@@ -289,17 +289,17 @@ class ReplyReader:
 
     def take(
         self,
-        found: Mapping[int, Found],
+        results: Mapping[int, ReplyResult],
         instructions: Mapping[int, TrainInstruction],
         server_round: int,
         starts: Mapping[int, NDArray[np.float32]],
     ) -> Replies:
         """The replies that a server takes in `server_round` without waiting for others: checked and bounded.
 
-        `found` are the decoded replies to `instructions` of this round and earlier ones, and `starts` the models from
+        `results` are the decoded replies to `instructions` of this round and earlier ones, and `starts` the models from
         which their clients began. With fewer than `min-returned` replies, none is taken.
         """
-        replies = self._bounded(self._usable(found, instructions), instructions)
+        replies = self._bounded(self._usable(results, instructions), instructions)
         clients = replies.clients.tolist()
         began = np.array([instructions[client].server_round for client in clients], np.int64)
         if replies.clients.size < self._context.replies.min_returned:
@@ -323,7 +323,9 @@ class ReplyReader:
     def _bounded(self, replies: Replies, instructions: Mapping[int, TrainInstruction]) -> Replies:
         values = self.reported_values
         losses = values.bounded(LOSS, replies.clients, replies.losses)
-        numbers = {report: values.bounded(report, replies.clients, found) for report, found in replies.reports.items()}
+        numbers = {
+            report: values.bounded(report, replies.clients, reports) for report, reports in replies.reports.items()
+        }
         decoded = []
         for place, (client, reply) in enumerate(zip(replies.clients.tolist(), replies.decoded, strict=True)):
             instruction = instructions[client]
@@ -333,7 +335,7 @@ class ReplyReader:
                     "Round %d: client %d reports %g computed steps; %g count, the most that its settings allow.",
                     *(instruction.server_round, client, reply.answer.work_steps, most),
                 )
-            reports = {Report(report): float(found[place]) for report, found in numbers.items()}
+            reports = {Report(report): float(bounded[place]) for report, bounded in numbers.items()}
             if Report.EFFECTIVE_STEPS in reports:
                 reports[Report.EFFECTIVE_STEPS] = self._context.training.effective_steps(steps)
             work_steps = min(reply.answer.work_steps, most)
@@ -351,18 +353,18 @@ class ReplyReader:
 
     def decode_each(
         self, answers: Mapping[int, Answer], instructions: Mapping[int, TrainInstruction]
-    ) -> dict[int, Found]:
+    ) -> dict[int, ReplyResult]:
         """Decode the reply of every client that was asked; in a simulation, attackers lie (setting 'attack')."""
         with ThreadPoolExecutor(THREADS if self._context.initial.size >= DIVISIBLE_SIZE else 1) as threads:
             replies = threads.map(self._decoded, instructions, instructions.values(), map(answers.get, instructions))
-            found = dict(zip(instructions, replies, strict=True))
+            results = dict(zip(instructions, replies, strict=True))
         if not self._context.attack.traits.lies:
-            return found
-        return attacked(found, {client: asked.server_round for client, asked in instructions.items()}, self._context)
+            return results
+        return attacked(results, {client: asked.server_round for client, asked in instructions.items()}, self._context)
 
-    def _usable(self, found: Mapping[int, Found], instructions: Mapping[int, TrainInstruction]) -> Replies:
+    def _usable(self, results: Mapping[int, ReplyResult], instructions: Mapping[int, TrainInstruction]) -> Replies:
         usable, failures = dict[int, Decoded](), list[Failure]()
-        for client, decoded in found.items():
+        for client, decoded in results.items():
             if isinstance(decoded, Decoded):
                 usable[client] = decoded
             else:
@@ -383,7 +385,7 @@ class ReplyReader:
         decoded_ones = tuple(usable[client] for client in clients.tolist())
         return Replies(clients, decoded_ones, self._roster.examples[clients], self._reports, failures)
 
-    def _decoded(self, client: int, instruction: TrainInstruction, reply: Answer | None) -> Found:
+    def _decoded(self, client: int, instruction: TrainInstruction, reply: Answer | None) -> ReplyResult:
         """The reply of a client, or the error in it."""
         context = self._context
         try:
@@ -400,11 +402,13 @@ class ReplyReader:
             if masks is not None:
                 size, bits = self.masked_form(instruction)
                 masked = read_masked(reply.tensors, masks, size, bits)
-                told = replace(answer, value_bits=(size - ring.PLACES) * bits, exponent=None, control_norm=None)
-                if told.norm is None and context.privacy.clear_number == "norm":
+                masked_answer = replace(
+                    answer, value_bits=(size - ring.PLACES) * bits, exponent=None, control_norm=None
+                )
+                if masked_answer.norm is None and context.privacy.clear_number == "norm":
                     raise codec.WireError("it did not tell the norm of its update: see 'clear-number'")
-                refuse_large(told.norm or 0.0)
-                return Decoded(told, (), sum(map(len, masked)), None, masked=masked)
+                refuse_large(masked_answer.norm or 0.0)
+                return Decoded(masked_answer, (), sum(map(len, masked)), None, masked=masked)
             sent = self.payloads(client, instruction, reply.tensors[:payloads])
             statistics = None
             if instruction.statistics:
