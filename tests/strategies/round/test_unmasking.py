@@ -25,7 +25,7 @@ def masked_sum(cohort: Cohort, statement: Statement, replied: list[int]) -> Sum:
     return Sum(statement, {each: cohort.mask(each, statement) for each in replied}, cohort.size, cohort.bits)
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=10, deadline=None)
 @given(st.integers(3, 26), st.sampled_from([8, 16, 24, 32]), st.data())
 def test_the_unmasked_sum_is_the_integer_sum(clients: int, bits: int, data: st.DataObject) -> None:
     """For each number of clients and ring, with any clients lost before the first exchange and during the second."""
