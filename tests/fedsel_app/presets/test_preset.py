@@ -56,7 +56,7 @@ PRINTED = {
     "hetero-select-table-1": "data=cifar10 model=alexnet clients=100 cohort=10 local-steps=50 mu=0.1 rounds=100 "
     "uplink-min-bits-per-s=1e6 uplink-max-bits-per-s=5e6 step-min-s=0.1 step-max-s=0.5 psi=0.4 target=0.7 "
     "kept-fraction=0.2 kept-floor=0.08 kept-warmup-rounds=1 kept-cosine=0.4 hetero-select.diversity-weight=0.3 "
-    "hetero-select.fairness-weight=0.2 hetero-select.staleness-weight=0.2 hetero-select.staleness-scale=0.5 "
+    "hetero-select.fairness-weight=0.2 hetero-select.staleness-weight=0.2 "
     "hetero-select.temperature=1.0 lr=0.05 clip-norm=2.0 server-momentum=0.5 residual-decay-min=0.85 "
     "residual-decay-max=0.97 curvature-layers=3 curvature-explore=0.2",
     # "40 classes missing per client" (Sec. V-A), "54% on CIFAR-100" (Sec. V-C)

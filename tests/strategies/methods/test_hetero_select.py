@@ -80,7 +80,7 @@ def test_score_by_hand():
         ({"fairness_weight": 0.0, "staleness_weight": 0.0}, [0.5, 0.0, 1.0, 0.25]),
         ({"fairness_weight": 0.0}, [0.5, 0.2 * STALE[1], 1.2, 0.25]),
         ({"staleness_weight": 0.0}, [0.3, 0.0, 1.2, 0.25]),
-        ({"loss_weight": 2.0, "staleness_scale": 9.0}, [0.8, 0.2 * STALE[1], 2.4, 0.5]),
+        ({"loss_weight": 2.0}, [0.8, 0.2 * STALE[1], 2.4, 0.5]),
     ],
 )
 def test_ablations_by_hand(config, expected):
