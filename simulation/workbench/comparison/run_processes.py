@@ -133,8 +133,7 @@ class RunProcesses:
         self._waiting: list[PlannedRun] = []
         self._jobs = 0
         self._began_s = time.monotonic()
-        self._carried_out = self._planned = 0
-        self._before = 0
+        self._carried_out = self._before = self._planned = 0
         self._running: dict[int, tuple[PlannedRun, processes.Child]] = {}
         self._watches: dict[int, RoundWatch] = {}
         self._failures: dict[str, str] = {}
@@ -153,9 +152,9 @@ class RunProcesses:
     def work(self, runs: Sequence[PlannedRun]) -> dict[str, str]:
         """Carry out the unfinished runs of `runs`. Returns failed run -> reason."""
         self._waiting = [run for run in runs if not run.finished]
-        self._before += len(runs) - len(self._waiting)
-        self._planned = self._before + self._carried_out + len(self._waiting)
-        self._jobs, self._failures = min(self._most, len(self._waiting)), {}
+        self._planned = len(runs)
+        self._before = self._planned - len(self._waiting)
+        self._jobs = min(self._most, len(self._waiting))
         while (self._waiting or self._running) and time.monotonic() < self._deadline_s:
             for slot in range(self._jobs):
                 if slot not in self._running and self._waiting:

@@ -9,7 +9,6 @@ import secrets
 import statistics
 import threading
 import time
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -36,7 +35,7 @@ LAST_S = 60.0
 """Maximum time in seconds for which the last page waits for a browser."""
 DASHES = dict(zip(LINES, ("", "7 4", "7 4 1 4", "1 4"), strict=True))
 """Line style of the report's figures -> dashes in SVG."""
-MOST_CELLS, MOST_FAILURES, MOST_CLIENTS, MOST_POINTS = 12, 20, 200, 300
+MOST_CELLS, MOST_FAILURES, MOST_POINTS = 12, 20, 300
 
 
 @dataclass
@@ -47,14 +46,11 @@ class RunRecords:
     ----------
     points : round and score of each evaluation
     failures : round, client and reason of each client without a usable reply
-    asked, aggregated : client -> number of rounds
     last : clients that were asked in the last round
     """
 
     points: list[tuple[int, float]] = field(default_factory=list)
     failures: list[tuple[int, int, str]] = field(default_factory=list)
-    asked: Counter[int] = field(default_factory=Counter)
-    aggregated: Counter[int] = field(default_factory=Counter)
     last: list[int] = field(default_factory=list)
 
 
@@ -66,8 +62,6 @@ def read_records(path: Path, _written: tuple[int, int]) -> RunRecords:
         score = row.get(score_name(row))
         records.points += [] if score is None else [(schedule_round(row), score)]
         records.failures += [(row["round"], failure["client"], failure["reason"]) for failure in row["failures"]]
-        records.asked.update(row["selected"])
-        records.aggregated.update(row.get("aggregated", []))
         records.last = row["selected"]
     return records
 
@@ -90,7 +84,7 @@ def page_of(folder: Path, nonce: str) -> tuple[str, bool]:
         shown = [(run, records_of(run)) for run in runs]
     except (ConfigError, OSError) as error:
         return html("live", **values, left="", notes=[str(error)]), False
-    tables = [failure_table(shown), client_table(shown), run_table(shown)]
+    tables = [failure_table(shown), run_table(shown)]
     return html(
         "live",
         **values,
@@ -167,24 +161,6 @@ def failure_table(runs: Sequence[tuple[Progress, RunRecords]]) -> Table:
     rows += of_clients[:MOST_FAILURES]
     caption = f"Of the clients' failures, the newest {MOST_FAILURES}." if len(of_clients) > MOST_FAILURES else ""
     return Table("failures", "What failed", caption, [*map(Heading, ("run", "round", "client", "reason"))], rows)
-
-
-def client_table(runs: Sequence[tuple[Progress, RunRecords]]) -> Table:
-    """Table of the clients of a single run; without rows for several runs."""
-    columns = [*map(Heading, ("client", "rounds asked", "updates aggregated", "failures", "asked in the last round"))]
-    records = runs[0][1] if len(runs) == 1 else RunRecords()
-    failures = Counter(client for _, client, _ in records.failures)
-    rows = [
-        [
-            str(client),
-            str(records.asked[client]),
-            str(records.aggregated[client]),
-            str(failures[client] or ""),
-            "yes" if client in records.last else "",
-        ]
-        for client in sorted(records.asked.keys() | failures.keys())[:MOST_CLIENTS]
-    ]
-    return Table("clients", "Who trains", "In the finished rounds.", columns, rows)
 
 
 class LiveServer(ThreadingHTTPServer):
