@@ -56,7 +56,7 @@ def check(folder: Path, method: str, *, compressed: bool) -> None:
     if method != "fedcg":  # which sends what the links carry by its deadline, and here that is all
         assert (rows[-1]["uplink_bytes"] < 2 * 4 * size) == compressed
     assert progress_of_run("run", folder).state == "finished"
-    page = write_report(folder, None).read_text()
+    page = write_report(folder).read_text()
     assert method in page
     assert "flower-app" in page
 

@@ -83,8 +83,8 @@ class RecordedComparison:
     run_kind: ClassVar[type[RecordedRun]] = RecordedRun
 
     @classmethod
-    def read(cls, folder: Path, baseline: str | None = None, sources: Sequence[Path] = ()) -> Self:
-        """Read the folder of `fedsel compare` or of one run; `baseline` replaces the baseline of the folder.
+    def read(cls, folder: Path, sources: Sequence[Path] = ()) -> Self:
+        """Read the folder of `fedsel compare` or of one run.
 
         Parameters
         ----------
@@ -93,8 +93,8 @@ class RecordedComparison:
         Raises
         ------
         ConfigError
-            If there are no runs with a finished round, a file cannot be read, no variant is called `baseline`, or
-            `sources` have two runs of a variant on one seed.
+            If there are no runs with a finished round, a file cannot be read, or `sources` have two runs of a variant
+            on one seed.
         """
         plan = plan_of(sources) if sources else _plan(folder)
         runs: dict[str, RecordedRun] = {}
@@ -122,7 +122,7 @@ class RecordedComparison:
         if not finished:
             notes.append("No run is finished, so everything below is provisional and counts the rounds so far.")
         counted = finished or list(runs.values())
-        groups, without = _groups(counted, baseline, str(plan.get("baseline", "")))
+        groups, without = _groups(counted, str(plan.get("baseline", "")))
         notes += without
         pipelines = Pipelines(**plan.get("pipelines", {}))
         return cls(folder, plan.get("settings", {}), pipelines, groups, runs, tuple(notes))
@@ -260,7 +260,7 @@ def _of_other_plans(folder: Path, plan: Mapping[str, Any]) -> list[str]:
     ]
 
 
-def _groups(runs: Sequence[RecordedRun], wanted: str | None, planned: str) -> tuple[tuple[Group, ...], list[str]]:
+def _groups(runs: Sequence[RecordedRun], baseline_name: str) -> tuple[tuple[Group, ...], list[str]]:
     """Group runs by the swept keys that all runs have; the other keys of the cell belong to the variant.
 
     Also returns a sentence for each group without a run of the baseline, which then is its first variant.
@@ -276,9 +276,6 @@ def _groups(runs: Sequence[RecordedRun], wanted: str | None, planned: str) -> tu
         return (f"{run.strategy}, {own_cell}" if own_cell else run.strategy) if several else own_cell or run.strategy
 
     variants = list(dict.fromkeys(variant(run) for run in runs))
-    if wanted is not None and wanted not in [*variants, *(run.strategy for run in runs)]:
-        raise ConfigError(f"The baseline must be one of {'; '.join(variants)}. Got {wanted!r}.")
-    baseline_name = wanted or planned
     groups: dict[str, dict[str, list[RecordedRun]]] = {cell(run, outer=True): {} for run in runs}
     for run in sorted(runs, key=lambda run: (variants.index(variant(run)), run.seed)):
         groups[cell(run, outer=True)].setdefault(variant(run), []).append(run)

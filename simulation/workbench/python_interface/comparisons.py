@@ -54,10 +54,10 @@ class ComparisonResult(RecordedComparison):
             raise ConfigError(f"plot() takes one of the cells {'; '.join(groups)}. Got {cell!r}.")
         return plot_metric(groups[cell], metric_of(self.counted, metric)).figure
 
-    def report(self, baseline: str | None = None) -> Path:
+    def report(self) -> Path:
         """Write the report into the folder, as `fedsel report` does. Returns the path of the page."""
         with of_a_run():
-            return write_report(self.folder, baseline)
+            return write_report(self.folder)
 
 
 @listed

@@ -13,7 +13,6 @@ def register(commands: Subparsers) -> None:
     page = commands.add_parser("report", help="write the report of a comparison or a run into its folder")
     page.add_argument("folders", nargs="+", type=Path, metavar="DIR", help="comparison and run folders")
     page.add_argument("--out", type=Path, metavar="DIR", help="folder for the report of several folders")
-    page.add_argument("--baseline", metavar="NAME", help="method to compare the others with (as in `fedsel compare`)")
     page.add_argument(
         "--metric",
         default="",
@@ -45,7 +44,6 @@ def report_command(arguments: argparse.Namespace) -> int:
         raise ConfigError("Give the report of several folders a folder of its own: --out DIR.")
     page = write_report(
         arguments.out if several else arguments.folders[0],
-        arguments.baseline,
         sources=arguments.folders if several else (),
         metric=arguments.metric,
         formats=formats,

@@ -69,7 +69,6 @@ class ReportContent:
 
 def write_report(
     folder: Path,
-    baseline: str | None = None,
     *,
     sources: Sequence[Path] = (),
     metric: str = "",
@@ -80,7 +79,6 @@ def write_report(
 
     Parameters
     ----------
-    baseline : variant to compare the others with; by default the baseline of the comparison
     sources : folders of runs and comparisons that the report compares; by default what `folder` has
     metric : metric of the rounds in figures, tables and sentences; empty: the score, to which targets always refer
     formats : further formats of the figures, from `drawing.FORMATS`
@@ -94,10 +92,10 @@ def write_report(
     Raises
     ------
     ConfigError
-        If the folder has no run with a finished round, no variant is called `baseline`, or no run measured `metric`.
+        If the folder has no run with a finished round, or no run measured `metric`.
     """
     source, several = (sources[0], ()) if len(sources) == 1 else (folder, sources)
-    comparison = RecordedComparison.read(source, baseline, several)
+    comparison = RecordedComparison.read(source, several)
     folder.mkdir(parents=True, exist_ok=True)
     report = _report(comparison, metric_of(comparison.counted, metric))
     if console:
