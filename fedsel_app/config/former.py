@@ -8,6 +8,8 @@ FORMER: Mapping[str, Value] = {
     "qsgd-bucket": 128,
     "curvature-scale": "literal",
     "curvature-floor": 1e-6,
+    "attack-from": 1,
+    "attack-until": 0,
     "top-k-scope": "global",
     "staleness-exponent": 0.5,
     "hinge-slope": 10.0,
