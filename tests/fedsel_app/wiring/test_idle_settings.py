@@ -41,11 +41,6 @@ REFUSED = [
         {"model": "cnn", "calibration-form": "training"},
         "With model=cnn, 'calibration-form' has no effect: leave it out, or set another model.",
     ),
-    (
-        {"hetero-select.score-adaptive-lr-max": 0.2},
-        "With hetero-select.score-adaptive-lr=false, 'hetero-select.score-adaptive-lr-max' has no effect: leave it out,"
-        " or set hetero-select.score-adaptive-lr=true.",
-    ),
     *(
         (
             given,
