@@ -7,8 +7,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
 from simulation.operations.deployment.start import close, read_startable
 from simulation.operations.guard.app_signature import TRUSTED
@@ -45,11 +43,6 @@ def sentence(capsys: pytest.CaptureFixture[str], *words: object) -> str:
     return line
 
 
-def public_key() -> str:
-    made = ec.generate_private_key(ec.SECP256R1()).public_key()
-    return made.public_bytes(Encoding.OpenSSH, PublicFormat.OpenSSH).decode()
-
-
 @pytest.mark.parametrize("content", [None, b"{}", b"a list: [", b"\xff", b"signer: no key"])
 def test_a_client_without_a_trusted_signer_does_not_start(made, capsys, content):
     trusted = made.client(0) / TRUSTED
@@ -59,11 +52,6 @@ def test_a_client_without_a_trusted_signer_does_not_start(made, capsys, content)
     said = sentence(capsys, "start", made.client(0))
     assert str(trusted) in said
     assert "Traceback" not in said
-
-
-def test_a_signer_with_a_key_that_flower_does_not_accept_is_none(made, capsys):
-    (made.client(0) / TRUSTED).write_text(f"me: {public_key()}\n")
-    assert "the key of me is not an Ed25519 key" in sentence(capsys, "start", made.client(0))
 
 
 def test_an_owner_who_wants_unsigned_apps_says_so_at_each_start(made, capsys):

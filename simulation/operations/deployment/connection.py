@@ -13,8 +13,7 @@ from simulation.operations.guard.fleet_connection import AHEAD_S, BEHIND_S, WRON
 from simulation.operations.machines.machine import HERE_RELEASE, Machine, address
 
 TIMEOUT_S = 5.0
-NOT_YET, EXPIRED = 9, 10
-OTHER_NAME = (62, 64)
+NOT_NOW, OTHER_NAME = (9, 10), (62, 64)
 """OpenSSL's codes for what is wrong with a certificate. Any other code means that the certificate is not trusted."""
 
 
@@ -35,18 +34,9 @@ class Obstacle:
 
 
 def obstacle(machine: Machine, port: int, certificate: Path) -> Obstacle | None:
-    """Find why this machine cannot connect to a port of its server.
+    """Find why this machine cannot connect to a port of its server, which must have this certificate.
 
-    Parameters
-    ----------
-    machine : this machine
-    port : port of the server
-    certificate : the certificate that the server must have
-
-    Returns
-    -------
-    Obstacle or None
-        None if the machine can connect.
+    None if it can connect.
     """
     if (wrong := other_release(machine)) is not None:
         return wrong
@@ -135,7 +125,7 @@ def _distrust(machine: Machine, port: int, connection: socket.socket, certificat
 
 
 def _distrusted(machine: Machine, code: int) -> Obstacle:
-    if code in (NOT_YET, EXPIRED):
+    if code in NOT_NOW:
         return Obstacle(
             "clock",
             f"The certificate of {machine.server} is not valid now by the clock of this machine ({_now()}). Set the "

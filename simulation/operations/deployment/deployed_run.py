@@ -92,12 +92,12 @@ def client_nodes(config: AppConfig, states: Path, federation: FederationFolders 
     settings = {"data-path": config.data.data_path, "partition": config.partition.partition, "state-dir": str(states)}
     if code := [name for _, name in named_code(config.values())]:
         settings[ALLOWED] = " ".join(code)
-    masked = federation if config.privacy.masked else None
-    identities: list[dict[str, str]] = [
-        {} if masked is None else {"identity-dir": str(masked.client(client).absolute())}
-        for client in range(config.run.clients)
-    ]
-    return [node_config_text(client, config.run.clients, settings | own) for client, own in enumerate(identities)]
+    nodes = []
+    for client in range(config.run.clients):
+        if config.privacy.masked and federation is not None:
+            settings["identity-dir"] = str(federation.client(client).absolute())
+        nodes.append(node_config_text(client, config.run.clients, settings))
+    return nodes
 
 
 def with_absolute_paths(config: AppConfig) -> AppConfig:

@@ -19,7 +19,7 @@ from typing import Any
 
 import tomli_w
 
-from fedsel_app.config import ConfigError, Value
+from fedsel_app.config import Value
 from simulation.operations.guard.command_lines import CONNECTION
 
 COMMAND_TIMEOUT_S = 300.0
@@ -158,11 +158,8 @@ def show(lines: Iterable[str], on_line: Callable[[str], None], over: Callable[[]
 
 
 def tool(name: str) -> str:
-    """Path of a program of Flower, which is in the folder of this Python. Raises ConfigError if it is missing."""
-    path = Path(sys.executable).parent / name
-    if not path.is_file():
-        raise ConfigError(f"There is no {name} in {path.parent}. Install Flower there: `pip install -e .`.")
-    return str(path)
+    """Path of a program of Flower, which is in the folder of this Python."""
+    return str(Path(sys.executable).parent / name)
 
 
 def environment(flwr_home: Path | None) -> dict[str, str]:

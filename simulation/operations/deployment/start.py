@@ -117,19 +117,15 @@ def describe_data(folder: Path, machine: Machine) -> str:
     stated = states.last_schema(machine.client)
     try:
         schema = "" if stated is None else read_schema_file(stated)
-        dataset = load(OwnDataConfig.of(data, schema), RunConfig.seed)
+        return load(OwnDataConfig.of(data, schema), RunConfig.seed).description
     except ConfigError as error:
         if stated is None and isinstance(error, UnnamedLabelError):
-            return (
-                f"the columns {one_line(', '.join(error.columns))}, of which the server states the one with the labels"
-            )
+            return f"the columns {one_line(', '.join(error.columns))}, of which the server names that of the labels"
         if stated is None:
             raise
         raise ConfigError(
             f"{error} If the schema has changed since the last run, remove the files {stated.name} in {states.folder}."
         ) from error
-    columns = () if dataset.table is None else [column.name for column in dataset.table.columns]
-    return dataset.description + (f", of the columns {one_line(', '.join(columns))}" if columns else "")
 
 
 @contextmanager

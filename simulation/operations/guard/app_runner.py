@@ -31,7 +31,6 @@ LOOK_S, ASK_S = 1.0, 10.0
 """Seconds between two checks of an app process for heartbeats and lateness, and between two questions for its run."""
 START_S, SILENCE_S = 300.0, 60.0
 """Timeout in seconds of an app process's start and, at least, of its first answer; and of its heartbeats."""
-SILENT = "it sends no heartbeats"
 
 
 class AppProcessError(RuntimeError):
@@ -120,7 +119,7 @@ class AppRunner:
                 now_s = time.monotonic()
                 late = now_s - began_s > limit_s
                 if late or now_s - app.heard_s > SILENCE_S:
-                    reasons.append(f"it has not answered within {limit_s:.0f} s" if late else SILENT)
+                    reasons.append(f"it has not answered within {limit_s:.0f} s" if late else "it sends no heartbeats")
                     app.kill()
                     return
 

@@ -12,21 +12,24 @@ import base64
 import hashlib
 import json
 import logging
+import re
 import time
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
-from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 from cryptography.exceptions import UnsupportedAlgorithm
-from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
-from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat, load_ssh_public_key
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
 from fedsel_app.config import ConfigError
+from fedsel_app.records.files import write_text
 
 SIGNATURES, TRUSTED = "signatures.json", "trusted.yaml"
 """Files of a folder of signatures: the first for the SuperLink, the second for the SuperNodes."""
+SIGNER = re.compile(r"^\w+: ssh-ed25519 \S", re.MULTILINE)
+"""Line of a trusted signer."""
 NEWEST = "newest-apps.json"
 """File in a SuperNode's FLWR_HOME: name of an app -> the latest second at which one was signed that it has run."""
 NO_KEY = (ValueError, TypeError, NotImplementedError, UnsupportedAlgorithm)
@@ -50,10 +53,8 @@ def sign_app(app: Path, folder: Path, key: Ed25519PrivateKey) -> str:
         name: json.dumps({"signed_at": signed_at, "signature": signature})
     }
     try:
-        for file, text in ((SIGNATURES, json.dumps(signed, indent=1)), (TRUSTED, f"{name}: {public}\n")):
-            part = folder / f"{file}.part"
-            part.write_text(text, encoding="utf-8")
-            part.replace(folder / file)
+        write_text(folder / SIGNATURES, json.dumps(signed, indent=1))
+        write_text(folder / TRUSTED, f"{name}: {public}\n")
     except OSError as error:
         raise ConfigError(f"The signature cannot be written to {folder}: {error}.") from error
     return digest.hexdigest()
@@ -101,33 +102,18 @@ def newest_alone(verify: Callable[[Any, dict[str, str]], bool], newest: Path) ->
             log(logging.ERROR, "Sign %s again: it was signed at %s, and one of %s ran here.", app, then, later)
             return False
         newest.parent.mkdir(parents=True, exist_ok=True)
-        part = newest.with_suffix(".part")
-        part.write_text(json.dumps(times | {app: max(signed)}), encoding="utf-8")
-        part.replace(newest)
+        write_text(newest, json.dumps(times | {app: max(signed)}))
         return True
 
     return verified
 
 
 def refuse_no_signer(trusted: Path) -> None:
-    """Raise ConfigError unless `trusted` has at least one signer, and only public keys that Flower accepts.
+    """Raise ConfigError unless `trusted` has at least one signer.
 
     Flower's SuperNode takes a file without signers for the wish to import every app.
     """
-    yaml: Any = import_module("yaml")
-    try:
-        if trusted.exists() and not trusted.is_file():
-            raise ValueError("it is no file")
-        signers = yaml.safe_load(trusted.read_text(encoding="utf-8")) if trusted.exists() else {}
-        if not isinstance(signers, dict):
-            raise ValueError("it has no names of signers")
-        for name, key in signers.items():
-            if not isinstance(load_ssh_public_key(str(key).encode()), Ed25519PublicKey):
-                raise ValueError(f"the key of {name} is not an Ed25519 key")
-    except (OSError, *NO_KEY, yaml.YAMLError) as error:
-        why = " ".join(str(error).split())
-        raise ConfigError(f"Copy {trusted} again from the folder of `fedsel sign`: it is damaged ({why}).") from error
-    if not signers:
+    if not trusted.is_file() or not SIGNER.search(trusted.read_text(encoding="utf-8", errors="replace")):
         raise ConfigError(
             f"Copy {TRUSTED} from the folder of `fedsel sign` to {trusted}: without a trusted signer, this client "
             "would execute the app of everybody who may submit runs. If you want that, add --unsigned-apps."

@@ -63,18 +63,14 @@ def close_to_strangers(program: Any, folder: Path, account: ControlAccount) -> N
 
     Only this user can read `folder`.
     """
-    from flwr.common.constant import ISOLATION_MODE_SUBPROCESS
-
     parse, command_of = getattr(program, CONFIG_HOOK), getattr(program, SUPEREXEC_HOOK)
-    secret = folder / "superexec-secret"
+    secret, drawn = folder / "superexec-secret", secrets.token_bytes(32)
     secret.touch(mode=0o600)
-    secret.write_bytes(secrets.token_bytes(32))
+    secret.write_bytes(drawn)
 
     def parse_closed() -> Any:
         config = parse()
-        config.authn_plugin = account
-        if config.isolation == ISOLATION_MODE_SUBPROCESS:
-            config.superexec_auth_secret = secret.read_bytes()
+        config.authn_plugin, config.superexec_auth_secret = account, drawn
         return config
 
     def command(*arguments: Any, **options: Any) -> list[str]:

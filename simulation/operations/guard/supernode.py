@@ -30,7 +30,7 @@ from typing import Any
 
 from flwr.app import Message
 from flwr.common import serde
-from flwr.common.constant import ISOLATION_MODE_PROCESS, ISOLATION_MODE_SUBPROCESS, Status, SubStatus
+from flwr.common.constant import ISOLATION_MODE_PROCESS, Status, SubStatus
 from flwr.common.logger import update_console_handler
 from flwr.proto.message_pb2 import Context
 from flwr.proto.runtime_pb2 import PullTaskInputResponse, PushAppMessagesRequest
@@ -143,7 +143,7 @@ def serve_messages(
     connecting, pushing, waiting
         Wrap Flower's connection, upload of a reply, and `receive`.
     answer
-        Stores the answer to a message. Not called where the command line asks for another isolation.
+        Stores the answer to a message.
     """
     node: Any = import_module(NODE)
     program: Any = import_module("flwr.supernode.cli.flower_supernode")
@@ -175,9 +175,7 @@ def serve_messages(
 
     def parse_closed() -> Any:
         config = parse()
-        if config.isolation == ISOLATION_MODE_SUBPROCESS and not config.runtime_dependency_install:
-            config.isolation, config.superexec_auth_secret = ISOLATION_MODE_PROCESS, secrets.token_bytes(32)
-            program.start_client_internal = start_answering
+        config.isolation, config.superexec_auth_secret = ISOLATION_MODE_PROCESS, secrets.token_bytes(32)
         return config
 
     refuse_by_exceptions()
@@ -187,4 +185,5 @@ def serve_messages(
     home = Path(os.environ.get("FLWR_HOME", Path.home() / ".flwr"))
     setattr(node, VERIFY_HOOK, newest_alone(getattr(node, VERIFY_HOOK), home / NEWEST))
     setattr(program, CONFIG_HOOK, parse_closed)
+    program.start_client_internal = start_answering
     program.flower_supernode()

@@ -1,11 +1,10 @@
 """SuperNode with one lasting app process: this module runs instead of `flower-supernode`.
 
-It takes the same arguments.
+It takes the same arguments, without those for an isolation mode, for dependencies and for a port.
 
 **Messages.** Flower's SuperNode starts a process for each message and asks for the next message every three seconds.
 This one gives all messages to one app process, which has imported the app (`guard.app_runner`), and
-asks more often (`waiting`). If the command line asks for another isolation mode or for dependencies to be installed,
-Flower answers the messages.
+asks more often (`waiting`).
 
 **Upload times.** Flower uploads a reply after the client has returned it and does not report the duration. This module
 measures it around the SuperNode's upload function. It writes the bytes and seconds of the last upload that was large
@@ -21,7 +20,6 @@ import json
 import os
 import sys
 import tempfile
-import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
@@ -42,62 +40,34 @@ SHORTEST_PAUSE_S, LONGEST_PAUSE_S, PAUSE_SHARE = 0.1, 2.0, 0.1
 Push = Callable[[str, bytes], None]
 
 
-class Stopwatch:
-    """Stopwatch of an upload: bytes of its large pushes, and seconds in which at least one of them was in progress.
+def measuring(push_all: Callable[..., None], file: Path) -> Callable[..., None]:
+    """Wrap Flower's `push_all` so that it writes the bytes and seconds of each large upload to `file`.
 
-    A reply is uploaded in several pushes. The duration of the shortest small push estimates the fixed delay of each
-    (the round trip and the SuperLink's work). This delay is subtracted once for each period in which the link was busy.
+    A reply is uploaded in several pushes, side by side. The shortest small push estimates the fixed delay of one (the
+    round trip and the SuperLink's work). It is subtracted once, from the seconds between the begin of the first large
+    push and the end of the last. At least half of these seconds count.
     """
 
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._busy = 0
-        self._since_s = 0.0
-        self._busy_s: list[float] = []
-        self._delays_s: list[float] = []
-        self.bytes = 0
-
-    @property
-    def seconds(self) -> float:
-        """Seconds of the transfers without the delays, but at least half of the measured time."""
-        delay_s = min(self._delays_s, default=0.0)
-        return sum(max(busy_s - delay_s, busy_s / 2) for busy_s in self._busy_s)
-
-    def timed(self, push: Push) -> Push:
-        """Wrap `push` so that it is measured."""
-
-        def measured(name: str, content: bytes) -> None:
-            if len(content) < LEAST_BYTES:
-                began_s = time.monotonic()
-                push(name, content)
-                self._delays_s.append(time.monotonic() - began_s)
-                return
-            with self._lock:
-                if not self._busy:
-                    self._since_s = time.monotonic()
-                self._busy += 1
-            try:
-                push(name, content)
-            finally:
-                with self._lock:
-                    self.bytes += len(content)
-                    self._busy -= 1
-                    if not self._busy:
-                        self._busy_s.append(time.monotonic() - self._since_s)
-
-        return measured
-
-
-def measuring(push_all: Callable[..., None], file: Path) -> Callable[..., None]:
-    """Wrap Flower's `push_all` so that it writes the bytes and seconds of each large upload to `file`."""
-
     def push(object_contents: Iterable[tuple[str, bytes]], push_object_fn: Push, **options: Any) -> None:
-        stopwatch = Stopwatch()
-        push_all(object_contents, push_object_fn=stopwatch.timed(push_object_fn), **options)
-        if not stopwatch.bytes:
+        large, delays_s = list[tuple[int, float, float]](), list[float]()
+
+        def timed(name: str, content: bytes) -> None:
+            began_s = time.monotonic()
+            push_object_fn(name, content)
+            ended_s = time.monotonic()
+            if len(content) < LEAST_BYTES:
+                delays_s.append(ended_s - began_s)
+            else:
+                large.append((len(content), began_s, ended_s))
+
+        push_all(object_contents, push_object_fn=timed, **options)
+        if not large:
             return
+        sizes, begins_s, ends_s = zip(*large, strict=True)
+        lasted_s = max(ends_s) - min(begins_s)
+        seconds = max(lasted_s - min(delays_s, default=0.0), lasted_s / 2)
         part = file.with_suffix(".part")
-        part.write_text(json.dumps({"bytes": stopwatch.bytes, "seconds": stopwatch.seconds}), encoding="utf-8")
+        part.write_text(json.dumps({"bytes": sum(sizes), "seconds": seconds}), encoding="utf-8")
         part.replace(file)
 
     return push
@@ -143,15 +113,9 @@ def waiting(receive: Callable[[], Any]) -> Callable[[], Any]:
     return wait
 
 
-def with_port(arguments: list[str]) -> list[str]:
-    """Add a free port to the arguments if they name none, because several SuperNodes may share a machine."""
-    named = any(argument.split("=")[0] == "--port" for argument in arguments)
-    return arguments if named else [*arguments, "--port", str(free_ports(1)[0])]
-
-
 def main(on_refusal: Callable[[], None] = lambda: None) -> None:
     """Run the SuperNode until a signal ends it. `on_refusal` is called each time that the SuperLink refuses it."""
-    sys.argv[1:] = with_port(sys.argv[1:])
+    sys.argv += ["--port", str(free_ports(1)[0])]  # several SuperNodes may share a machine
     with tempfile.TemporaryDirectory(prefix="fedsel-") as folder:
         file = Path(folder) / "upload.json"
         os.environ[UPLOAD_FILE] = str(file)

@@ -151,13 +151,10 @@ def add_clients(folder: Path, count: int, requests: Sequence[Path] = ()) -> list
     public_keys = _requested(federation, requests)
     count += len(requests)
     taken = set(client_numbers(federation.server))
-    machine = replace(machine, clients=len(taken) + count)
+    replace(machine, clients=len(taken) + count)  # refuses more than there may be
     numbers = [number for number in range(len(taken) + count) if number not in taken][:count]
-    for number in numbers:
-        if os.path.lexists(federation.client(number)):
-            raise ConfigError(
-                f"{federation.client(number)} is the folder of a revoked client. Move it elsewhere first."
-            )
+    for path in filter(os.path.lexists, map(federation.client, numbers)):
+        raise ConfigError(f"{path} is the folder of a revoked client. Move it elsewhere first.")
     machine = replace(machine, clients=max(taken | {*numbers}) + 1)
     with writing(federation.folder):
         for number, request in zip(numbers, [b""] * (count - len(requests)) + public_keys, strict=True):

@@ -5,7 +5,7 @@ import os
 import re
 import tomllib
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -116,13 +116,12 @@ def read_machine(folder: Path, *roles: str) -> Machine:
         raise ConfigError(
             f"{folder} is not the folder of a machine: it has no {FILE}. `fedsel provision` makes such folders."
         )
+    content = read_file(path).decode(errors="replace")
     try:
-        values = tomllib.loads(read_file(path).decode())
-    except ConfigError:
-        raise
+        machine = _checked(tomllib.loads(content))
     except ValueError as error:
-        raise ConfigError(f"{path} cannot be read: {error}.") from error
-    machine = _checked(path, values)
+        again = "Copy the folder again from where it was provisioned."
+        raise ConfigError(f"{path} is damaged: {str(error).removesuffix('.')}. {again}") from error
     if machine.role not in roles:
         needed = " or ".join(roles)
         raise ConfigError(f"{folder} is the folder of {machine.name}, but this command needs the folder of {needed}.")
@@ -131,16 +130,10 @@ def read_machine(folder: Path, *roles: str) -> Machine:
 
 def machine_toml(machine: Machine) -> str:
     """Content of the machine's `machine.toml`."""
-    values: dict[str, Any] = {
-        "role": machine.role,
-        "server": machine.server,
-        "port": machine.port,
-        "flower": machine.flower,
-        "clients": machine.clients,
-    }
-    if machine.role == "client":
-        values["client"] = machine.client
-    return tomli_w.dumps(values | {"settings": dict(machine.settings)})
+    values = {**asdict(machine), "settings": dict(machine.settings)}
+    if machine.role != "client":
+        del values["client"]
+    return tomli_w.dumps(values)
 
 
 def write_machine(folder: Path, machine: Machine) -> None:
@@ -179,14 +172,10 @@ def _check_settings(machine: Machine) -> None:
             entries[key].check(value)
 
 
-def _checked(path: Path, values: Mapping[str, Any]) -> Machine:
+def _checked(values: Mapping[str, Any]) -> Machine:
     kinds = {"role": str, "server": str, "port": int, "flower": str, "clients": int, "client": int, "settings": dict}
-    wrong = [key for key in values if key not in kinds or type(values[key]) is not kinds[key]]
-    absent = kinds.keys() - values.keys() - {"client", "settings"}
-    again = "Copy the folder again from where it was provisioned."
-    if wrong or absent:
-        raise ConfigError(f"{path} is damaged at {', '.join(sorted({*wrong, *absent}))}. {again}")
-    try:
-        return Machine(**values)
-    except ConfigError as error:
-        raise ConfigError(f"{path} is damaged. {error} {again}") from error
+    wrong = {key for key in values if key not in kinds or type(values[key]) is not kinds[key]}
+    wrong |= kinds.keys() - values.keys() - {"client", "settings"}
+    if wrong:
+        raise ConfigError(f"it is wrong at {', '.join(sorted(wrong))}")
+    return Machine(**values)

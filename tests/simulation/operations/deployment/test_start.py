@@ -72,7 +72,7 @@ def test_a_clients_data_are_read_before_it_connects_and_remembered_only_if_they_
     assert (dict(machine.settings), describe_data(client, machine)) == ({}, "")
     (tmp_path / "good.csv").write_text("a,label\n" + "1,x\n2,y\n" * 5)
     mine = with_settings(machine, {"data": "csv", "data-path": str(tmp_path / "good.csv")})
-    assert describe_data(client, mine) == "10 training and 0 test examples of shape (1,), 2 classes, of the columns a"
+    assert describe_data(client, mine) == "10 training and 0 test examples of shape (1,), 2 classes"
 
 
 def test_data_of_another_kind_take_the_place_of_the_remembered_ones(tmp_path, monkeypatch):
@@ -102,7 +102,7 @@ def test_data_of_another_kind_take_the_place_of_the_remembered_ones(tmp_path, mo
         assert machine.settings.get("data") == kind
         assert ("data-arguments" in machine.settings) == bool(typed)
         if kind in ("npz", "csv"):
-            unnamed = "the columns a, sick, of which the server states the one with the labels"
+            unnamed = "the columns a, sick, of which the server names that of the labels"
             assert ("0 test examples" if typed or kind == "npz" else unnamed) in describe_data(client, machine)
 
 

@@ -16,7 +16,6 @@ from simulation.operations.guard.supernode import CONNECTION_HOOK, PUSH_HOOK, TI
 from simulation.operations.guard.supernode_process import (
     LONGEST_PAUSE_S,
     SHORTEST_PAUSE_S,
-    Stopwatch,
     measuring,
     retrying,
     waiting,
@@ -46,31 +45,35 @@ class Clock:
         self.now_s += seconds
 
 
-def test_pushes_side_by_side_count_once_and_pauses_do_not():
-    stopwatch = Stopwatch()
-    push = stopwatch.timed(lambda name, content: time.sleep(0.2))
+def one_by_one(contents, push_object_fn):
+    for name, content in contents:
+        push_object_fn(name, content)
+
+
+def side_by_side(contents, push_object_fn):
     with ThreadPoolExecutor(2) as pool:
-        list(pool.map(push, "ab", [LARGE, LARGE]))
-    time.sleep(0.3)
-    push("c", LARGE)
-    assert stopwatch.bytes == 60_000
-    assert stopwatch.seconds == pytest.approx(0.4, abs=0.15)
+        list(pool.map(lambda each: push_object_fn(*each), contents))
 
 
-def test_what_a_small_push_takes_comes_off_a_large_one(monkeypatch):
+def test_pushes_side_by_side_count_once(tmp_path, monkeypatch):
+    monkeypatch.setenv(UPLOAD_FILE, str(tmp_path / "upload.json"))
+    push = measuring(side_by_side, tmp_path / "upload.json")
+    push([("a", LARGE), ("b", LARGE), ("c", LARGE)], lambda name, content: time.sleep(0.2))
+    upload_bytes, seconds = last_upload()
+    assert upload_bytes == 60_000
+    assert seconds == pytest.approx(0.4, abs=0.15)
+
+
+def test_what_a_small_push_takes_comes_off_a_large_one(tmp_path, monkeypatch):
     clock = Clock()
     monkeypatch.setattr(supernode, "time", clock)
-    stopwatch = Stopwatch()
-    push = stopwatch.timed(lambda name, content: clock.sleep(1 + len(content) / 5_000))
-    for content in (b"", b"1", LARGE):
-        push("name", content)
-    assert stopwatch.bytes == 20_000
-    assert stopwatch.seconds == pytest.approx((1 + 4) - 1)
+    monkeypatch.setenv(UPLOAD_FILE, str(tmp_path / "upload.json"))
+    push = measuring(one_by_one, tmp_path / "upload.json")
+    push([("a", b""), ("b", b"1"), ("c", LARGE)], lambda name, content: clock.sleep(1 + len(content) / 5_000))
+    assert last_upload() == (20_000, pytest.approx((1 + 4) - 1))
     # The result is at least half of the measured time.
-    hasty = Stopwatch()
-    hasty.timed(lambda name, content: clock.sleep(3))("a", b"")
-    hasty.timed(lambda name, content: clock.sleep(1))("a", LARGE)
-    assert hasty.seconds == pytest.approx(0.5)
+    push([("a", b""), ("b", LARGE)], lambda name, content: clock.sleep(1 if content else 3))
+    assert last_upload() == (20_000, pytest.approx(0.5))
 
 
 def test_an_upload_is_read_for_the_next_reply(tmp_path, monkeypatch):
