@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
-from simulation.operations.guard.fleet_connection import AHEAD_S, BEHIND_S, WRONG_CLOCK, why_refused
 from simulation.operations.machines.machine import HERE_RELEASE, Machine, address
 
 TIMEOUT_S = 5.0
@@ -23,7 +22,7 @@ class Obstacle:
 
     Attributes
     ----------
-    kind : release, name, port, clock, certificate, key, copy or program
+    kind : release, name, port, clock, certificate or program
     sentence : what is wrong, and what to do
     passing : whether it can be resolved without a change on this machine, so that it makes sense to try again
     """
@@ -58,21 +57,6 @@ def obstacle(machine: Machine, port: int, certificate: Path) -> Obstacle | None:
         return _distrust(machine, port, connection, certificate)
 
 
-def client_obstacle(machine: Machine, certificate: Path, key: Path) -> Obstacle | None:
-    """Find why the client with this private key cannot connect to its server, which must know the public key."""
-    if (wrong := obstacle(machine, machine.port, certificate)) is not None:
-        return wrong
-    try:
-        words = why_refused(machine.fleet, certificate, key)
-    except ConnectionError as error:
-        return Obstacle(
-            "program",
-            f"The program at {machine.fleet} does not answer like a server of Flower ({error}). If this machine has a "
-            f"proxy, add {machine.server} to the variable no_proxy.",
-        )
-    return refused_by_server(machine, words) if words else None
-
-
 def other_release(machine: Machine) -> Obstacle | None:
     """Obstacle if this machine's release of Flower differs from the federation's; None if they are the same."""
     if machine.flower == HERE_RELEASE:
@@ -85,28 +69,13 @@ def other_release(machine: Machine) -> Obstacle | None:
     )
 
 
-def refused_by_server(machine: Machine, words: str) -> Obstacle:
-    """The obstacle that corresponds to the `words` with which Flower's server refused this client."""
-    if words == WRONG_CLOCK:
-        return Obstacle(
-            "clock",
-            f"The clock of this machine ({_now()}) is more than {AHEAD_S:.0f} s ahead of the clock of "
-            f"{machine.server}, or more than {BEHIND_S:.0f} s behind it. Set both clocks by NTP.",
-        )
-    return Obstacle(
-        "key",
-        f"{machine.server} does not know the key of {machine.name}: the client was revoked, or the server's folder is "
-        f"older than this one. To admit the client, copy its clients/{machine.name}.pub to the server's folder.",
-    )
-
-
-def key_in_use(machine: Machine) -> Obstacle:
-    """The obstacle of a client whose key the server knows, and which the server still refuses."""
-    return Obstacle(
-        "copy",
-        f"{machine.server} counts {machine.name} as connected. If this client or the server ended less than a minute "
-        "ago, the client is admitted soon. Otherwise another client has its key, so this folder or its file key is a "
-        "copy: end the other client, or make a folder of its own for this machine with `fedsel provision --add 1`.",
+def refusal(machine: Machine) -> str:
+    """What to do if the server refuses this client. Flower does not say why."""
+    return (
+        f"{machine.server} refuses {machine.name}. Either it does not know the client's key, because the client was "
+        f"revoked or the server's folder is older than this one: copy clients/{machine.name}.pub to the server's "
+        "folder. Or it counts the client as connected: within a minute after a restart that passes, and otherwise this "
+        f"folder is a copy. Or the clock of this machine ({_now()}) is wrong: set both clocks by NTP."
     )
 
 

@@ -22,7 +22,7 @@ from fedsel_app.data.dataset import load
 from fedsel_app.messages.reported_values import one_line
 from fedsel_app.records.reading import legible
 from simulation.engines.uncollected import uncollected_imports
-from simulation.operations.deployment.connection import Obstacle, client_obstacle, key_in_use, other_release
+from simulation.operations.deployment.connection import obstacle, other_release, refusal
 from simulation.operations.deployment.flower_cli import DeploymentError, environment, node_config_text
 from simulation.operations.deployment.held_folder import held_folder
 from simulation.operations.guard.app_signature import TRUSTED, refuse_no_signer
@@ -212,11 +212,10 @@ def _serve(folder: Path, machine: Machine) -> None:
 
 def _take_part(folder: Path, machine: Machine, trusted: Path | None) -> None:
     """Run the client, which imports only the apps of the `trusted` signers; None: all apps."""
-    certificate, key = folder / CERTIFICATE, folder / "key"
     say(f"Client {machine.name}, Flower {HERE_RELEASE}. The server is {machine.fleet}.")
     if trusted is None:
         say("Warning: --unsigned-apps lets everybody who may submit runs execute code on this machine.")
-    _wait_for_server(machine, certificate, key)
+    _wait_for_server(machine, folder / CERTIFICATE)
     settings = {"state-dir": str(folder / STATE), "identity-dir": str(folder), **machine.settings}
     node_config = node_config_text(machine.client, machine.clients, settings)
     sys.argv = ["fedsel start", *supernode_arguments(machine.fleet, node_config, folder, trusted), "--host", HERE]
@@ -224,31 +223,23 @@ def _take_part(folder: Path, machine: Machine, trusted: Path | None) -> None:
         from simulation.operations.guard import supernode_process as supernode
     connected, lost = f"Connected to {machine.fleet} as {machine.name}.", f"{machine.fleet} does not answer."
     plain_log(folder / LOG, {HERE_AGAIN: connected, LOST: f"{lost} Trying again.", REFUSED: ""})
-    refusals: list[Obstacle] = []
+    said: list[str] = []
 
     def refused() -> None:
-        wrong = client_obstacle(machine, certificate, key) or key_in_use(machine)
-        if not refusals or refusals[-1].kind != wrong.kind:
-            say(f"{wrong.sentence} Trying again every {supernode.RETRY_S:.0f} s.")
-        refusals.append(wrong)
+        if not said:
+            said.append(refusal(machine))
+            say(f"{said[0]} Trying again every {supernode.RETRY_S:.0f} s.")
 
     try:
         supernode.main(refused)
     except RuntimeError as error:
-        unknown = f"{machine.fleet} refuses {machine.name} ({error}). {folder / LOG} has the details."
-        raise DeploymentError(refusals[-1].sentence if refusals else unknown) from error
-    except SystemExit:
-        # Flower ends without a message, and with 0, if the server refuses a client during a run.
-        wrong = client_obstacle(machine, certificate, key)
-        if wrong is not None and wrong.kind in ("key", "clock"):
-            raise DeploymentError(wrong.sentence) from None
-        raise
+        raise DeploymentError(refusal(machine)) from error
 
 
-def _wait_for_server(machine: Machine, certificate: Path, key: Path) -> None:
-    """Wait until the server answers, is trusted and knows this client. Print each kind of obstacle once."""
+def _wait_for_server(machine: Machine, certificate: Path) -> None:
+    """Wait until the server answers and is trusted. Print each kind of obstacle once."""
     last_kind = ""
-    while (wrong := client_obstacle(machine, certificate, key)) is not None:
+    while (wrong := obstacle(machine, machine.port, certificate)) is not None:
         if not wrong.passing:
             raise DeploymentError(wrong.sentence)
         if wrong.kind != last_kind:

@@ -6,9 +6,12 @@
 - `start_client_internal` returns if an established connection fails. It is called again, to reconnect.
 - The `receive` of `start_client_internal._init_connection` returns at once, and a loop repeats it after three seconds.
   Its replacement waits for a message (`waiting`) and retries after a refusal
-  (`guard.supernode_process.retrying`). The connection depends on the release: see `fleet_connection`. Its
-  `get_run` tells whether a run is over while the app process still works on one of its messages.
+  (`guard.supernode_process.retrying`). Over HTTP `fleet_http_connection.flwr_exit` ends the process at the first
+  refusal; here it raises an exception. `get_run` tells whether a run is over while the app process still works on one
+  of its messages.
 - `start_client_internal.push_object_contents_from_iterable` uploads a reply. Its replacement measures the time.
+- If the SuperLink refuses a call during a run, Flower sends this process a signal by `os.kill`, and ends with 0.
+  `noted_interrupts` notes that.
 - `_parse_supernode_lifespan_config` gives the configuration. `serve_messages` sets a random secret there, so that no
   other user of the machine can claim a task.
 - `start_client_internal._verify_fab` accepts an app of any age that a trusted key has signed. Its replacement refuses
@@ -41,11 +44,13 @@ from flwr.supernode.start_client_internal import _insert_message
 from fedsel_app.config import Value
 from simulation.operations.guard.app_process import object_names
 from simulation.operations.guard.app_signature import NEWEST, newest_alone
-from simulation.operations.guard.fleet_connection import refuse_by_exceptions
+from simulation.operations.guard.transport import FLEET_OVER_GRPC
 
 NODE = "flwr.supernode.start_client_internal"
 CONNECTION_HOOK, PUSH_HOOK, TIME_HOOK = "_init_connection", "push_object_contents_from_iterable", "time"
 CONFIG_HOOK, VERIFY_HOOK = "_parse_supernode_lifespan_config", "_verify_fab"
+HTTP_CONNECTION, EXIT_HOOK = "flwr.supernode.fleet_http_connection", "flwr_exit"
+KILL_HOOK = "kill"
 RECONNECT_S = 1.0
 GET_RUN = "get_run"
 """Flower's function of a connection that asks for a run."""
@@ -122,6 +127,25 @@ class NodeMessage:
         self._state.object_store.delete(self._name)
 
 
+def refuse(code: int, message: str) -> None:
+    """Raise RuntimeError for a refusal by the SuperLink."""
+    print(message, flush=True)
+    raise RuntimeError(message)
+
+
+def noted_interrupts() -> list[int]:
+    """List to which each signal is added that Flower sends this process because the SuperLink refuses a call."""
+    noted, kill = list[int](), os.kill
+
+    def noting(process: int, number: int) -> None:
+        if process == os.getpid():
+            noted.append(number)
+        kill(process, number)
+
+    setattr(os, KILL_HOOK, noting)
+    return noted
+
+
 def take_messages(state: Any, get_run: Callable[[int], Any]) -> list[NodeMessage]:
     """Take the messages that a SuperNode has received, and end their tasks so that no process is started for them."""
     for task in state.get_tasks(statuses=[Status.PENDING]):
@@ -178,7 +202,8 @@ def serve_messages(
         config.isolation, config.superexec_auth_secret = ISOLATION_MODE_PROCESS, secrets.token_bytes(32)
         return config
 
-    refuse_by_exceptions()
+    if not FLEET_OVER_GRPC:
+        setattr(import_module(HTTP_CONNECTION), EXIT_HOOK, refuse)
     update_console_handler(colored=sys.stderr.isatty())
     setattr(node, PUSH_HOOK, pushing(getattr(node, PUSH_HOOK)))
     setattr(node, CONNECTION_HOOK, connection)

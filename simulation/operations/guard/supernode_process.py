@@ -30,7 +30,7 @@ from typing import Any
 from clients.upload_time import UPLOAD_FILE
 from fedsel_app.network.links import LEAST_BYTES
 from simulation.operations.guard.app_runner import AppRunner
-from simulation.operations.guard.supernode import serve_messages
+from simulation.operations.guard.supernode import noted_interrupts, serve_messages
 from simulation.operations.guard.transport import free_ports
 
 CONNECT_TIMEOUT_S, RETRY_S = 90.0, 3.0
@@ -114,7 +114,11 @@ def waiting(receive: Callable[[], Any]) -> Callable[[], Any]:
 
 
 def main(on_refusal: Callable[[], None] = lambda: None) -> None:
-    """Run the SuperNode until a signal ends it. `on_refusal` is called each time that the SuperLink refuses it."""
+    """Run the SuperNode until a signal ends it. `on_refusal` is called each time that the SuperLink refuses it.
+
+    Raises RuntimeError if it is refused for too long, or during a run.
+    """
+    interrupts = noted_interrupts()
     sys.argv += ["--port", str(free_ports(1)[0])]  # several SuperNodes may share a machine
     with tempfile.TemporaryDirectory(prefix="fedsel-") as folder:
         file = Path(folder) / "upload.json"
@@ -127,6 +131,10 @@ def main(on_refusal: Callable[[], None] = lambda: None) -> None:
                 waiting=waiting,
                 answer=runner.answer,
             )
+        except SystemExit as ended:
+            if interrupts:
+                raise RuntimeError("The SuperLink refuses this SuperNode.") from ended
+            raise
         finally:
             runner.rest()
 

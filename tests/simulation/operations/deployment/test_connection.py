@@ -9,11 +9,10 @@ from datetime import timedelta
 
 import pytest
 
-from simulation.operations.deployment import connection, flower_cli
-from simulation.operations.deployment.connection import client_obstacle, obstacle
+from simulation.operations.deployment import flower_cli
+from simulation.operations.deployment.connection import obstacle
 from simulation.operations.deployment.flower_cli import DeploymentError
 from simulation.operations.guard.command_lines import CONNECTION
-from simulation.operations.guard.fleet_connection import WRONG_CLOCK
 from simulation.operations.guard.transport import free_ports
 from simulation.operations.machines import keys
 from simulation.operations.machines.folders import make_federation
@@ -95,30 +94,10 @@ def test_a_clock_outside_of_the_certificates_time(tmp_path, monkeypatch, name, v
     assert "is not valid now by the clock of this machine" in wrong.sentence
 
 
-@pytest.mark.parametrize(
-    ("words", "kind", "sentence"),
-    [
-        (WRONG_CLOCK, "clock", "is more than 5 s ahead of the clock of 127.0.0.1, or more than 305 s behind it"),
-        ("Invalid token", "key", "127.0.0.1 does not know the key of client-1"),
-    ],
-)
-def test_a_refusal_by_flower(made, monkeypatch, words, kind, sentence):
-    monkeypatch.setattr(connection, "why_refused", lambda *_: words)
-    with serving(made) as port:
-        wrong = client_obstacle(client(port), made.certificate, made.client(1) / "key")
-    assert wrong.kind == kind
-    assert sentence in wrong.sentence
-
-
-def test_a_proxy_that_does_not_reach_the_server_is_named_and_none_stands_between_local_processes(made, monkeypatch):
-    for name in ("grpc_proxy", "no_grpc_proxy", "NO_PROXY"):
+def test_no_proxy_stands_between_local_processes(monkeypatch):
+    for name in ("no_grpc_proxy", "NO_PROXY"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("no_proxy", "intranet.example")
-    monkeypatch.setenv("https_proxy", "http://127.0.0.1:9")
-    with serving(made) as port:
-        wrong = client_obstacle(client(port), made.certificate, made.client(1) / "key")
-    assert wrong.kind == "program"
-    assert "If this machine has a proxy, add 127.0.0.1 to the variable no_proxy." in wrong.sentence
     assert flower_cli.environment(None)["no_proxy"] == "intranet.example,127.0.0.1,localhost,::1"
 
 

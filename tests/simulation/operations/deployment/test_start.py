@@ -22,7 +22,6 @@ import subprocess
 import sys
 from pathlib import Path
 from simulation.operations.deployment import start
-from simulation.operations.deployment.connection import Obstacle
 from simulation.operations.deployment.flower_cli import DeploymentError
 from simulation.operations.guard import superlink, supernode_process
 
@@ -38,14 +37,13 @@ def talk(on_refusal):
     start.say("End.")
     print("Successfully installed fedsel again")
     subprocess.run(["echo", "The app's own words"], stdout=sys.stdout)
-    sys.exit(0)  # as Flower does if a heartbeat is refused
+    raise RuntimeError("refused")
 
 folder = Path(sys.argv[1])
 start.days_left = lambda certificate: -3
 superlink.run_superlink = lambda *arguments: None
 start.run_machine(folder / "server", {})
-obstacles = iter([None, Obstacle("clock", "The clock is wrong.")])
-start.client_obstacle = lambda *arguments: next(obstacles)
+start.obstacle = lambda *arguments: None
 supernode_process.main = talk
 try:
     start.run_machine(folder / "client-0", {}, unsigned_apps=True)
@@ -115,7 +113,8 @@ def test_a_machine_prints_what_its_user_must_know_and_logs_the_rest(tmp_path):
     assert "the server's certificate is no longer valid, so no client connects." in done.stdout
     printed = [line.split(" ", 2)[2] for line in done.stdout.splitlines()]
     connected = f"Connected to localhost:{read_machine(made.server, 'server').port} as client-0."
-    assert printed[-5:] == [connected, "Odd.", "ValueError: wrong", "End.", "The clock is wrong."]
+    assert printed[-5:-1] == [connected, "Odd.", "ValueError: wrong", "End."]
+    assert printed[-1].startswith("localhost refuses client-0. Either it does not know the client's key")
     log = made.client(0) / "log.txt"
     for line in ("Successfully installed fedsel\n", "INFO Received: train message", "WARNING Odd.", "  File"):
         assert line in log.read_text()

@@ -10,7 +10,7 @@ from types import SimpleNamespace
 
 import pytest
 from flwr.cli.auth_plugin.oidc_cli_plugin import OidcCliPlugin
-from flwr.common.constant import ACCESS_TOKEN_KEY, ISOLATION_MODE_PROCESS, ISOLATION_MODE_SUBPROCESS, NOOP_FLWR_AID
+from flwr.common.constant import ACCESS_TOKEN_KEY, NOOP_FLWR_AID
 from flwr.supercore.credential_store import file_credential_store
 from flwr.supercore.superexec.executor import subprocess_executor
 
@@ -49,9 +49,8 @@ def test_flower_still_has_the_places_that_are_closed():
     assert callable(getattr(subprocess_executor, STARTER_HOOK).Popen)
 
 
-@pytest.mark.parametrize("isolation", [ISOLATION_MODE_PROCESS, ISOLATION_MODE_SUBPROCESS])
-def test_a_superlink_gets_the_account_and_its_superexec_the_secret(tmp_path, isolation):
-    parsed = SimpleNamespace(isolation=isolation, authn_plugin=None, superexec_auth_secret=b"given")
+def test_a_superlink_gets_the_account_and_its_superexec_the_secret(tmp_path):
+    parsed = SimpleNamespace(authn_plugin=None, superexec_auth_secret=None)
     program = SimpleNamespace(
         _parse_superlink_lifespan_config=lambda: parsed, _get_superexec_command=lambda **_: ["flower-superexec", "--x"]
     )
@@ -64,8 +63,7 @@ def test_a_superlink_gets_the_account_and_its_superexec_the_secret(tmp_path, iso
     assert rest == "--x"
     secret = tmp_path / "superexec-secret"
     assert (file, stat.S_IMODE(secret.stat().st_mode)) == (str(secret), 0o600)
-    own = isolation == ISOLATION_MODE_SUBPROCESS
-    assert config.superexec_auth_secret == (secret.read_bytes() if own else b"given")
+    assert config.superexec_auth_secret == secret.read_bytes()
 
 
 def test_a_tasks_token_stands_in_no_command_line(tmp_path):

@@ -1,9 +1,12 @@
 """Upload times, measured by the SuperNode and reported by the client."""
 
 import json
+import os
+import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
+from importlib import import_module
 from itertools import repeat
 
 import pytest
@@ -12,7 +15,14 @@ from flwr.supernode import start_client_internal
 
 from clients.upload_time import UPLOAD_FILE, last_upload
 from simulation.operations.guard import supernode_process as supernode
-from simulation.operations.guard.supernode import CONNECTION_HOOK, PUSH_HOOK, TIME_HOOK, VERIFY_HOOK
+from simulation.operations.guard.supernode import (
+    CONNECTION_HOOK,
+    EXIT_HOOK,
+    HTTP_CONNECTION,
+    PUSH_HOOK,
+    TIME_HOOK,
+    VERIFY_HOOK,
+)
 from simulation.operations.guard.supernode_process import (
     LONGEST_PAUSE_S,
     SHORTEST_PAUSE_S,
@@ -20,6 +30,7 @@ from simulation.operations.guard.supernode_process import (
     retrying,
     waiting,
 )
+from simulation.operations.guard.transport import FLEET_OVER_GRPC
 
 
 def test_flower_still_has_the_places_that_are_replaced():
@@ -128,6 +139,26 @@ def test_a_supernode_asks_until_it_is_let_in_or_too_late_and_a_lost_connection_i
     monkeypatch.setattr(supernode, "CONNECT_TIMEOUT_S", 0.05)
     with pytest.raises(RuntimeError, match="yield"), retrying(refusing(10**9, []))("host"):
         pass
+
+
+def test_a_supernode_that_is_refused_during_a_run_has_failed(monkeypatch):
+    """Flower interrupts its own process, and ends with 0."""
+
+    def serve(**parts):
+        os.kill(os.getpid(), 0)
+        sys.exit(0)
+
+    monkeypatch.setattr(os, "kill", os.kill)
+    monkeypatch.setattr(sys, "argv", ["supernode"])
+    monkeypatch.setenv(UPLOAD_FILE, "")
+    monkeypatch.setattr(supernode, "serve_messages", serve)
+    with pytest.raises(RuntimeError, match="The SuperLink refuses this SuperNode"):
+        supernode.main()
+
+
+@pytest.mark.skipif(FLEET_OVER_GRPC, reason="the Fleet API is served over gRPC")
+def test_flower_still_has_the_place_where_it_is_refused():
+    assert callable(getattr(import_module(HTTP_CONNECTION), EXIT_HOOK))
 
 
 def test_a_supernode_waits_for_a_message(monkeypatch):
