@@ -160,9 +160,7 @@ def stop_run(folder: Path, name: str | None, console: Console) -> None:
     unfinished = _unfinished(folder, variables)
     named = ", ".join(run for run, _ in unfinished.values()) or "none"
     chosen = [run_id for run_id, (run, _) in unfinished.items() if name in (None, run, run_id)]
-    if not chosen:
-        raise ConfigError(f"There is no run {name or ''} to stop. Runs in progress: {named}.".replace("  ", " "))
-    if len(chosen) > 1:
+    if len(chosen) != 1:
         raise ConfigError(f"Name the run to stop: `fedsel stop {folder} RUN`. Runs in progress: {named}.")
     [run_id], run = chosen, unfinished[chosen[0]][0]
     flwr(["stop", run_id, CONNECTION], variables)

@@ -3,8 +3,7 @@
 Flower registers a SuperNode's public key by a command for each key. Here `admit` keeps the SuperLink's nodes equal to a
 folder of keys while the SuperLink runs: it registers a new key under the name of its file, and unregisters the node of
 a removed key. While a key or the folder cannot be read, its clients stay admitted. A node's number follows from its
-key, so that clients go on with a SuperLink that was started again. It also reports which clients connect and leave. A
-folder of keys in Flower would replace this file.
+key, so that clients go on with a SuperLink that was started again. A folder of keys in Flower would replace this file.
 """
 
 import hashlib
@@ -21,7 +20,7 @@ from flwr.supercore.primitives.asymmetric import public_key_to_bytes
 from simulation.operations.guard.app_signature import NO_KEY
 
 LOOK_S = 2.0
-"""Seconds between two checks of the folder and of the connected clients."""
+"""Seconds between two checks of the folder."""
 
 
 def admit(state: Any, keys: Path, say: Callable[[str], None]) -> None:
@@ -38,29 +37,25 @@ def admit(state: Any, keys: Path, say: Callable[[str], None]) -> None:
 
 
 class AdmittedClients:
-    """The clients in a link state, and what was last reported of each: to `say`, as a sentence."""
+    """The clients in a link state. `say` is called with each sentence about them that the user must know, once."""
 
     def __init__(self, state: Any, keys: Path, say: Callable[[str], None]) -> None:
         self._state, self._keys, self._say = state, keys, say
-        self._reported: dict[str, str] = {}
+        self._said: set[str] = set()
 
     def look(self) -> None:
-        """Register new keys and unregister removed ones.
-
-        If the folder cannot be read, that is reported once, and nothing is unregistered.
-        """
+        """Register new keys and unregister removed ones. If the folder cannot be read, nothing is unregistered."""
         try:
-            self._follow_keys()
-            self._reported.pop("", None)
+            sentences = self._follow_keys()
         except OSError as error:
-            sentence = f"Mend this, because until then clients may be neither admitted nor revoked: {error}."
-            if self._reported.get("") != sentence:
-                self._reported[""] = sentence
-                self._say(sentence)
+            sentences = {f"Mend this, because until then clients may be neither admitted nor revoked: {error}."}
+        for sentence in sorted(sentences - self._said):
+            self._say(sentence)
+        self._said = sentences
 
-    def _follow_keys(self) -> None:
-        """Do what `look` does. Raises OSError if the folder cannot be read."""
-        names, unreadable, state = dict[bytes, str](), set[str](), self._state
+    def _follow_keys(self) -> set[str]:
+        """Do what `look` does, and return what to say. Raises OSError if the folder cannot be read."""
+        names, unreadable, sentences = dict[bytes, str](), set[str](), set[str]()
         for path in sorted(path for path in self._keys.iterdir() if path.suffix == ".pub"):
             try:
                 if not path.is_file():
@@ -69,34 +64,19 @@ class AdmittedClients:
                 names[public_key_to_bytes(key)] = path.stem
             except (OSError, *NO_KEY):
                 unreadable.add(path.stem)
-                self._report(path.stem, "unreadable")
+                sentences.add(f"The public key of {path.stem} cannot be read: copy it again.")
+        state = self._state
         nodes = {node.public_key: node for node in state.get_node_info() if node.status != NodeStatus.UNREGISTERED}
-        for public, name in names.items():
-            if public not in nodes:
-                register(state, name, public)
+        for public in names.keys() - nodes.keys():
+            register(state, names[public], public)
         for public, node in nodes.items():
-            if node.owner_name in unreadable:
-                continue
-            if public not in names:
+            if public not in names and node.owner_name not in unreadable:
                 # Flower compares the time of the last heartbeat, and a node that never connected has none.
                 node.online_until = node.online_until or 0.0
                 state.node_public_key_to_node_id.pop(public, None)
                 state.delete_node(node.owner_aid, node.node_id)
-                self._report(node.owner_name, "revoked")
-            elif node.status in (NodeStatus.ONLINE, NodeStatus.OFFLINE):
-                self._report(node.owner_name, node.status)
-
-    def _report(self, name: str, status: str) -> None:
-        sentences = {
-            NodeStatus.ONLINE: f"{name} is connected.",
-            NodeStatus.OFFLINE: f"{name} is not connected any more.",
-            "revoked": f"{name} is revoked.",
-            "unreadable": f"The public key of {name} cannot be read: copy it again.",
-        }
-        before = self._reported.get(name)
-        self._reported[name] = status
-        if status != before and not (before is None and status == NodeStatus.OFFLINE):
-            self._say(sentences[status])
+                sentences.add(f"{node.owner_name} is revoked.")
+        return sentences
 
 
 def register(state: Any, name: str, public: bytes) -> None:

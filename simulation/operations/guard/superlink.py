@@ -41,7 +41,7 @@ def run_superlink(server: Path, say: Callable[[str], None] = print) -> None:
 
     It admits the clients whose public keys lie in ``clients`` of the `server`'s folder, hands out the signatures of
     that folder, and accepts the token whose hash is in ``token.sha256``. `say` is called with a sentence when a client
-    connects or leaves.
+    is revoked.
     """
     from flwr.common.logger import update_console_handler
 
