@@ -4,7 +4,7 @@ import math
 import re
 import unicodedata
 from collections.abc import Iterable
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, Self
 
@@ -16,10 +16,7 @@ DATA_FOLDERS = {
     "fashion-mnist": "data",
     "cifar10": "data",
     "cifar100": "data",
-    "femnist": "data/femnist",
-    "tiny-imagenet": "data/tiny-imagenet-200",
     "image-folder": "data/images",
-    "ptb-xl": "data/ptb-xl",
 }
 """Data set -> folder of its files, unless `data-path` names another."""
 DATA_SETS = {
@@ -30,13 +27,7 @@ DATA_SETS = {
     "fashion-mnist": "torchvision's files, in data-path",
     "cifar10": "torchvision's files, in data-path",
     "cifar100": "torchvision's files, in data-path",
-    "femnist": "LEAF's files by writer, in data-path",
-    "tiny-imagenet": "the published folder, in data-path",
     "image-folder": "train/CLASS/NAME.png and test/CLASS/NAME.png, or CLASS/NAME.png, in data-path",
-    "ptb-xl": "PhysioNet's electrocardiograms, in data-path",
-    "ecg": "generated electrocardiograms of PTB-XL's kind",
-    "synthetic": "generated: every client has its own inputs and its own model",
-    "regression": "generated: clusters of clients, each with its own linear law",
     "hf": "a folder that `datasets` saved, or Parquet, in data-path",
     "hf:NAME": "the data set NAME of the Hugging Face Hub, or of its cache on this machine",
     "package.module:function": "a function of yours that returns the arrays",
@@ -49,10 +40,8 @@ READERS = {".npz": "npz", ".csv": "csv", ".parquet": "hf"}
 HUB = "hf:"
 """Prefix of a data set of the Hugging Face Hub."""
 HUB_NAME = re.compile(r"\w[\w.-]*(/\w[\w.-]*)?")
-WITHOUT_ARGUMENTS = ("digits", "npz", "mnist", "fashion-mnist", "cifar10", "cifar100", "tiny-imagenet")
+WITHOUT_ARGUMENTS = ("digits", "npz", "mnist", "fashion-mnist", "cifar10", "cifar100")
 """Data sets that take no `data-arguments`."""
-FOR_CLIENTS = ("synthetic", "regression")
-"""Data sets that are generated for a number of clients: their argument `clients` is that of the run."""
 TASKS = ("classification", "multi-label", "regression", "next-token")
 """Tasks of data sets."""
 MOST_CLASSES = 10**5
@@ -131,32 +120,29 @@ class DataConfig(Settings, scope="task", private=True):
     data_path: str = setting(
         "",
         "path of the data: the file of npz and csv, a folder that `datasets` saved or Parquet for hf, or the folder of"
-        " a data set of files; empty: data/ in the working directory, or the set's own folder there, such as"
-        " data/femnist",
+        " a data set of files; empty: data/ in the working directory, or data/images of image-folder",
         first=True,
         owner="alone",
     )
     data_arguments: str = setting(
         "",
-        "arguments of the function that reads or generates the data (synthetic: alpha, beta, clients; regression:"
-        " clusters, intercept, clients; ptb-xl: hz; ecg: examples; package.module:function: its own), such as"
-        f" alpha=0.5, beta=0.5; csv, hf, hf:NAME: {', '.join(COLUMN_ARGUMENTS)}; image-folder: classes",
+        "arguments of a function of yours, such as examples=600, noise=0.5;"
+        f" csv, hf, hf:NAME: {', '.join(COLUMN_ARGUMENTS)}; image-folder: classes",
         owner="may",
     )
     download: bool = setting(False, "lets torchvision download a data set that is not in data-path", scope="engine")
     image_size: int = setting(
         0,
-        "tiny-imagenet, image-folder, hf: side in pixels to which images are scaled; 0 keeps their size",
+        "image-folder, hf: side in pixels to which images are scaled; 0 keeps their size",
         low=0,
-        read_by=read_by_data("tiny-imagenet", "image-folder", "hf", HUB),
+        read_by=read_by_data("image-folder", "hf", HUB),
     )
     test_fraction: float = setting(
         0.2,
-        "digits, csv, and hf and image-folder without a test split: share of the examples in the test set; synthetic,"
-        " regression, ecg: number of test examples per training example",
+        "digits, csv, and hf and image-folder without a test split: share of the examples in the test set",
         above=0.0,
         below=1.0,
-        read_by=read_by_data("digits", "csv", "hf", HUB, "image-folder", "synthetic", "regression", "ecg"),
+        read_by=read_by_data("digits", "csv", "hf", HUB, "image-folder"),
     )
 
     def __post_init__(self) -> None:
@@ -228,12 +214,6 @@ class DataConfig(Settings, scope="task", private=True):
         """Name -> value in `data-arguments`; of the types of `COLUMN_ARGUMENTS` for a table."""
         return parse_named(composed(self.data_arguments), "data-arguments", 'label="fine_label", test=""')
 
-    def for_clients(self, clients: int) -> Self:
-        """This data set with the number of clients of the run in its arguments, if it is generated for them."""
-        if self.data not in FOR_CLIENTS or "clients" in self.arguments:
-            return self
-        return replace(self, data_arguments=", ".join(filter(None, (self.data_arguments, f"clients={clients}"))))
-
     @property
     def folder(self) -> Path:
         """Folder of the files of a set of `DATA_FOLDERS`."""
@@ -260,8 +240,7 @@ class PreprocessingConfig(Settings, scope="training", private=True):
     normalize: bool = setting(
         True,
         "subtracts the mean of the training set and divides by its standard deviation: for each channel of images and"
-        " signals, and for each feature of a table (synthetic: for all features together; regression: never)",
-        read_by={"data": unless("regression")},
+        " signals, and for each feature of a table",
     )
     moments: str = setting(
         "computed",

@@ -133,7 +133,9 @@ class AvailabilityConfig(Settings, scope="federation", read_by={"links": ("simul
         read_by={"availability": ("diurnal",)},
     )
     availability_trace: str = setting(
-        "", ".npz file that `fedsel trace` makes from a trace of devices", read_by={"availability": ("trace",)}
+        "",
+        ".npz file of recorded devices: the arrays starts, ends, devices and periods",
+        read_by={"availability": ("trace",)},
     )
     leaving: str = setting(
         "lost",
@@ -146,7 +148,7 @@ class AvailabilityConfig(Settings, scope="federation", read_by={"links": ("simul
         super().__post_init__()
         if self.availability == "trace" and not self.availability_trace:
             raise ConfigError(
-                "Set 'availability-trace' to a file that `fedsel trace` made: the 'availability' trace reads it."
+                "Set 'availability-trace' to an .npz file of recorded devices: the 'availability' trace reads it."
             )
 
 

@@ -13,7 +13,6 @@ import sys
 import traceback
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from importlib.metadata import entry_points
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -171,16 +170,6 @@ def _stamp(module: ModuleType) -> Stamp:
     """Stamp of a module's file; (0, 0) if it has none any more."""
     file = Path(module.__file__ or "")
     return (status.st_size, status.st_mtime_ns) if file.is_file() and (status := file.stat()) else (0, 0)
-
-
-def registered(setting: str, name: str) -> Any:
-    """Object that an installed package registers as the value `name` of `setting`: the entry point `fedsel.SETTING`.
-
-    Raises ConfigError if no installed package has it.
-    """
-    for point in entry_points(group=f"fedsel.{setting}", name=name):
-        return point.load()
-    raise ConfigError(f"The '{setting}' parameter {name} comes with the package fedsel: install it on this machine.")
 
 
 def call(path: str, setting: str, *arguments: Any, **named: Any) -> Any:

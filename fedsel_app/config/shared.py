@@ -75,5 +75,4 @@ def read_groups(values: Mapping[str, Value]) -> dict[str, Any]:
 
     Raises ConfigError for a value of the wrong type or out of range.
     """
-    groups: dict[str, Any] = {name: group.from_values(values) for name, group in GROUPS.items()}
-    return groups | {"data": groups["data"].for_clients(groups["run"].clients)}
+    return {name: group.from_values(values) for name, group in GROUPS.items()}

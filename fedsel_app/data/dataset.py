@@ -166,8 +166,15 @@ def _fitting(config: DataConfig, seed: int) -> Dataset:
 def _read(config: DataConfig, seed: int) -> Dataset:
     if ":" not in config.data or config.from_datasets:
         return _loaded(config, seed, _stamps(config))
-    _refuse_arguments(config, plugins.load_object(config.data, "data"), config)
-    made = plugins.call(config.data, "data", config, **config.arguments)
+    signature = inspect.signature(plugins.load_object(config.data, "data"))
+    arguments = ({"seed": seed} if "seed" in signature.parameters else {}) | config.arguments
+    try:
+        signature.bind(config, **arguments)
+    except TypeError as error:
+        raise ConfigError(
+            f"The 'data-arguments' of {config.data} must be arguments of its function: {error}."
+        ) from error
+    made = plugins.call(config.data, "data", config, **arguments)
     source = f"The function '{config.data}'"
     if isinstance(made, Dataset):
         made = replace(made, classes=_count(made.classes, source), names=tuple(map(str, made.names)))
@@ -190,26 +197,9 @@ def _keys(config: DataConfig) -> tuple[str, ...]:
     return KEYS[:2] if isinstance(config, OwnDataConfig) else KEYS
 
 
-def _refuse_arguments(config: DataConfig, loader: Callable[..., Any], *positional: Any) -> None:
-    """Raise ConfigError if the `loader` of the data set does not take its `data-arguments`."""
-    try:
-        inspect.signature(loader).bind(*positional, **config.arguments)
-    except TypeError as error:
-        raise ConfigError(
-            f"The 'data-arguments' of {config.data} must be arguments of its function: {error}."
-        ) from error
-
-
 @kept_across_runs
 def _loaded(config: DataConfig, seed: int, stamps: tuple[Stamp, ...]) -> Dataset:
-    if config.data in LOADERS:
-        return LOADERS[config.data](config, seed)
-    if config.from_datasets:
-        return _hugging_face(config, seed)
-    loader = plugins.registered("data", config.data)
-    _refuse_arguments(config, loader, config, seed)
-    made: Dataset = loader(config, seed, **config.arguments)
-    return made
+    return (_hugging_face if config.from_datasets else LOADERS[config.data])(config, seed)
 
 
 def _stamps(config: DataConfig) -> tuple[Stamp, ...]:

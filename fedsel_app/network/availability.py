@@ -145,7 +145,7 @@ class Diurnal(Stays):
 class Trace(Stays):
     """Availability of recorded devices. The seed gives each client a device, and the trace of a device repeats.
 
-    Raises ConfigError if the file cannot be read, or is not what `fedsel trace` writes.
+    Raises ConfigError if the file cannot be read, or is no trace.
     """
 
     def __init__(self, config: AvailabilityConfig, clients: int, seed: int) -> None:
@@ -173,7 +173,7 @@ class Trace(Stays):
 def read_trace(path: Path) -> tuple[Floats, NDArray[np.int64], Floats]:
     """The stays of all devices, float64 (n, 2), the bounds of each device's stays, (D + 1,), and its period, (D,).
 
-    Raises ConfigError if the file cannot be read, or is not what `fedsel trace` writes.
+    Raises ConfigError if the file cannot be read, or is no trace.
     """
     try:
         with path.open("rb") as file:
@@ -182,7 +182,7 @@ def read_trace(path: Path) -> tuple[Floats, NDArray[np.int64], Floats]:
         check_stays(stays, devices, periods)
     except (OSError, NpzError, KeyError, TypeError, ValueError) as error:
         raise ConfigError(
-            f"Convert the trace with `fedsel trace FILE --out TRACE.npz`, and set 'availability-trace' to TRACE.npz. "
+            f"Set 'availability-trace' to an .npz file with the arrays starts, ends, devices and periods. "
             f"{path} cannot be read ({error})."
         ) from error
     return stays, np.concatenate([[0], np.cumsum(devices)]), periods.astype(np.float64)

@@ -10,7 +10,6 @@ import tomllib
 from collections.abc import Collection, Container, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cache
-from importlib.metadata import entry_points
 from pathlib import Path
 from typing import NamedTuple, Self
 
@@ -19,8 +18,6 @@ from fedsel_app.config.data import with_arguments
 from fedsel_app.config.plugins import unknown_name
 
 FOLDER = Path(__file__).parent
-FOLDER_POINTS = "fedsel.presets"
-"""Group of entry points: packages that register have folders of further presets."""
 PROTOCOL_FILE = "protocol.toml"
 """Name of the file with a paper's protocols in the paper's folder. The file is not a preset."""
 
@@ -102,10 +99,8 @@ class Preset:
 
 @cache
 def preset_files() -> dict[str, Path]:
-    """Preset name -> file, in the order of the names: the presets of the app and of packages that register theirs."""
-    packages = [str(point.load().__file__) for point in entry_points(group=FOLDER_POINTS)]
-    folders = [FOLDER, *(Path(package).parent for package in packages)]
-    files = [path for folder in folders for path in folder.rglob("*.toml") if path.name != PROTOCOL_FILE]
+    """Preset name -> file, in the order of the names."""
+    files = [path for path in FOLDER.rglob("*.toml") if path.name != PROTOCOL_FILE]
     return {path.stem: path for path in sorted(files, key=lambda path: path.stem)}
 
 

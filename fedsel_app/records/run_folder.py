@@ -15,7 +15,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedsel_app.config import DECLARED, ConfigError, Value, changes_numbers
-from fedsel_app.config.former import FORMER
 from fedsel_app.config.run import score_title
 from fedsel_app.npz import read_arrays
 from fedsel_app.records.fedsel_folder import discard_empty, make_private_folder, refuse_links, refuse_used
@@ -182,9 +181,7 @@ Recorder = RunFolder | UnkeptRecords
 
 
 def read_config(path: Path, needed: Iterable[str] = ()) -> dict[str, Value]:
-    """The settings of the run in the folder at `path`, with at least those of `needed`, and no `FORMER` ones.
-
-    A former setting stays if it had another value than now.
+    """The settings of the run in the folder at `path`, with at least those of `needed`.
 
     Raises ConfigError if there is no run, or a setting has a value of another type.
     """
@@ -195,7 +192,7 @@ def read_config(path: Path, needed: Iterable[str] = ()) -> dict[str, Value]:
         number = isinstance(entry.default, float) and type(config.get(key)) is int
         if key in config and type(config[key]) is not type(entry.default) and not number:
             raise ConfigError(f"The file {path / 'config.json'} cannot be read: '{key}' is {config[key]!r}.")
-    return {key: value for key, value in config.items() if key not in FORMER or value != FORMER[key]}
+    return config
 
 
 def refuse_changed(path: Path, config: Mapping[str, Value]) -> None:

@@ -14,7 +14,6 @@ from fedsel_app.config import (
     read_groups,
     refuse_unknown,
 )
-from fedsel_app.config.former import without_former
 from fedsel_app.config.settings import Entry
 from fedsel_app.presets.layers import chosen, layered, with_variant
 from fedsel_app.presets.preset import Preset, PresetConfig, load_preset
@@ -36,7 +35,7 @@ class AppConfig(SharedSettings):
 
         Raises ConfigError for an unknown key or method, a value out of range, or incompatible settings.
         """
-        values = with_variant(without_former(values), setting_entries())
+        values = with_variant(values, setting_entries())
         strategy = find_strategy(str(values.get("strategy", RunConfig.strategy)))
         refuse_unknown(values, [*known_defaults(), *strategy.Config.keys(f"{strategy.name}.")])
         groups = read_groups(values)
@@ -101,10 +100,9 @@ def validate_methods(preset: Preset, name: str) -> None:
     for strategy, upper in (preset.methods or {}).items():
         try:
             method = find_strategy(strategy)
-            settings = without_former(upper.settings)
-            refuse_unknown(settings, [*known_defaults(), *method.Config.keys(f"{method.name}.")])
-            read_groups(settings)
-            method.Config.from_values(settings, f"{method.name}.")
+            refuse_unknown(upper.settings, [*known_defaults(), *method.Config.keys(f"{method.name}.")])
+            read_groups(upper.settings)
+            method.Config.from_values(upper.settings, f"{method.name}.")
         except ConfigError as error:
             raise ConfigError(f"[methods.{strategy}] in the preset {name}: {error}") from error
 

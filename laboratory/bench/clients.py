@@ -79,8 +79,12 @@ def run(arguments: argparse.Namespace, console: Console) -> list[dict[str, Any]]
     names = arguments.strategies.split(",")
     if unknown := sorted(set(names) - set(STRATEGIES)):
         raise ConfigError(f"--strategies takes {', '.join(STRATEGIES)}. Got {', '.join(unknown)}.")
-    settings = SHARED | DATA[arguments.data] | {"data": arguments.data, "engine": arguments.engine}
-    settings |= {"cohort": arguments.cohort, "rounds": arguments.rounds + 1}
+    settings = SHARED | DATA[arguments.data] | {"engine": arguments.engine}
+    settings |= {
+        "data": f"laboratory.data_sets.{arguments.data}:load",
+        "cohort": arguments.cohort,
+        "rounds": arguments.rounds + 1,
+    }
     table = Table(title=f"{arguments.data}, {arguments.cohort} clients a round, medians of {TURNS} runs")
     times = ("start s", "s a round", "of the fewest", "CPU s a round", "of the fewest")
     for heading in ("method", "clients", "engine", *times, "peak MiB"):
@@ -107,7 +111,7 @@ def measure(settings: dict[str, Any], sizes: Sequence[int], console: Console) ->
         for size in sizes:
             if size not in failed:
                 try:
-                    runs[size].append(run_once(settings | {"clients": size}))
+                    runs[size].append(run_once(settings | {"clients": size, "data-arguments": f"clients={size}"}))
                 except (ConfigError, RuntimeError) as error:
                     failed[size] = str(error)
                     continue

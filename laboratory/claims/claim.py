@@ -23,6 +23,7 @@ from laboratory.claims.statistics import (
     seeds_for_equivalence,
 )
 from laboratory.claims.study import Side, Study, build
+from laboratory.presets import named
 from simulation.workbench.comparison.statistics import LEVEL
 
 Scale = Literal["protocol", "reduced"]
@@ -278,7 +279,7 @@ class Claim(Study):
     @property
     def own_pipelines(self) -> bool:
         """True if the preset gives the compared methods the pipelines of their own papers."""
-        return bool(self.preset and load_preset(self.preset).methods)
+        return bool(self.preset and load_preset(named(self.preset)).methods)
 
 
 def _require(condition: bool, requirement: str) -> None:

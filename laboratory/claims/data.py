@@ -21,6 +21,7 @@ from laboratory.claims.statistics import p_above
 from laboratory.claims.study import Side, Study
 from laboratory.claims.tuned import Tuned, at_best, standing_rankings
 from laboratory.claims.verdict import NOT_RUN, Pairs, Standing, Verdict
+from laboratory.data_sets import short_name
 from simulation.workbench.comparison.tuning_file import settings_text
 from strategies.method import SelectionMethod
 from strategies.roster import Needs
@@ -202,7 +203,7 @@ def claim_rows(claim: Claim, standing: Standing, measured: Measured) -> list[Row
         "source": claim.source,
         "scale": claim.scale,
         "reductions": claim.reduced,
-        "data": config.data.data_path if config.data.data == "npz" else config.data.data,
+        "data": config.data.data_path if config.data.data == "npz" else short_name(config.data.data),
         "model": config.run.model,
         "claimed side": _side(claim.claimed),
         "other side": _side(claim.other),

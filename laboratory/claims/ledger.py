@@ -38,6 +38,7 @@ from laboratory.claims.verdict import (
     Verdict,
     decide,
 )
+from laboratory.data_sets import short_name
 from simulation.workbench.comparison.statistics import LEVEL, Estimate, holm
 from simulation.workbench.report.tables import ABSENT, Heading, Table
 
@@ -235,7 +236,7 @@ def _numbered(texts: Iterable[str]) -> str:
 
 def _scale(claim: Claim) -> str:
     config = claim.configuration(claim.claimed, 1)
-    data = Path(config.data.data_path).stem if config.data.data == "npz" else config.data.data
+    data = Path(config.data.data_path).stem if config.data.data == "npz" else short_name(config.data.data)
     return f"{data}, {config.run.model}{' (protocol)' if claim.scale == 'protocol' else ''}"
 
 

@@ -19,7 +19,7 @@ from laboratory.claims.runs import asked_runs, missing_runs
 from laboratory.claims.study import Study
 from laboratory.claims.tuned import Tuned
 from laboratory.claims.verdict import DECIDED, decide
-from simulation.workbench.catalogue.published import expected_shape
+from laboratory.published import expected_shape
 from simulation.workbench.terminal import whole_table
 
 STEP_S = 4e-4

@@ -20,6 +20,7 @@ from fedsel_app.records.reading import read_rows
 from fedsel_app.wiring.configuration import AppConfig, resolve
 from laboratory.claims.metrics import ClaimMeasure
 from laboratory.claims.study import Side, Study, configuration_of
+from laboratory.data_sets import short_name
 
 SHIPPED = Path(__file__).with_name("measured.jsonl")
 """Measured runs that come with fedsel."""
@@ -72,11 +73,12 @@ def _run_of(values: tuple[tuple[str, Value], ...], seed: int) -> str:
 
 def identity(config: AppConfig) -> str:
     """Identity of a run: twelve hexadecimal digits of SHA-256 over the settings that change its numbers."""
-    by_path = config.data.data in OF_FILES or ":" in config.data.data
+    data = short_name(config.data.data)
+    by_path = data in OF_FILES or ":" in data
     default = _defaults(config.run.strategy)
     values = {
         key: value
-        for key, value in config.values().items()
+        for key, value in (config.values() | {"data": data}).items()
         if default.get(key) != value and changes_numbers(key) and (by_path or key != "data-path")
     }
     content = json.dumps(values | {"strategy": config.run.strategy}, sort_keys=True)

@@ -23,7 +23,6 @@ from laboratory.claims.metrics import SPENT, ClaimMeasure, history, measured_val
 from laboratory.claims.study import Study
 from laboratory.claims.tuned import Search
 from simulation.workbench.command_line.arguments import FAILURE
-from simulation.workbench.comparison.pipelines import Pipelines
 from simulation.workbench.comparison.placement import default_jobs, gpu_count
 from simulation.workbench.comparison.plan import ComparisonPlan, PlannedRun
 from simulation.workbench.comparison.plan_file import check_failure
@@ -103,7 +102,7 @@ def run_claims(
     planned = [_planned(run, out, place) for run in missing]
     strategies = list(dict.fromkeys(run.strategy for run in planned))
     seeds = sorted({run.seed for run in planned})
-    comparison = ComparisonPlan(out, strategies, seeds, {}, {}, strategies[0], Pipelines(), planned)
+    comparison = ComparisonPlan(out, strategies, seeds, {}, {}, strategies[0], planned)
     replace(comparison, runs=list({_without_seed(run.config): run for run in planned}.values())).check()
 
     def measure(run: PlannedRun) -> None:

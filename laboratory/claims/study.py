@@ -12,6 +12,7 @@ from fedsel_app.config import ConfigError, Value
 from fedsel_app.config.plugins import unknown_name
 from fedsel_app.wiring.configuration import AppConfig, resolve
 from laboratory.claims.metrics import ClaimMeasure
+from laboratory.presets import named
 
 if TYPE_CHECKING:
     from laboratory.claims.measured import Measured
@@ -108,7 +109,7 @@ class Study(ABC):
 
     def values(self, side: Side) -> tuple[tuple[str, Value], ...]:
         """Settings of all runs of a side, sorted: the key to what they share."""
-        preset = {"preset": self.preset} if self.preset else {}
+        preset = {"preset": named(self.preset)} if self.preset else {}
         return tuple(sorted({**preset, **self.settings, **side.settings, "strategy": side.strategy}.items()))
 
     def uniform_rounds(self, side: Side) -> int:

@@ -69,7 +69,6 @@ FOREIGN_PLANS = {
     **{folder: PLAN | {"runs": [RUN | {"folder": folder}]} for folder in ("/etc", "../other", "a/../../b")},
     **foreign(PLAN, "version", None, 2, "1", []),
     **foreign(PLAN, "settings", [], "x", {"rounds": [4]}),
-    **foreign(PLAN, "pipelines", [], {"papers": 5}, {"overridden": {}}),
     **foreign(PLAN, "baseline", 5),
 }
 FOREIGN_FAILURES = {

@@ -26,7 +26,7 @@ SAMPLES = {
     "attackers": ["0.5"],
     "strategy": ["full", "oort", "hetero-select", "tests.strategies.testing.test_contract:OwnMethod"],
     "model": ["mlp"],
-    "data": ["synthetic"],
+    "data": ["laboratory.data_sets.synthetic:load"],
     "moments": ["mnist"],
     "partition": ["iid", "shards", "psi-lda"],
     "alphas": ["0.1,0.1,1,1,1"],

@@ -51,7 +51,7 @@ def test_a_strangers_comparison_sends_nothing_to_the_terminal(tmp_path, capsys, 
     hostile(path)
     plan = json.loads((tmp_path / "comparison.json").read_text())
     plan["runs"][0]["name"] = plan["baseline"] = HOSTILE
-    plan |= {"settings": {"model": HOSTILE, HOSTILE: HOSTILE}, "pipelines": {"papers": {HOSTILE: HOSTILE}}}
+    plan |= {"settings": {"model": HOSTILE, HOSTILE: HOSTILE}}
     (tmp_path / "comparison.json").write_text(json.dumps(plan))
     code = main([command, str(tmp_path)])
     assert code == 0 or command == "report", "a report may refuse this baseline"

@@ -71,10 +71,19 @@ TRAINING: dict[str, Settings] = {
     "score-adaptive-lr": {"strategy": "hetero-select", "hetero-select.score-adaptive-lr": True},
 }
 TASKS: dict[str, Settings] = {
-    "regression": {"data": "regression", "model": "linear", "partition": "natural"},
-    "synthetic": {"data": "synthetic", "partition": "natural"},
+    "regression": {
+        "data": "laboratory.data_sets.regression:load",
+        "data-arguments": "clients=8",
+        "model": "linear",
+        "partition": "natural",
+    },
+    "synthetic": {
+        "data": "laboratory.data_sets.synthetic:load",
+        "data-arguments": "clients=8",
+        "partition": "natural",
+    },
     "multi-label": {
-        "data": "ecg",
+        "data": "laboratory.data_sets.ecg:load",
         "data-arguments": "examples=100",
         "compressor": "none",
         "positive-weights": "client",

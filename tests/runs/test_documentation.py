@@ -50,14 +50,9 @@ def run_fedsel(command: Command, folder: Path) -> None:
     words = [re.sub(r"(^|=)/", rf"\1{folder}/", word) for word in command.words[1:]]
     for word in words:
         path = folder / word.removeprefix("data-path=")
-        if word.endswith(".npz") and words[0] != "trace" and not path.exists():
+        if word.endswith(".npz") and not path.exists():
             path.parent.mkdir(exist_ok=True)
             np.savez(path, **arrays((32, 32, 3), 10))
-    if words[0] == "trace":
-        speeds = '{"computation": 1.0, "communication": 1.0}'
-        stays = '{"active": [0], "inactive": [1], "finish_time": 2}'
-        content = speeds if words[1].endswith("capacity") else stays
-        (folder / words[1]).write_text(f'{{"1": {content}}}', encoding="utf-8")
     if words[0] == "report":
         for seed, place in enumerate(itertools.takewhile(lambda word: not word.startswith("--"), words[1:])):
             if not (folder / place).exists():

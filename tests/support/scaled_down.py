@@ -19,19 +19,19 @@ from fedsel_app.data import dataset
 from fedsel_app.wiring import server
 from fedsel_app.wiring.configuration import AppConfig, known_defaults, resolve, resolve_run_config
 from fedsel_app.wiring.server import run_folder
+from laboratory.published import expected_shape
 from simulation.engines import inline_engine, ray_engine
 from simulation.operations.deployment import deployed_run, start, submission
 from simulation.operations.deployment.flower_cli import SubmittedRun
-from simulation.workbench.catalogue.published import expected_shape
 from simulation.workbench.comparison import run_processes
 from simulation.workbench.comparison.plan import ComparisonPlan
 from simulation.workbench.comparison.tuning_file import BestTrial
-from simulation.workbench.data_sets import synthetic
 from simulation.workbench.tuning import tune
 from simulation.workbench.tuning.plan import Tuning
 from tests.support.documentation import PAGES, written_files
 from tests.support.in_process import run_config
 from tests.support.pictures import draw_blank_pictures
+from tests.support.sources import ROOT
 
 SMALL = {
     "rounds": 1,
@@ -109,12 +109,6 @@ def generated_once(config: DataConfig, examples: int) -> dataset.Dataset:
     return dataset.from_arrays(arrays(*expected[:2], examples), config.data)
 
 
-@cache
-def synthetic_once(config: DataConfig) -> dataset.Dataset:
-    """The same data for every seed."""
-    return synthetic.load(config, 0, **config.arguments)
-
-
 def arrays(shape: tuple[int, ...], classes: int, examples: int = 2000) -> dict[str, Any]:
     """Random images of `shape` with labels, `examples` to train and 20 to test."""
     rng = np.random.default_rng(0)
@@ -131,6 +125,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     files = {name: code for page in PAGES.values() for name, code in written_files(page).items()}
     for name, code in files.items():
         (tmp_path / name).write_text(code, encoding="utf-8")
+    (tmp_path / "laboratory").symlink_to(ROOT / "laboratory")
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(str(tmp_path))
     # The names of run folders contain the time.
@@ -150,7 +145,6 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     draw_blank_pictures(monkeypatch)
     for name in PUBLISHED:
         monkeypatch.setitem(dataset.LOADERS, name, generated)
-    monkeypatch.setitem(dataset.LOADERS, "synthetic", lambda config, seed: synthetic_once(config))
     yield tmp_path
     forget()
     for name in files:

@@ -12,6 +12,7 @@ from laboratory.claims.claim import Claim
 from laboratory.claims.measured import identity
 from laboratory.claims.ranking import BASELINE, Ranking
 from laboratory.claims.runs import asked_runs
+from laboratory.presets import named as preset_named
 from laboratory.tests.claims.fakes import claims, rankings, shipped
 
 CLAIM = {
@@ -58,7 +59,8 @@ def test_arms_differ_in_nothing_that_their_file_does_not_name():
         different = {key for key in first.keys() & second.keys() if first[key] != second[key]} - {"strategy"}
         named = {key for side in claim.sides for key in side.settings}
         if claim.own_pipelines:
-            named |= {key for table in load_preset(claim.preset).methods.values() for key in table.settings}
+            methods = load_preset(preset_named(claim.preset)).methods
+            named |= {key for table in methods.values() for key in table.settings}
         assert different <= named, claim.name
         strategies = {side.strategy for side in claim.sides}
         if len(strategies) > 1 and not claim.own_pipelines and "method" in (first["weighting"], second["weighting"]):

@@ -1,1 +1,1 @@
-"""Catalogue: what fedsel has, printed: settings, presets, and the protocols that presets follow."""
+"""Catalogue: what fedsel has, printed: settings and presets."""

@@ -1,15 +1,14 @@
-"""Commands `fedsel settings` and `fedsel presets`, which print lists, and `fedsel trace`, which converts traces."""
+"""Commands `fedsel settings` and `fedsel presets`, which print lists."""
 
 import argparse
 import textwrap
 from collections.abc import Iterable
-from pathlib import Path
 from shutil import get_terminal_size
 
 from rich.console import Console
 
 from fedsel_app.records.reading import legible
-from simulation.workbench.command_line.arguments import Subparsers, folder, positive
+from simulation.workbench.command_line.arguments import Subparsers
 
 
 def register(commands: Subparsers) -> None:
@@ -25,16 +24,9 @@ def register(commands: Subparsers) -> None:
     )
     shown.add_argument("--all", action="store_true", help="list all settings, not only those that a user sets first")
     listed.set_defaults(call=settings_command)
-    named = commands.add_parser("presets", help="list the presets, or show one and where it departs from its paper")
-    named.add_argument(
-        "name", nargs="?", default="", metavar="NAME", help="preset to show, with its protocol and departures"
-    )
+    named = commands.add_parser("presets", help="list the presets, or show the settings of one")
+    named.add_argument("name", nargs="?", default="", metavar="NAME", help="preset to show")
     named.set_defaults(call=presets_command)
-    converted = commands.add_parser("trace", help="convert a trace of real devices for the clock of simulations")
-    converted.add_argument("trace", type=Path, metavar="FILE", help="file of FLASH or FedScale")
-    converted.add_argument("--out", required=True, type=folder, metavar="FILE", help="a new .npz or .csv file")
-    converted.add_argument("--batch-size", type=positive, default=32, help="examples of a local step, for speeds (32)")
-    converted.set_defaults(call=trace_command)
 
 
 def settings_command(arguments: argparse.Namespace) -> int:
@@ -52,26 +44,14 @@ def settings_command(arguments: argparse.Namespace) -> int:
 
 
 def presets_command(arguments: argparse.Namespace) -> int:
-    """`fedsel presets`: list the presets by paper, or print one: protocols, settings, departures."""
+    """`fedsel presets`: list the presets by paper, or print the settings of one."""
     from fedsel_app.wiring.configuration import resolve
-    from simulation.workbench.catalogue.listing import departure_tables, preset_description, preset_lines
+    from simulation.workbench.catalogue.listing import preset_description, preset_lines
 
     width = get_terminal_size().columns
     if arguments.name:
         resolve({"preset": arguments.name})
-        print_list([*preset_description(arguments.name, width), ""])
-        for table in departure_tables(arguments.name):
-            Console(width=width, highlight=False).print(table, "")
-    else:
-        print_list(preset_lines(width))
-    return 0
-
-
-def trace_command(arguments: argparse.Namespace) -> int:
-    """`fedsel trace`: convert a trace of FLASH or FedScale."""
-    from simulation.workbench.traces import convert
-
-    print(convert(arguments.trace, arguments.out, arguments.batch_size))
+    print_list(preset_description(arguments.name, width) if arguments.name else preset_lines(width))
     return 0
 
 

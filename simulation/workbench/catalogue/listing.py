@@ -2,17 +2,14 @@
 
 import json
 import textwrap
-from collections.abc import Iterable, Mapping, Sequence
-
-from rich.table import Table
+from collections.abc import Mapping, Sequence
 
 from fedsel_app.config import ConfigError, Value
 from fedsel_app.config.settings import Entry
 from fedsel_app.config.words import MEANT, did_you_mean
+from fedsel_app.presets.layers import with_variant
 from fedsel_app.presets.preset import FOLDER, Preset, load_preset, preset_files, summary
 from fedsel_app.wiring.configuration import known_defaults, setting_entries, setting_groups
-from simulation.workbench.catalogue.pipeline import OWN, equal
-from simulation.workbench.catalogue.protocols import differences, protocol_of, resolved
 
 GroupedEntries = Mapping[str, Sequence[Entry]]
 """Purpose of a group -> its settings."""
@@ -72,71 +69,26 @@ def preset_lines(width: int) -> list[str]:
 
 
 def preset_description(name: str, width: int) -> list[str]:
-    """Lines of at most `width` characters about one preset: its summary, and its protocols and settings by method."""
+    """Lines of at most `width` characters about one preset: its summary, and its settings, also those by method."""
     preset = load_preset(name)
-    settings = resolved(preset)
+    settings = _resolved(preset)
     first = [summary(name)] if name in preset_files() else []
-    kind = f"{OWN}: {', '.join(preset.methods)}" if preset.methods else equal(settings)
     headed = {
-        name: [*first, _cited(preset), f"Comparisons: {kind}", f"Strategies: {', '.join(preset.strategies) or 'any'}"],
-        "Settings that differ from the defaults": _set(settings, known_defaults()),
+        name: [*first, f"Strategies: {', '.join(preset.strategies) or 'any'}"],
+        "Settings that differ from the defaults": _differing(settings, known_defaults()),
     }
     for method in preset.methods or {}:
-        of_method = preset.of_method(method)
-        headed[f"Settings that differ from these for {method}"] = [
-            _cited(of_method),
-            *_set(resolved(of_method), {**settings, "strategy": method}),
-        ]
+        own = _differing(_resolved(preset.of_method(method)), {**settings, "strategy": method})
+        headed[f"Settings that differ from these for {method}"] = own
     return _lines({heading: [(2, line) for line in lines] for heading, lines in headed.items()}, width)
 
 
-def _cited(preset: Preset) -> str:
-    return f"Protocol {preset.protocols[-1][1]}: {protocol_of(preset).cite}" if preset.protocols else "No protocol"
+def _resolved(preset: Preset) -> dict[str, Value]:
+    return known_defaults() | with_variant(preset.settings, setting_entries())
 
 
-def _set(settings: Mapping[str, Value], others: Mapping[str, Value]) -> list[str]:
+def _differing(settings: Mapping[str, Value], others: Mapping[str, Value]) -> list[str]:
     return [f"{key} = {value_text(value)}" for key, value in settings.items() if value != others[key]]
-
-
-def departure_tables(name: str) -> list[Table]:
-    """Tables of a preset's departures from its protocol: one shared by all methods, then one for each method's own.
-
-    There are none if the preset follows no protocol.
-    """
-    preset = load_preset(name)
-    if not preset.protocols:
-        return []
-    shared = _departing(preset)
-    tables = [_departure_table("Departures from the protocol", preset, list(shared))]
-    for method in preset.methods or {}:
-        of_method = preset.of_method(method)
-        if alone := [key for key, values in _departing(of_method).items() if shared.get(key) != values]:
-            tables.append(_departure_table(f"Departures of {method}", of_method, alone))
-    return tables
-
-
-def _departing(preset: Preset) -> dict[str, tuple[Value, Value]]:
-    """Setting key -> the protocol's value and the preset's value, for the settings with different values."""
-    settings = resolved(preset)
-    protocol = protocol_of(preset)
-    return {key: (protocol.value(key), settings[key]) for key in differences(settings, protocol)}
-
-
-def _departure_table(title: str, preset: Preset, keys: Iterable[str]) -> Table:
-    """Table of the departures `keys`. A reason that several departures share is shown only for the first."""
-    table = Table(title=title, box=None, title_justify="left", pad_edge=False)
-    for column in ("setting", "paper", "ours", "why"):
-        table.add_column(column, overflow="fold", no_wrap=column == "setting")
-    departing = _departing(preset)
-    by_reason: dict[str, list[str]] = {}
-    for key in keys:
-        why = preset.departures[key].why if key in preset.departures else "not listed"
-        by_reason.setdefault(why, []).append(key)
-    for why, alike in by_reason.items():
-        for key in alike:
-            values = (value if isinstance(value, str) else value_text(value) for value in departing[key])
-            table.add_row(key, *values, why if key == alike[0] else "")
-    return table
 
 
 def _lines(sections: Sections, width: int) -> list[str]:

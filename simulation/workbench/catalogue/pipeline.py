@@ -7,15 +7,6 @@ from fedsel_app.config.compression import COMPRESSORS
 from fedsel_app.config.server import SERVER_OPTIMIZERS
 from fedsel_app.config.training import SOLVERS
 
-OWN = "Each method on its own paper's pipeline"
-"""Name of a comparison with settings for single methods."""
-
-
-def equal(values: Mapping[str, Value]) -> str:
-    """Name of a comparison without settings for single methods, whose runs share `values`."""
-    weighs = ", which also weighs the updates" if values.get("weighting") == "method" else ""
-    return f"Everything equal but the method{weighs}"
-
 
 def pipeline_text(values: Mapping[str, Value]) -> str:
     """Text about compressor, solver and server optimizer for the settings `values`, setting key -> value."""

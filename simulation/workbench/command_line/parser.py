@@ -70,13 +70,8 @@ EXAMPLES: dict[str, dict[str, str]] = {
     },
     "presets": {
         "fedsel presets": "list the presets",
-        "fedsel presets paper-mnist": "show what a preset sets, and where it differs from its paper",
+        "fedsel presets paper-mnist": "show what a preset sets",
         "fedsel presets fedavg": "show FedAvg as published",
-    },
-    "trace": {
-        "fedsel trace normalized_guid2data.json --out phones.npz": "convert FLASH's trace of phones",
-        "fedsel trace client_behave_trace --out behaviour.npz": "convert FedScale's trace",
-        "fedsel trace client_device_capacity --out speeds.csv": "convert FedScale's speeds of devices",
     },
     "provision": {
         "fedsel provision --server SERVER --clients 3 --out federation": "make a folder for each machine",
@@ -108,7 +103,7 @@ EXAMPLES: dict[str, dict[str, str]] = {
 }
 """Command -> its main command lines, at most three, with what each does; "fedsel" has those of the whole program."""
 GROUPS = {
-    "simulate": ("run", "data", "trace"),
+    "simulate": ("run", "data"),
     "compare": ("compare", "tune"),
     "records": ("watch", "report", "model"),
     "deploy": ("deploy", "provision", "request", "start", "submit", "status", "stop", "sign"),

@@ -9,7 +9,7 @@ import json
 import os
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -22,11 +22,7 @@ from fedsel_app.wiring.configuration import AppConfig, resolve
 from fedsel_app.wiring.idle_settings import refuse_idle
 from simulation.engines.choice import choose
 from simulation.engines.preflight import refuse_unrunnable
-from simulation.workbench.comparison.pipelines import (
-    Pipelines,
-    comparison_kind,
-    pipelines_of,
-)
+from simulation.workbench.comparison.pipelines import comparison_kind
 from simulation.workbench.comparison.plan_file import PLAN_VERSION, read_plan
 from strategies import STRATEGIES, find_strategy
 from strategies.base import SelectionStrategy
@@ -86,14 +82,13 @@ class ComparisonPlan:
     grid: Mapping[str, Sequence[Value]]
     settings: Mapping[str, Value]
     baseline: str
-    pipelines: Pipelines
     runs: Sequence[PlannedRun]
 
     @property
     def kind(self) -> str:
         """Sentence on what the methods share: see `comparison_kind`."""
         configs = {run.strategy: run.config.values() for run in self.runs}
-        return comparison_kind(configs, self.grid, self.pipelines)
+        return comparison_kind(configs, self.grid)
 
     def check(self) -> None:
         """Raise ConfigError if the folder has other content, or a run is invalid or differs from an existing one."""
@@ -142,7 +137,6 @@ class ComparisonPlan:
             "grid": self.grid,
             "settings": self.settings,
             "baseline": self.baseline,
-            "pipelines": asdict(self.pipelines),
             "runs": runs,
         }
         write_text(self.out / "comparison.json", json.dumps(content, indent=2) + "\n")
@@ -199,8 +193,7 @@ def plan(
             raise ConfigError(f"Two runs would have the name {name}; leave one of them out.")
     preset = str(settings.get("preset", ""))
     refuse_idle([*settings, *grid], [run.config.values() for run in runs.values()], preset)
-    pipelines = pipelines_of(load_preset(preset), strategies, [*settings, *grid]) if preset else Pipelines()
-    return ComparisonPlan(out, strategies, seeds, grid, settings, baseline, pipelines, list(runs.values()))
+    return ComparisonPlan(out, strategies, seeds, grid, settings, baseline, list(runs.values()))
 
 
 def preset_strategies(preset: str) -> list[str]:

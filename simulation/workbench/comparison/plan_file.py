@@ -18,20 +18,12 @@ class PlannedRunEntry(TypedDict):
     cell: NotRequired[dict[str, Value]]
 
 
-class Papers(TypedDict, total=False):
-    """Entry of the methods' pipelines: see `simulation.workbench.comparison.pipelines.Pipelines`."""
-
-    papers: dict[str, str]
-    overridden: list[str]
-
-
 class PlanFile(TypedDict):
     """The entries of the file that are read."""
 
     version: int
     settings: NotRequired[dict[str, Value]]
     baseline: NotRequired[str]
-    pipelines: NotRequired[Papers]
     runs: list[PlannedRunEntry]
 
 

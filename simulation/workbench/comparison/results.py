@@ -12,7 +12,7 @@ from fedsel_app.config import DECLARED, ConfigError, Value
 from fedsel_app.records.reading import read_object, read_rows
 from fedsel_app.records.run_folder import DATA, read_config
 from fedsel_app.records.schema import schedule_round
-from simulation.workbench.comparison.pipelines import Pipelines, comparison_kind, differing_settings
+from simulation.workbench.comparison.pipelines import comparison_kind, differing_settings
 from simulation.workbench.comparison.plan import BASELINE, run_name
 from simulation.workbench.comparison.plan_file import check_failure, read_plan
 from simulation.workbench.comparison.runs import SHOWN, RecordedRun, joined, read_recorded_run
@@ -67,7 +67,6 @@ class RecordedComparison:
     ----------
     folder : its folder, or that for the report of runs from several folders
     settings : settings that were set for all runs
-    pipelines : settings that the preset has for single methods
     groups : the counted runs: the finished ones or, if none is finished, all with a finished round
     runs : every run with a finished round, by name, including those that are not counted
     notes : sentences on missing and unfinished runs
@@ -75,7 +74,6 @@ class RecordedComparison:
 
     folder: Path
     settings: Mapping[str, Value]
-    pipelines: Pipelines
     groups: tuple[Group, ...]
     runs: Mapping[str, RecordedRun]
     notes: tuple[str, ...]
@@ -124,8 +122,7 @@ class RecordedComparison:
         counted = finished or list(runs.values())
         groups, without = _groups(counted, str(plan.get("baseline", "")))
         notes += without
-        pipelines = Pipelines(**plan.get("pipelines", {}))
-        return cls(folder, plan.get("settings", {}), pipelines, groups, runs, tuple(notes))
+        return cls(folder, plan.get("settings", {}), groups, runs, tuple(notes))
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({str(self.folder)!r})"
@@ -168,7 +165,7 @@ class RecordedComparison:
 
     def kind_of(self, group: Group) -> str:
         """Sentence on what the methods of a group share: see `comparison_kind`."""
-        return comparison_kind(*_configs(group.all_runs), self.pipelines)
+        return comparison_kind(*_configs(group.all_runs))
 
 
 def _plan(folder: Path) -> dict[str, Any]:
@@ -198,7 +195,7 @@ def _configs(runs: Sequence[RecordedRun]) -> tuple[dict[str, Mapping[str, Value]
 def plan_of(sources: Sequence[Path]) -> dict[str, Any]:
     """The content of comparison.json for the runs in several folders, each of a run or a comparison.
 
-    It has the settings, the baseline and the pipelines that all folders state alike; the baseline is else that of
+    It has the settings and the baseline that all folders state alike; the baseline is else that of
     `plan`. A shared setting whose values differ between runs of one method is swept. One that differs only between
     methods is part of their pipelines.
 
@@ -237,7 +234,7 @@ def plan_of(sources: Sequence[Path]) -> dict[str, Any]:
     first, *others = plans.values()
     common: dict[str, Any] = {
         key: first[key]
-        for key in ("settings", "baseline", "pipelines")
+        for key in ("settings", "baseline")
         if key in first and all(other.get(key) == first[key] for other in others)
     }
     return {"runs": list(runs.values()), "notes": notes, "baseline": BASELINE if BASELINE in methods else "", **common}

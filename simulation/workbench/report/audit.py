@@ -15,14 +15,14 @@ from simulation.workbench.report.tables import Heading, Table, capital
 
 def pipeline_table(comparison: RecordedComparison) -> Table | None:
     """Table of the settings that differ between the methods; None if there are none."""
-    differing, papers = comparison.differing, comparison.pipelines.papers
+    differing = comparison.differing
     keys = list(next(iter(differing.values())))
     rows = [
-        [name, *(json.dumps(value).strip('"') for value in values.values()), papers.get(name)]
+        [name, *(json.dumps(value).strip('"') for value in values.values())]
         for name, values in differing.items()
     ]
-    columns = [Heading("strategy"), *map(Heading, keys), Heading("protocol")]
-    caption = "Shared settings with different values for the methods, and the protocol that the values follow."
+    columns = [Heading("strategy"), *map(Heading, keys)]
+    caption = "Shared settings with different values for the methods."
     return Table("pipelines", "The methods' pipelines", caption, columns, rows) if keys else None
 
 

@@ -6,7 +6,6 @@ from datetime import timedelta
 import tomli_w
 from rich.console import Console
 
-from fedsel_app.config import ConfigError
 from fedsel_app.data.dataset import load
 from fedsel_app.data.inputs import trial_inputs
 from fedsel_app.models import building
@@ -14,7 +13,6 @@ from fedsel_app.records.run_folder import describe_round
 from fedsel_app.records.schema import Row, schedule_round
 from fedsel_app.wiring.configuration import AppConfig
 from simulation.engines.choice import choose
-from simulation.workbench.catalogue.published import expected_shape
 from strategies.round.clients import SCALAR_BYTES
 
 LEAST_LEFT_S = 60.0
@@ -49,19 +47,11 @@ class RunDisplay:
 
 def print_plan(config: AppConfig, console: Console) -> None:
     """Print the resolved configuration as TOML, then clients, cohort, bytes a round and engine as comments."""
-    expected, inputs = expected_shape(config.data), None
-    outputs: tuple[int, ...] = ()
-    try:
-        dataset = load(config.data, config.run.seed)
-        inputs, outputs = trial_inputs(dataset.x_train, dataset.x_test), dataset.output_shape
-        shape, classes, data = dataset.sample_shape, dataset.classes, dataset.description
-    except ConfigError as absent:
-        if expected is None:
-            raise
-        shape, classes, count = expected
-        words = "labels" if config.data.data == "ptb-xl" else "classes"
-        data = f"{count:,} training examples of shape {shape}, {classes} {words}; not available yet: {absent}"
-    module = building.build(config.run.model, shape, classes, config.run.seed, inputs, outputs)
+    dataset = load(config.data, config.run.seed)
+    inputs = trial_inputs(dataset.x_train, dataset.x_test)
+    module = building.build(
+        config.run.model, dataset.sample_shape, dataset.classes, config.run.seed, inputs, dataset.output_shape
+    )
     size = sum(parameter.numel() for parameter in module.parameters())
     dense = 4 * size
     kept_share = config.budget.kept_fraction if config.compression.sparsifies else 1.0
@@ -70,7 +60,7 @@ def print_plan(config: AppConfig, console: Console) -> None:
     console.print(tomli_w.dumps(config.values()).rstrip(), markup=False, highlight=False, soft_wrap=True)
     for line in (
         f"# model: {config.run.model}, {size:,} parameters, {dense / 1e6:.3f} MB",
-        f"# data: {config.data.data}, {data}",
+        f"# data: {config.data.data}, {dataset.description}",
         f"# clients: {config.run.clients}, cohort: {config.run.cohort}, rounds: {config.run.rounds}",
         f"# a round sends about {config.run.cohort * kept_share * dense / 1e6:.3f} MB of values up, "
         f"{config.run.cohort * dense / 1e6:.3f} MB down, {probe / 1e6:.3f} MB for probes",

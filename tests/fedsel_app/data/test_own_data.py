@@ -44,20 +44,20 @@ def test_a_users_function_gets_the_arguments_of_the_data_by_their_names():
         load(DataConfig(data=name, data_arguments="size=9"), 1)
 
 
-@pytest.mark.parametrize(
-    ("data", "arguments", "said"),
-    [
-        ("synthetic", "clients=2, gamma=1.0", "got an unexpected keyword argument 'gamma'"),
-        ("synthetic", "clients=2, alpha=-1.0", "The 'alpha' parameter must be a number of at least 0. Got -1.0."),
-        ("synthetic", "clients=2, beta=inf", "The 'beta' parameter must be a number of at least 0. Got inf."),
-        ("synthetic", "clients=0", "The 'clients' parameter must be a whole number of at least 1. Got 0."),
-        ("regression", "clients=2, clusters=true", "The 'clusters' parameter must be a whole number of at least 1."),
-        ("regression", "clients=2, intercept=1", "The 'intercept' parameter must be true or false. Got 1."),
-        ("ecg", "examples=0", "The 'examples' parameter must be a whole number of at least 1. Got 0."),
-        ("femnist", "writers=3", "got an unexpected keyword argument 'writers'"),
-        ("digits", "examples=3", "Leave out the 'data-arguments': the 'data' digits has none."),
-    ],
-)
-def test_arguments_that_a_data_set_does_not_take_are_refused(data, arguments, said):
-    with pytest.raises(ConfigError, match=re.escape(said)):
-        load(DataConfig(data=data, data_arguments=arguments), 1)
+def drawn(config, seed, examples=20):
+    """A user's data set that the seed draws."""
+    x = np.random.default_rng(seed).normal(size=(examples, 1)).astype(np.float32)
+    return x, np.arange(examples) % 2, x, np.arange(examples) % 2
+
+
+def test_a_users_function_gets_the_seed_of_the_run_if_it_has_a_parameter_of_this_name():
+    first, other = (load(DataConfig(data=f"{__name__}:drawn"), seed).x_train for seed in (1, 2))
+    assert np.array_equal(first, drawn(None, 1)[0])
+    assert not np.array_equal(first, other)
+    fixed = DataConfig(data=f"{__name__}:drawn", data_arguments="seed=1")
+    assert np.array_equal(load(fixed, 2).x_train, first)
+
+
+def test_arguments_that_a_data_set_does_not_take_are_refused():
+    with pytest.raises(ConfigError, match="Leave out the 'data-arguments': the 'data' digits has none"):
+        load(DataConfig(data="digits", data_arguments="examples=3"), 1)

@@ -193,3 +193,17 @@ def test_both_sets_of_the_server_are_disjoint():
 def test_clients_own_data_cannot_be_split():
     with pytest.raises(ConfigError, match="each client runs on a machine of its own"):
         split(PartitionConfig(partition="own"), np.zeros(4, np.int64), 2, 0)
+
+
+@pytest.mark.parametrize(
+    ("owners", "clients", "named"),
+    [
+        (None, 2, "natural needs the owner of each training example.*Choose another partition"),
+        ([0, 0, 2, 2], 3, "only 2 owners have the 1 training examples that 'min-examples' asks for.*3 clients"),
+        ([0, 0, 1, 1], 3, "only 2 owners have the 1 training examples.*Lower 'clients' or 'min-examples'"),
+    ],
+)
+def test_natural_refuses_what_does_not_fit(owners, clients, named):
+    given = None if owners is None else np.array(owners)
+    with pytest.raises(ConfigError, match=named):
+        split(PartitionConfig(partition="natural"), np.zeros(4, np.int64), clients, 1, given)

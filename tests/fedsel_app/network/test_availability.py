@@ -153,7 +153,7 @@ def test_a_trace_that_is_not_sound_is_refused(arrays, tmp_path):
     sound = {"starts": [0.0, 4.0], "ends": [2.0, 5.0], "devices": [2], "periods": [10.0]}
     path = tmp_path / "t.npz"
     np.savez(path, **{name: np.array(values) for name, values in (sound | arrays).items()})
-    with pytest.raises(ConfigError, match="fedsel trace"):
+    with pytest.raises(ConfigError, match="with the arrays starts"):
         make_links(STILL, 1, 0, AvailabilityConfig(availability="trace", availability_trace=str(path)))
 
 

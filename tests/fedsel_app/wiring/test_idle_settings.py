@@ -18,7 +18,7 @@ SEARCHES = {"participation": "isp", "holdout-fraction": 0.2}
 
 REFUSED = [
     (
-        {"preset": "isp-ablations-small", "isp-jury": "subset"},
+        {"preset": "isp-ablations", "isp-jury": "subset"},
         "With isp-loss=surrogate, 'isp-jury' has no effect: leave it out, or set isp-loss=clients.",
     ),
     (
@@ -65,8 +65,8 @@ def test_what_cannot_have_an_effect_is_refused(given, sentence):
 @pytest.mark.parametrize(
     "given",
     [
-        {"preset": "isp-ablations-small", "isp-sample": 0.2},
-        {"preset": "isp-ablations-small", "isp-loss": "clients", "isp-jury": "subset"},
+        {"preset": "isp-ablations", "isp-sample": 0.2},
+        {"preset": "isp-ablations", "isp-loss": "clients", "isp-jury": "subset"},
         {"compressor": "none", "value-bits": 8, "error-feedback": False},
         {"data": "hf:mnist", "image-size": 8},
         {"data": "mine:load", "test-fraction": 0.5},
@@ -83,8 +83,8 @@ def test_its_neighbours_are_not(given):
 PRESETS = {
     'isp-jury = "subset"\n': "'isp-jury' has no effect",
     'participation = "isp"\nholdout-fraction = 0.2\nisp-loss = "clients"\nisp-jury = "subset"\n': "",
-    'base = "isp-ablations-small"\nisp-loss = "clients"\nisp-jury = "subset"\n': "",
-    'base = "isp-ablations-small"\nparticipation = "fixed"\n': "",
+    'base = "isp-ablations"\nisp-loss = "clients"\nisp-jury = "subset"\n': "",
+    'base = "isp-ablations"\nparticipation = "fixed"\n': "",
     'strategy = "random"\n[methods.delta]\nisp-jury = "subset"\n': "",
     "[methods.random]\nisp-momentum = 0.5\n": "'isp-momentum' has no effect",
 }
@@ -117,7 +117,7 @@ def test_what_a_preset_reads_may_be_turned_off_on_the_command_line(tmp_path):
 
 
 def test_a_grid_is_refused_if_none_of_its_runs_reads_it(tmp_path):
-    settings, juries = {"preset": "isp-ablations-small"}, {"isp-jury": ["same", "subset"]}
+    settings, juries = {"preset": "isp-ablations"}, {"isp-jury": ["same", "subset"]}
     with pytest.raises(ConfigError, match="With isp-loss=surrogate, 'isp-jury' has no effect"):
         plan(tmp_path, ["random"], [1], settings, juries)
     assert len(plan(tmp_path, ["random"], [1], settings, juries | {"isp-loss": ["clients", "surrogate"]}).runs) == 4

@@ -76,18 +76,6 @@ def test_wrong_settings_are_one_sentence_and_exit_code_2(capsys, tmp_path, comma
     assert {path.name for path in tmp_path.iterdir()} == {"taken"}
 
 
-def test_a_dry_run_knows_a_published_set_without_its_files(capsys):
-    code, out, _ = called(capsys, "run", "--dry-run", "--set", "data=mnist", "--set", "data-path=nowhere")
-    assert code == 0
-    assert "# model: logistic, 7,850 parameters" in out
-    assert (
-        "60,000 training examples of shape (1, 28, 28), 10 classes; not available yet: The data set 'mnist' is absent"
-        in out
-    )
-    code, out, _ = called(capsys, "run", "--dry-run", "--set", "data=ptb-xl", "--set", "data-path=nowhere")
-    assert (code, ", 6 labels; not available yet" in out) == (0, True)
-
-
 def test_a_dry_run_prints_the_configuration_and_the_plan(capsys):
     arguments = ["--strategy", "random", "--seed", "3", "--set", "lr=0.1", "--set", "model=cnn"]
     code, out, error = called(capsys, "run", "--dry-run", *SMALL, *arguments)

@@ -149,23 +149,20 @@ def test_runs_of_one_seed_with_different_data_have_a_note(tmp_path, digests, not
     assert RecordedComparison.read(tmp_path / "out", sources=sorted(tmp_path.iterdir())).notes == notes
 
 
-def test_a_report_in_another_folder_has_the_baseline_pipelines_and_failures_of_the_comparison(tmp_path):
+def test_a_report_in_another_folder_has_the_baseline_and_failures_of_the_comparison(tmp_path):
     """A run that has not begun does not prevent the report."""
     paths = write_plan(tmp_path / "one", [("oort", 1, {}), ("random", 1, {}), ("random", 2, {})])
     for path, strategy in zip(paths[:2], ("oort", "random"), strict=True):
         write_run(path, strategy, 1, [0.5])
-    plan = tmp_path / "one" / "comparison.json"
-    papers = {"papers": {"oort": "a paper"}, "overridden": []}
-    plan.write_text(json.dumps(json.loads(plan.read_text()) | {"pipelines": papers}))
     failure = {"name": "random-s2", "exit_code": 1, "message": "no memory"}
     (tmp_path / "one" / "failures.jsonl").write_text(json.dumps(failure) + "\n")
     there = RecordedComparison.read(tmp_path / "one")
     found = RecordedComparison.read(tmp_path / "out", sources=[tmp_path / "one"])
-    assert (found.groups[0].baseline, found.pipelines) == ("random", there.pipelines)
+    assert found.groups[0].baseline == "random"
     assert (found.settings, found.notes) == (there.settings, there.notes)
     write_run(tmp_path / "two", "fedcg", 1, [0.5])
     mixed = RecordedComparison.read(tmp_path / "out", sources=[tmp_path / "one", tmp_path / "two"])
-    assert (mixed.groups[0].baseline, mixed.settings, mixed.pipelines.papers) == ("random", {}, {})
+    assert (mixed.groups[0].baseline, mixed.settings) == ("random", {})
     others = [tmp_path / "two", tmp_path / "one" / "runs" / paths[0].name]
     found = RecordedComparison.read(tmp_path / "out", sources=others)
     assert (found.groups[0].baseline, found.notes) == ("fedcg", ())
