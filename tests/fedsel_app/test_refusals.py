@@ -32,10 +32,6 @@ NAMES = [
     ({"strategy": f"{__name__}:RowsOf"}, "has no such function or class"),
     ({"strategy": "tests.support.updates:sparse"}, "must name a subclass of SelectionStrategy"),
     ({"strategy": "no_such_module:Mine"}, "cannot be imported"),
-    (
-        {"qsgd-bucket": 64},
-        "Leave 'qsgd-bucket' out: it is no setting any more, and every run has the value 128. Got 64.",
-    ),
     ({"variant": "cod"}, "The 'variant' parameter must be one of default, text, code. Got 'cod'. Did you mean 'code'?"),
 ]
 """Names of settings, strategies, presets."""
@@ -80,7 +76,7 @@ GROUPS = [
     ({"metrics": "f1-macro, aurok"}, "Got 'aurok'. Did you mean 'auroc'?"),
     ({"track": "mlflow,paper"}, "'track' parameter must be some of tensorboard, mlflow"),
     ({"clients": 5, "cohort": 6}, "The 'cohort' parameter must be at most 'clients' (5). Got 6."),
-    ({"availability": "trace"}, "Set 'availability-trace' to a file"),
+    ({"availability": "trace"}, "Set 'availability-trace' to an .npz file"),
     ({"uplink-min-bits-per-s": 5.1, "uplink-max-bits-per-s": 5.0}, "must be at most 'uplink-max-bits-per-s'"),
     ({"downlink-min-bits-per-s": 1e9}, "must be at most 'downlink-max-bits-per-s'"),
     ({"step-min-s": 0.6}, "must be at most 'step-max-s'"),
