@@ -1,7 +1,7 @@
 """Presets: named settings to start from. Each paper has a folder of presets; general presets are outside the folders.
 
 A preset also names its `protocol`, a table of the file protocol.toml in its folder, and lists its `departures` from it:
-see `workbench.catalogue.protocols`. `strategies` are the strategies in the paper's table; a comparison uses them unless
+see `laboratory.protocols`. `strategies` are the strategies in the paper's table; a comparison uses them unless
 it names others. A table ``[methods.NAME]`` is itself a preset on top of this one. It has the settings that
 differ in the runs of the strategy NAME, with their protocol and departures.
 """

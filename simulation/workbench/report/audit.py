@@ -17,10 +17,7 @@ def pipeline_table(comparison: RecordedComparison) -> Table | None:
     """Table of the settings that differ between the methods; None if there are none."""
     differing = comparison.differing
     keys = list(next(iter(differing.values())))
-    rows = [
-        [name, *(json.dumps(value).strip('"') for value in values.values())]
-        for name, values in differing.items()
-    ]
+    rows = [[name, *(json.dumps(value).strip('"') for value in values.values())] for name, values in differing.items()]
     columns = [Heading("strategy"), *map(Heading, keys)]
     caption = "Shared settings with different values for the methods."
     return Table("pipelines", "The methods' pipelines", caption, columns, rows) if keys else None
