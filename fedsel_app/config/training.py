@@ -28,7 +28,6 @@ class SolverTraits:
     own_server_step : the server makes the solver's own step, to which a server optimizer must add nothing
     averages_updates_only : the server averages nothing but the updates, so that a robust aggregation protects it
     private : the proof of differential privacy holds for it (docs/security.md)
-    own_apps : it can run with the clients of a user's own Flower app, whose local steps are the user's
     """
 
     meaning: str
@@ -43,7 +42,6 @@ class SolverTraits:
     own_server_step: bool = False
     averages_updates_only: bool = False
     private: bool = False
-    own_apps: bool = False
 
 
 SOLVERS = {
@@ -54,14 +52,13 @@ SOLVERS = {
         averages_updates_only=True,
         private=True,
     ),
-    "sgd": SolverTraits(title="SGD", meaning="the loss", averages_updates_only=True, private=True, own_apps=True),
+    "sgd": SolverTraits(title="SGD", meaning="the loss", averages_updates_only=True, private=True),
     "scaffold": SolverTraits(
         title="SCAFFOLD",
         meaning="the loss, with gradients corrected by the control variates of client and server",
         keeps_state=True,
         control_variates=True,
         needs_plain_sgd=True,
-        own_apps=True,
     ),
     "feddyn": SolverTraits(
         title="FedDyn",

@@ -33,8 +33,6 @@ class Ability(StrEnum):
     LOSSES = "losses"
     LABEL_COUNTS = "label_counts"
     GRADIENT_DEVIATION = "gradient_deviation"
-    CURVATURE = "curvature"
-    CONTROL_VARIATES = "control_variates"
 
 
 @dataclass(frozen=True)

@@ -17,8 +17,8 @@ from fedsel_app.records.files import MachineFault
 from fedsel_app.wiring.client import client_builder
 from fedsel_app.wiring.configuration import AppConfig
 from fedsel_app.wiring.server import run_with
+from simulation.engines.preflight import simulated_run
 from simulation.engines.run_folders import INTERRUPTED, stop_sentence
-from simulation.engines.simulated_run import simulated_run
 from strategies.round.federation import ALL, Answer, Answers, Message, NodeError, Reply, Until
 
 

@@ -1,9 +1,10 @@
-"""Preflight checks of a run: folders, device, data and partition, before any process starts."""
+"""Preflight checks of a run, before any process starts, and what both engines do around a simulated run."""
 
+import logging
 import os
-from collections.abc import Iterable
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
-from importlib import import_module
 from pathlib import Path
 
 import torch
@@ -19,12 +20,9 @@ from fedsel_app.records.releases import Releases
 from fedsel_app.records.run_folder import read_checkpoint, read_rounds
 from fedsel_app.wiring.configuration import AppConfig
 from fedsel_app.wiring.server import make_model, run_folder
-from simulation.engines.run_folders import refuse_foreign_states
+from simulation.engines.run_folders import discard_states, refuse_foreign_states
 from strategies.aggregation.privacy import Privacy
 from strategies.round.replies.deadline import over_selected_count
-
-TRACKER_MODULES = {"tensorboard": "torch.utils.tensorboard", "mlflow": "mlflow"}
-"""Tracker -> module that it needs."""
 
 
 def refuse_unrunnable(config: AppConfig) -> None:
@@ -42,7 +40,6 @@ def refuse_unrunnable(config: AppConfig) -> None:
         refuse_used(run_folder(config))
     refuse_foreign_states(run_folder(config), resume=config.records.resume)
     device = choose_device(config.execution.device)
-    _refuse_absent(config.records.trackers)
     dataset = load(config.data, run.seed)
     _refuse_many_estimates(config, _model_size(_of_model(config), device))
     client_parts(config.partition, dataset, run.clients, run.seed)
@@ -65,18 +62,6 @@ def _of_model(config: AppConfig) -> SharedSettings:
         calibration=config.calibration,
         execution=config.execution,
     )
-
-
-def _refuse_absent(names: Iterable[str]) -> None:
-    """Raise ConfigError if the package of one of these trackers is not installed."""
-    for name in names:
-        try:
-            import_module(TRACKER_MODULES[name])
-        except ImportError as error:
-            raise ConfigError(
-                f"The 'track' parameter {name} needs the package {name}; install it with "
-                f"`pip install 'fedsel[{name}]'`, or leave it out."
-            ) from error
 
 
 def _refuse_many_estimates(config: AppConfig, size: int) -> None:
@@ -102,3 +87,20 @@ def refuse_damaged(path: Path) -> None:
     read_checkpoint(path)
     read_rounds(path)
     read_rows(path / "clients.jsonl", check_client)
+
+
+@contextmanager
+def simulated_run(config: AppConfig, *, verbose: bool) -> Iterator[tuple[AppConfig, Path]]:
+    """Check a run before anything starts; give its configuration and its run folder, where its clients keep their
+    states. The states of a finished run are removed, unless they have layers of the model. Without `verbose`, Flower
+    logs critical lines only.
+
+    Raises ConfigError if the run would fail later.
+    """
+    refuse_unrunnable(config)
+    if not verbose:
+        logging.getLogger("flwr").setLevel(logging.CRITICAL)
+    folder = run_folder(config)
+    yield replace(config, records=replace(config.records, out=str(folder), state_dir=str(folder))), folder
+    if not config.calibration.local:
+        discard_states(folder)

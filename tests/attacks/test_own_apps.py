@@ -3,37 +3,23 @@
 import numpy as np
 import pytest
 from flwr.app import Context, RecordDict
-from flwr.client import ClientApp
-from flwr.server import Server, SimpleClientManager
-from flwr.server.compat.grid_client_proxy import GridClientProxy
 
 from fedsel_app.wire.npy import read_array
-from simulation.apps.client.legacy_messages import selecting
+from simulation.apps.client.client_app import client_app
 from simulation.apps.server import user_clients
 from simulation.apps.server.strategy import strategy
 from strategies.methods.random_weighted import RandomWeighted
-from tests.support.own_app import CLIENTS, AppGrid, OwnClient, data, model, run_app
+from tests.support.in_process_grid import InProcessGrid
+from tests.support.own_app import CLIENTS, OwnClient, by_name, data, model, node, register, run_app
 from tests.support.rounds import read_rows
 
 pytestmark = pytest.mark.usefixtures("task_identity")
 ROUNDS = 4
 
 
-def proxy(node, client, told_examples):
-    """A node that says that it is `client` and has so many examples."""
-
-    def client_fn(context):
-        return OwnClient(client, []).to_client()
-
-    app = ClientApp(client_fn, mods=[selecting(label_counts=lambda context: np.array([told_examples, 0]))])
-    config = {"partition-id": client, "num-partitions": CLIENTS, "state-dir": ""}
-    context = Context(run_id=1, node_id=node, node_config=config, state=RecordDict(), run_config={})
-    return GridClientProxy(node, AppGrid(app, {node: context}), 1)
-
-
 def test_a_refused_claim_leaves_nothing_behind(tmp_path, monkeypatch):
     """N3: a node that claimed to be client 0, and to have one example, was refused, and client 0 counted for one."""
-    honest = [proxy(90 + client, client, len(data(client)[1])) for client in range(CLIENTS)]
+    claims = {90 + client: len(data(client)[1]) for client in range(CLIENTS)} | {99: 1}
     seen, select = [], RandomWeighted.select
 
     def watched(self, roster, *rest):
@@ -41,20 +27,17 @@ def test_a_refused_claim_leaves_nothing_behind(tmp_path, monkeypatch):
         return select(self, roster, *rest)
 
     monkeypatch.setattr(RandomWeighted, "select", watched)
-    folder = tmp_path / "run"
-    built = strategy("random-weighted", parameters=model(), out=folder, clients=CLIENTS, cohort=2, rounds=ROUNDS)
-    manager, configure = SimpleClientManager(), built.configure_fit
-    for node in honest:
-        manager.register(node)
+    app = register(client_app(label_counts=lambda context: [claims[context.node_id], 0]), [])
+    contexts = {90 + client: node(client, tmp_path) for client in range(CLIENTS)}
 
-    def joined(server_round, parameters, client_manager):
-        if server_round == 2:
-            client_manager.register(proxy(99, 0, 1))
-        return configure(server_round, parameters, client_manager)
+    def joining(number, result):
+        contexts[99] = Context(1, 99, node(0, tmp_path).node_config, RecordDict(), {})
+        return False
 
-    built.configure_fit = joined
-    Server(client_manager=manager, strategy=built).fit(ROUNDS, timeout=None)
-    found = read_rows(folder, "clients.jsonl")
+    built = strategy("random-weighted", out=tmp_path / "run", clients=CLIENTS, cohort=2, fraction_evaluate=0.0)
+    grid = InProcessGrid(app, contexts)
+    built.start(grid=grid, initial_arrays=by_name(model()), num_rounds=ROUNDS, should_stop=joining)
+    found = read_rows(tmp_path / "run", "clients.jsonl")
     assert [row["client"] for row in found if "refused" in row.get("outcome", "")] == [0]
     assert [row["examples"] for row in found if "outcome" not in row] == [10, 20, 30, 40]
     assert seen == [[10, 20, 30, 40]] * ROUNDS

@@ -2,7 +2,7 @@
 
 Settings, files and exit codes are those of the real commands. Runs of `CARRIED_OUT`, runs whose folder a later command
 reads, and runs of a page's own code are carried out: one round of few clients, with blank pictures. The plans of the
-others are printed. Commands of Flower, Ray and make are compared with what those programs know. The tests of the
+others are printed. Commands of Flower and make are compared with what those programs know. The tests of the
 laboratory check its commands.
 """
 
@@ -36,8 +36,6 @@ from tests.support.scaled_down import arrays, folder
 
 __all__ = ["folder"]
 CARRIED_OUT = ("README.md", "docs/running.md", "docs/tutorial.md")
-RAY = (Path(str(find_spec("ray").origin)).parent / "scripts/scripts.py").read_text(encoding="utf-8")
-"""Ray's command line, whose import would set up Ray's logging here."""
 FLOWERS = {
     "flower-superlink": ("flwr.superlink.cli.flower_superlink", "_parse_args_run_superlink"),
     "flower-supernode": ("flwr.supernode.cli.flower_supernode", "_parse_args_run_supernode"),
@@ -124,8 +122,6 @@ def test_every_command_is_right(page: str, folder: Path, capsys: pytest.CaptureF
         elif program in FLOWERS and FLEET_OVER_GRPC:
             parser = getattr(importlib.import_module(FLOWERS[program][0]), FLOWERS[program][1])()
             parser.parse_args(arguments)
-        elif program == "ray":
-            assert all(flag in RAY for flag in arguments if flag.startswith("--")), str(command)
         else:
             assert page in ("docs/deployment.md", "docs/security.md"), f"No test checks `{command}` of {page}."
 

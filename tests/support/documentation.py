@@ -10,7 +10,7 @@ PATHS = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").g
 PAGES = {path.relative_to(ROOT).as_posix(): path.read_text(encoding="utf-8") for path in PATHS}
 """Path below the root -> text."""
 README = PAGES["README.md"]
-PROGRAMS = ("fedsel", "make", "flwr", "flower-superlink", "flower-supernode", "python", "ray")
+PROGRAMS = ("fedsel", "make", "flwr", "flower-superlink", "flower-supernode", "python")
 SHELL = ("cat", "cp", "export", "mkdir")
 """Commands of the shell itself."""
 BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)

@@ -254,7 +254,7 @@ HOSTILE_TESTS: dict[str, Change] = {
     "fedsel's record with 3 MB": with_records(lambda: {"fedsel": ConfigRecord({"loss": "9" * 3_000_000})}),
     "fedsel's record with an error": with_records(lambda: {"fedsel": ConfigRecord({"error": 7})}),
     "an array of 3.6 TiB": with_records(
-        lambda: {"fedsel.control": ArrayRecord({"0": Array("float32", (10**12,), "numpy.ndarray", b"\x93NUMPY")})}
+        lambda: {"fedsel.more": ArrayRecord({"0": Array("float32", (10**12,), "numpy.ndarray", b"\x93NUMPY")})}
     ),
 }
 """Name -> what it makes of an honest reply to an evaluation. None may end the run, or move the others' metrics."""

@@ -68,14 +68,6 @@ class OwnClient(NumPyClient):
         return float(found.mean()), len(found), {"accuracy": 0.5}
 
 
-class CountingClient(OwnClient):
-    """A client that reports its steps and their learning rate."""
-
-    def fit(self, parameters, config):
-        after, examples, metrics = super().fit(parameters, config)
-        return after, examples, metrics | {"steps": 3, "lr": 0.01}
-
-
 class BrokenClient(OwnClient):
     """A client that does not return one of its arrays."""
 
@@ -134,14 +126,12 @@ def app_instruction(server_round=1, *, compression=None, **fields):
     return AppTrainInstruction(server_round=server_round, compression=config, **known | fields)
 
 
-def named_question(instruction, arrays=None, control=None, *, kind=None):
+def named_question(instruction, arrays=None, *, kind=None):
     """fedsel's question in a message of the Message API, in addition to the user's own records."""
     content = RecordDict({"config": ConfigRecord({"lr": 0.5})})
     if arrays is not None:
         content["arrays"] = by_name(arrays)
     content["fedsel"] = ConfigRecord(instruction.to_config())
-    if control is not None:
-        content["fedsel.control"] = ArrayRecord([control])
     return Message(content, 90, kind or instruction.message_type)
 
 

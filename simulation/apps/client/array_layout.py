@@ -55,8 +55,6 @@ class ArrayLayout:
         others keep their initial values.
     statistics
         Positions or names of the running statistics. None: found by `running_statistics`.
-    tied
-        Groups of positions or names of tied arrays. None: tied arrays count as separate ones.
 
     Attributes
     ----------
@@ -64,8 +62,6 @@ class ArrayLayout:
         Names of the arrays, in their order; empty for a list.
     parameters, statistics : tuple of int
         Positions of the arrays of each kind.
-    tied : list of list of int, or None
-        Groups of positions of tied arrays.
     variances : bool (B,)
         True for the entries of the running variances, as far as names or the order of the arrays tell them.
     size : int
@@ -81,16 +77,11 @@ class ArrayLayout:
     Raises
     ------
     ConfigError
-        If an array holds anything but real numbers and truth values, if a position or a name has no float array, if
-        tied arrays differ, or if no array is left to train.
+        If an array holds anything but real numbers and truth values, if a position or a name has no float array, or if
+        no array is left to train.
     """
 
-    def __init__(
-        self,
-        arrays: Arrays,
-        statistics: Collection[int] | Collection[str] | None = None,
-        tied: Collection[Collection[int] | Collection[str]] | None = None,
-    ) -> None:
+    def __init__(self, arrays: Arrays, statistics: Collection[int] | Collection[str] | None = None) -> None:
         self.names = tuple(arrays) if isinstance(arrays, Mapping) else ()
         self._arrays = [np.array(array) for array in (arrays.values() if isinstance(arrays, Mapping) else arrays)]
         if odd := [at for at, array in enumerate(self._arrays) if array.dtype.kind not in "biuf" or array.itemsize > 8]:
@@ -107,10 +98,6 @@ class ArrayLayout:
         variances = np.isin(self.statistics, [variance for _, variance in pairs])
         self.variances = np.repeat(variances, [self._arrays[position].size for position in self.statistics])
         self.parameters = tuple(position for position in floats if position not in self.statistics)
-        self.tied = None if tied is None else [sorted(set(map(self._position, group))) for group in tied]
-        self._refuse_unlike()
-        self._copies = {copy: group[-1] for group in self.tied or () for copy in group[:-1]}
-        self.parameters = tuple(position for position in self.parameters if position not in self._copies)
         if not self.parameters:
             raise ConfigError(
                 "Give a model with arrays of finite floats: fedsel averages their updates. It cannot combine bytes, "
@@ -141,35 +128,15 @@ class ArrayLayout:
             raise ConfigError(f"The model has no array named {array!r}. Its arrays are {', '.join(self.names)}.")
         return self.names.index(array) if isinstance(array, str) else array
 
-    def _refuse_unlike(self) -> None:
-        """Raise ConfigError for tied arrays that are no parameters, are in two groups, or differ."""
-        seen: set[int] = set()
-        for group in self.tied or ():
-            free = seen.isdisjoint(group) and set(group) <= set(self.parameters)
-            if not free or twins(self._arrays, group) != [group]:
-                raise ConfigError(
-                    f"Give 'tied' groups of float arrays with equal values, each array in one group: {group} is none."
-                )
-            seen.update(group)
-
-    def refuse_untied(self, before: Arrays, after: Arrays) -> None:
-        """Raise ValueError if a training has moved tied arrays apart, or moved others alike, as if they were tied.
-
-        Without `tied` it does nothing.
-        """
-        if self.tied is None:
-            return
+    def refuse_tied(self, before: Arrays, after: Arrays) -> None:
+        """Raise ValueError if a training has moved equal arrays alike, as if they were one tensor."""
         before, after = self._in_order(before), self._in_order(after)
-        trained = sorted([*self.parameters, *self._copies])
-        alike = [part for group in twins(before, trained) for part in twins(after, group)]
-        alike = [group for group in alike if not np.array_equal(before[group[0]], after[group[0]])]
-        equal = [group for group in self.tied if twins(after, group) == [group]]
-        if len(equal) < len(self.tied) or not all(group in equal for group in alike):
-            tied = alike + [group for group in equal if not any(set(group) <= set(moved) for moved in alike)]
-            groups = [[self.names[at] if self.names else at for at in group] for group in sorted(tied)]
+        moved = [at for at in self.parameters if not np.array_equal(before[at], after[at])]
+        if tied := [part for group in twins(before, moved) for part in twins(after, group)]:
+            names = [self.names[at] if self.names else f"number {at}" for at in tied[0]]
             raise ValueError(
-                f"Set 'tied' of strategy(...) to {groups}: one array of each tied group is sent, and these are the "
-                "groups whose arrays were equal before and after a training of this client."
+                f"Send one of the arrays {', '.join(names)}, and tie the others to it in the client: they are one "
+                "tensor, and compression or noise would move them apart."
             )
 
     def _members(self) -> list[list[int]]:
@@ -223,8 +190,6 @@ class ArrayLayout:
                 like = self._arrays[position]
                 arrays[position] = values[start : start + like.size].reshape(like.shape).astype(like.dtype)
                 start += like.size
-        for copy, position in self._copies.items():
-            arrays[copy] = arrays[position].copy()
         return arrays
 
     def initial(self) -> tuple[Vector, Vector]:

@@ -27,7 +27,7 @@ def client_app(*, mods: list[Mod] | None = None, **functions: Any) -> ClientApp:
 
     Raises TypeError for a function of another name.
     """
-    return SelectingApp(mods, Functions.named(functions))
+    return SelectingApp(mods, Functions(**functions))
 
 
 class SelectingApp(ClientApp):

@@ -5,52 +5,42 @@ and `evaluate` get their own arrays and config. Without fedsel's server it does 
 `simulation.apps.client.client_app` instead.
 
 Flower's `FitIns`, `FitRes` and so on are records with the names below. Their configs and metrics contain fedsel's keys
-with a prefix (see `simulation.apps.client.messages`). A control variate follows the model's arrays.
+with a prefix (see `simulation.apps.client.messages`). Functions of the user need `client_app`.
 """
 
 from collections.abc import Mapping
-from functools import partial
-from typing import Any, cast, overload
+from typing import cast
 
 from flwr.app import ArrayRecord, ConfigRecord, Context, Message, MetricRecord, RecordDict
-from flwr.clientapp.typing import ClientAppCallable, Mod
+from flwr.clientapp.typing import ClientAppCallable
 from flwr.common import Code
 
 from fedsel_app.messages.records import ERROR, FEDSEL, MACHINE_FAULT, config_record, fedsel_config
 from fedsel_app.messages.scalars import Config, Scalar
 from simulation.apps.client.messages import (
-    CONTROL,
     ENROL,
     EVALUATION,
     EVALUATION_PREFIX,
-    AppTrainInstruction,
     embed,
     embedded,
     users_arrays,
     users_keys,
 )
-from simulation.apps.client.user_client import Functions, Unanswered, UserClient, content_of
+from simulation.apps.client.user_client import Unanswered, UserClient, content_of
 
-TRAIN, EVALUATE = "train", "evaluate"
-NAMES = {TRAIN: "fit", EVALUATE: "evaluate"}
+NAMES = {"train": "fit", "evaluate": "evaluate"}
 """First part of the names of the records, by type of message."""
-OK: Config = {"code": Code.OK.value, "message": ""}
 
 
-def message_config(message: Message) -> Config:
-    """The config of a message of one of these types; empty for any other."""
-    record = message.content.get(f"{NAMES.get(message.metadata.message_type)}ins.config", ConfigRecord())
-    return dict(cast(Mapping[str, Scalar], record))
-
-
-def _answer(message: Message, context: Context, call_next: ClientAppCallable, functions: Functions) -> Message:
-    """Answer a message of fedsel's server through the user's `client_fn`; pass on any other."""
+def selecting(message: Message, context: Context, call_next: ClientAppCallable) -> Message:
+    """Mod of a Flower ClientApp: answer a message of fedsel's server through the user's `client_fn`; pass on others."""
     if message.metadata.message_type == ENROL:
         try:
-            return UserClient(message, context, call_next, functions, lists=True).answer()
+            return UserClient(message, context, call_next, lists=True).answer()
         except Exception as error:  # noqa: BLE001 - as a reply, it tells the server that the app has fedsel's line
             return Message(RecordDict({FEDSEL: config_record({ERROR: str(error)})}), reply_to=message)
-    config = message_config(message)
+    record = message.content.get(f"{NAMES.get(message.metadata.message_type)}ins.config", ConfigRecord())
+    config = dict(cast(Mapping[str, Scalar], record))
     instruction = embedded(config)
     if not instruction:
         return call_next(message, context)
@@ -68,57 +58,22 @@ def _answer(message: Message, context: Context, call_next: ClientAppCallable, fu
             raise Unanswered(reply, str(status["message"]))
         return reply
 
-    client = UserClient(message, context, code, functions, lists=True)
+    client = UserClient(message, context, code, lists=True)
     message.content[FEDSEL] = config_record(instruction)
     message.content[EVALUATION] = config_record(embedded(config, EVALUATION_PREFIX))
-    if message.metadata.message_type == TRAIN and AppTrainInstruction.from_config(instruction).with_control:
-        _, model = users_arrays(message.content)
-        message.content[CONTROL] = ArrayRecord({"0": model.pop(list(model)[-1])})
     return _embedded(client.answer())
 
 
 def _embedded(reply: Message) -> Message:
-    """The reply with fedsel's numbers among its metrics. Replies to loss probes, and of a client whose machine
-    fails, have no other content yet.
-    """
+    """The reply with fedsel's numbers among its metrics. That of a client whose machine fails has no other content."""
     numbers = None if reply.has_error() else fedsel_config(reply.content)
     if numbers is None:
         return reply
     del reply.content[FEDSEL]
-    if reply.metadata.message_type == TRAIN:
-        if MACHINE_FAULT in numbers:
-            reply.content["fitres.parameters"] = ArrayRecord()
-            reply.content["fitres.num_examples"] = MetricRecord({"num_examples": 0})
-            reply.content["fitres.status"] = config_record(OK)
-        users = cast(Config, reply.content.get("fitres.metrics", {}))
-        reply.content["fitres.metrics"] = config_record(embed(numbers, users))
-        return reply
-    reply.content["evaluateres.loss"] = MetricRecord({"loss": cast(float, numbers["loss"])})
-    reply.content["evaluateres.num_examples"] = MetricRecord({"num_examples": cast(int, numbers["examples"])})
-    reply.content["evaluateres.metrics"] = ConfigRecord()
-    reply.content["evaluateres.status"] = config_record(OK)
+    if MACHINE_FAULT in numbers:
+        reply.content["fitres.parameters"] = ArrayRecord()
+        reply.content["fitres.num_examples"] = MetricRecord({"num_examples": 0})
+        reply.content["fitres.status"] = config_record({"code": Code.OK.value, "message": ""})
+    users = cast(Config, reply.content.get("fitres.metrics", {}))
+    reply.content["fitres.metrics"] = config_record(embed(numbers, users))
     return reply
-
-
-@overload
-def selecting(message: Message, context: Context, call_next: ClientAppCallable, /) -> Message: ...
-
-
-@overload
-def selecting(**functions: Any) -> Mod: ...
-
-
-def selecting(
-    message: Message | None = None,
-    context: Context | None = None,
-    call_next: ClientAppCallable | None = None,
-    /,
-    **functions: Any,
-) -> Message | Mod:
-    """Mod of a Flower ClientApp: `mods=[selecting]`, or `mods=[selecting(losses=...)]` with the user's functions.
-
-    The functions are those of `user_client.Functions`; their arrays are lists. Raises TypeError for any other.
-    """
-    if message is None or context is None or call_next is None:
-        return partial(_answer, functions=Functions.named(functions))
-    return _answer(message, context, call_next, Functions())

@@ -1,10 +1,9 @@
 """Messages to clients of a user's own Flower app: fedsel's records and keys are sent with the user's.
 
 In the Message API, fedsel's record has the layout of `fedsel_app.messages.records`. Beside it, a message has an
-ArrayRecord, a ConfigRecord and a MetricRecord of the user's, with any other names, and a question may have the record
-``fedsel.control`` with the control variate, float32 (N,), of SCAFFOLD. A question to train that also needs the loss
-before the training has the record ``fedsel.evaluate`` with the user's config of an evaluation. In the legacy API,
-fedsel's keys have a prefix, and those of that config another one. The user's client gets the user's own keys, and
+ArrayRecord, a ConfigRecord and a MetricRecord of the user's, with any other names. A question to train that also needs
+the loss before the training has the record ``fedsel.evaluate`` with the user's config of an evaluation. In the legacy
+API, fedsel's keys have a prefix, and those of that config another one. The user's client gets the user's own keys, and
 fedsel's mod gets those with the prefix. A client without the mod gets none of these. See
 `simulation.apps.client.legacy_messages` and `simulation.apps.server`.
 """
@@ -15,15 +14,13 @@ from dataclasses import dataclass
 
 from flwr.app import ArrayRecord, RecordDict
 
-from fedsel_app.config.training import SOLVERS
-from fedsel_app.messages.answers import LARGEST, MOST_EXAMPLES
+from fedsel_app.messages.answers import LARGEST
 from fedsel_app.messages.instructions import TrainInstruction
 from fedsel_app.messages.records import FEDSEL
 from fedsel_app.messages.reported_values import one_line
 from fedsel_app.messages.scalars import Config, Report, Scalar, read
 from fedsel_app.wire.codec import WireError
 
-CONTROL = "fedsel.control"
 EVALUATION = "fedsel.evaluate"
 PREFIX, EVALUATION_PREFIX = "fedsel.", f"{EVALUATION}."
 ENROL = "query.fedsel"
@@ -51,17 +48,10 @@ class AppTrainInstruction(TrainInstruction):
     """Settings of the compression, as JSON."""
     statistics_positions: str = ""
     """Positions of the running statistics among the arrays, separated by commas."""
-    tied: str = ""
-    """Groups of positions of tied arrays, as JSON; empty: whole updates, in which tied arrays stay equal."""
+    exact: bool = False
+    """True for whole updates without noise, in which tied arrays stay equal."""
     loss_key: str = ""
     """Metric of the user's evaluation that is its loss; empty: the first of `EVALUATION_LOSSES`."""
-    solver: str = "sgd"
-    """Local solver, which decides whether the server's control variate, float32 (N,), follows the model's arrays."""
-
-    @property
-    def with_control(self) -> bool:
-        """True if a control variate follows."""
-        return self.solver in SOLVERS and SOLVERS[self.solver].control_variates
 
     @property
     def measures_loss(self) -> bool:
@@ -88,7 +78,10 @@ def no_loss(metrics: Mapping[str, object], names: Iterable[str]) -> str:
     """Sentence on an evaluation without a loss from 0 to `LARGEST` among its `metrics`, under one of the `names`."""
     losses = [f"{name} = {metrics[name]}" for name in names if name in metrics]
     returned = one_line(", ".join(losses or sorted(metrics))) or "no metrics"
-    return f"its evaluate must return its loss as the metric {' or '.join(names)}, and it returned {returned}"
+    return (
+        f"its evaluate must return its loss as the metric {' or '.join(names)}, or as 'loss_key' of strategy(...), and "
+        f"it returned {returned}"
+    )
 
 
 def reported_loss(metrics: Mapping[str, Scalar], names: Iterable[str] = TRAINING_LOSSES) -> float:
@@ -99,12 +92,6 @@ def reported_loss(metrics: Mapping[str, Scalar], names: Iterable[str] = TRAINING
         except WireError:
             continue
     return math.nan
-
-
-def reported_steps(metrics: Mapping[str, Scalar]) -> tuple[int, float]:
-    """Local steps and their learning rate among a user's metrics. Raises WireError if one is missing."""
-    lr = read(metrics.get("lr"), float, "With control variates, a training's metric 'lr'", math.ulp(0.0), LARGEST)
-    return read(metrics.get("steps"), int, "With control variates, a training's metric 'steps'", 1, MOST_EXAMPLES), lr
 
 
 def users_arrays(content: RecordDict, name: str = "") -> tuple[str, ArrayRecord]:

@@ -1,40 +1,34 @@
 """A user's own client in fedsel's rounds: it enrols, reports losses, trains and compresses its update.
 
 The user's functions compute what only the user can compute. Without `losses` the client's loss comes from its own
-evaluation. Then the mean loss replaces the root mean squared loss (Oort's utility), which is at least as large. With
-`control_variates` the solver may be SCAFFOLD (see `fedsel_app.solvers`).
+evaluation. Then the mean loss replaces the root mean squared loss (Oort's utility), which is at least as large.
 """
 
 import json
 import math
 import time
 import traceback
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
-from typing import Any, Self, TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
-from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message, MessageType, MetricRecord, RecordDict
+from flwr.app import ArrayRecord, ConfigRecord, Context, Message, MessageType, MetricRecord, RecordDict
 from flwr.clientapp.typing import ClientAppCallable
 from numpy.typing import NDArray
 
-from clients.compression.compressors import draw_layers
 from clients.local_round import LocalRound, Trained
 from clients.state import STATE_FOLDER, StateStore, user_state_folder
 from fedsel_app.config import CompressionConfig, TrainingConfig
-from fedsel_app.config.words import did_you_mean
 from fedsel_app.messages.answers import Ability, EnrolAnswer, EvaluateAnswer
 from fedsel_app.messages.instructions import EnrolInstruction, ProbeInstruction, read_instruction
-from fedsel_app.messages.records import MACHINE_FAULT, content_arrays, fedsel_config, named_arrays, put_answer
+from fedsel_app.messages.records import MACHINE_FAULT, fedsel_config, named_arrays, put_answer
 from fedsel_app.messages.reported_values import one_line
 from fedsel_app.messages.scalars import Config, Report
 from fedsel_app.records.files import MachineFault
-from fedsel_app.seeds import Purpose, stream
 from simulation.apps.client.array_layout import ArrayLayout, Arrays
 from simulation.apps.client.messages import (
-    CONTROL,
     EVALUATION,
     EVALUATION_LOSSES,
     LOSS_REPORTS,
@@ -42,7 +36,6 @@ from simulation.apps.client.messages import (
     AppTrainInstruction,
     no_loss,
     reported_loss,
-    reported_steps,
     users_arrays,
     users_records,
 )
@@ -50,16 +43,11 @@ from simulation.apps.client.messages import (
 T = TypeVar("T")
 Vector = NDArray[np.float32]
 Losses = Callable[[Context, Any], NDArray[Any]]
-Diagonal = Callable[[Context, Any], Any]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Functions:
-    """A user's functions, which compute what only the user can compute.
-
-    Their arrays are a model in the form of the user's client: an ArrayRecord with `@app.train()`, a list with
-    `client_fn`.
-    """
+    """A user's functions, which compute what only the user can compute. Their arrays are an ArrayRecord."""
 
     examples: Callable[[Context], int] | None = None
     """Number of training examples of this client; without it the server learns the number from the first training."""
@@ -69,22 +57,6 @@ class Functions:
     """Number of training examples of each class; their sum is the number of examples."""
     gradient_deviation: Callable[[Context, Any], float] | None = None
     """Root of the mean squared distance of the mini-batch gradients from their mean, at the trained model."""
-    curvature: Diagonal | None = None
-    """Diagonal of the loss's Hessian at the trained model, in the form of its arrays."""
-    control_variates: Callable[[Context, Any], None] | None = None
-    """Receives the term that the next training must add to each gradient, in the form of the model's arrays. This
-    training returns its `steps` and their `lr` as metrics.
-    """
-
-    @classmethod
-    def named(cls, functions: Mapping[str, Any]) -> Self:
-        """The functions by their names. Raises TypeError for another name."""
-        for name in functions.keys() - (names := set(Ability)):
-            raise TypeError(
-                f"fedsel's line has no function {name!r}.{did_you_mean(name, names)} The functions are "
-                f"{', '.join(Ability)}."
-            )
-        return cls(**functions)
 
     @property
     def abilities(self) -> tuple[Ability, ...]:
@@ -108,13 +80,13 @@ class UserClient:
     context: Context
     code: ClientAppCallable
     """The user's code, which gets the user's own records. Raises Unanswered if it does not carry out the message."""
-    functions: Functions
+    functions: Functions = Functions()
     lists: bool = False
-    """True if the functions take lists of arrays instead of ArrayRecords."""
+    """True for a `client_fn`, whose arrays are a list without names."""
 
     def answer(self) -> Message:
         """Answer the message, after removing fedsel's records from it."""
-        config, control = fedsel_config(self.message.content) or {}, content_arrays(self.message.content, CONTROL)
+        config = fedsel_config(self.message.content) or {}
         evaluation = self.message.content.config_records.get(EVALUATION)
         self.message.content = users_records(self.message.content)
         kind = self.message.metadata.message_type.split(".")[0]
@@ -122,7 +94,7 @@ class UserClient:
             return self._reply(self.enrolment(EnrolInstruction.from_config(config)).to_config())
         try:
             if kind == MessageType.TRAIN:
-                return self._train(AppTrainInstruction.from_config(config), control[0] if control else None, evaluation)
+                return self._train(AppTrainInstruction.from_config(config), evaluation)
             if (function := self.functions.losses) and isinstance(read_instruction(config, kind), ProbeInstruction):
                 losses = self._losses(function)
                 return self._reply(EvaluateAnswer(float(losses.mean()), losses.size).to_config())
@@ -162,7 +134,7 @@ class UserClient:
     def _losses(self, function: Losses) -> NDArray[np.float64]:
         """The user's losses of the received model, float64 (n,). Raises ValueError if there are none."""
         _, record = users_arrays(self.message.content)
-        losses = np.asarray(called("losses", function, self.context, self._form(record)), np.float64)
+        losses = np.asarray(called("losses", function, self.context, ArrayRecord(dict(record))), np.float64)
         if not losses.size or losses.shape[:1] != (losses.size,):
             other = f"an array of the shape {losses.shape}" if losses.size else "no losses"
             raise ValueError(f"The function 'losses' must return one loss for each training example, and not {other}.")
@@ -206,32 +178,26 @@ class UserClient:
 
     # Training -------------------------------------------------------------------------------------------------
 
-    def _train(
-        self, instruction: AppTrainInstruction, control: Vector | None, evaluation: ConfigRecord | None
-    ) -> Message:
+    def _train(self, instruction: AppTrainInstruction, evaluation: ConfigRecord | None) -> Message:
         """Run a local round with the user's training."""
         name, received = users_arrays(self.message.content)
         arrays = self._arrays(received)
         positions = [int(position) for position in instruction.statistics_positions.split(",") if position]
-        layout = ArrayLayout(arrays, positions, json.loads(instruction.tied) if instruction.tied else None)
-        before, statistics = layout.flatten(arrays)
+        layout = ArrayLayout(arrays, positions)
+        before, _ = layout.flatten(arrays)
         local_round = LocalRound(
             client=int(self.context.node_config[PARTITION_ID]),
             seed=instruction.seed,
-            training=TrainingConfig(solver=instruction.solver, momentum=0.0),
+            training=TrainingConfig(solver="sgd", momentum=0.0),
             compression=CompressionConfig.from_values(json.loads(instruction.compression)),
             layers=layout.layers,
             store=self._store(),
         )
-        functions, reply = self.functions, self.message
+        reply = self.message
 
         def train(correction: Vector | None) -> Trained:
             nonlocal name, reply
             measured = self._reports_before(instruction, evaluation)
-            if correction is not None and functions.control_variates is not None:
-                term = layout.restore(correction, np.zeros_like(statistics))
-                record = ArrayRecord(dict(zip(received, map(Array, term), strict=True)))
-                called("control_variates", functions.control_variates, self.context, self._form(record))
             started_s = time.perf_counter()
             reply = called("fit" if self.lists else "train", self.code, self.message, self.context)
             compute_s = time.perf_counter() - started_s
@@ -240,23 +206,17 @@ class UserClient:
             measured |= self._reports_after(instruction, record)
             after = self._arrays(record)
             parameters, moved = layout.flatten(after)
-            layout.refuse_untied(arrays, after)
-            steps, lr = (0, 0.0) if control is None else reported_steps(metrics)
-            curvature = None
-            if functions.curvature is not None:
-                curvature = partial(self._curvature, functions.curvature, record, layout, local_round, instruction)
+            if not instruction.exact:
+                layout.refuse_tied(arrays, after)
             return Trained(
                 parameters=parameters,
                 loss=reported_loss(metrics),
                 compute_s=compute_s,
-                steps=steps,
-                lr=lr,
                 statistics=moved if instruction.statistics else None,
                 reports=measured,
-                curvature=curvature,
             )
 
-        sent, numbers = local_round.answer(instruction, before, control, train)
+        sent, numbers = local_round.answer(instruction, before, None, train)
         reply.content[name] = ArrayRecord(sent)
         put_answer(reply.content, numbers.to_config())
         return reply
@@ -266,32 +226,10 @@ class UserClient:
         function = self.functions.gradient_deviation
         if Report.GRADIENT_DEVIATION not in instruction.reports or function is None:
             return {}
-        deviation = called("gradient_deviation", function, self.context, self._form(trained))
+        deviation = called("gradient_deviation", function, self.context, ArrayRecord(dict(trained)))
         return {Report.GRADIENT_DEVIATION: float(deviation)}
 
-    def _curvature(
-        self,
-        function: Diagonal,
-        trained: ArrayRecord,
-        layout: ArrayLayout,
-        local_round: LocalRound,
-        instruction: AppTrainInstruction,
-        shares: NDArray[np.float64],
-    ) -> dict[int, Vector]:
-        """The user's diagonal curvature for the layers that the Markov rule draws by their `shares`."""
-        compression = local_round.compression
-        rng = stream(local_round.seed, Purpose.COMPRESS, instruction.server_round, local_round.client)
-        drawn = draw_layers(shares, compression.curvature_layers, compression.curvature_explore, rng)
-        curvature = called("curvature", function, self.context, self._form(trained))
-        diagonal, _ = layout.flatten(curvature if self.lists else named_arrays(curvature))
-        spans = {layer: layout.layers[layer] for layer in drawn.tolist()}
-        return {layer: diagonal[span.start : span.stop] for layer, span in spans.items()}
-
     # Forms ----------------------------------------------------------------------------------------------------
-
-    def _form(self, record: ArrayRecord) -> ArrayRecord | list[NDArray[Any]]:
-        """A copy of the arrays in the form of the user's functions, which may change it."""
-        return list(named_arrays(record).values()) if self.lists else ArrayRecord(dict(record))
 
     def _arrays(self, record: ArrayRecord) -> Arrays:
         """The arrays by their names, or as a list if the names have no meaning."""

@@ -19,7 +19,7 @@ from fedsel_app.records.reading import check_client, read_rows
 from fedsel_app.records.run_folder import RunFolder, UnkeptRecords, describe_round
 from fedsel_app.records.schema import Row
 from fedsel_app.records.trackers import add_trackers
-from simulation.apps.client.array_layout import ArrayLayout, twins
+from simulation.apps.client.array_layout import ArrayLayout
 from simulation.apps.server.client_metrics import numeric_metrics
 from simulation.apps.server.settings import AppOptions, EvaluateFn, app_config, recorded
 from simulation.apps.server.transports import score_of
@@ -29,7 +29,7 @@ from strategies.round.federation import Reply, SentModel, sent_model
 from strategies.round.method_checks import build
 from strategies.run_context import Evaluation, RunContext
 
-LOGGER, FLOWER_LOGGER = logging.getLogger("fedsel"), logging.getLogger("flwr")
+FLOWER_LOGGER = logging.getLogger("flwr")
 SCORE = "accuracy"
 """Name of the score in the records without `score_key`."""
 
@@ -49,7 +49,6 @@ class AppRun:
         self._timeouts = ReplyTimeout(self._config.replies.reply_timeout_s)
         self._blas = ThreadpoolController()
         self._tested: tuple[Any, dict[str, Scalar]] | None = None
-        self._impossible_noted = False
         if (parameters := options.parameters) is not None and "rounds" not in settings:
             raise ConfigError(
                 "Set 'rounds' to the num_rounds of your ServerConfig: methods and the summary need it, and Flower's "
@@ -113,17 +112,9 @@ class AppRun:
         self._clients = UserClients(config, layout, self._inner.run, nodes, examples)
 
     def _layout(self, arrays: NDArrays, names: Sequence[str]) -> ArrayLayout:
-        """Layout of the model's arrays, with their names if it has names.
-
-        It lists which arrays are tied, unless updates are sent whole and without noise: then nothing depends on it.
-        """
+        """Layout of the model's arrays, with their names if it has names."""
         model = dict(zip(names, arrays, strict=True)) if names else arrays
-        layout, tied = ArrayLayout(model, self._options.statistics), self._options.tied
-        if self._config.compression.lossless and not self._config.privacy.dp_clip_norm:
-            return layout
-        if tied is None:
-            tied = [group for group in twins(arrays, layout.parameters) if np.ptp(arrays[group[0]])]
-        return ArrayLayout(model, self._options.statistics, tied)
+        return ArrayLayout(model, self._options.statistics)
 
     def _accepted(self, number: int) -> tuple[dict[int, Reply], dict[int, float]]:
         """The replies of a round whose updates were aggregated, and their examples, by ascending partition id."""
@@ -160,21 +151,14 @@ class AppRun:
             return None
         metrics, key = numeric_metrics(self._tested[1]), self._options.score_key
         score = score_of(metrics, key)
-        metrics.pop(key or SCORE, None)
-        self._note_impossible(score, key or SCORE)
+        name, (low, high) = key or SCORE, score_bounds(key or SCORE)
+        if score < low or score > high:
+            raise ConfigError(
+                f"Let evaluate_fn return the metric {name} as a number from {low:g} to {high:g}. It is {score:g}."
+            )
+        metrics.pop(name, None)
         loss = self._tested[0]
         return Evaluation(None if loss is None else float(loss), score, metrics)
-
-    def _note_impossible(self, score: float, name: str) -> None:
-        """Log once that a score is out of its bounds, such as an accuracy in percent."""
-        low, high = score_bounds(name)
-        if (score < low or score > high) and not self._impossible_noted:
-            self._impossible_noted = True
-            LOGGER.warning(
-                "Let evaluate_fn return the metric %s as a number from %g to %g: it is %g. The records keep it, and "
-                "'target' (%g) is compared with it.",
-                *(name, low, high, score, self._config.evaluation.target),
-            )
 
 
 def _resume(strategy: SelectionStrategy, folder: RunFolder) -> tuple[dict[str, int], dict[int, float]]:

@@ -17,9 +17,7 @@ LOGGER = logging.getLogger("fedsel")
 Single = float | list[float]
 """A metric: a number, or a list of numbers."""
 RecordFunction = Callable[[list[RecordDict], str], MetricRecord]
-"""Message API: the clients' records and the key of their weights -> the round's metrics."""
-PairFunction = Callable[[list[tuple[int, dict[str, Any]]]], dict[str, Any]]
-"""Legacy API: (examples, metrics) of each client -> the round's metrics."""
+"""The clients' records and the key of their weights -> the round's metrics."""
 
 
 def numeric_metrics(metrics: Mapping[str, Any]) -> dict[str, Any]:
@@ -76,7 +74,7 @@ def aggregated_records(
     function: RecordFunction | None,
     server_round: int,
 ) -> MetricRecord | None:
-    """Metrics of a round through the Message API, from the clients' own records.
+    """Metrics of a round from the clients' own records.
 
     Parameters
     ----------
@@ -102,16 +100,11 @@ def aggregated_records(
     try:
         return function(records, key)
     except Exception as error:  # noqa: BLE001 - a client's reply can make a user's function fail
-        note_failure(function, error, server_round)
+        LOGGER.warning(
+            "Round %d has no metrics of the clients: the function %s failed with %s",
+            *(server_round, getattr(function, "__name__", function), one_line(repr(error))),
+        )
         return None
-
-
-def note_failure(function: Callable[..., Any], error: Exception, server_round: int) -> None:
-    """Log a user's function that fails, so that a round has no metrics of the clients."""
-    LOGGER.warning(
-        "Round %d has no metrics of the clients: the function %s failed with %s",
-        *(server_round, getattr(function, "__name__", function), one_line(repr(error))),
-    )
 
 
 def mean_metrics(metrics: list[tuple[float, dict[str, Any]]], server_round: int) -> dict[str, Single]:

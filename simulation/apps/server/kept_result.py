@@ -1,17 +1,15 @@
 """Result of a run in its run folder: its model, and the metrics of its rounds, which a run that goes on has too.
 
 The file result.jsonl has a line for each round, and in it the metrics by the names of `KINDS`. Round 0 is the initial
-model; its line has the types and shapes of the arrays.
+model.
 """
 
 import json
 import math
-from collections.abc import Mapping
-from numbers import Integral, Real
 from pathlib import Path
 from typing import Any
 
-from flwr.app import ArrayRecord, MetricRecord
+from flwr.app import MetricRecord
 from flwr.serverapp.strategy import Result
 
 from fedsel_app.config import ConfigError
@@ -26,31 +24,12 @@ FILE = "result.jsonl"
 KINDS = ("train_metrics_clientapp", "evaluate_metrics_clientapp", "evaluate_metrics_serverapp")
 
 
-def described(arrays: ArrayRecord) -> dict[str, str]:
-    """Name -> type and shape of each array."""
-    return {name: f"{array.dtype} {tuple(array.shape)}" for name, array in arrays.items()}
-
-
-def refuse_other_arrays(folder: Path, arrays: ArrayRecord) -> None:
-    """Raise ConfigError for a model with other arrays than the run in the folder; it names the first."""
-    rows = read_rows(folder / FILE, _check)
-    before, now = rows[0].get("arrays", {}) if rows else {}, described(arrays)
-    for name in before and [*before, *now]:
-        if before.get(name) != now.get(name):
-            raise ConfigError(
-                f"The run in {folder} has the array {name} as {before.get(name, 'none')}, and now it would be "
-                f"{now.get(name, 'none')}. Resume it with its own model, or choose another 'out'."
-            )
-
-
-def keep(result: Result, number: int, folder: Path, arrays: Mapping[str, str]) -> None:
-    """Append the metrics of round `number`, and the `arrays` if there are any, to the file.
-
-    Raises RecordError if that cannot be written.
-    """
-    kinds = {kind: getattr(result, kind).get(number) for kind in KINDS}
-    row = {"round": number, **{kind: _plain(metrics) for kind, metrics in kinds.items() if metrics is not None}}
-    row |= {"arrays": arrays} if arrays else {}
+def keep(result: Result, number: int, folder: Path) -> None:
+    """Append the metrics of round `number` to the file. Raises RecordError if that cannot be written."""
+    row: Row = {"round": number}
+    for kind in KINDS:
+        metrics = plain_metrics(getattr(result, kind).get(number, {}))
+        row[kind] = {name: value for name, value in metrics.items() if isinstance(value, int | float | list)}
     with (folder / FILE).open("ab", buffering=0) as file:
         append_rows(file, [with_version(row)])
 
@@ -69,30 +48,19 @@ def recall(folder: Path, completed: int) -> Result:
     return result
 
 
-def _plain(metrics: Mapping[str, Any]) -> dict[str, Any]:
-    """The numbers and lists of numbers among the metrics."""
-    return {name: _number(value) for name, value in plain_metrics(metrics).items() if isinstance(value, Real | list)}
-
-
-def _number(value: Any) -> Any:
-    if isinstance(value, list):
-        return [_number(entry) for entry in value]
-    return int(value) if isinstance(value, Integral) else float(value)
-
-
 def _check(row: Row) -> None:
     """Raise ValueError if a row has no round, or other metrics than numbers and lists of them."""
-    if type(row.get("round")) is not int:
-        raise ValueError("'round' is missing")
     try:
+        row["round"] = int(row["round"])
         _records(row)
-    except (AttributeError, TypeError) as error:
-        raise ValueError(f"the metrics are not numbers: {error}") from error
+    except (AttributeError, KeyError, TypeError) as error:
+        raise ValueError(f"its round or its metrics are damaged: {error}") from error
 
 
 def _records(row: Row) -> dict[str, MetricRecord]:
+    """The metrics of each kind that has some."""
     return {
-        kind: MetricRecord({name: _read(value) for name, value in row[kind].items()}) for kind in KINDS if kind in row
+        kind: MetricRecord({name: _read(value) for name, value in row[kind].items()}) for kind in KINDS if row[kind]
     }
 
 

@@ -1,51 +1,34 @@
 """Flower's legacy API for a user's ServerApp: its server calls the methods of the `Strategy` interface."""
 
-import logging
 import math
-from collections.abc import Mapping, Sequence, Set
-from dataclasses import replace
-from operator import itemgetter
-from typing import Any, cast
+from collections.abc import Sequence, Set
+from typing import Any
 
 from flwr.app import Message as FlowerMessage
 from flwr.app import RecordDict
-from flwr.common import Code, EvaluateIns, EvaluateRes, FitIns, FitRes, Parameters, Scalar
+from flwr.common import EvaluateIns, EvaluateRes, FitIns, FitRes, Parameters, Scalar
 from flwr.server.client_manager import ClientManager
 from flwr.server.client_proxy import ClientProxy
 from flwr.server.strategy import Strategy
 
 from fedsel_app.config import ConfigError
 from fedsel_app.messages.records import ERROR, FEDSEL, config_record, fedsel_config
-from fedsel_app.messages.reported_values import one_line
 from fedsel_app.messages.scalars import Config
 from fedsel_app.network.reply_timeout import ReplyTimeout
-from fedsel_app.wire.codec import WireError
 from simulation.apps.client.messages import (
     ENROL,
     EVALUATION_PREFIX,
     AppTrainInstruction,
     embed,
-    refuse_endless,
-    users_keys,
 )
 from simulation.apps.server.app_run import AppRun
-from simulation.apps.server.client_metrics import (
-    PairFunction,
-    bounded_examples,
-    finite_metrics,
-    mean_metrics,
-    note_failure,
-    note_left_out,
-)
-from simulation.apps.server.flowers_words import ALONE, MESSAGE, refuse_options
-from simulation.apps.server.settings import AppOptions, round_config
+from simulation.apps.server.flowers_words import ALONE
+from simulation.apps.server.settings import MESSAGE, AppOptions, round_config
 from simulation.apps.server.transports import RAISED, UserTransport
-from simulation.apps.server.user_clients import counts
-from strategies.method import evaluates, most_rounds
+from strategies.method import most_rounds
 from strategies.round.federation import ALL, Answers, Message, NodeError, Reply, Until, Wait
 from strategies.round.flower_manager import FlowerManager, as_parameters
 
-LOGGER = logging.getLogger("fedsel")
 ClientFailures = list[tuple[ClientProxy, FitRes] | BaseException]
 TestFailures = list[tuple[ClientProxy, EvaluateRes] | BaseException]
 
@@ -117,7 +100,11 @@ class LegacyApi(AppRun, Strategy):
         """The initial model, or the model of the checkpoint."""
         if not hasattr(self, "_inner"):
             raise ConfigError("Flower's legacy server needs the initial model: strategy(..., parameters=arrays).")
-        refuse_options(self._options.changed, MESSAGE)
+        self._options.refuse_changed(
+            MESSAGE,
+            "Leave {!r} out of strategy(...): with Flower's legacy server, it has 'parameters', 'evaluate_fn', "
+            "'fit_config' and 'evaluate_config'.",
+        )
         self._returned = as_parameters(self._users_model())
         return self._returned
 
@@ -132,8 +119,6 @@ class LegacyApi(AppRun, Strategy):
         instructions: list[tuple[ClientProxy, FitIns]] = self._limited(
             lambda: self._inner.configure_fit(server_round, parameters, client_manager)
         )
-        if instructions:
-            self._limited(self._clients.refuse_lossless)
         return instructions
 
     def aggregate_fit(
@@ -147,11 +132,6 @@ class LegacyApi(AppRun, Strategy):
                 self._recorder.close()
                 raise failure
         flat, metrics = self._limited(lambda: self._inner.aggregate_fit(server_round, results, failures))
-        number = self._inner.run.completed + server_round
-        trained, weights = self._accepted(number)
-        if (function := self._options.fit_metrics_aggregation_fn) and trained:
-            of_clients = {client: users_keys(reply.metrics) for client, reply in trained.items()}
-            metrics = metrics | aggregated_pairs(of_clients, weights, function, number)
         if flat is None:
             return None, metrics
         self._returned = as_parameters(self._users_model())
@@ -167,49 +147,14 @@ class LegacyApi(AppRun, Strategy):
     def configure_evaluate(
         self, server_round: int, parameters: Parameters, client_manager: ClientManager
     ) -> list[tuple[ClientProxy, EvaluateIns]]:
-        """Let clients evaluate the model of the round."""
-        run, options, number = self._inner.run, self._options, self._inner.run.completed + server_round
-        if run.record.round != number or not evaluates(self._inner, number, run.context.evaluation.eval_every):
-            return []
-        proxies, nodes = client_manager.all(), run.clients.nodes
-        connected = [client for client in sorted(nodes) if nodes[client] in proxies]
-        chosen = options.evaluating(connected, options.min_evaluate_clients, run.context.run.seed, number)
-        self._evaluating = {nodes[client]: client for client in chosen}
-        config = UserManager(client_manager, self._timeouts, options).users_config("evaluate", number)
-        return [(proxies[node], EvaluateIns(parameters, config)) for node in self._evaluating]
+        """None: in the legacy API, clients evaluate only where the method needs their losses."""
+        return []
 
     def aggregate_evaluate(
         self, server_round: int, results: list[tuple[ClientProxy, EvaluateRes]], failures: TestFailures
     ) -> tuple[float | None, dict[str, Scalar]]:
-        """The mean of the clients' losses, weighted by their examples, and the user's aggregate of their metrics."""
-        number, tested = self._inner.run.completed + server_round, dict[int, EvaluateRes]()
-        if failures and all(map(_lacks_evaluate, failures)) and not results:
-            LOGGER.warning("The clients have no evaluate, so that they evaluate no model of this run.")
-            self._options = replace(self._options, fraction_evaluate=0.0)
-            return None, {}
-        for failure in failures:
-            reason = failure[1].status.message if isinstance(failure, tuple) else failure
-            LOGGER.warning("Round %d: a client failed to evaluate: %s", number, one_line(reason))
-        for client, reply in sorted(
-            ((self._evaluating[proxy.cid], reply) for proxy, reply in results), key=itemgetter(0)
-        ):
-            try:
-                refuse_endless(reply.metrics)
-            except WireError as error:
-                LOGGER.warning("Round %d: client %d failed to evaluate: %s", number, client, error)
-                continue
-            if counts(reply.num_examples):
-                tested[client] = reply
-            else:
-                note_left_out(client, number, "num_examples", reply.num_examples)
-        examples = {client: float(reply.num_examples) for client, reply in tested.items()}
-        weights = bounded_examples(examples, self._config.reported_values.example_clip)
-        losses = [(weights[client], finite_metrics({"loss": tested[client].loss}, client, number)) for client in tested]
-        loss = cast(float | None, mean_metrics(losses, number).get("loss"))
-        function = self._options.evaluate_metrics_aggregation_fn
-        if function is None or not tested:
-            return loss, {}
-        return loss, aggregated_pairs({client: tested[client].metrics for client in tested}, weights, function, number)
+        """Nothing."""
+        return None, {}
 
     def _refuse_changed(self, parameters: Parameters) -> None:
         """Raise ConfigError if another strategy has changed the model, such as a wrapper that adds noise."""
@@ -225,28 +170,3 @@ class LegacyApi(AppRun, Strategy):
                 f"The {run.context.run.rounds} 'rounds' of the strategy are over, and the ServerConfig's num_rounds "
                 "are more: give both the same number. What was trained so far is on record."
             )
-
-
-def _lacks_evaluate(failure: tuple[ClientProxy, EvaluateRes] | BaseException) -> bool:
-    """True if the client has no function for an evaluation."""
-    return isinstance(failure, tuple) and failure[1].status.code == Code.EVALUATE_NOT_IMPLEMENTED
-
-
-def aggregated_pairs(
-    metrics: Mapping[int, Mapping[str, Any]], weights: Mapping[int, float], function: PairFunction, server_round: int
-) -> dict[str, Any]:
-    """Metrics of a round through the legacy API, by the user's own aggregation; empty if it fails."""
-    pairs = [
-        (_plain(weights[client]), finite_metrics(reported, client, server_round))
-        for client, reported in metrics.items()
-    ]
-    try:
-        return function(pairs)
-    except Exception as error:  # noqa: BLE001 - a client's reply can make a user's function fail
-        note_failure(function, error, server_round)
-        return {}
-
-
-def _plain(weight: float) -> int:
-    """A weight as Flower's legacy clients report it: a whole number where it is one."""
-    return int(weight) if weight == int(weight) else weight  # type: ignore[return-value]

@@ -1,13 +1,12 @@
 """Flower's Message API for a user's ServerApp: `start` runs all rounds, as in Flower's own strategies."""
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import closing
-from dataclasses import fields, replace
+from dataclasses import replace
 from functools import partial
-from inspect import signature
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import NoReturn
 
 from flwr.app import ArrayRecord, ConfigRecord, MetricRecord
 from flwr.common import NDArrays, Scalar
@@ -16,21 +15,14 @@ from flwr.serverapp.strategy import Result
 
 from fedsel_app.config import ConfigError
 from fedsel_app.messages.instructions import LocalTestInstruction
-from fedsel_app.messages.reported_values import one_line
 from fedsel_app.network.reply_timeout import ReplyTimeout
-from fedsel_app.records.run_folder import is_finished, read_config, read_rounds, refuse_other_settings
+from fedsel_app.records.run_folder import is_finished, read_rounds, refuse_other_settings
 from fedsel_app.records.schema import RoundRecord
 from simulation.apps.server.app_run import AppRun
 from simulation.apps.server.client_metrics import aggregated_records, bounded_examples, note_left_out, numeric_metrics
-from simulation.apps.server.flowers_words import (
-    ALONE,
-    LEGACY,
-    refuse_arguments,
-    refuse_options,
-    refuse_other_types,
-)
-from simulation.apps.server.kept_result import described, keep, read_model, recall, refuse_other_arrays
-from simulation.apps.server.settings import AppOptions, app_config, recorded, round_config
+from simulation.apps.server.flowers_words import ALONE
+from simulation.apps.server.kept_result import keep, read_model, recall
+from simulation.apps.server.settings import LEGACY, app_config, recorded, round_config
 from simulation.apps.server.transports import UserGrid, UserReply
 from simulation.apps.server.user_clients import counts, describe_examples
 from strategies.method import evaluates
@@ -58,7 +50,6 @@ class MessageApi(AppRun):
         evaluate_config: ConfigRecord | None = None,
         evaluate_fn: Callable[[int, ArrayRecord], MetricRecord | None] | None = None,
         should_stop: Callable[[int, Result], bool] | None = None,
-        **others: Any,
     ) -> Result:
         """Run all rounds with the clients behind Flower's grid, as Flower's own strategies do.
 
@@ -86,12 +77,10 @@ class MessageApi(AppRun):
         RunFailed
             If three rounds in a row, or all rounds, bring no usable update.
         """
-        arguments = list(signature(self.start).parameters)[:-1]
-        refuse_arguments(others, arguments, [field.name for field in fields(AppOptions)])
-        refuse_options(self._options.changed, LEGACY)
-        refuse_other_types(initial_arrays, {"train_config": train_config, "evaluate_config": evaluate_config})
+        self._options.refuse_changed(
+            LEGACY, "Leave {!r} out of strategy(...): start has 'initial_arrays', 'evaluate_fn' and the configs."
+        )
         self._set_rounds(int(self._settings.get("rounds", ROUNDS) if num_rounds is None else num_rounds))
-        self.summary()
         names, arrays = list(initial_arrays), [array.numpy() for array in initial_arrays.values()]
         folder, result = Path(self._config.records.out), Result()
         configs = {
@@ -105,19 +94,11 @@ class MessageApi(AppRun):
             metrics = None if evaluate_fn is None else evaluate_fn(number, carrier.named(SentModel(tuple(arrays))))
             if metrics is None:
                 return None
-            if not isinstance(metrics, Mapping):
-                raise ConfigError(
-                    "Let start's 'evaluate_fn' return a MetricRecord, such as MetricRecord({'loss': loss, 'accuracy': "
-                    f"accuracy}}), or None. It returned {one_line(repr(metrics))}."
-                )
             result.evaluate_metrics_serverapp[number] = metrics
             numbers = numeric_metrics(metrics)
             return carrier.loss_of(numbers), dict(numbers)
 
-        if self._config.records.resume:
-            refuse_other_arrays(folder, initial_arrays)
         if self._config.records.resume and is_finished(folder):
-            self._refuse_more_rounds(folder)
             layout = self._layout(arrays, names)
             refuse_other_settings(folder, recorded(self._config, layout))
             FLOWER_LOGGER.info("fedsel: the run in %s is finished; its result is returned", folder)
@@ -129,32 +110,15 @@ class MessageApi(AppRun):
             result = recall(folder, self._inner.run.completed)
         self._clients.carrier = carrier
         with closing(self._recorder):
-            self._run_rounds(result, carrier, should_stop, initial_arrays)
+            self._run_rounds(result, carrier, should_stop)
         result.arrays = carrier.named(self._users_model())
         return result
 
-    def summary(self) -> None:
-        """Log what the strategy does, as Flower's own strategies do."""
-        config = self._config
-        FLOWER_LOGGER.info(
-            "Starting %r: %d of %d clients in each round, compressor %s, server optimizer %s",
-            *(self, config.run.cohort, config.run.clients, config.compression.compressor),
-            config.server_optimizer.server_optimizer,
-        )
-
-    def configure_train(self, *arguments: Any) -> NoReturn:
+    def summary(self) -> NoReturn:
         """Raise ConfigError, for a strategy of Flower's that wraps this one, such as those for privacy."""
         raise ConfigError(ALONE)
 
-    aggregate_train = configure_train
-
-    def _run_rounds(
-        self,
-        result: Result,
-        carrier: UserGrid,
-        should_stop: Callable[[int, Result], bool] | None,
-        initial: ArrayRecord,
-    ) -> None:
+    def _run_rounds(self, result: Result, carrier: UserGrid, should_stop: Callable[[int, Result], bool] | None) -> None:
         """Run the remaining rounds. Before a round's checkpoint, its metrics are in the result and the run folder."""
         run, out = self._inner.run, self._config.records.out
 
@@ -162,7 +126,7 @@ class MessageApi(AppRun):
             if number:
                 self._keep_metrics(result, run.record)
             if out:
-                keep(result, number, Path(out), described(initial) if number == 0 else {})
+                keep(result, number, Path(out))
 
         def stop(number: int) -> None:
             if should_stop is not None:
@@ -220,16 +184,6 @@ class MessageApi(AppRun):
             if reply.examples or key not in reply.metrics:  # with 0 examples a client has no weight, as in FedAvg
                 note_left_out(client, number, key, describe_examples(reply, key))
         return dict(sorted(tested.items()))
-
-    def _refuse_more_rounds(self, folder: Path) -> None:
-        """Raise ConfigError if the finished run in the `folder` has another number of rounds than this one."""
-        before, now = read_config(folder)["rounds"], self._config.run.rounds
-        if before != now:
-            raise ConfigError(
-                f"The run in {folder} is finished with num_rounds={before}, for which its method planned, and cannot "
-                f"go on to {now}. To train its model further, give start its 'result.arrays' as 'initial_arrays', and "
-                "strategy(...) another 'out'."
-            )
 
     def _set_rounds(self, num_rounds: int) -> None:
         """Set the number of rounds. Raises ConfigError if another number was set before."""

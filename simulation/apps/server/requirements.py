@@ -18,14 +18,9 @@ def requirements(config: AppConfig) -> Iterator[tuple[str, Ability | None]]:
         yield f"the strategy {name} needs the {report.replace('_', ' ')} of the selected", ability
     if needs.label_counts:
         yield f"the strategy {name} needs each client's label counts", Ability.LABEL_COUNTS
-    if config.training.traits.control_variates:
-        solver = config.training.solver
-        yield f"the 'solver' {solver} needs clients that correct their gradients", Ability.CONTROL_VARIATES
     if not config.compression.lossless:
         coded = f"'compressor' {config.compression.compressor}, 'value-bits' {config.compression.value_bits}"
         yield f"compression ({coded}) needs clients that compress", None
-        if config.compression.curvature_layers:
-            yield "scores by curvature ('curvature-layers') need it of the clients", Ability.CURVATURE
 
 
 def unmet(config: AppConfig, abilities: Collection[Ability] | None) -> str:
@@ -42,7 +37,6 @@ def unmet(config: AppConfig, abilities: Collection[Ability] | None) -> str:
 
 
 def _app(function: str = "") -> str:
-    """The line that a client app needs, in both forms of client apps."""
-    mod = f"selecting({function})" if function else "selecting"
-    legacy = f"ClientApp(client_fn, mods=[{mod}]), before all other mods"
-    return f"fedsel_app.client_app({function}) in place of ClientApp(), or {legacy}"
+    """The line that a client app needs; one with a function is of the Message API."""
+    line = f"fedsel_app.client_app({function}) in place of ClientApp()"
+    return line if function else f"{line}, or ClientApp(client_fn, mods=[selecting]), before all other mods"

@@ -4,8 +4,8 @@ The settings concern the server and the method. Each client has its own settings
 its clients and their records.
 """
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, fields
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import lru_cache
 from operator import attrgetter
 from pathlib import Path
@@ -18,15 +18,13 @@ from numpy.typing import NDArray
 from fedsel_app.config import DECLARED, ConfigError, Value
 from fedsel_app.config.participation import SEARCHES
 from fedsel_app.config.server import SERVER_OPTIMIZERS
-from fedsel_app.config.settings import having, named, plain_value
-from fedsel_app.config.training import SOLVERS
+from fedsel_app.config.settings import having, plain_value
 from fedsel_app.messages.scalars import Config
 from fedsel_app.seeds import Purpose, stream
 from fedsel_app.wiring.configuration import AppConfig
 from fedsel_app.wiring.idle_settings import refuse_idle
 from simulation.apps.client.array_layout import ArrayLayout
-from simulation.apps.server.client_metrics import PairFunction, RecordFunction
-from simulation.apps.server.flowers_words import PROXIMAL
+from simulation.apps.server.client_metrics import RecordFunction
 from strategies import find_strategy
 
 FEDAVG = "fedavg"
@@ -56,6 +54,18 @@ DEFAULTS: Mapping[str, Value] = {
 """Defaults of such a run that differ from those of fedsel's own app."""
 FIXED = [value for value in DECLARED["participation"].choices if value not in SEARCHES["participation"]]
 """Values of `participation` without a search."""
+UNLIKE: Mapping[str, tuple[Sequence[Value], str]] = {
+    "waiting": (["synchronous"], "the server of a Flower app of your own waits for its cohort"),
+    "participation": (FIXED, "the others let clients train for models that are then dropped"),
+    "secure-sums": (["none"], "masks need fedsel's own clients, which `fedsel start` runs with their keys"),
+    "solver": (
+        ["sgd"],
+        "the local steps are your clients', to whom 'train_config' of start can send proximal-mu",
+    ),
+    "curvature-layers": ([0], "only fedsel's own clients know the curvature of their loss"),
+    "probe-bits": ([32], "your clients would have to restore a rounded model"),
+}
+"""Setting -> the values that such a run can have, and why it has no others."""
 FLOWERS_STEP: Mapping[str, Value] = {"server-lr": 0.1}
 """Default of an adaptive server optimizer, as in Flower's own strategies."""
 EvaluateFn = Callable[[int, NDArrays, dict[str, Scalar]], tuple[float | None, dict[str, Scalar]] | None]
@@ -86,40 +96,16 @@ def app_config(strategy: str, keywords: Mapping[str, Value]) -> AppConfig:
                 "Flower app of your own."
             )
         values[key] = value
-    if values.get("waiting", "synchronous") != "synchronous":
-        raise ConfigError(
-            "Leave 'waiting' out, or set it to synchronous: the server of a Flower app of your own waits for its "
-            "cohort. 'round-deadline-s' and 'over-selection' bound this time."
-        )
-    if values.get("participation", FIXED[0]) not in FIXED:
-        raise ConfigError(
-            f"Set 'participation' to one of {', '.join(FIXED)}: the others let clients train for models that are then "
-            "dropped, which a Flower app of your own does not."
-        )
-    if values.get("secure-sums", "none") != "none":
-        raise ConfigError(
-            "Leave 'secure-sums' out: it needs fedsel's own clients, which `fedsel start` runs with their keys."
-        )
-    if values.get("solver") == "fedprox":
-        raise ConfigError(PROXIMAL.format("solver"))
+    for key, (allowed, reason) in UNLIKE.items():
+        if values.get(key, allowed[0]) not in allowed:
+            raise ConfigError(f"Set '{key}' to {' or '.join(map(str, allowed))}: {reason}.")
     step = FLOWERS_STEP if values.get("server-optimizer") in having(SERVER_OPTIMIZERS, attrgetter("adaptive")) else {}
     config = AppConfig.from_values({**DEFAULTS, **step, **values, "strategy": strategy})
     refuse_idle(values, [config.values()])
-    if not config.training.traits.own_apps:
-        corrected = named(SOLVERS, lambda traits: traits.own_apps and traits.control_variates)
-        raise ConfigError(
-            f"Leave 'solver' out, or set it to {corrected} and write the function control_variates: the 'solver' "
-            f"{config.training.solver} is a matter of the clients' steps, which are yours in a Flower app of your own."
-        )
     if config.strategy.needs(config.method).metrics:
         raise ConfigError(
             f"Choose another 'strategy': {method.name} selects by metrics, and before a selection the clients of a "
             "Flower app of your own report only losses."
-        )
-    if config.evaluation.probe_bits < 32:
-        raise ConfigError(
-            "Leave 'probe-bits' out: with fewer than 32 bits the clients restore a rounded model, which clients of a "
-            "Flower app of your own do not."
         )
     return config
 
@@ -150,8 +136,17 @@ def refuse_own_app(settings: Mapping[str, Value], folder: Path) -> None:
     if settings.get("data") == OWN_APP:
         raise ConfigError(
             f"The run in {folder} is one of a Flower app of your own: to continue it, give its strategy(...) "
-            f"out={str(folder)!r} and resume=True, and run the app again."
+            f"out={str(folder)!r} and resume='auto', and run the app again."
         )
+
+
+LEGACY = ("parameters", "evaluate_fn", "fit_config", "evaluate_config")
+"""Options of the legacy API alone."""
+MESSAGE = (
+    *("train_config_fn", "evaluate_config_fn", "arrayrecord_key", "configrecord_key", "weighted_by_key", "loss_key"),
+    *("fraction_evaluate", "min_evaluate_nodes", "train_metrics_aggr_fn", "evaluate_metrics_aggr_fn"),
+)
+"""Options of the Message API alone."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -172,10 +167,6 @@ class AppOptions:
     """Message API: function of the round that returns config for the evaluation."""
     statistics: Sequence[int] | Sequence[str] | None = None
     """Positions or names of BatchNorm's running statistics among the arrays; None: found by PyTorch's names."""
-    tied: Sequence[Sequence[int]] | Sequence[Sequence[str]] | None = None
-    """Groups of positions or names of arrays that are one tensor; None: found by their equal values, unless a group's
-    values are all the same number. A compressor sends, and noise is added to, one array of each group.
-    """
     arrayrecord_key: str = "arrays"
     """Message API: name of the record of arrays in a message."""
     configrecord_key: str = "config"
@@ -187,33 +178,24 @@ class AppOptions:
     score_key: str | None = None
     """Metric of an evaluation that is its score; None: the first of the usual names."""
     fraction_evaluate: float = 1.0
-    """Share of the connected clients that evaluate the model after a round; 0: none."""
+    """Message API: share of the connected clients that evaluate the model after a round; 0: none."""
     min_evaluate_nodes: int = 2
     """Message API: least number of clients that evaluate, if `fraction_evaluate` is above 0."""
-    min_evaluate_clients: int = 2
-    """Legacy server: the same."""
     train_metrics_aggr_fn: RecordFunction | None = None
     """Message API: aggregation of the clients' metrics of training; None: their means, weighted."""
     evaluate_metrics_aggr_fn: RecordFunction | None = None
     """Message API: aggregation of the clients' metrics of evaluation; None: their means, weighted."""
-    fit_metrics_aggregation_fn: PairFunction | None = None
-    """Legacy server: aggregation of the clients' metrics of training; None: the server keeps none."""
-    evaluate_metrics_aggregation_fn: PairFunction | None = None
-    """Legacy server: aggregation of the clients' metrics of evaluation; None: the server keeps none."""
 
     def __post_init__(self) -> None:
-        for name in ("statistics", "tied"):
-            object.__setattr__(self, name, plain_value(getattr(self, name)))
+        object.__setattr__(self, "statistics", plain_value(self.statistics))
         if not 0.0 <= self.fraction_evaluate <= 1.0:
             raise ConfigError(f"Set 'fraction_evaluate' to a number from 0 to 1. Got {self.fraction_evaluate!r}.")
-        if any(isinstance(group, str | int) for group in self.tied or ()):
-            raise ConfigError(f"Set 'tied' to a list of groups, such as {[self.tied]}. Got {self.tied}.")
 
-    @property
-    def changed(self) -> list[str]:
-        """Names of the options that differ from their defaults."""
-        values = {item.name: (getattr(self, item.name), item.default) for item in fields(self)}
-        return [name for name, (value, default) in values.items() if value is not default and value != default]
+    def refuse_changed(self, names: Iterable[str], sentence: str) -> None:
+        """Raise ConfigError with the `sentence` if one of these options has no effect and is not its default."""
+        for name in names:
+            if getattr(self, name) is not getattr(AppOptions, name):
+                raise ConfigError(sentence.format(name))
 
     def evaluating(self, connected: Sequence[int], least: int, seed: int, server_round: int) -> list[int]:
         """The clients that evaluate after a round, ascending: drawn from the `connected`, at `least` so many."""

@@ -26,8 +26,8 @@ def strategy(name: str, *, clients: int, cohort: int, out: str | Path | None = N
     clients, cohort
         Number of clients (SuperNodes), and number of clients that train in a round.
     out
-        Folder of the records; None: no records. With `resume=True` the run in this folder is resumed, and with
-        `resume="auto"` it starts if it has not yet started. `start` returns the result of a finished run.
+        Folder of the records; None: no records. With `resume="auto"` the run in this folder is resumed, or starts if
+        it has not yet started. `start` returns the result of a finished run.
     options
         The fields of `AppOptions`, such as `evaluate_fn`, and fedsel's settings with underscores instead of dashes:
         rounds (unless `start` gets them), seed, compressor, kept_fraction, links and so on, and the method's own
@@ -49,14 +49,9 @@ def strategy(name: str, *, clients: int, cohort: int, out: str | Path | None = N
     if resume := settings.get("resume"):
         if out is None:
             raise ConfigError("Set 'out', the folder of the run that 'resume' continues, or leave 'resume' out.")
-        begun = (Path(str(settings["out"])) / "config.json").exists()
-        if resume not in (True, "auto"):
-            raise ConfigError(f"Set 'resume' to True or 'auto'. Got {resume!r}.")
-        if resume != "auto" and not begun:
-            raise ConfigError(
-                f"Set 'resume' to 'auto', which starts a run where none is: {settings['out']} has no run."
-            )
-        settings["resume"] = begun
+        if resume != "auto":
+            raise ConfigError(f"Set 'resume' to 'auto', or leave it out. Got {resume!r}.")
+        settings["resume"] = (Path(str(settings["out"])) / "config.json").exists()
     return AppStrategy(name, settings, AppOptions(**{key: options[key] for key in options.keys() & names}))
 
 

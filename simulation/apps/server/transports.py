@@ -6,15 +6,13 @@ as from Flower's own strategies.
 
 import logging
 import math
-import re
 import sys
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence, Set
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any, Protocol
 
-from flwr.app import ArrayRecord, ConfigRecord, MetricRecord, RecordDict
+from flwr.app import ConfigRecord, MetricRecord, RecordDict
 from flwr.serverapp import Grid
 
 from fedsel_app.messages.instructions import ProbeInstruction
@@ -24,7 +22,6 @@ from fedsel_app.wire.codec import WireError
 from fedsel_app.wiring.reply_event import is_simulated
 from simulation.apps.client.array_layout import in_order
 from simulation.apps.client.messages import (
-    CONTROL,
     ENROL,
     EVALUATION,
     EVALUATION_LOSSES,
@@ -38,15 +35,13 @@ from simulation.apps.client.messages import (
 )
 from simulation.apps.server.settings import AppOptions
 from strategies.round.federation import Answer, Federation, Message, NodeError, Reply
-from strategies.round.flower_grid import FlowerGrid, own_words
+from strategies.round.flower_grid import FlowerGrid
 
 FLOWER_LOGGER = logging.getLogger("flwr")
 NO_QUERY = "No query function registered"
 """Part of the error of an unchanged app of the Message API, to which fedsel's enrolment is unknown."""
 UNKNOWN = (NO_QUERY + " with name 'fedsel'", f"Invalid message type: {ENROL}")
 """Part of the errors with which an unchanged app of either API answers its enrolment."""
-FRAME, KIND = re.compile(r'^  File "(.+)", line (\d+), in', re.M), re.compile(r"^([\w.]+)(?::|$)", re.M)
-"""Frame of a traceback with its file and line, and the type of the exception behind the last frame."""
 RAISED = (2, 6)
 """Codes of the errors of an app that raised, and of a mod of Flower's that refused a message."""
 
@@ -159,8 +154,6 @@ class UserGrid(FlowerGrid, UserTransport):
             content[FEDSEL] = config_record(instruction.to_config())
             if isinstance(instruction, AppTrainInstruction) and instruction.measures_loss:
                 content[EVALUATION] = self._users_config("evaluate", number)
-            if len(message.model.arrays) > len(self._names):
-                content[CONTROL] = ArrayRecord([message.model.arrays[-1]])
         return content
 
     def _users_config(self, message_type: str, server_round: int) -> ConfigRecord:
@@ -171,11 +164,7 @@ class UserGrid(FlowerGrid, UserTransport):
         """The answer for an error. An unchanged client gives an empty reply to its enrolment and has not failed."""
         if message.instruction.message_type == "query" and NO_QUERY in reason:
             return Reply()
-        return (
-            NodeError(message.node, describe_error(reason))
-            if message.node in self.unchanged
-            else super().failure(message, reason)
-        )
+        return super().failure(message, reason)
 
     def reply(self, content: RecordDict, message: Message, of_client: bool, arrived_s: float) -> Answer:
         """The reply: the user's metrics, and fedsel's metrics with the prefix in their keys.
@@ -224,23 +213,6 @@ class UserGrid(FlowerGrid, UserTransport):
     def loss_of(self, metrics: Mapping[str, Any]) -> float | None:
         """The loss among the metrics of an evaluation; None if there is none."""
         return _first(metrics, self._losses)
-
-
-def describe_error(reason: str) -> str:
-    """Type, text and, if Flower sends it, place of a client's exception: "KeyError: 'b' (task.py, line 7)".
-
-    Flower writes <class 'module.Name'>:<'text'>. In a simulation, the text begins with the traceback of Ray's worker.
-    """
-    kind, between, _ = reason.removeprefix("<class '").partition("'>:<'")
-    if not between:
-        return reason
-    trace, _, _ = reason.rpartition("\n\nThe above exception was the direct cause")
-    frames = [frame for frame in FRAME.findall(trace) if "site-packages" not in frame[0]]
-    line = f" ({Path(frames[-1][0]).name}, line {frames[-1][1]})" if frames else ""
-    kinds = KIND.findall(trace.rpartition("\n  File ")[2])
-    name = (kinds[0] if kinds else kind).rpartition(".")[2]
-    text = own_words(reason)
-    return (name if text == name else f"{name}: {text}") + line
 
 
 def score_of(metrics: Mapping[str, Any], key: str | None) -> float:

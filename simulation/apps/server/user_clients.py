@@ -7,7 +7,7 @@ import json
 import logging
 import math
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence, Set
+from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import replace
 from typing import Any, TypeGuard, cast
 
@@ -16,7 +16,7 @@ from flwr.common import ndarrays_to_parameters
 from numpy.typing import NDArray
 
 from fedsel_app.config import ConfigError
-from fedsel_app.messages.answers import MOST_EXAMPLES, Ability, EnrolAnswer, TrainAnswer
+from fedsel_app.messages.answers import MOST_EXAMPLES, EnrolAnswer, TrainAnswer
 from fedsel_app.messages.instructions import LocalTestInstruction, ProbeInstruction, TrainInstruction
 from fedsel_app.messages.records import MACHINE_FAULT
 from fedsel_app.messages.reported_values import lower_median, one_line, winsorised
@@ -28,7 +28,6 @@ from fedsel_app.wire.npy import read_array
 from fedsel_app.wiring.configuration import AppConfig
 from simulation.apps.client.array_layout import ArrayLayout
 from simulation.apps.client.messages import (
-    LOSS_REPORTS,
     AppTrainInstruction,
     embedded,
     refuse_endless,
@@ -45,7 +44,6 @@ from strategies.round.federation import (
     Reply,
     SentModel,
     Until,
-    sent_model,
 )
 from strategies.run import Run
 
@@ -121,10 +119,7 @@ class UserClients:
         for client, examples in known_examples.items():
             self._examples[client] = examples
         self._recorded = set(known_examples)
-        self._stand_in_noted = False
-        needs = config.strategy.needs(config.method)
-        losses = needs.loss_probe or needs.reports & LOSS_REPORTS
-        self._tries_losses = bool(losses) and not run.completed
+        self._exact = config.compression.lossless and not config.privacy.dp_clip_norm
         self._model: tuple[SentModel, SentModel] | None = None
 
     def nodes(self) -> Set[str]:
@@ -147,8 +142,6 @@ class UserClients:
         """Send messages in the user's form, and return answers in the round's; an unreadable one is a failure."""
         if not messages:
             return {}
-        if messages[0].instruction.message_type != "query":
-            self.refuse_lossless()
         of_node = {message.node: message for message in messages}
         self.carrier.unchanged = {
             node for node, read_answers in self.enrolments.items() if read_answers.abilities is None
@@ -199,7 +192,6 @@ class UserClients:
         if sentence := unmet(self._config, enrolment.abilities):
             self.refusal = sentence
             raise ConfigError(sentence)
-        self._note_stand_in(enrolment.abilities)
         self.enrolments[message.node] = enrolment
         if len({other.client < 0 for other in self.enrolments.values()}) > 1 and not self.carrier.in_simulation:
             LOGGER.warning(MIXED)
@@ -210,17 +202,6 @@ class UserClients:
             on_roster[client] = on_roster[client] or self._stand_in()
             examples = math.ceil(on_roster[client])
         return Reply(EnrolAnswer(client, examples, enrolment.label_counts).to_config())
-
-    def _note_stand_in(self, abilities: Collection[Ability] | None) -> None:
-        """Log once if clients have no function for the losses from which a report is computed."""
-        needed = Report.RMS_LOSS in self._config.strategy.needs(self._config.method).reports
-        if needed and abilities is not None and Ability.LOSSES not in abilities and not self._stand_in_noted:
-            self._stand_in_noted = True
-            LOGGER.warning(
-                "The strategy %s uses the root of each client's mean squared loss. The clients have no function "
-                "'losses' for it, so the mean loss of their evaluate is used instead.",
-                self._config.run.strategy,
-            )
 
     def _stand_in(self) -> float:
         """Number of examples assumed for a client until it reports it: the median of the other clients, or 1."""
@@ -297,8 +278,7 @@ class UserClients:
             seed=self._config.run.seed,
             compression=json.dumps(self._config.compression.values()),
             statistics_positions=",".join(map(str, self._layout.statistics)),
-            tied="" if self._layout.tied is None else json.dumps(self._layout.tied),
-            solver=self._config.training.solver,
+            exact=self._exact,
             loss_key=self.carrier.loss_key,
         )
 
@@ -310,8 +290,6 @@ class UserClients:
         client, instruction = message.client or 0, cast(TrainInstruction, message.instruction)
         if not counts(reply.examples):
             key = self.carrier.examples_key
-            if reply.examples == 0 and key in reply.metrics:
-                raise ValueError(f"Its training reports 0 examples as {key}, which have no weight.")
             raise ValueError(
                 f"A client's training must report its number of examples as {key}, above 0 and at most {MOST_EXAMPLES}."
                 f" It reports {describe_examples(reply, key)}."
@@ -334,7 +312,8 @@ class UserClients:
         client, instruction = message.client or 0, cast(TrainInstruction, message.instruction)
         self._layout.refuse_number(len(tensors))  # before endless arrays are read
         sent, returned = self.users_model(message.model).arrays, [*map(_array, range(len(tensors)), tensors)]
-        self._layout.refuse_untied(sent, returned)
+        if not self._exact:
+            self._layout.refuse_tied(sent, returned)
         before, _ = self._layout.flatten(sent)
         with np.errstate(over="ignore", invalid="ignore"):  # `encode` refuses an update that is not finite
             after, statistics = self._layout.flatten(returned)
@@ -358,32 +337,6 @@ class UserClients:
         if isinstance(message.instruction, LocalTestInstruction) and message.client is not None:
             self.tested[message.client] = reply
         return replace(reply, examples=math.ceil(reply.examples)) if counts(reply.examples) else reply
-
-    def refuse_lossless(self) -> None:
-        """Once, if the method needs losses, let one client evaluate, and if it returns no loss all others.
-
-        Raises ConfigError if none of them returns a loss.
-        """
-        if not self._tries_losses:
-            return
-        self._tries_losses = False
-        model, number = sent_model(*self._run.model), self._run.record.round
-        able = {node for node, enrolment in self.enrolments.items() if Ability.LOSSES in (enrolment.abilities or ())}
-        nodes = {client: node for client, node in sorted(self._run.clients.nodes.items()) if node not in able}
-        probes = [Message(node, ProbeInstruction(number, 0), model, client) for client, node in nodes.items()]
-        reason = ""
-        for part in (probes[:1], probes[1:]):
-            answers = self.ask(part)
-            if any(isinstance(answer, Reply) for answer in answers.values()):
-                return
-            for message in part:
-                reason = f"Client {message.client}: {one_line(answers[message.node])}"
-        if probes and len(probes) == len(self._run.clients.nodes):
-            raise ConfigError(
-                f"The strategy {self._config.run.strategy} needs the losses of the clients: give the loss of their "
-                "evaluate one of the usual names, name it in strategy(..., loss_key=...), or write the function losses "
-                f"of fedsel's client app. No client returned a loss. {reason}"
-            )
 
 
 def counts(examples: object) -> TypeGuard[float]:

@@ -1,4 +1,4 @@
-"""Six small Flower apps with Flower's FedAvg, in the form of Flower's examples; `test_apps` converts them.
+"""Four small Flower apps with Flower's FedAvg, in the form of Flower's examples; `test_apps` converts them.
 
 Each function is an app: it returns the client app, the server's strategy and the arrays of the initial model.
 """
@@ -7,7 +7,7 @@ import warnings
 
 import numpy as np
 import torch
-from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
+from flwr.app import ArrayRecord, Message, MetricRecord, RecordDict
 from flwr.clientapp import ClientApp
 from flwr.serverapp.strategy import FedAvg
 
@@ -29,20 +29,6 @@ def reply(msg, arrays=None, **metrics):
     if arrays is not None:
         content["arrays"] = arrays
     return Message(content=content, reply_to=msg)
-
-
-def softmax_step(arrays, x, y):
-    """A step of softmax regression: the new arrays and the loss before."""
-    weight, bias = arrays
-    scores = np.exp(x @ weight + bias)
-    shares = scores / scores.sum(axis=1, keepdims=True)
-    error = (shares - np.eye(CLASSES)[y]) / len(y)
-    return [weight - LR * x.T @ error, bias - LR * error.sum(axis=0)], float(-np.log(shares[range(len(y)), y]).mean())
-
-
-def zeros():
-    """Arrays of softmax regression."""
-    return [np.zeros((FEATURES, CLASSES)), np.zeros(CLASSES)]
 
 
 def register_torch(app, model, loss_of):
@@ -160,50 +146,4 @@ def hugging_face():
     return app, strategy, arrays
 
 
-def own_mods():
-    def clipping(msg, context, call_next):
-        """A mod that shortens each array of the reply to a norm of 1."""
-        out = call_next(msg, context)
-        for name, record in out.content.array_records.items():
-            arrays = [array / max(1.0, np.linalg.norm(array)) for array in record.to_numpy_ndarrays()]
-            out.content[name] = ArrayRecord(dict(zip(record, ArrayRecord(arrays).values(), strict=True)))
-        return out
-
-    app = ClientApp(mods=[clipping])
-    register_softmax(app)
-    strategy = FedAvg()
-    return app, strategy, ArrayRecord(zeros())
-
-
-def query_and_state():
-    app = ClientApp()
-    register_softmax(app)
-
-    @app.query()
-    def query(msg, context):
-        trainings = int(context.state["count"]["trainings"]) * int(msg.content["mine"]["factor"])
-        return Message(RecordDict({"count": MetricRecord({"trainings": trainings})}), reply_to=msg)
-
-    strategy = FedAvg(min_train_nodes=4)
-    return app, strategy, ArrayRecord(zeros())
-
-
-def register_softmax(app):
-    """Register softmax regression whose step shrinks with each training of a client, which its state counts."""
-
-    @app.train()
-    def train(msg, context):
-        before = context.state["count"]["trainings"] if "count" in context.state else 0
-        context.state["count"] = ConfigRecord({"trainings": before + 1})
-        x, y = data(context)
-        arrays, loss = softmax_step(msg.content["arrays"].to_numpy_ndarrays(), x[before:], y[before:])
-        return reply(msg, ArrayRecord(arrays), train_loss=loss, num_examples=len(y) - before)
-
-    @app.evaluate()
-    def evaluate(msg, context):
-        x, y = data(context)
-        loss = softmax_step(msg.content["arrays"].to_numpy_ndarrays(), x, y)[1]
-        return reply(msg, eval_loss=loss, num_examples=len(y))
-
-
-APPS = (numpy, scikit_learn, pytorch, hugging_face, own_mods, query_and_state)
+APPS = (numpy, scikit_learn, pytorch, hugging_face)

@@ -1,24 +1,17 @@
-"""Six apps in the form of Flower's examples: with Flower's FedAvg, and converted as docs/flower-app.md says."""
+"""Four apps in the form of Flower's examples: with Flower's FedAvg, and converted as docs/flower-app.md says."""
 
 import inspect
-import os
 import re
-import subprocess
-import sys
 from types import ModuleType
 
 import numpy as np
 import pytest
-from flwr.app import ConfigRecord, Message, RecordDict
-from flwr.serverapp import ServerApp
-from flwr.simulation import run_simulation
 
 from fedsel_app.config import ConfigError
 from tests.simulation.apps.server import apps
 from tests.support.documentation import PAGES
 from tests.support.in_process_grid import InProcessGrid
 from tests.support.own_app import CLIENTS, node
-from tests.support.sources import ROOT
 
 pytestmark = pytest.mark.usefixtures("task_identity")
 ROUNDS = 3
@@ -27,7 +20,11 @@ METHODS = {"hetero-select": 'compressor="top-k", ', "oort": "", "divfl": "", "hi
 """Method of the table -> its settings."""
 SETTINGS = {"scikit_learn": 'loss_key="test_logloss", '}
 """App -> the settings that it needs with any method."""
-REFUSALS = {"No client returned a loss": "no loss", "biases of the output layer": "no class biases"}
+REFUSALS = {
+    "must return its loss": "no loss",
+    "biases of the output layer": "no class biases",
+    "they are one tensor": "tied weights",
+}
 """Part of a refusal -> its words in the table."""
 ROWS = PAGES["docs/flower-app.md"].split("<!-- apps:")[-1].split("\n\n")[0].splitlines()[3:]
 
@@ -51,7 +48,7 @@ def built(name, method="", *, cohort=CLIENTS, settings="", line=True):
 
 
 def ran(name, method="", **options):
-    """Arrays after three rounds in this process, the types of the messages, and the grid."""
+    """Arrays after three rounds in this process, and the grid."""
     app, strategy, initial = built(name, method, **options)
     grid = InProcessGrid(app, {90 + client: node(client) for client in range(CLIENTS)})
     found = strategy.start(grid=grid, initial_arrays=initial, num_rounds=ROUNDS).arrays
@@ -65,10 +62,10 @@ def difference(found, expected):
 
 
 def outcome(name, method):
-    """Why the method is refused before any training; empty if it runs with half of the clients."""
+    """Why the run is refused or fails; empty if it runs with half of the clients."""
     try:
         found, grid = ran(name, method, cohort=2, settings=METHODS[method])
-    except ConfigError as error:
+    except (ConfigError, RuntimeError) as error:
         return next(words for part, words in REFUSALS.items() if part in str(error))
     assert all(np.isfinite(array).all() for array in found.values())
     assert sum(message.metadata.message_type == "train" for message in grid.pushed) == 2 * ROUNDS
@@ -78,49 +75,16 @@ def outcome(name, method):
 @pytest.mark.parametrize("name", [app.__name__ for app in apps.APPS])
 def test_an_app_is_as_with_fedavg_and_runs_with_other_methods_as_the_page_says(tmp_path, monkeypatch, name):
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
-    expected, original = ran(name)
+    expected, _ = ran(name)
     row = f"| {name.replace('_', '-')} | "
     [(most, refused)] = [line.removeprefix(row).strip(" |").split(" | ") for line in ROWS if line.startswith(row)]
     for method, line in (("random", False), ("fedavg", True)):
-        found, grid = ran(name, method, line=line)
+        found, _ = ran(name, method, line=line)
         far = difference(found, expected)
         print(f"{name}, {method}, with fedsel's line: {line}. Largest difference to FedAvg: {far:.2g}")
         assert far <= float(most)
-        if name == "query_and_state":
-            assert asked(grid) == asked(original) == [20 * ROUNDS] * CLIENTS
     before = (IMPORTS + inspect.getsource(getattr(apps, name))).splitlines()
     after = converted("\n".join(before), "").splitlines()
     assert sum(old != new for old, new in zip(before, after, strict=True)) == 4
     outcomes = {method: outcome(name, method) for method in METHODS}
     assert refused == (", ".join(f"{method}: {words}" for method, words in outcomes.items() if words) or "none")
-
-
-def asked(grid):
-    """Answers of the clients to the user's own query: 20 times their trainings."""
-    mine = RecordDict({"mine": ConfigRecord({"factor": 20})})
-    answers = grid.send_and_receive([Message(mine, node, "query") for node in grid.get_node_ids()])
-    return [answer.content["count"]["trainings"] for answer in answers]
-
-
-def simulate(method, folder):
-    """Run an app with state in Ray's workers, and save its arrays in the folder."""
-    app, strategy, initial = built("query_and_state", method)
-    server = ServerApp()
-
-    @server.main()
-    def main(grid, context):
-        found = strategy.start(grid=grid, initial_arrays=initial, num_rounds=ROUNDS).arrays
-        np.savez(f"{folder}/{method or 'original'}.npz", **{key: array.numpy() for key, array in found.items()})
-
-    run_simulation(server, app, CLIENTS, backend_config={"client_resources": {"num_cpus": 1}})
-
-
-@pytest.mark.slow
-@pytest.mark.e2e
-def test_an_app_in_rays_workers_is_as_with_fedavg(tmp_path):
-    for method in ("", "fedavg"):
-        program = f"from tests.simulation.apps.server.test_apps import simulate; simulate({method!r}, '.')"
-        environment = os.environ | {"PYTHONPATH": str(ROOT), "XDG_STATE_HOME": str(tmp_path)}
-        subprocess.run([sys.executable, "-c", program], cwd=tmp_path, env=environment, check=True, timeout=500)
-    found, expected = (dict(np.load(tmp_path / f"{method}.npz")) for method in ("fedavg", "original"))
-    assert difference(found, expected) <= 1e-6

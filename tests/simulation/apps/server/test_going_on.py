@@ -2,10 +2,6 @@
 
 import json
 import math
-import os
-import signal
-import subprocess
-import sys
 from contextlib import suppress
 
 import numpy as np
@@ -13,8 +9,6 @@ import pytest
 import torch
 from flwr.app import Array, ArrayRecord, MetricRecord
 from flwr.clientapp import ClientApp
-from flwr.serverapp import ServerApp
-from flwr.simulation import run_simulation
 
 import fedsel_app
 from fedsel_app.config import ConfigError
@@ -23,7 +17,6 @@ from tests.support.in_process_grid import InProcessGrid
 from tests.support.logs import logged
 from tests.support.own_app import CLIENTS, by_name, model, node, register
 from tests.support.rounds import read_rows, without_wall
-from tests.support.sources import ROOT
 
 pytestmark = pytest.mark.usefixtures("task_identity")
 ROUNDS = 4
@@ -43,7 +36,6 @@ def program(
     killed_at=None,
     seen=None,
     should_stop=None,
-    grid=None,
     evaluate_fn=None,
     initial_arrays=None,
     rounds=ROUNDS,
@@ -61,7 +53,7 @@ def program(
     options = {"clients": CLIENTS, "cohort": 2, "links": "simulated", "resume": "auto"} | (options or {})
     built = fedsel_app.strategy("oort" if app is fedsel_app.client_app else "power-of-choice", out=folder, **options)
     clients = register(app(), [] if seen is None else seen)
-    grid = grid or InProcessGrid(clients, {90 + n: node(n, state_dir) for n in range(CLIENTS)})
+    grid = InProcessGrid(clients, {90 + n: node(n, state_dir) for n in range(CLIENTS)})
     arrays = {"initial_arrays": initial_arrays or by_name(model()), "num_rounds": rounds}
     return built.start(grid=grid, evaluate_fn=evaluate_fn or evaluate, should_stop=should_stop, **arrays)
 
@@ -87,39 +79,6 @@ def test_killed_in_any_round_the_same_program_ends_with_the_same_model_and_resul
     assert without_wall(read_rows(tmp_path / "parts")) == without_wall(read_rows(tmp_path / "whole"))
 
 
-PROGRAM = "from tests.simulation.apps.server import test_going_on; test_going_on.killed_simulation({}, '{}')"
-
-
-def killing(number):
-    """End the process by SIGKILL after a round."""
-    return lambda finished, result: finished == number and os.kill(os.getpid(), signal.SIGKILL)
-
-
-def killed_simulation(number, folder):
-    """The program with its clients in Ray's workers; its process is killed after the round."""
-    server = ServerApp()
-
-    @server.main()
-    def main(grid, context):
-        program(f"{folder}/parts", "", should_stop=killing(number), grid=grid)
-
-    resources = {"client_resources": {"num_cpus": 1}}
-    run_simulation(server, register(fedsel_app.client_app(), []), CLIENTS, backend_config=resources)
-
-
-@pytest.mark.slow
-@pytest.mark.e2e
-def test_a_process_that_is_killed_after_every_round_ends_with_the_same_model(tmp_path):
-    whole = program(tmp_path / "whole", tmp_path / "a")
-    environment = os.environ | {"XDG_STATE_HOME": str(tmp_path / "b")}
-    for number in range(1, ROUNDS + 1):
-        command = [sys.executable, "-c", PROGRAM.format(number, tmp_path)]
-        done = subprocess.run(command, cwd=ROOT, env=environment, timeout=300, check=False, start_new_session=True)
-        assert done.returncode == -signal.SIGKILL
-        assert len(read_rows(tmp_path / "parts")) == number
-    assert told(program(tmp_path / "parts", tmp_path / "b")) == told(whole)
-
-
 def test_a_finished_run_gives_its_result_again_without_any_message(tmp_path):
     first, seen = program(tmp_path / "run", tmp_path), []
     with logged("flwr") as log:
@@ -129,9 +88,7 @@ def test_a_finished_run_gives_its_result_again_without_any_message(tmp_path):
     assert "is finished; its result is returned" in log()
     with pytest.raises(ConfigError, match="has 'seed' = 42, and now it would be 7"):
         program(tmp_path / "run", tmp_path, options={"seed": 7})
-    with pytest.raises(
-        ConfigError, match=r"finished with num_rounds=4, .* go on to 6\. .* 'result.arrays' as 'initial_a"
-    ):
+    with pytest.raises(ConfigError, match="has 'rounds' = 4, and now it would be 6"):
         program(tmp_path / "run", tmp_path, rounds=6)
 
 
@@ -150,14 +107,14 @@ def test_a_run_does_not_go_on_with_other_arrays(tmp_path, killed_at):
     with suppress(Killed):
         program(tmp_path / "run", tmp_path, killed_at=killed_at)
     first, *_, last = by_name(model())
-    for change, reason in (
-        ({"fc.weight": Array(model()[4].T)}, r"fc.weight as float32 \(2, 3\), and now it would be float32 \(3, 2\)"),
-        ({last: Array(model()[5][:1])}, r"fc.bias as float32 \(2,\), and now it would be float32 \(1,\)"),
-        ({first: Array(np.float32(model()[0]))}, r"scale as float64 \(2,\), and now it would be float32"),
-        ({"head": Array(model()[0])}, "has the array head as none, and now it would be float64"),
+    for change in (
+        {"fc.weight": Array(model()[4].T)},
+        {last: Array(model()[5][:1])},
+        {first: Array(np.float32(model()[0]))},
+        {"head": Array(model()[0])},
     ):
         other = ArrayRecord(dict(by_name(model())) | change)
-        with pytest.raises(ConfigError, match=rf"{reason}.* choose another 'out'"):
+        with pytest.raises(ConfigError, match=r"has 'model' = 'flower-app .* and now it would be"):
             program(tmp_path / "run", tmp_path, initial_arrays=other)
 
 

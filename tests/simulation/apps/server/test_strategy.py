@@ -10,15 +10,19 @@ from flwr.clientapp.mod import fixedclipping_mod, message_size_mod
 
 from clients.state import ClientHistory, StateStore
 from fedsel_app.config import ConfigError
+from simulation.apps.client.client_app import client_app
 from simulation.apps.client.legacy_messages import selecting
 from simulation.apps.server.strategy import strategy
+from tests.support.in_process_grid import InProcessGrid
 from tests.support.own_app import (
     CLIENTS,
     BrokenClient,
-    CountingClient,
+    by_name,
     data,
     losses,
     model,
+    node,
+    register,
     run_app,
     trained,
 )
@@ -26,6 +30,12 @@ from tests.support.rounds import read_rows
 
 pytestmark = pytest.mark.usefixtures("task_identity")
 SIZES = {"clients": CLIENTS, "cohort": 2}
+
+
+def in_rounds(number, app, name, state_dir, **settings):
+    """Run an app of the Message API."""
+    grid = InProcessGrid(app, {90 + client: node(client, state_dir) for client in range(CLIENTS)})
+    strategy(name, **SIZES | settings).start(grid=grid, initial_arrays=by_name(model()), num_rounds=number)
 
 
 def build(name, folder=None, **settings):
@@ -42,20 +52,8 @@ def build(name, folder=None, **settings):
             r"Write .*\[selecting\].*: the strategy oort needs the rms loss .* lacks fedsel's line",
         ),
         ("random", {"compressor": "top-k"}, (), r"mods=\[selecting\].*: compression \('compressor' top-k"),
-        ("fed-cbs", {}, (selecting,), r"Write .*selecting\(label_counts=\.\.\.\).*: .* each client's label counts"),
-        (
-            "random",
-            {"solver": "scaffold"},
-            (selecting,),
-            r"selecting\(control_var.*correct their gradients",
-        ),
-        (
-            "fed-cbs",
-            {},
-            (selecting(label_counts=len),),
-            r"The function 'label_counts' failed with TypeError",
-        ),
-        ("delta", {}, (), r"selecting\(gradient_deviation=\.\.\.\).*the gradient deviation of the selected"),
+        ("fed-cbs", {}, (selecting,), r"Write .*client_app\(label_counts=\.\.\.\).*: .* each client's label counts"),
+        ("delta", {}, (), r"client_app\(gradient_deviation=\.\.\.\).*the gradient deviation of the selected"),
     ],
 )
 def test_a_need_that_the_clients_cannot_meet_is_refused_by_name(name, settings, mods, message):
@@ -116,40 +114,17 @@ def test_what_a_mod_before_fedsels_changes_is_refused(tmp_path, mods, reason):
         run_app(built, 1, mods=mods, state_dir=tmp_path)
 
 
-def test_scaffold_corrects_by_the_control_variates(tmp_path):
-    """In round 2 the term is mean(c) - c_i. Each c_i is the mean gradient of round 1, -delta / (steps lr)."""
-    terms = {}
-
-    def take(context, arrays):
-        terms.setdefault(context.node_config["partition-id"], []).append(np.concatenate([arrays[4].ravel(), arrays[5]]))
-
-    built = build("full", solver="scaffold", cohort=CLIENTS, rounds=2)
-    mod = selecting(control_variates=take)
-    run_app(built, 2, mods=[mod], kind=CountingClient, state_dir=tmp_path)
-    before, after = model(), [trained(model(), client) for client in range(CLIENTS)]
-    gradients = np.array(
-        [np.concatenate([(arrays[place] - before[place]).ravel() for place in (4, 5)]) / -0.03 for arrays in after]
-    )
-    for client, (first, second) in terms.items():
-        assert not first.any()
-        np.testing.assert_allclose(second, gradients.mean(axis=0) - gradients[client], rtol=1e-4, atol=1e-5)
-
-
-def test_the_users_curvature_and_losses_are_asked_for(tmp_path):
+def test_the_users_losses_and_examples_are_asked_for(tmp_path):
     asked = []
-
-    def curvature(context, arrays):
-        asked.append("curvature")
-        return [np.ones_like(array) for array in arrays]
 
     def own_losses(context, arrays):
         asked.append("losses")
-        return losses(arrays, *data(context.node_config["partition-id"]))
+        return losses(arrays.to_numpy_ndarrays(), *data(context.node_config["partition-id"]))
 
-    options = {"compressor": "top-k", "kept_warmup_rounds": 0, "curvature_layers": 1, "rounds": 1}
-    mod = selecting(curvature=curvature, losses=own_losses, examples=lambda context: 7)
-    run_app(build("power-of-choice", tmp_path / "run", **options), 1, mods=[mod], state_dir=tmp_path)
-    assert sorted(asked) == ["curvature"] * 2 + ["losses"] * CLIENTS
+    options = {"compressor": "top-k", "kept_warmup_rounds": 0, "out": tmp_path / "run"}
+    app = register(client_app(losses=own_losses, examples=lambda context: 7), [])
+    in_rounds(1, app, "power-of-choice", tmp_path, fraction_evaluate=0.0, **options)
+    assert asked == ["losses"] * CLIENTS
     assert [row["examples"] for row in read_rows(tmp_path / "run", "clients.jsonl")] == [7] * CLIENTS
 
 

@@ -1,4 +1,4 @@
-"""One tensor with several names: compressed and noisy updates leave its arrays equal, as if it had one name."""
+"""One tensor with several names, which compression and noise would move apart, is refused."""
 
 import numpy as np
 import pytest
@@ -6,7 +6,6 @@ from flwr.app import Array, ArrayRecord, Message, MetricRecord, RecordDict
 from flwr.clientapp import ClientApp
 
 import fedsel_app
-from fedsel_app.config import ConfigError
 from tests.support.in_process_grid import InProcessGrid
 from tests.support.own_app import CLIENTS, node
 
@@ -58,75 +57,31 @@ def model(weight=WEIGHT, norm=BIAS + 1):
     return dict(zip(NAMES, (weight, norm, weight, BIAS), strict=True))
 
 
+@pytest.mark.parametrize("weight", [WEIGHT, np.full((4, 3), 0.5, np.float32)], ids=["weights", "one number"])
 @pytest.mark.parametrize(
-    "options",
-    [
-        SPARSE | {"error_feedback": False},
-        SPARSE | {"error_feedback_scheme": "ef21"},
-        SPARSE | {"compressor": "rand-k"},
-        {"compressor": "common-k", "kept_fraction": 0.4, "kept_warmup_rounds": 0},
-        {"value_bits": 4},
-    ],
-    ids=str,
+    ("line", "options"),
+    [(True, SPARSE), (True, {"value_bits": 4}), (True, PRIVATE), (False, PRIVATE)],
+    ids=["top-k", "few bits", "noise", "noise, unchanged"],
 )
-def test_tied_arrays_end_as_the_one_tensor_that_they_are(tmp_path, options):
-    found = ran(tmp_path / "two", model(), **options)
-    single = {name: array for name, array in model().items() if name != "embedding.weight"}
-    expected = ran(tmp_path / "one", single, **options)
-    assert not np.array_equal(expected["decoder.weight"], WEIGHT)
-    for name, array in (expected | {"embedding.weight": expected["decoder.weight"]}).items():
-        np.testing.assert_array_equal(found[name], array, err_msg=name)
+def test_tied_arrays_that_would_move_apart_are_refused_by_name(tmp_path, weight, line, options):
+    reason = r"Send one of the arrays embedding\.weight, decoder\.weight, and tie the others to it in the client"
+    with pytest.raises(RuntimeError, match=reason):
+        ran(tmp_path, model(weight), line=line, **options)
 
 
 @pytest.mark.parametrize("line", [False, True], ids=["unchanged", "line"])
-def test_noise_leaves_tied_arrays_equal(tmp_path, line):
-    found = ran(tmp_path, model(), line=line, **PRIVATE)
+def test_whole_updates_leave_tied_arrays_equal(tmp_path, line):
+    found = ran(tmp_path, model(), line=line)
     assert not np.array_equal(found["decoder.weight"], WEIGHT)
     np.testing.assert_array_equal(found["embedding.weight"], found["decoder.weight"])
 
 
-def test_tied_arrays_of_one_number_are_named_by_the_refusal_and_then_stay_equal(tmp_path):
-    """Equal numbers may be an initialisation, so only the training tells."""
-    initial = model(np.full((4, 3), 0.5, np.float32))
-    places = [["embedding.weight", "decoder.weight"]]
-    with pytest.raises(RuntimeError) as refused:
-        ran(tmp_path, initial, **SPARSE)
-    assert f"Set 'tied' of strategy(...) to {places}" in str(refused.value)
-    found = ran(tmp_path, initial, **SPARSE, tied=places)
-    np.testing.assert_array_equal(found["embedding.weight"], found["decoder.weight"])
-    assert np.ptp(found["decoder.weight"]) > 0
-
-
 def test_arrays_that_begin_alike_and_move_apart_are_no_tied_ones(tmp_path):
     """Such as the target network of self-supervised learning."""
-    with pytest.raises(RuntimeError) as refused:
-        ran(tmp_path, model(), apart=NAMES, **SPARSE)
-    assert "Set 'tied' of strategy(...) to []" in str(refused.value)
-    for options in (SPARSE | {"tied": []}, {}):
-        found = ran(tmp_path / str(len(options)), model(), apart=NAMES, **options)
-        assert not np.array_equal(found["embedding.weight"], found["decoder.weight"])
+    found = ran(tmp_path, model(), apart=NAMES, **SPARSE)
+    assert not np.array_equal(found["embedding.weight"], found["decoder.weight"])
 
 
 def test_arrays_that_are_alike_without_being_trained_are_no_matter(tmp_path):
-    found = ran(tmp_path, model(norm=BIAS), frozen=("norm.weight", "decoder.bias"), **SPARSE)
-    np.testing.assert_array_equal(found["embedding.weight"], found["decoder.weight"])
+    found = ran(tmp_path, model(norm=BIAS), apart=NAMES, frozen=("norm.weight", "decoder.bias"), **SPARSE)
     np.testing.assert_array_equal(found["norm.weight"], BIAS)
-
-
-@pytest.mark.parametrize(
-    ("tied", "reason"),
-    [
-        ([["embedding.weight", "decoder.bias"]], r"\[0, 3\] is none"),
-        ([["embedding.weight", "decoder.weight"], ["decoder.weight", "embedding.weight"]], r"\[0, 2\] is none"),
-        (
-            [["decoder.weight", "head"]],
-            "no array named 'head'. Its arrays are embedding.weight, norm",
-        ),
-        ([[0, 9]], r"\[0, 9\] is none"),
-        ([["decoder.weight"]], r"\[2\] is none"),
-        (["decoder.weight", "embedding.weight"], r"to a list of groups, such as \[\['decoder.weight', 'embedding"),
-    ],
-)
-def test_tied_arrays_that_are_none_are_refused(tmp_path, tied, reason):
-    with pytest.raises(ConfigError, match=reason):
-        ran(tmp_path, model(), **SPARSE, tied=tied)
