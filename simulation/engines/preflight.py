@@ -16,29 +16,29 @@ from fedsel_app.data.dataset import load
 from fedsel_app.models.device import choose_device
 from fedsel_app.records.fedsel_folder import refuse_links, refuse_used
 from fedsel_app.records.reading import check_client, read_rows
-from fedsel_app.records.releases import Releases
 from fedsel_app.records.run_folder import read_checkpoint, read_rounds
 from fedsel_app.wiring.configuration import AppConfig
 from fedsel_app.wiring.server import make_model, run_folder
 from simulation.engines.run_folders import discard_states, refuse_foreign_states
-from strategies.aggregation.privacy import Privacy
 from strategies.round.replies.deadline import over_selected_count
 
 
 def refuse_unrunnable(config: AppConfig) -> None:
     """Raise ConfigError if the run would fail after its processes have started.
 
-    Reasons: privacy without its accountant, a used or damaged run folder, a missing device or precision, too little
+    Reasons: a used or damaged run folder, a missing device or precision, too little
     memory for ef21, missing data, or a model or partition that does not fit the data.
     """
     run = config.run
-    if config.privacy.dp_clip_norm:
-        Privacy(config.privacy, Releases())
+    folder = run_folder(config)
     if config.records.resume:
-        refuse_damaged(run_folder(config))
+        refuse_links(folder)
+        read_checkpoint(folder)
+        read_rounds(folder)
+        read_rows(folder / "clients.jsonl", check_client)
     else:
-        refuse_used(run_folder(config))
-    refuse_foreign_states(run_folder(config), resume=config.records.resume)
+        refuse_used(folder)
+    refuse_foreign_states(folder, resume=config.records.resume)
     device = choose_device(config.execution.device)
     dataset = load(config.data, run.seed)
     _refuse_many_estimates(config, _model_size(_of_model(config), device))
@@ -79,14 +79,6 @@ def _refuse_many_estimates(config: AppConfig, size: int) -> None:
             f"{needed_bytes / 2**30:,.1f} GiB for {seen:,} clients and {size:,} parameters, and this machine has "
             f"{memory_bytes / 2**30:,.1f} GiB. Choose ef14, whose residuals are with the clients."
         )
-
-
-def refuse_damaged(path: Path) -> None:
-    """Raise ConfigError if the run in the folder at `path` cannot be resumed from its records and its checkpoint."""
-    refuse_links(path)
-    read_checkpoint(path)
-    read_rounds(path)
-    read_rows(path / "clients.jsonl", check_client)
 
 
 @contextmanager

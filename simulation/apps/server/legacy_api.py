@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Sequence, Set
-from typing import Any
+from typing import Any, cast
 
 from flwr.app import Message as FlowerMessage
 from flwr.app import RecordDict
@@ -30,7 +30,6 @@ from strategies.round.federation import ALL, Answers, Message, NodeError, Reply,
 from strategies.round.flower_manager import FlowerManager, as_parameters
 
 ClientFailures = list[tuple[ClientProxy, FitRes] | BaseException]
-TestFailures = list[tuple[ClientProxy, EvaluateRes] | BaseException]
 
 
 class UserManager(FlowerManager, UserTransport):
@@ -116,10 +115,10 @@ class LegacyApi(AppRun, Strategy):
         self._refuse_overrun(server_round)
         self._clients.carrier = UserManager(client_manager, self._timeouts, self._options)
         self._inner.federation = lambda client_manager: self._clients  # type: ignore[method-assign]
-        instructions: list[tuple[ClientProxy, FitIns]] = self._limited(
-            lambda: self._inner.configure_fit(server_round, parameters, client_manager)
+        return cast(
+            list[tuple[ClientProxy, FitIns]],
+            self._limited(lambda: self._inner.configure_fit(server_round, parameters, client_manager)),
         )
-        return instructions
 
     def aggregate_fit(
         self, server_round: int, results: list[tuple[ClientProxy, FitRes]], failures: ClientFailures
@@ -151,7 +150,7 @@ class LegacyApi(AppRun, Strategy):
         return []
 
     def aggregate_evaluate(
-        self, server_round: int, results: list[tuple[ClientProxy, EvaluateRes]], failures: TestFailures
+        self, server_round: int, results: list[tuple[ClientProxy, EvaluateRes]], failures: list[Any]
     ) -> tuple[float | None, dict[str, Scalar]]:
         """Nothing."""
         return None, {}
