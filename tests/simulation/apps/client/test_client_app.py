@@ -221,18 +221,3 @@ def test_an_action_of_the_users_trains_in_fedsels_rounds_too(tmp_path):
     reply = app(named_question(app_instruction(), model(), kind="train.personal"), node(0, tmp_path))
     [payload] = content_arrays(reply.content, "arrays")
     assert not decode(payload.tobytes(), size=10).update.dense().any()
-
-
-def test_a_client_asks_itself_for_its_loss_by_a_reply(tmp_path, monkeypatch):
-    """A message that is none needs the identity of a task from Flower 1.41 on, which a worker of Ray has not."""
-    message = named_question(app_instruction(reports=(Report.RMS_LOSS,)), model())
-    build = Message.__init__
-
-    def reply_only(self, *content, **options):
-        if options.get("reply_to") is None:
-            raise ValueError("TaskIdentity.run_id is not set")
-        build(self, *content, **options)
-
-    monkeypatch.setattr(Message, "__init__", reply_only)
-    numbers = fedsel_config(register(client_app(), [])(message, node(1, tmp_path)).content)
-    assert numbers["rms_loss"] == pytest.approx(own_losses(node(1), model()).mean())

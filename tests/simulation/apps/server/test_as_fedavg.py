@@ -132,53 +132,12 @@ def test_flowers_other_strategies_are_fedsels_arguments_of_the_page(flowers, opt
         np.testing.assert_allclose(found, expected, rtol=1e-6)
 
 
-class Decaying(FedAvg):
-    """A user's own strategy, which sends each round its own config."""
-
-    def configure_train(self, server_round, arrays, config, grid):
-        config["proximal-mu"] = 1.0 / server_round
-        return super().configure_train(server_round, arrays, config, grid)
-
-
-class Summing(FedAvg):
-    """A user's own strategy with its own metrics of training."""
-
-    def aggregate_train(self, server_round, replies):
-        received = list(replies)
-        arrays, _ = super().aggregate_train(server_round, received)
-        return arrays, sum_of_losses([reply.content for reply in received if reply.has_content()], "")
-
-
-def sum_of_losses(contents, key):
-    return MetricRecord({"sum": sum(next(iter(content.metric_records.values()))["loss"] for content in contents)})
-
-
-@pytest.mark.parametrize(
-    ("own", "options"),
-    [
-        (Decaying, {"train_config_fn": lambda number: {"proximal-mu": 1.0 / number}}),
-        (Summing, {"train_metrics_aggr_fn": sum_of_losses}),
-    ],
-)
-def test_an_own_strategy_class_is_the_hooks_of_the_page(own, options):
-    start = {"train_config": ConfigRecord({"proximal-mu": 0.25}), "rounds": 3}
-    clients = app_of(proximal=True, turned=False)
-    same(ran(fedsel(**options), clients, **start), ran(own(), clients, **start))
-
-
 def test_the_step_of_an_adaptive_server_optimizer_is_flowers_default():
     """Of the first update d, M is 0.1 d and V is 0.99 tau^2 + 0.01 d^2, with tau = 0.001."""
     update = (10 * 1 + 20 * 2 + 30 * 3 + 40 * 4) / 100 / 8
     step = 0.1 * 0.1 * update / (np.sqrt(0.99e-6 + 0.01 * update**2) + 0.001)
     found = ran(fedsel(server_optimizer="fedadam"), app_of(), rounds=1).arrays
     np.testing.assert_allclose(found["a"].numpy(), step, rtol=1e-5)
-
-
-def test_a_bound_of_the_examples_is_told_when_it_changes_a_weight():
-    with logged() as log:
-        found = ran(fedsel(example_clip=10.0), app_of((10, 10, 10, 5000)), rounds=1)
-    np.testing.assert_allclose(found.arrays["a"].numpy(), (10 * 1 + 10 * 2 + 10 * 3 + 100 * 4) / 130 / 8, rtol=1e-6)
-    assert "Round 1: client 3 reports 5000 examples and counts for 100: see 'example-clip'" in log()
 
 
 def test_an_unchanged_client_gets_what_fedavg_sends():

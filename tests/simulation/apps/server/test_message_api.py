@@ -197,12 +197,6 @@ def test_a_method_that_reads_the_output_layer_says_which_arrays_it_takes_for_it(
     assert "reads the biases of the output layer: arrays 4 and 5 of the initial model, with 2 outputs." in log()
 
 
-def test_a_failure_of_several_clients_is_counted_once():
-    app = register(ClientApp(), [], {"num-examples": -1})
-    with pytest.raises(RuntimeError, match=r"The reason, 6 of 6 times: A client's training must .* It reports -1\."):
-        started("random", app, links="simulated")
-
-
 def test_a_client_whose_enrolment_fails_is_not_taken_for_one_without_fedsels_line():
     broken = register(ClientApp(), [])
 

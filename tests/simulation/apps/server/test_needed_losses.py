@@ -95,18 +95,3 @@ def test_one_client_with_a_loss_is_enough_and_the_others_are_left_out_by_name():
     with logged() as log:
         assert started("power-of-choice", app, candidates=CLIENTS).train_metrics_clientapp.keys() == {1, 2, 3}
     assert "Round 1: client 0 failed its loss probe: its evaluate must return its loss" in log()
-
-
-def test_the_function_losses_replaces_the_evaluation():
-    seen = []
-    app = fedsel_app.client_app(losses=lambda context, arrays: np.ones(5))
-    result = started("power-of-choice", register(app, seen, loss=lambda client, loss: {}))
-    assert result.train_metrics_clientapp.keys() == {1, 2, 3}
-    assert {kind for _, kind, _ in seen} == {"train"}
-
-
-def test_rounds_without_any_usable_loss_end_with_the_clients_reason_and_not_with_the_connection():
-    with logged() as log, pytest.raises(RuntimeError, match=r"The reason, .* loss probe: it reports a loss of -1e\+30"):
-        started("hetero-select", register(ClientApp(), [], loss=lambda client, loss: {"loss": -1e30}))
-    assert "Round 3: every client failed its loss probe; the model does not change." in log()
-    assert "connected" not in log()

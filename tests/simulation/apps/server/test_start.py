@@ -135,20 +135,6 @@ def test_what_a_users_app_cannot_have_is_refused_with_fedsels_word_for_it(name, 
         fedsel_app.strategy(name, **{"out": "runs/none"} | SIZES | options)
 
 
-def test_a_function_of_the_round_may_query_the_clients_before_their_training():
-    app = register(ClientApp(), [])
-    app.query()(lambda message, context: Message(RecordDict(), reply_to=message))
-    grid = InProcessGrid(app, {90 + client: node(client) for client in range(CLIENTS)})
-
-    def config(number):
-        grid.send_and_receive([Message(RecordDict(), client, "query") for client in grid.get_node_ids()])
-        return {}
-
-    started(grid=grid, options={"train_config_fn": config})
-    kinds = [message.metadata.message_type for message in grid.pushed]
-    assert [kind for kind in kinds if kind in ("query", "train")] == (["query"] * CLIENTS + ["train"] * 2) * 4
-
-
 def test_without_a_number_of_rounds_start_has_flowers_three_or_those_of_the_strategy():
     assert set(started(num_rounds=None).train_metrics_clientapp) == {1, 2, 3}
     assert set(started(num_rounds=None, options={"rounds": 2}).train_metrics_clientapp) == {1, 2}
