@@ -4,7 +4,6 @@ The setting `auto` chooses Ray for runs that only Ray can do, for runs with `wor
 least `MANY_UPDATES` client updates (rounds x cohort) and at least one per client. Every other run is inline.
 """
 
-import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,15 +14,10 @@ from fedsel_app.config import ConfigError
 from fedsel_app.models.device import choose_device
 from fedsel_app.wiring.configuration import AppConfig
 from fedsel_app.wiring.validation import validate_simulated_links
+from simulation.engines.cores import usable_cores
 
 MANY_UPDATES = 500
 """Number of client updates from which a run probably saves more than the dozen seconds that Ray needs to start."""
-
-
-def usable_cores() -> int:
-    """Number of cores that this process may use."""
-    usable = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-    return usable or 1
 
 
 @dataclass(frozen=True)

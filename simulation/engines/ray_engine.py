@@ -15,7 +15,7 @@ from fedsel_app.network.reply_timeout import ReplyTimeout
 from fedsel_app.wiring.client import make_client_app
 from fedsel_app.wiring.configuration import AppConfig
 from fedsel_app.wiring.server import run_with
-from simulation.engines.choice import usable_cores
+from simulation.engines.cores import usable_cores
 from simulation.engines.preflight import simulated_run
 from simulation.engines.run_folders import INTERRUPTED, stop_sentence
 from strategies.round.flower_grid import FlowerGrid
