@@ -1,6 +1,5 @@
 """Trackers: TensorBoard's files, one warning if a tracker fails, and the setting; tests/runs has other tests."""
 
-import sys
 from pathlib import Path
 from types import SimpleNamespace
 from typing import NamedTuple
