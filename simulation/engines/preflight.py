@@ -26,8 +26,8 @@ from strategies.round.replies.deadline import over_selected_count
 def refuse_unrunnable(config: AppConfig) -> None:
     """Raise ConfigError if the run would fail after its processes have started.
 
-    Reasons: a used or damaged run folder, a missing device or precision, too little
-    memory for ef21, missing data, or a model or partition that does not fit the data.
+    Reasons: a used or damaged run folder, a missing device, too little memory for ef21, missing data, or a model or
+    partition that does not fit the data.
     """
     run = config.run
     folder = run_folder(config)
