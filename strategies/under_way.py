@@ -24,7 +24,7 @@ from typing import Any
 import numpy as np
 
 from fedsel_app.messages.instructions import TrainInstruction
-from fedsel_app.network.clock import Event, Transfer
+from fedsel_app.network.clock import Event
 from fedsel_app.network.links import SimulatedLinks, Work
 from fedsel_app.wire.codec import WireError
 from strategies.checkpoint import Arrays
@@ -202,14 +202,14 @@ class Simulated(UnderWay):
     def __init__(self, context: RunContext, links: SimulatedLinks) -> None:
         super().__init__(context)
         self._links, self._clock, self._wasted_s = links, links.clock(), 0.0
-        self._uploads: dict[int, Transfer] = {}
+        self._uploads: dict[int, float] = {}
         self._timed = set[int]()
         """Clients whose computing time is known from their training. After a restart they train again."""
 
     def _send(self, opened: OpenRound, dispatch: Dispatch) -> None:
         """Send the model to new clients. Their training takes at least the time of their local steps."""
-        for client, download, compute_s, _ in self._links.transfers(dispatch.work):
-            self._clock.send(client, opened.delay_s, download, compute_s)
+        for client, download_s, compute_s, _ in self._links.stages(dispatch.work):
+            self._clock.send(client, opened.delay_s, download_s, compute_s)
         super()._send(opened, dispatch.losing(self._clock.leaving()))
 
     def _await(self, opened: OpenRound, wanted: int) -> tuple[dict[int, ReplyResult], dict[int, float]]:
@@ -270,8 +270,8 @@ class Simulated(UnderWay):
         step_s, downlinks, uplinks = np.array([one.speeds for one in sent], np.float64).reshape(-1, 3).T
         compute_s = step_s * np.minimum(replies.work_steps, most)
         work = Work(ids, compute_s, downlinks, uplinks, 0, replies.uplink_bytes, replies.uplink_value_bytes)
-        stages = list(self._links.transfers(work))
-        self._uploads |= {client: upload for client, _, _, upload in stages}
+        stages = list(self._links.stages(work))
+        self._uploads |= {client: upload_s for client, _, _, upload_s in stages}
         self._clock.correct({client: seconds for client, _, seconds, _ in stages if client not in self._timed})
         self._timed |= set(clients)
 

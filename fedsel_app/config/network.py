@@ -2,16 +2,13 @@
 
 from dataclasses import dataclass
 
-from fedsel_app.config.settings import ConfigError, ReadBy, Settings, setting, unless
+from fedsel_app.config.settings import ConfigError, Settings, setting
 
 RANGES = (
     ("uplink_min_bits_per_s", "uplink_max_bits_per_s"),
-    ("downlink_min_bits_per_s", "downlink_max_bits_per_s"),
     ("step_min_s", "step_max_s"),
 )
 """Fields with the ends of each range from which clients draw."""
-FULL: ReadBy = {"links": ("simulated",), "clock": ("full",)}
-"""Conditions with which settings of the full clock are read: see `setting`."""
 
 
 @dataclass(frozen=True)
@@ -28,8 +25,6 @@ class NetworkConfig(Settings, scope="federation"):
         1e6, "slowest uplink in bits per second; each client draws one in each round", above=0.0, private=True
     )
     uplink_max_bits_per_s: float = setting(5e6, "fastest uplink in bits per second", above=0.0, private=True)
-    downlink_min_bits_per_s: float = setting(5e6, "slowest downlink in bits per second", above=0.0, read_by=FULL)
-    downlink_max_bits_per_s: float = setting(25e6, "fastest downlink in bits per second", above=0.0, read_by=FULL)
     step_min_s: float = setting(
         0.1, "shortest time of a local step in seconds; each client draws one", low=0.0, private=True
     )
@@ -64,28 +59,11 @@ class NetworkConfig(Settings, scope="federation"):
         "what takes time on the simulated clock",
         choices={
             "paper": "computing and uploads, as most papers count",
-            "full": "downloads too, also those of loss probes, and the upload of the probed losses",
+            "full": "downloads too, five times as fast as uploads, also those of loss probes",
+            "values": "as paper, but 4 bytes for each value sent, and no loss probe (HeteRo-Select)",
         },
+        private=("paper", "values"),
         read_by={"links": ("simulated",)},
-    )
-    server_bits_per_s: float = setting(
-        0.0,
-        "bits per second of the server's link in each direction, which all clients share; 0 sets no limit",
-        low=0.0,
-        read_by=FULL,
-    )
-    clock_bytes: str = setting(
-        "wire",
-        "bytes that the simulated clock transfers",
-        choices={"wire": "those of the encoded messages", "paper": "4 for each value sent, as the papers count"},
-        private=True,
-        read_by={"links": ("simulated",)},
-    )
-    clock_probes: bool = setting(
-        True,
-        "the simulated clock counts loss probes; a forward pass takes a third of a local step",
-        private=True,
-        read_by={"links": ("simulated",), "clock": ("paper",)},
     )
 
     def __post_init__(self) -> None:
@@ -115,7 +93,7 @@ class AvailabilityConfig(Settings, scope="federation", read_by={"links": ("simul
         choices={
             "always": "all the time",
             "diurnal": "in stays that are drawn from the seed, four times as many at night as by day",
-            "trace": "as the devices of availability-trace",
+            "trace": "as the recorded devices of availability-trace",
         },
     )
     availability_share: float = setting(
@@ -134,22 +112,14 @@ class AvailabilityConfig(Settings, scope="federation", read_by={"links": ("simul
     )
     availability_trace: str = setting(
         "",
-        ".npz file of recorded devices: the arrays starts, ends, devices and periods",
+        "CSV file with a row for each stay of a device, and columns device, begin_s and end_s",
         read_by={"availability": ("trace",)},
-    )
-    leaving: str = setting(
-        "lost",
-        "what becomes of the training of a client that leaves",
-        choices={"lost": "it is lost", "resumes": "it goes on when the client is there again"},
-        read_by={"availability": unless("always")},
     )
 
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.availability == "trace" and not self.availability_trace:
-            raise ConfigError(
-                "Set 'availability-trace' to an .npz file of recorded devices: the 'availability' trace reads it."
-            )
+            raise ConfigError("Set 'availability-trace' to a CSV file: the 'availability' trace reads its rows.")
 
 
 @dataclass(frozen=True)

@@ -4,56 +4,29 @@ A preset or a run folder may come from a stranger, so a command imports only cod
 (`named_by`). Other processes, and Python programs, import what their settings name.
 """
 
-import ast
 import importlib
-import importlib.util
 import os
 import re
 import sys
 import traceback
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from fedsel_app.config.server import AGGREGATIONS, SERVER_OPTIMIZERS
-from fedsel_app.config.settings import IN_LOG, ConfigError
-from fedsel_app.config.training import SOLVERS
-from fedsel_app.config.words import did_you_mean
+from fedsel_app.config.settings import IN_LOG, ConfigError, did_you_mean
 
-Stamp = tuple[int, int]
-"""Size in bytes, and time of the last change in nanoseconds, of a file."""
 PACKAGES = ("fedsel_app", "strategies", "clients", "simulation")
 """Packages of fedsel."""
-INSTALLED = {"site-packages", "dist-packages", Path(os.__file__).parent.name}
-"""Folders of installed packages and of Python itself."""
 MOST_NAMED = 25
 """A message lists at most this number of known names."""
-NO_SELECTION = {
-    "fedavg": "--preset fedavg",
-    "fedavgm": "--strategy random --set server-optimizer=momentum",
-    "fedmedian": "--strategy random --set aggregation=median",
-    "fedtrimmedavg": "--strategy random --set aggregation=trimmed-mean",
-    **{
-        name.replace("-", ""): f"--strategy random --set {setting}={name}"
-        for setting, choices in (
-            ("aggregation", AGGREGATIONS),
-            ("server-optimizer", SERVER_OPTIMIZERS),
-            ("solver", SOLVERS),
-        )
-        for name in choices
-    },
-}
-"""Strategies of Flower that select like `random`, and choices of settings, without dashes -> what to type for them."""
 CODE = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*")
 """Pattern of a user's code, package.module:name, which may be a part of a setting's value."""
-_parts: dict[str, list[str]] = {}
-"""Module that a setting named -> the modules of users that it imports, and itself, each after its own imports."""
-_stamps: dict[str, Stamp] = {}
-"""Stamp of the file from which each of them was loaded."""
-_stale: set[str] = set()
-"""Those of them that are to be loaded again."""
+_loaded: dict[str, int] = {}
+"""Module that a setting named -> time of the last change of its file when it was imported, in nanoseconds."""
+_edited: set[str] = set()
+"""Those of them whose file has changed since then."""
 _command: Sequence[str] | None = None
 """Arguments of the command of this process; None: the process runs no command and may import any code."""
 
@@ -107,69 +80,28 @@ def load_object(path: str, setting: str) -> Callable[..., Any]:
 
 
 def note_changed() -> None:
-    """Note which modules of users have changed since a setting named them, with those that they import.
+    """Note which modules that a setting named have changed: they are loaded again when a setting names them next.
 
-    They are loaded again when a setting names them the next time: code does not change during a run.
+    So code does not change during a run. What these modules import is not loaded again, as usual in Python.
     """
-    for parts in list(_parts.values()):  # another thread may add some
-        if any(each in sys.modules and _stamps[each] != _stamp(sys.modules[each]) for each in parts):
-            _stale.update(parts)
+    _edited.update(name for name, changed in _loaded.items() if _changed(sys.modules.get(name)) != changed)
 
 
 def _imported(name: str) -> ModuleType:
     """Import a module, or load it again if it has changed."""
-    before = set(sys.modules)
     module = importlib.import_module(name)
-    if name not in _parts:
-        parts = _with_imports(name)
-        if any(each in before and _edited(sys.modules[each]) for each in parts):
-            _stale.update(parts)
-        _stamps.update({each: _stamp(sys.modules[each]) for each in parts if each not in _stamps})
-        _parts[name] = parts
-    for each in _parts[name]:
-        if each in _stale:
-            again = sys.modules.get(each) or importlib.import_module(each)
-            with suppress(OSError):  # Python would take a compiled file of the same second and size for the new one.
-                Path(importlib.util.cache_from_source(str(again.__file__))).unlink(missing_ok=True)
-            importlib.reload(again)
-            _stamps[each] = _stamp(again)
-            _stale.discard(each)
+    if name in _edited:
+        module = importlib.reload(module)
+        _edited.discard(name)
+        _loaded[name] = _changed(module)
+    _loaded.setdefault(name, _changed(module))
     return module
 
 
-def _with_imports(name: str, before: Sequence[str] = ()) -> list[str]:
-    """The module and the modules that it imports, each after its own imports; without those `before` it.
-
-    Those of installed packages, and of fedsel, do not count: they are not edited while a process runs.
-    """
-    file = Path(getattr(sys.modules.get(name), "__file__", None) or "")
-    imported = name in (*before, "__main__") or name.partition(".")[0] in PACKAGES
-    if imported or file.suffix != ".py" or not file.is_file() or INSTALLED & set(file.parts):
-        return []
-    package = name if file.name == "__init__.py" else name.rpartition(".")[0]
-    shadowed = []
-    for node in ast.walk(ast.parse(file.read_bytes())):
-        if isinstance(node, ast.Import):
-            shadowed += [alias.name for alias in node.names]
-        elif isinstance(node, ast.ImportFrom):
-            base = importlib.util.resolve_name("." * node.level + (node.module or ""), package)
-            shadowed += [base, *(f"{base}.{alias.name}" for alias in node.names)]
-    listed: list[str] = []
-    for each in shadowed:
-        listed += _with_imports(each, [*before, name, *listed])
-    return [*listed, name]
-
-
-def _edited(module: ModuleType) -> bool:
-    """True if a module's file was changed after Python compiled it."""
-    compiled = Path(importlib.util.cache_from_source(str(module.__file__)))
-    return compiled.is_file() and compiled.stat().st_mtime_ns < Path(str(module.__file__)).stat().st_mtime_ns
-
-
-def _stamp(module: ModuleType) -> Stamp:
-    """Stamp of a module's file; (0, 0) if it has none any more."""
-    file = Path(module.__file__ or "")
-    return (status.st_size, status.st_mtime_ns) if file.is_file() and (status := file.stat()) else (0, 0)
+def _changed(module: ModuleType | None) -> int:
+    """Time of the last change of a module's file in nanoseconds; 0 if it has none."""
+    file = Path(getattr(module, "__file__", None) or "")
+    return file.stat().st_mtime_ns if file.is_file() else 0
 
 
 def call(path: str, setting: str, *arguments: Any, **named: Any) -> Any:
@@ -214,25 +146,10 @@ def described(error: Exception) -> str:
     return f"{type(error).__name__}: {' '.join(str(error).split())}".rstrip(": ")
 
 
-def instead_of_strategy(name: str) -> str:
-    """Hint for a name that is no selection method but an algorithm with random selection, such as fedavg.
-
-    It begins with a space, and says what to type in place of the name. It is empty for names not in `NO_SELECTION`.
-    """
-    typed = NO_SELECTION.get(name.lower().replace("-", "").replace("_", ""))
-    return f" It selects at random: use {typed}." if typed else ""
-
-
 def unknown_name(setting: str, name: str, names: Iterable[str], otherwise: str = "package.module:name") -> ConfigError:
     """ConfigError for a `name` that is neither known nor has the form of a user's own code."""
     names = list(names)
-    instead = ""
-    if setting == "strategy":
-        several = f" To compare several, use fedsel compare --strategies {name} --out DIR."
-        instead = several if "," in name else instead_of_strategy(name)
-    module, _, function = name.rpartition(".")
-    meant = f" Did you mean '{module}:{function}'?" if CODE.fullmatch(f"{module}:{function}") else ""
-    hint = instead or did_you_mean(name, names, cutoff=0.5) or meant
+    hint = did_you_mean(name, names, cutoff=0.5)
     if not hint and setting == "strategy":
         hint = " Name your own method like mine:Method, which is the class Method of mine.py."
     if len(names) > MOST_NAMED:

@@ -5,8 +5,7 @@ import re
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from fedsel_app.config.settings import ConfigError, Settings, require, setting, unless
-from fedsel_app.config.words import did_you_mean
+from fedsel_app.config.settings import ConfigError, Settings, did_you_mean, require, setting, unless
 
 TRACKERS = ("tensorboard", "mlflow")
 EACH = "each"

@@ -1,5 +1,6 @@
 """Settings as frozen dataclasses with types, bounds, choices and meanings. Building one checks its values."""
 
+import difflib
 import math
 import os
 import tomllib
@@ -9,7 +10,6 @@ from functools import cache
 from typing import Any, ClassVar, Literal, NamedTuple, Protocol, Self, TypeVar
 
 from fedsel_app.config.scopes import SCOPES, Owner, Scope
-from fedsel_app.config.words import did_you_mean, nearest_setting
 
 Value = bool | int | float | str
 """Value of a setting: a type that Flower's run configuration supports."""
@@ -60,6 +60,13 @@ def require(condition: bool, name: str, requirement: str, got: object) -> None:
 def refusal(name: str, requirement: str, got: object, hint: str = "") -> ConfigError:
     """Error of a value that does not meet the `requirement`."""
     return ConfigError(f"The '{name}' parameter must be {requirement}. Got {got!r}.{hint}")
+
+
+def did_you_mean(word: str, words: Iterable[str], cutoff: float = 0.6) -> str:
+    """Question, after a space, that suggests the nearest of the `words`; empty if none is near."""
+    typed = word.lower().replace("_", "-")
+    near = difflib.get_close_matches(typed, list(words), n=1, cutoff=cutoff) if len(typed) > 1 else []
+    return f" Did you mean '{near[0]}'?" if near else ""
 
 
 class Traits(Protocol):
@@ -189,26 +196,14 @@ class Entry(NamedTuple):
         """Raise ConfigError if the setting cannot have this value."""
         expected = type(self.default)
         if type(value) is not expected:
-            raise refusal(self.key, TYPES[expected], value, self._several(value))
+            raise refusal(self.key, TYPES[expected], value)
         if self.closed and value not in self.choices:
-            hint = self._several(value) or did_you_mean(str(value), self.choices)
-            raise refusal(self.key, self.allowed, value, hint)
+            raise refusal(self.key, self.allowed, value, did_you_mean(str(value), self.choices))
         if isinstance(value, int | float) and expected is not bool:
             require(type(value) is float or abs(value) < LARGEST, self.key, "a number of 64 bits", value)
             if not self.bounds.hold(value):
                 shown = int(value) if float(value).is_integer() else value
                 raise ConfigError(f"The '{self.key}' parameter must be in {self.bounds}. Got {shown!r}.")
-
-    def _several(self, value: object) -> str:
-        """Sentence, after a space, on what to type for several values separated by commas; empty for other values."""
-        parts = value.split(",") if isinstance(value, str) else []
-        try:
-            texts = isinstance(self.default, str)
-            valid = [part in self.choices if texts else math.isfinite(float(part)) for part in parts]
-        except ValueError:
-            return ""
-        typed = f"fedsel compare --strategies NAME --grid {self.key}={value} --out DIR"
-        return f" To compare several values, use {typed}." if len(parts) > 1 and all(valid) else ""
 
 
 def setting(
@@ -361,8 +356,8 @@ def refuse_unknown(values: Iterable[str], keys: Iterable[str]) -> None:
     keys = list(keys)
     for key in values:
         if key not in keys:
-            hint = nearest_setting(key, keys) or "`fedsel settings --all` lists all of them."
-            raise ConfigError(f"There is no setting '{key}'. {hint}")
+            hint = did_you_mean(key, keys) or " `fedsel settings --all` lists all of them."
+            raise ConfigError(f"There is no setting '{key}'.{hint}")
 
 
 def parse_named(text: str, setting: str, example: str) -> dict[str, Any]:

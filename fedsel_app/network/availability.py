@@ -11,6 +11,7 @@ Deviations
   are exponential, and those that reach into the next day may end there.
 """
 
+import csv
 import math
 from functools import lru_cache
 from pathlib import Path
@@ -19,7 +20,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedsel_app.config import AvailabilityConfig, ConfigError
-from fedsel_app.npz import NpzError, read_arrays
 from fedsel_app.seeds import Purpose, stream
 
 Floats = NDArray[np.float64]
@@ -29,10 +29,9 @@ PEAK_RATIO = 4.0
 WAVE = (PEAK_RATIO - 1.0) / (PEAK_RATIO + 1.0)
 """Amplitude a of the wave 1 + a cos(2 pi t / day) with this ratio."""
 SHORTEST_S = 0.001
-"""Shortest stay of a trace. The clock of a client that resumes goes from stay to stay until its training is done. A
-shorter absence is lost in the rounding of a late time."""
-TRACE = ("starts", "ends", "devices", "periods")
-"""Arrays of a trace: the stays of all devices one after the other, and for each device its stays and its period."""
+"""Shortest stay of a trace. A shorter absence is lost in the rounding of a late time."""
+TRACE = ("device", "begin_s", "end_s")
+"""Columns of a trace, which has a row for each stay of a device."""
 
 
 def share(time_s: float, mean: float) -> float:
@@ -64,15 +63,9 @@ def stays_of_day(mean: float, stay_s: float, rng: np.random.Generator) -> Floats
 
 
 class Stays:
-    """Availability of K clients by their stays, which a subclass knows for one period after the other.
+    """Availability of K clients by their stays, which a subclass knows for one period after the other."""
 
-    Attributes
-    ----------
-    resumes : see `fedsel_app.network.clock.Presence`
-    """
-
-    def __init__(self, clients: int, *, resumes: bool) -> None:
-        self.resumes = resumes
+    def __init__(self, clients: int) -> None:
         self._available = np.zeros(clients, np.bool_)
         self._changes_s = np.full(clients, -math.inf)
         """Time of each client's next change."""
@@ -125,7 +118,7 @@ class Diurnal(Stays):
     """Availability by the daily rhythm of `stays_of_day`, drawn from the seed for each client and day."""
 
     def __init__(self, config: AvailabilityConfig, clients: int, seed: int) -> None:
-        super().__init__(clients, resumes=config.leaving == "resumes")
+        super().__init__(clients)
         self._config, self._seed = config, seed
         self._drawn = lru_cache(maxsize=clients)(self._draw)
 
@@ -143,62 +136,54 @@ class Diurnal(Stays):
 
 
 class Trace(Stays):
-    """Availability of recorded devices. The seed gives each client a device, and the trace of a device repeats.
+    """Availability of recorded devices. The seed gives each client a device, and the trace repeats after its last stay.
 
     Raises ConfigError if the file cannot be read, or is no trace.
     """
 
     def __init__(self, config: AvailabilityConfig, clients: int, seed: int) -> None:
-        super().__init__(clients, resumes=config.leaving == "resumes")
-        self._stays, self._bounds, self._periods = read_trace(Path(config.availability_trace))
-        order = stream(seed, Purpose.AVAILABILITY).permutation(self._periods.size)
-        self._device = np.resize(order, clients)
+        super().__init__(clients)
+        devices = read_trace(Path(config.availability_trace))
+        order = stream(seed, Purpose.AVAILABILITY).permutation(len(devices))
+        self._devices = [devices[device] for device in np.resize(order, clients)]
+        self._period_s = max(float(stays[-1, 1]) for stays in devices)
 
     def period_s(self, client: int) -> float:
-        """Length of the device's trace."""
-        return float(self._periods[self._device[client]])
+        """Length of the trace."""
+        return self._period_s
 
     def stays(self, client: int, period: int) -> Floats:
-        """Stays of the device, the same in each period."""
-        device = self._device[client]
-        return self._stays[self._bounds[device] : self._bounds[device + 1]]
+        """Stays of the client's device, the same in each period."""
+        return self._devices[client]
 
     def leaves(self, client: int, time_s: float) -> float:
         """End of the stay; inf for a device that is there all the time, but for less than `SHORTEST_S` of a period."""
         begun_s, end_s = self.stays(client, 0)[0]
-        away_s = self.period_s(client) - (end_s - begun_s)
-        return math.inf if away_s < SHORTEST_S else super().leaves(client, time_s)
+        return math.inf if self._period_s - (end_s - begun_s) < SHORTEST_S else super().leaves(client, time_s)
 
 
-def read_trace(path: Path) -> tuple[Floats, NDArray[np.int64], Floats]:
-    """The stays of all devices, float64 (n, 2), the bounds of each device's stays, (D + 1,), and its period, (D,).
+def read_trace(path: Path) -> list[Floats]:
+    """The stays of each device, float64 (n, 2) each, ascending, in seconds from the begin of the trace.
 
     Raises ConfigError if the file cannot be read, or is no trace.
     """
+    stays = dict[str, list[tuple[float, float]]]()
     try:
-        with path.open("rb") as file:
-            starts, ends, devices, periods = (read_arrays(file)[name] for name in TRACE)
-        stays = np.stack([starts, ends], axis=1).astype(np.float64)
-        check_stays(stays, devices, periods)
-    except (OSError, NpzError, KeyError, TypeError, ValueError) as error:
+        with path.open(newline="", encoding="utf-8-sig") as file:
+            for row in csv.DictReader(file):
+                device, begun_s, end_s = (row[column] for column in TRACE)
+                stays.setdefault(device, []).append((float(begun_s), float(end_s)))
+        devices = [np.array(sorted(of_device)) for of_device in stays.values()]
+        if not devices:
+            raise ValueError("it has no stay")
+        for edges in map(np.ravel, devices):
+            if not np.isfinite(edges).all() or edges[0] < 0.0 or (np.diff(edges)[::2] < SHORTEST_S).any():
+                raise ValueError(f"each stay must begin at 0 or later, and last {SHORTEST_S:g} s or longer")
+            if (np.diff(edges)[1::2] <= 0.0).any():
+                raise ValueError("the stays of a device must not touch each other")
+    except (OSError, UnicodeDecodeError, csv.Error, KeyError, TypeError, ValueError) as error:
         raise ConfigError(
-            f"Set 'availability-trace' to an .npz file with the arrays starts, ends, devices and periods. "
-            f"{path} cannot be read ({error})."
+            f"The trace 'availability-trace' {path} cannot be read ({error!r}). It must be a CSV file with a row for "
+            f"each stay of a device, in the columns {', '.join(TRACE)}."
         ) from error
-    return stays, np.concatenate([[0], np.cumsum(devices)]), periods.astype(np.float64)
-
-
-def check_stays(stays: Floats, devices: NDArray[np.int64], periods: Floats) -> None:
-    """Raise ValueError unless each device has stays of at least `SHORTEST_S` that ascend within its period."""
-    if devices.ndim != 1 or devices.dtype.kind not in "iu" or periods.shape != devices.shape or not devices.size:
-        raise ValueError("it must have a whole number of stays and a period for each device")
-    if (devices < 1).any() or devices.sum() != len(stays):
-        raise ValueError(f"the devices must have at least one stay each, and {len(stays)} together")
-    first = np.zeros(len(stays), np.bool_)
-    first[np.concatenate([[0], np.cumsum(devices)[:-1]])] = True
-    ascending = first[1:] | (stays[1:, 0] > stays[:-1, 1])
-    ends = stays[:, 1] <= np.repeat(periods, devices)
-    if not (np.isfinite(periods).all() and (stays[:, 0] >= 0.0).all() and (np.diff(stays) >= SHORTEST_S).all()):
-        raise ValueError(f"each stay must be from 0 on, and last {SHORTEST_S:g} s or longer")
-    if not (ascending.all() and ends.all()):
-        raise ValueError("the stays of a device must ascend, apart from each other, within its period")
+    return devices

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from fedsel_app.config import AvailabilityConfig, ConfigError, NetworkConfig
 from fedsel_app.messages.answers import TrainAnswer
 from fedsel_app.messages.reported_values import lower_median
-from fedsel_app.network.clock import Clock, Event, Presence, Transfer
+from fedsel_app.network.clock import Clock, Event, Presence
 from fedsel_app.seeds import Purpose, stream
 
 Floats = NDArray[np.float64]
@@ -24,6 +24,8 @@ SMOOTHING = 0.5
 """Weight of the newest measurement."""
 FASTEST = 10.0
 """Upper bound on a client's reported speed, in multiples of the median of all clients."""
+DOWNLINK = 5.0
+"""Ends of the range of simulated downlinks, in multiples of those of the uplinks."""
 TWO_SIDED_95 = 1.959964
 """Standard deviations on each side of the mean that hold 95% of a normal distribution."""
 COLUMNS = ("uplink_bits_per_s", "downlink_bits_per_s", "step_s")
@@ -86,10 +88,11 @@ class SimulatedLinks:
         config, seed = self._config, self._seed
         if config.spread == "table":
             return table_speeds(Path(config.spread_table), self._clients, seed)
+        low, high = config.uplink_min_bits_per_s, config.uplink_max_bits_per_s
         up, down = stream(seed, Purpose.NETWORK, 0, 1), stream(seed, Purpose.NETWORK, 0, 2)
         return (
-            drawn(config.spread, config.uplink_min_bits_per_s, config.uplink_max_bits_per_s, self._clients, up),
-            drawn(config.spread, config.downlink_min_bits_per_s, config.downlink_max_bits_per_s, self._clients, down),
+            drawn(config.spread, low, high, self._clients, up),
+            drawn(config.spread, DOWNLINK * low, DOWNLINK * high, self._clients, down),
             drawn(config.spread, config.step_min_s, config.step_max_s, self._clients, stream(seed, Purpose.NETWORK)),
         )
 
@@ -104,7 +107,7 @@ class SimulatedLinks:
 
     def downlinks(self, server_round: int) -> Floats:
         """Downlink bits/s of this round, float64 (K,); inf if downloads take no time."""
-        low, high = self._config.downlink_min_bits_per_s, self._config.downlink_max_bits_per_s
+        low, high = DOWNLINK * self._config.uplink_min_bits_per_s, DOWNLINK * self._config.uplink_max_bits_per_s
         if not self._config.full:
             return np.full(self._clients, np.inf)
         if self._redrawn:
@@ -113,24 +116,22 @@ class SimulatedLinks:
 
     def clock(self, origin_s: float = 0.0) -> Clock:
         """A clock with no client under way; the run's clock is at `origin_s`."""
-        shared = self._config.server_bits_per_s if self._config.full else 0.0
-        return Clock(shared or math.inf, self.presence, origin_s)
+        return Clock(self.presence, origin_s)
 
-    def transfers(self, work: Work) -> Iterator[tuple[int, Transfer, float, Transfer]]:
-        """Each client, with its download, its seconds of computing and its upload."""
-        sent = work.uplink_bytes if self._config.clock_bytes == "wire" else work.uplink_value_bytes
-        down, up = 8.0 * work.download_bytes, 8.0 * sent
+    def stages(self, work: Work) -> Iterator[tuple[int, float, float, float]]:
+        """Each client, with the seconds of its download, of its computing and of its upload."""
+        sent = work.uplink_value_bytes if self._config.clock == "values" else work.uplink_bytes
         with np.errstate(over="ignore"):  # a round that takes inf seconds ends the run
-            download_s, upload_s = down / work.downlink_bits_per_s, up / work.uplink_bits_per_s
-        columns = (work.clients, download_s, work.compute_s, up, upload_s)
-        for client, own_s, compute_s, bits, upload in zip(*(column.tolist() for column in columns), strict=True):
-            yield client, Transfer(down, own_s), compute_s, Transfer(bits, upload)
+            download_s = 8.0 * work.download_bytes / work.downlink_bits_per_s
+            upload_s = 8.0 * sent / work.uplink_bits_per_s
+        columns = (work.clients, download_s, work.compute_s, upload_s)
+        yield from zip(*(column.tolist() for column in columns), strict=True)
 
     def leaving(self, work: Work) -> set[int]:
         """The clients that leave before they have computed."""
         clock = self.clock(work.begun_s)
-        for client, download, compute_s, _ in self.transfers(work):
-            clock.send(client, 0.0, download, compute_s)
+        for client, download_s, compute_s, _ in self.stages(work):
+            clock.send(client, 0.0, download_s, compute_s)
         return clock.leaving()
 
     def finish_s(self, work: Work, arrived_s: Floats) -> tuple[Floats, NDArray[np.bool_]]:
@@ -144,14 +145,14 @@ class SimulatedLinks:
         """
         if self._config.full:
             return self._finish_s(replace(self.clock(), presence=None), work)[0]
-        return work.compute_s if self._config.clock_probes else np.zeros(1)
+        return np.zeros(1) if self._config.clock == "values" else work.compute_s
 
     def _finish_s(self, clock: Clock, work: Work) -> tuple[Floats, NDArray[np.bool_]]:
         row = {client: row for row, client in enumerate(work.clients.tolist())}
         finish_s, left = np.zeros(work.clients.size), np.zeros(work.clients.size, np.bool_)
-        uploads = dict[int, Transfer]()
-        for client, download, compute_s, uploads[client] in self.transfers(work):
-            clock.send(client, 0.0, download, compute_s)
+        uploads = dict[int, float]()
+        for client, download_s, compute_s, uploads[client] in self.stages(work):
+            clock.send(client, 0.0, download_s, compute_s)
         while clock.trips:
             happening, _ = clock.pop()
             if happening.event is Event.COMPUTED:

@@ -49,10 +49,8 @@ SAMPLES = {
     "metrics": ["f1-macro,mcc"],
     "task": ["tests.cases.own_losses:Own"],
     "class-weights": ["balanced", "1,9"],
-    "downlink-min-bits-per-s": [1e6],
-    "downlink-max-bits-per-s": [1e8],
     "spread-table": ["some.csv"],
-    "availability-trace": ["some.json"],
+    "availability-trace": ["some.csv"],
 }
 """Values of settings that are no choices, whose choices need files, or whose values depend on other settings."""
 WITH = {
@@ -64,7 +62,7 @@ WITH = {
     "kept-warmup-full": {"kept-warmup-rounds": 1},
     "cosine-from": {"kept-warmup-rounds": 1},
     "spread": {"spread-table": "some.csv"},
-    "availability": {"availability-trace": "some.json"},
+    "availability": {"availability-trace": "some.csv"},
 }
 """Setting -> others without which it has no effect, in addition to those of `read_by`."""
 

@@ -136,7 +136,6 @@ ROUND: dict[str, Settings] = {
     "stop-at-target": {"stop-at-target": True, "target": 0.5},
     "probe-batch training": {"probe-batch": "training", "probe-batches": 2, "strategy": "hetero-select"},
     "link-coupling inverted-loss": {"link-coupling": "inverted-loss"},
-    "clock-bytes paper": {"clock-bytes": "paper"},
     "probes on test parts": HOLDOUT | {"strategy": "power-of-choice", "power-of-choice.loss": "test"},
     "terraform rounds": OWN["terraform"] | {"strategy": "terraform", "terraform.count": "rounds"},
     "cohort above all": {"cohort": 8, "over-selection": 0.5},

@@ -1,12 +1,14 @@
 """First contact: the sentences that a new user's first commands print, right or wrong."""
 
 import io
+import signal
 import sys
 
 import pytest
 from rich.console import Console
 
-from simulation.workbench.cli import main
+from simulation.workbench.cli import carry_out, main
+from simulation.workbench.command_line.parser import Parser
 from simulation.workbench.report import progress
 from simulation.workbench.report.progress import RunDisplay
 
@@ -122,3 +124,18 @@ def test_a_resumed_run_shows_its_round_and_a_long_one_the_time_left(capsys, monk
         "round 13 of 20: accuracy 0.5000, 1.0 measured s, 2.000 MB sent; about 0:05:50 left",
         "round 14 of 20: accuracy 0.5000, 1.0 measured s, 2.000 MB sent; about 0:05:00 left",
     ]
+
+
+@pytest.mark.parametrize(
+    ("command", "said"),
+    [("compare", "interrupted; repeat the command to continue from here"), ("settings", "interrupted")],
+)
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129)])
+def test_an_interruption_says_how_to_continue(command, said, number, code, capsys):
+    def interrupted(arguments):
+        signal.raise_signal(number)
+
+    commands = Parser(prog="fedsel")
+    commands.add_subparsers(dest="command").add_parser(command).set_defaults(call=interrupted)
+    assert carry_out(commands, [command]) == code
+    assert capsys.readouterr().err == f"fedsel: {said}\n"

@@ -97,8 +97,6 @@ def test_a_metric_is_charged_like_a_loss_and_a_hostile_one_counts_only_within_it
         spread="log-normal",
         uplink_min_bits_per_s=1e3,
         uplink_max_bits_per_s=1e3,
-        downlink_min_bits_per_s=1e6,
-        downlink_max_bits_per_s=1e6,
         step_min_s=0.3,
         step_max_s=0.3,
     )
@@ -121,8 +119,8 @@ def test_a_metric_is_charged_like_a_loss_and_a_hostile_one_counts_only_within_it
     assert "accuracy of clients (4) is left out, because it is not a number from 0 to 1" in log()
     assert row["failures"] == []
     assert row["probe_bytes"] == 6 * (4 * SIZE + 2 * 8)
-    probe_s = 32 * SIZE / 1e6 + 0.3 / 3 + 2 * 64 / 1e3
-    trained_s = 32 * SIZE / 1e6 + 2 * 0.3 + 8 * row["uplink_bytes"] / 2 / 1e3
+    probe_s = 32 * SIZE / 5e3 + 0.3 / 3 + 2 * 64 / 1e3
+    trained_s = 32 * SIZE / 5e3 + 2 * 0.3 + 8 * row["uplink_bytes"] / 2 / 1e3
     assert row["round_s"] == pytest.approx(probe_s + trained_s)
 
 

@@ -25,7 +25,7 @@ BASE = {
     "server-optimizer": "mean",
     "curvature-layers": 0,
     "device": "cpu",
-    "clock-bytes": "paper",
+    "clock": "values",
 }
 IN_EPOCHS = {"local-steps": 0, "local-epochs": 1}
 VALUE_BITS = 32 * 650

@@ -5,8 +5,7 @@ import textwrap
 from collections.abc import Mapping, Sequence
 
 from fedsel_app.config import ConfigError, Value
-from fedsel_app.config.settings import Entry
-from fedsel_app.config.words import MEANT, did_you_mean
+from fedsel_app.config.settings import Entry, did_you_mean
 from fedsel_app.presets.layers import with_variant
 from fedsel_app.presets.preset import FOLDER, Preset, load_preset, preset_files, summary
 from fedsel_app.wiring.configuration import known_defaults, setting_entries, setting_groups
@@ -34,9 +33,7 @@ def matching_settings(word: str = "") -> GroupedEntries:
     }
     if not any(groups.values()):
         words = " ".join(f"{entry.key} {entry.meaning}" for entry in setting_entries()).split()
-        meant = MEANT.get(word.lower().replace("_", "-"))
-        hint = f" Did you mean '{meant}'?" if meant else did_you_mean(word.lower(), words)
-        hint = hint or " `fedsel settings --all` lists all of them."
+        hint = did_you_mean(word, words) or " `fedsel settings --all` lists all of them."
         raise ConfigError(f"No setting has {word!r} in its key or its meaning.{hint}")
     return {purpose: entries for purpose, entries in groups.items() if entries}
 

@@ -9,8 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import NoReturn
 
 from fedsel_app.config import ConfigError
-from fedsel_app.config.plugins import instead_of_strategy
-from fedsel_app.config.words import did_you_mean, nearest_setting
+from fedsel_app.config.settings import did_you_mean
 
 EXAMPLES: dict[str, dict[str, str]] = {
     "fedsel": {
@@ -176,16 +175,12 @@ def refuse_unread(
     option, _, given = unread[0].partition("=")
     listed = f"`fedsel {arguments.command} --help` lists them."
     if not option.startswith("-"):
-        instead = "" if _joined(words, unread[0]) else instead_of_strategy(unread[0])
-        if option.endswith(".toml") and hasattr(arguments, "preset"):
-            instead = f" Say --preset {option}."
-        ending = f".{instead}" if instead else f"; {_joined(words, unread[0]) or listed}"
-        raise ConfigError(f"The word {unread[0]!r} belongs to no option{ending}")
+        raise ConfigError(f"The word {unread[0]!r} belongs to no option; {_joined(words, unread[0]) or listed}")
     if option in OF_COMPARE and hasattr(arguments, "strategy"):
         raise ConfigError(
             f"`fedsel {arguments.command}` carries out one run, and {option} is for several: use fedsel compare."
         )
-    hint = nearest_setting(option, settings) if hasattr(arguments, "set") else ""
+    hint = did_you_mean(option.strip("-"), settings) if hasattr(arguments, "set") else ""
     meant = hint.partition("'")[2].partition("'")[0]
     value = given or next((word for word in unread[1:2] if not word.startswith("--")), "VALUE")
     if not meant:

@@ -152,22 +152,16 @@ class SettingKeywords(TypedDict, total=False):
     links: Literal["simulated", "measured"]
     uplink_min_bits_per_s: float
     uplink_max_bits_per_s: float
-    downlink_min_bits_per_s: float
-    downlink_max_bits_per_s: float
     step_min_s: float
     step_max_s: float
     spread: Literal["constant", "uniform", "log-normal", "table"]
     spread_table: str
     link_coupling: Literal["independent", "inverted-loss"]
-    clock: Literal["paper", "full"]
-    server_bits_per_s: float
-    clock_bytes: Literal["wire", "paper"]
-    clock_probes: bool
+    clock: Literal["paper", "full", "values"]
     availability: Literal["always", "diurnal", "trace"]
     availability_share: float
     stay_s: float
     availability_trace: str
-    leaving: Literal["lost", "resumes"]
     connect_timeout_s: int
     min_available_clients: int
     enrol_timeout_s: float

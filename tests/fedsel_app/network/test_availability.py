@@ -2,8 +2,6 @@
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from fedsel_app.config import AvailabilityConfig, ConfigError, NetworkConfig
 from fedsel_app.network.availability import DAY_S, Diurnal, Trace
@@ -17,18 +15,17 @@ NOTHING = np.zeros(0)
 STILL = NetworkConfig(step_min_s=1.0, step_max_s=1.0, uplink_min_bits_per_s=1e9, uplink_max_bits_per_s=1e9)
 
 
-def trace(folder, *devices, leaving="lost", clients=None, seed=0):
-    """Availability by the trace of these devices: (stays, period)."""
-    stays = np.array([stay for device, _ in devices for stay in device], np.float64)
-    counts, periods = [len(device) for device, _ in devices], [period for _, period in devices]
-    np.savez(folder / "t.npz", starts=stays[:, 0], ends=stays[:, 1], devices=counts, periods=np.array(periods, float))
-    config = AvailabilityConfig(availability="trace", availability_trace=str(folder / "t.npz"), leaving=leaving)
+def trace(folder, *devices, clients=None, seed=0):
+    """Availability by the trace of devices with these stays."""
+    rows = [f"{name},{begun_s},{end_s}\n" for name, stays in enumerate(devices) for begun_s, end_s in stays]
+    (folder / "t.csv").write_text("device,begin_s,end_s\n" + "".join(rows))
+    config = AvailabilityConfig(availability="trace", availability_trace=str(folder / "t.csv"))
     return config, Trace(config, clients or len(devices), seed)
 
 
 def test_the_stays_of_a_device_by_hand(tmp_path):
     # There from 2 to 4 and from 8 to 10 of every 10 s, and from 0 to 1: so from 8 to 11, from 18 to 21, and so on.
-    _, times = trace(tmp_path, ([(0, 1), (2, 4), (8, 10)], 10))
+    _, times = trace(tmp_path, [(0, 1), (2, 4), (8, 10)])
     for time_s, came_s, left_s in [
         *[(0.0, 0.0, 1.0), (0.5, 0.5, 1.0), (1.0, 2.0, 1.0), (3.0, 3.0, 4.0), (4.0, 8.0, 4.0)],
         *[(9.0, 9.0, 11.0), (10.5, 10.5, 11.0), (11.0, 12.0, 11.0), (28.0, 28.0, 31.0)],
@@ -42,7 +39,7 @@ def test_the_stays_of_a_device_by_hand(tmp_path):
 @pytest.mark.timeout(20)
 def test_a_device_that_is_away_for_a_nanosecond_of_a_day_is_there_all_the_time(tmp_path):
     """From the 2000th day on its stays had no end that a double tells, and the clock never stopped."""
-    _, kept = trace(tmp_path, ([(1e-9, DAY_S)], DAY_S))
+    _, kept = trace(tmp_path, [(1e-9, DAY_S)])
     assert kept.leaves(0, 10.0) == kept.leaves(0, 2000 * DAY_S) == np.inf
 
 
@@ -50,7 +47,7 @@ def test_a_device_that_is_away_for_a_nanosecond_of_a_day_is_there_all_the_time(t
 def test_who_is_available_in_any_order_of_the_questions(kind, tmp_path):
     def made():
         if kind == "trace":
-            return trace(tmp_path, ([(0, 100), (300, 400)], 900), ([(50, 500)], 777), clients=7, seed=3)[1]
+            return trace(tmp_path, [(0, 100), (300, 400)], [(50, 500)], [(0, 1), (800, 900)], clients=7, seed=3)[1]
         return Diurnal(AvailabilityConfig(availability="diurnal", stay_s=2000.0), 7, 3)
 
     asked, times = made(), np.sort(np.random.default_rng(0).uniform(0, 3 * DAY_S, 200))
@@ -70,37 +67,14 @@ def test_four_times_as_many_clients_are_there_at_the_peak_of_the_day():
     assert np.mean(shares[:8]) == pytest.approx(0.2, abs=0.01)
 
 
-def test_a_client_that_leaves_is_lost_or_resumes(tmp_path):
+def test_a_client_that_leaves_is_lost(tmp_path):
     work = Work(np.arange(2), np.array([3.0, 3.0]), np.full(2, np.inf), np.full(2, 1e9), 0, np.ones(2), np.ones(2), 1.0)
-    for leaving, finish_s, left in [("lost", [1.0, 3.0], [True, False]), ("resumes", [10.0, 3.0], [False, False])]:
-        # From second 1 on, client 0 is there from 0 to 2 and from 9 to 20, client 1 all the time.
-        _, times = trace(tmp_path, ([(0, 2), (9, 20)], 20), ([(0, 20)], 20), leaving=leaving)
-        times._device[:] = [0, 1]
-        found, gone = SimulatedLinks(STILL, 2, 0, times).finish_s(work, NOTHING)
-        assert found.tolist() == pytest.approx(finish_s)
-        assert gone.tolist() == left
-
-
-@given(st.floats(0, 50), st.floats(0, 60))
-def test_a_resumed_training_takes_its_seconds_of_presence(begun_s, compute_s):
-    stays = np.array([(0.0, 3.0), (5.0, 6.0), (8.0, 9.5)])
-
-    class Known(Diurnal):
-        def period_s(self, client):
-            return 10.0
-
-        def stays(self, client, period):
-            return stays
-
-    times = Known(AvailabilityConfig(availability="diurnal", leaving="resumes"), 1, 0)
-    begun_s = times.next_available(0, begun_s)
-    work = Work(
-        np.arange(1), np.array([compute_s]), np.full(1, np.inf), np.full(1, np.inf), 0, *np.zeros((2, 1)), begun_s
-    )
-    (finish_s,), _ = SimulatedLinks(STILL, 1, 0, times).finish_s(work, NOTHING)
-    every = stays + 10.0 * np.arange(40)[:, None, None]
-    ends = np.clip(every.reshape(-1, 2), begun_s, begun_s + finish_s)
-    assert np.diff(ends).sum() == pytest.approx(compute_s, abs=1e-9)
+    # From second 1 on, one client is there from 0 to 2 and from 9 to 20, the other all the time.
+    _, times = trace(tmp_path, [(0, 2), (9, 20)], [(0, 20)])
+    times._devices.sort(key=len, reverse=True)
+    finish_s, gone = SimulatedLinks(STILL, 2, 0, times).finish_s(work, NOTHING)
+    assert finish_s.tolist() == pytest.approx([1.0, 3.0])
+    assert gone.tolist() == [True, False]
 
 
 def round_with_one_that_leaves(folder, **replies):
@@ -108,9 +82,9 @@ def round_with_one_that_leaves(folder, **replies):
 
     Returns this client and the record.
     """
-    long, short = ([(100, 1000)], 1000), ([(100, 105)], 1000)
+    long, short = [(100, 1000)], [(100, 105)]
     availability, times = trace(folder, long, short, long, seed=1)
-    place = int(np.flatnonzero(times._device == 1)[0])
+    place = next(client for client in range(3) if times.leaves(client, 100.0) == 105.0)
     context = context_of(network=STILL, availability=availability, seed=1, **replies)
     object.__setattr__(context, "links", make_links(STILL, 3, 1, availability))
 
@@ -136,29 +110,25 @@ def test_a_round_waits_for_clients_and_records_what_is_lost(deadline_s, tmp_path
     assert row["round_s"] == pytest.approx(107.0, abs=1e-3)
 
 
+HEAD = "device,begin_s,end_s\n"
+
+
 @pytest.mark.parametrize(
-    "arrays",
+    "text",
     [
-        {"starts": [3.0]},
-        {"ends": [2.0, 20.0]},
-        {"devices": [1, 2]},
-        {"devices": [0, 2]},
-        {"starts": [0.0, 1.0]},
-        {"ends": [1e-9, 5.0]},
-        {"periods": [np.inf]},
-        {"periods": []},
+        *("", HEAD, "begin_s,end_s\n0,1\n", f"{HEAD}a,0\n", f"{HEAD}a,x,1\n", f"{HEAD}a,0,inf\n", f"{HEAD}a,-1,1\n"),
+        *(f"{HEAD}a,1,0\n", f"{HEAD}a,0,1e-9\n", f"{HEAD}a,0,2\na,1,3\n", f"{HEAD}a,0,2\na,2,3\n"),
     ],
 )
-def test_a_trace_that_is_not_sound_is_refused(arrays, tmp_path):
-    sound = {"starts": [0.0, 4.0], "ends": [2.0, 5.0], "devices": [2], "periods": [10.0]}
-    path = tmp_path / "t.npz"
-    np.savez(path, **{name: np.array(values) for name, values in (sound | arrays).items()})
-    with pytest.raises(ConfigError, match="with the arrays starts"):
+def test_a_trace_that_is_not_sound_is_refused(text, tmp_path):
+    path = tmp_path / "t.csv"
+    path.write_text(text)
+    with pytest.raises(ConfigError, match="in the columns device, begin_s, end_s"):
         make_links(STILL, 1, 0, AvailabilityConfig(availability="trace", availability_trace=str(path)))
 
 
 def test_everybody_available_changes_nothing(tmp_path):
-    _, times = trace(tmp_path, ([(0, 10)], 10), clients=3)
+    _, times = trace(tmp_path, [(0, 10)], clients=3)
     found = []
     for presence in (None, times):
         context = context_of(network=STILL, seed=1)

@@ -59,7 +59,7 @@ def test_the_slowest_client_by_hand():
 
 def test_the_papers_bytes_on_the_clock():
     # 2,000 bytes: 5 s + 16,000 bits / 1 Mb/s.
-    links = SimulatedLinks(NetworkConfig(clock_bytes="paper"), 2, 0)
+    links = SimulatedLinks(NetworkConfig(clock="values"), 2, 0)
     assert seconds(links, work()) == pytest.approx(5.016)
 
 
@@ -67,7 +67,7 @@ def test_the_slowest_probe_comes_before_training():
     links = SimulatedLinks(NetworkConfig(), 2, 0)
     assert links.probe_s(work(compute_s=(0.25, 0.75))).tolist() == [0.25, 0.75]
     assert seconds(links, work(), probe_s=(0.25, 0.75, 0.5)) == pytest.approx(5.758)
-    assert SimulatedLinks(NetworkConfig(clock_probes=False), 2, 0).probe_s(work()).max() == 0.0
+    assert SimulatedLinks(NetworkConfig(clock="values"), 2, 0).probe_s(work()).max() == 0.0
 
 
 def test_a_round_without_replies_takes_its_probes():
@@ -85,14 +85,6 @@ def test_downloads_and_probes_take_time_on_the_full_clock():
     assert ((drawn >= 5e6) & (drawn <= 25e6)).all()
     assert (drawn != others).all()
     assert np.isinf(SimulatedLinks(NetworkConfig(), 2, 0).downlinks(1)).all()
-
-
-def test_the_servers_link_is_shared_in_the_order_of_the_transfers():
-    links = SimulatedLinks(NetworkConfig(clock="full", server_bits_per_s=1e6), 2, 0)
-    # Downloads of 1 Mb each: the server has sent client 0's after 1 s, and client 1's after 2 s. They compute for 5 and
-    # 2 s. Client 1 uploads 4 Mb from 4 to 8 s. Client 0's 8,000 bits begin at 6 s and pass after those, in 0.008 s.
-    finish_s, _ = links.finish_s(work(downlink=2e6, down=125_000), NOTHING)
-    assert finish_s.tolist() == pytest.approx([8.008, 8.0])
 
 
 @pytest.mark.parametrize("spread", ["constant", "log-normal", "table"])
