@@ -40,14 +40,14 @@ def measure(clients: int, repeats: int) -> dict[str, Any]:
     numbers = np.random.default_rng(1).integers(-1, 2, size) * largest(BITS, clients)
 
     def statement(number: int) -> Statement:
-        return Statement(b"run", number, b"model", (), 0, 0, "grid").among(range(clients))
+        return Statement(b"run", number, 0, b"model", (), 0, 0, "grid").among(range(clients))
 
     rounds = iter(range(1, repeats + 1))
     masked_s, _ = fastest(repeats, lambda: masks[0].mask(statement(next(rounds)), signed, numbers, BITS))
     last, there = statement(repeats + 1), range(clients - max(int(GONE * clients), 1))
     total = Sum(last, {each: masks[each].mask(last, signed, numbers, BITS) for each in there}, size, BITS)
-    answered_s, first = fastest(1, lambda: masks[0].answer(repeats + 1, total.question(0)))
-    answers = {0: first} | {each: masks[each].answer(repeats + 1, total.question(each)) for each in there if each}
+    answered_s, first = fastest(1, lambda: masks[0].answer(repeats + 1, 0, total.question(0)))
+    answers = {0: first} | {each: masks[each].answer(repeats + 1, 0, total.question(each)) for each in there if each}
     server_s, unmasked = fastest(1, lambda: total.unmasked(answers))
     if not np.array_equal(unmasked, len(there) * numbers):
         raise RuntimeError("The unmasked sum is not the sum.")
