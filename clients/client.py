@@ -41,6 +41,7 @@ from fedsel_app.messages.instructions import (
     EnrolInstruction,
     Instruction,
     LocalTestInstruction,
+    MaskInstruction,
     PersonalInstruction,
     PlaceInstruction,
     ProbeInstruction,
@@ -151,6 +152,8 @@ class SelectionClient(NumPyClient):
                 case TrainInstruction():
                     sent, trained = self._train(arrays, instruction, sums)
                     numbers = trained.to_config()
+                case MaskInstruction():
+                    sent, numbers = list(self._masks().again(instruction)), {}
                 case UnmaskInstruction():
                     numbers = self._masks().unmasking(instruction).to_config()
                 case CalibrateInstruction():

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from fedsel_app.config import ConfigError
 from fedsel_app.messages.answers import UnmaskAnswer
-from fedsel_app.messages.instructions import TrainInstruction, UnmaskInstruction
+from fedsel_app.messages.instructions import MaskInstruction, TrainInstruction, UnmaskInstruction
 from fedsel_app.messages.scalars import Report
 from fedsel_app.secure_sums.graph import parameters
 from fedsel_app.secure_sums.keys import NO_KEY, RunKey, check_run_key, read_identities, sign_run_key
@@ -43,7 +43,7 @@ from fedsel_app.secure_sums.statement import (
     shares_bytes,
 )
 from fedsel_app.wire.codec import Update
-from fedsel_app.wire.ring import Multiples, Words, largest, one_hot, to_ring, words_as_bytes
+from fedsel_app.wire.ring import Multiples, Words, largest, one_hot, to_ring, words_as_bytes, words_of_bytes
 
 Memory = MutableMapping[str, bytes | int | str]
 LOGGER = logging.getLogger("fedsel")
@@ -131,11 +131,15 @@ class Masks:
             )
         if statement.degree < degree or (statement.degree % 2 and statement.degree != len(cohort) - 1):
             raise RefusedError(f"The server states {statement.degree} neighbours; {degree} are the least. {AGAIN}")
-        last = self.statement()
-        if last is not None and statement.server_round <= last.server_round:
+        stated = [statement.server_round, statement.attempt]
+        if stated <= self._last():
             raise RefusedError(
-                f"The server asks for round {statement.server_round} after round {last.server_round}: a mask is used "
+                f"The server asks for round {stated[0]}, attempt {stated[1]}, after {self._last()}: a mask is used "
                 f"once. {AGAIN}"
+            )
+        if self._memory.get("asked") == statement.server_round:
+            raise RefusedError(
+                f"The server repeats round {stated[0]}, of which client {own} has told its shares. {AGAIN}"
             )
         for other in statement.neighbours[own]:
             try:
@@ -159,7 +163,7 @@ class Masks:
             raise RefusedError("The server asks for statistics or reports beside the update, which nothing masks.")
         stated = hashlib.sha256(instruction.entries).hexdigest()
         model = model_hash([array.tobytes() for array in arrays])
-        base = Statement(self._run, instruction.server_round, model, (), 0, 0, stated)
+        base = Statement(self._run, instruction.server_round, 0, model, (), 0, 0, stated)
         statement, keys = read_told(instruction.masks, base)
         self.check(statement, keys)
         return statement, keys
@@ -170,8 +174,14 @@ class Masks:
         if not isinstance(multiples, Multiples):
             raise RefusedError("Set 'compressor' to common-k: only whole numbers can be masked.")
         numbers = np.append(multiples.integers.astype(np.int64), one_hot(multiples.exponent))
-        masked = self.mask(statement, keys, numbers, multiples.bits)
-        return [np.frombuffer(part, np.uint8) for part in masked]
+        return _arrays(self.mask(statement, keys, numbers, multiples.bits))
+
+    def again(self, instruction: MaskInstruction) -> list[NDArray[np.uint8]]:
+        """What the client sends in a later attempt: the same numbers, masked for another cohort."""
+        last = self.statement()
+        if last is None or last.server_round != instruction.server_round:
+            raise RefusedError(f"The server repeats round {instruction.server_round}, of which nothing is known here.")
+        return _arrays(self.mask(*read_told(instruction.masks, last), None, 0))
 
     def unmasking(self, instruction: UnmaskInstruction) -> UnmaskAnswer:
         """The client's answer to the question for its shares. A box that does not open is named, and nothing told."""
@@ -190,23 +200,29 @@ class Masks:
             boxes = {each: content[place * size : (place + 1) * size] for place, each in enumerate(senders)}
         try:
             question = Question(answered, gone, boxes)
-            return UnmaskAnswer(self.answer(instruction.server_round, question))
+            return UnmaskAnswer(self.answer(instruction.server_round, instruction.attempt, question))
         except ClosedBoxError as error:
             LOGGER.warning("%s", error)
             return UnmaskAnswer(closed=error.owner)
 
     def mask(
-        self, statement: Statement, keys: Mapping[int, SignedKey], multiples: NDArray[np.int64], bits: int
+        self, statement: Statement, keys: Mapping[int, SignedKey], multiples: NDArray[np.int64] | None, bits: int
     ) -> Masked:
-        """Mask whole numbers, int64 (L,), after `check`.
+        """Mask whole numbers, int64 (L,), after `check`; None: those of the attempt before.
 
-        Raises RefusedError as `check` does, and for numbers whose sum could leave the ring.
+        Raises RefusedError as `check` does, for numbers whose sum could leave the ring, or if there are none to repeat.
         """
         self.check(statement, keys)
-        own = self._identity.client
-        if np.abs(multiples).max(initial=0) > largest(bits, len(statement.cohort)):
-            raise RefusedError(f"A sum of so large numbers could leave the ring of {bits} bits. {AGAIN}")
-        words = to_ring(multiples, bits)
+        own, memory = self._identity.client, self._memory
+        if multiples is None:
+            if self._last()[0] != statement.server_round:
+                raise RefusedError(f"Client {own} has no numbers of round {statement.server_round} to repeat. {AGAIN}")
+            bits = int(memory["bits"])
+            words = words_of_bytes(_bytes(memory["words"]), bits)
+        else:
+            if np.abs(multiples).max(initial=0) > largest(bits, len(statement.cohort)):
+                raise RefusedError(f"A sum of so large numbers could leave the ring of {bits} bits. {AGAIN}")
+            words = to_ring(multiples, bits)
         key, neighbours = self._key(), statement.neighbours[own]
         seeds = [os.urandom(SEED_BYTES), *(key.seed(keys[other].public, statement.digest) for other in neighbours)]
         masked = words + mask(seeds[0], words.size, bits)
@@ -217,19 +233,21 @@ class Masks:
         dealt = [split(seed_number(seed), statement.threshold, points) for seed in seeds]
         shares = {holder: shares_bytes([each[place] for each in dealt]) for place, holder in enumerate(holders)}
         boxes = b"".join(key.seal(keys[other].public, statement.digest, shares[other]) for other in neighbours)
-        self._memory.update({"statement": statement.text, "shares": shares[own]})
-        self._memory["keys"] = json.dumps({other: keys[other].public.hex() for other in neighbours})
+        memory.update(
+            {"statement": statement.text, "bits": bits, "words": words_as_bytes(words, bits), "shares": shares[own]}
+        )
+        memory["keys"] = json.dumps({other: keys[other].public.hex() for other in neighbours})
         return Masked(words_as_bytes(masked, bits), boxes, b"".join(map(promise, seeds)))
 
-    def answer(self, server_round: int, question: Question) -> bytes:
+    def answer(self, server_round: int, attempt: int, question: Question) -> bytes:
         """The client's shares for a sum, in the order of `Statement.wanted`.
 
-        Raises RefusedError for a second question in a round, one about another round, lists that overlap or are not
+        Raises RefusedError for a second question in a round, one about another attempt, lists that overlap or are not
         the cohort, or with which single clients could be unmasked, and for a box that cannot be opened.
         """
         statement, own = self.statement(), self._identity.client
-        if statement is None or server_round != statement.server_round:
-            raise RefusedError(f"The server asks about round {server_round}, not the last one.")
+        if statement is None or [server_round, attempt] != [statement.server_round, statement.attempt]:
+            raise RefusedError(f"The server asks about round {server_round}, attempt {attempt}, not the last one.")
         if self._memory.get("asked") == server_round:
             raise RefusedError(f"The server asks a second question in round {server_round}, which could unmask us.")
         answered, gone = set(question.answered), set(question.gone)
@@ -258,13 +276,21 @@ class Masks:
         return shares_bytes(told)
 
     def statement(self) -> Statement | None:
-        """The statement of the last round with masks; None before the first."""
+        """The statement of the last attempt; None before the first."""
         return Statement.of_text(str(self._memory["statement"])) if "statement" in self._memory else None
 
     def _key(self) -> RunKey:
         if "key" not in self._memory:
             raise RefusedError(f"Client {self._identity.client} has no key of this run: it has restarted.")
         return RunKey(_bytes(self._memory["key"]))
+
+    def _last(self) -> list[int]:
+        last = self.statement()
+        return [-1, -1] if last is None else [last.server_round, last.attempt]
+
+
+def _arrays(masked: Masked) -> list[NDArray[np.uint8]]:
+    return [np.frombuffer(part, np.uint8) for part in masked]
 
 
 def sound(statement: Statement, answered: set[int]) -> bool:

@@ -5,7 +5,7 @@ and the time of the second exchange.
 """
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from hashlib import sha256
 from operator import itemgetter
@@ -14,7 +14,7 @@ import numpy as np
 
 from fedsel_app.exact_sums import CohortSum
 from fedsel_app.messages.answers import UnmaskAnswer
-from fedsel_app.messages.instructions import UnmaskInstruction
+from fedsel_app.messages.instructions import MaskInstruction, UnmaskInstruction
 from fedsel_app.messages.reported_values import one_line
 from fedsel_app.network.links import Work
 from fedsel_app.records.schema import Failure
@@ -25,11 +25,13 @@ from fedsel_app.wire.codec import Update, WireError
 from fedsel_app.wire.entries import RoundEntries, decode_entries
 from strategies.opened import Dispatch
 from strategies.roster import NOBODY, Ints
-from strategies.round.federation import NO_MODEL, NodeError
-from strategies.round.replies.training import Replies
+from strategies.round.federation import NO_MODEL, NodeError, Reply
+from strategies.round.replies.training import Replies, read_masked
 from strategies.round.unmasking import LostSumError, Sum
 
 LOGGER = logging.getLogger("fedsel")
+MOST_ATTEMPTS = 3
+"""Most attempts of a round."""
 RESTARTED = "has no key of this run"
 """Words of a client that has restarted, and must enrol again."""
 
@@ -48,7 +50,7 @@ def begin(dispatch: Dispatch) -> Dispatch | None:
     entries = next(iter(instructions.values())).entries or b""
     model = b"" if simulated else model_hash([array.tobytes() for array in opened.sent_to_train.arrays])
     run: bytes = getattr(clients.federation, "run", b"")
-    statement = Statement(run, number, model, (), 0, 0, sha256(entries).hexdigest()).among(cohort)
+    statement = Statement(run, number, 0, model, (), 0, 0, sha256(entries).hexdigest()).among(cohort)
     if not simulated:
         instructions = {
             each: replace(instructions[each], masks=stated(statement, clients.keys, each)) for each in cohort
@@ -60,8 +62,8 @@ def begin(dispatch: Dispatch) -> Dispatch | None:
 def unmasked(dispatch: Dispatch, replies: Replies) -> Replies:
     """The replies with the sum of their updates, which a second exchange unmasks.
 
-    If too few clients are left for it, or too few tell their shares, there is no sum: all have failed, and the log says
-    why.
+    If too few clients are left for it, or too few tell their shares, the others mask the same numbers once more. Those
+    who are in no sum have failed; if there is none, all have, and the log says why.
     """
     opened, statement = dispatch.opened, dispatch.statement
     if statement is None:
@@ -71,14 +73,22 @@ def unmasked(dispatch: Dispatch, replies: Replies) -> Replies:
     opened.clients.enrol_again(each["client"] for each in replies.failures if RESTARTED in each["reason"])
     sent = zip(replies.clients.tolist(), replies.decoded, strict=True)
     masked = {client: decoded.masked for client, decoded in sent if decoded.masked is not None}
-    try:
-        numbers = _sum(dispatch, statement, masked)
-    except LostSumError as error:
-        reason = one_line(error)
-        LOGGER.warning("Round %d is lost: %s. The run goes on.", statement.server_round, reason)
-        return _only(dispatch, replies, NOBODY, reason)
-    charge(dispatch, statement, replies.clients)
-    return _with_sum(dispatch, _only(dispatch, replies, replies.clients, ""), numbers)
+    reason = "it did not mask again"
+    for attempt in range(MOST_ATTEMPTS):
+        left = set(masked)
+        try:
+            numbers = _sum(dispatch, statement, masked, left)
+            inside = np.array(sorted(masked), np.int64)
+            charge(dispatch, statement, inside)
+            return _with_sum(dispatch, _only(dispatch, replies, inside, reason), numbers)
+        except LostSumError as error:
+            reason = one_line(error)
+            LOGGER.warning("Round %d, attempt %d: no sum: %s.", statement.server_round, attempt + 1, reason)
+        if len(left) < opened.context.privacy.least_cohort:
+            break
+        statement, masked = _again(dispatch, statement, sorted(left), attempt + 1)
+    LOGGER.warning("Round %d is lost: %s. The run goes on.", statement.server_round, reason)
+    return _only(dispatch, replies, NOBODY, reason)
 
 
 def _only(dispatch: Dispatch, replies: Replies, inside: Ints, reason: str) -> Replies:
@@ -99,41 +109,67 @@ def _only(dispatch: Dispatch, replies: Replies, inside: Ints, reason: str) -> Re
     )
 
 
-def _sum(dispatch: Dispatch, statement: Statement, masked: Mapping[int, Masked]) -> ring.Integers:
-    """The unmasked numbers of the round. Raises LostSumError."""
+def _sum(dispatch: Dispatch, statement: Statement, masked: Mapping[int, Masked], left: set[int]) -> ring.Integers:
+    """The unmasked numbers of an attempt. After a LostSumError, `left` has those who may mask again."""
     size, bits = _form(dispatch)
-    least, cohort = dispatch.opened.context.privacy.least_cohort, len(statement.cohort)
+    least = dispatch.opened.context.privacy.least_cohort
     total = Sum(statement, masked, size, bits)
     if len(masked) < least:
-        raise LostSumError(f"{len(masked)} of {cohort} clients replied, and a sum has at least {least}")
+        raise LostSumError(f"{len(masked)} of {len(statement.cohort)} clients replied, and a sum has at least {least}")
     if short := total.short_of_holders():
         raise LostSumError(
-            f"{len(masked)} of {cohort} clients replied, too few for the threshold of {statement.threshold} clients "
-            f"with shares of client {short[0]}"
+            f"{len(masked)} of {len(statement.cohort)} clients replied, too few for the threshold of "
+            f"{statement.threshold} clients with shares of client {short[0]}"
         )
-    return total.unmasked(_shares(dispatch, total)).astype(np.int32)
+    answers, accused = _shares(dispatch, total)
+    left -= answers.keys() | accused
+    return total.unmasked(answers).astype(np.int32)
 
 
-def _shares(dispatch: Dispatch, total: Sum) -> dict[int, bytes]:
-    """The shares that clients tell."""
-    number = total.statement.server_round
+def _shares(dispatch: Dispatch, total: Sum) -> tuple[dict[int, bytes], set[int]]:
+    """The shares that clients tell, and the clients whose boxes do not open for more than one other."""
+    statement, number = total.statement, total.statement.server_round
     asked = {}
     for client in total.masked:
         question = total.question(client)
         answered, gone = (",".join(map(str, clients)) for clients in (question.answered, question.gone))
-        asked[client] = UnmaskInstruction(number, answered, gone, b"".join(question.boxes.values()))
-    answers = dict[int, bytes]()
+        boxes = b"".join(question.boxes.values())
+        asked[client] = UnmaskInstruction(number, statement.attempt, answered, gone, boxes)
+    answers, complaints = dict[int, bytes](), list[int]()
     for client, answer in dispatch.opened.clients.ask(asked, NO_MODEL).items():
         try:
             if isinstance(answer, NodeError):
                 raise WireError(str(answer))
-            shares = UnmaskAnswer.from_config(answer.metrics)
-            if shares.closed >= 0:
-                raise WireError(f"the box of client {shares.closed} does not open for it")
-            answers[client] = shares.shares
+            told_shares = UnmaskAnswer.from_config(answer.metrics)
+            if told_shares.closed >= 0:
+                complaints.append(told_shares.closed)
+                raise WireError(f"the box of client {told_shares.closed} does not open for it")
+            answers[client] = told_shares.shares
         except WireError as error:
             LOGGER.warning("Round %d: client %d tells no shares: %s", number, client, one_line(error))
-    return answers
+    return answers, {client for client in complaints if complaints.count(client) > 1}
+
+
+def _again(
+    dispatch: Dispatch, before: Statement, cohort: Sequence[int], attempt: int
+) -> tuple[Statement, dict[int, Masked]]:
+    """Let a smaller cohort mask the same numbers once more: the statement, and what came."""
+    clients, form = dispatch.opened.clients, _form(dispatch)
+    statement = before.among(cohort, attempt)
+    asked = {
+        each: MaskInstruction(before.server_round, stated(statement, clients.keys, each))
+        for each in cohort
+        if each in clients.nodes
+    }
+    masked = {}
+    for client, answer in clients.ask(asked, NO_MODEL).items():
+        try:
+            if not isinstance(answer, Reply):
+                raise WireError(str(answer))
+            masked[client] = read_masked(answer.tensors, asked[client].masks, *form)
+        except WireError as error:
+            LOGGER.warning("Round %d: client %d does not mask again: %s", before.server_round, client, one_line(error))
+    return statement, masked
 
 
 def _form(dispatch: Dispatch) -> tuple[int, int]:
@@ -163,11 +199,12 @@ def _with_sum(dispatch: Dispatch, replies: Replies, numbers: ring.Integers) -> R
 def _simulated(dispatch: Dispatch, statement: Statement, replies: Replies) -> Replies:
     """The replies of a simulation, if a masked round had a sum of them."""
     inside = set(replies.clients.tolist())
-    holders = [len(inside.intersection(statement.holders(each))) for each in inside]
-    if len(inside) < dispatch.opened.context.privacy.least_cohort or min(holders) < statement.threshold:
-        return _only(dispatch, replies, NOBODY, f"only {len(inside)} clients replied")
-    charge(dispatch, statement, replies.clients)
-    return replies
+    if len(inside) >= dispatch.opened.context.privacy.least_cohort:
+        holders = [len(inside.intersection(statement.holders(each))) for each in inside]
+        again = min(holders) < statement.threshold
+        charge(dispatch, statement.among(inside) if again else statement, replies.clients)
+        return replies
+    return _only(dispatch, replies, NOBODY, f"only {len(inside)} clients replied")
 
 
 def charge(dispatch: Dispatch, statement: Statement, clients: Ints) -> None:

@@ -114,6 +114,18 @@ class TrainInstruction(Instruction):
 
 
 @dataclass(frozen=True)
+class MaskInstruction(Instruction):
+    """Masks: another attempt of a round, in which the client masks the same numbers once more, without training."""
+
+    task: ClassVar[str] = "mask"
+    message_type: ClassVar[str] = "train"
+    server_round: int
+    """Round t = 1..T."""
+    masks: str = ""
+    """As of a `TrainInstruction`."""
+
+
+@dataclass(frozen=True)
 class UnmaskInstruction(Instruction):
     """Shares: the client tells those that unmask the sum of a round."""
 
@@ -121,6 +133,8 @@ class UnmaskInstruction(Instruction):
     message_type: ClassVar[str] = "query"
     server_round: int
     """Round t = 1..T."""
+    attempt: int
+    """Attempt of the round, from 0."""
     answered: str = ""
     """Clients in the sum, separated by commas."""
     gone: str = ""
@@ -173,6 +187,7 @@ INSTRUCTIONS: tuple[type[Instruction], ...] = (
     EnrolInstruction,
     PlaceInstruction,
     TrainInstruction,
+    MaskInstruction,
     UnmaskInstruction,
     CalibrateInstruction,
     ProbeInstruction,

@@ -47,12 +47,12 @@ class SignedKey(NamedTuple):
 
 @dataclass(frozen=True)
 class Statement:
-    """Statement of the masks of a round.
+    """Statement of one attempt of a round.
 
     Attributes
     ----------
     run : id of the run, as each client knows it from its own connection
-    server_round : round 1..T
+    server_round, attempt : round 1..T; attempt 0, or a later one that repeats it with the same numbers
     model : hash of the model from which the clients train
     cohort : clients, ascending
     degree, threshold : number of neighbours of each client, and of shares that give a seed
@@ -61,29 +61,30 @@ class Statement:
 
     run: bytes
     server_round: int
+    attempt: int
     model: bytes
     cohort: tuple[int, ...]
     degree: int
     threshold: int
     sum: str
 
-    def among(self, cohort: Iterable[int]) -> "Statement":
+    def among(self, cohort: Iterable[int], attempt: int = 0) -> "Statement":
         """The statement with this cohort, and the neighbours and the threshold that it needs."""
         clients = tuple(sorted(cohort))
         degree, threshold = parameters(len(clients))
-        return replace(self, cohort=clients, degree=degree, threshold=threshold)
+        return replace(self, attempt=attempt, cohort=clients, degree=degree, threshold=threshold)
 
     @cached_property
     def text(self) -> str:
         """All of this as text."""
-        told = [self.run.hex(), self.server_round, self.model.hex(), self.cohort]
+        told = [self.run.hex(), self.server_round, self.attempt, self.model.hex(), self.cohort]
         return json.dumps([*told, self.degree, self.threshold, self.sum])
 
     @classmethod
     def of_text(cls, text: str) -> "Statement":
         """The statement with this `text`."""
-        run, server_round, model, cohort, *others = json.loads(text)
-        return cls(bytes.fromhex(run), server_round, bytes.fromhex(model), tuple(cohort), *others)
+        run, server_round, attempt, model, cohort, *others = json.loads(text)
+        return cls(bytes.fromhex(run), server_round, attempt, bytes.fromhex(model), tuple(cohort), *others)
 
     @cached_property
     def digest(self) -> bytes:
@@ -117,12 +118,12 @@ def run_name(run_id: int) -> bytes:
 def stated(statement: Statement, keys: Mapping[int, SignedKey], client: int) -> str:
     """What one client is told of a statement, with the keys of its neighbours; the rest it knows from elsewhere."""
     signed = {str(each): [part.hex() for part in keys[each]] for each in statement.neighbours[client]}
-    return json.dumps([statement.cohort, statement.degree, statement.threshold, signed])
+    return json.dumps([statement.attempt, statement.cohort, statement.degree, statement.threshold, signed])
 
 
 def told_degree(text: str) -> int:
     """Number of neighbours of each client in what was `stated`."""
-    return int(json.loads(text)[1])
+    return int(json.loads(text)[2])
 
 
 def masked_sizes(degree: int, size: int, bits: int) -> tuple[int, int, int]:
@@ -133,9 +134,9 @@ def masked_sizes(degree: int, size: int, bits: int) -> tuple[int, int, int]:
 def read_told(text: str, base: Statement) -> tuple[Statement, dict[int, SignedKey]]:
     """The statement that was `stated`, with the rest of `base`, and the keys. Raises RefusedError if malformed."""
     try:
-        cohort, degree, threshold, signed = json.loads(text)
+        attempt, cohort, degree, threshold, signed = json.loads(text)
         keys = {int(each): SignedKey(*map(bytes.fromhex, parts)) for each, parts in signed.items()}
-        stated = replace(base, degree=int(degree), threshold=int(threshold))
+        stated = replace(base, attempt=int(attempt), degree=int(degree), threshold=int(threshold))
         return replace(stated, cohort=tuple(map(int, cohort))), keys
     except (ValueError, TypeError, AttributeError) as error:
         raise RefusedError(f"The server's statement of the masks cannot be read: {error}.") from error

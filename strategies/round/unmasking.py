@@ -24,12 +24,12 @@ MOST_TRIES = 300
 
 
 class LostSumError(RuntimeError):
-    """The sum of a round cannot be unmasked. The text says why."""
+    """The sum of an attempt cannot be unmasked. The text says why."""
 
 
 @dataclass(frozen=True)
 class Sum:
-    """Masked sum of a round.
+    """Masked sum of an attempt.
 
     Attributes
     ----------

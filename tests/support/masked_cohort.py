@@ -38,13 +38,13 @@ class Cohort:
         rng = np.random.default_rng(3)
         self.numbers: dict[int, NDArray[np.int64]] = {each: rng.integers(-most, most + 1, size) for each in self.masks}
 
-    def statement(self, cohort: Sequence[int] = (), server_round: int = 1) -> Statement:
+    def statement(self, cohort: Sequence[int] = (), server_round: int = 1, attempt: int = 0) -> Statement:
         """What an honest server states for a cohort; by default for all."""
-        return Statement(RUN, server_round, b"model", (), 0, 0, "grid").among(cohort or self.masks)
+        return Statement(RUN, server_round, 0, b"model", (), 0, 0, "grid").among(cohort or self.masks, attempt)
 
-    def mask(self, client: int, statement: Statement) -> Masked:
-        """What a client sends."""
-        return self.masks[client].mask(statement, self.keys, self.numbers[client], self.bits)
+    def mask(self, client: int, statement: Statement, *, again: bool = False) -> Masked:
+        """What a client sends; `again`: in a later attempt of a round."""
+        return self.masks[client].mask(statement, self.keys, None if again else self.numbers[client], self.bits)
 
     def total(self, clients: Sequence[int]) -> list[int]:
         """Sum of the numbers of these clients."""

@@ -16,8 +16,8 @@ from tests.support.masked_cohort import RUN, Cohort, identity
 
 def answers(cohort: Cohort, total: Sum, of: list[int]) -> dict[int, bytes]:
     """Answers of clients to an honest question."""
-    number = total.statement.server_round
-    return {each: cohort.masks[each].answer(number, total.question(each)) for each in of}
+    asked = total.statement.server_round, total.statement.attempt
+    return {each: cohort.masks[each].answer(*asked, total.question(each)) for each in of}
 
 
 def masked_sum(cohort: Cohort, statement: Statement, replied: list[int]) -> Sum:
@@ -63,6 +63,16 @@ def test_masked_numbers_look_random() -> None:
     assert (words[0] != words[1]).mean() > 0.99
 
 
+def test_another_attempt_repeats_the_numbers_without_those_who_are_gone() -> None:
+    """Too few replied for any question, so that the rest masks the same numbers once more."""
+    cohort = Cohort(6)
+    first = masked_sum(cohort, cohort.statement(), [0, 1, 2])
+    assert first.short_of_holders() == [0, 1, 2]
+    again = cohort.statement([0, 1, 2], attempt=1)
+    total = Sum(again, {each: cohort.mask(each, again, again=True) for each in (0, 1, 2)}, cohort.size, 16)
+    assert total.unmasked(answers(cohort, total, [0, 1])).tolist() == cohort.total([0, 1, 2])
+
+
 def stated(**changes: object) -> Callable[[Cohort], object]:
     """A lie in the statement to client 0."""
     return lambda cohort: cohort.mask(0, replace(cohort.statement(), **changes))  # type: ignore[arg-type]
@@ -94,8 +104,8 @@ def asked(
     def lie(cohort: Cohort) -> object:
         total = masked_sum(cohort, cohort.statement(), [0, 1, 2, 3])
         for _ in range(times - 1):
-            cohort.masks[0].answer(1, total.question(0))
-        return cohort.masks[0].answer(server_round, change(total.question(0)))
+            cohort.masks[0].answer(1, 0, total.question(0))
+        return cohort.masks[0].answer(server_round, 0, change(total.question(0)))
 
     return lie
 
@@ -108,6 +118,13 @@ def replayed(**changes: object) -> Callable[[Cohort], object]:
         return cohort.mask(0, replace(cohort.statement(server_round=2), **changes))  # type: ignore[arg-type]
 
     return lie
+
+
+def repeated_after_shares(cohort: Cohort) -> object:
+    """Another attempt, after client 0 has told its shares."""
+    total = masked_sum(cohort, cohort.statement(), [0, 1, 2, 3])
+    answers(cohort, total, [0])
+    return cohort.mask(0, cohort.statement([0, 1, 2], attempt=1), again=True)
 
 
 def too_large(cohort: Cohort) -> object:
@@ -124,8 +141,9 @@ LYING_SERVER: dict[str, tuple[Callable[[Cohort], object], str]] = {
     "a second question": (asked(lambda told: told, times=2), "second question in round 1"),
     "a question about another round": (asked(lambda told: told, server_round=2), "not the last one"),
     "a box of its own": (asked(lambda told: told._replace(boxes={**told.boxes, 1: bytes(118)})), "client 1.*be opened"),
-    "a replayed round": (replayed(), "round 2 after round 2"),
+    "a replayed round": (replayed(), r"round 2, attempt 0, after \[2, 0\]"),
     "an old round": (replayed(server_round=1), "a mask is used once"),
+    "another attempt after shares": (repeated_after_shares, "of which client 0 has told its shares"),
     "a forged key": (with_key(forged), "key of client 1 is missing, or not signed"),
     "a missing key": (with_key(lambda cohort: None), "key of client 1 is missing"),
     "a key of another run": (
@@ -159,7 +177,7 @@ def test_another_model_to_one_client_gives_noise() -> None:
     told = {}
     for each in range(5):
         with pytest.raises(RefusedError, match=r"box of client 0|box of client 4"):
-            told[each] = cohort.masks[each].answer(1, total.question(each))
+            told[each] = cohort.masks[each].answer(1, 0, total.question(each))
     assert not told
 
 
@@ -178,8 +196,8 @@ def with_garbage(masked: Masked) -> Masked:
     return masked._replace(boxes=bytes(len(masked.boxes)))
 
 
-def test_boxes_that_do_not_open_are_not_answered() -> None:
-    """The others reveal nothing, and name the liar."""
+def test_boxes_that_do_not_open_are_not_answered_and_the_round_is_repeated() -> None:
+    """The others reveal nothing, name the liar, and mask again without it."""
     cohort = Cohort(5)
     statement = cohort.statement()
     masked = {each: cohort.mask(each, statement) for each in range(5)}
@@ -187,7 +205,10 @@ def test_boxes_that_do_not_open_are_not_answered() -> None:
     total = Sum(statement, masked, cohort.size, 16)
     for each in range(4):
         with pytest.raises(RefusedError, match=f"box of client 4 for client {each} cannot be opened"):
-            cohort.masks[each].answer(1, total.question(each))
+            cohort.masks[each].answer(1, 0, total.question(each))
+    again = cohort.statement([0, 1, 2, 3], attempt=1)
+    second = Sum(again, {each: cohort.mask(each, again, again=True) for each in range(4)}, cohort.size, 16)
+    assert second.unmasked(answers(cohort, second, [0, 1, 2, 3])).tolist() == cohort.total(range(4))
 
 
 def test_wrong_shares_are_found_and_left_out() -> None:
