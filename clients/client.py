@@ -267,7 +267,7 @@ class SelectionClient(NumPyClient):
             order = self._order(len(examples), steps, rng, model.least_batch)
         self._refuse_few(order)
         batches = self._batches(examples, order, model, rng)
-        if context.attack.traits.poisons and context.client in attackers_of(context):
+        if context.attack.traits.poisons and context.client in attackers_of(context, instruction.server_round):
             batches = self._poisoned(batches, model)
         started = time.perf_counter()
         wanted = set(instruction.reports)

@@ -1,4 +1,4 @@
-"""Attackers of a simulation: the clients that attack (setting `attack`)."""
+"""Attackers of a simulation: the clients that attack in a round (setting `attack`)."""
 
 from functools import lru_cache
 
@@ -6,13 +6,13 @@ from fedsel_app.config import SharedSettings
 from fedsel_app.seeds import Purpose, stream
 
 
-def attackers_of(settings: SharedSettings) -> frozenset[int]:
-    """Partition ids of the clients that attack.
+def attackers_of(settings: SharedSettings, server_round: int) -> frozenset[int]:
+    """Partition ids of the clients that attack in a round.
 
     A share is that of all K clients, rounded, and drawn once for a run.
     """
     attack, run = settings.attack, settings.run
-    if attack.attack == "none":
+    if not attack.active(server_round):
         return frozenset()
     if attack.ids is not None:
         return frozenset(attack.ids)

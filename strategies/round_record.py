@@ -40,7 +40,7 @@ def record_selection(opened: OpenRound, selection: Selection, instructions: Mapp
     """Record the cohort, and add the bytes of its models and of the probe."""
     record, roster, probe = opened.record, opened.roster, opened.probe(selection.clients)
     record.selected = selection.clients.tolist()
-    attackers = attackers_of(opened.context)
+    attackers = attackers_of(opened.context, record.round)
     record.attackers = [client for client in record.selected if client in attackers] or None
     record.uplink_bits_per_s = roster.uplink_bits_per_s[selection.clients].tolist()
     record.kept_fractions = [instruction.kept_fraction for instruction in instructions.values()]

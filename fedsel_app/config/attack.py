@@ -81,6 +81,8 @@ class AttackConfig(Settings, scope="task"):
         },
         read_by={"attack": having(ATTACKS, lambda attack: attack.knows)},
     )
+    attack_from: int = setting(1, "first round of the attack", low=1, read_by=ATTACKED)
+    attack_until: int = setting(0, "last round of the attack; 0: that of the run", low=0, read_by=ATTACKED)
     backdoor_target: int = setting(
         0, "class that the backdoor gives to images with bright corners", low=0, read_by={"attack": ("backdoor",)}
     )
@@ -115,3 +117,7 @@ class AttackConfig(Settings, scope="task"):
             return float(self.attackers)
         except ValueError:
             return float("nan")
+
+    def active(self, server_round: int) -> bool:
+        """True in the rounds of the attack."""
+        return self.attack != "none" and self.attack_from <= server_round <= (self.attack_until or server_round)

@@ -62,6 +62,13 @@ def test_noise_has_the_size_of_the_own_update_and_follows_from_seed_round_and_cl
     assert reply.payloads[0].values.std() == pytest.approx(2.0, rel=0.05)
 
 
+def test_an_attack_has_its_rounds():
+    honest = list(SENT.values())
+    during = {"attack_from": 2, "attack_until": 3}
+    sent = [[update.dense().tolist() for update in lies("sign-flip", number, **during)] for number in (1, 2, 3, 4)]
+    assert [updates == honest for updates in sent] == [True, False, False, True]
+
+
 def test_an_attacker_trains_on_flipped_labels_or_on_images_with_bright_corners():
     x, y = torch.zeros(4, 1, 3, 3), torch.tensor([0, 1, 2, 2])
     bright = torch.full((1, 1, 1), 9.0)

@@ -47,6 +47,8 @@ class SettingKeywords(TypedDict, total=False):
     attackers: str
     attack_strength: float
     attack_knowledge: Literal["honest", "own"]
+    attack_from: int
+    attack_until: int
     backdoor_target: int
     task: str
     class_weights: str

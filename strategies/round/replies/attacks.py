@@ -90,9 +90,9 @@ def attacked(
     `round_of` has the round for which each client was asked; attackers who know updates know those of one round.
     """
     attack, result = settings.attack, dict(results)
-    attackers = attackers_of(settings)
+    attackers_in = {number: attackers_of(settings, number) for number in set(round_of.values())}
     replies: dict[int, Decoded] = {client: one for client, one in results.items() if not isinstance(one, WireError)}
-    liars = [client for client in replies if client in attackers]
+    liars = [client for client in replies if client in attackers_in[round_of[client]]]
     shared: NDArray[Any] | None = None
     if attack.traits.knows and liars:
         knowing = liars if attack.attack_knowledge == "own" else replies.keys() - liars
