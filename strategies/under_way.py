@@ -24,7 +24,7 @@ from typing import Any
 import numpy as np
 
 from fedsel_app.messages.instructions import TrainInstruction
-from fedsel_app.network.clock import Event
+from fedsel_app.network.clock import Event, Transfer
 from fedsel_app.network.links import SimulatedLinks, Work
 from fedsel_app.wire.codec import WireError
 from strategies.checkpoint import Arrays
@@ -162,6 +162,13 @@ class UnderWay(ABC):
                 answers[client] = NodeError("", DROPPED)
         return opened.reader.decode_each(answers, instructions)
 
+    def _stale(self, opened: OpenRound, client: int) -> ReplyResult | None:
+        """The error of a reply that is too old in this round."""
+        steps = opened.info.number - self.clients[client].instruction.server_round
+        if 0 < self._context.waiting.max_staleness < steps:
+            return WireError(f"the server has made {steps} steps since its update began: see 'max-staleness'")
+        return None
+
     def last_aggregated(self) -> dict[int, int]:
         """Client -> the round of its last aggregated update before it was sent to train."""
         return {client: sent.instruction.last_aggregated for client, sent in self.clients.items()}
@@ -202,14 +209,14 @@ class Simulated(UnderWay):
     def __init__(self, context: RunContext, links: SimulatedLinks) -> None:
         super().__init__(context)
         self._links, self._clock, self._wasted_s = links, links.clock(), 0.0
-        self._uploads: dict[int, float] = {}
+        self._uploads: dict[int, Transfer] = {}
         self._timed = set[int]()
         """Clients whose computing time is known from their training. After a restart they train again."""
 
     def _send(self, opened: OpenRound, dispatch: Dispatch) -> None:
         """Send the model to new clients. Their training takes at least the time of their local steps."""
-        for client, download_s, compute_s, _ in self._links.stages(dispatch.work):
-            self._clock.send(client, opened.delay_s, download_s, compute_s)
+        for client, download, compute_s, _ in self._links.transfers(dispatch.work):
+            self._clock.send(client, opened.delay_s, download, compute_s)
         super()._send(opened, dispatch.losing(self._clock.leaving()))
 
     def _await(self, opened: OpenRound, wanted: int) -> tuple[dict[int, ReplyResult], dict[int, float]]:
@@ -226,6 +233,8 @@ class Simulated(UnderWay):
                 seconds = happening.time_s - trip.begun_s
                 failed[client] = WireError(left(client, seconds)["reason"])
                 self._wasted_s += seconds
+            elif happening.event is Event.ARRIVED and (stale := self._stale(opened, client)) is not None:
+                failed[client] = stale
             elif happening.event is Event.ARRIVED:
                 arrived[client], arrived_s[client] = self._results[client], happening.time_s
             else:
@@ -270,8 +279,8 @@ class Simulated(UnderWay):
         step_s, downlinks, uplinks = np.array([one.speeds for one in sent], np.float64).reshape(-1, 3).T
         compute_s = step_s * np.minimum(replies.work_steps, most)
         work = Work(ids, compute_s, downlinks, uplinks, 0, replies.uplink_bytes, replies.uplink_value_bytes)
-        stages = list(self._links.stages(work))
-        self._uploads |= {client: upload_s for client, _, _, upload_s in stages}
+        stages = list(self._links.transfers(work))
+        self._uploads |= {client: upload for client, _, _, upload in stages}
         self._clock.correct({client: seconds for client, _, seconds, _ in stages if client not in self._timed})
         self._timed |= set(clients)
 
@@ -309,7 +318,8 @@ class Deployed(UnderWay):
         while True:
             self._come_s |= dict.fromkeys(come, time.perf_counter())
             for client, one in (self._results | self._decoded(opened, come, come)).items():
-                (self._results if isinstance(one, Decoded) else failed)[client] = one
+                reply = self._stale(opened, client) or one
+                (self._results if isinstance(reply, Decoded) else failed)[client] = reply
             self._results = {client: one for client, one in self._results.items() if client not in failed}
             if len(self._results) >= wanted or not (come := dict(opened.clients.arrivals())):
                 break

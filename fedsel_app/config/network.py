@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from fedsel_app.config.settings import ConfigError, Settings, setting
+from fedsel_app.config.settings import ConfigError, Settings, setting, unless
 
 RANGES = (
     ("uplink_min_bits_per_s", "uplink_max_bits_per_s"),
@@ -65,6 +65,12 @@ class NetworkConfig(Settings, scope="federation"):
         private=("paper", "values"),
         read_by={"links": ("simulated",)},
     )
+    server_bits_per_s: float = setting(
+        0.0,
+        "bits per second of the server's link in each direction, which all clients share; 0 sets no limit",
+        low=0.0,
+        read_by={"links": ("simulated",), "clock": ("full",)},
+    )
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -114,6 +120,12 @@ class AvailabilityConfig(Settings, scope="federation", read_by={"links": ("simul
         "",
         "CSV file with a row for each stay of a device, and columns device, begin_s and end_s",
         read_by={"availability": ("trace",)},
+    )
+    leaving: str = setting(
+        "lost",
+        "what becomes of the training of a client that leaves",
+        choices={"lost": "it is lost", "resumes": "it goes on when the client is there again"},
+        read_by={"availability": unless("always")},
     )
 
     def __post_init__(self) -> None:

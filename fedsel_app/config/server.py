@@ -334,6 +334,12 @@ class WaitingConfig(Settings):
         },
         read_by=WAITS,
     )
+    max_staleness: int = setting(
+        0,
+        "number of steps of the server since its begin above which an update is left out; 0 leaves none out",
+        low=0,
+        read_by=WAITS,
+    )
     max_client_share: float = setting(
         2.0,
         "replies of one client that a server takes that does not wait, in multiples of 1 / cohort of the last 10 cohort"

@@ -63,9 +63,15 @@ def stays_of_day(mean: float, stay_s: float, rng: np.random.Generator) -> Floats
 
 
 class Stays:
-    """Availability of K clients by their stays, which a subclass knows for one period after the other."""
+    """Availability of K clients by their stays, which a subclass knows for one period after the other.
 
-    def __init__(self, clients: int) -> None:
+    Attributes
+    ----------
+    resumes : see `fedsel_app.network.clock.Presence`
+    """
+
+    def __init__(self, clients: int, *, resumes: bool) -> None:
+        self.resumes = resumes
         self._available = np.zeros(clients, np.bool_)
         self._changes_s = np.full(clients, -math.inf)
         """Time of each client's next change."""
@@ -118,7 +124,7 @@ class Diurnal(Stays):
     """Availability by the daily rhythm of `stays_of_day`, drawn from the seed for each client and day."""
 
     def __init__(self, config: AvailabilityConfig, clients: int, seed: int) -> None:
-        super().__init__(clients)
+        super().__init__(clients, resumes=config.leaving == "resumes")
         self._config, self._seed = config, seed
         self._drawn = lru_cache(maxsize=clients)(self._draw)
 
@@ -142,7 +148,7 @@ class Trace(Stays):
     """
 
     def __init__(self, config: AvailabilityConfig, clients: int, seed: int) -> None:
-        super().__init__(clients)
+        super().__init__(clients, resumes=config.leaving == "resumes")
         devices = read_trace(Path(config.availability_trace))
         order = stream(seed, Purpose.AVAILABILITY).permutation(len(devices))
         self._devices = [devices[device] for device in np.resize(order, clients)]

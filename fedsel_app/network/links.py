@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from fedsel_app.config import AvailabilityConfig, ConfigError, NetworkConfig
 from fedsel_app.messages.answers import TrainAnswer
 from fedsel_app.messages.reported_values import lower_median
-from fedsel_app.network.clock import Clock, Event, Presence
+from fedsel_app.network.clock import Clock, Event, Presence, Transfer
 from fedsel_app.seeds import Purpose, stream
 
 Floats = NDArray[np.float64]
@@ -116,22 +116,24 @@ class SimulatedLinks:
 
     def clock(self, origin_s: float = 0.0) -> Clock:
         """A clock with no client under way; the run's clock is at `origin_s`."""
-        return Clock(self.presence, origin_s)
+        shared = self._config.server_bits_per_s if self._config.full else 0.0
+        return Clock(shared or math.inf, self.presence, origin_s)
 
-    def stages(self, work: Work) -> Iterator[tuple[int, float, float, float]]:
-        """Each client, with the seconds of its download, of its computing and of its upload."""
+    def transfers(self, work: Work) -> Iterator[tuple[int, Transfer, float, Transfer]]:
+        """Each client, with its download, its seconds of computing and its upload."""
         sent = work.uplink_value_bytes if self._config.clock == "values" else work.uplink_bytes
+        down, up = 8.0 * work.download_bytes, 8.0 * sent
         with np.errstate(over="ignore"):  # a round that takes inf seconds ends the run
-            download_s = 8.0 * work.download_bytes / work.downlink_bits_per_s
-            upload_s = 8.0 * sent / work.uplink_bits_per_s
-        columns = (work.clients, download_s, work.compute_s, upload_s)
-        yield from zip(*(column.tolist() for column in columns), strict=True)
+            download_s, upload_s = down / work.downlink_bits_per_s, up / work.uplink_bits_per_s
+        columns = (work.clients, download_s, work.compute_s, up, upload_s)
+        for client, own_s, compute_s, bits, upload in zip(*(column.tolist() for column in columns), strict=True):
+            yield client, Transfer(down, own_s), compute_s, Transfer(bits, upload)
 
     def leaving(self, work: Work) -> set[int]:
         """The clients that leave before they have computed."""
         clock = self.clock(work.begun_s)
-        for client, download_s, compute_s, _ in self.stages(work):
-            clock.send(client, 0.0, download_s, compute_s)
+        for client, download, compute_s, _ in self.transfers(work):
+            clock.send(client, 0.0, download, compute_s)
         return clock.leaving()
 
     def finish_s(self, work: Work, arrived_s: Floats) -> tuple[Floats, NDArray[np.bool_]]:
@@ -150,9 +152,9 @@ class SimulatedLinks:
     def _finish_s(self, clock: Clock, work: Work) -> tuple[Floats, NDArray[np.bool_]]:
         row = {client: row for row, client in enumerate(work.clients.tolist())}
         finish_s, left = np.zeros(work.clients.size), np.zeros(work.clients.size, np.bool_)
-        uploads = dict[int, float]()
-        for client, download_s, compute_s, uploads[client] in self.stages(work):
-            clock.send(client, 0.0, download_s, compute_s)
+        uploads = dict[int, Transfer]()
+        for client, download, compute_s, uploads[client] in self.transfers(work):
+            clock.send(client, 0.0, download, compute_s)
         while clock.trips:
             happening, _ = clock.pop()
             if happening.event is Event.COMPUTED:

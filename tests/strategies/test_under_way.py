@@ -200,6 +200,16 @@ def test_clients_that_have_given_their_share_go_on_where_nobody_else_is():
     assert [row["aggregated"] for row in rows] == [[0]] * 5
 
 
+def test_an_update_that_is_too_old_is_left_out_and_takes_no_step():
+    """Client 1 replies in the fifth round, after 4.5 s."""
+    strategy, clients, _ = made([1, 4.5], unit, cohort=2, rounds=6, buffer_size=1, max_staleness=3, **BUFFERED)
+    rows, _ = run_rounds(strategy, clients, 6)
+    assert [row["aggregated"] for row in rows] == [[0]] * 6
+    [[failure]] = [row["failures"] for row in rows if row["failures"]]
+    assert failure == {"client": 1, "reason": "the server has made 4 steps since its update began: see 'max-staleness'"}
+    assert rows[4]["failures"]
+
+
 ADDED = {"wall_s", "staleness", "under_way"}
 
 
@@ -238,6 +248,7 @@ def test_a_buffer_of_the_whole_cohort_is_a_synchronous_run(name, tmp_path):
         ({"client-failure-rate": 0.4}, {}),
         ({"client-failure-rate": 0.4, "min-returned": 3}, {}),
         ({"error-feedback-scheme": "ef21"}, {}),
+        ({"server-bits-per-s": 1e5, "clock": "full"}, {}),
         ({"aggregation": "median"}, {}),
         ({"participation": "decay", "cohort": 4}, {"buffer-size": 4}),
         ({"cohort": 1, "server-optimizer": "mean", "server-lr": 0.6}, {"waiting": "asynchronous"}),
@@ -283,7 +294,7 @@ RESUMED = {
     "ef21": {"error-feedback-scheme": "ef21", "strategy": "random"},
     "asynchronous": ASYNCHRONOUS | {"strategy": "oort"},
     "away": {"availability": "diurnal", "stay-s": 60.0, "availability-share": 0.5},
-    "share": {"strategy": "random", "max-client-share": 0.2},
+    "share": {"strategy": "random", "max-client-share": 0.2, "max-staleness": 2},
     "batchnorm": {"model": "tests.bits.cases:batch_norm", "calibration-form": "training", "strategy": "random"},
 }
 
@@ -410,6 +421,13 @@ def test_deployed_replies_are_taken_as_they_come(tmp_path):
     assert 1 <= given[2] < min(given[:2])
     assert max(row["staleness"][0] for row in rows if row["aggregated"] == [2]) > 1
     assert strategy.run.time_s == pytest.approx(sum(row["round_s"] for row in rows))
+
+
+def test_deployed_replies_that_are_too_old_are_left_out(tmp_path):
+    settings = {"clients": 3, "buffer-size": 1, "max-staleness": 2}
+    _, rows, _ = deployed(resolve(DEPLOYED | settings), tmp_path, [0, 0, 3])
+    assert max(row["staleness"][0] for row in rows) <= 2
+    assert {failure["client"] for row in rows for failure in row["failures"]} == {2}
 
 
 def test_a_frozen_client_does_not_hold_the_probes_of_a_server_that_does_not_wait(tmp_path):

@@ -113,6 +113,7 @@ class SettingKeywords(TypedDict, total=False):
     waiting: Literal["synchronous", "buffered", "asynchronous"]
     buffer_size: int
     staleness: Literal["constant", "polynomial"]
+    max_staleness: int
     max_client_share: float
     calibration_clients: int
     calibration_batches: int
@@ -160,10 +161,12 @@ class SettingKeywords(TypedDict, total=False):
     spread_table: str
     link_coupling: Literal["independent", "inverted-loss"]
     clock: Literal["paper", "full", "values"]
+    server_bits_per_s: float
     availability: Literal["always", "diurnal", "trace"]
     availability_share: float
     stay_s: float
     availability_trace: str
+    leaving: Literal["lost", "resumes"]
     connect_timeout_s: int
     min_available_clients: int
     enrol_timeout_s: float

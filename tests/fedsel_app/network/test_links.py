@@ -87,6 +87,14 @@ def test_downloads_and_probes_take_time_on_the_full_clock():
     assert np.isinf(SimulatedLinks(NetworkConfig(), 2, 0).downlinks(1)).all()
 
 
+def test_the_servers_link_is_shared_in_the_order_of_the_transfers():
+    links = SimulatedLinks(NetworkConfig(clock="full", server_bits_per_s=1e6), 2, 0)
+    # Downloads of 1 Mb each: the server has sent client 0's after 1 s, and client 1's after 2 s. They compute for 5 and
+    # 2 s. Client 1 uploads 4 Mb from 4 to 8 s. Client 0's 8,000 bits begin at 6 s and pass after those, in 0.008 s.
+    finish_s, _ = links.finish_s(work(downlink=2e6, down=125_000), NOTHING)
+    assert finish_s.tolist() == pytest.approx([8.008, 8.0])
+
+
 @pytest.mark.parametrize("spread", ["constant", "log-normal", "table"])
 def test_other_spreads_are_drawn_once(spread, tmp_path):
     table = tmp_path / "table.csv"
