@@ -161,21 +161,6 @@ def test_randomness_comes_from_the_seed_and_nothing_is_pickled():
                 assert "allow_pickle" in given, f"{name}, line {node.lineno}"
 
 
-def test_strategies_and_clients_hide_nothing_from_the_type_checker():
-    checked = [path for path in FILES if path.relative_to(ROOT).parts[0] in ("strategies", "clients")]
-    assert [path for path in checked if "type: ignore" in path.read_text(encoding="utf-8")] == []
-
-
-def test_a_name_of_an_array_type_has_one_meaning():
-    meanings: dict[str, set[str]] = {}
-    for node in (node for name in NAMES for node in nodes(ROOT / name)):
-        if isinstance(node, ast.Assign) and isinstance(node.value, ast.Subscript):
-            meanings.setdefault(ast.unparse(node.targets[0]), set()).add(ast.unparse(node.value))
-    meanings = {alias: types for alias, types in meanings.items() if "NDArray" in "".join(types)}
-    assert meanings["Floats"] == {"NDArray[np.float64]"}
-    assert {alias: types for alias, types in meanings.items() if len(types) > 1} == {}
-
-
 def imported(node: ast.AST) -> list[str]:
     """Modules of fedsel that a file imports when it runs, at its top or within a function."""
     modules = []
@@ -194,5 +179,5 @@ def module_file(name: str) -> str:
 
 
 def test_no_files_import_each_other_in_a_circle():
-    used = {name: {module_file(module) for module in imported(ast.parse((ROOT / name).read_text()))} for name in NAMES}
+    used = {name: {module_file(module) for module in imported(nodes(ROOT / name)[0])} for name in NAMES}
     TopologicalSorter({name: files & {*NAMES} - {name} for name, files in used.items()}).prepare()

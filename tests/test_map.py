@@ -4,8 +4,6 @@ import ast
 import re
 from pathlib import Path
 
-import pytest
-
 from strategies import STRATEGIES
 from tests.support.sources import ROOT, nodes
 
@@ -32,12 +30,6 @@ def mapped() -> dict[str, str]:
     page = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
     table = page.split("<!-- map -->")[1].split("\n\n")[0]
     return dict(re.findall(r"^\| `([^`]+)/` \| (.+) \|$", table, re.MULTILINE))
-
-
-@pytest.mark.parametrize("package", PACKAGES, ids=lambda path: path.relative_to(ROOT).as_posix())
-def test_every_package_says_in_one_sentence_what_belongs_there(package):
-    said = sentence(package)
-    assert re.fullmatch(r"[A-Z][^\n]*[^.\s]\.", said), said
 
 
 def test_the_map_is_the_tree():

@@ -1,16 +1,12 @@
 """First contact: the sentences that a new user's first commands print, right or wrong."""
 
-import io
 import signal
 import sys
 
 import pytest
-from rich.console import Console
 
 from simulation.workbench.cli import carry_out, main
 from simulation.workbench.command_line.parser import Parser
-from simulation.workbench.report import progress
-from simulation.workbench.report.progress import RunDisplay
 
 SMALL = ["--clients", "4", "--cohort", "2", "--set", "local-steps=1", "--engine", "inline"]
 MODULE = '''
@@ -109,21 +105,6 @@ def test_a_preset_of_a_table_brings_its_strategies(capsys, mine, tmp_path):
     _, out, _ = called(capsys, *arguments, "--preset", tmp_path / "table.toml")
     assert all(f" {name}-s1 " in out for name in ("oort", "random"))
     assert "needs --strategies NAME,... or a --preset that has some" in refused(capsys, *arguments)
-
-
-def test_a_resumed_run_shows_its_round_and_a_long_one_the_time_left(capsys, monkeypatch):
-    now_s = iter([0.0, 50.0, 100.0])
-    monkeypatch.setattr(progress.time, "monotonic", lambda: next(now_s))
-    written = io.StringIO()
-    display = RunDisplay(20, Console(file=written, width=80), 12, measured=True)
-    for number in (13, 14):
-        row = {"round": number, "accuracy": 0.5, "time_s": 1.0, "total_uplink_bytes": 2e6, "failures": []}
-        display.show(row)
-    assert written.getvalue() == "Continuing after round 12 of 20.\n"
-    assert capsys.readouterr().out.splitlines() == [
-        "round 13 of 20: accuracy 0.5000, 1.0 measured s, 2.000 MB sent; about 0:05:50 left",
-        "round 14 of 20: accuracy 0.5000, 1.0 measured s, 2.000 MB sent; about 0:05:00 left",
-    ]
 
 
 @pytest.mark.parametrize(

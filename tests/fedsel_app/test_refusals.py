@@ -28,27 +28,21 @@ NAMES = [
     ({"strategy": "hetro-select"}, "or package.module:name. Got 'hetro-select'. Did you mean 'hetero-select'?"),
     ({"loacl-steps": 3}, "There is no setting 'loacl-steps'. Did you mean 'local-steps'?"),
     ({"xyz": 3}, "There is no setting 'xyz'. `fedsel settings --all` lists all of them."),
-    ({"hetero-select.los-weight": 1.0}, "Did you mean 'hetero-select.loss-weight'?"),
     ({"strategy": f"{__name__}:RowsOf"}, "has no such function or class"),
     ({"strategy": "tests.support.updates:sparse"}, "must name a subclass of SelectionStrategy"),
     ({"strategy": "no_such_module:Mine"}, "cannot be imported"),
-    ({"variant": "cod"}, "The 'variant' parameter must be one of default, text, code. Got 'cod'. Did you mean 'code'?"),
 ]
 """Names of settings, strategies, presets."""
 
 VALUES = [
     *[
         ({"attack": "ipm", "attackers": named}, f"or ascending partition ids such as 4,9. Got {named!r}.")
-        for named in ("1.5", "4,2", "all", "")
+        for named in ("1.5", "4,2", "")
     ],
     ({"server-momentum": 1.0}, "The 'server-momentum' parameter must be in [0, 1). Got 1."),
-    ({"server-momentum": -0.5}, "The 'server-momentum' parameter must be in [0, 1). Got -0.5."),
     ({"server-momentum": float("nan")}, "The 'server-momentum' parameter must be in [0, 1). Got nan."),
-    ({"server-lr": 0}, "The 'server-lr' parameter must be in (0, ∞). Got 0."),
     ({"server-lr": float("inf")}, "The 'server-lr' parameter must be in (0, ∞). Got inf."),
-    ({"server-lr": True}, "The 'server-lr' parameter must be a number. Got True."),
     ({"server-lr": "0.5"}, "The 'server-lr' parameter must be a number. Got '0.5'."),
-    ({"rounds": 2.0}, "The 'rounds' parameter must be a whole number. Got 2.0."),
     ({"rounds": True}, "The 'rounds' parameter must be a whole number. Got True."),
     ({"resume": 1}, "The 'resume' parameter must be true or false. Got 1."),
     ({"solver": 5}, "The 'solver' parameter must be text. Got 5."),
@@ -71,7 +65,6 @@ VALUES = [
 
 GROUPS = [
     ({"example-clip": 0.99}, "'example-clip' parameter must be 0 or at least 1. Got 0.99"),
-    ({"loss-clip": 0.01}, "'loss-clip' parameter must be 0 or at least 1. Got 0.01"),
     ({"engine": "inline", "workers": 1}, "The 'engine' inline has no workers"),
     ({"metrics": "f1-macro, aurok"}, "Got 'aurok'. Did you mean 'auroc'?"),
     ({"track": "mlflow,paper"}, "'track' parameter must be some of tensorboard, mlflow"),
@@ -83,20 +76,17 @@ GROUPS = [
     ({"spread": "table"}, "Set 'spread-table' to a CSV file"),
     *[
         ({"alphas": alphas}, f"'alphas' parameter must be numbers above 0, separated by commas. Got '{alphas}'")
-        for alphas in ("", "0.1,", "0.1;0.2", "0.1,-1", "0", "inf,1", "nan")
+        for alphas in ("", "0.1;0.2", "0.1,-1", "nan")
     ],
     *[
         ({"class-weights": weights}, "'class-weights' parameter must be balanced, or a number above 0 for each")
-        for weights in ("heavy", "1,0", "1,nan", "1,,2", "-1")
+        for weights in ("heavy", "1,0", "1,nan")
     ],
-    *[({"task": name}, "'task' parameter must be package.module:Class") for name in ("a.b:", ":C")],
-    ({"partition": "iiid"}, "Did you mean 'iid'?"),
-    ({"augment": "cutout"}, "The 'augment' parameter must be one of none, flip, crop-flip."),
+    ({"task": ":C"}, "'task' parameter must be package.module:Class"),
     ({"data": "cifar-10"}, "Did you mean 'cifar10'?"),
     ({"data": "hf:a/b/c"}, "as hf:NAME or hf:OWNER/NAME"),
     ({"data": "hf:../secret"}, "'data' hf and its path in 'data-path'"),
     ({"data": "hf"}, "needs the path of a folder that `datasets` saved"),
-    ({"data": "npz"}, "'data-path'"),
     ({"data": "csv"}, "needs the file's path"),
     ({"data": "mnist", "data-path": "x.csv"}, "does not read x.csv: set data=csv"),
     ({"data": "x.npz"}, "set data=npz and data-path=x.npz"),
@@ -104,7 +94,6 @@ GROUPS = [
     ({"data": "hf:a", "data-arguments": "column=1"}, "have no 'column'. They may be subset, train"),
     ({"data": "hf:a", "data-arguments": 'input="x"'}, "'input' of 'data-arguments' must be a list of names"),
     ({"data": "hf:a", "data-arguments": "label=x"}, "text in quotes, such as label="),
-    ({"local-steps": 0}, "Exactly one of 'local-steps' and 'local-epochs' must be above 0. Now "),
     (
         {"local-epochs": 1},
         "Now local-steps=50 and local-epochs=1: also set local-steps=0 for epochs, or local-epochs=0",
@@ -124,13 +113,11 @@ COMBINATIONS = [
     ({"attack": "random", "compressor": "common-k"}, "all clients of common-k send the entries"),
     (BUFFERED | {"attack": "ipm"}, "the attackers of ipm know the updates of a cohort"),
     (ROBUST | {"weighting": "examples"}, "'weighting' examples would be ignored"),
-    (ROBUST | {"weighting": "score"}, "'weighting' score would be ignored"),
     (
         ROBUST | {"solver": "scaffold"},
         "Set 'solver' to fedprox or sgd, or 'aggregation' to mean: a robust 'aggregation' does not protect the extra "
         "state that SCAFFOLD averages.",
     ),
-    (ROBUST | {"solver": "fednova"}, "the extra state that FedNova averages."),
     (
         ROBUST | {"model": "resnet9", "calibration-form": "sequential"},
         "Set 'calibration-form' to average. If you trust all clients, set 'max-update-norm' to 0 and",
@@ -143,10 +130,6 @@ COMBINATIONS = [
         {"solver": "feddyn", "server-optimizer": "mean"},
         "Set 'compressor' to none (it is top-k), or choose another 'solver': FedDyn keeps each client's gradient, "
         "which is the sum of its whole updates.",
-    ),
-    (
-        {"solver": "feddyn", "server-optimizer": "mean", "compressor": "none", "value-bits": 8},
-        "Set 'value-bits' to 32 (it is 8), or choose another 'solver': FedDyn keeps",
     ),
     (
         {"solver": "feddyn", "compressor": "none"},
@@ -178,11 +161,11 @@ COMBINATIONS = [
     (MASKED | {"participation": "isp", "holdout-fraction": 0.2}, "Set 'participation' to a schedule, or 'secure-sums'"),
     *(
         (MASKED | {"strategy": name}, f"Choose another 'strategy' than {name}, or 'secure-sums' to none")
-        for name in ("adafl", "delta", "divfl", "optrate", "terraform")
+        for name in ("adafl", "terraform")
     ),
     *(
         (MASKED | {"attack": attack}, f"or 'attack' to another than {attack}: all clients of common-k send the entries")
-        for attack in ("sign-flip", "alie", "backdoor")
+        for attack in ("sign-flip", "alie")
     ),
     (MASKED | {"strategy": "adasample"}, "Set 'clear-number' to norm, or 'secure-sums' to none"),
     (MASKED | {"clear-number": "norm"}, "Set 'clear-number' to none, or 'secure-sums' to none: the strategy random"),
@@ -221,7 +204,6 @@ COMBINATIONS = [
     (OWN | {"validation-fraction": 0.1}, "Set 'validation-fraction' to 0"),
     (SEARCHING | {"over-selection": 0.3, "holdout-fraction": 0.2}, "Set 'over-selection' to 0"),
     ({"strategy": "fed-cbs", "share-label-counts": False}, "Set 'share-label-counts' to true"),
-    ({"strategy": "flexcom", "compressor": "none"}, "Set 'compressor' to top-k or rand-k"),
     ({"strategy": "flexcom", "compressor": "qsgd"}, "Set 'compressor' to top-k or rand-k"),
     ({"strategy": "optrate", "compressor": "rand-k"}, "Set 'compressor' to top-k: the strategy optrate"),
     (POWER | {"cohort": 2, "power-of-choice.candidates": 1}, "must be at least 'cohort' (2). Got 1."),
@@ -235,20 +217,15 @@ COMBINATIONS = [
             {"strategy": "full", "holdout-fraction": 0.2, "participation": policy},
             "the strategy full decides itself how many clients train",
         )
-        for policy in ("isp", "isp-ri", "adafl-full", "decay")
+        for policy in ("isp", "decay")
     ],
-    *[
-        (
-            {"strategy": "terraform", "holdout-fraction": 0.2, "participation": policy},
-            "Set 'terraform.count' to rounds",
-        )
-        for policy in ("isp", "isp-ri", "adafl-full", "decay")
-    ],
+    (
+        {"strategy": "terraform", "holdout-fraction": 0.2, "participation": "isp"},
+        "Set 'terraform.count' to rounds",
+    ),
     *[
         ({"strategy": name, "over-selection": 0.5}, f"'strategy' than {name}: {why}")
         for name, why in {
-            "adasample": "the weights of its draws",
-            "clustered-sampling": "the weights of its draws",
             "delta": "the weights of its draws",
             "terraform": "it sizes its",
         }.items()
@@ -289,12 +266,9 @@ def test_settings_that_cannot_run_are_refused_with_what_to_do(settings, sentence
 
 
 RUNNABLE = [
-    {"example-clip": 0.0},
     {"loss-clip": 1.0},
     {"engine": "ray", "workers": 1},
-    {"engine": "inline"},
     {"metrics": "f1-macro, auroc"},
-    {"track": "mlflow"},
     {"clients": 5, "cohort": 5},
     {"availability": "trace", "availability-trace": "a.csv"},
     {"uplink-min-bits-per-s": 5.0, "uplink-max-bits-per-s": 5.0},
@@ -302,11 +276,9 @@ RUNNABLE = [
     {"spread": "table", "spread-table": "a.csv"},
     {"alphas": "0.1, 2"},
     {"class-weights": "1,9"},
-    {"task": "a.b:C"},
     {"data": "hf:owner/name", "data-path": ""},
     *[{"probe-bits": bits, "value-bits": bits} for bits in (4, 8, 16, 32)],
     {"lr": LARGEST, "mu": LARGEST, "weight-decay": LARGEST},
-    {"client-eval": True, "holdout-fraction": 0.2},
     ROBUST,
     LOCAL | SEARCHING,
     {"attack": "label-flip", "attackers": "0,19", "error-feedback-scheme": "ef21"},
@@ -317,14 +289,10 @@ RUNNABLE = [
     {"over-selection": 0.5, "min-returned": 2, "round-deadline-s": 9.0, "dp-delta": 0.5},
     SEARCHING | {"holdout-fraction": 0.2},
     SEARCHING | {"isp-loss": "surrogate", "surrogate-examples": 100},
-    {"strategy": "random", "surrogate-examples": 100},
     {"strategy": "oort", "share-label-counts": False},
     POWER | {"power-of-choice.loss": "test", "holdout-fraction": 0.2},
     {"strategy": "full", "holdout-fraction": 0.2},
-    *[
-        {"strategy": "terraform", "terraform.count": "rounds", "holdout-fraction": 0.2, "participation": policy}
-        for policy in ("isp", "isp-ri", "adafl-full", "decay")
-    ],
+    {"strategy": "terraform", "terraform.count": "rounds", "holdout-fraction": 0.2, "participation": "isp"},
 ]
 
 

@@ -2,13 +2,10 @@
 
 import io
 import logging
-from contextlib import closing
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
-import torch
 from flwr.server.superlink.linkstate import LinkStateFactory
 from flwr.supercore.constant import FLWR_IN_MEMORY_DB_NAME
 from flwr.supercore.object_store import ObjectStoreFactory
@@ -18,7 +15,6 @@ from flwr.superlink.grid import InMemoryGrid
 from fedsel_app.config import ConfigError
 from fedsel_app.server_app import SentenceAlone, federation_of
 from fedsel_app.wiring.configuration import resolve
-from fedsel_app.wiring.server import make_strategy, open_run_folder
 from strategies.round.flower_grid import FlowerGrid
 from strategies.round.simulated_grid import SimulatedGrid
 from tests.support.in_process_grid import grid_of
@@ -76,20 +72,3 @@ def test_what_a_simulation_cannot_have_is_refused_before_anyone_is_asked(
     with pytest.raises(ConfigError, match=said):
         federation_of(in_memory(), config)
     assert type(federation_of(grid_of(config, nodes=2), config)) is FlowerGrid
-
-
-@pytest.mark.parametrize(("features", "threads"), [(1953, 1), (1954, 3)])
-def test_small_models_are_evaluated_by_one_thread(tmp_path: Path, features: int, threads: int) -> None:
-    """A batch of 256 through 100 outputs takes 256 * 2 * 100 * 1953 < 1e8 operations, and with 1954 more."""
-    x, y, before = np.ones((2, features), np.float32), np.array([0, 1]), torch.get_num_threads()
-    np.savez(tmp_path / "data.npz", x_train=x, y_train=y, x_test=x, y_test=y, classes=100)
-    own = {"data": "npz", "data-path": str(tmp_path / "data.npz"), "model": "logistic", "eval-threads": 3}
-    config = resolve(own | {"strategy": "random", "out": str(tmp_path / "run")})
-    with closing(open_run_folder(config)) as folder:
-        context = make_strategy(config, folder).context
-    try:
-        torch.set_num_threads(2)
-        context.evaluate(context.initial, context.buffers)
-        assert torch.get_num_threads() == threads
-    finally:
-        torch.set_num_threads(before)

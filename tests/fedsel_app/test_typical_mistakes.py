@@ -9,18 +9,14 @@ CHOICES = "See `fedsel {} --help`."
 MISTAKES = {
     "rum": "Did you mean 'run'? See `fedsel --help`.",
     "run --rounds ten": "--rounds takes a whole number. Got 'ten'. " + CHOICES.format("run"),
-    "compare --strategies oort --jobs 0 --out x": "--jobs takes a whole number above 0. Got '0'.",
     "run --set lr=0.1 --set lr=0.2": "Give 'lr' once: --set says 0.1, and then 0.2.",
-    "start x --set lr=0.1 --set lr=0.2": "Give 'lr' once: --set says 0.1, and then 0.2.",
     "run --rounds": "A value is missing: --rounds ROUNDS. " + CHOICES.format("run"),
     "run --engine rai": "--engine is one of auto, inline, ray. Got 'rai'. Did you mean 'ray'? " + CHOICES.format("run"),
     "run --set lr 0.1": "The word '0.1' belongs to no option; say --set lr=0.1.",
     "run --set lr": "--set takes KEY=VALUE. Got 'lr'.",
     "methods ort": "Got 'ort'. Did you mean 'oort'?",
     "report runs": "runs is not a run, but a folder with one, two. For one of them, use fedsel report runs/one. To",
-    "run --cohort 50": "The 'cohort' parameter must be at most 'clients' (20). Got 50.",
     "run --set data=npz --set data-path=x.npz": "The file '{here}/x.npz' lacks y_train. It must have",
-    "run --resume absent": "{here}/absent has no run: there is no config.json.",
     "compare --strategies oort random --out both": "belongs to no option; say --strategies oort,random.",
     "compare --strategies oort,random": "`fedsel compare` needs --out FOLDER. " + CHOICES.format("compare"),
     "compare --strategies oort --seeds 1-3 --out x": "--seeds takes whole numbers separated by commas. Got '1-3'.",
@@ -29,8 +25,6 @@ MISTAKES = {
     "run --strategy mine": "Name your own method like mine:Method, which is the class Method of mine.py.",
     "run --strategy mine.py:Mine": "names a module, not its file: write mine:Mine. Got 'mine.py:Mine'.",
     "run --seeds 1,2": "`fedsel run` carries out one run, and --seeds is for several: use fedsel compare.",
-    "run --set lr = 0.1": "The word '=' belongs to no option; say --set lr=0.1.",
-    "run --strategy typical_method:mine": "has no such function or class. Did you mean 'Mine'?",
     "run -r 5": "There is no option -r; `fedsel run --help` lists them.",
     "run --set data=csv --set data-path=wine.csv --set data-arguments=label=kind": (
         "Got 'label=kind'. In a shell, keep the quotes like this: "
@@ -42,19 +36,12 @@ MISTAKES = {
     "run --set data=image-folder --set data-path=absent": (
         "put images as train/CLASS/NAME.png (or .jpg) and test/CLASS/NAME.png, or as CLASS/NAME.png there, or set"
     ),
-    "run --clients 2000 --out many": "The 1438 training examples are too few for 2000 clients with 'min-examples' 1.",
     "provision --clients 3 --out fed": "`fedsel provision` needs --server HOST with --clients N or --sign REQUEST",
     "provision --add 1 --revoke client-0 --out fed": "Give --add and --revoke in separate commands.",
-    "provision --renew --server x --out fed": "Give --server and --renew in separate commands.",
     "provision --add 1 --port 5 --out fed": "Leave out --port: --add does not take it.",
-    "provision --revoke client-0 --sign x.pub --out fed": "Leave out --sign: --revoke does not take it.",
-    "run --set epochs=1": "fedsel: There is no setting 'epochs'. Did you mean 'local-epochs'?",
     "run --set partition=iid --set alpha=0.1": (
         "With partition=iid, 'alpha' has no effect: leave it out, or set partition=dirichlet."
     ),
-    "run --preset fedavg --set mu=0.1": "With solver=sgd, 'mu' has no effect: leave it out, or set solver=fedprox.",
-    "run --set server-optimizer=adam": "Got 'adam'. Did you mean 'fedadam'?\n",
-    "run --set model=ResNet-18": "Got 'ResNet-18'. Did you mean 'resnet18'?\n",
     "start absent": "is not the folder of a machine: it has no machine.toml. `fedsel provision` makes such folders.",
 }
 

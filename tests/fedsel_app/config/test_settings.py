@@ -1,24 +1,19 @@
 """Settings: types, bounds, choices, sentences of refusal, and the groups that all methods share."""
 
-from dataclasses import dataclass, fields
+from dataclasses import fields
 
 import numpy as np
 import pytest
 
 from fedsel_app.config import (
-    DECLARED,
     GROUPS,
     ISPConfig,
     ResidualConfig,
     RunConfig,
-    Settings,
     SharedSettings,
     TrainingConfig,
-    changes_numbers,
     read_groups,
-    setting,
 )
-from fedsel_app.config.settings import SCOPES
 from fedsel_app.data.batches import chunks
 from strategies import STRATEGIES
 
@@ -83,33 +78,3 @@ def test_every_setting_has_a_meaning_and_a_default_of_its_type(group):
         assert item.metadata["meaning"].strip(), item.name
         assert item.metadata["meaning"][-1] not in ".\n", item.name
     assert group().values() == group.defaults()
-
-
-def test_a_setting_describes_what_its_group_does_unless_it_says_otherwise():
-    @dataclass(frozen=True)
-    class Waiting(Settings, scope="place"):
-        pause_s: int = setting(3, "seconds of a pause")
-        cohort: int = setting(3, "number of clients", scope="server")
-
-    @dataclass(frozen=True)
-    class Longer(Waiting):
-        rest_s: int = setting(3, "seconds of a rest")
-
-    assert [entry.scope for entry in Longer.entries()] == [SCOPES["place"], SCOPES["server"], SCOPES["place"]]
-    assert [entry.private for entry in Longer.entries()] == [(), (), ()]
-    assert [entry.scope.numbers for entry in Waiting.entries()] == [False, True]
-
-
-def test_where_a_run_takes_place_changes_no_number():
-    place = {"out", "resume", "state-dir", "engine", "workers", "client-gpus", "checkpoint-every"}
-    place |= {
-        "connect-timeout-s",
-        "min-available-clients",
-        "enrol-timeout-s",
-        "reply-timeout-s",
-        "node-keys",
-        "track",
-        "identity-dir",
-    }
-    assert {key for key in DECLARED if not changes_numbers(key)} == place | {"download", "changed-data"}
-    assert changes_numbers("oort.explore")

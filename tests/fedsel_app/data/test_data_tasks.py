@@ -14,7 +14,7 @@ def arrays(y, task, **changed):
     return {"x_train": X, "y_train": y, "x_test": X, "y_test": y, "task": task} | changed
 
 
-@pytest.mark.parametrize("kind", [bool, np.uint8, np.int64, np.float32, np.float64])
+@pytest.mark.parametrize("kind", [bool, np.int64, np.float64])
 def test_multi_label_targets_become_float32(kind):
     made = from_arrays(arrays(MULTI.astype(kind), "multi-label"), "mine")
     assert (made.task, made.classes) == ("multi-label", 2)
@@ -38,9 +38,7 @@ def test_regression_targets_become_float32():
         (arrays(2 * MULTI, "multi-label"), "values in y_train other than 0 and 1"),
         (arrays(MULTI, "multi-label", y_test=np.zeros((3, 5))), "2 labels in y_train and 5 in y_test"),
         (arrays(MULTI, "regression"), r"shape \(3, 2\). For regression it must be numbers of shape \(n,\)"),
-        (arrays(np.array(["a", "b", "c"]), "regression"), "y_train of type <U1"),
         (arrays(np.array([0.0, np.nan, 1.0]), "regression"), "values in y_train that are not finite"),
-        (arrays(np.zeros(2), "regression"), "3 samples in x_train and 2 labels in y_train"),
     ],
 )
 def test_targets_that_do_not_fit_their_task_are_refused(made, said):

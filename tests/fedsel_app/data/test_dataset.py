@@ -106,12 +106,8 @@ def test_npz_images_in_each_layout_become_channels_first(tmp_path):
         ({"x_test": np.zeros((0, 4, 5), np.uint8)}, "0 samples in x_test and 3 labels in y_test.*at least 1"),
         ({"y_test": np.array([0, -1, 2])}, "negative label -1 in y_test"),
         ({"y_test": np.array([0.0, 1.0, 2.0])}, "y_test of type float64.*whole numbers"),
-        ({"y_test": np.zeros((3, 1), int)}, r"y_test.*shape \(3, 1\)"),
-        ({"x_train": np.full((6, 2), np.nan)}, "x_train that are not finite"),
         ({"x_train": np.full((6, 2), 1e300)}, "x_train that are not finite as float32"),
-        ({"task": "regression", "y_train": np.full(6, 1e300), "y_test": np.ones(3)}, "y_train that are not finite"),
         ({"task": "regression", "y_train": np.full(6, 1j), "y_test": np.ones(3)}, "y_train of type complex128"),
-        ({"x_train": np.zeros((6, 2), np.uint64)}, "x_train of type uint64.*must be uint8 images"),
         ({"x_train": np.zeros((6, 20), np.uint8)}, r"x_train of type uint8 and shape \(6, 20\)"),
         ({"x_test": np.zeros((3, 5, 5), np.uint8)}, r"shape \(1, 4, 5\).*\(1, 5, 5\)"),
         ({"x_test": np.array([object()] * 3)}, "cannot be read as an .npz file of plain arrays: it contains Python"),
@@ -130,11 +126,9 @@ def test_npz_files_that_are_no_data_set_are_refused_by_name(tmp_path, changed, s
     ("samples", "said"),
     [
         ([[1.0], [1.0, 2.0]], "x_train of which NumPy makes no array: ValueError"),
-        (torch.ones(2, 1, dtype=torch.bfloat16), "x_train of which NumPy makes no array: TypeError"),
         (torch.ones(2, 1, requires_grad=True), "x_train of which NumPy makes no array: RuntimeError"),
         (np.ma.masked_array([[1.0], [2.0]], [[True], [False]]), "masked values in x_train"),
         ({"a": np.full((2, 1), 2**63, np.uint64)}, r"x_train\['a'\] of type uint64"),
-        ({"a": np.full((2, 1), 1e300)}, r"x_train\['a'\] that are not finite as float32"),
     ],
 )
 def test_what_a_function_returns_is_refused_by_name(samples, said):
@@ -156,12 +150,7 @@ def test_npz_files_that_are_no_npz_files_are_refused_by_name(tmp_path):
             load(DataConfig(data="npz", data_path=str(tmp_path / f"{name}.npz")), 0)
     np.save(tmp_path / "one.npy", made["x_train"])
     whole = (tmp_path / "set.npz").read_bytes()
-    broken = {
-        "empty": b"",
-        "text": b"hello",
-        "cut": whole[: len(whole) // 2],
-        "one": (tmp_path / "one.npy").read_bytes(),
-    }
+    broken = {"empty": b"", "cut": whole[: len(whole) // 2], "one": (tmp_path / "one.npy").read_bytes()}
     for name, content in broken.items():
         (tmp_path / name).write_bytes(content)
         with pytest.raises(ConfigError, match=f"{name}' cannot be read as an .npz file"):

@@ -8,23 +8,6 @@ import pytest
 from fedsel_app.config import ConfigError, DataConfig
 from fedsel_app.data.dataset import load
 
-TABLE = "acid,sugar,kind,cellar\n" + "".join(f"{i}.5,{-i},{'red' if i % 2 else 'white'},{i % 3}\n" for i in range(20))
-
-
-@pytest.fixture
-def table(tmp_path):
-    (tmp_path / "wine.csv").write_text(TABLE)
-    return str(tmp_path / "wine.csv")
-
-
-def test_a_table_is_read_with_its_label_named(table):
-    data = load(DataConfig(data="csv", data_path=table, data_arguments='label="kind", owner="cellar"'), 1)
-    assert (data.x_train.shape, data.x_test.shape, data.classes) == ((16, 2), (4, 2), 2)
-    values = np.concatenate([data.x_train, data.x_test])
-    labels = np.concatenate([data.y_train, data.y_test])
-    assert labels.tolist() == [int(acid - 0.5 + 1) % 2 for acid in values[:, 0]]  # red is 0, white is 1
-    assert data.owners.tolist() == [int(acid - 0.5) % 3 for acid in data.x_train[:, 0]]
-
 
 def ramp(config, *, examples=20, classes=2):
     """A user's data set: as many training and test examples, numbered from 0."""
@@ -56,8 +39,3 @@ def test_a_users_function_gets_the_seed_of_the_run_if_it_has_a_parameter_of_this
     assert not np.array_equal(first, other)
     fixed = DataConfig(data=f"{__name__}:drawn", data_arguments="seed=1")
     assert np.array_equal(load(fixed, 2).x_train, first)
-
-
-def test_arguments_that_a_data_set_does_not_take_are_refused():
-    with pytest.raises(ConfigError, match="Leave out the 'data-arguments': the 'data' digits has none"):
-        load(DataConfig(data="digits", data_arguments="examples=3"), 1)

@@ -32,67 +32,30 @@ def own(config, schema):
     return load(OwnDataConfig.of(config, schema.text), 1)
 
 
-def test_a_schema_is_read_as_it_was_written(tmp_path):
-    schema = stated(csv(tmp_path, arguments='train="", scaling={age=[2, 1]}, missing="median"'))
-    assert read_schema(schema.text) == schema
-    assert [column["name"] for column in schema.columns] == ["age", "city"]
-    scaled = schema.scaled(np.array([0.1, 0, 0, 0], np.float32), np.ones(4, np.float32))
-    assert np.float32(read_schema(scaled.text).mean[0]) == np.float32(0.1)
-
-
 @pytest.mark.parametrize(
     "claim",
     [
         {"task": "all"},
-        {"task": ["regression"]},
-        {"classes": 0},
         {"classes": True},
         {"classes": 10**6},
-        {"names": ["a"]},
         {"names": ["a", "a"]},
-        {"names": "ab", "classes": 3},
-        {"samples": {"": [3, 4]}},
         {"samples": {"": ["float32", -1]}},
-        {"samples": {"": []}},
-        {"samples": [1]},
-        {"label": 3},
         {"mean": [0.0] * 4, "std": [0.0] * 4},
         {"mean": [0.0] * 3, "std": [1.0] * 3},
-        {"mean": [0.0] * 4},
         {"mean": [0.0] * 4, "std": [float("nan")] * 4},
         {"columns": [{"name": "age"}]},
         {"columns": [{"name": "age", "kind": "code"}]},
-        {"columns": 3},
         {"code": "os:system"},
+        "null",
+        "[" * 10**5,
+        " " * (MOST_CHARACTERS + 1),
     ],
 )
 def test_an_unsound_schema_is_refused(tmp_path, claim):
     values = json.loads(stated(csv(tmp_path, arguments=ALL)).text)
-    for text in (json.dumps(values | claim), "null", "[" * 10**5, " " * (MOST_CHARACTERS + 1)):
-        with pytest.raises(ConfigError, match="The schema that the server states cannot be read"):
-            read_schema(text)
-
-
-@pytest.mark.parametrize("field", [{"name": 1}, {"fill": "x"}, {"categories": [1]}, {"many": 1}, {"more": 1}])
-def test_an_unsound_column_is_refused(tmp_path, field):
-    values = json.loads(stated(csv(tmp_path, arguments=ALL)).text)
-    values["columns"][0] |= field
+    text = claim if isinstance(claim, str) else json.dumps(values | claim)
     with pytest.raises(ConfigError, match="The schema that the server states cannot be read"):
-        read_schema(json.dumps(values))
-
-
-def test_a_table_is_read_by_the_servers_columns_categories_and_gaps(tmp_path):
-    arguments = 'train="", missing="median", categories={city=["Ulm", "Kiel", "Bonn"]}, label="label"'
-    schema = stated(csv(tmp_path, arguments=arguments))
-    mine = csv(tmp_path, "city,sick,age\nKiel,yes,7\n,yes,\n", 'label="sick"', "mine.csv")
-    data = own(mine, schema)
-    # Bonn is the most frequent city of the server, and 2.5 its median age.
-    assert data.x_train.tolist() == [[7, 0, 1, 0], [2.5, 0, 0, 1]]
-    assert (data.y_train.tolist(), data.classes, data.names) == ([1, 1], 2, ("no", "yes"))
-    assert len(data.y_test) == 0
-    gaps = stated(csv(tmp_path, arguments=ALL))
-    with pytest.raises(ConfigError, match=r"has no value in column 'age', line 3 .* 'data-arguments' of the server"):
-        own(mine, gaps)
+        read_schema(text)
 
 
 def test_a_file_is_read_into_the_servers_kinds(tmp_path):
@@ -119,7 +82,7 @@ def test_numbers_of_classes_are_their_texts(tmp_path):
         own(csv(tmp_path, numbers, name="numbers.csv"), stated(csv(tmp_path, arguments=ALL, name="named.csv")))
 
 
-@pytest.mark.parametrize("scaling", ["{age=[1, 2], city=[0, 1]}", "{}", '{age=[1, "x"]}', "{age=[1]}", "{age=[1, 0]}"])
+@pytest.mark.parametrize("scaling", ["{age=[1, 2], city=[0, 1]}", "{age=[1]}", "{age=[1, 0]}"])
 def test_a_scaling_that_does_not_fit_is_refused(tmp_path, scaling):
     with pytest.raises(ConfigError, match=r"scaling|std that is not above 0"):
         load(csv(tmp_path, arguments=f"scaling={scaling}"), 1)
@@ -190,12 +153,8 @@ def test_sums_of_parts_have_the_moments_of_the_whole(images):
     [
         [2, 1, 1],
         [5, np.nan, 1],
-        [5, 1, np.inf],
         [5, 100, 1],
-        [5, 1, -1],
-        [1, 1, 1],
         [5, 1],
-        [5, 1e30, 1e60],
         [5, 1e200, 1],
         [5, 0, -1],
     ],

@@ -5,7 +5,7 @@ import pytest
 import sklearn.metrics
 import torch
 
-from fedsel_app.config.run import METRICS, EvaluationConfig, lower_wins, score_title
+from fedsel_app.config.run import METRICS, EvaluationConfig, lower_wins
 from fedsel_app.models.metrics import measured
 
 RNG = np.random.default_rng(3)
@@ -98,12 +98,10 @@ def test_scores_of_one_class_alone_are_undefined():
     ("settings", "expected"),
     [
         ({}, ()),
-        ({"metrics": "mcc, f1-each"}, ("mcc", "f1-each")),
         ({"metrics": "mcc", "score": "mcc"}, ("mcc",)),
         ({"score": "f1_macro"}, ("f1-macro",)),
         ({"score": "average-precision-1"}, ("average-precision-each",)),
         ({"score": "f1-not_ill"}, ("f1-each",)),
-        ({"score": "g-mean"}, ()),
     ],
 )
 def test_the_metric_of_the_score_is_measured_too(settings, expected):
@@ -116,28 +114,12 @@ def test_the_metric_of_the_score_is_measured_too(settings, expected):
         ("", ""),
         ("f1-died", "f1_0"),
         ("average-precision-not ill", "average_precision_1"),
-        ("f1-2", "f1_2"),
         ("f1-macro", "f1_macro"),
         ("f1-unknown", "f1_unknown"),
     ],
 )
 def test_a_score_may_name_its_class(score, key):
     assert EvaluationConfig(score=score).score_key(("died", "not ill", "2", "1")) == key
-
-
-@pytest.mark.parametrize(
-    ("name", "title"),
-    [
-        ("f1_0", "F1 of label 0"),
-        ("average_precision_12", "average precision of label 12"),
-        ("f1_macro", "F1 macro"),
-        ("r2", "R²"),
-        ("g_mean", "G-mean"),
-        ("own", "own"),
-    ],
-)
-def test_readers_see_the_label_of_a_score(name, title):
-    assert score_title(name) == title
 
 
 def test_a_class_that_is_named_like_an_error_does_not_turn_its_score_around():

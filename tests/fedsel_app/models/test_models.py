@@ -37,7 +37,6 @@ def not_a_model(sample_shape, classes):
 @pytest.mark.parametrize(
     ("name", "shape", "classes", "parameters"),
     [
-        ("logistic", (1, 28, 28), 10, 7_850),
         ("alexnet", (3, 32, 32), 10, 2_781_514),
         ("resnet9", (3, 32, 32), 100, 6_621_540),
         ("resnet18", (3, 64, 64), 200, 11_271_432),
@@ -47,17 +46,14 @@ def not_a_model(sample_shape, classes):
         # 6 * 26 + 16 * 151 + 120 * 257 + 84 * 121 + 10 * 85 by hand.
         ("lenet", (1, 28, 28), 10, 156 + 2416 + 30_840 + 10_164 + 850),
         ("cnn4", (1, 28, 28), 10, 1_663_370),
-        ("cnn4", (1, 28, 28), 62, 1_663_370 + 52 * 513),
         # By hand: 3x3 convolutions 3-32-64-64 of 896, 18,496 and 36,928, then 1,024-64-10.
         ("cnn5", (3, 32, 32), 10, 896 + 18_496 + 36_928 + 65_600 + 650),
         # 5x5 convolutions 3-64-128, then 3,200-256-128-100.
         ("cnn5-wide", (3, 32, 32), 100, 4_864 + 204_928 + 819_456 + 32_896 + 12_900),
-        ("resnet18", (3, 32, 32), 10, 11_173_962),
         # Stem 5,504; stages of 49,664, 181,504, 723,456 and 2,888,704; 6 labels of 513.
         ("resnet1d18", (12, 1000), 6, 5_504 + 49_664 + 181_504 + 723_456 + 2_888_704 + 6 * 513),
         # The count that torchvision publishes with its weights.
         ("swin-t", (3, 64, 64), 1000, 28_288_354),
-        ("linear", (2,), 1, 2),
     ],
 )
 def test_parameter_counts_are_the_papers(name, shape, classes, parameters):
@@ -98,17 +94,11 @@ def test_the_seed_alone_decides_the_weights_and_the_global_generator_is_left_alo
     [
         ("resnet-9", (3, 32, 32), "one of linear, logistic, mlp, cnn.*Did you mean 'resnet9'"),
         ("alexnet", (1, 8, 8), r"alexnet needs images of at least 15x15.*\(1, 8, 8\)"),
-        ("cnn", (60,), "needs images"),
-        ("cnn5", (1, 17, 28), "at least 18x18"),
-        ("cnn5-wide", (1, 15, 15), "at least 16x16"),
         ("swin-t", (12, 1000), r"needs images.*\(12, 1000\)"),
         ("resnet1d18", (3, 32, 32), r"needs signals of shape \(channels, values\).*\(3, 32, 32\)"),
-        ("resnet1d18", (60,), "needs signals"),
         (f"{__name__}:not_a_model", (3,), "must return a torch.nn.Module. Got str"),
         (f"{__name__}:flat", (3,), r"outputs of shape \(20,\) for two samples.* needs \(2, 10\): 10 outputs for each"),
         (f"{__name__}:absent", (3,), "'model' parameter names 'absent'.*no such function"),
-        ("no_such_module:f", (3,), "'no_such_module', which cannot be imported"),
-        (":f", (3,), "form package.module:name"),
     ],
 )
 def test_models_that_cannot_be_built_are_refused(name, shape, said):
@@ -118,14 +108,6 @@ def test_models_that_cannot_be_built_are_refused(name, shape, said):
 
 def test_a_users_model_may_leave_out_the_dimension_of_a_single_output():
     assert build(f"{__name__}:flat", (3,), 1, seed=0)(torch.zeros(2, 3)).shape == (2,)
-
-
-def test_layers_are_the_modules_that_own_parameters():
-    model = FlatModel(tiny(), CPU)
-    # conv 2*9 + 2, BatchNorm 2 + 2, linear 24 + 3
-    assert model.layers == (LayerSlice("0", 0, 20), LayerSlice("1", 20, 24), LayerSlice("4", 24, 51))
-    assert model.size == 51
-    assert model.parameters.is_contiguous()
 
 
 def test_frozen_and_shared_parameters():
@@ -155,21 +137,6 @@ def test_a_flat_step_is_torchs_sgd_bit_for_bit():
     expected = torch.cat([parameter.detach().reshape(-1) for parameter in plain.parameters()])
     assert torch.equal(model.parameters, expected)
     assert all(torch.equal(a, b) for a, b in zip(model.module.parameters(), plain.parameters(), strict=True))
-
-
-def test_each_backward_pass_starts_from_zero_and_does_not_change_the_modules_own_gradients():
-    module, (x, y) = tiny().eval(), batch()
-    module.register_parameter("unused", nn.Parameter(torch.ones(2)))
-    model = FlatModel(module, CPU)
-    loss = model.backward(x, y)
-    once = model.gradient.clone()
-    assert not loss.requires_grad
-    assert loss == functional.cross_entropy(module(x), y)
-    assert not once[:2].any()
-    assert once[2:].abs().max() > 0
-    model.backward(x, y)
-    assert torch.equal(model.gradient, once)
-    assert all(parameter.grad is None for parameter in module.parameters())
 
 
 def test_channels_last_kernels_are_converted_from_and_to_row_major_order():
@@ -239,35 +206,6 @@ def test_an_evaluation_in_bf16_follows_the_weights():
     assert batch_losses(model, batches) == batch_losses(fresh, batches)
 
 
-def test_load_and_export_are_copies():
-    model = FlatModel(tiny(), CPU)
-    values = np.arange(51, dtype=np.float32)
-    values.setflags(write=False)
-    model.load(values, np.array([1, 2, 3, 4], dtype=np.float32))
-    assert model.module[0].bias.tolist() == [18, 19]
-    assert model.module[4].bias.tolist() == [48, 49, 50]
-    assert model.module[1].running_mean.tolist() == [1, 2]
-    assert model.module[1].running_var.tolist() == [3, 4]
-    exported, buffers = model.export(), model.buffers_vector()
-    model.parameters.zero_()
-    model.state.set(np.zeros(4, dtype=np.float32))
-    assert np.array_equal(exported, values)
-    assert buffers.tolist() == [1, 2, 3, 4]
-    assert buffers.dtype == exported.dtype == np.float32
-    assert not model.module[0].weight.any()
-
-
-def test_vectors_of_the_wrong_length_are_refused_and_models_without_buffers_have_none():
-    model = FlatModel(tiny(), CPU)
-    with pytest.raises(ValueError, match=r"parameters have shape \(51,\). Got \(50,\)"):
-        model.load(np.zeros(50, dtype=np.float32), model.buffers_vector())
-    with pytest.raises(ValueError, match=r"buffers have shape \(4,\). Got \(3,\)"):
-        model.state.set(np.zeros(3, dtype=np.float32))
-    plain = FlatModel(nn.Linear(2, 2), CPU)
-    plain.load(np.ones(6, dtype=np.float32), plain.buffers_vector())
-    assert plain.buffers_vector().shape == (0,)
-
-
 def test_evaluate_by_hand():
     """The identity on two logits: (0, log 3) for class 1 loses log(4/3), for class 0 log 4; (log 3, 0) mirrors it."""
     model = FlatModel(nn.Linear(2, 2), CPU)
@@ -277,19 +215,3 @@ def test_evaluate_by_hand():
     result = evaluate(model, batches)
     assert result.loss == pytest.approx((math.log(4 / 3) + math.log(4) + math.log(4 / 3)) / 3, rel=1e-6)
     assert (result.scores, result.examples) == ({"accuracy": 2 / 3}, 3)
-
-
-def test_evaluate_runs_in_eval_mode_and_restores_the_mode():
-    model, data = FlatModel(tiny(), CPU), batch()
-    before = model.buffers_vector()
-    model.module.train()
-    loss = evaluate(model, [data]).loss
-    assert model.module.training
-    assert np.array_equal(model.buffers_vector(), before)
-    assert not model.gradient.any()
-    model.module.eval()
-    assert loss == pytest.approx(functional.cross_entropy(model.module(data[0]), data[1]).item(), rel=1e-6)
-    evaluate(model, [data])
-    assert not model.module.training
-    with pytest.raises(ValueError, match="no examples"):
-        evaluate(model, [])

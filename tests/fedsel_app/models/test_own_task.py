@@ -69,21 +69,6 @@ class Nameless(Huber):
     score = "my score"
 
 
-class Wants(Huber):
-    def __init__(self, outputs, beta):
-        super().__init__(outputs)
-
-
-class Lacking:
-    score = "mine"
-
-    def __init__(self, outputs):
-        pass
-
-    def loss(self, outputs, y):
-        return outputs.mean()
-
-
 def tried(name):
     path = f"{__name__}:{name}"
     with torch.random.fork_rng(devices=[]):
@@ -113,9 +98,6 @@ def test_scores_may_be_numbers_of_numpy_and_torch():
         ("Listed", r"must return from `scores` a dict of numbers by name\. Got \[0\.5\]"),
         ("Wrong", r"raised AttributeError: .*no_such_thing.*test_own_task\.py, line"),
         ("Nameless", "needs the name of its score"),
-        ("Wants", r"raised TypeError: .*'beta'"),
-        ("Lacking", "needs the function losses"),
-        ("Absent", "has no such function or class"),
     ],
 )
 def test_a_task_that_cannot_be_used_is_refused_in_one_sentence(name, words):

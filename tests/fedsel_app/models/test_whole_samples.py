@@ -25,19 +25,17 @@ def bag(shape, classes):
     return Bag(shape, classes)
 
 
-def accuracies(folder, name, number):
+def results(folder, name):
     settings = {"data": name, "model": f"{__name__}:bag", "strategy": "random", "lr": 0.5, "out": str(folder / name)}
-    settings |= {"clients": 4, "cohort": 4, "rounds": number, "partition": "iid", "compressor": "none"}
-    settings |= {"clip-norm": 0.0, "local-steps": 100, "server-optimizer": "mean"}
+    settings |= {"clients": 4, "cohort": 4, "rounds": 2, "partition": "iid", "compressor": "none"}
+    settings |= {"clip-norm": 0.0, "local-steps": 5, "server-optimizer": "mean"}
     rows = []
     inline_engine.simulate(resolve(settings), rows.append)
-    assert [row["failures"] for row in rows] == [[]] * number
-    return [row["accuracy"] for row in rows]
+    assert [row["failures"] for row in rows] == [[]] * 2
+    return [(row["accuracy"], row["loss"]) for row in rows]
 
 
-def test_tokens_of_any_whole_type_are_learned_and_floats_are_refused(tmp_path):
-    learned = accuracies(tmp_path, "tests.cases.data:tokens", 25)
-    assert max(learned) >= 0.97
-    assert accuracies(tmp_path, f"{__name__}:short_tokens", 3) == learned[:3]
+def test_tokens_of_any_whole_type_are_the_same_and_floats_are_refused(tmp_path):
+    assert results(tmp_path, f"{__name__}:short_tokens") == results(tmp_path, "tests.cases.data:tokens")
     with pytest.raises(ConfigError, match=r"does not accept .*float32, and tokens are int64"):
-        accuracies(tmp_path, f"{__name__}:float_tokens", 1)
+        results(tmp_path, f"{__name__}:float_tokens")

@@ -5,7 +5,7 @@ import pytest
 
 from fedsel_app.config import AvailabilityConfig, ConfigError, NetworkConfig
 from fedsel_app.network.availability import DAY_S, Diurnal, Trace
-from fedsel_app.network.links import SimulatedLinks, Work, make_links
+from fedsel_app.network.links import SimulatedLinks, make_links
 from strategies.methods.random_selection import RandomSelection
 from tests.support.contexts import context_of
 from tests.support.rounds import bits, run_round
@@ -59,22 +59,12 @@ def test_who_is_available_in_any_order_of_the_questions(kind, tmp_path):
 
 
 def test_four_times_as_many_clients_are_there_at_the_peak_of_the_day():
-    """Bonawitz et al. 2019, Sec. 9. 4,000 clients: the shares 0.32 and 0.08 have a standard error below 0.008."""
-    diurnal = Diurnal(AvailabilityConfig(availability="diurnal", availability_share=0.2, stay_s=600.0), 4000, 7)
+    """Bonawitz et al. 2019, Sec. 9. 1,000 clients: the shares 0.32 and 0.08 have a standard error below 0.015."""
+    diurnal = Diurnal(AvailabilityConfig(availability="diurnal", availability_share=0.2, stay_s=600.0), 1000, 7)
     shares = [diurnal.available(DAY_S * place / 8).mean() for place in range(9)]
-    assert shares[0] == pytest.approx(0.32, abs=0.03)
-    assert shares[4] == pytest.approx(0.08, abs=0.02)
-    assert np.mean(shares[:8]) == pytest.approx(0.2, abs=0.01)
-
-
-def test_a_client_that_leaves_is_lost(tmp_path):
-    work = Work(np.arange(2), np.array([3.0, 3.0]), np.full(2, np.inf), np.full(2, 1e9), 0, np.ones(2), np.ones(2), 1.0)
-    # From second 1 on, one client is there from 0 to 2 and from 9 to 20, the other all the time.
-    _, times = trace(tmp_path, [(0, 2), (9, 20)], [(0, 20)])
-    times._devices.sort(key=len, reverse=True)
-    finish_s, gone = SimulatedLinks(STILL, 2, 0, times).finish_s(work, NOTHING)
-    assert finish_s.tolist() == pytest.approx([1.0, 3.0])
-    assert gone.tolist() == [True, False]
+    assert shares[0] == pytest.approx(0.32, abs=0.05)
+    assert shares[4] == pytest.approx(0.08, abs=0.03)
+    assert np.mean(shares[:8]) == pytest.approx(0.2, abs=0.02)
 
 
 def round_with_one_that_leaves(folder, **replies):

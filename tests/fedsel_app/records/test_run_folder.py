@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from fedsel_app.config import ConfigError
-from fedsel_app.records.run_folder import RunFolder, describe_round, read_rounds
-from fedsel_app.records.schema import VERSION, EnrolmentRecord, RoundRecord, schedule_round
+from fedsel_app.records.run_folder import RunFolder
+from fedsel_app.records.schema import VERSION, RoundRecord, schedule_round
 from fedsel_app.records.summary import summarize
 
 CONFIG = {"strategy": "random", "seed": 7, "target": 0.8}
@@ -146,33 +146,6 @@ def test_what_is_not_a_number_becomes_null(tmp_path):
     assert [summary[f"{which}_accuracy"] for which in ("peak", "final", "stable")] == [None] * 3
 
 
-def test_totals_accumulate_and_listeners_get_every_row(tmp_path):
-    seen = []
-    run = RunFolder(tmp_path / "run", CONFIG)
-    run.listeners.append(seen.append)
-    for record in made_up_records():
-        run.round(record)
-    assert [row["time_s"] for row in seen] == [10.0, 30.0, 35.0, 36.0]
-    assert [row["total_uplink_bytes"] for row in seen] == [100, 300, 600, 1000]
-    assert [row["total_uplink_value_bytes"] for row in seen] == [1_000_000, 3_000_000, 3_500_000, 4_000_000]
-    assert read_rounds(tmp_path / "run") == seen == run.rows
-
-
-def test_every_line_is_on_disk_as_soon_as_its_round_is_over(tmp_path):
-    """A process that dies has called neither `finish` nor `close`."""
-    run = RunFolder(tmp_path / "run", CONFIG)
-    for done, record in enumerate(made_up_records()[:3], start=1):
-        run.round(record)
-        run.clients([EnrolmentRecord(done, 1, 10)])
-        text = (tmp_path / "run" / "rounds.jsonl").read_text(encoding="utf-8")
-        assert text.endswith("\n")
-        assert [json.loads(line)["round"] for line in text.splitlines()] == list(range(1, done + 1))
-        assert len((tmp_path / "run" / "clients.jsonl").read_text(encoding="utf-8").splitlines()) == done
-    files = {path.name for path in (tmp_path / "run").iterdir()}
-    assert files == {"config.json", "rounds.jsonl", "clients.jsonl"}
-    assert json.loads((tmp_path / "run" / "config.json").read_text(encoding="utf-8")) == CONFIG
-
-
 def test_a_folder_that_cannot_be_written_is_refused(tmp_path):
     (tmp_path / "file").write_text("not a folder", encoding="utf-8")
     folder = tmp_path / "file" / "run"
@@ -180,12 +153,3 @@ def test_a_folder_that_cannot_be_written_is_refused(tmp_path):
         RunFolder(folder, CONFIG)
     assert str(error.value).startswith(f"The run folder {folder} cannot be written: ")
     assert str(error.value).endswith("Choose another 'out'.")
-
-
-def test_a_round_in_one_line():
-    row = {"accuracy": 0.51239, "time_s": 12.34, "total_uplink_bytes": 1_234_567, "failures": []}
-    assert describe_round(row) == "accuracy 0.5124, 12.3 simulated s, 1.235 MB sent"
-    del row["accuracy"]
-    row["failures"] = [{"client": 1, "reason": "no reply"}, {"client": 2, "reason": "no reply"}]
-    row["epsilon"] = 4.37718
-    assert describe_round(row, measured=True) == "12.3 measured s, 1.235 MB sent, 2 failed, epsilon 4.3772"

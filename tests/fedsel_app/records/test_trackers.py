@@ -7,10 +7,8 @@ from typing import NamedTuple
 import numpy as np
 import pytest
 
-from fedsel_app.config.run import TRACKERS
 from fedsel_app.records.run_folder import read_rounds
 from fedsel_app.records.trackers import KINDS, EventFiles, add_trackers
-from fedsel_app.wiring.configuration import resolve
 from tests.support.in_process import run_in_process
 
 SMALL = {"rounds": 3, "clients": 4, "cohort": 2, "local_steps": 1, "strategy": "random"}
@@ -43,17 +41,6 @@ def test_every_number_of_a_round_is_written_against_its_round(tmp_path):
     }
 
 
-def test_the_files_of_a_resumed_run_replace_the_earlier_ones(tmp_path):
-    pytest.importorskip("tensorboard")
-    before = EventFiles(RunSoFar(tmp_path))
-    for number in (1, 2, 3):
-        before.on_round({"round": number, "accuracy": number / 10})
-    after = EventFiles(RunSoFar(tmp_path))
-    for number, accuracy in ((1, 0.25), (2, 0.75)):
-        after.on_round({"round": number, "accuracy": accuracy})
-    assert scalars(tmp_path)["accuracy"] == [(1, 0.25), (2, 0.75)]
-
-
 class MadeUpTracker:
     """Tracker that stores what it gets, and fails at the moment `fails`."""
 
@@ -84,11 +71,6 @@ def made_up(monkeypatch):
     return made
 
 
-def test_a_tracker_gets_every_round_and_the_end(made_up, tmp_path):
-    run_in_process(tmp_path / "run", track="mlflow", **SMALL)
-    assert made_up.last.heard == ["open", 1, 2, 3, "end"]
-
-
 def test_a_tracker_that_joins_a_resumed_run_gets_the_earlier_rounds(made_up, tmp_path):
     folder = SimpleNamespace(rows=[{"round": 1}, {"round": 2}], listeners=[], at_end=[])
     add_trackers(folder, ["mlflow"])
@@ -110,8 +92,3 @@ def test_a_failing_tracker_causes_one_warning_and_changes_no_bit(made_up, tmp_pa
     assert rounds[0] == rounds[1]
     models = [np.load(tmp_path / name / "model.npz", allow_pickle=False) for name in ("tracked", "alone")]
     assert models[0]["parameters"].tobytes() == models[1]["parameters"].tobytes()
-
-
-def test_the_setting_names_known_trackers():
-    assert resolve({"track": " mlflow, tensorboard,mlflow"}).records.trackers == ["mlflow", "tensorboard"]
-    assert sorted(KINDS) == sorted(TRACKERS)

@@ -11,7 +11,6 @@ import pytest
 from fedsel_app.config import ConfigError, Settings, setting
 from fedsel_app.presets.preset import flatten, load_preset, preset_files
 from fedsel_app.wiring.configuration import known_defaults, resolve, resolve_run_config, setting_entries
-from strategies import STRATEGIES
 from strategies.base import SelectionStrategy
 from strategies.roster import Needs, Selection
 
@@ -51,13 +50,6 @@ def test_the_table_of_pyproject_holds_the_defaults_and_their_types():
     table = tomllib.loads(PYPROJECT.read_text(encoding="utf-8"))["tool"]["flwr"]["app"]["config"]
     typed = {key: (type(value), value) for key, value in flatten(table).items()}
     assert typed == {key: (type(value), value) for key, value in known_defaults().items()}
-
-
-def test_nothing_set_gives_the_defaults():
-    config = resolve({})
-    defaults = known_defaults()
-    assert config.values() == {key: defaults[key] for key in config.values()}
-    assert config.strategy is STRATEGIES["hetero-select"]
 
 
 def test_values_resolve_to_the_same_configuration():
@@ -143,14 +135,3 @@ def test_under_flower_a_value_equal_to_its_default_counts_as_unset():
     assert preset["clients"] != table["clients"]
     again = resolve_run_config(table | {"preset": "paper", "clients": table["clients"]})
     assert again.run.clients == preset["clients"]
-
-
-def test_tables_become_dotted_keys():
-    assert flatten({"a": 1, "b": {"c": "x", "d": {"e": True}}, "f.g": 0.5}) == {
-        "a": 1,
-        "b.c": "x",
-        "b.d.e": True,
-        "f.g": 0.5,
-    }
-    with pytest.raises(ConfigError, match=r"^The 'b\.c' parameter must be true or false, a number or text\. Got \[1\]"):
-        flatten({"b": {"c": [1]}})
