@@ -20,18 +20,6 @@ def batch_norm(shape, classes):
     return nn.Sequential(nn.Linear(shape[0], 16), nn.BatchNorm1d(16), nn.ReLU(), nn.Linear(16, classes))
 
 
-class Broken(nn.Linear):
-    """Raises in every training step, but not when it is tried on two samples."""
-
-    def __init__(self, shape, classes):
-        super().__init__(64, classes)
-
-    def forward(self, x):
-        if self.training and len(x) > 2:
-            raise RuntimeError("the GPU is gone")
-        return super().forward(x.flatten(1))
-
-
 # Statistics ---------------------------------------------------------------------------------------------------
 
 
@@ -45,15 +33,6 @@ def with_means(shape, classes):
     with torch.no_grad():
         model[2].running_mean.copy_(torch.linspace(0.05, 0.5, 16))
         model[2].running_var.fill_(0.8)
-    return model
-
-
-def with_variances_of_zero(shape, classes):
-    """Statistics of a feature that never changed in pretraining: its variance is 0."""
-    model = hidden_norm(nn.BatchNorm1d(16), classes)
-    with torch.no_grad():
-        model[2].running_mean.fill_(1.5)
-        model[2].running_var.zero_()
     return model
 
 
@@ -75,22 +54,6 @@ def frozen_layer(shape, classes):
     model = in_eval_mode(shape, classes)
     model[2].requires_grad_(False)
     return model
-
-
-class AlwaysEval(nn.Module):
-    """A frozen part by the usual override of train()."""
-
-    def __init__(self, shape, classes):
-        super().__init__()
-        self.body, self.out = hidden_norm(nn.BatchNorm1d(16), 16), nn.Linear(16, classes)
-
-    def train(self, mode=True):
-        super().train(mode)
-        self.body[2].eval()
-        return self
-
-    def forward(self, x):
-        return self.out(self.body(x))
 
 
 # Constants ----------------------------------------------------------------------------------------------------
@@ -249,17 +212,6 @@ class Bag(nn.Module):
 
 def sparse_bag(shape, classes):
     return Bag(shape, classes, sparse=True)
-
-
-class Summed(nn.Module):
-    """Sums of embeddings by EmbeddingBag."""
-
-    def __init__(self, shape, classes):
-        super().__init__()
-        self.words, self.out = nn.EmbeddingBag(VOCABULARY, 8, mode="mean", sparse=True), nn.Linear(8, classes)
-
-    def forward(self, x):
-        return self.out(self.words(x))
 
 
 class TokenClassifier(nn.Module):

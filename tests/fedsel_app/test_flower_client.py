@@ -105,12 +105,9 @@ def test_a_file_that_lacks_classes_says_how_many_there_are(files):
             load(DataConfig(data="npz", data_path=str(files / f"{name}.npz")), 0)
 
 
-def test_a_process_resolves_the_settings_of_a_run_once():
-    """Also for all clients of a simulation, whose messages differ in the partition id."""
+def test_the_node_goes_before_the_run_and_a_server_names_no_path():
     run, node = known_defaults() | {"lr": 0.2}, {"num-partitions": 3, "threads": 2}
-    first, again, other = (settings_of_client(run, node | {"partition-id": k}, trusted=True) for k in (0, 0, 2))
-    assert first is again is other
-    assert (first.training.lr, first.execution.threads) == (0.2, 2)
-    assert settings_of_client(run, node | {"threads": 3}, trusted=True).execution.threads == 3
+    found = settings_of_client(run, node | {"partition-id": 0}, trusted=True)
+    assert (found.training.lr, found.execution.threads) == (0.2, 2)
     with pytest.raises(ConfigError, match="The server sets 'data-path'"):
         settings_of_client(run | {"data-path": "/etc"}, node, trusted=False)

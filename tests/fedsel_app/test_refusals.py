@@ -180,14 +180,7 @@ COMBINATIONS = [
         "Set 'strategy' to random or full (it is hetero-select), 'weighting' to uniform (it is method), or",
     ),
     (PRIVATE | {"aggregation": "median"}, "Set 'aggregation' to mean (it is median)"),
-    (PRIVATE | {"solver": "scaffold"}, "Set 'solver' to fedprox or sgd (it is scaffold)"),
     (PRIVATE | {"participation": "isp", "holdout-fraction": 0.2}, "Set 'participation' to fixed or adafl-full"),
-    (PRIVATE | {"over-selection": 0.5}, "Set 'over-selection' to 0.0 (it is 0.5)"),
-    (PRIVATE | {"min-returned": 2}, "Set 'min-returned' to 1 (it is 2)"),
-    (PRIVATE | {"round-deadline-s": 9.0}, "Set 'round-deadline-s' to 0.0 (it is 9.0)"),
-    (PRIVATE | {"links": "measured"}, "Set 'links' to simulated (it is measured)"),
-    (PRIVATE | {"link-coupling": "inverted-loss"}, "Set 'link-coupling' to independent"),
-    (PRIVATE | {"link-cap": "round"}, "Set 'link-cap' to transfer or none (it is round)"),
     (PRIVATE | {"track": "tensorboard,mlflow"}, "Set 'track' to empty or tensorboard (it is tensorboard,mlflow)"),
     *[
         (PRIVATE | {"strategy": name}, f"Set 'strategy' to random or full (it is {name})")

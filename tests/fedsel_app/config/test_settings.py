@@ -7,12 +7,8 @@ import pytest
 
 from fedsel_app.config import (
     GROUPS,
-    ISPConfig,
     ResidualConfig,
-    RunConfig,
-    SharedSettings,
     TrainingConfig,
-    read_groups,
 )
 from fedsel_app.data.batches import chunks
 from strategies import STRATEGIES
@@ -62,13 +58,6 @@ def test_a_last_mini_batch_of_too_few_examples_joins_the_one_before():
 def test_the_residual_decays_faster_the_more_is_sent():
     assert [ResidualConfig().beta(fraction) for fraction in (0.0, 0.5, 1.0)] == pytest.approx([0.97, 0.91, 0.85])
     assert ResidualConfig(residual_decay="static").beta(0.5) == 0.9
-
-
-def test_groups_are_read_and_written_by_their_names():
-    settings = SharedSettings(**read_groups({"seed": 7, "isp-draws": 3, "oort.explore": 0.5}))
-    assert settings == SharedSettings(run=RunConfig(seed=7), isp=ISPConfig(isp_draws=3))
-    assert settings == SharedSettings(**settings.groups())
-    assert list(settings.groups()) == list(GROUPS)
 
 
 @pytest.mark.parametrize("group", EVERY_GROUP, ids=lambda group: group.__name__)

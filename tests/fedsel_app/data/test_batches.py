@@ -6,9 +6,9 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedsel_app.config import ConfigError, DataConfig, PreprocessingConfig
+from fedsel_app.config import ConfigError, PreprocessingConfig
 from fedsel_app.data import batches
-from fedsel_app.data.batches import DeviceData, batch_order, chunks, device_data, epoch_order, loader_order
+from fedsel_app.data.batches import DeviceData, batch_order, chunks, epoch_order, loader_order
 from fedsel_app.data.dataset import from_arrays
 from tests.support.training import CPU
 
@@ -135,13 +135,6 @@ def test_augmentation_of_features_is_refused():
     flat = from_arrays({"x_train": [[1.0]], "y_train": [0], "x_test": [[1.0]], "y_test": [0]}, "x")
     with pytest.raises(ConfigError, match=r"'augment'.*needs images.*\(1,\)"):
         DeviceData(flat, CROP_FLIP, CPU)
-
-
-def test_the_data_set_is_on_a_device_once_and_shares_the_arrays_memory_on_the_cpu():
-    data = device_data(DataConfig(), PreprocessingConfig(), 1, CPU)
-    assert device_data(DataConfig(), PreprocessingConfig(), 1, CPU) is data
-    dataset = images()
-    assert DeviceData(dataset, PLAIN, CPU).x_train.data_ptr() == dataset.x_train.ctypes.data
 
 
 @given(st.integers(1, 30), st.integers(1, 12), st.integers(1, 20), st.integers(0, 9))

@@ -10,7 +10,6 @@ from fedsel_app.data.dataset import load
 KINDS = {
     "grey8": lambda light: Image.fromarray((light * 255).astype("uint8")),
     "grey16": lambda light: Image.fromarray((light * 65535).astype("uint16")),
-    "grey32": lambda light: Image.fromarray((light * 65535).astype("int32")),
     "floats": lambda light: Image.fromarray(light.astype("float32")),
 }
 
@@ -37,7 +36,7 @@ def read(folder, **more):
     return load(DataConfig(data="image-folder", data_path=str(folder), **more), 1)
 
 
-@pytest.mark.parametrize("kind", ["grey16", "grey32", "floats"])
+@pytest.mark.parametrize("kind", ["grey16", "floats"])
 def test_pictures_of_more_than_8_bits_are_refused(tmp_path, kind):
     with pytest.raises(ConfigError, match=r"pears/0\.tiff' cannot be used: its pixels have more than 8 bits \(mode"):
         read(written(tmp_path, kind))
@@ -99,21 +98,3 @@ def test_folders_of_parts_are_no_classes(tmp_path):
         written(tmp_path / part, "grey8", "png")
     with pytest.raises(ConfigError, match=r"Call the folder '.*Test' train or test"):
         load(DataConfig(data="image-folder", data_path=str(tmp_path)), 1)
-
-
-def test_pictures_of_datasets_are_named_by_their_row(tmp_path):
-    datasets = pytest.importorskip("datasets", reason="the extra 'datasets' is not installed")
-
-    def saved(name, *images):
-        made = datasets.Dataset.from_dict({"image": images, "label": [0, 1]})
-        made.cast_column("image", datasets.Image()).save_to_disk(str(tmp_path / name))
-        arguments = 'test="train"'
-        return load(DataConfig(data="hf", data_path=str(tmp_path / name), data_arguments=arguments), 1)
-
-    deep, grey = (KINDS[kind](lights()[0, 0]) for kind in ("grey16", "grey8"))
-    with pytest.raises(ConfigError, match=r"'image', row 2, an image that cannot be used: its pixels have more than 8"):
-        saved("deep", grey, deep)
-    with pytest.raises(ConfigError, match=r"'image', row 2, an image of 3 x 3 pixels, but the first one has 12 x 12"):
-        saved("small", grey, Image.new("L", (3, 3)))
-    with pytest.raises(ConfigError, match=r"'image', row 2, no image"):
-        saved("none", grey, None)

@@ -74,41 +74,6 @@ def test_no_message_has_anything_of_the_one_before():
     assert torch.isinf(masked.module.mask).sum() == 28
 
 
-def test_whole_numbers_that_change_are_rounded():
-    model = flat("Averaged")
-    vector = model.buffers_vector()
-    assert vector.shape == (65,)
-    vector[-1] = 2.6
-    model.state.set(vector)
-    assert model.module.steps == 3
-
-
-def test_parts_in_eval_mode_stay_there_unless_the_whole_module_is():
-    model = flat("in_eval_mode")
-    model.state.train()
-    assert model.module.training
-    assert not model.module[2].training
-    module = kinds.in_eval_mode((1, 8, 8), 10).eval()
-    whole = FlatModel(module, CPU, trial=DIGITS)
-    whole.state.train()
-    assert module[2].training
-    assert whole.buffers_vector().shape == (32,)
-
-
-def test_momentum_of_0_freezes_statistics():
-    module = kinds.hidden_norm(nn.BatchNorm1d(16, momentum=0.0), 10)
-    assert FlatModel(module, CPU, trial=DIGITS).buffers_vector().shape == (0,)
-
-
-def test_complex_buffers_stay_complex_and_float64_becomes_float32():
-    model = flat("Turned")
-    assert model.module.turns.dtype == torch.complex64
-    module = nn.Sequential(nn.Flatten(), nn.Linear(64, 10)).double()
-    module.register_buffer("scale", torch.ones(2, dtype=torch.float64))
-    FlatModel(module, CPU)
-    assert module[1].weight.dtype == module.scale.dtype == torch.float32
-
-
 def test_global_generators_are_seeded_while_a_model_is_built_and_restored():
     np.random.seed(5)  # noqa: NPY002
     first, second = (kinds_weight(seed) for seed in (0, 0))

@@ -44,8 +44,7 @@ def test_a_file_that_does_not_fit_is_refused_with_the_names(tmp_path, content, s
     ],
 )
 def test_a_file_that_cannot_be_read_is_refused(tmp_path, name, content, said):
-    if content is not None:
-        (tmp_path / name).write_bytes(content)
+    (tmp_path / name).write_bytes(content)
     with pytest.raises(ConfigError, match=said):
         begun(tmp_path / name)
 

@@ -126,9 +126,7 @@ LIES = [
     (forged(b"\x05", TWO, start=b"FSEL\x02"), "version 2"),
     (forged(b"\x05", TWO)[:-1] + b"\x00", "damaged"),
     (forged(b"\x05", TWO, value_coding=0), "unknown"),
-    (forged(b"\x05", TWO, value_coding=11), "unknown"),
     (forged(b"\x05", TWO, value_coding=2), "level of rounded values"),
-    (forged(b"\x05", TWO, value_coding=3), "quantised"),
     (forged(b"\x05", TWO, 5), "unknown coding 5"),
     (forged(b"\x05", TWO, size=9), "9 entries; this one has 8"),
     (forged(b"\xff\x01", [1.0] * 9), "claims 9 of 8"),
@@ -141,15 +139,11 @@ LIES = [
     (forged(b"\x05", [1.0], BITMAP), "marks 2 entries"),
     (forged(b"\x05\x00", TWO, BITMAP), "must have 1"),
     (forged(b"\x05", [1.0]), "lists 2 indices"),
-    (forged(b"\x05", [1.0] * 3), "lists 2 indices"),
     (forged(b"\x00", []), "superfluous bytes"),
     (forged(b"\x05\x00", TWO), "cannot take"),
-    (forged(b"\x03\x03", TWO, b=31), "cannot take"),
     (forged(b"\x03\x06", TWO, b=1), "padding"),
     (forged(b"\x20\x00", [1.0], b=1), "index of 10"),
-    (forged(b"\x10\x00", [1.0], b=1), "index of 8"),
     (forged(b"\x05", [1.0, math.inf]), "not finite"),
-    (forged(b"\x05", [1.0, math.nan]), "not finite"),
 ]
 
 
@@ -183,9 +177,7 @@ def test_lies_about_size_use_no_memory():
 
 UNSENDABLE = [
     (sparse(9, [1, 2], [1.0, math.nan]), "client 3 holds a value that is not finite"),
-    (dense([-math.inf]), "not finite"),
     (sparse(9, [2, 1]), "strictly increasing"),
-    (sparse(9, [2, 2]), "strictly increasing"),
     (sparse(9, [2, 9]), "below its size, 9. Got 9"),
     (sparse(9, [2, 3], [1.0]), r"uint32 \(1,\)"),
     (Update(9, np.array([2, 3]), np.ones(2, np.float32)), "Got int64"),
@@ -193,7 +185,6 @@ UNSENDABLE = [
     (Update(2, None, np.ones(2, np.float16)), "Got float16"),
     (Update(3, None, np.ones(2, np.float32)), "as many values. Got 2"),
     (dense([]), "size must be in"),
-    (sparse(2**32, [1]), "size must be in"),
 ]
 
 
@@ -201,12 +192,6 @@ UNSENDABLE = [
 def test_unsendable_updates_are_refused(update, reason):
     with pytest.raises(WireError, match=reason):
         payload_of(update)
-
-
-@pytest.mark.parametrize(("client", "server_round"), [(-1, 0), (2**32, 0), (0, -1), (0, 2**32)])
-def test_client_and_round_must_fit(client, server_round):
-    with pytest.raises(WireError, match=r"(client|round) must be in"):
-        encode(dense([1.0]), client=client, server_round=server_round)
 
 
 @given(updates)
@@ -218,11 +203,3 @@ def test_norms_are_those_of_the_dense_vector(update):
     assert update.dense().tolist() == full
     assert update.norm() == pytest.approx(math.hypot(*full), rel=1e-12)
     assert update.largest() == max(map(abs, full), default=0.0)
-
-
-def test_equality_is_bit_for_bit():
-    update = sparse(4, [0, 1], [0.0, 1.0])
-    assert update == sparse(4, [0, 1], [0.0, 1.0])
-    for other in (sparse(5, [0, 1], [0.0, 1.0]), sparse(4, [0, 1], [-0.0, 1.0]), sparse(4, [0, 2], [0.0, 1.0])):
-        assert update != other
-    assert dense([1.0, 2.0]) != sparse(2, [0, 1], [1.0, 2.0])

@@ -21,10 +21,3 @@ def test_methods_that_read_classes_refuse_data_without_them(name):
                 validate_task(config.strategy, config.method, task)
         else:
             validate_task(config.strategy, config.method, task)
-
-
-@pytest.mark.parametrize("magnitude", ["bias", "weights"])
-def test_terraform_reads_the_biases_of_any_output_layer(magnitude):
-    config = resolve({"strategy": "terraform", "terraform.magnitude": magnitude})
-    for task in ("classification", "multi-label", "regression"):
-        validate_task(config.strategy, config.method, task)
