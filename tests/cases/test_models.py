@@ -183,6 +183,18 @@ def test_tokens_out_of_the_vocabulary_are_refused_before_the_first_round(tmp_pat
         trained(tmp_path, "Bag", data="npz", data_path=str(tmp_path / "tokens.npz"))
 
 
+def test_tokens_of_any_whole_type_are_the_same_and_floats_are_refused(tmp_path):
+    def found(kind: type) -> list[tuple]:
+        data = {name: array.astype(kind if name[0] == "x" else int) for name, array in tokens(None).items()}
+        file = tmp_path / f"{kind.__name__}.npz"
+        np.savez(file, **data)
+        return results(trained(tmp_path / kind.__name__, "Bag", data="npz", data_path=str(file)))
+
+    assert found(np.int16) == found(np.int64)
+    with pytest.raises(ConfigError, match=r"does not accept .*float32, and tokens are int64"):
+        found(np.float32)
+
+
 def test_data_of_one_class_are_refused(tmp_path):
     data = {name: array * (name[0] == "x") for name, array in tokens(None).items()}
     np.savez(tmp_path / "one.npz", **data)

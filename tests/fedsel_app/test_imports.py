@@ -8,7 +8,7 @@ import sys
 import pytest
 
 import fedsel
-from fedsel_app.imports import namesake, refuse_namesakes
+from fedsel_app.imports import refuse_namesakes
 from simulation.workbench.comparison.run_processes import FEDSEL
 from tests.support.sources import ROOT
 
@@ -30,14 +30,6 @@ def users(tmp_path, monkeypatch):
 
 def conflict(users, name="clients", both="share this name"):
     return CONFLICT.format(theirs=users / name, ours=ROOT / name.removesuffix(".py"), both=both)
-
-
-def test_namesakes_are_modules_and_packages_but_no_plain_folders(users):
-    assert [namesake(name) for name in ("clients", "strategies", "simulation")] == [
-        users / "clients",
-        users / "strategies.py",
-        None,
-    ]
 
 
 def test_another_copy_of_fedsel_is_no_namesake(users):

@@ -67,7 +67,7 @@ def test_a_users_loss_is_found_by_its_usual_names(metrics, training, evaluation)
 
 def test_an_instruction_for_another_message_is_refused():
     for config, message_type, said in (
-        (ProbeInstruction(1, 2).to_config(), "train", r"must be train or calibrate\. Got 'probe'"),
+        (ProbeInstruction(1, 2).to_config(), "train", r"must be train or .*calibrate\. Got 'probe'"),
         ({}, "evaluate", r"must be probe or test\. Got 'None'"),
     ):
         with pytest.raises(ValueError, match=said):

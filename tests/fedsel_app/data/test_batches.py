@@ -48,17 +48,6 @@ def test_normalisation_by_hand():
         assert batch[0, 1].abs().max() < 1e-6
 
 
-def test_each_feature_of_a_table_is_normalised_by_itself():
-    """Means 2 and 500, deviations 1 and 100."""
-    x = [[1.0, 400.0], [3.0, 600.0]]
-    flat = from_arrays({"x_train": x, "y_train": [0, 0], "x_test": [[4.0, 500.0]], "y_test": [0]}, "x")
-    data = DeviceData(flat, PreprocessingConfig(), CPU)
-    assert data.train_batch(np.array([0, 1]), None)[0].tolist() == [[-1.0, -1.0], [1.0, 1.0]]
-    assert next(data.test_batches(5))[0].tolist() == [[2.0, 0.0]]
-    raw = DeviceData(flat, PLAIN, CPU)
-    assert next(raw.test_batches(5))[0].tolist() == [[4.0, 500.0]]
-
-
 def test_published_moments_by_hand():
     """A pixel of 51 is 0.2: (0.2 - 0.4914) / 0.2023 and so on, channel by channel."""
     x = np.full((2, 3, 4, 4), 51, dtype=np.uint8)

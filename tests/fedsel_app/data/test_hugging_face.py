@@ -65,15 +65,6 @@ def test_colour_makes_grey_images_colour_and_sizes_are_scaled(tmp_path):
     assert read(tmp_path / "sizes", 'test="train"', image_size=7).sample_shape == (1, 7, 7)
 
 
-def test_the_numbers_of_a_parquet_table_are_the_inputs(tmp_path):
-    table().to_parquet(tmp_path / "people.parquet")
-    found = read(tmp_path / "people.parquet", 'test=""')
-    assert np.array_equal(np.sort(found.x_train[:, 0]), np.arange(10))
-    assert found.x_train.dtype == np.float32
-    assert (len(found.y_train), len(found.y_test), found.classes) == (10, 0, 2)
-    assert found.mean.tolist() == [4.5, 1.75]  # feature by feature
-
-
 def test_without_a_test_split_a_share_is_held_out(tmp_path):
     table(20, site=["b", "a"] * 10).to_parquet(tmp_path / "people.parquet")
     found = read(tmp_path / "people.parquet", 'owner="site", input=["age"]', test_fraction=0.25)

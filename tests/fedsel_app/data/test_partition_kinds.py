@@ -50,12 +50,6 @@ def test_of_more_owners_than_clients_the_seed_draws_some_with_enough_examples():
     assert drawn == {(0, 2), (0, 3), (0, 4), (2, 3), (2, 4), (3, 4)}
 
 
-def test_strata_are_the_class_the_first_label_or_a_single_stratum():
-    assert strata(np.array([2, 0])).tolist() == [2, 0]
-    assert strata(MULTI).tolist() == [0, 1, 0, 2]
-    assert strata(np.array([0.5, -1.0], np.float32)).tolist() == [0, 0]
-
-
 def test_multi_label_sets_split_by_each_examples_first_label():
     labels = MULTI[np.arange(400) % 4]
     config = PartitionConfig(partition="missing-classes", missing_classes=2)

@@ -153,6 +153,15 @@ def test_gaps_and_categories_are_those_of_scikit_learn(tmp_path):
     np.testing.assert_array_equal(data.x_train, expected.fit_transform(train).astype(np.float32))
 
 
+def test_an_indicator_tells_the_gaps(tmp_path):
+    data, table, numbers = people(tmp_path, "indicator")
+    assert [column.width for column in data.table.columns] == [2, 4, 1, 3]
+    by_day = table.set_index("seen").loc[data.x_train[:, 6].astype(int)]
+    np.testing.assert_array_equal(data.x_train[:, :2], numbers.fit_transform(by_day[["age"]]).astype(np.float32))
+    assert data.x_train[:, 5].tolist() == by_day["city"].isna().astype(float).tolist()
+    assert data.table.missing == (12, 9, 0, 0)
+
+
 def test_only_measures_of_the_training_part_are_normalised(tmp_path):
     data, *_ = people(tmp_path, "median")
     assert data.mean[0] == pytest.approx(data.x_train[:, 0].mean())
@@ -243,3 +252,12 @@ def test_owners_are_names_or_numbers_on_every_path(tmp_path, owners):
     found = load(DataConfig(data="csv", data_path=str(tmp_path / "o.csv"), data_arguments='owner="who"'), 1)
     of_sample = dict(zip(x[:, 0].tolist(), map(str, owners), strict=True))
     assert [found.owner_names[o] for o in found.owners] == [of_sample[v] for v in found.x_train[:, 0].tolist()]
+
+
+def test_a_class_label_among_the_inputs_is_a_category(tmp_path):
+    datasets = pytest.importorskip("datasets", reason="the extra 'datasets' is not installed")
+    made = datasets.Dataset.from_dict({"c": [0, 1, 1, 0], "label": [0, 1, 0, 1]})
+    made.cast_column("c", datasets.ClassLabel(names=["z", "a"])).save_to_disk(str(tmp_path / "d"))
+    arguments = 'label="label", test="train"'
+    data = load(DataConfig(data="hf", data_path=str(tmp_path / "d"), data_arguments=arguments), 1)
+    assert data.x_train.tolist() == [[0, 1], [1, 0], [1, 0], [0, 1]]  # a, z

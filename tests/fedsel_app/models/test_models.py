@@ -206,6 +206,14 @@ def test_an_evaluation_in_bf16_follows_the_weights():
     assert batch_losses(model, batches) == batch_losses(fresh, batches)
 
 
+def test_vectors_of_the_wrong_length_are_refused():
+    model = FlatModel(tiny(), CPU)
+    with pytest.raises(ValueError, match=r"parameters have shape \(51,\). Got \(50,\)"):
+        model.load(np.zeros(50, dtype=np.float32), model.buffers_vector())
+    with pytest.raises(ValueError, match=r"buffers have shape \(4,\). Got \(3,\)"):
+        model.state.set(np.zeros(3, dtype=np.float32))
+
+
 def test_evaluate_by_hand():
     """The identity on two logits: (0, log 3) for class 1 loses log(4/3), for class 0 log 4; (log 3, 0) mirrors it."""
     model = FlatModel(nn.Linear(2, 2), CPU)

@@ -9,7 +9,7 @@ import pytest
 from fedsel_app.config import ConfigError
 from fedsel_app.records import schema
 from fedsel_app.records.run_folder import read_checkpoint, read_rounds
-from fedsel_app.records.schema import ClientTestRecord, EnrolmentRecord, IdentityConflict, RoundRecord, Summary, as_row
+from fedsel_app.records.schema import ClientTestRecord, EnrolmentRecord, IdentityConflict, RoundRecord, Summary
 from tests.support.sources import ROOT
 
 RECORDS = (
@@ -34,12 +34,6 @@ def test_the_page_shows_every_field(record):
     hints = get_type_hints(record, include_extras=True)
     expected = [f"| `{name}` | {' | '.join(hint.__metadata__)} |" for name, hint in hints.items()]
     assert [line for line in section.splitlines() if line.startswith("| `")] == expected
-
-
-def test_a_record_is_a_row_without_absent_fields():
-    row = as_row(RoundRecord(3, selected=[1], loss=0.0))
-    assert (row["round"], row["selected"], row["loss"]) == (3, [1], 0.0)
-    assert not {"accuracy", "metrics", "epsilon", "search", "kept_fraction"} & set(row)
 
 
 def test_another_version_is_refused(tmp_path):
