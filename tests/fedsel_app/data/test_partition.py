@@ -190,11 +190,6 @@ def test_both_sets_of_the_server_are_disjoint():
             divide(config, labels, 3)
 
 
-def test_clients_own_data_cannot_be_split():
-    with pytest.raises(ConfigError, match="each client runs on a machine of its own"):
-        split(PartitionConfig(partition="own"), np.zeros(4, np.int64), 2, 0)
-
-
 @pytest.mark.parametrize(
     ("owners", "clients", "named"),
     [

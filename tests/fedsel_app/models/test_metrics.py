@@ -95,20 +95,6 @@ def test_scores_of_one_class_alone_are_undefined():
 
 
 @pytest.mark.parametrize(
-    ("settings", "expected"),
-    [
-        ({}, ()),
-        ({"metrics": "mcc", "score": "mcc"}, ("mcc",)),
-        ({"score": "f1_macro"}, ("f1-macro",)),
-        ({"score": "average-precision-1"}, ("average-precision-each",)),
-        ({"score": "f1-not_ill"}, ("f1-each",)),
-    ],
-)
-def test_the_metric_of_the_score_is_measured_too(settings, expected):
-    assert EvaluationConfig(**settings).measured == expected
-
-
-@pytest.mark.parametrize(
     ("score", "key"),
     [
         ("", ""),

@@ -186,8 +186,7 @@ def test_bf16_stays_near_fp32_and_has_bits_of_its_own():
     agrees within 15 percent (a cosine above 0.98), and the loss within 1 percent.
     """
     start = FlatModel(build("alexnet", (3, 32, 32), 10, seed=0), CPU).export()
-    (full, full_loss), (half, half_loss), (again, _) = trained("fp32"), trained("bf16"), trained("bf16")
-    assert np.array_equal(half, again)
+    (full, full_loss), (half, half_loss) = trained("fp32"), trained("bf16")
     assert not np.array_equal(half, full)
     assert np.linalg.norm(half - full) < 0.15 * np.linalg.norm(full - start)
     assert half_loss == pytest.approx(full_loss, rel=0.01)

@@ -53,10 +53,6 @@ def test_the_slowest_probe_comes_before_training():
     assert SimulatedLinks(NetworkConfig(clock="values"), 2, 0).probe_s(work()).max() == 0.0
 
 
-def test_a_round_without_replies_takes_its_probes():
-    assert seconds(SimulatedLinks(NetworkConfig(), 2, 0), work((), (), (), ()), probe_s=(0.5,)) == 0.5
-
-
 def test_downloads_and_probes_take_time_on_the_full_clock():
     full = SimulatedLinks(NetworkConfig(clock="full"), 2, 0)
     # 250,000 bytes at 2 Mb/s are 1 s before each client's 5.008 and 3 s.

@@ -1,5 +1,7 @@
 """The ring of common-k: multiples of a grid, their sums, and the statement of a round's entries."""
 
+import contextlib
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -89,16 +91,14 @@ def test_every_change_of_a_payload_is_noticed():
     every_change_is_noticed(payload_of(entries.update(np.array([0.5, -0.25, 0.0], np.float32))), 3)
 
 
-@pytest.mark.parametrize("at", range(28))
-def test_a_changed_statement_is_refused_or_names_as_many_entries(at):
+def test_a_changed_statement_is_refused_or_names_as_many_entries():
     indices = drawn_entries(np.array([3, 5], np.uint32), 4, 20, 7, 2)
-    stated = bytearray(encode_entries(RoundEntries(indices, 16, -2, 10), np.array([3, 5], np.uint32), 20, 7))
-    stated[at] ^= 0xFF
-    try:
-        entries = decode_entries(bytes(stated), 20, 2)
-    except WireError:
-        return
-    assert np.array_equal(entries.indices, indices)
+    honest = encode_entries(RoundEntries(indices, 16, -2, 10), np.array([3, 5], np.uint32), 20, 7)
+    for at in range(28):
+        stated = bytearray(honest)
+        stated[at] ^= 0xFF
+        with contextlib.suppress(WireError):
+            assert np.array_equal(decode_entries(bytes(stated), 20, 2).indices, indices)
 
 
 def test_one_liar_cannot_move_the_grid():
