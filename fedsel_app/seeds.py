@@ -31,6 +31,7 @@ class Purpose(IntEnum):
     ENTRIES = 18
     SURROGATE = 19
     ATTACK = 19
+    EXAMPLES = 20
 
 
 def stream(seed: int, purpose: Purpose, server_round: int = 0, client: int = 0) -> np.random.Generator:

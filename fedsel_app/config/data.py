@@ -137,6 +137,12 @@ class DataConfig(Settings, scope="task", private=True):
         low=0,
         read_by=read_by_data("image-folder", "hf", HUB),
     )
+    train_examples: int = setting(
+        0,
+        "number of training examples that are used, for a quick run: drawn from the seed, with the classes in their"
+        " proportions; 0 uses all",
+        low=0,
+    )
     test_fraction: float = setting(
         0.2,
         "digits, csv, and hf and image-folder without a test split: share of the examples in the test set",

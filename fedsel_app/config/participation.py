@@ -133,6 +133,12 @@ class SearchLossConfig(Settings, read_by=SEARCHES):
     surrogate_path: str = setting(
         "", "surrogate set: an .npz file with x and y, shaped as the training part of the data set"
     )
+    surrogate_augment: str = setting(
+        "none",
+        "random changes of the surrogate images, made once",
+        choices={"none": "none", "corrupted": "the strong ones of ISP's Table 22, and the moments of ImageNet"},
+        read_by={"isp-loss": ("surrogate",)},
+    )
     isp_smoothing: float = setting(
         2 / 6, "weight of the newest loss in the moving average; 1 does not smooth", above=0.0, high=1.0
     )

@@ -154,6 +154,8 @@ def load(config: DataConfig, seed: int) -> Dataset:
 
 def _fitting(config: DataConfig, seed: int) -> Dataset:
     """The data set, in the schema of its federation if it is a client's own."""
+    if config.train_examples:
+        return _drawn(load(replace(config, train_examples=0), seed), config.train_examples, seed)
     if not isinstance(config, OwnDataConfig) or not config.schema:
         return _read(config, seed)
     schema, source = read_schema(config.schema), f"The data in '{Path(config.data_path).resolve()}'"
@@ -161,6 +163,20 @@ def _fitting(config: DataConfig, seed: int) -> Dataset:
     if schema == unscaled:
         return mapped(_read(config, seed), schema, source)
     return scaled(load(OwnDataConfig.of(config, unscaled.text), seed), schema, source)
+
+
+def _drawn(dataset: Dataset, count: int, seed: int) -> Dataset:
+    """`dataset` with `count` of its training examples, stratified by `strata`; what it learned from all of them stays.
+
+    Raises ConfigError if it has fewer.
+    """
+    if count > (total := len(dataset.y_train)):
+        raise ConfigError(f"The 'train-examples' parameter must be at most the {total} training examples. Got {count}.")
+    if count == total:
+        return dataset
+    _, rows = holdout(np.arange(total), dataset.y_train, count / total, stream(seed, Purpose.EXAMPLES))
+    owners = None if dataset.owners is None else dataset.owners[rows]
+    return replace(dataset, x_train=dataset.x_train[rows], y_train=dataset.y_train[rows], owners=owners)
 
 
 def _read(config: DataConfig, seed: int) -> Dataset:

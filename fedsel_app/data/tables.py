@@ -22,6 +22,7 @@ from fedsel_app.data.arrays import as_floats
 
 MOST_CATEGORIES = 100
 """More different texts are hardly categories, unless `data-arguments` say so."""
+MOST_COLUMNS = 10_000
 NUMBER_LIKE = re.compile(r"\W*\d+([.,]\d+)*(e[-+]?\d+)?[^\d\n]*", re.IGNORECASE)
 """Numbers, also with a unit or with commas."""
 DATE = re.compile(r"\d{4}-\d\d-\d\d([T ]\d\d:\d\d\S*)?")
@@ -289,7 +290,11 @@ def place(where: pd.Series) -> str:
 
 
 def refuse_duplicates(names: Sequence[str], source: str) -> None:
-    """Raise ConfigError if two columns have the same name."""
+    """Raise ConfigError if two columns have the same name, or there are more than `MOST_COLUMNS`."""
+    if len(names) > MOST_COLUMNS:
+        raise ConfigError(
+            f"{source} has {len(names):,} columns, and a table may have {MOST_COLUMNS:,}. Use data=npz for so many."
+        )
     seen: set[str] = set()
     for name in names:
         if name in seen:

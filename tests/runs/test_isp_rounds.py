@@ -1,9 +1,12 @@
 """ISP on the digits, in rounds of real clients."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
-from fedsel_app.config import DataConfig
+from fedsel_app.config import ConfigError, DataConfig
+from fedsel_app.data.corruption import corrupted
 from fedsel_app.data.dataset import load
 from tests.support.in_process import run_in_process
 
@@ -51,6 +54,32 @@ def test_the_clients_test_the_candidates_where_there_is_no_surrogate(tmp_path):
     assert rows[0]["probe_bytes"] % (model + 8) == 0
     assert rows[0]["probe_bytes"] >= (CLIENTS + 1) * (model + 8)
     assert rows[1]["probe_bytes"] == 0
+
+
+def test_a_corrupted_surrogate_changes_what_the_search_sees_alone(tmp_path):
+    """The clients train as before; a uniform grey image stays uniform, however it is cropped, flipped or coloured."""
+    images = np.random.default_rng(0).integers(0, 256, (200, 3, 8, 8), np.uint8)
+    labels = np.arange(200) % 2
+    np.savez(tmp_path / "rgb.npz", x_train=images, y_train=labels, x_test=images[:40], y_test=labels[:40])
+    policy = {"participation": "isp", "isp_interval": 1, "isp_draws": 2, "strategy": "random", "rounds": 1}
+    policy |= {"isp_loss": "surrogate", "surrogate_examples": 20, "data": "npz", "data_path": str(tmp_path / "rgb.npz")}
+    kinds = {"plain": "none", "first": "corrupted", "second": "corrupted"}
+    found = {name: run(tmp_path / name, surrogate_augment=kind, **policy)[1] for name, kind in kinds.items()}
+    plain, first, second = (rows[0] for rows in found.values())
+    assert first["search"] == second["search"]
+    assert first["search"]["global_loss"] != plain["search"]["global_loss"]
+    losses = [dict(zip(row["aggregated"], row["fit_losses"], strict=True)) for row in (plain, first)]
+    shared = losses[0].keys() & losses[1].keys()
+    assert shared
+    assert {client: losses[0][client] for client in shared} == {client: losses[1][client] for client in shared}
+    grey = load(DataConfig(data="npz", data_path=str(tmp_path / "rgb.npz")), 0)
+    grey = replace(grey, x_test=np.full((5, 3, 8, 8), 90, np.uint8))
+    made = corrupted(grey, 0)
+    assert (made.x_test == made.x_test[:, :1, :1, :1]).all()
+    assert len(np.unique(made.x_test)) > 1
+    assert made.mean.tolist() == pytest.approx([0.485, 0.456, 0.406])
+    with pytest.raises(ConfigError, match="needs RGB images"):
+        corrupted(load(DataConfig(), 0), 0)
 
 
 @pytest.mark.parametrize(

@@ -47,9 +47,14 @@ def _table(path: Path, arguments: Mapping[str, Any], source: str) -> pd.DataFram
     if not path.is_file():
         kind = "is a folder" if path.is_dir() else "does not exist"
         raise ConfigError(f"{source} {kind}. Set 'data-path' to a .csv file whose first line names the columns.")
+    if path.suffix.lower() == ".gz":
+        raise ConfigError(f"{source} is packed. Unpack it, and set 'data-path' to the .csv file.")
     try:
         with path.open(encoding="utf-8-sig", newline="") as file:
-            separator = max(SEPARATORS, key=file.readline().count)
+            first = file.readline()
+            if first.startswith("sep="):
+                raise ConfigError(f"{source} begins with Excel's line {first.strip()!r}. Remove this line.")
+            separator = max(SEPARATORS, key=first.count)
             file.seek(0)
             named = {arguments.get("owner", "")}
             if arguments.get("task") != "regression":

@@ -26,6 +26,7 @@ class SettingKeywords(TypedDict, total=False):
     data_arguments: str
     download: bool
     image_size: int
+    train_examples: int
     test_fraction: float
     normalize: bool
     moments: Literal["computed", "mnist", "cifar10", "cifar100", "tiny-imagenet"]
@@ -150,6 +151,7 @@ class SettingKeywords(TypedDict, total=False):
     isp_loss: Literal["clients", "surrogate"]
     isp_jury: Literal["same", "subset"]
     surrogate_path: str
+    surrogate_augment: Literal["none", "corrupted"]
     isp_smoothing: float
     isp_smoothing_rule: Literal["text", "code"]
     links: Literal["simulated", "measured"]

@@ -50,6 +50,18 @@ def write_idx(path, values):
     )
 
 
+def test_a_part_of_the_training_examples_has_the_classes_in_their_proportions():
+    whole, part, other = (load(DataConfig(train_examples=count), seed) for count, seed in ((0, 1), (200, 1), (200, 2)))
+    assert part.x_train.shape == (200, 1, 8, 8)
+    assert not np.array_equal(part.x_train, other.x_train)
+    shares = np.bincount(whole.y_train) * 200 / len(whole.y_train)
+    assert np.abs(np.bincount(part.y_train) - shares).max() < 1
+    assert {x.tobytes() for x in part.x_train} <= {x.tobytes() for x in whole.x_train}
+    assert (part.mean, len(part.y_test)) == (whole.mean, len(whole.y_test))
+    with pytest.raises(ConfigError, match="'train-examples' parameter must be at most the 1438 training examples"):
+        load(DataConfig(train_examples=1439), 1)
+
+
 @pytest.mark.parametrize("kind", [np.int16, np.uint16, np.uint64])
 def test_whole_numbers_of_three_axes_are_pictures_and_those_of_two_are_tokens(kind):
     rng = np.random.default_rng(6)

@@ -1,5 +1,6 @@
 """Tables as users have them: text, gaps, dates, odd headers. Each is read right, or refused with column and place."""
 
+import gzip
 import unicodedata
 
 import numpy as np
@@ -69,6 +70,7 @@ def test_the_same_table_in_many_forms(tmp_path, text, arguments):
         ("a,b,label\n" + ROWS + "7,8,\n", "", "has no label in column 'label', line 8 (1 in all)."),
         ("a,b,label\n" + ROWS + ",8,no\n", "", "has no value in column 'a', line 8 (1 in all). Say what takes its"),
         ("day,label\n12.01.2024,0\n13.02.2024,1\n", "", "has '12.01.2024' in column 'day', line 2 (2 values in"),
+        ("sep=;\na;b;label\n1;2;0\n", "", "begins with Excel's line 'sep=;'. Remove this line."),
         ("a,b,label\n1,2,3\n1,2,3.5 EUR\n", 'task="regression"', "has '3.5 EUR' in column 'label', line 3, which is"),
         ("a,b,label\n" + ROWS + "n.a.,8,no\n", "", "has 'n.a.' in column 'a', line 8, which is not a number. Correct"),
         ("a,b,label\n" + ROWS + "inf,8,no\n", "", "has 'inf' in column 'a', line 8, which is not a number."),
@@ -111,6 +113,12 @@ def test_a_test_part_has_owners_of_its_own_if_asked(tmp_path):
     patients = [set((x[:, 0] // 5).astype(int).tolist()) for x in (data.x_train, data.x_test)]
     assert (list(map(len, patients)), patients[0] & patients[1], data.shared_owners) == ([7, 3], set(), ())
     assert refused(tmp_path, text, 'split="owner", input=["a"]').startswith("has 0 owners, but 'split'")
+
+
+def test_a_packed_table_is_refused(tmp_path):
+    (tmp_path / "table.csv.gz").write_bytes(gzip.compress(b"a,label\n" + b"1,0\n2,1\n" * 5))
+    with pytest.raises(ConfigError, match=r"is packed\. Unpack it, and set 'data-path' to the \.csv"):
+        load(DataConfig(data="csv", data_path=str(tmp_path / "table.csv.gz")), 1)
 
 
 def test_text_that_is_not_utf_8_is_refused(tmp_path):
