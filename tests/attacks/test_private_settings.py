@@ -32,6 +32,7 @@ SAMPLES = {
     "alphas": ["0.1,0.1,1,1,1"],
     "missing-classes": [0, 3],
     "client-examples": [60],
+    "train-examples": [200],
     "clients": [3, 9],
     "cohort": [1, 5],
     "local-steps": [1, 5],
@@ -54,6 +55,7 @@ SAMPLES = {
 }
 """Values of settings that are no choices, whose choices need files, or whose values depend on other settings."""
 WITH = {
+    "data": {"data-arguments": "clients=5"},
     "local-epochs": {"local-steps": 0},
     "client-eval": {"holdout-fraction": 0.2},
     "patience": {"validation-fraction": 0.2},
