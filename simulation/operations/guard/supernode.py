@@ -9,6 +9,8 @@
   (`guard.supernode_process.retrying`). Over HTTP `fleet_http_connection.flwr_exit` ends the process at the first
   refusal; here it raises an exception. `get_run` tells whether a run is over while the app process still works on one
   of its messages.
+- `start_client_internal._pull_and_store_message` keeps a message whose run ends before it is received whole. Its
+  replacement forgets it (`whole_alone`).
 - `start_client_internal.push_object_contents_from_iterable` uploads a reply. Its replacement measures the time.
 - If the SuperLink refuses a call during a run, Flower sends this process a signal by `os.kill`, and ends with 0.
   `noted_interrupts` notes that.
@@ -49,6 +51,7 @@ from simulation.operations.guard.transport import FLEET_OVER_GRPC
 NODE = "flwr.supernode.start_client_internal"
 CONNECTION_HOOK, PUSH_HOOK, TIME_HOOK = "_init_connection", "push_object_contents_from_iterable", "time"
 CONFIG_HOOK, VERIFY_HOOK = "_parse_supernode_lifespan_config", "_verify_fab"
+PULL_HOOK = "_pull_and_store_message"
 HTTP_CONNECTION, EXIT_HOOK = "flwr.supernode.fleet_http_connection", "flwr_exit"
 KILL_HOOK = "kill"
 RECONNECT_S = 1.0
@@ -122,6 +125,11 @@ class NodeMessage:
         _insert_message(failure, self._state, self._state.object_store)
         self._end()
 
+    def forget(self) -> None:
+        """Give no answer."""
+        self._state.delete_messages(message_ids=[self._name])
+        self._end()
+
     def _end(self) -> None:
         self._state.record_message_processing_end(message_id=self._name)
         self._state.object_store.delete(self._name)
@@ -152,6 +160,22 @@ def take_messages(state: Any, get_run: Callable[[int], Any]) -> list[NodeMessage
         state.finish_task(task.task_id, SubStatus.STOPPED, "The app process answers.")
     messages = getattr(state, "get_messages_legacy", state.get_messages)  # the former from 1.41 on
     return [NodeMessage(state, message, get_run) for message in messages(is_reply=False)]
+
+
+def whole_alone(pull: Callable[..., int | None]) -> Callable[..., int | None]:
+    """Wrap Flower's `pull` so that a message whose run ends meanwhile is forgotten.
+
+    Its answer would be sent in place of the next message's, which would have none.
+    """
+
+    def pulled(**parts: Any) -> int | None:
+        run_id = pull(**parts)
+        if run_id is None:
+            for message in take_messages(parts["state"], parts[GET_RUN]):
+                message.forget()
+        return run_id
+
+    return pulled
 
 
 def serve_messages(
@@ -205,6 +229,7 @@ def serve_messages(
     if not FLEET_OVER_GRPC:
         setattr(import_module(HTTP_CONNECTION), EXIT_HOOK, refuse)
     update_console_handler(colored=sys.stderr.isatty())
+    setattr(node, PULL_HOOK, whole_alone(getattr(node, PULL_HOOK)))
     setattr(node, PUSH_HOOK, pushing(getattr(node, PUSH_HOOK)))
     setattr(node, CONNECTION_HOOK, connection)
     home = Path(os.environ.get("FLWR_HOME", Path.home() / ".flwr"))

@@ -13,16 +13,16 @@ from flwr.app import ConfigRecord, Context, Message, RecordDict
 from flwr.cli.build import build_fab_from_disk
 from flwr.supercore.constant import TaskType
 from flwr.supercore.fab import Fab
-from flwr.supercore.inflatable.inflatable_object import iterate_object_tree
+from flwr.supercore.inflatable.inflatable_object import get_all_nested_objects, get_object_tree, iterate_object_tree
 from flwr.supercore.inflatable.inflatable_utils import inflate_object_from_contents
 from flwr.supercore.object_store import ObjectStoreFactory
 from flwr.supercore.run import Run, RunNotRunningException
 from flwr.supernode.nodestate import NodeStateFactory
-from flwr.supernode.start_client_internal import _insert_message
+from flwr.supernode.start_client_internal import _insert_message, _pull_and_store_message
 
 from simulation.operations.guard import app_process, app_runner
 from simulation.operations.guard.app_runner import AppProcess, AppRunner
-from simulation.operations.guard.supernode import NodeMessage, take_messages
+from simulation.operations.guard.supernode import NodeMessage, take_messages, whole_alone
 from tests.support.flower_state import messages_at_node
 from tests.support.logs import logged
 from tests.support.tiny_app import write_app
@@ -232,3 +232,24 @@ def test_a_message_is_in_vain_only_if_the_superlink_says_that_its_run_is_over(er
     message = Message(RecordDict(), dst_node_id=7, message_type="train")
     message.metadata.__dict__.update(_run_id=1)
     assert NodeMessage(state, message, get_run).is_in_vain() is over
+
+
+@pytest.mark.parametrize("lost", ["pull_object", "confirm_message_received"])
+def test_a_message_whose_run_ends_before_it_is_received_whole_has_no_answer(node: Node, lost: str) -> None:
+    """Its answer was sent in place of the next run's enrolment, which the restarted server then awaited in vain."""
+
+    def over(*arguments: object) -> None:
+        raise RunNotRunningException
+
+    node.begin(1)
+    message = Message(RecordDict({"ask": ConfigRecord()}), dst_node_id=7, message_type="train")
+    message.metadata.__dict__.update(_run_id=1, _src_node_id=1)
+    message.metadata.__dict__["_message_id"] = message.object_id
+    contents = {name: part.deflate() for name, part in get_all_nested_objects(message).items()}
+    parts = {"receive": lambda: (message, get_object_tree(message)), "get_run": node.get_run, "get_fab": None}
+    parts |= {"pull_object": lambda run_id, name: contents[name], "confirm_message_received": lambda *_: None}
+    parts |= {"node_config": {}, "trusted_entities": None, "state": node.state, "object_store": node.store}
+    assert whole_alone(_pull_and_store_message)(**parts | {lost: over}) is None
+    assert (take_messages(node.state, node.get_run), len(node.store)) == ([], 0)
+    assert whole_alone(_pull_and_store_message)(**parts) == 1
+    assert len(take_messages(node.state, node.get_run)) == 1

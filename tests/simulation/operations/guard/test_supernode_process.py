@@ -19,6 +19,7 @@ from simulation.operations.guard.supernode import (
     CONNECTION_HOOK,
     EXIT_HOOK,
     HTTP_CONNECTION,
+    PULL_HOOK,
     PUSH_HOOK,
     TIME_HOOK,
     VERIFY_HOOK,
@@ -36,6 +37,7 @@ from simulation.operations.guard.transport import FLEET_OVER_GRPC
 def test_flower_still_has_the_places_that_are_replaced():
     assert getattr(start_client_internal, PUSH_HOOK) is getattr(inflatable_utils, PUSH_HOOK)
     assert callable(getattr(start_client_internal, CONNECTION_HOOK))
+    assert callable(getattr(start_client_internal, PULL_HOOK))
     assert callable(getattr(start_client_internal, VERIFY_HOOK))
     assert getattr(start_client_internal, TIME_HOOK) is time
 
