@@ -143,8 +143,13 @@ def _read_preset(path: Path) -> tuple[Preset, str]:
 
 
 def own_keys(path: Path, strategies: Collection[str]) -> list[str]:
-    """Keys of the settings in a preset's file for runs of the `strategies`, without those of its base."""
+    """Keys of the settings in a preset's file for runs of the `strategies`, without those of its base.
+
+    None of a paper's preset, which has a protocol or departures: it may state what only some of its runs read.
+    """
     preset = _read_preset(path)[0]
+    if preset.protocols or preset.departures:
+        return []
     methods = (of_method.settings for name, of_method in (preset.methods or {}).items() if name in strategies)
     return list(dict.fromkeys([*preset.settings, *(key for settings in methods for key in settings)]))
 

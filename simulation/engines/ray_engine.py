@@ -1,6 +1,7 @@
 """Ray engine: one simulated run in this process, through Flower's simulation engine."""
 
 import os
+import resource
 import secrets
 import sys
 import threading
@@ -11,6 +12,7 @@ from typing import Any
 from flwr.app import Context
 from flwr.serverapp import Grid, ServerApp
 
+from fedsel_app.config import ConfigError
 from fedsel_app.network.reply_timeout import ReplyTimeout
 from fedsel_app.wiring.client import make_client_app
 from fedsel_app.wiring.configuration import AppConfig
@@ -33,9 +35,25 @@ def simulate(config: AppConfig, on_round: Callable[[dict[str, Any]], None], *, v
     `on_round` is called with the record of each finished round. Ray and this process end after Ctrl-C, if a worker died
     and cannot be restarted, and if a raylet is killed or frozen. Errors of the server and of the engine are raised.
     """
+    refuse_file_size_limit()
     with simulated_run(config, verbose=verbose) as (placed, folder):
         _simulate(placed, folder, on_round, verbose=verbose)
     return folder
+
+
+def refuse_file_size_limit() -> None:
+    """Raise ConfigError if this process may not write files as large as Ray's object store.
+
+    The store is a file in memory and takes a share of the machine's memory. With a smaller limit the system kills the
+    raylet. Ray reports that minutes later, in a message that does not name the cause.
+    """
+    limit_bytes, _ = resource.getrlimit(resource.RLIMIT_FSIZE)
+    memory_bytes = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    if limit_bytes != resource.RLIM_INFINITY and limit_bytes < memory_bytes:
+        raise ConfigError(
+            f"Files of this process may have {limit_bytes} bytes (`ulimit -f`), and Ray's object store needs more: "
+            "lift the limit, or set 'engine' to inline."
+        )
 
 
 def _simulate(config: AppConfig, folder: Path, on_round: Callable[[dict[str, Any]], None], *, verbose: bool) -> None:

@@ -32,7 +32,7 @@ def simulated(tmp_path_factory: pytest.TempPathFactory) -> Path:
         assert main(["run", *SMALL, "--out", str(folder)]) == 0
     assert printed.getvalue().startswith("Method: hetero-select; compressor top-k")
     assert "\nEngine: inline, as " in printed.getvalue()
-    assert "Picture" in printed.getvalue()
+    assert f"\nNext: fedsel report {folder}\n" in printed.getvalue()
     return folder
 
 
