@@ -107,12 +107,20 @@ def test_a_preset_of_a_table_brings_its_strategies(capsys, mine, tmp_path):
     assert "needs --strategies NAME,... or a --preset that has some" in refused(capsys, *arguments)
 
 
+@pytest.fixture
+def with_hangups():
+    """SIGHUP as in a shell: under nohup it is ignored, also by fedsel."""
+    before = signal.signal(signal.SIGHUP, signal.SIG_DFL)
+    yield
+    signal.signal(signal.SIGHUP, before)
+
+
 @pytest.mark.parametrize(
     ("command", "said"),
     [("compare", "interrupted; repeat the command to continue from here"), ("settings", "interrupted")],
 )
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129)])
-def test_an_interruption_says_how_to_continue(command, said, number, code, capsys):
+def test_an_interruption_says_how_to_continue(command, said, number, code, capsys, with_hangups):
     def interrupted(arguments):
         signal.raise_signal(number)
 
