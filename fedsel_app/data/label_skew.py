@@ -125,7 +125,8 @@ def psi_lda(sizes: Ints, clients: int, psi: float, examples: int, rng: np.random
     """psi-LDA split, as in the authors' code: int(psi E) of E `examples` are of a random dominant class.
 
     The clients draw in order from shrinking pools, so later clients get fewer examples of a class that runs out. With
-    psi = 0 each client lacks one class, so the split is not IID.
+    psi = 0 each client lacks one class. Deviation from the text: there psi is a probability for each example, and 0
+    means IID.
     """
     classes = len(sizes)
     left = sizes.copy()

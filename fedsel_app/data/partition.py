@@ -261,6 +261,8 @@ def _shards(labels: Ints, clients: int, each: int, least: int, rng: np.random.Ge
 def _overlapping(labels: Ints, clients: int, missing: int, rng: np.random.Generator) -> list[Ints]:
     """Missing-classes split, as in the authors' code of "HeteRo-Select: Informativeness as the primary driver of client
     participation" (Sec. V): each client draws class size // K examples of each class that it has.
+
+    Deviation from the text: clients draw independently, so they share some examples.
     """
     classes = len(np.bincount(labels))
     if missing >= classes:

@@ -20,6 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedsel_app.config import AvailabilityConfig, ConfigError
+from fedsel_app.config.plugins import described
 from fedsel_app.seeds import Purpose, stream
 
 Floats = NDArray[np.float64]
@@ -189,7 +190,7 @@ def read_trace(path: Path) -> list[Floats]:
                 raise ValueError("the stays of a device must not touch each other")
     except (OSError, UnicodeDecodeError, csv.Error, KeyError, TypeError, ValueError) as error:
         raise ConfigError(
-            f"The trace 'availability-trace' {path} cannot be read ({error!r}). It must be a CSV file with a row for "
-            f"each stay of a device, in the columns {', '.join(TRACE)}."
+            f"The trace 'availability-trace' {path} cannot be read ({described(error)}). It must be a CSV file with a "
+            f"row for each stay of a device, in the columns {', '.join(TRACE)}."
         ) from error
     return devices
