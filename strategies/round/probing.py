@@ -20,6 +20,8 @@ PATIENCE = 3.0
 """Longest wait of a server that does not wait for its cohort for a probe, in multiples of the last median."""
 SHORTEST_WAIT_S = 1.0
 """Lower bound of this wait."""
+LONGEST_REST = 16
+"""Most rounds for which such a server does not ask a client that missed its probes; they double from 1 on."""
 
 
 @dataclass(frozen=True)
@@ -64,6 +66,8 @@ class ClientProber:
         self._clients, self._roster, self._needs, self._context = clients, roster, needs, context
         self._typical_s = 0.0
         """Median seconds of the last answers to a probe; 0 before the first."""
+        self._missed, self._rests_until = np.zeros((2, context.run.clients), np.int64)
+        """Probes in a row that a client missed, and the last round in which it is not asked for this reason."""
         self._nodes: dict[int, str] = {}
         self._connected = np.zeros(context.run.clients, np.bool_)
         """True for the clients of these nodes."""
@@ -106,7 +110,7 @@ class ClientProber:
         if self._clients.nodes is not self._nodes:
             self._nodes, self._connected[:] = self._clients.nodes, False
             self._connected[list(self._nodes)] = True
-        roster.available[:] = self._connected
+        roster.available[:] = self._connected & (self._rests_until < number)
         return len(new) * roster.label_counts.shape[1] * SCALAR_BYTES if needs.label_counts else 0
 
     def measure(self, round_info: RoundInfo, probed: Ints, model: SentModel, label_count_bytes: int) -> Probe:
@@ -124,7 +128,8 @@ class ClientProber:
         asked = ",".join(needs.metrics)
         instruction = ProbeInstruction(round_info.number, batches, needs.probe_test_part, metrics=asked)
         model = rounded_model(model, context.evaluation.probe_bits)
-        answers = self._clients.ask(dict.fromkeys(measured.tolist(), instruction), model, self._until())
+        until = self._until()
+        answers = self._clients.ask(dict.fromkeys(measured.tolist(), instruction), model, until)
         if arrived_s := [answer.arrived_s for answer in answers.values() if isinstance(answer, Reply)]:
             self._typical_s = float(np.median(arrived_s))
         answered, failures = read_probes(answers, round_info.number, needs.metrics)
@@ -134,7 +139,13 @@ class ClientProber:
             columns["losses"][client] = answer.loss
             for name, value in answer.scores.items():
                 columns[METRIC + name][client] = value
-        roster.available[[failure["client"] for failure in failures]] = False
+        silent = [failure["client"] for failure in failures]
+        roster.available[silent] = False
+        if until is not None:
+            self._missed[list(answered)] = 0
+            self._missed[silent] += 1
+            rests = np.minimum(2 ** (self._missed[silent] - 1), LONGEST_REST)
+            self._rests_until[silent] = round_info.number + rests
         for name, kind in self._clipped.items():
             columns[name] = self.reported_values.bounded(kind, everybody, columns[name])
         roster.uplink_bits_per_s[:], roster.step_s[:] = links.observe(round_info.number, columns["losses"])

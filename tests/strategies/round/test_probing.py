@@ -1,17 +1,21 @@
 """Probing: the examples of a loss probe, and the time that it is charged with."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
-from fedsel_app.config import ConfigError
+from fedsel_app.config import ConfigError, NetworkConfig
 from fedsel_app.messages.answers import EnrolAnswer
 from fedsel_app.messages.instructions import ProbeInstruction
+from fedsel_app.network.links import MeasuredLinks
 from strategies.methods.fed_cbs import FedCBS, FedCBSConfig
 from strategies.methods.hetero_select import HeteroSelect, HeteroSelectConfig
 from strategies.methods.power_of_choice import PowerOfChoice, PowerOfChoiceConfig
+from strategies.round.federation import NodeError
 from tests.support.contexts import context_of
-from tests.support.rounds import run_round
-from tests.support.stubs import StubClient
+from tests.support.rounds import run_round, run_rounds
+from tests.support.stubs import StubClient, StubFederation
 
 
 @pytest.mark.parametrize(("loss", "forward"), [("train", 4), ("test", 1)])
@@ -58,3 +62,28 @@ def test_a_start_needs_the_label_counts_of_at_least_one_client(sent):
     assert row["selected"] == [0, 1, 2]
     assert strategy.roster.label_counts.tolist() == [[4, 6] if k in sent else [0, 0] for k in range(3)]
     assert row["probe_bytes"] == 3 * 2 * 8
+
+
+class Posted(StubFederation):
+    """Stub clients whose answers to a sent message are fetched later."""
+
+    def send(self, messages):
+        self._sent = {**getattr(self, "_sent", {}), **{message.node: message for message in messages}}
+
+    def receive(self):
+        sent, self._sent = self._sent, {}
+        return self.ask(list(sent.values()))
+
+
+def test_a_server_that_does_not_wait_leaves_a_silent_client_in_peace():
+    """It is asked in rounds 1, 3, 6 and 11: it rests for 1, 2, 4 and 8 rounds. Once it answers, in each round again."""
+    settings = {"waiting": "buffered", "server_optimizer": "mean", "weighting": "uniform"}
+    context = context_of(HeteroSelectConfig(), cohort=1, rounds=22, **settings)
+    strategy = HeteroSelect(replace(context, links=MeasuredLinks(NetworkConfig(), 3)))
+    stubs = [StubClient(client, loss=client + 1.0) for client in range(3)]
+
+    def before(number):
+        stubs[2]._loss = NodeError("2", "no answer") if number < 20 else 3.0
+
+    run_rounds(strategy, Posted(stubs), 22, before)
+    assert [instruction.server_round for instruction in stubs[2].told("evaluate")] == [1, 3, 6, 11, 20, 21, 22]
