@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Self, cast
 
 import numpy as np
 import torch
@@ -24,13 +24,11 @@ from clients.compression.compressors import draw_layers
 from clients.examples import client_examples
 from clients.local_round import LocalRound, Trained
 from clients.received_model import built_model, received_model
-from clients.state import QUESTION, ClientHistory, StateStore
+from clients.state import ClientHistory, StateStore
 from clients.training import reports
 from clients.training.steps import finite_buffers, train
 from fedsel_app.attackers import attackers_of
 from fedsel_app.config import ConfigError, EvaluationConfig, SharedSettings
-from fedsel_app.config.data import OwnDataConfig
-from fedsel_app.data.arrays import sums
 from fedsel_app.data.batches import DeviceData, batch_order, chunks, device_data, epoch_order, loader_order
 from fedsel_app.data.dataset import load
 from fedsel_app.data.inputs import Inputs
@@ -75,8 +73,6 @@ class ClientContext(SharedSettings):
     client: int
     """Partition id."""
     store: StateStore
-    stated: StateStore | None = None
-    """Store of what the server states of the client's own data; None if they are not its own."""
     masks: "Masks | None" = None
     """Masks of what a deployed client sends; None if it sends its updates as they are."""
 
@@ -93,9 +89,9 @@ class SelectionClient(NumPyClient):
     def __init__(self, context: ClientContext) -> None:
         self._context = context
 
-    def masking(self, masks: "Masks") -> "SelectionClient":
+    def masking(self, masks: "Masks") -> Self:
         """This client, which masks what it sends."""
-        return SelectionClient(replace(self._context, masks=masks))
+        return type(self)(replace(self._context, masks=masks))
 
     def get_properties(self, config: Config) -> Config:
         """Answer an instruction to enrol, or the question for the place of a simulated node."""
@@ -140,9 +136,6 @@ class SelectionClient(NumPyClient):
             If the memory of the host or the GPU does not suffice, or the state cannot be written.
         """
         sent: NDArrays = []
-        stated = self._context.stated
-        if stated is not None and not isinstance(instruction, EnrolInstruction | PlaceInstruction):
-            self._take_schema(stated.schema(self._context.client))
         with naming_lack_of_memory(f"Client {self._context.client}"):
             match instruction:
                 case PlaceInstruction():
@@ -168,14 +161,9 @@ class SelectionClient(NumPyClient):
         return numbers, sent
 
     def _enrol(self, instruction: EnrolInstruction) -> EnrolAnswer:
-        if self._context.stated is not None:
-            self._keep_schema(self._context.stated, instruction)
         context = self._context
         examples, _ = self._examples()
-        counts = constants = moments = b""
-        own_data, told = context.stated is not None, [f"{len(examples)} training examples"]
-        if instruction.moments and own_data and context.masks is not None:
-            raise RefusedError("The server asks for moments of the data, which nothing masks. This client sends none.")
+        counts = constants = b""
         if instruction.constants:
             constants = built_model(context).state.marks.astype("<f8").tobytes()
         if instruction.label_counts:
@@ -183,16 +171,10 @@ class SelectionClient(NumPyClient):
                 raise ValueError(f"Client {context.client} sends no label counts: its 'share-label-counts' is false.")
             data = load(context.data, context.run.seed)
             counts = label_counts([examples], data.y_train, data.classes)[0].astype("<i8").tobytes()
-            told.append("their number in each class")
-        if instruction.moments and own_data:
-            data = load(context.data, context.run.seed)
-            moments = sums(data.x_train[examples]).astype("<f8").tobytes()
-            told.append("sums over them of each feature, for the normalisation")
-        if own_data:
-            print(f"Client {context.client} tells the server of its data: {', '.join(told)}.", flush=True)
         key, signature = self._masks().enrol() if instruction.run_key else (b"", b"")
-        answer = EnrolAnswer(context.client, len(examples), counts, constants=constants, own_data=own_data)
-        return replace(answer, moments=moments, run_key=key, key_signature=signature)
+        return EnrolAnswer(
+            context.client, len(examples), counts, constants=constants, run_key=key, key_signature=signature
+        )
 
     def _masks(self) -> "Masks":
         if self._context.masks is None:
@@ -200,34 +182,6 @@ class SelectionClient(NumPyClient):
                 "Set 'secure-sums' to masks: the server asks for a part of them, and this client has none."
             )
         return self._context.masks
-
-    def _keep_schema(self, stated: StateStore, instruction: EnrolInstruction) -> None:
-        """Take what the server states of the client's own data, and keep it for the run once they fit.
-
-        Raises ConfigError if they do not fit, must be normalised and the server does not say how, or if the server has
-        stated something else in this run: each further question would tell it more of the data.
-        """
-        from fedsel_app.messages.schema import read_schema
-
-        context, schema = self._context, instruction.schema or ""
-        asked = stated.question(context.client)
-        if asked not in (None, schema) and not (asked and schema and read_schema(schema).follows(read_schema(asked))):
-            raise ConfigError("The server has stated another schema in this run. Submit the run again.")
-        stated.keep_schema(context.client, schema, QUESTION)
-        self._take_schema(schema)
-        load(self._context.data, context.run.seed)
-        protected = context.privacy.dp_clip_norm or context.aggregation.traits.robust
-        shared = instruction.moments and context.privacy.share_moments and not protected
-        if schema and not shared and (instruction.moments or not read_schema(schema).mean):
-            raise ConfigError(
-                "State on the server the normalisation ('scaling' in 'data-arguments', or mean and std in an .npz "
-                "file), or set 'normalize' to false. No sums are sent under differential "
-                "privacy, with a robust 'aggregation', after round 1, or with share-moments=false."
-            )
-        stated.keep_schema(context.client, schema)
-
-    def _take_schema(self, schema: str) -> None:
-        self._context = replace(self._context, data=OwnDataConfig.of(self._context.data, schema))
 
     def _train(
         self, arrays: NDArrays, instruction: TrainInstruction, sums: "CohortSum | None"

@@ -12,6 +12,7 @@ from flwr.common import Context
 
 from clients.client import ClientContext, SelectionClient
 from clients.flower_client import ClientOf, answer
+from clients.own_data import OwnDataClient, OwnDataContext
 from clients.state import STATE_FOLDER, StateStore, user_state_folder
 from fedsel_app.caches import of_a_run
 from fedsel_app.config import ConfigError, SharedSettings
@@ -75,7 +76,8 @@ def client_builder(
     shared = settings.groups() | {"store": store}
     if deployed and settings.partition.partition == "own":
         data = replace(OwnDataConfig.of(settings.data), own_arguments=own_arguments)
-        shared |= {"data": data, "stated": store.of_run(deployed)}
+        stated = store.of_run(deployed)
+        return lambda client: OwnDataClient(OwnDataContext(client=client, stated=stated, **shared | {"data": data}))
     return lambda client: SelectionClient(ClientContext(client=client, **shared))
 
 
