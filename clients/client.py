@@ -200,6 +200,7 @@ class SelectionClient(NumPyClient):
             compression=context.compression,
             layers=model.layers,
             store=context.store,
+            examples=len(self._examples()[0]),
         )
         control = arrays[-1] if with_control else None
         return local_round.answer(

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from clients.compression.error_feedback import Curvature, as_sent, restore_untaken, upload
+from clients.compression.error_feedback import Curvature, as_sent, restore_untaken, upload, weight_sent
 from clients.state import LOCAL, Arrays, ClientHistory, StateStore
 from clients.upload_time import last_upload
 from fedsel_app.config import CompressionConfig, TrainingConfig
@@ -73,6 +73,8 @@ class LocalRound:
     layers: Sequence[LayerSlice]
     """Layers of the model; they tile its parameters."""
     store: StateStore
+    examples: int = 0
+    """Number of the client's training examples; 0: it does not weigh its update by them."""
 
     def answer(
         self,
@@ -108,7 +110,10 @@ class LocalRound:
         scored = instruction.curvature and self.compression.curvature_layers
         curvature = trained.curvature if scored else None
         update, kept = upload(
-            delta, state, self.layers, self.compression, instruction, curvature, seed=self.seed, client=self.client
+            *(delta, state, self.layers, self.compression, instruction, curvature),
+            seed=self.seed,
+            client=self.client,
+            examples=self.examples,
         )
         vectors = [update] if change is None else [update, Update(delta.size, None, change)]
         wanted = sums is None or self.compression.remembers_unsent
@@ -118,7 +123,8 @@ class LocalRound:
                 known = (
                     payloads[0] if instruction.entries is None else encode(update, client=self.client, server_round=0)
                 )
-                kept |= as_sent(known, delta.size, instruction.residual_decay)
+                weight = weight_sent(instruction, delta.size, self.examples)
+                kept |= as_sent(known, delta.size, instruction.residual_decay / weight)
             local = {f"{LOCAL}{name}": array for name, array in trained.local.items()}
             store.save(self.client, instruction.server_round, solver_state | kept | local, history)
         times = last_upload()

@@ -37,7 +37,8 @@ def with_weights(dispatch: Dispatch, policy: Participation) -> Dispatch:
     steps = [opened.reader.steps(*asked)[0] for asked in dispatch.instructions.items()]
     effective: Floats = np.array([training.effective_steps(number) for number in steps])
     reports = {str(Report.EFFECTIVE_STEPS): effective}
-    own = opened.server.weights(selection, clients, opened.roster.examples[clients], reports).own
+    weights = opened.server.weights(selection, clients, opened.roster.examples[clients], reports)
+    own = weights.own if opened.server.common is None else opened.server.common.in_updates(weights).own
     if clients.size > MOST or not ((own > 0.0) & (own <= LARGEST_WEIGHT)).all():
         return dispatch
     instructions = {

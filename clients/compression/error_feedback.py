@@ -51,6 +51,7 @@ class Upload(NamedTuple):
     curvature: Curvature | None
     seed: int
     client: int
+    examples: int
 
 
 def upload(
@@ -63,13 +64,15 @@ def upload(
     *,
     seed: int,
     client: int,
+    examples: int,
 ) -> Compressed:
     """Compress the local change `delta`, float32 (N,). Returns the update to send and the arrays to store.
 
     A change in float64 is sent whole, or compressed as float32.
 
     `state` has the arrays that were stored last. `curvature` takes the layers' shares of the last mask and returns the
-    diagonal curvature by layer; None: top-k scores only by magnitude. `client` is the client's partition id.
+    diagonal curvature by layer; None: top-k scores only by magnitude. `client` is the client's partition id, and
+    `examples` the number of its training examples.
 
     Raises StateError if the server has an estimate of this client's update and the client does not.
     """
@@ -87,7 +90,7 @@ def upload(
     elif "residual" in state:
         vector = vector + state["residual"]
     compress = COMPRESSORS[compression.compressor]
-    update, kept = compress(vector, Upload(state, layers, compression, instruction, curvature, seed, client))
+    update, kept = compress(vector, Upload(state, layers, compression, instruction, curvature, seed, client, examples))
     if compression.value_bits < 32:
         noise = None if compression.error_feedback else stream(seed, Purpose.ROUNDING, instruction.server_round, client)
         update = rounded(update, compression.value_bits, noise)
@@ -97,8 +100,16 @@ def upload(
     elif compression.ef21:
         kept["estimate"] = update.dense()
     elif compression.error_feedback and (update.indices is not None or update.quantised is not None):
-        kept["residual"] = (vector - update.dense()).astype(np.float32) * np.float32(instruction.residual_decay)
+        unsent = vector - update.dense() / np.float32(weight_sent(instruction, delta.size, examples))
+        kept["residual"] = unsent.astype(np.float32) * np.float32(instruction.residual_decay)
     return update, kept
+
+
+def weight_sent(instruction: TrainInstruction, size: int, examples: int) -> float:
+    """By what a client with so many examples multiplies its update, float32 (size,), before it is sent."""
+    if instruction.entries is None:
+        return 1.0
+    return decode_entries(instruction.entries, size, instruction.server_round).weight(examples)
 
 
 def restore_untaken(state: State, unacknowledged: State, taken: float, seed: int) -> dict[str, NDArray[Any]]:
@@ -142,7 +153,8 @@ def _rand_k(vector: Vector, given: Upload) -> Compressed:
 
 def _common_k(vector: Vector, given: Upload) -> Compressed:
     instruction = given.instruction
-    return decode_entries(instruction.entries or b"", vector.size, instruction.server_round).update(vector), {}
+    entries = decode_entries(instruction.entries or b"", vector.size, instruction.server_round)
+    return entries.update(vector, given.examples), {}
 
 
 def _qsgd(vector: Vector, given: Upload) -> Compressed:

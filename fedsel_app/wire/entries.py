@@ -11,12 +11,13 @@ Layout of a statement, with all numbers little-endian::
          1      1  index coding of the exploited entries, as in `codec`
          2      1  its Rice parameter
          3      1  place of the exponent of the round, e - `ring.LOWEST`
-         4      4  n, the greatest number of clients in the sum
-         8      4  number of exploited entries
-        12      4  number of explored entries
-        16      8  seed of the run
-        24      4  CRC-32 of all entries
-        28      .  the exploited entries
+         4      4  examples with which a client has the weight 1; 0: all have it
+         8      4  n, the greatest number of clients in the sum
+        12      4  number of exploited entries
+        16      4  number of explored entries
+        20      8  seed of the run
+        28      4  CRC-32 of all entries
+        32      .  the exploited entries
 """
 
 import struct
@@ -35,7 +36,7 @@ from fedsel_app.wire.codec import Update
 
 Indices = NDArray[np.uint32]
 NO_INDICES = np.zeros(0, np.uint32)
-_HEAD = struct.Struct("<BBBBIIIQI")
+_HEAD = struct.Struct("<BBBBIIIIQI")
 
 
 @dataclass(frozen=True, eq=False)
@@ -48,12 +49,14 @@ class RoundEntries:
     bits : bits of the ring
     exponent : e, with which the largest value of a client is expected below 2^e
     clients : n, the greatest number of clients in the sum
+    full_weight : examples with which a client's update has the weight 1; 0: all have it
     """
 
     indices: Indices | None
     bits: int
     exponent: int
     clients: int
+    full_weight: int = 0
 
     def count(self, size: int) -> int:
         """Number of entries in a model of `size` entries."""
@@ -64,9 +67,14 @@ class RoundEntries:
         """Exponent of the grid."""
         return ring.grid_of(self.exponent, self.bits, self.clients)
 
-    def update(self, vector: NDArray[np.float32]) -> Update:
-        """The update that a client sends of its `vector`, (N,)."""
+    def weight(self, examples: int) -> float:
+        """By what a client with so many examples multiplies its update: at most 1, so that none can claim more."""
+        return min(examples / self.full_weight, 1.0) if self.full_weight else 1.0
+
+    def update(self, vector: NDArray[np.float32], examples: int) -> Update:
+        """The update that a client with so many examples sends of its `vector`, (N,)."""
         values = vector if self.indices is None else vector[self.indices]
+        values = values * np.float32(self.weight(examples))
         integers, _ = ring.quantise(values, self.grid, self.bits, self.clients)
         multiples = ring.Multiples(self.bits, self.grid, ring.exponent_of(values), integers)
         return Update(vector.size, self.indices, multiples.values(), multiples)
@@ -109,7 +117,8 @@ def encode_entries(entries: RoundEntries, exploited: Indices, size: int, seed: i
     count = entries.count(size)
     coding, rice_bits, places = index_codec.encode_indices(exploited, size, seeded=False)
     numbers = entries.clients, exploited.size, count - exploited.size, seed, _check_sum(entries.indices)
-    return _HEAD.pack(entries.bits, coding, rice_bits, entries.exponent - ring.LOWEST, *numbers) + places
+    place = entries.exponent - ring.LOWEST
+    return _HEAD.pack(entries.bits, coding, rice_bits, place, entries.full_weight, *numbers) + places
 
 
 @lru_cache(maxsize=2)
@@ -120,7 +129,7 @@ def decode_entries(stated: bytes, size: int, server_round: int) -> RoundEntries:
     """
     if len(stated) < _HEAD.size:
         raise WireError("The server does not state the entries of the round. Server and clients must run the same app.")
-    bits, coding, rice_bits, place, clients, listed, drawn, seed, check_sum = _HEAD.unpack_from(stated)
+    bits, coding, rice_bits, place, full_weight, clients, listed, drawn, seed, check_sum = _HEAD.unpack_from(stated)
     sound = bits in ring.RINGS and place < ring.PLACES and clients and ring.largest(bits, clients)
     if not sound or not 1 <= listed + drawn <= size:
         raise WireError(f"The server states {listed + drawn} of {size} entries, {bits} bits and {clients} clients.")
@@ -134,7 +143,7 @@ def decode_entries(stated: bytes, size: int, server_round: int) -> RoundEntries:
         indices.setflags(write=False)
     if _check_sum(indices) != check_sum:
         raise WireError("The entries of the round differ from the server's: both need the same numpy release.")
-    return RoundEntries(indices, bits, ring.LOWEST + place, clients)
+    return RoundEntries(indices, bits, ring.LOWEST + place, clients, full_weight)
 
 
 def _check_sum(indices: Indices | None) -> int:

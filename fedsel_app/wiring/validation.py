@@ -369,10 +369,10 @@ def validate_secure_sums(settings: SharedSettings, strategy: type[SelectionStrat
         raise ConfigError(
             f"Set 'aggregation' to {sums} (it is {rule.aggregation}), {otherwise}: the others compare single updates."
         )
-    if rule.weighting != "uniform":
+    if rule.weighting not in ("uniform", "examples"):
         raise ConfigError(
-            f"Set 'weighting' to uniform (it is {rule.weighting}), {otherwise}: a sum of masked updates has equal "
-            "weights."
+            f"Set 'weighting' to uniform or examples (it is {rule.weighting}), {otherwise}: weights that the server "
+            "chose would tell it single updates."
         )
     if rule.max_update_norm:
         raise ConfigError(
@@ -400,6 +400,11 @@ def validate_secure_sums(settings: SharedSettings, strategy: type[SelectionStrat
         raise ConfigError(
             f"Set 'clear-number' to {asked}, {otherwise}: the strategy {strategy.name} {reads} the norm of each "
             "client's update, which nothing masks."
+        )
+    if needs.norms and rule.weighting == "examples":
+        raise ConfigError(
+            f"Set 'weighting' to uniform, {otherwise}: the strategy {strategy.name} reads the norms of updates, and "
+            "the clients would send weighted ones."
         )
     if settings.run.cohort < least:
         raise ConfigError(

@@ -159,16 +159,17 @@ class ServerState:
             weights = weights._replace(own=weights.own * late)
         if not clients.size:
             return Step(parameters, updates, weights.own, np.zeros(0), None)
+        sent = weights if self.common is None else self.common.in_updates(weights)
         if replies.total is not None:
             aggregate, *plain = (each.total() for each in replies.total.sums)
-            aggregate /= weights.divisor
+            aggregate /= sent.divisor
             moved = self.optimizer.step(parameters, self.solver.step_of_sum(aggregate, *plain))
             return Step(moved, (), weights.own / weights.divisor, np.ones(clients.size), aggregate)
         if self.privacy is not None:
             combined = Combined(updates, *self.privacy.protect(updates), np.ones(clients.size))
         else:
             bound = None if self.entry_bounds is None else partial(self.entry_bounds.bound, clients)
-            combined = combine(updates, weights.own, self._context.aggregation, bound, weights.divisor)
+            combined = combine(updates, sent.own, self._context.aggregation, bound, sent.divisor)
         step = self.solver.step(combined.aggregate, combined.updates, replies.controls)
         if self._context.waiting.waiting == "asynchronous":
             step = stale_step(step, combined.weights, replies.staleness, replies.starts, parameters)

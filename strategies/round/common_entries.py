@@ -16,6 +16,7 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
+from fedsel_app.solvers import Weights
 from fedsel_app.wire import ring
 from fedsel_app.wire.entries import NO_INDICES, Indices, RoundEntries, drawn_entries, encode_entries
 from fedsel_app.wire.indices import kept_count
@@ -38,9 +39,12 @@ class CommonEntries(Saved):
     """Rule of the entries of each round, with the public history of the aggregate."""
 
     state_fields = ("_change", "_age", "_exponent")
+    weighs: bool
+    """Whether the clients weigh their updates by examples themselves, because the server sees only the sum."""
 
     def __init__(self, context: RunContext) -> None:
         self._context, size = context, context.initial.size
+        self.weighs = context.privacy.masked and context.aggregation.weighting == "examples"
         self._change = np.zeros(size, np.float32)
         """Change of each entry in a round, by its last aggregate: |a_i| / p_i."""
         self._age = np.ones(size, np.int32)
@@ -61,12 +65,18 @@ class CommonEntries(Saved):
             explored = count - self._exploited.size
             indices = drawn_entries(self._exploited, explored, size, context.run.seed, round_info.number)
         self._entries = replace(self._entries, indices=indices, exponent=self._exponent)
-        return len(self.statement(1))
+        return len(self.statement(1, 0))
 
-    def statement(self, clients: int) -> bytes:
-        """What the `clients` of the round are told of its entries."""
-        self._entries = replace(self._entries, clients=clients)
+    def statement(self, clients: int, examples: int) -> bytes:
+        """What the `clients` of the round, of whom none has more than so many examples, are told of its entries."""
+        self._entries = replace(self._entries, clients=clients, full_weight=examples if self.weighs else 0)
         return encode_entries(self._entries, self._exploited, self._age.size, self._context.run.seed)
+
+    def in_updates(self, weights: Weights) -> Weights:
+        """The weights of updates by their examples, as the updates themselves are weighed by them, if they are."""
+        if not self.weighs:
+            return weights
+        return Weights(np.ones_like(weights.own), weights.divisor / self._entries.full_weight)
 
     def learn(self, aggregate: Floats | None, exponents: Iterable[int | None]) -> None:
         """Take the aggregate of a round, float64 (N,), and the exponents of its clients; None: nobody replied."""

@@ -67,7 +67,10 @@ class InstructionBuilder:
                 "is yours in a Flower app of your own."
             )
         theta, fractions = self._fractions(selection, round_info)
-        entries = None if self._common is None else self._common.statement(selection.clients.size)
+        entries = None
+        if self._common is not None:
+            most = int(roster.examples[selection.clients].max())
+            entries = self._common.statement(selection.clients.size, most)
         rate = context.training.learning_rate(round_info.scheduled, round_info.total)
         if selection.local_steps is not None:
             local_epochs = 0

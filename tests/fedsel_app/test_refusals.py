@@ -155,7 +155,11 @@ COMBINATIONS = [
     (PRIVATE | COMMON, "Set 'compressor' to top-k or rand-k or qsgd or none (it is common-k)"),
     (MASKED | {"compressor": "top-k"}, "Set 'compressor' to common-k (it is top-k), or 'secure-sums' to none"),
     (MASKED | {"aggregation": "median"}, "Set 'aggregation' to mean (it is median), or 'secure-sums' to none"),
-    (MASKED | {"weighting": "examples"}, "Set 'weighting' to uniform (it is examples), or 'secure-sums' to none"),
+    (MASKED | {"weighting": "score"}, "Set 'weighting' to uniform or examples (it is score), or 'secure-sums' to"),
+    (
+        MASKED | {"weighting": "examples", "strategy": "adasample", "clear-number": "norm"},
+        "Set 'weighting' to uniform, or 'secure-sums' to none: the strategy adasample reads the norms of updates",
+    ),
     (MASKED | {"max-update-norm": 1.0}, "Set 'max-update-norm' to 0, or 'secure-sums' to none"),
     (MASKED | {"solver": "scaffold"}, "Set 'solver' to fedprox or sgd, or 'secure-sums' to none: SCAFFOLD sends more"),
     (MASKED | {"participation": "isp", "holdout-fraction": 0.2}, "Set 'participation' to a schedule, or 'secure-sums'"),

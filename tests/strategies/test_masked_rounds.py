@@ -101,6 +101,22 @@ def test_a_masked_deployment_has_the_bits_the_bytes_and_the_clock_of_the_simulat
         assert row["round_s"] > without["round_s"]
 
 
+def test_clients_weigh_their_updates_by_examples_before_they_mask_them(tmp_path: Path) -> None:
+    """The mean is that of a server which sees and weighs the single updates, and no client's examples are told."""
+    told = {"weighting": "examples", "partition": "dirichlet", "alpha": 0.3, "ring_bits": 32, "kept_fraction": 1.0}
+    masked, simulated = deployed(tmp_path / "a", **told), played(tmp_path / "b", Inline, **told)
+    same(masked, simulated)
+    same(played(tmp_path / "c", Inline, round_deadline_s=1e6, **told), simulated)
+    seen, equal = (
+        played(tmp_path / name, Inline, **told | changed)
+        for name, changed in {"d": {"secure_sums": "none"}, "e": {"weighting": "uniform"}}.items()
+    )
+    assert [row["weights"] for row in masked[1]] == [row["weights"] for row in seen[1]]
+    parameters = simulated[0].run.model.parameters
+    np.testing.assert_allclose(parameters, seen[0].run.model.parameters, atol=1e-6)
+    assert not np.allclose(parameters, equal[0].run.model.parameters, atol=1e-4)
+
+
 @pytest.mark.parametrize("strategy", ["adasample", "hetero-select-stable"])
 def test_a_method_that_selects_by_norms_gets_them_in_clear(tmp_path: Path, strategy: str) -> None:
     """The same clients are selected as in the simulation."""

@@ -12,7 +12,7 @@ LAYERS = (LayerSlice("a", 0, 2), LayerSlice("b", 2, 6), LayerSlice("c", 6, 10))
 PLAIN = {"curvature_layers": 0}
 """Compression settings without the curvature."""
 
-upload = partial(error_feedback.upload, seed=5, client=2)
+upload = partial(error_feedback.upload, seed=5, client=2, examples=10)
 
 
 def spec(fraction=1 / 3, decay=1.0, estimated=False, server_round=1):

@@ -1,5 +1,7 @@
 """Compressors and error feedback on vectors by hand."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -11,6 +13,7 @@ from clients.compression.error_feedback import as_sent, restore_untaken
 from clients.state import StateError
 from fedsel_app.config import CompressionConfig
 from fedsel_app.wire.codec import Update, decode, encode
+from fedsel_app.wire.entries import NO_INDICES, RoundEntries, encode_entries
 from fedsel_app.wire.indices import seeded_indices
 from tests.support.uploads import LAYERS, PLAIN, sent_by, spec, upload, vector
 
@@ -64,6 +67,15 @@ def test_what_the_server_did_not_take_comes_back_by_hand():
     # A later upload that was lost holds all that was left of this one.
     later = {"residual": vector(3, 0), **as_sent(payload, 2, 0.5)}
     assert restore_untaken(state, later, 0.25, seed=5)["residual"].tolist() == [5, 0]
+
+
+def test_what_a_weighted_multiple_leaves_by_hand():
+    """A quarter of (4, -2.5, 1) is (1, -1, 0) in whole numbers, which stand for (4, -4, 0)."""
+    stated = encode_entries(RoundEntries(None, 8, 6, 1, full_weight=40), NO_INDICES, 3, 5)
+    now = replace(spec(), entries=stated)
+    update, state = sent_by(CompressionConfig(compressor="common-k", **PLAIN), vector(4, -2.5, 1), now=now)
+    assert update.values.tolist() == [1, -1, 0]
+    assert state["residual"].tolist() == [0, 1.5, 1]
 
 
 def test_without_error_feedback_nothing_comes_back():

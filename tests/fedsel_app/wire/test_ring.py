@@ -70,14 +70,15 @@ def test_decoding_returns_what_was_sent_and_what_was_stated(bits, clients, size,
     explored = int(rng.integers(exploited.size == 0, size - exploited.size + 1))
     whole = exploited.size + explored == size
     indices = None if whole else drawn_entries(exploited, explored, size, seed, 9)
-    stated = encode_entries(RoundEntries(indices, bits, exponent, clients), exploited, size, seed)
+    stated = encode_entries(RoundEntries(indices, bits, exponent, clients, 3 * clients), exploited, size, seed)
     entries = decode_entries(stated, size, 9)
     assert (entries.bits, entries.exponent, entries.clients) == (bits, exponent, clients)
+    assert [entries.weight(examples) for examples in (clients, 3 * clients, 9 * clients)] == [1 / 3, 1.0, 1.0]
     if not whole:
         assert set(exploited.tolist()) <= set(entries.indices.tolist())
         np.testing.assert_array_equal(entries.indices, indices, strict=True)
     vector = (rng.normal(size=size) * 2.0**exponent).astype(np.float32)
-    update = entries.update(np.full_like(vector, 2.0**exponent) if alike else vector)
+    update = entries.update(np.full_like(vector, 2.0**exponent) if alike else vector, 3 * clients)
     assert update.quantised.exponent == exponent + 1 or not alike
     payload = payload_of(of_entries(update))
     assert len(payload) == 31 + update.count * bits // 8
@@ -88,13 +89,13 @@ def test_decoding_returns_what_was_sent_and_what_was_stated(bits, clients, size,
 
 def test_every_change_of_a_payload_is_noticed():
     entries = RoundEntries(None, 16, 0, 3)
-    every_change_is_noticed(payload_of(entries.update(np.array([0.5, -0.25, 0.0], np.float32))), 3)
+    every_change_is_noticed(payload_of(entries.update(np.array([0.5, -0.25, 0.0], np.float32), 10)), 3)
 
 
 def test_a_changed_statement_is_refused_or_names_as_many_entries():
     indices = drawn_entries(np.array([3, 5], np.uint32), 4, 20, 7, 2)
     honest = encode_entries(RoundEntries(indices, 16, -2, 10), np.array([3, 5], np.uint32), 20, 7)
-    for at in range(28):
+    for at in range(32):
         stated = bytearray(honest)
         stated[at] ^= 0xFF
         with contextlib.suppress(WireError):
