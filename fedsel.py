@@ -17,5 +17,4 @@ if TYPE_CHECKING:
     from fedsel_app import load_comparison as load_comparison
     from fedsel_app import load_run as load_run
     from fedsel_app import run as run
-    from fedsel_app import selecting as selecting
     from fedsel_app import strategy as strategy

@@ -15,7 +15,6 @@ from fedsel_app.imports import prefer_own_packages, refuse_namesakes, set_defaul
 
 if TYPE_CHECKING:
     from simulation.apps.client.client_app import client_app as client_app
-    from simulation.apps.client.legacy_messages import selecting as selecting
     from simulation.apps.server.strategy import strategy as strategy
     from simulation.workbench.python_interface.comparisons import ComparisonResult as ComparisonResult
     from simulation.workbench.python_interface.comparisons import compare as compare
@@ -26,7 +25,6 @@ if TYPE_CHECKING:
 
 OWN_APP = {
     "client_app": "simulation.apps.client.client_app",
-    "selecting": "simulation.apps.client.legacy_messages",
     "strategy": "simulation.apps.server.strategy",
 }
 """Names for users' own Flower apps, and their modules."""

@@ -7,7 +7,7 @@ Layout of a payload, with all numbers little-endian::
          4      1  version, 1
          5      1  value coding: 1 float32; 6 float64; 2, 4, 5 rounded to 16, 8, 4 bits; 3 quantised; 7, 8, 9, 10
                    multiples in a ring of 8, 16, 24, 32 bits
-         6      1  index coding: 0 dense, 1 bitmap, 2 Rice-coded gaps, 3 seeded
+         6      1  index coding: 0 dense, 1 Rice-coded gaps, 2 seeded
          7      1  Rice parameter b, 0..31; 0 in the other codings
          8      4  size N, the model's entries
         12      4  count, the entries sent
@@ -19,7 +19,7 @@ Layout of a payload, with all numbers little-endian::
          .      4  CRC-32 of all bytes before it
 
 Bit streams fill each byte from its lowest bit; the last byte's unused bits are zero. A dense update has no bytes of
-indices. For other indices, unless they are seeded, `encode` chooses the shortest coding.
+indices. For other indices, unless they are seeded, `encode` chooses the shortest Rice coding.
 """
 
 import struct
@@ -149,7 +149,7 @@ def encode(update: Update, *, client: int, server_round: int, seeded: bool = Fal
     32 bits.
     """
     refuse_unsendable(update, client, server_round)
-    coding, rice_bits, places = index_codec.encode_indices(update.indices, update.size, seeded=seeded)
+    coding, rice_bits, places = index_codec.encode_indices(update.indices, seeded=seeded)
     quantised = update.quantised
     sections: list[bytes | memoryview]
     if quantised is None:

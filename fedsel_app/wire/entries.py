@@ -115,7 +115,7 @@ def drawn_entries(exploited: Indices, count: int, size: int, seed: int, server_r
 def encode_entries(entries: RoundEntries, exploited: Indices, size: int, seed: int) -> bytes:
     """State the entries of a round, of which `exploited` are listed, in a model of `size` entries."""
     count = entries.count(size)
-    coding, rice_bits, places = index_codec.encode_indices(exploited, size, seeded=False)
+    coding, rice_bits, places = index_codec.encode_indices(exploited, seeded=False)
     numbers = entries.clients, exploited.size, count - exploited.size, seed, _check_sum(entries.indices)
     place = entries.exponent - ring.LOWEST
     return _HEAD.pack(entries.bits, coding, rice_bits, place, entries.full_weight, *numbers) + places

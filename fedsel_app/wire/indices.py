@@ -1,10 +1,10 @@
-"""Index coding of a sparse update: a bitmap, Rice-coded gaps, or a check sum of seeded indices.
+"""Index coding of a sparse update: Rice-coded gaps, or a check sum of seeded indices.
 
-In a bitmap, bit i is set if entry i is sent. Rice coding (R. F. Rice, "Some Practical Universal Noiseless Coding
-Techniques", JPL Publication 79-22, 1979) codes each gap g, the number of entries skipped before a sent one. It splits g
-into q = g >> b, written as q zeros and a one, and the b low bits of g. The first stream has all unary codes. The second
-stream has the low bits as b planes of `count` bits, lowest plane first. With this order, encoding and decoding take
-only a few operations on whole arrays.
+Rice coding (R. F. Rice, "Some Practical Universal Noiseless Coding Techniques", JPL Publication 79-22, 1979) codes each
+gap g, the number of entries skipped before a sent one. It splits g into q = g >> b, written as q zeros and a one, and
+the b low bits of g. The first stream has all unary codes. The second stream has the low bits as b planes of `count`
+bits, lowest plane first. With this order, encoding and decoding take only a few operations on whole arrays. With b = 0
+the first stream is a bitmap up to the last entry: bit i is set if entry i is sent.
 
 Seeded indices are not sent: both sides draw them from (seed, round, client). The payload has only four bytes, the
 CRC-32 of the indices as little-endian uint32, to check that both sides drew the same.
@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from fedsel_app.seeds import Purpose, stream
 from fedsel_app.wire.bits import WireError, bytes_of, pack, unpack
 
-DENSE, BITMAP, RICE, SEEDED = range(4)
+DENSE, RICE, SEEDED = range(3)
 _LARGEST_U32 = 2**32 - 1
 
 
@@ -42,7 +42,7 @@ def seeded_indices(seed: int, server_round: int, client: int, size: int, count: 
     return np.sort(drawn).astype(np.uint32)
 
 
-def encode_indices(indices: NDArray[np.uint32] | None, size: int, *, seeded: bool) -> tuple[int, int, bytes]:
+def encode_indices(indices: NDArray[np.uint32] | None, *, seeded: bool) -> tuple[int, int, bytes]:
     """Encode indices in the fewest bytes; with `seeded` encode only their check sum.
 
     Returns the coding's number, its Rice parameter and its bytes.
@@ -53,11 +53,7 @@ def encode_indices(indices: NDArray[np.uint32] | None, size: int, *, seeded: boo
         return SEEDED, 0, _check_sum(indices)
     gaps = indices.copy()
     gaps[1:] -= indices[:-1] + np.uint32(1)
-    rice_bytes, rice_bits, unary_bits = _best_rice(gaps)
-    if bytes_of(size) <= rice_bytes:
-        bitmap = np.zeros(size, np.bool_)
-        bitmap[indices] = True
-        return BITMAP, 0, pack(bitmap)
+    rice_bits, unary_bits = _best_rice(gaps)
     unary = np.zeros(unary_bits, np.bool_)
     unary[np.cumsum((gaps >> rice_bits) + np.uint32(1), dtype=np.int64) - 1] = True
     planes = np.empty((rice_bits, indices.size), np.bool_)
@@ -86,25 +82,20 @@ def decode_indices(
         If `stored` is not a valid coding of `count` indices below `size`.
     """
     count = drawn[-1]
-    if coding not in (DENSE, BITMAP, RICE, SEEDED):
+    if coding not in (DENSE, RICE, SEEDED):
         raise WireError(f"The payload's indices have the unknown coding {coding}.")
     if rice_bits > (31 if coding == RICE else 0):
         raise WireError(f"The payload's Rice parameter is {rice_bits}, which its index coding does not allow.")
     if coding == RICE:
         return _decode_rice(stored, rice_bits, size, count)
-    expected = {DENSE: 0, BITMAP: bytes_of(size), SEEDED: 4}[coding]
+    expected = {DENSE: 0, SEEDED: 4}[coding]
     if len(stored) != expected:
         raise WireError(f"The payload has {len(stored)} bytes of indices where it must have {expected}.")
-    if coding == DENSE:
-        if count != size:
-            raise WireError(f"The payload is dense, and has {count} of {size} values.")
-        return None
     if coding == SEEDED:
         return _decode_seeded(stored, size, drawn)
-    indices = np.flatnonzero(unpack(stored, size)).astype(np.uint32)
-    if len(indices) != count:
-        raise WireError(f"The payload's bitmap marks {len(indices)} entries, and its header claims {count}.")
-    return indices
+    if count != size:
+        raise WireError(f"The payload is dense, and has {count} of {size} values.")
+    return None
 
 
 def _decode_seeded(stored: NDArray[np.uint8], size: int, drawn: tuple[int | None, int, int, int]) -> NDArray[np.uint32]:
@@ -121,8 +112,8 @@ def _check_sum(indices: NDArray[np.uint32]) -> bytes:
     return zlib.crc32(indices.astype("<u4", copy=False).tobytes()).to_bytes(4, "little")
 
 
-def _best_rice(gaps: NDArray[np.uint32]) -> tuple[int, int, int]:
-    """Shortest Rice coding: its number of bytes, its parameter b, and its number of unary bits."""
+def _best_rice(gaps: NDArray[np.uint32]) -> tuple[int, int]:
+    """Shortest Rice coding: its parameter b, and its number of unary bits."""
     count = len(gaps)
     best = (_LARGEST_U32, 0, 0)
     for b in range(32):
@@ -131,7 +122,7 @@ def _best_rice(gaps: NDArray[np.uint32]) -> tuple[int, int, int]:
             break
         unary_bits = count + int((gaps >> b).sum(dtype=np.uint64))
         best = min(best, (bytes_of(unary_bits) + low_bytes, b, unary_bits))
-    return best
+    return best[1:]
 
 
 def _decode_rice(stored: NDArray[np.uint8], rice_bits: int, size: int, count: int) -> NDArray[np.uint32]:

@@ -10,11 +10,9 @@ HONEST = [*range(1, CLIENTS)]
 pytestmark = pytest.mark.usefixtures("task_identity")
 
 
-@pytest.mark.parametrize(
-    ("api", "line"), [("message", False), ("message", True), ("legacy", False)], ids=["unchanged", "line", "legacy"]
-)
-def test_a_hostile_reply_is_refused_and_the_others_count(tmp_path, api, line):
-    hostile_run(api, line, HOSTILE_REPLIES.values(), tmp_path)
+@pytest.mark.parametrize("line", [False, True], ids=["unchanged", "line"])
+def test_a_hostile_reply_is_refused_and_the_others_count(tmp_path, line):
+    hostile_run(line, HOSTILE_REPLIES.values(), tmp_path)
     rows = zip(HOSTILE_REPLIES, read_rows(tmp_path / "run"), strict=True)
     assert {name: row["aggregated"] for name, row in rows if row["aggregated"] != HONEST} == {}
 
@@ -24,7 +22,7 @@ def test_a_hostile_evaluation_ends_nothing_and_the_others_count(tmp_path, line, 
     """The accuracy of each honest client is 0.5, and no loss is above those at first."""
     rounds = len(HOSTILE_TESTS)
     sent = [change for change in HOSTILE_TESTS.values() for _ in range(1 + (name != "random"))]
-    metrics = hostile_run("message", line, sent, tmp_path, "evaluate", name, rounds=rounds)
+    metrics = hostile_run(line, sent, tmp_path, "evaluate", name, rounds=rounds)
     assert len(read_rows(tmp_path / "run")) == len(metrics) == rounds
     assert all(row.get("eval_acc", 0.5) == 0.5 for row in metrics.values())
     losses = [row["eval_loss"] for row in metrics.values()]
@@ -35,6 +33,6 @@ def test_a_hostile_evaluation_ends_nothing_and_the_others_count(tmp_path, line, 
 @pytest.mark.parametrize("name", HOSTILE_ENROLMENTS)
 def test_a_hostile_enrolment_keeps_nobody_else_from_training(tmp_path, no_waiting, line, name):
     options = {"rounds": 1, "min_available_clients": len(HONEST), "connect_timeout_s": 5, "enrol_timeout_s": 5.0}
-    hostile_run("message", line, [HOSTILE_ENROLMENTS[name]] * 9, tmp_path, "query", **options)
+    hostile_run(line, [HOSTILE_ENROLMENTS[name]] * 9, tmp_path, "query", **options)
     [row] = read_rows(tmp_path / "run")
     assert set(row["aggregated"]) >= set(HONEST)

@@ -2,7 +2,8 @@
 
 import numpy as np
 import pytest
-from flwr.app import Context, RecordDict
+from flwr.app import ArrayRecord, Context, Message, MetricRecord, RecordDict
+from flwr.clientapp import ClientApp
 
 from fedsel_app.wire.npy import read_array
 from simulation.apps.client.client_app import client_app
@@ -10,7 +11,7 @@ from simulation.apps.server import user_clients
 from simulation.apps.server.strategy import strategy
 from strategies.methods.random_weighted import RandomWeighted
 from tests.support.in_process_grid import InProcessGrid
-from tests.support.own_app import CLIENTS, OwnClient, by_name, data, model, node, register, run_app
+from tests.support.own_app import CLIENTS, by_name, data, model, node, register
 from tests.support.rounds import read_rows
 
 pytestmark = pytest.mark.usefixtures("task_identity")
@@ -43,23 +44,22 @@ def test_a_refused_claim_leaves_nothing_behind(tmp_path, monkeypatch):
     assert seen == [[10, 20, 30, 40]] * ROUNDS
 
 
-class Endless(OwnClient):
-    """A client that returns 20,000 arrays."""
-
-    def fit(self, parameters, config):
-        return [np.zeros(1, np.float32)] * 20_000, 10, {}
-
-
 def test_a_reply_of_endless_arrays_is_counted_before_it_is_read(monkeypatch):
     """N10: all of them were parsed first, which took seconds."""
-    read = []
+    read, app = [], ClientApp()
+
+    @app.train()
+    def train(message, context):
+        arrays = ArrayRecord([np.zeros(1, np.float32)] * 20_000)
+        return Message(RecordDict({"a": arrays, "m": MetricRecord({"num-examples": 10})}), reply_to=message)
 
     def counted(tensor):
         read.append(tensor)
         return read_array(tensor)
 
     monkeypatch.setattr(user_clients, "read_array", counted)
-    built = strategy("random", parameters=model(), clients=CLIENTS, cohort=2, rounds=1)
-    with pytest.raises(RuntimeError, match=r"returned 20000 arrays; the model has 6"):
-        run_app(built, 1, kind=Endless)
+    grid = InProcessGrid(app, {90 + client: node(client) for client in range(CLIENTS)})
+    built = strategy("random", clients=CLIENTS, cohort=2)
+    with pytest.raises(RuntimeError, match=r"6 of the model's 6 arrays are missing .*, and 20000 that came"):
+        built.start(grid=grid, initial_arrays=by_name(model()), num_rounds=1)
     assert read == []

@@ -25,12 +25,13 @@ from threadpoolctl import threadpool_info
 
 from fedsel_app.records.schema import ACCURACY, score_name
 from fedsel_app.wiring.configuration import resolve
-from simulation.apps.client.legacy_messages import selecting
+from simulation.apps.client.client_app import client_app
 from simulation.apps.server.strategy import strategy
 from simulation.engines import inline_engine
 from tests.bits.cases import BASE, CASES, OWN_APPS, Settings
 from tests.support import own_app
 from tests.support.flower_state import become_task
+from tests.support.in_process_grid import InProcessGrid
 from tests.support.rounds import read_rows
 
 TABLE = Path(__file__).with_name("table.json")
@@ -117,9 +118,11 @@ def own_app_bits(settings: Settings, folder: Path) -> Bits:
     """The hashes of a run of a user's own Flower app: its rounds, and its final arrays."""
     values = {key.replace("-", "_"): value for key, value in settings.items()}
     run, number = folder / "run", BASE["rounds"]
-    built = strategy(values.pop("strategy"), parameters=own_app.model(), out=str(run), rounds=number, seed=7, **values)
-    arrays = own_app.run_app(built, number, mods=[selecting], state_dir=folder)
-    return run_bits(run, {f"{place:02}": array for place, array in enumerate(arrays)})
+    built = strategy(values.pop("strategy"), out=str(run), seed=7, **values)
+    app = own_app.register(client_app(), [])
+    grid = InProcessGrid(app, {90 + client: own_app.node(client, folder) for client in range(own_app.CLIENTS)})
+    result = built.start(grid=grid, initial_arrays=own_app.by_name(own_app.model()), num_rounds=number)
+    return run_bits(run, {f"{place:02}": array.numpy() for place, array in enumerate(result.arrays.values())})
 
 
 def machine() -> dict[str, str]:

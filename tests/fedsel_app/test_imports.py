@@ -40,7 +40,7 @@ def test_only_a_module_of_both_packages_is_refused(users):
     with pytest.raises(ImportError, match=conflict(users, "strategies.py")):
         _ = fedsel.strategy
     (users / "strategies.py").unlink()
-    for name in ("strategy", "selecting", "client_app", "run"):
+    for name in ("strategy", "client_app", "run"):
         assert callable(getattr(fedsel, name))
     (users / "clients" / "state.py").write_text("")
     with pytest.raises(ImportError, match=conflict(users, both="both have state.py")):

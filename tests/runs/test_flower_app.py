@@ -1,4 +1,4 @@
-"""The example app: simulated through `flwr run` and deployed, before and after the ten lines of fedsel."""
+"""The example app: simulated through `flwr run` and deployed, before and after the lines of fedsel."""
 
 import json
 import shutil
@@ -22,26 +22,28 @@ from simulation.workbench.comparison.watch import progress_of_run
 from simulation.workbench.report.page import write_report
 from tests.support.sources import ROOT
 
-EXAMPLE = ROOT / "examples" / "flower-app"
+EXAMPLE = ROOT / "examples" / "message-app"
 METHODS = ("oort", "power-of-choice", "hetero-select", "fedcg")
 UNCHANGED = ("random", "power-of-choice")
 CLIENTS = 6
 
 
-def example(folder: Path, *, unchanged: bool) -> Path:
-    """A copy of the app; with `unchanged` its client app is the one before fedsel, and updates go whole."""
+def example(folder: Path, method: str, *, unchanged: bool) -> Path:
+    """A copy of the app with a method; if `unchanged`, its client app is that before fedsel, and updates go whole."""
     shutil.copytree(EXAMPLE, folder)
+    server = folder / "message_app" / "server_app.py"
+    text = server.read_text().replace('"oort"', f'"{method}"')
     if unchanged:
-        shutil.copy(folder / "before" / "client_app.py", folder / "flower_app" / "client_app.py")
-        server = folder / "flower_app" / "server_app.py"
-        server.write_text(server.read_text().replace('"compressor": "top-k"', '"compressor": "none"'))
+        shutil.copy(folder / "before" / "client_app.py", folder / "message_app" / "client_app.py")
+        text = text.replace('compressor="top-k", ', "")
+    server.write_text(text)
     return folder
 
 
-def carry_out(app: Path, home: Path, work: Path, method: str) -> Path:
-    """Run the app with a method in a folder where its SuperLink stands; the run's own folder."""
+def carry_out(app: Path, home: Path, work: Path) -> Path:
+    """Run the app in a folder where its SuperLink stands; the run's own folder."""
     lines: list[str] = []
-    settings: Mapping[str, Value] = {"strategy": method, "num-server-rounds": 3}
+    settings: Mapping[str, Value] = {"num-server-rounds": 3}
     result = submit_to_flower(app, settings, home, lines.append)
     assert result.completed, "\n".join(lines)
     return work / "runs" / str(result.run_id)
@@ -96,9 +98,9 @@ def await_port(port: int) -> None:
 def test_methods_simulated_through_flwr_run(
     tmp_path: Path, simulating: Path, methods: tuple[str, ...], unchanged: bool
 ) -> None:
-    app = example(tmp_path / "app", unchanged=unchanged)
     for method in methods:
-        folder = carry_out(app, simulating, simulating, method)
+        app = example(tmp_path / method, method, unchanged=unchanged)
+        folder = carry_out(app, simulating, simulating)
         check(folder, method, compressed=not unchanged)
 
 
@@ -109,9 +111,9 @@ def test_methods_deployed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, methods: tuple[str, ...], unchanged: bool
 ) -> None:
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "states"))
-    app = example(tmp_path / "app", unchanged=unchanged)
     nodes = [f"partition-id={client} num-partitions={CLIENTS}" for client in range(CLIENTS)]
     with Deployment(tmp_path / "processes", nodes) as deployment:
         for method in methods:
-            folder = carry_out(app, deployment.flwr_home, tmp_path / "processes" / "work", method)
+            app = example(tmp_path / method, method, unchanged=unchanged)
+            folder = carry_out(app, deployment.flwr_home, tmp_path / "processes" / "work")
             check(folder, method, compressed=not unchanged)

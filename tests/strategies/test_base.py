@@ -46,7 +46,7 @@ def test_a_round_by_hand():
     assert row["accuracy"] == 0.0
     assert row["wall_s"] > 0
     assert np.isnan(row["probe_losses"]).all()
-    # The header and checksum take 28 bytes, a bitmap of 4 entries one, a value 4.
+    # The header and checksum take 28 bytes, the indices one, a value 4.
     assert row["uplink_bytes"] == 3 * (28 + 1 + 4)
     assert row["uplink_value_bytes"] == 3 * 4
     assert row["downlink_bytes"] == 3 * 4 * SIZE

@@ -11,12 +11,10 @@ from typing import Any
 import numpy as np
 from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message, MetricRecord, RecordDict
 from flwr.clientapp import ClientApp
-from flwr.clientapp.typing import ClientAppCallable
 
 import fedsel_app
-from simulation.apps.client.legacy_messages import selecting
 from tests.support.in_process_grid import InProcessGrid
-from tests.support.own_app import CLIENTS, NAMES, by_name, model, node, register, served
+from tests.support.own_app import CLIENTS, NAMES, by_name, model, node, register
 
 GIB = 2**30
 HEAD = 10
@@ -128,20 +126,6 @@ FOREIGN: dict[str, Callable[[bytes], bytes]] = {
 ARRAYS = {name: UNREADABLE[name] for name in ("no bytes", "npz", "objects", "a shape of 2^70", "60 GiB")} | FOREIGN
 """Arrays for whole runs; the tests of the reader of arrays have all of `UNREADABLE`."""
 
-FIT = {"arrays": "fitres.parameters", "metrics": "fitres.metrics", "num-examples": "fitres.num_examples"}
-"""Names of the records in a reply of the legacy API, by their names in the Message API."""
-
-
-def is_legacy(reply: Message) -> bool:
-    """True for a reply to a training of the legacy API."""
-    return FIT["arrays"] in reply.content
-
-
-def arrays_of(reply: Message) -> ArrayRecord:
-    """The record of arrays of a reply."""
-    return reply.content[FIT["arrays"] if is_legacy(reply) else "arrays"]
-
-
 Change = Callable[[Message], Message]
 
 
@@ -161,7 +145,7 @@ def change(function: Callable[..., None]) -> Callable[..., Change]:
 @change
 def with_array(reply: Message, make: Callable[[bytes], bytes]) -> None:
     """The reply with another last array of the user's model, or with another update of fedsel's line."""
-    record = arrays_of(reply)
+    record = reply.content["arrays"]
     name = list(record)[-2 if len(record) == len(NAMES) else 0]
     honest = record[name]
     record[name] = Array(honest.dtype, honest.shape, honest.stype, make(honest.data))
@@ -170,7 +154,7 @@ def with_array(reply: Message, make: Callable[[bytes], bytes]) -> None:
 @change
 def with_arrays(reply: Message, make: Callable[[list[Array]], Iterable[Array]]) -> None:
     """The reply with another list of arrays."""
-    record = arrays_of(reply)
+    record = reply.content["arrays"]
     arrays = dict(enumerate(make(list(record.values()))))
     record.clear()
     record.update({str(place): array for place, array in arrays.items()})
@@ -179,22 +163,19 @@ def with_arrays(reply: Message, make: Callable[[list[Array]], Iterable[Array]]) 
 @change
 def with_examples(reply: Message, examples: object) -> None:
     """The reply with another number of examples."""
-    if is_legacy(reply):
-        reply.content[FIT["num-examples"]] = MetricRecord({"num_examples": examples})
-    else:
-        reply.content["metrics"]["num-examples"] = examples
+    reply.content["metrics"]["num-examples"] = examples
 
 
 @change
 def with_metrics(reply: Message, metrics: Callable[[], dict[str, Any]]) -> None:
     """The reply with these metrics too."""
-    reply.content[FIT["metrics"] if is_legacy(reply) else "metrics"].update(metrics())
+    reply.content["metrics"].update(metrics())
 
 
 @change
 def without(reply: Message, record: str) -> None:
     """The reply without one of its records."""
-    del reply.content[FIT[record] if is_legacy(reply) else record]
+    del reply.content[record]
 
 
 @change
@@ -222,9 +203,7 @@ HOSTILE_REPLIES: dict[str, Change] = {
     "no record of arrays": without("arrays"),
     "no record of metrics": without("metrics"),
     "no records": with_content(RecordDict()),
-    "a record of numbers in place of arrays": with_content(
-        RecordDict({"arrays": MetricRecord({"a": 1}), FIT["arrays"]: MetricRecord({"a": 1})})
-    ),
+    "a record of numbers in place of arrays": with_content(RecordDict({"arrays": MetricRecord({"a": 1})})),
     "no examples": with_examples(0),
     "minus one examples": with_examples(-1),
     "2^62 examples": with_examples(2**62),
@@ -285,7 +264,6 @@ HOSTILE_ENROLMENTS: dict[str, Change] = {
 
 
 def hostile_run(
-    api: str,
     line: bool,
     replies: Iterable[Change],
     folder: Path,
@@ -297,35 +275,31 @@ def hostile_run(
 
     Parameters
     ----------
-    api : "message" or "legacy"
     line : True if the clients have fedsel's line
     kind : type of the messages that get these replies
     method, options : selection method, and further options of the strategy
 
     Returns
     -------
-    round -> means of the clients' metrics of their evaluations; none in the legacy API
+    round -> means of the clients' metrics of their evaluations
     """
     replies = list(replies)
     left = iter(replies)
 
-    def hostile(message: Message, context: Context, call_next: ClientAppCallable) -> Message:
+    app = register(fedsel_app.client_app() if line else ClientApp(), [])
+
+    def hostile(message: Message, context: Context) -> Message:
         """The clients' app, with other replies."""
         if context.node_config["partition-id"] != 0 or not message.metadata.message_type.startswith(kind):
-            return call_next(message, context)
+            return app(message, context)
         if kind == "query":
             return next(left)(Message(RecordDict(), reply_to=message))
-        return next(left)(call_next(message, context))
+        return next(left)(app(message, context))
 
     settings = {"clients": CLIENTS, "cohort": CLIENTS, "out": folder / "run", "links": "simulated"}
     settings |= {"rounds": len(replies), "compressor": "top-k" if line else "none"} | options
     state = folder / "state"
-    if api == "legacy":
-        built = fedsel_app.strategy(method, parameters=model(), **settings)
-        served(built, settings["rounds"], mods=[selecting] if line else [], around=hostile, state_dir=state)
-        return {}
-    app = register(fedsel_app.client_app() if line else ClientApp(), [])
     built = fedsel_app.strategy(method, **settings)
     contexts = {90 + client: node(client, state) for client in range(CLIENTS)}
-    grid = InProcessGrid(lambda message, context: hostile(message, context, app), contexts)
+    grid = InProcessGrid(hostile, contexts)
     return built.start(grid=grid, initial_arrays=by_name(model())).evaluate_metrics_clientapp

@@ -13,7 +13,7 @@ from tests.support.stubs import StubClient, round_of, update_reply
 CLIENTS = 8
 MODEL_BYTES = 4 * CLIENTS
 REPLY_BYTES = 28 + 1 + 4
-"""Payload with one entry of eight: header and checksum, a bitmap, a value."""
+"""Payload with one entry of eight: header and checksum, a byte of indices, a value."""
 
 
 def own_direction(length):

@@ -20,7 +20,7 @@ from fedsel_app.wire.indices import seeded_indices
 from fedsel_app.wire.ring import Multiples
 from fedsel_app.wire.rounded_values import BLOCK, LEVELS, Rounded
 from fedsel_app.wire.values import Quantised
-from tests.support.payloads import BITMAP, DENSE, RICE, SEEDED, payload_of, sealed
+from tests.support.payloads import DENSE, RICE, SEEDED, payload_of, sealed
 
 SEED = 7
 """The run's seed, from which seeded indices are drawn."""
@@ -31,7 +31,7 @@ MOST_BYTES, MOST_S = 256 * 2**20, 5.0
 """Largest memory for decoding, without the program itself, and largest processor time of one payload."""
 NUMBERS = (0, 1, 2, 7, 8, 255, 2**15, 2**16, LARGE, 2**31, 2**32 - 2, 2**32 - 1)
 FLOATS = tuple(struct.pack("<f", number) for number in (np.nan, np.inf, -np.inf, -0.0, 3.4e38, 1e-45, -1.0))
-KEPT = {BITMAP: 0.7, RICE: 0.06, SEEDED: 0.3}
+KEPT = {RICE: 0.06, SEEDED: 0.3}
 
 
 class Sound(NamedTuple):

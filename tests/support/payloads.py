@@ -7,7 +7,7 @@ import pytest
 
 from fedsel_app.wire.codec import WireError, decode, encode
 
-DENSE, BITMAP, RICE, SEEDED = range(4)
+DENSE, RICE, SEEDED = range(3)
 """Codings of the indices."""
 
 

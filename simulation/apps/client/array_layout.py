@@ -1,7 +1,7 @@
 """Array layout: converts a model's arrays to flat vectors, the parameters and the running statistics, and back.
 
-A user's Flower client sends its model as a list of arrays, in PyTorch usually the values of `state_dict()`, or as named
-arrays, with the names there. A round uses two vectors. Clients compress the parameters, and the server optimizer
+A user's Flower client sends its model as named arrays, in PyTorch usually those of `state_dict()`. A round uses two
+vectors. Clients compress the parameters, and the server optimizer
 updates them. The server averages the running statistics of BatchNorm by examples. Two kinds of arrays are in neither
 vector and keep their values in the initial model: whole numbers or truth values (BatchNorm's `num_batches_tracked`),
 and floats with an infinity (a causal mask) or a NaN (a placeholder).
@@ -20,8 +20,8 @@ from fedsel_app.models.layer_slice import LayerSlice
 from fedsel_app.wire.codec import WireError
 
 Vector = NDArray[np.float32]
-Arrays = Sequence[NDArray[Any]] | Mapping[str, NDArray[Any]]
-"""A model's arrays, as a list or by name."""
+Arrays = Sequence[NDArray[Any]]
+"""A model's arrays, in its order."""
 MEAN, VARIANCE = "running_mean", "running_var"
 """Names of BatchNorm's running statistics in PyTorch's state_dict, after the last dot."""
 
@@ -29,8 +29,8 @@ MEAN, VARIANCE = "running_mean", "running_var"
 def running_statistics(names: Sequence[str], arrays: Sequence[NDArray[Any]]) -> list[tuple[int, int]]:
     """Positions of each running mean and its variance, as PyTorch's state_dict names or orders them.
 
-    A pair has names with the same prefix. Without names, or with numbers for names, it is two float vectors of equal
-    length before a single whole number (`num_batches_tracked`).
+    A pair has names with the same prefix. With numbers for names, it is two float vectors of equal length before a
+    single whole number (`num_batches_tracked`).
     """
     if not all(name.isdecimal() for name in names):
         at = {name: position for position, name in enumerate(names)}
@@ -51,15 +51,15 @@ class ArrayLayout:
     Parameters
     ----------
     arrays
-        The initial model. Finite float arrays become float32 in the vectors, or float64 if one of them is float64. All
-        others keep their initial values.
+        The initial model, by name. Finite float arrays become float32 in the vectors, or float64 if one of them is
+        float64. All others keep their initial values.
     statistics
         Positions or names of the running statistics. None: found by `running_statistics`.
 
     Attributes
     ----------
     names : tuple of str
-        Names of the arrays, in their order; empty for a list.
+        Names of the arrays, in their order.
     parameters, statistics : tuple of int
         Positions of the arrays of each kind.
     variances : bool (B,)
@@ -81,9 +81,11 @@ class ArrayLayout:
         no array is left to train.
     """
 
-    def __init__(self, arrays: Arrays, statistics: Collection[int] | Collection[str] | None = None) -> None:
-        self.names = tuple(arrays) if isinstance(arrays, Mapping) else ()
-        self._arrays = [np.array(array) for array in (arrays.values() if isinstance(arrays, Mapping) else arrays)]
+    def __init__(
+        self, arrays: Mapping[str, NDArray[Any]], statistics: Collection[int] | Collection[str] | None = None
+    ) -> None:
+        self.names = tuple(arrays)
+        self._arrays = [np.array(array) for array in arrays.values()]
         if odd := [at for at, array in enumerate(self._arrays) if array.dtype.kind not in "biuf" or array.itemsize > 8]:
             raise ConfigError(
                 "The model's arrays must hold real numbers or truth values, of at most 8 bytes each; the array at "
@@ -130,13 +132,11 @@ class ArrayLayout:
 
     def refuse_tied(self, before: Arrays, after: Arrays) -> None:
         """Raise ValueError if a training has moved equal arrays alike, as if they were one tensor."""
-        before, after = self._in_order(before), self._in_order(after)
         moved = [at for at in self.parameters if not np.array_equal(before[at], after[at])]
         if tied := [part for group in twins(before, moved) for part in twins(after, group)]:
-            names = [self.names[at] if self.names else f"number {at}" for at in tied[0]]
             raise ValueError(
-                f"Send one of the arrays {', '.join(names)}, and tie the others to it in the client: they are one "
-                "tensor, and compression or noise would move them apart."
+                f"Send one of the arrays {', '.join(self.names[at] for at in tied[0])}, and tie the others to it in "
+                "the client: they are one tensor, and compression or noise would move them apart."
             )
 
     def _members(self) -> list[list[int]]:
@@ -153,32 +153,20 @@ class ArrayLayout:
         return layers
 
     def flatten(self, arrays: Arrays) -> tuple[Vector, Vector]:
-        """The parameters (N,), and the running statistics (B,), in float32 or float64. Named arrays may have any order.
+        """The parameters (N,), and the running statistics (B,), in float32 or float64.
 
-        Raises ValueError if the number, the shapes or the names of the arrays differ from those of the initial model.
+        Raises ValueError if the shapes of the arrays differ from those of the initial model.
         """
-        arrays = self._in_order(arrays)
-        self.refuse_number(len(arrays))
         shapes, expected = [array.shape for array in arrays], [array.shape for array in self._arrays]
         if odd := [at for at, shape in enumerate(shapes) if shape != expected[at]]:
-            name = self.names[odd[0]] if self.names else f"number {odd[0]}"
             raise ValueError(
                 f"A client's training must return all arrays in the shapes that it received: of {len(odd)} arrays with "
-                f"others, the first, {name}, has {shapes[odd[0]]} in place of {expected[odd[0]]}."
+                f"others, the first, {self.names[odd[0]]}, has {shapes[odd[0]]} in place of {expected[odd[0]]}."
             )
         return self._joined(arrays, self.parameters), self._joined(arrays, self.statistics)
 
-    def refuse_number(self, count: int) -> None:
-        """Raise ValueError if a client returned another number of arrays than the model has."""
-        if count != len(self._arrays):
-            raise ValueError(
-                f"The client returned {count} arrays; the model has {len(self._arrays)}. A client's training must "
-                "return all arrays that it received, in their order."
-            )
-
-    def _in_order(self, arrays: Arrays) -> Sequence[NDArray[Any]]:
-        if not isinstance(arrays, Mapping):
-            return arrays
+    def in_order(self, arrays: Mapping[str, NDArray[Any]]) -> list[NDArray[Any]]:
+        """A client's arrays in the model's order. Raises WireError if they have other names."""
         return [arrays[name] for name in in_order(arrays, self.names)]
 
     def restore(self, parameters: Vector, statistics: Vector) -> list[NDArray[Any]]:

@@ -1,28 +1,25 @@
-"""Messages to clients of a user's own Flower app: fedsel's records and keys are sent with the user's.
+"""Messages to clients of a user's own Flower app: fedsel's records are sent with the user's.
 
-In the Message API, fedsel's record has the layout of `fedsel_app.messages.records`. Beside it, a message has an
-ArrayRecord, a ConfigRecord and a MetricRecord of the user's, with any other names. A question to train that also needs
-the loss before the training has the record ``fedsel.evaluate`` with the user's config of an evaluation. In the legacy
-API, fedsel's keys have a prefix, and those of that config another one. The user's client gets the user's own keys, and
-fedsel's mod gets those with the prefix. A client without the mod gets none of these. See
-`simulation.apps.client.legacy_messages` and `simulation.apps.server`.
+fedsel's record has the layout of `fedsel_app.messages.records`. Beside it, a message has an ArrayRecord, a ConfigRecord
+and a MetricRecord of the user's, with any other names. A question to train that also needs the loss before the training
+has the record ``fedsel.evaluate`` with the user's config of an evaluation. A client without fedsel's line gets none of
+fedsel's.
 """
 
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from flwr.app import ArrayRecord, RecordDict
+from flwr.app import ArrayRecord, ConfigRecord, MetricRecord, RecordDict
 
 from fedsel_app.messages.answers import LARGEST
 from fedsel_app.messages.instructions import TrainInstruction
 from fedsel_app.messages.records import FEDSEL
 from fedsel_app.messages.reported_values import one_line
-from fedsel_app.messages.scalars import Config, Report, Scalar, read
+from fedsel_app.messages.scalars import Report, Scalar, read
 from fedsel_app.wire.codec import WireError
 
 EVALUATION = "fedsel.evaluate"
-PREFIX, EVALUATION_PREFIX = "fedsel.", f"{EVALUATION}."
 ENROL = "query.fedsel"
 """Type of the message that enrols a client. An app without fedsel's line has no function for it."""
 TRAINING_LOSSES = ("train_loss", "train-loss", "loss")
@@ -40,7 +37,7 @@ MOST_RECORDS, MOST_METRICS, MOST_METRIC_BYTES = 100, 1000, 1 << 20
 
 @dataclass(frozen=True)
 class AppTrainInstruction(TrainInstruction):
-    """Local training by a user's own client. The mod compresses the update by the settings in the message."""
+    """Local training by a user's own client. fedsel's line compresses the update by the settings in the message."""
 
     seed: int = 0
     """Seed of the run."""
@@ -57,21 +54,6 @@ class AppTrainInstruction(TrainInstruction):
     def measures_loss(self) -> bool:
         """True if the client measures its loss before the training, so that the config of an evaluation is sent too."""
         return not LOSS_REPORTS.isdisjoint(self.reports)
-
-
-def embed(fedsels: Mapping[str, Scalar], users: Mapping[str, Scalar], prefix: str = PREFIX) -> Config:
-    """The user's keys unchanged, and fedsel's keys with the prefix."""
-    return {**users, **{prefix + key: value for key, value in fedsels.items()}}
-
-
-def embedded(config: Mapping[str, Scalar], prefix: str = PREFIX) -> Config:
-    """The keys with the prefix, without it; empty if there are none."""
-    return {key.removeprefix(prefix): value for key, value in config.items() if key.startswith(prefix)}
-
-
-def users_keys(config: Mapping[str, Scalar]) -> Config:
-    """Only the user's keys."""
-    return {key: value for key, value in config.items() if not key.startswith(PREFIX)}
 
 
 def no_loss(metrics: Mapping[str, object], names: Iterable[str]) -> str:
@@ -114,11 +96,14 @@ def users_records(content: RecordDict) -> RecordDict:
     return RecordDict({name: record for name, record in content.items() if name.split(".")[0] != FEDSEL})
 
 
-def refuse_endless(metrics: Mapping[str, object]) -> None:
-    """Raise WireError if the metrics of a reply are too many, or their names and values too long."""
-    if len(metrics) > MOST_METRICS:
-        raise WireError(f"a reply may have at most {MOST_METRICS} metrics, and {len(metrics)} came")
-    length = sum(len(name) + _bytes(value) for name, value in metrics.items())
+def refuse_endless(content: RecordDict) -> None:
+    """Raise WireError if a reply has too many records or metrics, or if their names and values are too long."""
+    if len(content) > MOST_RECORDS:
+        raise WireError(f"a reply may have at most {MOST_RECORDS} records, and {len(content)} came")
+    records = [record for record in content.values() if isinstance(record, ConfigRecord | MetricRecord)]
+    if (count := sum(map(len, records))) > MOST_METRICS:
+        raise WireError(f"a reply may have at most {MOST_METRICS} metrics, and {count} came")
+    length = sum(len(name) + _bytes(value) for record in records for name, value in record.items())
     if length > MOST_METRIC_BYTES:
         raise WireError(f"the metrics of a reply may have at most {MOST_METRIC_BYTES} bytes, and {length} came")
 

@@ -27,7 +27,7 @@ from fedsel_app.messages.records import MACHINE_FAULT, fedsel_config, named_arra
 from fedsel_app.messages.reported_values import one_line
 from fedsel_app.messages.scalars import Config, Report
 from fedsel_app.records.files import MachineFault
-from simulation.apps.client.array_layout import ArrayLayout, Arrays
+from simulation.apps.client.array_layout import ArrayLayout
 from simulation.apps.client.messages import (
     EVALUATION,
     EVALUATION_LOSSES,
@@ -80,9 +80,7 @@ class UserClient:
     context: Context
     code: ClientAppCallable
     """The user's code, which gets the user's own records. Raises Unanswered if it does not carry out the message."""
-    functions: Functions = Functions()
-    lists: bool = False
-    """True for a `client_fn`, whose arrays are a list without names."""
+    functions: Functions
 
     def answer(self) -> Message:
         """Answer the message, after removing fedsel's records from it."""
@@ -124,7 +122,7 @@ class UserClient:
         client = self.context.node_config.get(PARTITION_ID)
         if not isinstance(client, int):
             raise ValueError(
-                f"The mod `selecting` and `client_app` need a '{PARTITION_ID}' in the node configuration: "
+                f"`client_app` needs a '{PARTITION_ID}' in the node configuration: "
                 'flower-supernode --node-config "partition-id=0 num-partitions=..."'
             )
         return EnrolAnswer(client, examples, counts, functions.abilities)
@@ -180,11 +178,11 @@ class UserClient:
 
     def _train(self, instruction: AppTrainInstruction, evaluation: ConfigRecord | None) -> Message:
         """Run a local round with the user's training."""
-        name, received = users_arrays(self.message.content)
-        arrays = self._arrays(received)
+        name, record = users_arrays(self.message.content)
+        received = named_arrays(record)
         positions = [int(position) for position in instruction.statistics_positions.split(",") if position]
-        layout = ArrayLayout(arrays, positions)
-        before, _ = layout.flatten(arrays)
+        layout = ArrayLayout(received, positions)
+        before, _ = layout.initial()
         local_round = LocalRound(
             client=int(self.context.node_config[PARTITION_ID]),
             seed=instruction.seed,
@@ -199,15 +197,15 @@ class UserClient:
             nonlocal name, reply
             measured = self._reports_before(instruction, evaluation)
             started_s = time.perf_counter()
-            reply = called("fit" if self.lists else "train", self.code, self.message, self.context)
+            reply = called("train", self.code, self.message, self.context)
             compute_s = time.perf_counter() - started_s
             name, record = users_arrays(content_of(reply), name)
             metrics = _scalars(reply.content, ConfigRecord, MetricRecord)
             measured |= self._reports_after(instruction, record)
-            after = self._arrays(record)
+            after = layout.in_order(named_arrays(record))
             parameters, moved = layout.flatten(after)
             if not instruction.exact:
-                layout.refuse_tied(arrays, after)
+                layout.refuse_tied(list(received.values()), after)
             return Trained(
                 parameters=parameters,
                 loss=reported_loss(metrics),
@@ -228,13 +226,6 @@ class UserClient:
             return {}
         deviation = called("gradient_deviation", function, self.context, ArrayRecord(dict(trained)))
         return {Report.GRADIENT_DEVIATION: float(deviation)}
-
-    # Forms ----------------------------------------------------------------------------------------------------
-
-    def _arrays(self, record: ArrayRecord) -> Arrays:
-        """The arrays by their names, or as a list if the names have no meaning."""
-        named = named_arrays(record)
-        return list(named.values()) if self.lists else named
 
     def _store(self) -> StateStore:
         """The client's states, in the node configuration's `state-dir` or in the user's own folder."""

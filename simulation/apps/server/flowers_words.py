@@ -4,15 +4,18 @@ from collections.abc import Iterable, Mapping
 
 from fedsel_app.config import ConfigError
 
-MODEL = "Give the initial model as start's 'initial_arrays', or in the legacy API as 'parameters' of strategy(...)."
+MODEL = "Give the initial model as start's 'initial_arrays'."
 CONFIG = (
     "Give a config to start, as 'train_config' or 'evaluate_config', and a function of the round to strategy(...), as "
-    "'train_config_fn' or 'evaluate_config_fn'. The legacy API has 'fit_config' and 'evaluate_config' of strategy(...)."
+    "'train_config_fn' or 'evaluate_config_fn'."
 )
 PROXIMAL = (
     "The proximal term is in the training of your clients. Send them its strength, as FedProx does: "
-    "start(..., train_config=ConfigRecord({'proximal-mu': 0.1})), or in the legacy API "
-    "strategy(..., fit_config={'proximal_mu': 0.1})."
+    "start(..., train_config=ConfigRecord({'proximal-mu': 0.1}))."
+)
+LEGACY = (
+    "Write the app in Flower's Message API: call start(grid=grid, initial_arrays=...) of the strategy in the "
+    "@app.main() of a ServerApp(), in place of a server_fn, and @app.train() of a ClientApp() in place of a client_fn."
 )
 ALONE = (
     "Leave Flower's own strategies, wrappers and secure aggregation out: fedsel's strategy selects the clients, checks "
@@ -36,7 +39,10 @@ IN_PLACE = {
 WORDS: Mapping[str, str] = {
     **{name: f"Give {ours!r} in place of {name!r}." for name, ours in IN_PLACE.items()},
     **dict.fromkeys(("initial_arrays", "initial_parameters"), MODEL),
-    **dict.fromkeys(("on_fit_config_fn", "on_evaluate_config_fn", "train_config", "eta_l"), CONFIG),
+    **dict.fromkeys(("fit_config", "on_fit_config_fn", "on_evaluate_config_fn"), CONFIG),
+    **dict.fromkeys(("train_config", "evaluate_config", "eta_l"), CONFIG),
+    "parameters": LEGACY,
+    "evaluate_fn": "Give 'evaluate_fn' to start.",
     "proximal_mu": PROXIMAL,
 }
 """Argument -> what to write instead."""

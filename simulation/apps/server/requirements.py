@@ -1,4 +1,4 @@
-"""Requirements of a run on the user's clients: what needs no change of the client, the mod, or a function."""
+"""Requirements of a run on the user's clients: what needs no change of the client, fedsel's line, or a function."""
 
 from collections.abc import Collection, Iterator
 
@@ -6,11 +6,13 @@ from fedsel_app.messages.answers import Ability
 from fedsel_app.messages.scalars import Report
 from fedsel_app.wiring.configuration import AppConfig
 
+LINE = "fedsel_app.client_app({}) in place of ClientApp()"
+
 
 def requirements(config: AppConfig) -> Iterator[tuple[str, Ability | None]]:
-    """All requirements of a run that a client without the mod does not meet.
+    """All requirements of a run that a client without fedsel's line does not meet.
 
-    Each is the end of a sentence about it, and the function that meets it; None: the mod meets it.
+    Each is the end of a sentence about it, and the function that meets it; None: the line meets it.
     """
     needs, name = config.strategy.needs(config.method), config.run.strategy
     for report in sorted(needs.reports - {Report.INITIAL_LOSS}):  # this one comes from a client's `evaluate`
@@ -26,17 +28,11 @@ def requirements(config: AppConfig) -> Iterator[tuple[str, Ability | None]]:
 def unmet(config: AppConfig, abilities: Collection[Ability] | None) -> str:
     """Sentence on the first requirement that a client with these functions does not meet; empty if it meets all.
 
-    `abilities` are None for a client without the mod.
+    `abilities` are None for a client without fedsel's line.
     """
     for subject, ability in requirements(config):
         if ability is not None and ability not in (abilities or ()):
-            return f"Write {_app(f'{ability}=...')}: {subject}, which only a function of yours tells."
+            return f"Write {LINE.format(f'{ability}=...')}: {subject}, which only a function of yours tells."
         if abilities is None:
-            return f"Write {_app()}: {subject}, and this client's app lacks fedsel's line."
+            return f"Write {LINE.format('')}: {subject}, and this client's app lacks fedsel's line."
     return ""
-
-
-def _app(function: str = "") -> str:
-    """The line that a client app needs; one with a function is of the Message API."""
-    line = f"fedsel_app.client_app({function}) in place of ClientApp()"
-    return line if function else f"{line}, or ClientApp(client_fn, mods=[selecting]), before all other mods"

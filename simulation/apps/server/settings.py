@@ -4,7 +4,7 @@ The settings concern the server and the method. Each client has its own settings
 its clients and their records.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from operator import attrgetter
@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from flwr.common import NDArrays, Parameters, Scalar
 from numpy.typing import NDArray
 
 from fedsel_app.config import DECLARED, ConfigError, Value
@@ -68,10 +67,6 @@ UNLIKE: Mapping[str, tuple[Sequence[Value], str]] = {
 """Setting -> the values that such a run can have, and why it has no others."""
 FLOWERS_STEP: Mapping[str, Value] = {"server-lr": 0.1}
 """Default of an adaptive server optimizer, as in Flower's own strategies."""
-EvaluateFn = Callable[[int, NDArrays, dict[str, Scalar]], tuple[float | None, dict[str, Scalar]] | None]
-"""(round, arrays, {}) -> loss and metrics; None: no test in that round."""
-RoundConfig = Config | Callable[[int], Config]
-"""Config for the user's clients, or a function of the round that returns it."""
 
 
 def app_config(strategy: str, keywords: Mapping[str, Value]) -> AppConfig:
@@ -140,62 +135,39 @@ def refuse_own_app(settings: Mapping[str, Value], folder: Path) -> None:
         )
 
 
-LEGACY = ("parameters", "evaluate_fn", "fit_config", "evaluate_config")
-"""Options of the legacy API alone."""
-MESSAGE = (
-    *("train_config_fn", "evaluate_config_fn", "arrayrecord_key", "configrecord_key", "weighted_by_key", "loss_key"),
-    *("fraction_evaluate", "min_evaluate_nodes", "train_metrics_aggr_fn", "evaluate_metrics_aggr_fn"),
-)
-"""Options of the Message API alone."""
-
-
 @dataclass(frozen=True, kw_only=True)
 class AppOptions:
     """Options of a user's Flower app. Each is a keyword of `strategy`."""
 
-    parameters: Parameters | Sequence[NDArray[Any]] | None = None
-    """Legacy server: the initial model, as Flower's Parameters or as a list of arrays in the clients' order."""
-    evaluate_fn: EvaluateFn | None = None
-    """Legacy server: central test of the model; its metric "accuracy" is the score in the records."""
-    fit_config: RoundConfig | None = None
-    """Legacy server: config for the clients' `fit`."""
-    evaluate_config: RoundConfig | None = None
-    """Legacy server: config for the clients' `evaluate`."""
     train_config_fn: Callable[[int], Mapping[str, Any]] | None = None
-    """Message API: function of the round that returns config for the training, such as a learning rate."""
+    """Function of the round that returns config for the training, such as a learning rate."""
     evaluate_config_fn: Callable[[int], Mapping[str, Any]] | None = None
-    """Message API: function of the round that returns config for the evaluation."""
+    """Function of the round that returns config for the evaluation."""
     statistics: Sequence[int] | Sequence[str] | None = None
     """Positions or names of BatchNorm's running statistics among the arrays; None: found by PyTorch's names."""
     arrayrecord_key: str = "arrays"
-    """Message API: name of the record of arrays in a message."""
+    """Name of the record of arrays in a message."""
     configrecord_key: str = "config"
-    """Message API: name of the record of the config in a message."""
+    """Name of the record of the config in a message."""
     weighted_by_key: str = "num-examples"
-    """Message API: metric that is the number of examples."""
+    """Metric that is the number of examples."""
     loss_key: str | None = None
-    """Message API: metric of an evaluation that is its loss; None: the first of the usual names."""
+    """Metric of an evaluation that is its loss; None: the first of the usual names."""
     score_key: str | None = None
     """Metric of an evaluation that is its score; None: the first of the usual names."""
     fraction_evaluate: float = 1.0
-    """Message API: share of the connected clients that evaluate the model after a round; 0: none."""
+    """Share of the connected clients that evaluate the model after a round; 0: none."""
     min_evaluate_nodes: int = 2
-    """Message API: least number of clients that evaluate, if `fraction_evaluate` is above 0."""
+    """Least number of clients that evaluate, if `fraction_evaluate` is above 0."""
     train_metrics_aggr_fn: RecordFunction | None = None
-    """Message API: aggregation of the clients' metrics of training; None: their means, weighted."""
+    """Aggregation of the clients' metrics of training; None: their means, weighted."""
     evaluate_metrics_aggr_fn: RecordFunction | None = None
-    """Message API: aggregation of the clients' metrics of evaluation; None: their means, weighted."""
+    """Aggregation of the clients' metrics of evaluation; None: their means, weighted."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "statistics", plain_value(self.statistics))
         if not 0.0 <= self.fraction_evaluate <= 1.0:
             raise ConfigError(f"Set 'fraction_evaluate' to a number from 0 to 1. Got {self.fraction_evaluate!r}.")
-
-    def refuse_changed(self, names: Iterable[str], sentence: str) -> None:
-        """Raise ConfigError with the `sentence` if one of these options has no effect and is not its default."""
-        for name in names:
-            if getattr(self, name) is not getattr(AppOptions, name):
-                raise ConfigError(sentence.format(name))
 
     def evaluating(self, connected: Sequence[int], least: int, seed: int, server_round: int) -> list[int]:
         """The clients that evaluate after a round, ascending: drawn from the `connected`, at `least` so many."""

@@ -1,7 +1,6 @@
 """Strategy for a user's own ServerApp: any strategy of fedsel with the model and clients of the app.
 
-It has two interfaces. In Flower's Message API, `strategy.start(grid=grid, initial_arrays=arrays, num_rounds=3)` runs
-all rounds. Flower's legacy server calls the methods of its `Strategy` interface instead.
+`strategy.start(grid=grid, initial_arrays=arrays, num_rounds=3)` runs all rounds.
 """
 
 from dataclasses import fields
@@ -10,13 +9,12 @@ from typing import Any
 
 from fedsel_app.config import ConfigError
 from fedsel_app.config.settings import setting_value
+from simulation.apps.server.app_strategy import AppStrategy
 from simulation.apps.server.flowers_words import refuse_options, refuse_strategy
-from simulation.apps.server.legacy_api import LegacyApi
-from simulation.apps.server.message_api import MessageApi
 from simulation.apps.server.settings import AppOptions
 
 
-def strategy(name: str, *, clients: int, cohort: int, out: str | Path | None = None, **options: Any) -> "AppStrategy":
+def strategy(name: str, *, clients: int, cohort: int, out: str | Path | None = None, **options: Any) -> AppStrategy:
     """Build a Flower strategy for your own ServerApp and your own clients.
 
     Parameters
@@ -29,7 +27,7 @@ def strategy(name: str, *, clients: int, cohort: int, out: str | Path | None = N
         Folder of the records; None: no records. With `resume="auto"` the run in this folder is resumed, or starts if
         it has not yet started. `start` returns the result of a finished run.
     options
-        The fields of `AppOptions`, such as `evaluate_fn`, and fedsel's settings with underscores instead of dashes:
+        The fields of `AppOptions`, such as `train_config_fn`, and fedsel's settings with underscores instead of dashes:
         rounds (unless `start` gets them), seed, compressor, kept_fraction, links and so on, and the method's own
         settings. See docs/flower-app.md.
 
@@ -53,7 +51,3 @@ def strategy(name: str, *, clients: int, cohort: int, out: str | Path | None = N
             raise ConfigError(f"Set 'resume' to 'auto', or leave it out. Got {resume!r}.")
         settings["resume"] = (Path(str(settings["out"])) / "config.json").exists()
     return AppStrategy(name, settings, AppOptions(**{key: options[key] for key in options.keys() & names}))
-
-
-class AppStrategy(MessageApi, LegacyApi):
-    """Flower strategy that runs the rounds of a selection method with a user's own clients."""

@@ -1,4 +1,4 @@
-"""Transport of a user's Flower app through Flower's grid, and what the legacy API's (`legacy_api`) has in common.
+"""Transport of a user's Flower app through Flower's grid.
 
 A message to a client with fedsel's line has the user's record and fedsel's. An unchanged client gets the user's alone,
 as from Flower's own strategies.
@@ -10,13 +10,14 @@ import sys
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence, Set
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, cast
 
-from flwr.app import ConfigRecord, MetricRecord, RecordDict
+from flwr.app import ConfigRecord, RecordDict
 from flwr.serverapp import Grid
 
 from fedsel_app.messages.instructions import ProbeInstruction
 from fedsel_app.messages.records import FEDSEL, MACHINE_FAULT, config_record
+from fedsel_app.messages.scalars import Scalar
 from fedsel_app.network.reply_timeout import ReplyTimeout
 from fedsel_app.wire.codec import WireError
 from fedsel_app.wiring.reply_event import is_simulated
@@ -25,39 +26,34 @@ from simulation.apps.client.messages import (
     ENROL,
     EVALUATION,
     EVALUATION_LOSSES,
-    MOST_RECORDS,
     AppTrainInstruction,
-    embed,
     no_loss,
     refuse_endless,
     users_arrays,
     users_records,
 )
 from simulation.apps.server.settings import AppOptions
-from strategies.round.federation import Answer, Federation, Message, NodeError, Reply
+from strategies.round.federation import Answer, Message, NodeError, Reply
 from strategies.round.flower_grid import FlowerGrid
 
 FLOWER_LOGGER = logging.getLogger("flwr")
 NO_QUERY = "No query function registered"
-"""Part of the error of an unchanged app of the Message API, to which fedsel's enrolment is unknown."""
-UNKNOWN = (NO_QUERY + " with name 'fedsel'", f"Invalid message type: {ENROL}")
-"""Part of the errors with which an unchanged app of either API answers its enrolment."""
-RAISED = (2, 6)
-"""Codes of the errors of an app that raised, and of a mod of Flower's that refused a message."""
-
+"""Part of the error of an unchanged app, to which fedsel's enrolment is unknown."""
 SCORES = ("accuracy", "eval_acc", "eval-acc", "eval_accuracy", "acc", "test_acc")
 """Usual names of the metric with the score of an evaluation in users' clients."""
 
 
 @dataclass(frozen=True, eq=False)
 class UserReply(Reply):
-    """Reply of a user's client through the Message API.
+    """Reply of a user's client. Its `metrics` are the user's.
 
     Attributes
     ----------
+    numbers : fedsel's numbers, of a client with fedsel's line
     content : the user's own records, without arrays
     """
 
+    numbers: Mapping[str, Scalar] = field(default_factory=dict)
     content: RecordDict = field(default_factory=RecordDict)
 
 
@@ -69,7 +65,7 @@ def without_errors_of_unchanged() -> Iterator[None]:
     """
 
     def wanted(record: logging.LogRecord) -> bool:
-        return not any(words in str(sys.exception()) for words in UNKNOWN)
+        return f"{NO_QUERY} with name 'fedsel'" not in str(sys.exception())
 
     FLOWER_LOGGER.addFilter(wanted)
     try:
@@ -78,44 +74,19 @@ def without_errors_of_unchanged() -> Iterator[None]:
         FLOWER_LOGGER.removeFilter(wanted)
 
 
-class UserTransport(Federation, Protocol):
-    """Federation that carries messages to users' clients.
-
-    Attributes
-    ----------
-    examples_key : name of a client's number of examples
-    loss_key : metric of an evaluation that is its loss; empty: the first of the usual names
-    unchanged : nodes whose app has no line of fedsel's
-    """
-
-    examples_key: str
-    loss_key: str
-    unchanged: Set[str]
-
-    @property
-    def flower_grid(self) -> Any:
-        """Flower's grid; None if there is none yet."""
-
-    @property
-    def in_simulation(self) -> bool:
-        """True if Flower simulates the nodes."""
-        return is_simulated(self.flower_grid)
-
-    def in_order(self, nodes: Collection[str]) -> list[str]:
-        """The nodes by ascending id. In a simulation by their registration, which is the order of the partition ids."""
-        registered: Mapping[str, str] = {}
-        if self.in_simulation:
-            registered = {str(node.node_id): node.registered_at for node in self.flower_grid.state.get_node_info()}
-        return sorted(nodes, key=lambda node: (registered.get(node, ""), int(node)))
-
-
-class UserGrid(FlowerGrid, UserTransport):
+class UserGrid(FlowerGrid):
     """Federation of a user's `@app.train()` clients, behind Flower's grid.
 
     Parameters
     ----------
     names : names of the model's arrays, in their order
     configs : message type -> the user's config for a round
+
+    Attributes
+    ----------
+    examples_key : name of a client's number of examples
+    loss_key : metric of an evaluation that is its loss; empty: the first of the usual names
+    unchanged : nodes whose app has no line of fedsel's
     """
 
     def __init__(
@@ -133,9 +104,17 @@ class UserGrid(FlowerGrid, UserTransport):
         self._losses = EVALUATION_LOSSES if options.loss_key is None else (options.loss_key,)
 
     @property
-    def flower_grid(self) -> Any:
-        """Flower's grid."""
-        return self._grid
+    def in_simulation(self) -> bool:
+        """True if Flower simulates the nodes."""
+        return is_simulated(self._grid)
+
+    def in_order(self, nodes: Collection[str]) -> list[str]:
+        """The nodes by ascending id. In a simulation by their registration, which is the order of the partition ids."""
+        registered: Mapping[str, str] = {}
+        if self.in_simulation:
+            state = cast(Any, self._grid).state
+            registered = {str(node.node_id): node.registered_at for node in state.get_node_info()}
+        return sorted(nodes, key=lambda node: (registered.get(node, ""), int(node)))
 
     def message_type(self, part: Sequence[Message]) -> str:
         """Flower's type of the message. Enrolment has a type of its own: a client's own query is never called."""
@@ -163,24 +142,17 @@ class UserGrid(FlowerGrid, UserTransport):
     def failure(self, message: Message, reason: str) -> Answer:
         """The answer for an error. An unchanged client gives an empty reply to its enrolment and has not failed."""
         if message.instruction.message_type == "query" and NO_QUERY in reason:
-            return Reply()
+            return UserReply()
         return super().failure(message, reason)
 
     def reply(self, content: RecordDict, message: Message, of_client: bool, arrived_s: float) -> Answer:
-        """The reply: the user's metrics, and fedsel's metrics with the prefix in their keys.
-
-        A loss probe that returns no loss has failed.
-        """
-        if len(content) > MOST_RECORDS:
-            return NodeError(message.node, f"a reply may have at most {MOST_RECORDS} records, and {len(content)} came")
+        """The reply. A loss probe that returns no loss has failed."""
         users: dict[str, Any] = {}
         for record in content.metric_records.values():
             users |= dict(record)
         numbers: dict[str, Any] = dict(content.config_records.get(FEDSEL, {}))
         try:
-            for values in content.values():
-                if isinstance(values, MetricRecord | ConfigRecord):
-                    refuse_endless(values)
+            refuse_endless(content)
             trained = message.instruction.message_type == "train" and MACHINE_FAULT not in numbers
             tensors = self._tensors(content, message) if trained else []
         except WireError as error:
@@ -193,11 +165,12 @@ class UserGrid(FlowerGrid, UserTransport):
         for name in list(records.array_records):
             del records[name]
         return UserReply(
-            embed(numbers, users if math.isnan(score) else users | {"accuracy": score}),
+            users if math.isnan(score) else users | {"accuracy": score},
             tensors,
             users.get(self._options.weighted_by_key, numbers.get("examples", 0)),
             loss,
             arrived_s,
+            numbers=numbers,
             content=records,
         )
 

@@ -1,6 +1,6 @@
 """Federation of the clients of a user's Flower app: translates between a round's messages and the app's messages.
 
-Another federation carries the messages (`transports`): Flower's grid, or its legacy client manager.
+Another federation carries the messages: `transports`.
 """
 
 import json
@@ -27,15 +27,9 @@ from fedsel_app.wire.codec import Update, WireError, encode
 from fedsel_app.wire.npy import read_array
 from fedsel_app.wiring.configuration import AppConfig
 from simulation.apps.client.array_layout import ArrayLayout
-from simulation.apps.client.messages import (
-    AppTrainInstruction,
-    embedded,
-    refuse_endless,
-    reported_loss,
-    users_keys,
-)
+from simulation.apps.client.messages import AppTrainInstruction, reported_loss
 from simulation.apps.server.requirements import unmet
-from simulation.apps.server.transports import UserReply, UserTransport, without_errors_of_unchanged
+from simulation.apps.server.transports import UserGrid, UserReply, without_errors_of_unchanged
 from strategies.round.federation import (
     ALL,
     Answers,
@@ -71,8 +65,8 @@ def numbered(before: Mapping[str, int], connected: Sequence[str]) -> dict[str, i
 
 def describe_examples(reply: Reply, key: str) -> str:
     """What a reply has as its number of examples, or the names of its metrics if it has none."""
-    if isinstance(reply, UserReply) and key not in reply.metrics:
-        names = ", ".join(sorted(users_keys(reply.metrics)))
+    if key not in reply.metrics:
+        names = ", ".join(sorted(reply.metrics))
         return f"only {names}" if names else "no metrics"
     return one_line(reply.examples)
 
@@ -88,33 +82,34 @@ class UserClients:
     ----------
     layout : layout of the user's model
     run : the run; its roster and records get a client's examples as soon as they are known
+    carrier : the federation that carries the messages
     numbers : node -> number of its client, from before the run was resumed; for clients without a partition id
     known_examples : partition id -> examples, of the recorded clients
 
     Attributes
     ----------
-    carrier : the federation that carries the messages, set before the first message
     enrolments : node -> its enrolment answer, for the nodes that can take part
     refusal : reason, as a sentence, why the last refused client cannot take part; empty if all can
     trained, tested : partition id -> its reply to the round's training, and to its local test, without arrays
     """
 
     simulated = False
-    carrier: UserTransport
 
     def __init__(
         self,
         config: AppConfig,
         layout: ArrayLayout,
         run: Run,
+        carrier: UserGrid,
         numbers: Mapping[str, int],
         known_examples: Mapping[int, float],
     ) -> None:
         self._config, self._layout, self._run, self._numbers = config, layout, run, numbers
+        self.carrier = carrier
         self.refusal = ""
         self.enrolments: dict[str, EnrolAnswer] = {}
-        self.trained: dict[int, Reply] = {}
-        self.tested: dict[int, Reply] = {}
+        self.trained: dict[int, UserReply] = {}
+        self.tested: dict[int, UserReply] = {}
         self._examples = np.zeros(config.run.clients)
         for client, examples in known_examples.items():
             self._examples[client] = examples
@@ -146,7 +141,7 @@ class UserClients:
         self.carrier.unchanged = {
             node for node, read_answers in self.enrolments.items() if read_answers.abilities is None
         }
-        read: Callable[[Message, Reply], Reply] = self._enrolled
+        read: Callable[[Message, UserReply], Reply] = self._enrolled
         if isinstance(messages[0].instruction, TrainInstruction):
             read, answers = self._trained, self._train(messages, until)
         elif messages[0].instruction.message_type == "query":
@@ -157,8 +152,7 @@ class UserClients:
         read_answers: Answers = {}
         for node, answer in answers.items():
             try:
-                if isinstance(answer, Reply):
-                    refuse_endless(answer.metrics)
+                if isinstance(answer, UserReply):
                     self._refuse_machine_fault(answer)
                     answer = read(of_node[node], answer)
             except MachineFault:
@@ -170,7 +164,7 @@ class UserClients:
             self._count_examples()
         return read_answers
 
-    def _refuse_machine_fault(self, reply: Reply) -> None:
+    def _refuse_machine_fault(self, reply: UserReply) -> None:
         """Raise an error for a client whose machine fails.
 
         Raises
@@ -180,15 +174,15 @@ class UserClients:
         ValueError
             In a deployment, as for other failures of a client.
         """
-        if sentence := embedded(reply.metrics).get(MACHINE_FAULT):
+        if sentence := reply.numbers.get(MACHINE_FAULT):
             again = f'{sentence!s} Then start the same program again, with resume="auto".'
             raise MachineFault(again) if self.carrier.in_simulation else ValueError(sentence)
 
     # Enrolment ------------------------------------------------------------------------------------------------
 
-    def _enrolled(self, message: Message, reply: Reply) -> Reply:
+    def _enrolled(self, message: Message, reply: UserReply) -> Reply:
         """A reply to an enrolment in the round's form. Raises ConfigError if the client does not meet a requirement."""
-        enrolment = EnrolAnswer.from_config(embedded(reply.metrics))
+        enrolment = EnrolAnswer.from_config(reply.numbers)
         if sentence := unmet(self._config, enrolment.abilities):
             self.refusal = sentence
             raise ConfigError(sentence)
@@ -282,7 +276,7 @@ class UserClients:
             loss_key=self.carrier.loss_key,
         )
 
-    def _trained(self, message: Message, reply: Reply) -> Reply:
+    def _trained(self, message: Message, reply: UserReply) -> Reply:
         """A reply to a train message in the round's form.
 
         Raises ValueError if the client returned a different model, or no valid number of examples.
@@ -296,9 +290,8 @@ class UserClients:
             )
         steps, tensors = float(self._config.training.steps(math.ceil(reply.examples))), reply.tensors
         if self.enrolments[message.node].abilities is not None:
-            numbers = embedded(reply.metrics)
-            reports = [report for report in Report if report in numbers]
-            answer = replace(TrainAnswer.from_metrics(numbers, reports, loss_optional=True), work_steps=steps)
+            reports = [report for report in Report if report in reply.numbers]
+            answer = replace(TrainAnswer.from_metrics(reply.numbers, reports, loss_optional=True), work_steps=steps)
         else:
             measured = {Report.INITIAL_LOSS: float(reply.loss)} if Report.INITIAL_LOSS in instruction.reports else {}
             answer = TrainAnswer(reported_loss(reply.metrics), steps, reply.arrived_s, reports=measured)
@@ -310,7 +303,6 @@ class UserClients:
     def _update(self, message: Message, tensors: Sequence[bytes]) -> Sequence[bytes]:
         """The update, and the statistics if the round needs them, from a client's whole model."""
         client, instruction = message.client or 0, cast(TrainInstruction, message.instruction)
-        self._layout.refuse_number(len(tensors))  # before endless arrays are read
         sent, returned = self.users_model(message.model).arrays, [*map(_array, range(len(tensors)), tensors)]
         if not self._exact:
             self._layout.refuse_tied(sent, returned)
@@ -332,7 +324,7 @@ class UserClients:
             [replace(message, model=self.users_model(message.model)) for message in messages], until
         )
 
-    def _evaluated(self, message: Message, reply: Reply) -> Reply:
+    def _evaluated(self, message: Message, reply: UserReply) -> Reply:
         """A reply to an evaluate message in the round's form, with whole examples; those to local tests are kept."""
         if isinstance(message.instruction, LocalTestInstruction) and message.client is not None:
             self.tested[message.client] = reply

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from fedsel_app.wire.codec import Update, WireError, bits_of_values, decode, index_bits
 from fedsel_app.wire.rounded_values import Rounded, bits_an_entry, round_values
-from tests.support.payloads import BITMAP, DENSE, every_change_is_noticed, forged_payload, payload_of
+from tests.support.payloads import DENSE, RICE, every_change_is_noticed, forged_payload, payload_of
 
 CODING = {16: 2, 8: 4, 4: 5}
 TOP = {16: 1.0, 8: 127, 4: 7}
@@ -118,7 +118,7 @@ LIES = [
     (forged(8, ONE + bytes(2)), "too short"),
     (forged(8, ONE + bytes(4)), "must have 0"),
     (forged(8, ONE + bytes(2), count=2), "dense, and has 2 of 3"),
-    (forged(8, ONE + bytes(2), count=2, coding=BITMAP, places=b"\x01"), "marks 1 entries"),
+    (forged(8, ONE + bytes(2), count=2, coding=RICE, places=b"\x01"), "lists 1 indices"),
     (forged(8, b"", count=2**32 - 1), "claims"),
     *((forged(8, struct.pack("<f", norm) + bytes(3)), "norm") for norm in (math.nan, math.inf, -1.0, -0.0)),
 ]
@@ -132,7 +132,7 @@ def test_lies_are_refused_for_the_right_reason(payload, reason):
 
 def test_forged_payloads_without_a_lie_are_accepted():
     assert decode(forged(8, ONE + b"\x01\x02\x03"), size=3).update == update_of(8, [1.0], [1, 2, 3])
-    found = decode(forged(4, ONE + b"\x21", count=2, coding=BITMAP, places=b"\x05"), size=3).update
+    found = decode(forged(4, ONE + b"\x21", count=2, coding=RICE, places=b"\x05"), size=3).update
     assert found == update_of(4, [1.0], [1, 2], size=3, indices=[0, 2])
 
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from fedsel_app.wire.codec import Update, WireError, bits_of_values, decode, encode, index_bits
 from fedsel_app.wire.indices import seeded_indices
 from fedsel_app.wire.values import Quantised
-from tests.support.payloads import BITMAP, DENSE, RICE, every_change_is_noticed, forged_payload, payload_of
+from tests.support.payloads import DENSE, RICE, every_change_is_noticed, forged_payload, payload_of
 
 
 def quantised(norms, levels, bucket, s, *, size=None, indices=None):
@@ -105,7 +105,7 @@ good = section(b"\x07", nonzero=1)  # run + 1 = 1, magnitude 1, negative: 1 1 1
 def test_forged_payloads_without_a_lie_are_accepted():
     found = decode(forged(good), size=8).update
     assert found.quantised.levels.tolist() == [-1, 0, 0, 0, 0, 0, 0, 0]
-    found = decode(forged(section(b"\x07", places=b"\x05", bucket=2), coding=BITMAP, count=2), size=8).update
+    found = decode(forged(section(b"\x07", places=b"\x05", bucket=2), coding=RICE, count=2), size=8).update
     assert found == quantised([1.0], [-1, 0], 2, 3, size=8, indices=[0, 2])
 
 

@@ -8,13 +8,17 @@ from fedsel_app.config import ConfigError
 from simulation.apps.client.array_layout import ArrayLayout
 
 
-def state_dict():
+def named():
     net = torch.nn.Sequential(torch.nn.Conv2d(1, 3, 3), torch.nn.BatchNorm2d(3), torch.nn.Linear(5, 2))
-    return [value.numpy() for value in net.state_dict().values()]
+    return {name: value.numpy() for name, value in net.state_dict().items()}
 
 
-def test_pytorchs_running_statistics_are_found_by_their_order():
-    layout = ArrayLayout(state_dict())
+def numbered(arrays):
+    return dict(zip(map(str, range(len(arrays))), arrays, strict=True))
+
+
+def test_if_names_are_numbers_the_order_shows_the_statistics():
+    layout = ArrayLayout(numbered(named().values()))
     assert (layout.parameters, layout.statistics) == ((0, 1, 2, 3, 7, 8), (4, 5))
     assert (layout.size, layout.classes, layout.has_class_biases) == (27 + 3 + 3 + 3 + 10 + 2, 2, True)
     assert [(layer.start, layer.stop) for layer in layout.layers] == [(0, 30), (30, 36), (36, 48)]
@@ -22,27 +26,18 @@ def test_pytorchs_running_statistics_are_found_by_their_order():
 
 def test_statistics_that_are_no_float_arrays_are_refused():
     with pytest.raises(ConfigError, match="position 1 has no float array"):
-        ArrayLayout([np.ones(1), np.array([1])], [1])
+        ArrayLayout(numbered([np.ones(1), np.array([1])]), [1])
     with pytest.raises(ConfigError, match="no array named 'moved'"):
         ArrayLayout({"moving": np.zeros(3, np.float32)}, ["moved"])
-
-
-# Arrays by their names
-
-
-def named():
-    net = torch.nn.Sequential(torch.nn.Conv2d(1, 3, 3), torch.nn.BatchNorm2d(3), torch.nn.Linear(5, 2))
-    return {name: value.numpy() for name, value in net.state_dict().items()}
 
 
 def test_running_statistics_are_known_by_their_names():
     layout = ArrayLayout(named())
     assert [layout.names[place] for place in layout.statistics] == ["1.running_mean", "1.running_var"]
-    assert layout.parameters == ArrayLayout(state_dict()).parameters
-    assert layout.layers == ArrayLayout(state_dict()).layers
+    assert layout.parameters == (0, 1, 2, 3, 7, 8)
     untracked = {name: value for name, value in named().items() if "tracked" not in name}
     assert ArrayLayout(untracked).statistics == (4, 5)
-    assert ArrayLayout(list(untracked.values())).statistics == ()
+    assert ArrayLayout(numbered(untracked.values())).statistics == ()
     assert layout.variances.tolist() == [False] * 3 + [True] * 3
 
 
@@ -53,8 +48,3 @@ def test_statistics_are_a_mean_and_a_variance_with_the_same_prefix():
     turned = ArrayLayout({"a.running_var": np.ones(2), "w": np.ones(3), "a.running_mean": np.ones(2)})
     assert turned.statistics == (0, 2)
     assert turned.variances.tolist() == [True, True, False, False]
-
-
-def test_if_names_are_numbers_the_order_shows_the_statistics():
-    numbers = dict(zip(map(str, range(9)), state_dict(), strict=True))
-    assert ArrayLayout(numbers).statistics == (4, 5)

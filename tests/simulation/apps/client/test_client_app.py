@@ -1,4 +1,4 @@
-"""Users' own apps of Flower's Message API behind `client_app`: the same rounds as behind the mod of a `client_fn`."""
+"""Users' own apps behind `client_app`: enrolment, losses, functions, and an app without fedsel's server."""
 
 from contextlib import suppress
 
@@ -76,7 +76,7 @@ def test_a_part_of_an_example_is_refused(function, returned):
 
 def test_a_client_without_a_partition_id_is_told_so():
     context = Context(1, 2, {}, RecordDict(), {})
-    with pytest.raises(ValueError, match=r"`client_app` need a 'partition-id' in the node configuration"):
+    with pytest.raises(ValueError, match=r"`client_app` needs a 'partition-id' in the node configuration"):
         client_app()(named_question(EnrolInstruction()), context)
 
 

@@ -5,17 +5,14 @@ import logging
 import numpy as np
 import pytest
 from flwr.app import Array, ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
-from flwr.client import NumPyClient
 from flwr.clientapp import ClientApp
 from flwr.clientapp.mod import LocalDpMod, adaptiveclipping_mod, fixedclipping_mod, message_size_mod
-from flwr.common import ndarrays_to_parameters, parameters_to_ndarrays
-from flwr.server.strategy import FedAvg as LegacyFedAvg
 from flwr.serverapp.strategy import FedAvg, FedAvgM, FedMedian, FedProx, FedTrimmedAvg, Krum
 
 import fedsel_app
 from tests.support.in_process_grid import InProcessGrid
 from tests.support.logs import logged
-from tests.support.own_app import CLIENTS, node, served
+from tests.support.own_app import CLIENTS, node
 
 pytestmark = pytest.mark.usefixtures("task_identity")
 MODEL = {"w": np.ones((3, 4), np.float32), "a": np.zeros(2, np.float32), "10": np.zeros(1, np.float32)}
@@ -249,51 +246,3 @@ def test_clients_without_an_evaluation_are_asked_once():
     assert seen.count("evaluate") == CLIENTS
     assert found.evaluate_metrics_clientapp == {}
     assert log() == "The clients have no @app.evaluate(), so that they evaluate no model of this run.\n"
-
-
-class Legacy(NumPyClient):
-    """A client whose training adds (client + 1) / 8 to each array. It has properties, for nobody."""
-
-    def __init__(self, client, seen):
-        self.client, self.seen = client, seen
-
-    def get_properties(self, config):
-        raise AssertionError("FedAvg asks for no properties")
-
-    def fit(self, parameters, config):
-        self.seen.append(("fit", self.client, dict(config)))
-        after = [array + np.float32((self.client + 1) / 8) for array in parameters]
-        return after, EXAMPLES[self.client], {"loss": 1.0 / (self.client + 1), "name": "text"}
-
-    def evaluate(self, parameters, config):
-        self.seen.append(("evaluate", self.client, dict(config)))
-        return float(self.client), EXAMPLES[-1 - self.client], {"f1": 0.25 * self.client}
-
-
-def rounds_only(message, context, call_next):
-    """A mod that knows only what FedAvg sends: a round, and the records of training or of an evaluation."""
-    assert int(message.metadata.group_id) >= 1
-    assert message.content.config_records.keys() <= {"fitins.config", "evaluateins.config"}
-    return call_next(message, context)
-
-
-def test_the_legacy_api_is_fedavgs_too_but_for_the_clients_evaluations():
-    seen, expected_seen = [], []
-    parameters = list(MODEL.values())
-    mine = fedsel(parameters=parameters, rounds=2, fit_config=lambda number: {"lr": 0.5, "round": number})
-    server, _ = served(mine, 2, kind=Legacy, seen=seen, mods=[rounds_only])
-    theirs = LegacyFedAvg(
-        initial_parameters=ndarrays_to_parameters(parameters),
-        min_available_clients=CLIENTS,
-        fraction_evaluate=0.0,
-        on_fit_config_fn=lambda number: {"lr": 0.5, "round": number},
-    )
-    expected_server, _ = served(theirs, 2, kind=Legacy, seen=expected_seen)
-
-    def form(messages):
-        return sorted((kind, client, sorted(config.items())) for kind, client, config in messages)
-
-    assert form(seen) == form(expected_seen)
-    found, averaged = map(parameters_to_ndarrays, (server.parameters, expected_server.parameters))
-    for mine_array, array in zip(found, averaged, strict=True):
-        np.testing.assert_allclose(mine_array, array, rtol=1e-6)

@@ -6,18 +6,9 @@ from flwr.app import ConfigRecord
 from flwr.clientapp import ClientApp
 
 import fedsel_app
-from simulation.apps.client.legacy_messages import selecting
 from tests.support.in_process_grid import InProcessGrid
 from tests.support.logs import logged
-from tests.support.own_app import (
-    CLIENTS,
-    OwnClient,
-    by_name,
-    model,
-    node,
-    register,
-    run_app,
-)
+from tests.support.own_app import CLIENTS, by_name, model, node, register
 
 pytestmark = pytest.mark.usefixtures("task_identity")
 QUICK = {"fedcor": {"warmup": 1, "first_steps": 2, "steps": 1}}
@@ -57,29 +48,15 @@ def test_a_run_of_clients_without_a_loss_ends_with_what_they_returned(name, app,
     assert {kind for _, kind, _ in seen} == {"evaluate"}
 
 
-class Batches(OwnClient):
-    """A client whose evaluation needs its own config."""
-
-    def evaluate(self, parameters, config):
-        self.seen.append(("evaluate", config["batches"]))
-        return super().evaluate(parameters, config)
-
-
 @pytest.mark.parametrize("name", ["oort", "active-fl"])
 def test_the_loss_before_a_training_is_evaluated_with_the_config_of_an_evaluation(tmp_path, name):
-    seen, told = [], []
+    seen = []
     app = register(fedsel_app.client_app(), seen)
     start = {"train_config": ConfigRecord({"batches": 1}), "evaluate_config": ConfigRecord({"batches": 3})}
     started(name, app, tmp_path / "a", start=start)
     configs = [(kind, records["config"]["batches"]) for _, kind, records in seen]
     assert set(configs) == {("train", 1), ("evaluate", 3)}
     assert all(set(records) == {"arrays", "config"} for _, _, records in seen)
-    options = {"fit_config": {"mine": 7}, "evaluate_config": lambda number: {"batches": number}}
-    options |= {"clients": CLIENTS, "cohort": 2, "rounds": 3, "links": "simulated"}
-    built = fedsel_app.strategy(name, parameters=model(), **options)
-    run_app(built, 3, kind=Batches, mods=[selecting], state_dir=tmp_path / "b", seen=told)
-    assert {batches for kind, batches, *_ in told if kind == "evaluate"} == {1, 2, 3}
-    assert all(config == {"mine": 7} for kind, config, *_ in told if kind != "evaluate")
 
 
 @pytest.mark.parametrize("app", [ClientApp, fedsel_app.client_app])

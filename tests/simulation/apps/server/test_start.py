@@ -7,16 +7,14 @@ import numpy as np
 import pytest
 from flwr.app import Array, ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
 from flwr.clientapp import ClientApp
-from flwr.common import FitRes
-from flwr.server import SimpleClientManager
-from flwr.server.strategy import DifferentialPrivacyClientSideFixedClipping
+from flwr.server import Server, SimpleClientManager
 from flwr.serverapp import strategy as strategies
 
 import fedsel_app
 from fedsel_app.config import ConfigError
-from simulation.apps.server.strategy import AppStrategy
+from simulation.apps.server.app_strategy import AppStrategy
 from tests.support.in_process_grid import InProcessGrid
-from tests.support.own_app import CLIENTS, by_name, model, node, register, run_app
+from tests.support.own_app import CLIENTS, by_name, model, node, register
 from tests.support.rounds import read_rows
 
 pytestmark = pytest.mark.usefixtures("task_identity")
@@ -79,23 +77,13 @@ def test_the_functions_of_the_round_give_the_clients_their_config():
     assert {records["config"]["batches"] for _, kind, records in seen if kind == "evaluate"} == {1, 2, 3, 4}
 
 
-def test_a_legacy_function_of_the_round_is_called_once_for_all_clients_and_its_error_ends_the_run():
-    seen, draws = [], iter([5, 6])
-    built = fedsel_app.strategy(
-        "random", parameters=model(), rounds=3, fit_config=lambda number: {"draw": next(draws)}, **SIZES
-    )
-    with pytest.raises(StopIteration):
-        run_app(built, 3, seen=seen)
-    assert [config for _, config, _ in seen] == [{"draw": draw} for draw in (5, 5, 6, 6)]
-
-
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
         ({"initial_arrays": ArrayRecord([np.zeros(9, np.uint8)])}, "cannot combine bytes, such as the trees of XGBo"),
-        ({"options": {"parameters": model()}}, "as start's 'initial_arrays'|Leave 'parameters' out"),
-        ({"options": {"evaluate_fn": max}}, "Leave 'evaluate_fn' out of strategy"),
-        ({"options": {"fit_config": {"lr": 1.0}}}, "Leave 'fit_config' out of strategy"),
+        ({"options": {"parameters": model()}}, "Write the app in Flower's Message API"),
+        ({"options": {"evaluate_fn": max}}, "Give 'evaluate_fn' to start"),
+        ({"options": {"fit_config": {"lr": 1.0}}}, "'train_config_fn'"),
         ({"evaluate_fn": lambda number, arrays: {"accuracy": 93.5}}, "accuracy as a number from 0 to 1. It is 93.5"),
     ],
 )
@@ -124,9 +112,7 @@ def test_other_arguments_are_refused_when_the_run_starts(arguments, message):
         ("random", {"curvature_layers": 1}, "Set 'curvature-layers' to 0"),
         ("random", {"kept_fractoin": 0.5}, "Did you mean 'kept-fraction'"),
         ("rondom", {}, "Did you mean 'random'"),
-        ("random", {"parameters": [np.ones(3)]}, "^Set 'rounds' to the num_rounds of your ServerConfig"),
         ("hetero-select", {"probe_bits": 8}, "Set 'probe-bits' to 32: .* restore a rounded model"),
-        ("hics-fl", {"parameters": [np.ones(3)], "rounds": 3}, "reads the biases of the output layer"),
         ("random", {"out": None, "resume": "auto"}, "Set 'out'"),
     ],
 )
@@ -153,35 +139,9 @@ def test_flowers_wrappers_for_privacy_are_refused_before_any_training(wrapper):
     assert not seen
 
 
-def test_a_legacy_wrapper_whose_noise_would_be_lost_is_refused():
-    inner = fedsel_app.strategy("random", parameters=model(), rounds=2, **SIZES)
-    noisy = {"noise_multiplier": 0.1, "clipping_norm": 1.0, "num_sampled_clients": 2}
-    with pytest.raises(ConfigError, match=ALONE):
-        run_app(DifferentialPrivacyClientSideFixedClipping(inner, **noisy), 1)
-
-
-def test_the_shared_sum_of_secure_aggregation_is_refused():
-    built = fedsel_app.strategy("random", parameters=model(), rounds=1, **SIZES)
-    replies = [(None, FitRes(None, built.initialize_parameters(SimpleClientManager()), 10, {})) for _ in range(2)]
-    shared = replies[0][1].parameters
-    for _, reply in replies:
-        reply.parameters = shared
-    with pytest.raises(ConfigError, match=ALONE):
-        built.aggregate_fit(1, replies, [])
-
-
-@pytest.mark.parametrize(
-    ("option", "message"),
-    [
-        ({"train_config_fn": dict}, "Leave 'train_config_fn' out"),
-        ({"min_evaluate_nodes": 3}, "Leave 'min_evaluate_nodes' out"),
-        ({"weighted_by_key": "n"}, "Leave 'weighted_by_key' out .* it has 'parameters'"),
-    ],
-)
-def test_options_of_the_message_api_are_refused_in_the_other(option, message):
-    built = fedsel_app.strategy("random", parameters=model(), rounds=1, **option, **SIZES)
-    with pytest.raises(ConfigError, match=message):
-        run_app(built, 1)
+def test_flowers_legacy_server_is_refused():
+    with pytest.raises(ConfigError, match="Write the app in Flower's Message API"):
+        Server(client_manager=SimpleClientManager(), strategy=fedsel_app.strategy("random", **SIZES)).fit(1, None)
 
 
 @pytest.mark.parametrize("names", [map(str, range(5)), ("kernel", "gamma", "beta", "moving_mean", "moving_variance")])

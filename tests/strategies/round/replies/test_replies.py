@@ -153,7 +153,7 @@ def test_everything_is_in_the_order_of_ids_whatever_the_order_of_arrival():
         SIGMA: [0.5, 3.0, 5.0],
         RHO: [5.5, 33.0, 55.0],
     }
-    # Header and checksum 28 bytes; a bitmap of 6 entries takes one, and 2 values 8.
+    # Header and checksum 28 bytes; the indices of 6 entries take one, and 2 values 8.
     assert replies.uplink_bytes.tolist() == [37, 37, 28 + 24]
     assert replies.uplink_value_bytes.tolist() == [8, 8, 24]
 

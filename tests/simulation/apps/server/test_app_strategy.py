@@ -1,4 +1,4 @@
-"""Strategies in a user's app of Flower's Message API, with unchanged clients, and with clients changed by one line."""
+"""Strategies in a user's app, with unchanged clients, and with clients changed by one line."""
 
 import json
 from types import SimpleNamespace
@@ -12,24 +12,13 @@ from flwr.superlink.grid import InMemoryGrid
 import fedsel_app
 from fedsel_app.config import ConfigError
 from fedsel_app.records.files import MachineFault
-from simulation.apps.client.legacy_messages import selecting
 from simulation.apps.server import user_clients
 from simulation.apps.server.requirements import requirements
 from simulation.apps.server.settings import app_config
 from strategies import STRATEGIES
 from tests.support.in_process_grid import InProcessGrid
 from tests.support.logs import logged
-from tests.support.own_app import (
-    CLIENTS,
-    AppGrid,
-    by_name,
-    data,
-    model,
-    node,
-    register,
-    run_app,
-    trained,
-)
+from tests.support.own_app import CLIENTS, by_name, data, model, node, register, trained
 from tests.support.rounds import bits, read_rows, without_wall
 
 pytestmark = pytest.mark.usefixtures("task_identity")
@@ -46,7 +35,7 @@ FUNCTIONS = {
 
 
 def started(name, app, folder=None, state_dir="", *, start=None, **settings):
-    """Result of a run of fedsel's strategy, through the Message API, with four clients of `app`."""
+    """Result of a run of fedsel's strategy with four clients of `app`."""
     built = fedsel_app.strategy(name, clients=CLIENTS, cohort=2, out=folder, **settings)
     grid = InProcessGrid(app, {90 + client: node(client, state_dir) for client in range(CLIENTS)})
     options = {"num_rounds": ROUNDS, "train_config": ConfigRecord({"mine": 7})} | (start or {})
@@ -61,21 +50,6 @@ def settings_of(name):
     except ConfigError:
         return shared | {"compressor": "top-k"}
     return shared
-
-
-@pytest.mark.parametrize("name", ["hetero-select", "oort", "terraform"])
-def test_both_doors_give_the_same_bits(tmp_path, name):
-    settings = settings_of(name)
-    result = started(name, register(fedsel_app.client_app(), []), tmp_path / "one", tmp_path / "a", **settings)
-    rounds = ROUNDS * STRATEGIES[name].most_iterations(STRATEGIES[name].Config())
-    legacy = fedsel_app.strategy(
-        name, parameters=model(), clients=CLIENTS, cohort=2, rounds=ROUNDS, out=tmp_path / "two", **settings
-    )
-    final = run_app(legacy, rounds, mods=[selecting], state_dir=tmp_path / "b")
-    found = result.arrays.to_numpy_ndarrays()
-    assert bits(found) == bits(final)
-    assert [array.dtype for array in found] == [array.dtype for array in model()]
-    assert without_wall(read_rows(tmp_path / "one")) == without_wall(read_rows(tmp_path / "two"))
 
 
 @pytest.mark.parametrize("name", ["fed-cbs", "delta", "optrate"])
@@ -178,7 +152,7 @@ def test_an_exception_in_a_users_function_is_told_with_the_function_its_type_and
     else:
         app = register(fedsel_app.client_app(**functions | {function: broken}), [])
     line = broken.__code__.co_firstlineno + 1
-    told = rf"The function '{function}' failed with KeyError: 'b' \(test_message_api\.py, line {line}\)"
+    told = rf"The function '{function}' failed with KeyError: 'b' \(test_app_strategy\.py, line {line}\)"
     with pytest.raises((RuntimeError, ConfigError), match=told):
         started("hetero-select-stable", app, links="simulated")
 
@@ -227,24 +201,13 @@ def simulated(app, ids=range(90, 90 + CLIENTS), state_dir="", kind=Simulated):
     return kind(app, {number: node(client, state_dir) for client, number in enumerate(ids)})
 
 
-class SimulatedLegacy(AppGrid, InMemoryGrid):
-    """That of Flower's legacy server."""
-
-    state = SimpleNamespace(get_node_info=list)
-
-
-@pytest.mark.parametrize("legacy", [False, True])
-def test_a_simulated_client_that_cannot_write_its_state_ends_the_run_and_the_same_program_goes_on(tmp_path, legacy):
+def test_a_simulated_client_that_cannot_write_its_state_ends_the_run_and_the_same_program_goes_on(tmp_path):
     """As in fedsel's own runs: it counted as a failure of the client, and the run went on without it."""
 
     def run(name):
         options = {"clients": CLIENTS, "cohort": 2, "links": "simulated", "compressor": "top-k", "resume": "auto"}
-        options |= {"out": tmp_path / name, "rounds": ROUNDS}
-        built = fedsel_app.strategy("random", parameters=model() if legacy else None, **options)
-        states = tmp_path / f"states-{name}"
-        if legacy:
-            return run_app(built, ROUNDS, mods=[selecting], state_dir=states, grid=SimulatedLegacy)
-        grid = simulated(register(fedsel_app.client_app(), []), state_dir=states)
+        built = fedsel_app.strategy("random", out=tmp_path / name, **options)
+        grid = simulated(register(fedsel_app.client_app(), []), state_dir=tmp_path / f"states-{name}")
         result = built.start(grid=grid, initial_arrays=by_name(model()), num_rounds=ROUNDS)
         return result.arrays.to_numpy_ndarrays()
 
