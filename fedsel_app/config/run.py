@@ -7,7 +7,6 @@ from typing import NamedTuple
 
 from fedsel_app.config.settings import ConfigError, Settings, did_you_mean, require, setting, unless
 
-TRACKERS = ("tensorboard", "mlflow")
 EACH = "each"
 """Average of a metric that is not one: its value for each class or label."""
 
@@ -210,7 +209,7 @@ class EvaluationConfig(Settings, scope="federation", private=True):
 
 @dataclass(frozen=True)
 class RecordConfig(Settings, scope="place"):
-    """Records: the run folder, checkpoints, trackers and the states of clients."""
+    """Records: the run folder, checkpoints and the states of clients."""
 
     checkpoint_every: int = setting(
         10, "number of rounds between two checkpoints, from which a run can be resumed; 0 writes none", low=0
@@ -222,11 +221,6 @@ class RecordConfig(Settings, scope="place"):
         private=(False,),
     )
     resume: bool = setting(False, "resumes the run in `out` from its last checkpoint", own=True)
-    track: str = setting(
-        "",
-        f"trackers that receive every round, separated by commas: {', '.join(TRACKERS)}",
-        private=("", "tensorboard"),
-    )
     out: str = setting("", "run folder; empty: a new folder below runs/ in the working directory", first=True, own=True)
     state_dir: str = setting(
         "",
@@ -236,13 +230,3 @@ class RecordConfig(Settings, scope="place"):
         owner="alone",
         own=True,
     )
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        named = f"some of {', '.join(TRACKERS)}, separated by commas"
-        require(set(self.trackers) <= set(TRACKERS), "track", named, self.track)
-
-    @property
-    def trackers(self) -> list[str]:
-        """Names in `track`, each once."""
-        return list(dict.fromkeys(name.strip() for name in self.track.split(",") if name.strip()))

@@ -22,7 +22,6 @@ RUN_FILES = (
     "summary.json",
     "model.npz",
     "best-model.npz",
-    "tensorboard",
 )
 """Names under which a run writes into its folder."""
 

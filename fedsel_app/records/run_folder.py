@@ -73,7 +73,6 @@ class RunFolder:
     ----------
     rows : the finished rounds
     listeners : functions that get every finished round, after its row is in rounds.jsonl
-    at_end : functions that get the summary at the end; None if the run stopped earlier, and can be resumed later
     saved : the arrays of that checkpoint; None if the run starts at round 1
     releases : count of its releases with differential privacy, including those after the checkpoint
     """
@@ -85,7 +84,6 @@ class RunFolder:
         self.config = config
         self.rows: list[Row] = []
         self.listeners: list[Callable[[Row], None]] = []
-        self.at_end: list[Callable[[Row | None], None]] = []
         self.saved: dict[str, NDArray[Any]] | None = None
         try:
             if resume:
@@ -161,20 +159,14 @@ class RunFolder:
         summary = replace(summarize(self.rows, self.config, selections, final[0].size), ended=ended)
         write_json(self.path / "summary.json", with_version(as_row(summary)))
         (self.path / CHECKPOINT).unlink(missing_ok=True)
-        self._end(as_row(summary))
+        self.close()
 
     def close(self) -> None:
         """Close the folder, so that another process may resume the run. Raises RecordError as `clients` does."""
-        self._end(None)
-
-    def _end(self, summary: Row | None) -> None:
         with ExitStack() as closing:
             for file in (self._clients, self._rounds):
                 closing.enter_context(record_errors(Path(file.name)))
                 closing.callback(file.close)  # a network file system may tell only now that it could not write
-        at_end, self.at_end = self.at_end, []
-        for function in at_end:
-            function(summary)
 
 
 Recorder = RunFolder | UnkeptRecords

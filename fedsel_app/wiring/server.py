@@ -299,7 +299,7 @@ def run_folder(config: AppConfig) -> Path:
 
 
 def open_run_folder(config: AppConfig, on_round: Callable[[dict[str, Any]], None] | None = None) -> RunFolder:
-    """Open the folder of a new or resumed run; `on_round` and the trackers receive its rounds."""
+    """Open the folder of a new or resumed run; `on_round` receives its rounds."""
     values = config.values()
     paths = {key: Path(str(values[key])).expanduser() for key in FILES if values[key]}
     if config.run.initial_model:
@@ -308,10 +308,6 @@ def open_run_folder(config: AppConfig, on_round: Callable[[dict[str, Any]], None
     data = load(config.data, config.run.seed).record | ({"files": files} if files else {})
     folder = RunFolder(run_folder(config), values, resume=config.records.resume, data=data)
     folder.listeners += [on_round] if on_round else []
-    if config.records.trackers:
-        from fedsel_app.records.trackers import add_trackers
-
-        add_trackers(folder, config.records.trackers)
     return folder
 
 

@@ -44,7 +44,6 @@ SAMPLES = {
     "surrogate-path": ["some.npz"],
     "device": ["auto"],
     "dp-delta": [1e-9, 0.2],
-    "track": ["mlflow", "tensorboard"],
     "target": [0.05, 1.0],
     "score": ["f1-macro"],
     "metrics": ["f1-macro,mcc"],

@@ -67,7 +67,6 @@ GROUPS = [
     ({"example-clip": 0.99}, "'example-clip' parameter must be 0 or at least 1. Got 0.99"),
     ({"engine": "inline", "workers": 1}, "The 'engine' inline has no workers"),
     ({"metrics": "f1-macro, aurok"}, "Got 'aurok'. Did you mean 'auroc'?"),
-    ({"track": "mlflow,paper"}, "'track' parameter must be some of tensorboard, mlflow"),
     ({"clients": 5, "cohort": 6}, "The 'cohort' parameter must be at most 'clients' (5). Got 6."),
     ({"availability": "trace"}, "Set 'availability-trace' to a CSV file"),
     ({"uplink-min-bits-per-s": 5.1, "uplink-max-bits-per-s": 5.0}, "must be at most 'uplink-max-bits-per-s'"),
@@ -185,7 +184,6 @@ COMBINATIONS = [
     ),
     (PRIVATE | {"aggregation": "median"}, "Set 'aggregation' to mean (it is median)"),
     (PRIVATE | {"participation": "isp", "holdout-fraction": 0.2}, "Set 'participation' to fixed or adafl-full"),
-    (PRIVATE | {"track": "tensorboard,mlflow"}, "Set 'track' to empty or tensorboard (it is tensorboard,mlflow)"),
     *[
         (PRIVATE | {"strategy": name}, f"Set 'strategy' to random or full (it is {name})")
         for name in (*STRATEGIES, OWN_METHOD)
@@ -281,7 +279,6 @@ RUNNABLE = [
     {"attack": "label-flip", "attackers": "0,19", "error-feedback-scheme": "ef21"},
     BUFFERED | {"attack": "sign-flip", "attackers": "1"},
     PRIVATE,
-    PRIVATE | {"track": "tensorboard"},
     PRIVATE | {"strategy": "full", "dp-delta": 0.05},
     {"over-selection": 0.5, "min-returned": 2, "round-deadline-s": 9.0, "dp-delta": 0.5},
     SEARCHING | {"holdout-fraction": 0.2},

@@ -30,7 +30,6 @@ from fedsel_app.records.run_folder import (
     refuse_other_settings,
 )
 from fedsel_app.records.schema import RoundRecord, Row
-from fedsel_app.records.trackers import add_trackers
 from simulation.apps.client.array_layout import ArrayLayout
 from simulation.apps.server.client_metrics import aggregated_records, bounded_examples, note_left_out, numeric_metrics
 from simulation.apps.server.flowers_words import ALONE, LEGACY
@@ -67,8 +66,6 @@ class AppStrategy:
     def __init__(self, name: str, settings: dict[str, Value], options: AppOptions) -> None:
         self._name, self._settings, self._options = name, settings, options
         self._config = app_config(name, settings)
-        if self._config.records.trackers and not self._config.records.out:
-            raise ConfigError("The 'track' parameter needs a folder of the records: set 'out', or leave it out.")
         self._blas = ThreadpoolController()
 
     def __repr__(self) -> str:
@@ -171,7 +168,6 @@ class AppStrategy:
         recorder: RunFolder | UnkeptRecords = UnkeptRecords()
         if config.records.out:
             recorder = RunFolder(Path(config.records.out), recorded(config, layout), resume=config.records.resume)
-            add_trackers(recorder, config.records.trackers)
             FLOWER_LOGGER.info("fedsel: records in %s", recorder.path)
         self._recorder = recorder
         recorder.listeners.append(partial(_log_round, measured=config.network.links == "measured"))

@@ -17,7 +17,7 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +29,6 @@ from fedsel_app.config.plugins import CODE
 from fedsel_app.config.run import score_title
 from fedsel_app.network.reply_timeout import ReplyTimeout
 from fedsel_app.records.fedsel_folder import discard_empty, make_private_folder
-from fedsel_app.records.trackers import prepare_mlflow
 from simulation.engines import processes
 from simulation.engines.choice import choose
 from simulation.engines.starter import Starter
@@ -100,9 +99,6 @@ def carry_out(
     make_private_folder(comparison.out)
     with locked_comparison(comparison.out), processes.exit_on_signals():
         lay_out(comparison)
-        if any("mlflow" in run.config.records.trackers for run in comparison.runs):
-            with suppress(Exception):  # each run then reports the reason
-                prepare_mlflow()  # the runs share its experiment
         with RunProcesses(comparison.out, jobs, console, finished, budget_s) as run_processes:
             return run_processes.work(comparison.runs)
 

@@ -187,7 +187,6 @@ class SettingKeywords(TypedDict, total=False):
     precision: Literal["fp32", "bf16"]
     checkpoint_every: int
     changed_data: bool
-    track: str
     hetero_select_loss_weight: float
     hetero_select_diversity_weight: float
     hetero_select_fairness_weight: float
