@@ -45,9 +45,8 @@ def built_model(settings: SharedSettings) -> FlatModel:
     run, execution = settings.run, settings.execution
     device = choose_device(execution.device)
     prepare(device, execution.threads)
-    calibration = settings.calibration
-    kept_apart = calibration.averages, calibration.local
-    return _shared_model(run.model, settings.data, settings.task, run.seed, device, execution.precision, *kept_apart)
+    local = settings.calibration.local
+    return _shared_model(run.model, settings.data, settings.task, run.seed, device, execution.precision, local)
 
 
 def check_arrays(arrays: NDArrays, expected: Mapping[str, int], model: str) -> None:
@@ -82,13 +81,12 @@ def _shared_model(
     seed: int,
     device: torch.device,
     precision: str,
-    averages: bool,
     local: tuple[str, ...],
 ) -> FlatModel:
     """The model of a run in this process. Every message loads its own weights and statistics, and sets its task."""
     task = _shared_task(data, settings, seed, device)
     dataset = load(data, seed)
-    return build_flat(name, dataset, seed, device, task, precision=precision, averages=averages, local=local)
+    return build_flat(name, dataset, seed, device, task, precision=precision, local=local)
 
 
 @kept

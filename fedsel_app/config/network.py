@@ -36,14 +36,8 @@ class NetworkConfig(Settings, scope="federation"):
             "constant": "all clients have the middle of each range",
             "uniform": "drawn uniformly from each range; each client draws its links anew in each round",
             "log-normal": "drawn once for each client; each range has 95% of them",
-            "table": "measured ones, the rows of spread-table",
         },
         read_by={"links": ("simulated",)},
-    )
-    spread_table: str = setting(
-        "",
-        "CSV file with a row for each measured client, and columns uplink_bits_per_s, downlink_bits_per_s and step_s",
-        read_by={"spread": ("table",)},
     )
     link_coupling: str = setting(
         "independent",
@@ -80,8 +74,6 @@ class NetworkConfig(Settings, scope="federation"):
                 raise ConfigError(f"The '{names[0]}' parameter must be at most '{names[1]}'. Got {getattr(self, low)}.")
         if self.spread == "log-normal" and not self.step_min_s:
             raise ConfigError("Set 'step-min-s' above 0: the logarithm of the speeds has a range then.")
-        if self.spread == "table" and not self.spread_table:
-            raise ConfigError("Set 'spread-table' to a CSV file: the 'spread' table reads its rows.")
 
     @property
     def full(self) -> bool:

@@ -266,18 +266,6 @@ class CalibrationConfig(Settings, scope="training", private=True):
         private=("average", "sequential", "training"),
         read_by=CALIBRATED,
     )
-    changing_buffers: str = setting(
-        "average",
-        "what becomes of buffers that training changes, other than the statistics of a normalisation layer: vectors of "
-        "spectral norm, codebooks, moving averages",
-        choices={
-            "average": "the server averages those of local training by examples",
-            "local": "they are not sent: every local training begins with those of the initial model, which the server "
-            "also tests with",
-        },
-        read_by=CALIBRATED,
-    )
-
     local_layers: str = setting(
         "",
         "parts of the model that stay with each client and are never sent: names of its layers or arrays, or patterns"
@@ -290,11 +278,6 @@ class CalibrationConfig(Settings, scope="training", private=True):
         """Patterns of what stays with each client; `STATISTICS` is among them with the calibration form local."""
         named = tuple(part.strip() for part in self.local_layers.split(",") if part.strip())
         return named + ((STATISTICS,) if self.calibration_form == "local" else ())
-
-    @property
-    def averages(self) -> bool:
-        """True if the changing buffers are averaged."""
-        return self.changing_buffers == "average"
 
     @property
     def of_training(self) -> bool:

@@ -28,13 +28,12 @@ def build_flat(
     task: Task,
     *,
     precision: str = "fp32",
-    averages: bool = True,
     local: tuple[str, ...] = (),
 ) -> FlatModel:
     """Build the model `name` for a data set, and try it on two inputs; see `build` and `FlatModel`."""
     inputs = trial_inputs(dataset.x_train, dataset.x_test)
     module = build(name, dataset.sample_shape, dataset.classes, seed, inputs, dataset.output_shape)
-    return FlatModel(module, device, task, precision, trial=inputs, averages=averages, local=local)
+    return FlatModel(module, device, task, precision, trial=inputs, local=local)
 
 
 def build(

@@ -44,8 +44,6 @@ class FlatModel:
     trial
         Two inputs on which the module is tried (`module_calls.tried`); None: it has no buffers that change, except
         statistics, and needs no copies of its inputs.
-    averages
-        True if the changing buffers travel (see `module_state`).
     local
         Patterns of the layers and arrays that stay with each client (`CalibrationConfig.local`). The server has them
         as they were built.
@@ -86,7 +84,6 @@ class FlatModel:
         precision: str = "fp32",
         *,
         trial: Inputs | None = None,
-        averages: bool = True,
         local: tuple[str, ...] = (),
     ) -> None:
         refuse_types(module)
@@ -133,7 +130,7 @@ class FlatModel:
             outcome = tried(self.module, ModuleState(self.module).train, mapped(lambda x: x.to(device), trial))
         self._copies_inputs, self.least_batch = outcome.writes_input, outcome.least_batch
         stays_here = partial(stays, local)
-        self.state = ModuleState(self.module, outcome.changing, outcome.attributes, averages=averages, stays=stays_here)
+        self.state = ModuleState(self.module, outcome.changing, outcome.attributes, stays=stays_here)
         self._local = {name: (place, place.copy()) for place, name in {**own, **self.state.local}.items()}
         self.lacking = tuple(self._local)
         at_home = [(name, place.owner) for name, (place, _) in self._local.items()]

@@ -6,8 +6,8 @@ tensors                 which they are                                  in a run
 trainable parameters    those with ``requires_grad``                    trained, compressed, averaged by the method
 statistics              running means and variances of BatchNorm and    calibrated, or averaged after training
                         InstanceNorm layers that training updates       (`calibration-form`)
-changing buffers        other buffers, and frozen parameters, that a    averaged after training, or they stay with the
-                        training step changes (spectral norm,           client (`changing-buffers`)
+changing buffers        other buffers, and frozen parameters, that a    averaged after training
+                        training step changes (spectral norm,
                         codebooks, moving averages of inputs or of
                         weights)
 counters                ``num_batches_tracked`` of those layers         set for each message
@@ -158,11 +158,10 @@ class ModuleState:
     module
         The module. If it is in train mode, its parts in eval mode stay in eval mode.
     changing
-        Places of the buffers and frozen parameters that training changes (see `module_calls.tried`).
+        Places of the buffers and frozen parameters that training changes (see `module_calls.tried`). They are averaged
+        unless they are complex.
     attributes
         What else training changes; None: nothing.
-    averages
-        True if these buffers are averaged, unless they are complex.
     stays
         Function of an array's name and its owner: whether it stays with each client, if training changes it.
 
@@ -179,7 +178,6 @@ class ModuleState:
         changing: Collection[Place] = (),
         attributes: Attributes | None = None,
         *,
-        averages: bool = True,
         stays: Callable[[str, nn.Module], bool] = lambda name, owner: False,
     ) -> None:
         self._module, self._attributes = module, attributes
@@ -197,7 +195,7 @@ class ModuleState:
         statistics, counters, changing = (
             [place for place in each if place not in self.local] for each in (statistics, counters, changing)
         )
-        others = [place for place in changing if averages and place not in {*statistics, *counters}]
+        others = [place for place in changing if place not in {*statistics, *counters}]
         averaged = [place for place in others if place.tensor is not None and not place.tensor.is_complex()]
         self._travelling = statistics + averaged
         self._size = sum(_tensor(place).numel() for place in self._travelling)

@@ -1,16 +1,14 @@
 """Links: uplink rates and computing speeds of the clients, simulated or measured, and the resulting times."""
 
-import csv
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from fedsel_app.config import AvailabilityConfig, ConfigError, NetworkConfig
+from fedsel_app.config import AvailabilityConfig, NetworkConfig
 from fedsel_app.messages.answers import TrainAnswer
 from fedsel_app.messages.reported_values import lower_median
 from fedsel_app.network.clock import Clock, Event, Presence, Transfer
@@ -28,8 +26,6 @@ DOWNLINK = 5.0
 """Ends of the range of simulated downlinks, in multiples of those of the uplinks."""
 TWO_SIDED_95 = 1.959964
 """Standard deviations on each side of the mean that hold 95% of a normal distribution."""
-COLUMNS = ("uplink_bits_per_s", "downlink_bits_per_s", "step_s")
-TABLE = f"It must be a CSV file with the columns {', '.join(COLUMNS)}."
 
 
 @dataclass(frozen=True)
@@ -86,8 +82,6 @@ class SimulatedLinks:
     def _speeds(self) -> tuple[Floats, Floats, Floats]:
         """Uplinks and downlinks in bits/s, and seconds per local step, float64 (K,) each, drawn once."""
         config, seed = self._config, self._seed
-        if config.spread == "table":
-            return table_speeds(Path(config.spread_table), self._clients, seed)
         low, high = config.uplink_min_bits_per_s, config.uplink_max_bits_per_s
         up, down = stream(seed, Purpose.NETWORK, 0, 1), stream(seed, Purpose.NETWORK, 0, 2)
         return (
@@ -269,26 +263,6 @@ def drawn(spread: str, low: float, high: float, clients: int, rng: np.random.Gen
     return rng.lognormal(middle, deviation, clients)
 
 
-def table_speeds(path: Path, clients: int, seed: int) -> tuple[Floats, Floats, Floats]:
-    """Uplinks, downlinks and seconds per local step of a table of measured clients, float64 (K,) each.
-
-    The clients get its rows in an order that the seed draws. If there are more clients than rows, rows repeat.
-
-    Raises ConfigError if the file cannot be read, or a column is absent or has another value than a number above 0.
-    """
-    try:
-        with path.open(newline="", encoding="utf-8-sig") as file:
-            rows = [[float(row[column]) for column in COLUMNS] for row in csv.DictReader(file)]
-    except (OSError, UnicodeDecodeError, csv.Error, KeyError, TypeError, ValueError) as error:
-        raise ConfigError(f"The table 'spread-table' {path} cannot be read ({error!r}). {TABLE}") from error
-    table = np.array(rows, np.float64).reshape(-1, len(COLUMNS))
-    if not len(table) or not (np.isfinite(table) & (table > 0.0)).all():
-        raise ConfigError(f"The table 'spread-table' {path} must have rows with numbers above 0. {TABLE}")
-    order = stream(seed, Purpose.NETWORK).permutation(len(table))
-    uplinks, downlinks, step_s = table[np.resize(order, clients)].T
-    return uplinks, downlinks, step_s
-
-
 def inverted_uplinks(losses: Floats, low: float, high: float) -> Floats:
     """Stress test of uplinks: low + (high - low) (1 - loss / largest loss) bits/s (the authors' code).
 
@@ -305,7 +279,7 @@ ALWAYS = AvailabilityConfig()
 
 
 def make_links(config: NetworkConfig, clients: int, seed: int, availability: AvailabilityConfig = ALWAYS) -> Links:
-    """Build the links of the 'links' setting. Raises ConfigError if a table or a trace cannot be read."""
+    """Build the links of the 'links' setting. Raises ConfigError if a trace cannot be read."""
     if config.links == "measured":
         return MeasuredLinks(config, clients)
     presence = None

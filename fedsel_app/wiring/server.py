@@ -41,7 +41,7 @@ from strategies.run_round import run_rounds
 
 LOGGER = logging.getLogger("fedsel")
 EVALUATION_BATCH = 256
-FILES = ("initial-model", "surrogate-path", "availability-trace", "spread-table")
+FILES = ("initial-model", "surrogate-path", "availability-trace")
 """Settings that name a file besides the data."""
 DIVISIBLE_FLOPS = 1e8
 """Operations of a batch from which several threads evaluate faster than one; they take a millisecond or two."""
@@ -233,7 +233,6 @@ def make_model(config: SharedSettings, device: torch.device) -> flat_model.FlatM
         device,
         task_of(dataset, device, config.task),
         precision=config.execution.precision,
-        averages=config.calibration.averages,
         local=config.calibration.local,
     )
     if run.initial_model:

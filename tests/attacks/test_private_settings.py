@@ -49,7 +49,6 @@ SAMPLES = {
     "metrics": ["f1-macro,mcc"],
     "task": ["tests.cases.own_losses:Own"],
     "class-weights": ["balanced", "1,9"],
-    "spread-table": ["some.csv"],
     "availability-trace": ["some.csv"],
 }
 """Values of settings that are no choices, whose choices need files, or whose values depend on other settings."""
@@ -62,7 +61,6 @@ WITH = {
     "lr-step-factor": {"lr-step-rounds": 1},
     "kept-warmup-full": {"kept-warmup-rounds": 1},
     "cosine-from": {"kept-warmup-rounds": 1},
-    "spread": {"spread-table": "some.csv"},
     "availability": {"availability-trace": "some.csv"},
 }
 """Setting -> others without which it has no effect, in addition to those of `read_by`."""

@@ -120,12 +120,6 @@ def test_buffers_that_change_are_averaged(tmp_path, model):
     assert np.load(tmp_path / model / "model.npz")["buffers"].shape == (CHANGING[model],)
 
 
-def test_or_they_stay_with_the_client(tmp_path):
-    rows = trained(tmp_path, "spectral", changing_buffers="local")
-    assert not any(row["calibration_bytes"] for row in rows)
-    assert not np.load(tmp_path / "spectral" / "model.npz")["buffers"].size
-
-
 def test_a_moving_average_of_the_weights_is_that_of_the_clients(tmp_path):
     """One client with a step a round: the average moves half way to the weights that the step begins with."""
     alone = {"clients": 1, "cohort": 1, "local_steps": 1, "lr_decay": 0}

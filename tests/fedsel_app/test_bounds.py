@@ -1,5 +1,6 @@
 import numpy as np
 import pytest
+from flwr.app import ConfigRecord, MetricRecord, RecordDict
 
 from fedsel_app.messages.reported_values import LONGEST, lower_median, one_line, winsorised
 from fedsel_app.wire.codec import WireError
@@ -66,8 +67,8 @@ FULL = [
 
 @pytest.mark.parametrize("metrics", FULL, ids=["number", "bytes", "name", "list", "words"])
 def test_metrics_are_taken_up_to_their_bounds(metrics):
-    refuse_endless(metrics)
+    refuse_endless(RecordDict({"m": ConfigRecord(metrics)}))
     with pytest.raises(
         WireError, match=r"a reply may have at most 1000 metrics, and 1001|at most 1048576 bytes, and 10"
     ):
-        refuse_endless(metrics | {"one more": 1.0})
+        refuse_endless(RecordDict({"m": ConfigRecord(metrics), "more": MetricRecord({"one more": 1.0})}))

@@ -72,7 +72,6 @@ GROUPS = [
     ({"uplink-min-bits-per-s": 5.1, "uplink-max-bits-per-s": 5.0}, "must be at most 'uplink-max-bits-per-s'"),
     ({"step-min-s": 0.6}, "must be at most 'step-max-s'"),
     ({"spread": "log-normal", "step-min-s": 0.0}, "Set 'step-min-s' above 0"),
-    ({"spread": "table"}, "Set 'spread-table' to a CSV file"),
     *[
         ({"alphas": alphas}, f"'alphas' parameter must be numbers above 0, separated by commas. Got '{alphas}'")
         for alphas in ("", "0.1;0.2", "0.1,-1", "nan")
@@ -268,7 +267,6 @@ RUNNABLE = [
     {"availability": "trace", "availability-trace": "a.csv"},
     {"uplink-min-bits-per-s": 5.0, "uplink-max-bits-per-s": 5.0},
     {"spread": "log-normal", "step-min-s": 0.1, "step-max-s": 0.1},
-    {"spread": "table", "spread-table": "a.csv"},
     {"alphas": "0.1, 2"},
     {"class-weights": "1,9"},
     {"data": "hf:owner/name", "data-path": ""},

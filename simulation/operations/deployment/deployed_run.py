@@ -115,7 +115,6 @@ def with_absolute_paths(config: AppConfig) -> AppConfig:
         records=replace(config.records, out=str(run_folder(config)), state_dir=absolute(config.records.state_dir)),
         data=replace(config.data, data_path=absolute(config.data.data_path or "data")),
         search_loss=replace(config.search_loss, surrogate_path=absolute(config.search_loss.surrogate_path)),
-        network=replace(config.network, spread_table=absolute(config.network.spread_table)),
         availability=replace(config.availability, availability_trace=absolute(config.availability.availability_trace)),
     )
 

@@ -106,9 +106,9 @@ class RunResult(RecordedRun):
             raise ConfigError(f"The model {path} cannot be read: {error}.") from error
         with of_a_run():
             dataset = load(config.data, config.run.seed)
-            run, own = config.run, config.calibration
             task = task_of(dataset, CPU, config.task)
-            model = building.build_flat(run.model, dataset, run.seed, CPU, task, averages=own.averages, local=own.local)
+            local = config.calibration.local
+            model = building.build_flat(config.run.model, dataset, config.run.seed, CPU, task, local=local)
         try:
             model.load(arrays["parameters"], arrays["buffers"])
             model.load_local(own_layers)
@@ -120,8 +120,8 @@ class RunResult(RecordedRun):
                 )
         except (KeyError, ValueError) as error:
             raise ConfigError(
-                f"The model {path} does not fit what the 'model' {run.model} builds now ({error}). Restore its code of "
-                "the run."
+                f"The model {path} does not fit what the 'model' {config.run.model} builds now ({error}). Restore its "
+                "code of the run."
             ) from error
         return model.module.eval()
 

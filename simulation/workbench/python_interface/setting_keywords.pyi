@@ -119,7 +119,6 @@ class SettingKeywords(TypedDict, total=False):
     calibration_clients: int
     calibration_batches: int
     calibration_form: Literal["average", "sequential", "training", "local"]
-    changing_buffers: Literal["average", "local"]
     local_layers: str
     dp_clip_norm: float
     dp_noise_multiplier: float
@@ -159,8 +158,7 @@ class SettingKeywords(TypedDict, total=False):
     uplink_max_bits_per_s: float
     step_min_s: float
     step_max_s: float
-    spread: Literal["constant", "uniform", "log-normal", "table"]
-    spread_table: str
+    spread: Literal["constant", "uniform", "log-normal"]
     link_coupling: Literal["independent", "inverted-loss"]
     clock: Literal["paper", "full", "values"]
     server_bits_per_s: float

@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from fedsel_app.config import ConfigError, NetworkConfig
+from fedsel_app.config import NetworkConfig
 from fedsel_app.messages.answers import TrainAnswer
 from fedsel_app.network.links import MeasuredLinks, SimulatedLinks, Work, inverted_uplinks, make_links
 
@@ -9,7 +9,6 @@ UNKNOWN = np.full(50, np.nan)
 
 
 NOTHING = np.zeros(0)
-SPEEDS = "uplink_bits_per_s,downlink_bits_per_s,step_s\n"
 
 
 def work(uplinks=(1e6, 4e6), compute_s=(5.0, 2.0), wire=(1000, 500_000), paper=(2000, 1000), downlink=np.inf, down=0):
@@ -74,12 +73,9 @@ def test_the_servers_link_is_shared_in_the_order_of_the_transfers():
     assert finish_s.tolist() == pytest.approx([8.008, 8.0])
 
 
-@pytest.mark.parametrize("spread", ["constant", "log-normal", "table"])
-def test_other_spreads_are_drawn_once(spread, tmp_path):
-    table = tmp_path / "table.csv"
-    table.write_text(f"{SPEEDS}1e6,9e6,0.1\n2e6,8e6,0.2\n3e6,7e6,0.3\n")
-    config = NetworkConfig(clock="full", spread=spread, spread_table=str(table) if spread == "table" else "")
-    links, clients = SimulatedLinks(config, 2000, 7), 2000
+@pytest.mark.parametrize("spread", ["constant", "log-normal"])
+def test_other_spreads_are_drawn_once(spread):
+    links = SimulatedLinks(NetworkConfig(clock="full", spread=spread), 2000, 7)
     (uplinks, step_s), downlinks = links.observe(1, UNKNOWN), links.downlinks(1)
     np.testing.assert_array_equal(uplinks, links.observe(2, UNKNOWN)[0])
     assert links.mean_uplink_bits_per_s == pytest.approx(uplinks.mean())
@@ -89,18 +85,6 @@ def test_other_spreads_are_drawn_once(spread, tmp_path):
         for values, low, high in ((uplinks, 1e6, 5e6), (downlinks, 5e6, 25e6), (step_s, 0.1, 0.5)):
             assert np.median(values) == pytest.approx(np.sqrt(low * high), rel=0.05)
             assert ((values >= low) & (values <= high)).mean() == pytest.approx(0.95, abs=0.015)
-    if spread == "table":
-        rows = np.stack([uplinks, downlinks, step_s], axis=1)
-        found, counts = np.unique(rows, axis=0, return_counts=True)
-        assert found.tolist() == [[1e6, 9e6, 0.1], [2e6, 8e6, 0.2], [3e6, 7e6, 0.3]]
-        assert counts.min() >= clients // 3
-
-
-@pytest.mark.parametrize("text", ["", "uplink_bits_per_s,step_s\n1,1\n", SPEEDS, f"{SPEEDS}1,2,0\n", f"{SPEEDS}1,2\n"])
-def test_a_table_of_speeds_that_cannot_be_read_is_refused(text, tmp_path):
-    (tmp_path / "table.csv").write_text(text)
-    with pytest.raises(ConfigError, match="downlink_bits_per_s"):
-        SimulatedLinks(NetworkConfig(spread="table", spread_table=str(tmp_path / "table.csv")), 2, 0)
 
 
 def test_the_stress_test_gives_the_slowest_link_where_the_loss_is_unknown():
