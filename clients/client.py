@@ -29,7 +29,7 @@ from clients.training import reports
 from clients.training.steps import finite_buffers, train
 from fedsel_app.attackers import attackers_of
 from fedsel_app.config import ConfigError, EvaluationConfig, SharedSettings
-from fedsel_app.data.batches import DeviceData, batch_order, chunks, device_data, epoch_order, loader_order
+from fedsel_app.data.batches import DeviceData, Order, batch_order, chunks, device_data, epoch_order, loader_order
 from fedsel_app.data.dataset import load
 from fedsel_app.data.inputs import Inputs
 from fedsel_app.data.partition import label_counts
@@ -217,7 +217,8 @@ class SelectionClient(NumPyClient):
         steps = instruction.local_steps or (0 if instruction.local_epochs else training.local_steps)
         if not steps:
             epochs = instruction.local_epochs or training.local_epochs
-            order = epoch_order(len(examples), training.batch_size, epochs, rng, model.least_batch)
+            draw = partial(epoch_order, len(examples), training.batch_size, epochs, least=model.least_batch)
+            order = Order(draw, rng)
         else:
             order = self._order(len(examples), steps, rng, model.least_batch)
         self._refuse_few(order)
@@ -304,7 +305,7 @@ class SelectionClient(NumPyClient):
         most = len(one_pass) if context.training.batch_order == "loader" else instruction.batches
         batches = min(instruction.batches, most)
         order = self._order(len(examples), batches, rng) if batches else one_pass
-        answer, drawn = EvaluateAnswer(), np.concatenate(order)
+        answer, drawn = EvaluateAnswer(), np.concatenate(list(order))
         if instruction.metrics or context.evaluation.probe_batch == "plain":
             answer = self._measured(model, self._batches(examples, chunks(drawn, FORWARD_BATCH), model), instruction)
         if context.evaluation.probe_batch == "training":
@@ -345,23 +346,23 @@ class SelectionClient(NumPyClient):
             raise ValueError(f"Client {self._context.client} has no test part: raise 'holdout-fraction'.")
         return test
 
-    def _refuse_few(self, order: list[Ints]) -> None:
+    def _refuse_few(self, order: Order) -> None:
         """Raise ConfigError if what these mini-batches leave in an update reveals more than the owner allows."""
         context = self._context
-        count, least = sum(map(len, order)), context.privacy.least_update_examples
-        if count < least:
+        least = context.privacy.least_update_examples
+        if order.examples < least:
             raise ConfigError(
-                f"Client {context.client} would answer from {len(order)} local steps on {count} examples in all, and "
-                f"its owner's 'least-update-examples' is {least}. Raise 'local-steps', 'local-epochs', 'batch-size' or "
-                "'calibration-batches' on the server."
+                f"Client {context.client} would answer from {order.batches} local steps on {order.examples} examples in"
+                f" all, and its owner's 'least-update-examples' is {least}. Raise 'local-steps', 'local-epochs', "
+                "'batch-size' or 'calibration-batches' on the server."
             )
 
-    def _order(self, examples: int, batches: int, rng: np.random.Generator, least: int = 1) -> list[Ints]:
+    def _order(self, examples: int, batches: int, rng: np.random.Generator, least: int = 1) -> Order:
         """Positions of the examples of `batches` mini-batches of `least` or more, by the setting `batch-order`."""
         training = self._context.training
         if training.batch_order == "stream":
-            return batch_order(examples, training.batch_size, batches, rng)
-        return loader_order(examples, training.batch_size, batches, rng, least)
+            return Order(partial(batch_order, examples, training.batch_size, batches), rng)
+        return Order(partial(loader_order, examples, training.batch_size, batches, least=least), rng)
 
     def _examples(self) -> tuple[Ints, Ints]:
         """This client's training and test examples, as indices into the data set's training part."""

@@ -3,8 +3,10 @@
 Each process keeps the whole data set on the device once, with images as uint8. Clients are index arrays into it.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from copy import deepcopy
 from functools import cached_property
+from itertools import islice
 from operator import itemgetter
 from typing import cast
 
@@ -20,11 +22,15 @@ from fedsel_app.config.data import PUBLISHED_MOMENTS
 from fedsel_app.data.dataset import Dataset, load
 from fedsel_app.data.inputs import Inputs, mapped, tensors
 
+Positions = NDArray[np.int64]
 PADDING = {"flip": 0, "crop-flip": 4}
 """Width of the zeros around an image before it is cropped, in pixels."""
 
 KEPT_BYTES = 1 << 26
 """Largest size in bytes of a normalised test set that stays in memory after its first use."""
+
+KEPT_BATCHES = 10_000
+"""Largest number of mini-batches whose positions are in memory together."""
 
 GATHERED_BYTES = 1 << 20
 """Upper bound on the bytes of normalised mini-batches that are gathered together, unless one mini-batch has more."""
@@ -158,7 +164,34 @@ def device_data(data: DataConfig, preprocessing: PreprocessingConfig, seed: int,
     return DeviceData(load(data, seed), preprocessing, device)
 
 
-def batch_order(examples: int, batch_size: int, batches: int, rng: np.random.Generator) -> list[NDArray[np.int64]]:
+class Order:
+    """Positions of mini-batches. Ten million take no memory: more than `KEPT_BATCHES` are drawn anew for each pass.
+
+    Parameters
+    ----------
+    draw
+        Draws the positions of each mini-batch, with the generator that it gets.
+    rng
+        The generator. It is left as if all positions had been drawn.
+
+    Attributes
+    ----------
+    batches, examples : number of mini-batches, and of their positions together
+    """
+
+    def __init__(self, draw: Callable[[np.random.Generator], Iterator[Positions]], rng: np.random.Generator) -> None:
+        self._draw, self._rng, drawn = draw, deepcopy(rng), draw(rng)
+        self._kept = list(islice(drawn, KEPT_BATCHES))
+        self.batches, self.examples = len(self._kept), sum(map(len, self._kept))
+        for positions in drawn:
+            self.batches += 1
+            self.examples += positions.size
+
+    def __iter__(self) -> Iterator[Positions]:
+        return iter(self._kept) if self.batches == len(self._kept) else self._draw(deepcopy(self._rng))
+
+
+def batch_order(examples: int, batch_size: int, batches: int, rng: np.random.Generator) -> Iterator[Positions]:
     """Positions of the examples of each of `batches` mini-batches.
 
     The batches are consecutive slices of concatenated random permutations. So every example comes once before any
@@ -173,32 +206,34 @@ def batch_order(examples: int, batch_size: int, batches: int, rng: np.random.Gen
     rng
         Draws the permutations.
     """
-    size = min(batch_size, examples)
-    passes = -(-size * batches // examples)
-    order = np.concatenate([rng.permutation(examples) for _ in range(passes)])
-    return list(order[: size * batches].reshape(batches, size))
+    size, left = min(batch_size, examples), np.empty(0, np.int64)
+    for _ in range(batches):
+        if left.size < size:
+            left = np.concatenate([left, rng.permutation(examples)])
+        yield left[:size]
+        left = left[size:]
 
 
 def loader_order(
     examples: int, batch_size: int, batches: int, rng: np.random.Generator, least: int = 1
-) -> list[NDArray[np.int64]]:
+) -> Iterator[Positions]:
     """Positions of `batches` mini-batches of a shuffled data loader that restarts when it is exhausted.
 
     The last mini-batch of a pass may be smaller, as in PyTorch's loader; the arguments are those of `batch_order`, and
     `least` that of `chunks`.
     """
-    each = len(chunks(np.arange(examples), batch_size, least))
-    return epoch_order(examples, batch_size, -(-batches // each), rng, least)[:batches]
+    return islice(epoch_order(examples, batch_size, batches, rng, least), batches)
 
 
 def epoch_order(
     examples: int, batch_size: int, epochs: int, rng: np.random.Generator, least: int = 1
-) -> list[NDArray[np.int64]]:
+) -> Iterator[Positions]:
     """Positions of the mini-batches of whole epochs: random permutations, cut into `chunks`."""
-    return [batch for _ in range(epochs) for batch in chunks(rng.permutation(examples), batch_size, least)]
+    for _ in range(epochs):
+        yield from chunks(rng.permutation(examples), batch_size, least)
 
 
-def chunks(positions: NDArray[np.int64], size: int, least: int = 1) -> list[NDArray[np.int64]]:
+def chunks(positions: Positions, size: int, least: int = 1) -> list[Positions]:
     """Consecutive parts of `positions`, of `size` each; the last may be smaller.
 
     A last part of fewer than `least` positions joins the part before it.

@@ -19,7 +19,6 @@ from fedsel_app.config import ConfigError, DataConfig, EvaluationConfig, Preproc
 from fedsel_app.config.run import lower_wins, score_bounds, score_title
 from fedsel_app.data.arrays import has_moments, moments_of_sums
 from fedsel_app.data.batches import DeviceData, device_data
-from fedsel_app.data.corruption import corrupted
 from fedsel_app.data.dataset import Dataset, load, load_surrogate, of_training_examples
 from fedsel_app.data.inputs import Inputs, mapped, trial_inputs
 from fedsel_app.data.partition import divide
@@ -284,6 +283,8 @@ def make_surrogate_set(
         examples = divide(config.partition, dataset.y_train, config.run.seed).surrogate
         dataset = of_training_examples(dataset, examples)
     if config.search_loss.surrogate_augment == "corrupted":
+        from fedsel_app.data.corruption import corrupted
+
         dataset = corrupted(dataset, config.run.seed)
         preprocessing = replace(preprocessing, normalize=True, moments="computed")
     return DeviceData(dataset, preprocessing, device)

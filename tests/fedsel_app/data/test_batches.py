@@ -1,4 +1,5 @@
 import itertools
+from functools import partial
 
 import numpy as np
 import pytest
@@ -8,7 +9,7 @@ from hypothesis import strategies as st
 
 from fedsel_app.config import ConfigError, PreprocessingConfig
 from fedsel_app.data import batches
-from fedsel_app.data.batches import DeviceData, batch_order, chunks, epoch_order, loader_order
+from fedsel_app.data.batches import DeviceData, Order, batch_order, chunks, epoch_order, loader_order
 from fedsel_app.data.dataset import from_arrays
 from tests.support.training import CPU
 
@@ -128,7 +129,7 @@ def test_augmentation_of_features_is_refused():
 
 @given(st.integers(1, 30), st.integers(1, 12), st.integers(1, 20), st.integers(0, 9))
 def test_batch_order_uses_all_examples_before_it_repeats_one(examples, batch_size, batches, seed):
-    order = batch_order(examples, batch_size, batches, np.random.default_rng(seed))
+    order = list(batch_order(examples, batch_size, batches, np.random.default_rng(seed)))
     size = min(batch_size, examples)
     assert [len(batch) for batch in order] == [size] * batches
     drawn = np.concatenate(order).tolist()
@@ -137,12 +138,25 @@ def test_batch_order_uses_all_examples_before_it_repeats_one(examples, batch_siz
         assert len(set(one_pass)) == len(one_pass)
         assert set(one_pass) <= set(range(examples))
     shorter = batch_order(examples, batch_size, 1, np.random.default_rng(seed))
-    assert np.array_equal(shorter[0], order[0])
+    assert np.array_equal(next(shorter), order[0])
+
+
+def test_more_mini_batches_than_are_kept_are_drawn_anew_with_the_same_draws(monkeypatch):
+    """A generator is left in the same state, so what is drawn after the order is the same, too."""
+    draw, kept, again = partial(batch_order, 7, 3, 20), np.random.default_rng(0), np.random.default_rng(0)
+    order = Order(draw, kept)
+    monkeypatch.setattr(batches, "KEPT_BATCHES", 4)
+    redrawn = Order(draw, again)
+    assert len(redrawn._kept) == 4
+    assert (redrawn.batches, redrawn.examples) == (order.batches, order.examples) == (20, 60)
+    for _ in range(2):
+        assert [each.tolist() for each in redrawn] == [each.tolist() for each in order]
+    assert kept.integers(1 << 40) == again.integers(1 << 40)
 
 
 @given(st.integers(1, 30), st.integers(1, 12), st.integers(1, 4), st.integers(0, 9))
 def test_epoch_order_is_whole_epochs(examples, batch_size, epochs, seed):
-    order = epoch_order(examples, batch_size, epochs, np.random.default_rng(seed))
+    order = list(epoch_order(examples, batch_size, epochs, np.random.default_rng(seed)))
     full, rest = divmod(examples, batch_size)
     assert [len(batch) for batch in order] == ([batch_size] * full + [rest] * (rest > 0)) * epochs
     for epoch in np.concatenate(order).reshape(epochs, examples):
@@ -150,7 +164,7 @@ def test_epoch_order_is_whole_epochs(examples, batch_size, epochs, seed):
 
 
 def test_a_loaders_last_batch_of_a_pass_is_smaller_and_a_new_pass_starts_shuffled():
-    order = loader_order(7, 3, 5, np.random.default_rng(0))
+    order = list(loader_order(7, 3, 5, np.random.default_rng(0)))
     assert [len(batch) for batch in order] == [3, 3, 1, 3, 3]
     assert sorted(np.concatenate(order[:3]).tolist()) == list(range(7))
     assert np.concatenate(order[:3])[:6].tolist() != np.concatenate(order[3:]).tolist()
