@@ -1,7 +1,7 @@
-"""Choice of the engine: this process or Ray, from the settings alone, before anything starts.
+"""Choice of the engine: this process or Ray, before anything starts.
 
-The setting `auto` chooses Ray for runs that only Ray can do, for runs with `workers`, and if several cores share at
-least `MANY_UPDATES` client updates (rounds x cohort) and at least one per client. Every other run is inline.
+The setting `auto` chooses Ray for runs that only Ray can do, for runs with `workers`, and if Ray probably saves time:
+it shares the local training among cores, but needs `START_S` to start, and `MESSAGE_S` for each message to a client.
 """
 
 from collections.abc import Callable
@@ -11,13 +11,19 @@ from pathlib import Path
 import torch
 
 from fedsel_app.config import ConfigError
+from fedsel_app.data.dataset import load
 from fedsel_app.models.device import choose_device
 from fedsel_app.wiring.configuration import AppConfig
 from fedsel_app.wiring.validation import validate_simulated_links
 from simulation.engines.cores import usable_cores
+from simulation.engines.preflight import model_cost
 
-MANY_UPDATES = 500
-"""Number of client updates from which a run probably saves more than the dozen seconds that Ray needs to start."""
+START_S, MESSAGE_S = 12.0, 0.02
+"""Seconds that Ray needs to start, and for a message to a client beyond those that this process needs."""
+STEP_S, OPERATIONS_PER_S = 1e-4, 1.2e10
+"""Seconds of a local step of the smallest model, and operations of a larger one in a second. Measured on one thread."""
+PASSES = 3
+"""Forward passes that are as long as one mini-batch's forward and backward pass."""
 
 
 @dataclass(frozen=True)
@@ -63,9 +69,23 @@ def choose(config: AppConfig, cores: int | None = None) -> Choice:
         return Choice("ray", "'client-gpus' is set")
     if choose_device(execution.device).type == "cuda" and (gpus := torch.cuda.device_count()) > 1:
         return Choice("ray", f"there are {gpus} GPUs")
-    updates, cores = config.run.rounds * config.run.cohort, cores or usable_cores()
-    if updates < max(MANY_UPDATES, config.run.clients):
-        return Choice("inline", f"{updates:,} client updates are too few to start Ray for")
-    if cores == 1:
+    if (cores := cores or usable_cores()) == 1:
         return Choice("inline", "one core is to do the work")
-    return Choice("ray", f"{cores} cores share {updates:,} client updates")
+    training_s, saved_s = estimate(config, cores)
+    if saved_s <= 0:
+        return Choice("inline", f"{training_s:,.0f} s of local training are too few to start Ray for")
+    return Choice("ray", f"{cores} cores share about {training_s:,.0f} s of local training")
+
+
+def estimate(config: AppConfig, cores: int) -> tuple[float, float]:
+    """Seconds of local training of a run on one core, and those that Ray saves on `cores`; below 0 it loses them.
+
+    Raises ConfigError if there are no data, or no model for them.
+    """
+    run, training, (_, operations) = config.run, config.training, model_cost(config)
+    examples = len(load(config.data, run.seed).y_train) // run.clients
+    step_s = STEP_S + PASSES * training.batch_size * operations / OPERATIONS_PER_S
+    updates = run.rounds * run.cohort
+    training_s = updates * training.steps(max(examples, 1)) * step_s
+    messages_s = MESSAGE_S * (updates + run.clients)  # each client is enrolled once
+    return training_s, training_s * (1 - 1 / min(cores, run.cohort)) - messages_s - START_S

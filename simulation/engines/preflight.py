@@ -13,6 +13,8 @@ from fedsel_app.caches import kept
 from fedsel_app.config import ConfigError, RunConfig, SharedSettings
 from fedsel_app.data.client_parts import client_parts
 from fedsel_app.data.dataset import load
+from fedsel_app.data.inputs import trial_inputs
+from fedsel_app.models.cost import forward_flops
 from fedsel_app.models.device import choose_device
 from fedsel_app.records.fedsel_folder import refuse_links, refuse_used
 from fedsel_app.records.reading import check_client, read_rows
@@ -39,16 +41,24 @@ def refuse_unrunnable(config: AppConfig) -> None:
     else:
         refuse_used(folder)
     refuse_foreign_states(folder, resume=config.records.resume)
-    device = choose_device(config.execution.device)
+    size, _ = model_cost(config)
     dataset = load(config.data, run.seed)
-    _refuse_many_estimates(config, _model_size(_of_model(config), device))
+    _refuse_many_estimates(config, size)
     client_parts(config.partition, dataset, run.clients, run.seed)
 
 
+def model_cost(config: AppConfig) -> tuple[int, int]:
+    """Trainable parameters of the model, and operations of one sample's forward pass.
+
+    Raises ConfigError as `make_model` does, or if the device is missing.
+    """
+    return _model_cost(_of_model(config), choose_device(config.execution.device))
+
+
 @kept
-def _model_size(config: SharedSettings, device: torch.device) -> int:
-    """Number of trainable parameters of the model. Raises ConfigError as `make_model` does."""
-    return make_model(config, device).size
+def _model_cost(config: SharedSettings, device: torch.device) -> tuple[int, int]:
+    model, dataset = make_model(config, device), load(config.data, config.run.seed)
+    return model.size, forward_flops(model.module, trial_inputs(dataset.x_train, dataset.x_test))
 
 
 def _of_model(config: AppConfig) -> SharedSettings:

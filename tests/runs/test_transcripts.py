@@ -72,5 +72,5 @@ def test_a_transcript_is_what_its_commands_print(name, number, tmp_path, monkeyp
         assert program == "fedsel"
         with contextlib.redirect_stdout(output):
             assert main(words) == 0
-        printed = [one.rstrip() for one in output.getvalue().splitlines()]
+        printed += [one.rstrip() for one in output.getvalue().splitlines()]
     assert os.getcwd() == str(tmp_path)

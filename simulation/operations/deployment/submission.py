@@ -39,8 +39,10 @@ SUBMITTED = "submitted"
 """Folder in the admin's folder with the settings of each submitted run, by the run's name."""
 NAMES = ".names"
 """File in that folder: Flower's id of a run -> its name."""
-NEWS = re.compile(r"round \d+ of \d+: .*|\d+ of \d+ clients .*; waiting until \d\d:\d\d")
+NEWS = re.compile(r"round \d+ of \d+: .*|\d+ of \d+ clients .*; waiting until \d\d:\d\d|the server sends no log.*")
 """Lines of a run's log that `fedsel status` shows."""
+LEFT_OUT = re.compile(r"Round (\d+): (?:Node \S+ as )?client (\d+)(?: is|:) left out(?:: |, because )(.*)")
+"""Lines of a run's log about a client whose data or whose update the server does not use."""
 LOG_S = 20.0
 STATES = {"online": "connected", "offline": "not connected", "registered": "not connected yet"}
 
@@ -138,13 +140,16 @@ def show_status(folder: Path, console: Console) -> None:
     variables = environment(_home(folder, machine))
     unfinished, nodes = _unfinished(folder, variables), flwr(["supernode", "list", CONNECTION], variables)["nodes"]
     console.print(f"Server {machine.server}, Flower {machine.flower}", highlight=False)
-    table = Table("client", "state")
+    logs = {run_id: _log(run_id, variables) for run_id in unfinished}
+    left_out = {name: reason for log in logs.values() for name, reason in last_left_out(log).items()}
+    table = Table("client", "state", *["last left out"] * bool(left_out))
     for node in sorted(legible(nodes), key=lambda node: (len(node["owner-name"]), node["owner-name"])):
         if node["status"] in STATES:
-            table.add_row(Text(node["owner-name"]), STATES[node["status"]])
+            reason = [Text(left_out.get(node["owner-name"], ""))] * bool(left_out)
+            table.add_row(Text(node["owner-name"]), STATES[node["status"]], *reason)
     console.print(table)
     for run_id, (name, status) in unfinished.items():
-        line = f"Run {name}: {status}, {_last_round(run_id, variables)}"
+        line = f"Run {name}: {status}, {last_news(logs[run_id])}"
         console.print(line, markup=False, highlight=False, soft_wrap=True)
     if not unfinished:
         console.print("No run is in progress.")
@@ -220,8 +225,8 @@ def _home(folder: Path, machine: Machine) -> Path:
     return home
 
 
-def _last_round(run_id: str, variables: Mapping[str, str]) -> str:
-    """The last news in a run's log."""
+def _log(run_id: str, variables: Mapping[str, str]) -> str:
+    """The log of a run, or the sentence that there is none."""
     try:
         log = subprocess.run(
             [tool("flwr"), "log", run_id, CONNECTION, "--show"],
@@ -233,10 +238,15 @@ def _last_round(run_id: str, variables: Mapping[str, str]) -> str:
         ).stdout
     except subprocess.TimeoutExpired:
         return f"the server sends no log within {LOG_S:.0f} s"
-    return last_news(legible(log))
+    return legible(log)
 
 
 def last_news(log: str) -> str:
     """The last round in a run's log, or for how many clients its server waits since then, and until when."""
     news = [found[0] for found in NEWS.finditer(log)]
     return news[-1] if news else "no round is finished yet"
+
+
+def last_left_out(log: str) -> dict[str, str]:
+    """Client's name -> the last round in which the server did not use its data or its update, and why."""
+    return {f"client-{client}": f"round {number}: {reason}" for number, client, reason in LEFT_OUT.findall(log)}

@@ -89,13 +89,15 @@ def run_table(comparison: RecordedComparison) -> Table:
 
 
 def failure_table(runs: Iterable[RecordedRun]) -> Table | None:
-    """Table of client failures; None if there are none."""
+    """Table of client failures, and of who was left out at enrolment; None if there are none."""
     rows = [
-        [run.name, row["round"], failure["client"], failure["reason"]]
+        [run.name, number, client, reason]
         for run in runs
-        for row in run.rows
-        for failure in row["failures"]
+        for number, client, reason in [
+            *((row["round"], row.get("client"), row["outcome"]) for row in run.client_rows if "outcome" in row),
+            *((row["round"], failure["client"], failure["reason"]) for row in run.rows for failure in row["failures"]),
+        ]
     ]
     columns = [Heading("run"), Heading("round"), Heading("client"), Heading("reason")]
-    caption = "Clients whose replies were missing or unusable. The rounds continued without them."
+    caption = "Clients that were not admitted, or whose replies were missing or unusable. The rounds went on without."
     return Table("failures", "Client failures", caption, columns, rows) if rows else None

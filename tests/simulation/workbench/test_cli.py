@@ -91,7 +91,7 @@ def test_a_dry_run_prints_the_configuration_and_the_plan(capsys):
     assert int(sizes[0].replace(",", "")) + int(sizes[1].replace(",", "")) == 1797
     # up: 2 clients x 0.2 x 54,824 bytes; down: 2 x 54,824 bytes; random selection probes nobody
     assert plan[3] == "# a round sends about 0.022 MB of values up, 0.110 MB down, 0.000 MB for probes"
-    assert plan[4].startswith("# engine: inline, as 2 client updates are too few to start Ray for;")
+    assert plan[4].startswith("# engine: inline, as 0 s of local training are too few to start Ray for;")
 
 
 def test_a_dry_run_of_a_preset_can_be_used_as_a_preset(capsys, tmp_path):
