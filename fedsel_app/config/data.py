@@ -66,7 +66,7 @@ COLUMN_ARGUMENTS: dict[str, type] = {
 }
 """Name in the `data-arguments` of tables -> type of its value."""
 ARGUMENT_CHOICES = {
-    "split": ("row", "owner"),
+    "split": ("row", "owner", "date"),
     "task": ("classification", "multi-label", "regression"),
     "missing": ("median", "indicator"),
 }

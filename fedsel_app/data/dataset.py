@@ -26,7 +26,7 @@ from fedsel_app.data.arrays import (
     read_npz,
 )
 from fedsel_app.data.mapping import arguments_in, mapped, renumbered, scaled
-from fedsel_app.data.partition import by_owner, holdout
+from fedsel_app.data.partition import by_owner, by_time, holdout
 from fedsel_app.messages.schema import read_schema
 from fedsel_app.seeds import Purpose, stream
 
@@ -372,8 +372,8 @@ def _divided(
     """Data set of arrays, or of tables in place of the samples, and of the names of the classes.
 
     Without a test part, `test-fraction` of the training part becomes one, stratified or, with the argument `split`, of
-    whole owners; with the empty argument `test` none of it, and with the empty argument `train` all of it. Tables are
-    encoded as the training part or a schema says.
+    whole owners or the latest dates; with the empty argument `test` none of it, and with the empty argument `train` all
+    of it. Tables are encoded as the training part or a schema says.
     """
     arguments = _arguments(config)
     shared_owners: Sequence[Any] = ()
@@ -384,6 +384,15 @@ def _divided(
         rng = stream(seed, Purpose.DATA)
         if arguments.get("split") == "owner":
             train, test = by_owner(arrays.get("owners"), config.test_fraction, rng, source)
+        elif arguments.get("split") == "date":
+            dates = [column.name for column in arrays.get("columns", ()) if column.kind == "date"]
+            if len(dates) != 1:
+                raise ConfigError(
+                    f"{source} needs one input that is a date for the 'split' in 'data-arguments', and has {len(dates)}."
+                    ' Say which columns are dates, as in date=["DAY"], or leave others out of `input`.'
+                )
+            days = arrays["x_train"][dates[0]].fillna(-np.inf).to_numpy()
+            train, test = by_time(days, config.test_fraction, source)
         else:
             train, test = holdout(np.arange(len(y)), y, config.test_fraction, rng)
         for key in ("x", "y"):

@@ -306,3 +306,15 @@ def by_owner(
     count = min(int(np.searchsorted(reached, fraction * len(numbers))) + 1, len(names) - 1)
     tested = np.isin(numbers, drawn[:count])
     return np.flatnonzero(~tested), np.flatnonzero(tested)
+
+
+def by_time(times: NDArray[np.float64], fraction: float, source: str) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Training and test rows, sorted: the test part has the latest, at least a `fraction`, and no time of a training row.
+
+    Raises ConfigError if no row is earlier than these.
+    """
+    first = np.sort(times)[-int(np.ceil(fraction * len(times)))]
+    tested = times >= first
+    if tested.all():
+        raise ConfigError(f"{source} has no earlier date than that of its test part. Lower 'test-fraction'.")
+    return np.flatnonzero(~tested), np.flatnonzero(tested)

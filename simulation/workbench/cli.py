@@ -64,6 +64,7 @@ def run_command(arguments: argparse.Namespace) -> int:
     """`fedsel run`: simulate one run, or print its configuration and plan."""
     with uncollected_imports():
         from fedsel_app.data.dataset import load
+        from fedsel_app.data.leaks import leaks
         from fedsel_app.wiring.server import run_folder
         from simulation.engines.choice import choose
         from simulation.engines.run_folders import completed_rounds
@@ -79,9 +80,10 @@ def run_command(arguments: argparse.Namespace) -> int:
         print_plan(config, console)
         return 0
     choice = choose(config)
-    data = load(config.data, config.run.seed).description
-    method = f"Method: {config.run.strategy}; {pipeline_text(config.values())}"
-    console.print(f"{method}\nEngine: {choice}\nData: {data}", markup=False, highlight=False, soft_wrap=True)
+    data = load(config.data, config.run.seed)
+    lines = [f"Method: {config.run.strategy}; {pipeline_text(config.values())}", f"Engine: {choice}"]
+    lines += [f"Data: {data.description}", *(f"Warning: {leak}" for leak in (leaks(data) if data.table else []))]
+    console.print("\n".join(lines), markup=False, highlight=False, soft_wrap=True)
     completed = completed_rounds(run_folder(config)) if config.records.resume else 0
     display = RunDisplay(config.run.rounds, console, completed, measured=config.network.links == "measured")
     folder = choice.simulate(config, display.show, verbose=arguments.verbose)

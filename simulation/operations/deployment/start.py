@@ -19,6 +19,7 @@ from fedsel_app.config import ConfigError, DataConfig, RunConfig, Value
 from fedsel_app.config.data import OwnDataConfig
 from fedsel_app.data.columns import UnnamedLabelError
 from fedsel_app.data.dataset import load
+from fedsel_app.data.leaks import leaks
 from fedsel_app.messages.reported_values import one_line
 from fedsel_app.records.reading import legible
 from simulation.engines.uncollected import uncollected_imports
@@ -86,7 +87,7 @@ def run_machine(folder: Path, settings: Mapping[str, Value], *, unsigned_apps: b
             _serve(folder, machine)
         else:
             if data:
-                say(f"Data: {data}.")
+                say(f"Data: {data.removesuffix('.')}.")
             _take_part(folder, machine, None if unsigned_apps else folder / TRUSTED)
 
 
@@ -112,12 +113,12 @@ def describe_data(folder: Path, machine: Machine) -> str:
         return ""
     data = DataConfig.from_values(settings)
     if machine.settings.get("partition", "own") != "own":
-        return load(data, RunConfig.seed).description
+        return _described(data)
     states = StateStore(Path(str(machine.settings.get("state-dir", folder / STATE))) / STATE_FOLDER)
     stated = states.last_schema(machine.client)
     try:
         schema = "" if stated is None else read_schema_file(stated)
-        return load(OwnDataConfig.of(data, schema), RunConfig.seed).description
+        return _described(OwnDataConfig.of(data, schema))
     except ConfigError as error:
         if stated is None and isinstance(error, UnnamedLabelError):
             return f"the columns {one_line(', '.join(error.columns))}, of which the server names that of the labels"
@@ -126,6 +127,11 @@ def describe_data(folder: Path, machine: Machine) -> str:
         raise ConfigError(
             f"{error} If the schema has changed since the last run, remove the files {stated.name} in {states.folder}."
         ) from error
+
+
+def _described(data: DataConfig) -> str:
+    dataset = load(data, RunConfig.seed)
+    return ". ".join([dataset.description, *(leaks(dataset) if dataset.table else [])])
 
 
 @contextmanager

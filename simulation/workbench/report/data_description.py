@@ -8,15 +8,11 @@ from rich.table import Table
 
 from fedsel_app.config import ConfigError
 from fedsel_app.data.dataset import Dataset, load
+from fedsel_app.data.leaks import leaks, listed
 from fedsel_app.data.tables import Column, Encoding
 from fedsel_app.wiring.configuration import AppConfig
 from simulation.workbench.comparison.labels import client_label_counts, client_sizes
 from simulation.workbench.terminal import whole_table
-
-LEAST_ROWS = 20
-"""Fewer rows may well have another whole number each."""
-MOST_SHOWN = 10
-"""Categories, classes and owners that are listed; of more, the first."""
 
 
 def describe(config: AppConfig) -> list[Table | str]:
@@ -31,7 +27,7 @@ def describe(config: AppConfig) -> list[Table | str]:
         parts.append(_classes(dataset))
     if dataset.owners is not None:
         parts.append(_owners(dataset.owner_names, dataset.owners))
-    parts += _leaks(dataset)
+    parts += leaks(dataset)
     if dataset.task in ("regression", "next-token"):
         return parts
     arguments = config.data, config.partition, config.run.clients, config.run.seed
@@ -54,33 +50,10 @@ def _columns(table: Encoding) -> Table:
 
 def _becomes(column: Column, *, gaps: bool) -> str:
     meaning = {"number": "a number", "date": "days since 1970"}.get(column.kind)
-    meaning = meaning or f"one feature for each of {len(column.categories)} values: {_listed(column.categories)}"
+    meaning = meaning or f"one feature for each of {len(column.categories)} values: {listed(column.categories)}"
     fill = f"{column.fill:g}" if isinstance(column.fill, float) else column.fill
     tells = ", and a feature that tells" if column.indicator else ""
     return f"{meaning}; a missing value becomes {fill}{tells}" if gaps else meaning
-
-
-def _leaks(dataset: Dataset) -> list[str]:
-    """Sentences on what may make a test score too good."""
-    leaks = []
-    rows = np.concatenate([dataset.x_train, dataset.x_test])
-    for column, values in zip(dataset.table.units if dataset.table else (), rows.T, strict=False):
-        if column and len(rows) >= LEAST_ROWS and (values % 1 == 0).all() and len(np.unique(values)) == len(rows):
-            leaks.append(
-                f"Column '{column}' has another whole number in each row, as a running number has: leave it out, with "
-                'input=["NAME"] for the others.'
-            )
-    seen = {row.tobytes() for row in dataset.x_train}
-    if repeated := sum(row.tobytes() in seen for row in dataset.x_test):
-        leaks.append(
-            f"Test rows that are training rows: {repeated:,} of {len(dataset.x_test):,}. Remove repeated rows."
-        )
-    if shared := dataset.shared_owners:
-        leaks.append(
-            f"Owners with rows in the training part and in the test part: {len(shared):,} ({_listed(shared)}). With "
-            "split=\"owner\" in 'data-arguments', the test part has owners of its own."
-        )
-    return leaks
 
 
 def _samples(dataset: Dataset) -> str:
@@ -102,15 +75,11 @@ def _classes(dataset: Dataset) -> Table:
 def _owners(names: Sequence[str], owners: NDArray[np.int64]) -> str:
     held = np.bincount(owners, minlength=len(names))
     owner_texts = [f"{name} ({count:,})" for name, count in zip(names, held, strict=True)]
-    return f"Owners: {len(owner_texts)} with {held.min():,} to {held.max():,} training examples: {_listed(owner_texts)}"
+    return f"Owners: {len(owner_texts)} with {held.min():,} to {held.max():,} training examples: {listed(owner_texts)}"
 
 
 def _names(dataset: Dataset) -> Sequence[str]:
     return dataset.names or [str(label) for label in range(dataset.classes)]
-
-
-def _listed(names: Sequence[str]) -> str:
-    return ", ".join(names[:MOST_SHOWN]) + ", ..." * (len(names) > MOST_SHOWN)
 
 
 def _table(title: str, names: str, columns: Sequence[str], rows: Mapping[str, Iterable[int]]) -> Table:

@@ -115,6 +115,19 @@ def test_a_test_part_has_owners_of_its_own_if_asked(tmp_path):
     assert refused(tmp_path, text, 'split="owner", input=["a"]').startswith("has 0 owners, but 'split'")
 
 
+def test_a_test_part_by_date_has_the_latest_rows_and_no_day_of_the_others(tmp_path):
+    days = [3, 1, 5, 5, 2, 4, 5, 1, 6, 2]
+    text = "day,born,a,label\n" + "".join(f"2024-03-0{day},1990-01-0{day},{i},{i % 2}\n" for i, day in enumerate(days))
+    arguments = 'split="date", input=["day", "a"]'
+    data = read(tmp_path, text, arguments, test_fraction=0.2)
+    assert data.x_test[:, 1].tolist() == [2, 3, 6, 8]  # a fifth are two rows, and two more are of the same day
+    assert data.x_train[:, 1].tolist() == [0, 1, 4, 5, 7, 9]
+    both = "needs one input that is a date for the 'split' in 'data-arguments', and has 2"
+    assert refused(tmp_path, text, 'split="date"').startswith(both)
+    with pytest.raises(ConfigError, match="Lower 'test-fraction'"):
+        read(tmp_path, text, arguments, test_fraction=0.95)
+
+
 def test_a_packed_table_is_refused(tmp_path):
     (tmp_path / "table.csv.gz").write_bytes(gzip.compress(b"a,label\n" + b"1,0\n2,1\n" * 5))
     with pytest.raises(ConfigError, match=r"is packed\. Unpack it, and set 'data-path' to the \.csv"):

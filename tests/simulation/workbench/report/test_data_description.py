@@ -50,6 +50,10 @@ def test_what_makes_a_score_too_good_is_told(tmp_path, capsys):
     assert owners.startswith("Owners with rows in the training part and in the test part: 1")
     (repeated,) = told('owner="patient", split="owner", input=["dose"]')
     assert repeated.startswith("Test rows that are training rows: 30 of 30.")
+    small = ["--clients", "2", "--cohort", "1", "--rounds", "1", "--set", 'data-arguments=owner="patient"']
+    assert main(["run", *settings, *small, "--strategy", "random", "--out", str(tmp_path / "run")]) == 0
+    warned = [line for line in capsys.readouterr().out.splitlines() if line.startswith("Warning: ")]
+    assert [line.split()[1] for line in warned] == ["Column", "Owners"]
 
 
 def test_other_data_are_described_by_their_range_and_problems_by_a_sentence(tmp_path, capsys):
