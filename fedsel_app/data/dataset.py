@@ -388,8 +388,8 @@ def _divided(
             dates = [column.name for column in arrays.get("columns", ()) if column.kind == "date"]
             if len(dates) != 1:
                 raise ConfigError(
-                    f"{source} needs one input that is a date for the 'split' in 'data-arguments', and has {len(dates)}."
-                    ' Say which columns are dates, as in date=["DAY"], or leave others out of `input`.'
+                    f"{source} needs one input that is a date for the 'split' in 'data-arguments', and has "
+                    f'{len(dates)}. Say which columns are dates, as in date=["DAY"], or leave others out of `input`.'
                 )
             days = arrays["x_train"][dates[0]].fillna(-np.inf).to_numpy()
             train, test = by_time(days, config.test_fraction, source)

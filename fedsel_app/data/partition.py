@@ -309,7 +309,7 @@ def by_owner(
 
 
 def by_time(times: NDArray[np.float64], fraction: float, source: str) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Training and test rows, sorted: the test part has the latest, at least a `fraction`, and no time of a training row.
+    """Training and test rows, sorted: the test part has the latest, at least a `fraction`, and no training row's time.
 
     Raises ConfigError if no row is earlier than these.
     """

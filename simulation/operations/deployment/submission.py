@@ -238,7 +238,7 @@ def _log(run_id: str, variables: Mapping[str, str]) -> str:
         ).stdout
     except subprocess.TimeoutExpired:
         return f"the server sends no log within {LOG_S:.0f} s"
-    return legible(log)
+    return str(legible(log))
 
 
 def last_news(log: str) -> str:
