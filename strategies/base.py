@@ -19,7 +19,7 @@ from strategies.method import ConfigT, MethodContext, SelectionMethod
 
 if TYPE_CHECKING:
     from strategies.opened import Dispatch
-    from strategies.round.federation import Answer, Federation
+    from strategies.round.federation import Answer
     from strategies.run import Run
 
 
@@ -54,12 +54,6 @@ class SelectionStrategy(SelectionMethod[ConfigT], Strategy):
         """Load what `snapshot` returned. Raises ConfigError if it is from a different run."""
         self.run.restore(arrays, self)
 
-    def federation(self, client_manager: ClientManager) -> "Federation":
-        """The federation of the clients of Flower's client manager."""
-        from strategies.round.flower_manager import FlowerManager
-
-        return FlowerManager(client_manager)
-
     def initialize_parameters(self, client_manager: ClientManager) -> Parameters:
         """The initial global model."""
         from strategies.round.federation import sent_model
@@ -76,10 +70,10 @@ class SelectionStrategy(SelectionMethod[ConfigT], Strategy):
 
         Raises ConfigError if the server is not to wait for its cohort.
         """
-        from strategies.round.flower_manager import instructed
+        from strategies.round.flower_manager import FlowerManager, instructed
         from strategies.run_round import configure
 
-        run, federation = self.run, self.federation(client_manager)
+        run, federation = self.run, FlowerManager(client_manager)
         if run.under_way is not None:
             raise ConfigError("Set 'waiting' to synchronous: Flower's legacy server waits for its cohort.")
         opened = None if run.ended else run.open(self, federation, run.completed + server_round)

@@ -24,7 +24,6 @@ from flwr.common import (
 from flwr.server.client_manager import ClientManager
 from flwr.server.client_proxy import ClientProxy
 
-from fedsel_app.messages.scalars import Config
 from fedsel_app.network.reply_timeout import ReplyTimeout
 from strategies.round.federation import ALL, Answers, Federation, Message, NodeError, Reply, SentModel, Until, Wait
 
@@ -76,8 +75,8 @@ class FlowerManager:
             return wait.result()
 
     def _call(self, proxy: ClientProxy, message: Message, wait: Wait) -> Reply:
-        """A proxy's reply to a message. Raises the exceptions of the proxy and of `reply`."""
-        config, model = self.config(message), as_parameters(message.model)
+        """A proxy's reply to a message. Raises the proxy's exceptions, and RuntimeError if its status is not OK."""
+        config, model = message.instruction.to_config(), as_parameters(message.model)
         timeout_s = wait.left_s if math.isfinite(wait.left_s) else None
         group = getattr(message.instruction, "server_round", None)  # as Flower's own server says it to mods
         result: GetPropertiesRes | FitRes | EvaluateRes
@@ -87,17 +86,9 @@ class FlowerManager:
             result = proxy.fit(FitIns(model, config), timeout_s, group)
         else:
             result = proxy.evaluate(EvaluateIns(model, config), timeout_s, group)
-        return self.reply(result, wait.elapsed_s)
-
-    def config(self, message: Message) -> Config:
-        """Config of Flower's message that carries `message`."""
-        return message.instruction.to_config()
-
-    def reply(self, result: GetPropertiesRes | FitRes | EvaluateRes, arrived_s: float) -> Reply:
-        """The reply in a result of Flower's. Raises RuntimeError if its status is not OK."""
         if result.status.code != Code.OK:
             raise RuntimeError(result.status.message or f"status {result.status.code.name}")
-        return reply_of(result, arrived_s)
+        return reply_of(result, wait.elapsed_s)
 
 
 def reply_of(result: GetPropertiesRes | FitRes | EvaluateRes, arrived_s: float = 0.0) -> Reply:

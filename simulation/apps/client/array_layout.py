@@ -54,7 +54,7 @@ class ArrayLayout:
         The initial model, by name. Finite float arrays become float32 in the vectors, or float64 if one of them is
         float64. All others keep their initial values.
     statistics
-        Positions or names of the running statistics. None: found by `running_statistics`.
+        Positions of the running statistics. None: found by `running_statistics`.
 
     Attributes
     ----------
@@ -77,13 +77,11 @@ class ArrayLayout:
     Raises
     ------
     ConfigError
-        If an array holds anything but real numbers and truth values, if a position or a name has no float array, or if
+        If an array holds anything but real numbers and truth values, if a position has no float array, or if
         no array is left to train.
     """
 
-    def __init__(
-        self, arrays: Mapping[str, NDArray[Any]], statistics: Collection[int] | Collection[str] | None = None
-    ) -> None:
+    def __init__(self, arrays: Mapping[str, NDArray[Any]], statistics: Collection[int] | None = None) -> None:
         self.names = tuple(arrays)
         self._arrays = [np.array(array) for array in arrays.values()]
         if odd := [at for at, array in enumerate(self._arrays) if array.dtype.kind not in "biuf" or array.itemsize > 8]:
@@ -94,7 +92,7 @@ class ArrayLayout:
         floats = [at for at, array in enumerate(self._arrays) if _is_float(array) and np.isfinite(array).all()]
         pairs = running_statistics(self.names, self._arrays)
         named = [position for pair in pairs for position in pair]
-        self.statistics = tuple(sorted({*(named if statistics is None else map(self._position, statistics))}))
+        self.statistics = tuple(sorted({*(named if statistics is None else statistics)}))
         if wrong := [position for position in self.statistics if position not in floats]:
             raise ConfigError(f"The running statistics must be float arrays; position {wrong[0]} has no float array.")
         variances = np.isin(self.statistics, [variance for _, variance in pairs])
@@ -124,11 +122,6 @@ class ArrayLayout:
         arrays = self._arrays
         kinds = [self.names, [array.shape for array in arrays], [array.dtype.str for array in arrays]]
         return f"{len(self._arrays)} arrays, {zlib.crc32(json.dumps(kinds).encode()):08x}"
-
-    def _position(self, array: int | str) -> int:
-        if isinstance(array, str) and array not in self.names:
-            raise ConfigError(f"The model has no array named {array!r}. Its arrays are {', '.join(self.names)}.")
-        return self.names.index(array) if isinstance(array, str) else array
 
     def refuse_tied(self, before: Arrays, after: Arrays) -> None:
         """Raise ValueError if a training has moved equal arrays alike, as if they were one tensor."""

@@ -143,8 +143,8 @@ class AppOptions:
     """Function of the round that returns config for the training, such as a learning rate."""
     evaluate_config_fn: Callable[[int], Mapping[str, Any]] | None = None
     """Function of the round that returns config for the evaluation."""
-    statistics: Sequence[int] | Sequence[str] | None = None
-    """Positions or names of BatchNorm's running statistics among the arrays; None: found by PyTorch's names."""
+    statistics: Sequence[int] | None = None
+    """Positions of BatchNorm's running statistics among the arrays; None: found by PyTorch's names."""
     arrayrecord_key: str = "arrays"
     """Name of the record of arrays in a message."""
     configrecord_key: str = "config"

@@ -106,15 +106,11 @@ def test_a_score_of_another_name_leaves_the_accuracy_in_the_records(tmp_path):
 def test_of_a_score_that_is_an_error_the_lowest_is_best(tmp_path, name):
     """It is 1, 2, 3 in these rounds."""
     options = {"score_key": name, "target": 1.5}
-    started("random", register(ClientApp(), []), tmp_path / "run", start={"evaluate_fn": numbered(name)}, **options)
+    start = {"evaluate_fn": lambda number, arrays: MetricRecord({name: number})}
+    started("random", register(ClientApp(), []), tmp_path / "run", start=start, **options)
     summary = json.loads((tmp_path / "run" / "summary.json").read_text())
     assert [value for key, value in summary.items() if key.startswith("peak")] == [1.0]
     assert summary["rounds_to_target"] == 1
-
-
-def numbered(name):
-    """A test of the server whose metric is the number of the round."""
-    return lambda number, arrays: MetricRecord({name: number})
 
 
 def test_other_names_of_records_and_metrics():
@@ -133,11 +129,6 @@ def test_other_names_of_records_and_metrics():
     expected = started("random", register(ClientApp(), []), links="simulated")
     for found, other in zip(result.arrays.to_numpy_ndarrays(), expected.arrays.to_numpy_ndarrays(), strict=True):
         np.testing.assert_array_equal(found, other)
-
-
-def test_clients_that_lack_what_the_method_needs_are_told_the_line():
-    with pytest.raises(ConfigError, match=r"Write fedsel_app\.client_app\(\) .* needs the rms loss of the selected"):
-        started("oort", register(ClientApp(), []), links="simulated")
 
 
 @pytest.mark.parametrize("function", ["train", "losses", "label_counts"])

@@ -119,7 +119,8 @@ def test_a_run_does_not_go_on_with_other_arrays(tmp_path, killed_at):
 
 
 def test_a_run_that_should_have_stopped_when_it_was_killed_stops_when_it_goes_on(tmp_path):
-    stops = [lambda number, result: number == 2, lambda number, result: number == 2]
+    def stopping(number, result):
+        return number == 2
 
     def killing(number, result):
         if number == 2:
@@ -128,8 +129,8 @@ def test_a_run_that_should_have_stopped_when_it_was_killed_stops_when_it_goes_on
 
     with pytest.raises(Killed):
         program(tmp_path / "parts", tmp_path / "b", should_stop=killing)
-    parts = program(tmp_path / "parts", tmp_path / "b", should_stop=stops[0])
-    assert told(parts) == told(program(tmp_path / "whole", tmp_path / "a", should_stop=stops[1]))
+    parts = program(tmp_path / "parts", tmp_path / "b", should_stop=stopping)
+    assert told(parts) == told(program(tmp_path / "whole", tmp_path / "a", should_stop=stopping))
     assert max(parts.train_metrics_clientapp) == 2
 
 

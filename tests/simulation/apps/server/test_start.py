@@ -144,10 +144,9 @@ def test_flowers_legacy_server_is_refused():
         Server(client_manager=SimpleClientManager(), strategy=fedsel_app.strategy("random", **SIZES)).fit(1, None)
 
 
-@pytest.mark.parametrize("names", [map(str, range(5)), ("kernel", "gamma", "beta", "moving_mean", "moving_variance")])
-def test_statistics_of_a_keras_model_are_averaged_whole_by_their_positions_or_names(tmp_path, names):
+def test_statistics_of_a_keras_model_are_averaged_whole_by_their_positions(tmp_path):
     """Parameters are compressed. A client with n = 1, 2, 3, 4 examples adds n, on average (1 + 4 + 9 + 16) / 10 = 3."""
-    names, app = list(names), fedsel_app.client_app()
+    app = fedsel_app.client_app()
 
     @app.train()
     def train(message, context):
@@ -157,10 +156,9 @@ def test_statistics_of_a_keras_model_are_averaged_whole_by_their_positions_or_na
         return Message(RecordDict({"arrays": ArrayRecord(arrays), "metrics": metrics}), reply_to=message)
 
     initial = [np.zeros((3, 2)), np.ones(2), np.zeros(2), np.zeros(2), np.ones(2)]
-    record = ArrayRecord({name: Array(array.astype(np.float32)) for name, array in zip(names, initial, strict=True)})
-    statistics = [3, 4] if names[0] == "0" else names[3:]
+    record = ArrayRecord([array.astype(np.float32) for array in initial])
     compressed = {"compressor": "top-k", "kept_fraction": 0.1, "kept_warmup_rounds": 0, "fraction_evaluate": 0.0}
-    built = fedsel_app.strategy("full", statistics=statistics, **SIZES | compressed)
+    built = fedsel_app.strategy("full", statistics=[3, 4], **SIZES | compressed)
     grid = InProcessGrid(app, {90 + client: node(client, tmp_path) for client in range(CLIENTS)})
     found = list(built.start(grid=grid, initial_arrays=record, num_rounds=1).arrays.to_numpy_ndarrays())
     np.testing.assert_allclose(found[3], [3.0, 3.0], rtol=1e-6)
