@@ -124,5 +124,5 @@ def refuse_statistics(config: PrivacyConfig, buffers: int) -> None:
     if config.dp_clip_norm and buffers:
         raise ConfigError(
             "The model has BatchNorm statistics or other buffers that change, which clients measure and 'dp-clip-norm' "
-            "does not protect: choose a 'model' without them."
+            "does not protect: choose a 'model' without statistics and such buffers."
         )

@@ -125,7 +125,6 @@ def test_a_run_that_should_have_stopped_when_it_was_killed_stops_when_it_goes_on
     def killing(number, result):
         if number == 2:
             raise Killed
-        return False
 
     with pytest.raises(Killed):
         program(tmp_path / "parts", tmp_path / "b", should_stop=killing)
