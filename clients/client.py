@@ -269,12 +269,12 @@ class SelectionClient(NumPyClient):
         context, choice = self._context, self._context.compression
         examples, _ = self._examples()
         rng = stream(context.run.seed, Purpose.COMPRESS, server_round, context.client)
-        layers = draw_layers(shares, choice.curvature_layers, choice.curvature_explore, rng)
+        layers = draw_layers(shares, choice.curvature_layers, rng)
         order = self._order(len(examples), 1, rng, model.least_batch)
-        training = choice.curvature_batch == "training"
+        training = choice.as_coded
         [(x, y)] = self._batches(examples, order, model, rng if training else None)
         with seeded(_seed(rng), model.parameters.device) if training else nullcontext():
-            signs_on = range(len(model.layers)) if choice.curvature_signs == "all" else None
+            signs_on = range(len(model.layers)) if choice.as_coded else None
             return hutchinson_diagonal(
                 model, layers.tolist(), x, y, rng, context.training.proximal, training=training, signs_on=signs_on
             )
@@ -302,13 +302,14 @@ class SelectionClient(NumPyClient):
         rng = stream(context.run.seed, Purpose.PROBE, instruction.server_round, context.client)
         self._count(model)
         one_pass = chunks(np.arange(len(examples)), context.training.batch_size)
-        most = len(one_pass) if context.training.batch_order == "loader" else instruction.batches
+        as_coded = context.compression.as_coded
+        most = len(one_pass) if as_coded else instruction.batches
         batches = min(instruction.batches, most)
         order = self._order(len(examples), batches, rng) if batches else one_pass
         answer, drawn = EvaluateAnswer(), np.concatenate(list(order))
-        if instruction.metrics or context.evaluation.probe_batch == "plain":
+        if instruction.metrics or not as_coded:
             answer = self._measured(model, self._batches(examples, chunks(drawn, FORWARD_BATCH), model), instruction)
-        if context.evaluation.probe_batch == "training":
+        if as_coded:
             losses = batch_losses(model, self._batches(examples, order, model, rng))
             answer = replace(answer, loss=float(np.mean([loss / count for loss, count in losses])))
         return replace(answer, examples=drawn.size)
@@ -358,11 +359,11 @@ class SelectionClient(NumPyClient):
             )
 
     def _order(self, examples: int, batches: int, rng: np.random.Generator, least: int = 1) -> Order:
-        """Positions of the examples of `batches` mini-batches of `least` or more, by the setting `batch-order`."""
-        training = self._context.training
-        if training.batch_order == "stream":
-            return Order(partial(batch_order, examples, training.batch_size, batches), rng)
-        return Order(partial(loader_order, examples, training.batch_size, batches, least=least), rng)
+        """Positions of the examples of `batches` mini-batches of `least` or more, by the setting `details`."""
+        batch_size = self._context.training.batch_size
+        if self._context.compression.as_coded:
+            return Order(partial(loader_order, examples, batch_size, batches, least=least), rng)
+        return Order(partial(batch_order, examples, batch_size, batches), rng)
 
     def _examples(self) -> tuple[Ints, Ints]:
         """This client's training and test examples, as indices into the data set's training part."""

@@ -61,8 +61,7 @@ def settings_page() -> str:
         [
             "# Settings",
             "",
-            "Every setting by group: its default and its meaning. Where a paper's text and its authors' code differ,",
-            "the meaning ends with both values, and `variant` sets all of these settings.",
+            "Every setting by group: its default and its meaning.",
             "",
             "`python -m laboratory pages` writes this page.",
             *(line for purpose, entries in matching_settings().items() for line in settings_table(purpose, entries)),

@@ -18,9 +18,8 @@ from rich.table import Table
 from fedsel_app.config import ConfigError, Value
 from fedsel_app.config.data import with_arguments
 from fedsel_app.config.plugins import unknown_name
-from fedsel_app.presets.layers import with_variant
 from fedsel_app.presets.preset import Preset, flatten, load_preset, read_toml
-from fedsel_app.wiring.configuration import known_defaults, setting_entries
+from fedsel_app.wiring.configuration import known_defaults
 from laboratory.presets import named
 from simulation.workbench.catalogue.listing import value_text
 from simulation.workbench.command_line.arguments import Subparsers
@@ -80,7 +79,7 @@ def protocol_of(preset: Preset) -> Protocol:
 
 def resolved(preset: Preset) -> dict[str, Value]:
     """Setting key -> value, the defaults included."""
-    return known_defaults() | with_variant(preset.settings, setting_entries())
+    return known_defaults() | dict(preset.settings)
 
 
 def differences(settings: Mapping[str, Value], protocol: Protocol) -> list[str]:

@@ -114,7 +114,7 @@ def rounded(update: Update, bits: int, rng: np.random.Generator | None) -> Updat
 
 
 def layer_shares(
-    indices: NDArray[np.uint32] | None, layers: Sequence[LayerSlice], importance: str
+    indices: NDArray[np.uint32] | None, layers: Sequence[LayerSlice], *, of_own: bool = False
 ) -> NDArray[np.float64]:
     """Layer shares of a top-k mask.
 
@@ -124,9 +124,8 @@ def layer_shares(
         The mask: kept positions in increasing order, None for all of them.
     layers
         The model's layers.
-    importance
-        "mask-share": the share of the mask that is in the layer (the shares sum to 1);
-        "kept-share": the share of the layer that is in the mask.
+    of_own
+        The share of the layer that is in the mask; by default that of the mask that is in the layer (they sum to 1).
 
     Returns
     -------
@@ -135,23 +134,25 @@ def layer_shares(
     starts = np.array([layer.start for layer in layers])
     stops = np.array([layer.stop for layer in layers])
     kept = stops - starts if indices is None else np.searchsorted(indices, stops) - np.searchsorted(indices, starts)
-    whole = kept.sum() if importance == "mask-share" else stops - starts
+    whole = stops - starts if of_own else kept.sum()
     return np.asarray(kept / whole, dtype=np.float64)
 
 
-def draw_layers(
-    shares: NDArray[np.float64], layers_wanted: int, explore: float, rng: np.random.Generator
-) -> NDArray[np.int64]:
+EXPLORE = 0.2
+"""Share of the draw of layers that is uniform (HeteRo-Select, Sec. V-D)."""
+
+
+def draw_layers(shares: NDArray[np.float64], layers_wanted: int, rng: np.random.Generator) -> NDArray[np.int64]:
     """Draw layer numbers without replacement, one after another (Sec. III-D, the Markov rule).
 
-    The probability of layer j is (1 - explore) shares_j / sum(shares) + explore / L. If fewer than `layers_wanted`
+    The probability of layer j is (1 - EXPLORE) shares_j / sum(shares) + EXPLORE / L. If fewer than `layers_wanted`
     layers have a positive probability, fewer are returned.
 
     Returns
     -------
     ndarray of int64, in increasing order
     """
-    probabilities = (1.0 - explore) * shares / shares.sum() + explore / shares.size
+    probabilities = (1.0 - EXPLORE) * shares / shares.sum() + EXPLORE / shares.size
     probabilities /= probabilities.sum()
     size = min(layers_wanted, int(np.count_nonzero(probabilities)))
     return np.sort(rng.choice(shares.size, size=size, replace=False, p=probabilities))

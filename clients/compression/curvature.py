@@ -8,7 +8,7 @@ and even a tiny entry would be kept.
 
 Deviations: by default the probe z has signs only on the chosen layers and is zero elsewhere. The estimate stays
 unbiased, its variance is smaller, and the gradients of the other layers are not needed. The authors' code has signs on
-every layer (`curvature-signs=all`).
+every layer (`details=code`).
 """
 
 from collections.abc import Sequence

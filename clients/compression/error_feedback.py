@@ -134,19 +134,19 @@ def as_sent(payload: bytes, size: int, decay: float) -> dict[str, NDArray[Any]]:
 
 def _top_k(vector: Vector, given: Upload) -> Compressed:
     layers, settings = given.layers, given.settings
-    count = kept_count(given.instruction.kept_fraction, vector.size, settings.kept_rounding)
+    count = kept_count(given.instruction.kept_fraction, vector.size, down=settings.as_coded)
     diagonal: Mapping[int, Vector] = {}
     if given.curvature is not None and count < vector.size:
         diagonal = given.curvature(given.state.get("shares", np.ones(len(layers))))
     update = top_k(vector, coordinate_scores(vector, diagonal, layers), count)
     if not settings.curvature_layers:
         return update, {}
-    return update, {"shares": layer_shares(update.indices, layers, settings.layer_importance)}
+    return update, {"shares": layer_shares(update.indices, layers, of_own=settings.as_coded)}
 
 
 def _rand_k(vector: Vector, given: Upload) -> Compressed:
     settings, instruction = given.settings, given.instruction
-    count = kept_count(instruction.kept_fraction, vector.size, settings.kept_rounding)
+    count = kept_count(instruction.kept_fraction, vector.size, down=settings.as_coded)
     indices = seeded_indices(given.seed, instruction.server_round, given.client, vector.size, count)
     return rand_k(vector, indices, unbiased=not settings.error_feedback), {}
 

@@ -1,8 +1,8 @@
-"""Settings of simulated attacks: which clients attack, how, in which rounds, and what they know."""
+"""Settings of simulated attacks: which clients attack, how, and in which rounds."""
 
 from dataclasses import dataclass
 
-from fedsel_app.config.settings import ReadBy, Settings, having, meanings, require, setting, unless
+from fedsel_app.config.settings import ReadBy, Settings, meanings, require, setting, unless
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -11,8 +11,8 @@ class AttackTraits:
 
     Attributes
     ----------
-    meaning : what the attackers train on, or send; s is `attack-strength`, u the attacker's own update
-    strength : default of `attack-strength`; 0: it has none
+    meaning : what the attackers train on, or send; u is the attacker's own update
+    strength : s, the factor in what they send; 0: it has none
     poisons : it changes the examples of the attackers' training
     knows : the attackers agree on one vector, which they compute from the updates that they know
     """
@@ -31,14 +31,14 @@ class AttackTraits:
 ATTACKS = {
     "none": AttackTraits(meaning="no client attacks"),
     "label-flip": AttackTraits(meaning="training on flipped labels: C - 1 - y of C classes", poisons=True),
-    "sign-flip": AttackTraits(meaning="-s u", strength=1.0),
-    "scaled": AttackTraits(meaning="s u", strength=10.0),
-    "random": AttackTraits(meaning="normal noise, with s times the root mean square of u", strength=1.0),
+    "sign-flip": AttackTraits(meaning="-u", strength=1.0),
+    "scaled": AttackTraits(meaning="10 u", strength=10.0),
+    "random": AttackTraits(meaning="normal noise, with the root mean square of u", strength=1.0),
     "ipm": AttackTraits(
-        meaning="inner product manipulation: -s times the mean of the known updates", strength=3.0, knows=True
+        meaning="inner product manipulation: -3 times the mean of the known updates", strength=3.0, knows=True
     ),
     "alie": AttackTraits(
-        meaning="A Little Is Enough: the known updates' mean minus s standard deviations", strength=1.0, knows=True
+        meaning="A Little Is Enough: the known updates' mean minus their standard deviation", strength=1.0, knows=True
     ),
     "min-max": AttackTraits(
         meaning="the known updates' mean minus as many deviations as keep it no further from any of them than they are"
@@ -46,12 +46,14 @@ ATTACKS = {
         knows=True,
     ),
     "backdoor": AttackTraits(
-        meaning="s u; half of each mini-batch gets bright corners and the label backdoor-target",
+        meaning="10 u; half of each mini-batch gets bright corners and the label 0",
         strength=10.0,
         poisons=True,
     ),
 }
 """Values of the setting `attack`. `strategies.round.replies.attacks` and `fedsel_app.attackers` cite their papers."""
+BACKDOOR_TARGET = 0
+"""Class that the backdoor gives to images with bright corners."""
 ATTACKED: ReadBy = {"attack": unless("none")}
 
 
@@ -65,27 +67,8 @@ class AttackConfig(Settings, scope="task"):
         "the hostile clients: a share of all clients, drawn from the seed, such as 0.2, or partition ids, such as 4,9",
         read_by=ATTACKED,
     )
-    attack_strength: float = setting(
-        0.0,
-        "strength s of the attack; 0: "
-        + ", ".join(f"{traits.strength:g} for {name}" for name, traits in ATTACKS.items() if traits.strength),
-        low=0.0,
-        read_by={"attack": having(ATTACKS, lambda attack: attack.strength)},
-    )
-    attack_knowledge: str = setting(
-        "honest",
-        "the updates that the attackers know",
-        choices={
-            "honest": "those of the round's honest clients",
-            "own": "those that the attackers would send if they were honest",
-        },
-        read_by={"attack": having(ATTACKS, lambda attack: attack.knows)},
-    )
     attack_from: int = setting(1, "first round of the attack", low=1, read_by=ATTACKED)
     attack_until: int = setting(0, "last round of the attack; 0: that of the run", low=0, read_by=ATTACKED)
-    backdoor_target: int = setting(
-        0, "class that the backdoor gives to images with bright corners", low=0, read_by={"attack": ("backdoor",)}
-    )
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -98,11 +81,6 @@ class AttackConfig(Settings, scope="task"):
     def traits(self) -> AttackTraits:
         """Traits of the attack."""
         return ATTACKS[self.attack]
-
-    @property
-    def strength(self) -> float:
-        """Strength s."""
-        return self.attack_strength or self.traits.strength
 
     @property
     def ids(self) -> list[int] | None:

@@ -59,7 +59,8 @@ COMPRESSORS = {
 }
 """Values of the setting `compressor`."""
 
-CURVATURE: ReadBy = {"compressor": ("top-k",), "curvature-layers": unless(0)}
+ADAPTIVE_MIN, ADAPTIVE_MAX = 0.85, 0.97
+"""Adaptive residual decay at the kept fractions 1 and 0 (HeteRo-Select, Sec. V-D)."""
 LOSSY: tuple[ReadBy, ...] = (
     {"compressor": unless(*having(COMPRESSORS, lambda compressor: compressor.lossless))},
     {"value-bits": unless(32)},
@@ -105,15 +106,6 @@ class CompressionConfig(Settings, scope="wire", private=True):
         read_by=COMMON,
         private=(16,),
     )
-    explored_share: float = setting(
-        0.5,
-        "share of the entries of common-k that are random; the others are those of which the aggregate had the largest"
-        " values, times the rounds since they were sent",
-        low=0.0,
-        high=1.0,
-        read_by=COMMON,
-        private=(0.5,),
-    )
     error_feedback: bool = setting(
         True,
         "keeps what was not sent, the residual, and adds it to the next update of the client",
@@ -129,13 +121,6 @@ class CompressionConfig(Settings, scope="wire", private=True):
         },
         read_by=FEEDBACK,
     )
-    kept_rounding: str = setting(
-        "ceil",
-        "number of kept entries of N at the kept fraction theta",
-        choices={"ceil": "ceil(theta N)", "floor": "max(1, floor(theta N))"},
-        variants=("ceil", "floor"),
-        read_by=SPARSE,
-    )
     curvature_layers: int = setting(
         3,
         "number of layers in a round whose entries are scored by v^2 / |H|, with the curvature H; all other layers are"
@@ -143,36 +128,17 @@ class CompressionConfig(Settings, scope="wire", private=True):
         low=0,
         read_by={"compressor": ("top-k",)},
     )
-    curvature_batch: str = setting(
-        "plain",
-        "mini-batch of the curvature probe",
-        choices={"plain": "unchanged, in eval mode", "training": "augmented, in train mode"},
-        variants=("plain", "training"),
-        read_by=CURVATURE,
-    )
-    curvature_signs: str = setting(
-        "chosen",
-        "layers on which the curvature probe draws random signs",
-        choices={"chosen": "those of curvature-layers", "all": "every layer"},
-        variants=("chosen", "all"),
-        read_by=CURVATURE,
-    )
-    curvature_explore: float = setting(
-        0.2,
-        "share of the draw of curvature-layers that is uniform; the rest follows layer-importance",
-        low=0.0,
-        high=1.0,
-        read_by=CURVATURE,
-    )
-    layer_importance: str = setting(
-        "mask-share",
-        "importance of a layer in the draw of curvature-layers",
+    details: str = setting(
+        "text",
+        "details in which HeteRo-Select's text and its authors' code differ",
         choices={
-            "mask-share": "its share of all entries that were kept last",
-            "kept-share": "the share of its own entries that was kept last",
+            "text": "mini-batches may extend into the next pass; probes measure unchanged examples; a client keeps"
+            " ceil(theta N) entries, at least 1%; the cosine of the kept fraction starts in round 1; the curvature"
+            " draws signs on its layers, and these by their share of all kept entries",
+            "code": "the last mini-batch of a pass may be smaller, and a loss probe ends with the pass; probes measure"
+            " augmented examples; a client keeps floor(theta N) entries, at least 0.5%; the cosine starts after the"
+            " warm-up; the curvature draws signs on all layers, and layers by the share of their own entries",
         },
-        variants=("mask-share", "kept-share"),
-        read_by=CURVATURE,
     )
 
     def __post_init__(self) -> None:
@@ -184,6 +150,16 @@ class CompressionConfig(Settings, scope="wire", private=True):
     def traits(self) -> CompressorTraits:
         """Traits of the compressor."""
         return COMPRESSORS[self.compressor]
+
+    @property
+    def as_coded(self) -> bool:
+        """True if the details are those of HeteRo-Select's authors' code."""
+        return self.details == "code"
+
+    @property
+    def kept_min(self) -> float:
+        """Smallest kept fraction of a client, theta_min: the text does not state it."""
+        return 0.005 if self.as_coded else 0.01
 
     @property
     def lossless(self) -> bool:
@@ -219,33 +195,19 @@ class ResidualConfig(Settings, scope="wire", read_by=RESIDUAL, private=True):
         "adaptive",
         "factor beta on the residual in each round",
         choices={
-            "adaptive": "between residual-decay-min and residual-decay-max, larger the less is sent",
+            "adaptive": "from 0.85, if everything is sent, to 0.97, larger the less is sent",
             "static": "residual-decay-static",
         },
     )
     residual_decay_static: float = setting(
         0.9, "factor of the static decay", low=0.0, high=1.0, read_by={"residual-decay": ("static",)}
     )
-    residual_decay_min: float = setting(
-        0.85,
-        "factor of the adaptive decay at kept fraction 1",
-        low=0.0,
-        high=1.0,
-        read_by={"residual-decay": ("adaptive",)},
-    )
-    residual_decay_max: float = setting(
-        0.97,
-        "factor of the adaptive decay at kept fraction 0",
-        low=0.0,
-        high=1.0,
-        read_by={"residual-decay": ("adaptive",)},
-    )
 
     def beta(self, kept_fraction: float) -> float:
         """Residual decay of a round whose average kept fraction is theta_t (paper: Eq. 9)."""
         if self.residual_decay == "static":
             return self.residual_decay_static
-        return self.residual_decay_min + (self.residual_decay_max - self.residual_decay_min) * (1.0 - kept_fraction)
+        return ADAPTIVE_MIN + (ADAPTIVE_MAX - ADAPTIVE_MIN) * (1.0 - kept_fraction)
 
 
 @dataclass(frozen=True)
@@ -259,27 +221,11 @@ class BudgetConfig(Settings, scope="wire", read_by=SPARSE, private=True):
         0.4, "amplitude alpha_cos of the cosine schedule of the kept fraction; 0 keeps it constant", low=0.0, high=1.0
     )
     kept_floor: float = setting(0.08, "smallest kept fraction of a round", low=0.0, high=1.0)
-    kept_min: float = setting(
-        0.01,
-        "smallest kept fraction of a client, theta_min",
-        above=0.0,
-        high=1.0,
-        variants=(0.01, 0.005),
-        read_by=OWN_FRACTIONS,
-    )
     kept_warmup_rounds: int = setting(1, "number of first rounds with kept fraction 1, before the schedule", low=0)
     kept_warmup_full: bool = setting(
         True,
         "sends every entry in the warm-up rounds; false lets scores and links reduce them",
-        variants=(True, False),
         read_by={**OWN_FRACTIONS, "kept-warmup-rounds": unless(0)},
-    )
-    cosine_from: str = setting(
-        "round-1",
-        "first round of the cosine schedule, which ends with the run",
-        choices={"round-1": "round 1", "warmup": "the first round after the warm-up"},
-        variants=("round-1", "warmup"),
-        read_by={"kept-warmup-rounds": unless(0), "kept-cosine": unless(0.0)},
     )
     allocation: str = setting(
         "score",
@@ -295,7 +241,6 @@ class BudgetConfig(Settings, scope="wire", read_by=SPARSE, private=True):
             "round": "what its link carries in the time of an average update and an average client's computation",
             "none": "no bound",
         },
-        variants=("transfer", "round"),
         private=("transfer", "none"),
         read_by=OWN_FRACTIONS,
     )

@@ -86,7 +86,7 @@ PARTITIONS = {
     "multi-dirichlet": "equal groups of clients, each with a concentration of its own (alphas)",
     "psi-lda": "the share psi of a client's examples from its dominant class, until classes run out",
     "missing-classes": "clients that lack missing-classes classes each, and draw independently, so they overlap",
-    "shards": "shards-per-client runs of the examples in class order",
+    "shards": "two runs of the examples in class order",
     "natural": "by the owners that the data set names",
     "own": "each client has its own data set, in a deployment",
 }
@@ -317,14 +317,7 @@ class PartitionConfig(Settings, scope="task", private=True):
             "text": "as the paper describes it",
             "code": "as the authors' code does it: a client gets no more examples once it has n / K",
         },
-        variants=("text", "code"),
         read_by={"partition": ("dirichlet", "multi-dirichlet")},
-    )
-    shards_per_client: int = setting(
-        2,
-        "shards: number of runs of examples, in the order of classes, for each client",
-        low=1,
-        read_by={"partition": ("shards",)},
     )
     min_examples: int = setting(1, "smallest number of training examples of a client", low=1)
     holdout_fraction: float = setting(

@@ -19,12 +19,11 @@ class ParticipationConfig(Settings, private=True):
             "fixed": "cohort in every round",
             "adafl-full": "grows from growth-first to all clients",
             "adafl-econom": "grows by one every growth-every rounds, up to growth-last",
-            "decay": "starts at cohort and loses the share decay-rate in each round",
             "isp": "the number that a search finds best, every isp-interval rounds",
             "isp-ri": "the number with the best improvement per client, by the same search",
         },
         first=True,
-        private=("fixed", "adafl-full", "adafl-econom", "decay"),
+        private=("fixed", "adafl-full", "adafl-econom"),
     )
     growth_first: int = setting(
         0,
@@ -41,13 +40,6 @@ class ParticipationConfig(Settings, private=True):
     )
     growth_warmup: int = setting(
         12, "number of rounds before adafl-econom begins to grow", low=0, read_by={"participation": ("adafl-econom",)}
-    )
-    decay_rate: float = setting(
-        0.01,
-        "share of the cohort that decay loses in each round",
-        low=0.0,
-        below=1.0,
-        read_by={"participation": ("decay",)},
     )
 
     @property
@@ -73,24 +65,15 @@ class ISPConfig(Settings, read_by=SEARCHES):
         above=0.0,
         high=1.0,
     )
-    isp_mix_first: bool = setting(
-        False,
-        "also mixes the first number that is found with the number before it, as the printed Algorithm 3 does",
-        variants=(True, False),
-        read_by={"isp-momentum": unless(1.0)},
-    )
-    isp_rounding: str = setting(
-        "nearest",
-        "rounding of the mixed number of clients",
-        choices={"nearest": "to the nearest whole number", "down": "down"},
-        variants=("nearest", "down"),
-        read_by={"isp-momentum": unless(1.0)},
-    )
-    isp_intermediate: str = setting(
-        "discard",
-        "use of the updates that were trained for the search",
-        choices={"discard": "only for the search", "aggregate": "for the search, and aggregated as a round"},
-        variants=("discard", "aggregate"),
+    isp_form: str = setting(
+        "text",
+        "form of the search",
+        choices={
+            "text": "the updates that are trained for it serve only the search; the number is rounded to the nearest;"
+            " all clients train if no number improves the model",
+            "code": "they are also aggregated as a round; the number is rounded down; it stays if none improves the"
+            " model (the authors' code)",
+        },
     )
     isp_sample: float = setting(
         1.0, "share of the available clients that train for the search; the method selects them", above=0.0, high=1.0
@@ -102,13 +85,6 @@ class ISPConfig(Settings, read_by=SEARCHES):
         low=0,
         high=10_000_000,
         read_by={"isp-warmup-rounds": unless(0)},
-    )
-    isp_first: int = setting(0, "number of clients in a round before the first search; 0 takes cohort", low=0)
-    isp_if_none: str = setting(
-        "all",
-        "number of clients if no number improves the model",
-        choices={"all": "all clients", "keep": "the number before the search"},
-        variants=("all", "keep"),
     )
 
 
@@ -149,6 +125,5 @@ class SearchLossConfig(Settings, read_by=SEARCHES):
             "text": "the moving average that includes the candidate's loss, and the loss of the global model",
             "code": "the candidate's loss, and the moving average of the global models' losses",
         },
-        variants=("text", "code"),
         read_by={"isp-smoothing": unless(1.0)},
     )

@@ -167,15 +167,6 @@ class EvaluationConfig(Settings, scope="federation", private=True):
         "bits of each parameter of the model that is sent for a loss probe: 32, 16, 8 or 4. Fewer than 32 are rounded"
         " as with value-bits, so the loss is that of the rounded model",
     )
-    probe_batch: str = setting(
-        "plain",
-        "how a loss probe measures",
-        choices={
-            "plain": "the examples are unchanged, and each example has the same weight",
-            "training": "the examples are augmented, and each mini-batch has the same weight",
-        },
-        variants=("plain", "training"),
-    )
 
     def __post_init__(self) -> None:
         super().__post_init__()

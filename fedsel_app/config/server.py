@@ -113,14 +113,6 @@ class AggregationConfig(Settings):
         low=0,
         read_by={"aggregation": ("krum", "multi-krum")},
     )
-    quorum: float = setting(
-        0.5,
-        "share of the cohort that must have sent an entry for median and trimmed-mean to apply to it; with fewer it"
-        " takes their mean",
-        above=0.0,
-        high=1.0,
-        read_by={"aggregation": ("median", "trimmed-mean")},
-    )
     update_clip: float = setting(
         1.0,
         "norm to which a robust aggregation first scales each update down, in multiples of the round's median norm;"
@@ -237,13 +229,6 @@ NORMS, STATISTICS = "norms", "*statistics*"
 class CalibrationConfig(Settings, scope="training", private=True):
     """BatchNorm calibration: how the model gets its BatchNorm statistics and changing buffers, and what is local."""
 
-    calibration_clients: int = setting(
-        0,
-        "number of selected clients, drawn at random, that recompute the BatchNorm statistics; 0 takes all",
-        low=0,
-        variants=(0, 3),
-        read_by={**CALIBRATED, "calibration-form": unless("training", "local")},
-    )
     calibration_batches: int = setting(
         20,
         "number of mini-batches of each of them; with sequential, of all of them together",
@@ -256,13 +241,12 @@ class CalibrationConfig(Settings, scope="training", private=True):
         "how the BatchNorm statistics of the global model are computed",
         choices={
             "average": "clients recompute them side by side, and the server averages them by examples",
-            "sequential": "clients recompute them one after another on the same statistics, with as many mini-batches"
-            " as each has examples for (HeteRo-Select's code)",
+            "sequential": "three clients, drawn at random, recompute them one after another on the same statistics,"
+            " with as many mini-batches as each has examples for (HeteRo-Select's code)",
             "training": "clients recompute nothing; the server averages the statistics of local training by examples,"
             " as when whole models are averaged (ISP's code)",
             "local": "each client keeps its own, and the server has none (SiloBN)",
         },
-        variants=("average", "sequential"),
         private=("average", "sequential", "training"),
         read_by=CALIBRATED,
     )

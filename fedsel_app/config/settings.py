@@ -96,13 +96,6 @@ def named(choices: Mapping[str, T], has: Callable[[T], object]) -> str:
     return f"{', '.join(others)} or {last}" if others else last
 
 
-class Variants(NamedTuple):
-    """Values of one setting in the paper's text and in the authors' code."""
-
-    text: Value
-    code: Value
-
-
 class Bounds(NamedTuple):
     """Bounds of a number: `low` and `high` are closed, `above` and `below` open."""
 
@@ -155,7 +148,6 @@ class Entry(NamedTuple):
     choices : value -> meaning, which is empty where the meaning of the setting explains it
     closed : whether `choices` are all its values
     bounds : of a number
-    variants : its values in the paper's text and in the authors' code; None if they are the same
     first : whether it is one of the settings that a user sets first
     private : its values with differential privacy; True: all; see `private_values`
     scope : what it describes: see `SCOPES`
@@ -169,7 +161,6 @@ class Entry(NamedTuple):
     choices: Mapping[str, str]
     closed: bool
     bounds: Bounds
-    variants: Variants | None
     first: bool
     private: tuple[Value, ...] | Literal[True]
     scope: Scope
@@ -212,7 +203,6 @@ def setting(
     *,
     choices: tuple[str, ...] | Mapping[str, str] = (),
     closed: bool = True,
-    variants: tuple[Value, Value] | None = None,
     first: bool = False,
     private: tuple[Value, ...] | Literal[True] = (),
     scope: str = "",
@@ -231,7 +221,6 @@ def setting(
     choices : its values, or each value with its meaning
     closed : True if there are no other values; False if a choice stands for many, such as hf:NAME, and the group
         checks the value itself
-    variants : its values in the paper's text and in the authors' code, if the two differ: see `Variants`
     first : True if `fedsel settings` lists it without --all, because users often set it
     private : the values for which the proof of differential privacy holds (docs/security.md); True: all values. Empty:
         those of its group; of neither, all values if its scope changes no number of a run; else it is not proven yet,
@@ -251,7 +240,6 @@ def setting(
         "choices": choices if isinstance(choices, Mapping) else dict.fromkeys(choices, ""),
         "closed": closed and bool(choices),
         "bounds": Bounds(**bounds),
-        "variants": variants and Variants(*variants),
         "first": first,
         "private": private,
         "scope": scope,

@@ -3,7 +3,7 @@
 import math
 from dataclasses import dataclass
 
-from fedsel_app.config.settings import ConfigError, Settings, having, meanings, require, setting, unless
+from fedsel_app.config.settings import ConfigError, Settings, having, meanings, require, setting
 
 FLOAT32_MAX = (2.0 - 2.0**-23) * 2.0**127
 """Largest number of float32, in which clients compute."""
@@ -101,16 +101,6 @@ class TrainingConfig(Settings, scope="training", private=True):
         scope="server",
     )
     batch_size: int = setting(32, "number of examples in a mini-batch", low=1, first=True, scope="server")
-    batch_order: str = setting(
-        "stream",
-        "how local-steps and loss probes draw mini-batches",
-        choices={
-            "stream": "every mini-batch has batch-size examples and may extend into the next pass",
-            "loader": "as in a data loader: the last mini-batch of a pass may be smaller, and a loss probe ends with"
-            " the pass",
-        },
-        variants=("stream", "loader"),
-    )
     lr: float = setting(0.05, "local learning rate at the start of the run", above=0.0, first=True, scope="server")
     lr_decay: float = setting(
         0.5,
@@ -121,17 +111,9 @@ class TrainingConfig(Settings, scope="training", private=True):
     )
     lr_step_rounds: int = setting(
         0,
-        "number of rounds between two multiplications of lr by lr-step-factor; 0 never multiplies",
+        "number of rounds after which lr is halved, again and again; 0 never halves it",
         low=0,
         scope="server",
-    )
-    lr_step_factor: float = setting(
-        0.5,
-        "factor on lr after every lr-step-rounds rounds",
-        above=0.0,
-        high=1.0,
-        scope="server",
-        read_by={"lr-step-rounds": unless(0)},
     )
     optimizer: str = setting(
         "sgd",
@@ -216,9 +198,9 @@ class TrainingConfig(Settings, scope="training", private=True):
         return (steps - rho * (1.0 - rho**steps) / (1.0 - rho)) / (1.0 - rho)
 
     def learning_rate(self, server_round: int, rounds: int) -> float:
-        """Learning rate of round t of T: eta_0 (1 - decay min(t/T, 1)), times factor^floor((t - 1) / step-rounds)."""
+        """Learning rate of round t of T: eta_0 (1 - decay min(t/T, 1)), times 1/2^floor((t - 1) / step-rounds)."""
         steps = max(server_round - 1, 0) // self.lr_step_rounds if self.lr_step_rounds else 0
-        return self.lr * (1.0 - self.lr_decay * min(server_round / rounds, 1.0)) * self.lr_step_factor**steps
+        return self.lr * (1.0 - self.lr_decay * min(server_round / rounds, 1.0)) * 0.5**steps
 
 
 @dataclass(frozen=True)

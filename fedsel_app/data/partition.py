@@ -73,7 +73,7 @@ def split(
         )
     classes = strata(labels)
     if config.partition == "shards":
-        return _shards(classes, clients, config.shards_per_client, config.min_examples, rng)
+        return _shards(classes, clients, config.min_examples, rng)
     if config.partition == "missing-classes":
         parts = _overlapping(classes, clients, config.missing_classes, rng)
         _require_examples(np.array([part.size for part in parts]), config, "Lower 'missing-classes' or 'clients'.")
@@ -245,12 +245,13 @@ def _natural(owners: Ints | None, clients: int, least: int, rng: np.random.Gener
     return [parts[owner] for owner in drawn]
 
 
-def _shards(labels: Ints, clients: int, each: int, least: int, rng: np.random.Generator) -> list[Ints]:
-    """Shards: the examples, sorted by class, are cut into K * `each` equal runs. Every client gets `each` of them."""
+def _shards(labels: Ints, clients: int, least: int, rng: np.random.Generator) -> list[Ints]:
+    """Shards: the examples, sorted by class, are cut into 2 K equal runs. Every client gets two of them (FedAvg)."""
+    each = 2
     if len(labels) // (clients * each) * each < least:
         raise ConfigError(
-            f"With 'shards-per-client' {each}, {clients} clients get shards of {len(labels) // (clients * each)} "
-            f"examples, but 'min-examples' is {least}. Lower 'shards-per-client', 'clients' or 'min-examples'."
+            f"{clients} clients get shards of {len(labels) // (clients * each)} examples, but 'min-examples' is "
+            f"{least}. Lower 'clients' or 'min-examples'."
         )
     order = rng.permutation(len(labels))
     shards = np.array_split(order[np.argsort(labels[order], kind="stable")], clients * each)

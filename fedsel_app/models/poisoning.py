@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from fedsel_app.config import ConfigError
-from fedsel_app.config.attack import AttackConfig
+from fedsel_app.config.attack import BACKDOOR_TARGET, AttackConfig
 from fedsel_app.data.batches import DeviceData
 from fedsel_app.data.dataset import Dataset
 from fedsel_app.data.inputs import Inputs
@@ -28,11 +28,8 @@ def validate_attack(attack: AttackConfig, dataset: Dataset) -> None:
     """Raise ConfigError if the data have no classes, or no images, that the attack changes."""
     if not attack.traits.poisons:
         return
-    if dataset.task != "classification" or attack.backdoor_target >= dataset.classes:
-        raise ConfigError(
-            f"Choose another 'attack' or 'data', or a smaller 'backdoor-target': {attack.attack} needs classes, up to "
-            f"'backdoor-target', and these are {dataset.task} data of {dataset.classes} outputs."
-        )
+    if dataset.task != "classification":
+        raise ConfigError(f"Choose another 'attack' or 'data': {attack.attack} needs classes, not {dataset.task} data.")
     if attack.attack == "backdoor" and (isinstance(dataset.sample_shape, dict) or len(dataset.sample_shape) != 3):
         raise ConfigError(f"Choose another 'attack', or images: samples of {dataset.sample_shape} have no corners.")
 
@@ -46,7 +43,7 @@ def poisoned(
             yield x, classes - 1 - y
         elif isinstance(x, Tensor) and attack.attack == "backdoor":
             half = (len(y) + 1) // 2
-            target = torch.full_like(y[:half], attack.backdoor_target)
+            target = torch.full_like(y[:half], BACKDOOR_TARGET)
             yield torch.cat([triggered(x[:half], brightest), x[half:]]), torch.cat([target, y[half:]])
         else:
             yield x, y
@@ -62,13 +59,13 @@ def triggered(x: Tensor, brightest: Tensor) -> Tensor:
     return x
 
 
-def backdoor_success(model: FlatModel, data: DeviceData, target: int, batch_size: int) -> float:
+def backdoor_success(model: FlatModel, data: DeviceData, batch_size: int) -> float:
     """`BACKDOOR_SUCCESS` of the loaded model on the test set; NaN if all its images are of the target class."""
     fooled = others = 0
     with evaluating(model):
         for x, y in data.test_batches(batch_size):
-            if isinstance(x, Tensor) and (other := y != target).any():
+            if isinstance(x, Tensor) and (other := y != BACKDOOR_TARGET).any():
                 outputs = model.outputs(triggered(x[other], data.brightest))
-                fooled += int((outputs.argmax(dim=1) == target).sum())
+                fooled += int((outputs.argmax(dim=1) == BACKDOOR_TARGET).sum())
                 others += int(other.sum())
     return fooled / others if others else float("nan")

@@ -27,17 +27,6 @@ class PresetConfig(Settings, scope="task"):
     """Preset: named settings to start from."""
 
     preset: str = setting("", "named settings to start from: a name of `fedsel presets`, or a .toml file", first=True)
-    variant: str = setting(
-        "default",
-        "source of all settings whose values in a paper's text and in its authors' code differ; each of them can still"
-        " be set alone",
-        choices={
-            "default": "the default of each setting",
-            "text": "the paper's text",
-            "code": "the authors' code",
-        },
-        first=True,
-    )
 
 
 class Departure(NamedTuple):

@@ -23,8 +23,8 @@ DENSE, RICE, SEEDED = range(3)
 _LARGEST_U32 = 2**32 - 1
 
 
-def kept_count(fraction: float, size: int, rounding: str) -> int:
-    """Kept count kappa, the number of entries to keep: ceil(theta N), or for "floor" max(1, floor(theta N)).
+def kept_count(fraction: float, size: int, *, down: bool = False) -> int:
+    """Kept count kappa, the number of entries to keep: ceil(theta N), or if `down` max(1, floor(theta N)).
 
     The product is rounded to six decimals first, so that 0.07 of 100 is 7 and not 8.
 
@@ -33,7 +33,7 @@ def kept_count(fraction: float, size: int, rounding: str) -> int:
     if not 0.0 < fraction <= 1.0:
         raise ValueError(f"The kept fraction must be in (0, 1]. Got {fraction!r}.")
     product = round(fraction * size, 6)
-    return max(1, math.ceil(product) if rounding == "ceil" else math.floor(product))
+    return max(1, math.floor(product) if down else math.ceil(product))
 
 
 def seeded_indices(seed: int, server_round: int, client: int, size: int, count: int) -> NDArray[np.uint32]:

@@ -43,4 +43,4 @@ def _resolved(run_config: Items, node_config: Items, trusted: bool) -> SharedSet
     # The server has checked the settings of its method, whose keys have a dot.
     shared = {key: value for key, value in run_config if "." not in key}
     refuse_unknown(shared, [entry.key for entry in entries])
-    return SharedSettings(**read_groups(layered(chosen(shared, entries) | of_owner, entries)))
+    return SharedSettings(**read_groups(layered(chosen(shared, entries) | of_owner)))

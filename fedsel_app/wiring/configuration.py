@@ -15,7 +15,7 @@ from fedsel_app.config import (
     refuse_unknown,
 )
 from fedsel_app.config.settings import Entry
-from fedsel_app.presets.layers import chosen, layered, with_variant
+from fedsel_app.presets.layers import chosen, layered
 from fedsel_app.presets.preset import Preset, PresetConfig, load_preset
 from fedsel_app.wiring.validation import validate_combination
 from strategies import STRATEGIES, find_strategy
@@ -35,7 +35,6 @@ class AppConfig(SharedSettings):
 
         Raises ConfigError for an unknown key or method, a value out of range, or incompatible settings.
         """
-        values = with_variant(values, setting_entries())
         strategy = find_strategy(str(values.get("strategy", RunConfig.strategy)))
         refuse_unknown(values, [*known_defaults(), *strategy.Config.keys(f"{strategy.name}.")])
         groups = read_groups(values)
@@ -92,7 +91,7 @@ def resolve(overrides: Mapping[str, Value]) -> AppConfig:
     """
     if name := str(overrides.get("preset", "")):
         validate_methods(load_preset(name), name)
-    return AppConfig.from_values(layered(overrides, setting_entries()))
+    return AppConfig.from_values(layered(overrides))
 
 
 def validate_methods(preset: Preset, name: str) -> None:

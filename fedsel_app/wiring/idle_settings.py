@@ -9,7 +9,7 @@ from fedsel_app.presets.preset import own_keys
 from fedsel_app.wiring.configuration import resolve
 from strategies import find_strategy
 
-PROBE = "probe-batches", "probe-bits", "probe-batch"
+PROBE = "probe-batches", "probe-bits"
 """Settings of the loss probe, which a method asks for, or links that depend on the losses."""
 
 

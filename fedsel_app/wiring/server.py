@@ -81,11 +81,11 @@ def make_run_context(config: AppConfig, recorder: Recorder) -> RunContext:
         prepare(device, threads)
         with naming_lack_of_memory("The server"):
             model.load(parameters, buffers)
-            data, target = cast(DeviceData, sets[name]), config.attack.backdoor_target
+            data = cast(DeviceData, sets[name])
             result = flat_model.evaluate(model, data.test_batches(EVALUATION_BATCH), further)
             if config.attack.attack != "backdoor" or name != "test":
                 return result
-            success = {BACKDOOR_SUCCESS: backdoor_success(model, data, target, EVALUATION_BATCH)}
+            success = {BACKDOOR_SUCCESS: backdoor_success(model, data, EVALUATION_BATCH)}
             return replace(result, scores={**result.scores, **success})
 
     def evaluate(parameters: NDArray[np.float32], buffers: NDArray[np.float32], name: str = "test") -> Evaluation:

@@ -200,7 +200,7 @@ class BestEffortClients:
         vector = self.train(parameters, client)
         if client in self._residual:
             vector += self._residual[client]
-        indices = top_indices(np.square(vector), kept_count(self._task.kept, vector.size, "ceil"))
+        indices = top_indices(np.square(vector), kept_count(self._task.kept, vector.size))
         values = vector[indices]
         vector[indices] = 0.0
         vector *= np.float32(0.9)

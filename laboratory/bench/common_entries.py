@@ -45,7 +45,7 @@ TASKS: dict[str, dict[str, Any]] = {
     },
 }
 CONSTANT: dict[str, Any] = {"kept-warmup-rounds": 0, "kept-cosine": 0.0, "kept-floor": 0.0}
-OWN = CONSTANT | {"allocation": "uniform", "link-cap": "none", "kept-min": 0.001}
+OWN = CONSTANT | {"allocation": "uniform", "link-cap": "none"}
 COMMON = CONSTANT | {"compressor": "common-k"}
 SIDES: dict[str, dict[str, Any]] = {
     "none": {"compressor": "none"},

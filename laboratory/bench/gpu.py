@@ -85,7 +85,7 @@ def by_vmap(model: FlatModel, start: Vector, x: Tensor, y: Tensor) -> Vector:
 def on_host(vector: Tensor, residual: Tensor) -> tuple[NDArray[Any], Vector]:
     """Places of the largest entries, and the residual, as clients compute them after a copy to the host."""
     whole = (vector + residual).cpu().numpy()
-    kept = top_indices(np.square(whole), kept_count(KEPT, whole.size, "ceil"))
+    kept = top_indices(np.square(whole), kept_count(KEPT, whole.size))
     rest = whole.copy()
     rest[kept] = 0.0
     return kept, rest
@@ -94,7 +94,7 @@ def on_host(vector: Tensor, residual: Tensor) -> tuple[NDArray[Any], Vector]:
 def on_device(vector: Tensor, residual: Tensor) -> tuple[NDArray[Any], Vector]:
     """The same on the device."""
     whole = vector + residual
-    kept = torch.topk(whole.square(), kept_count(KEPT, whole.numel(), "ceil"), sorted=False).indices.sort().values
+    kept = torch.topk(whole.square(), kept_count(KEPT, whole.numel()), sorted=False).indices.sort().values
     whole[kept] = 0.0
     return kept.cpu().numpy(), whole.cpu().numpy()
 

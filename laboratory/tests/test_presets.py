@@ -59,8 +59,7 @@ PRINTED = {
     "uplink-min-bits-per-s=1e6 uplink-max-bits-per-s=5e6 step-min-s=0.1 step-max-s=0.5 psi=0.4 target=0.7 "
     "kept-fraction=0.2 kept-floor=0.08 kept-warmup-rounds=1 kept-cosine=0.4 hetero-select.diversity-weight=0.3 "
     "hetero-select.fairness-weight=0.2 hetero-select.staleness-weight=0.2 "
-    "hetero-select.temperature=1.0 lr=0.05 clip-norm=2.0 server-momentum=0.5 residual-decay-min=0.85 "
-    "residual-decay-max=0.97 curvature-layers=3 curvature-explore=0.2",
+    "hetero-select.temperature=1.0 lr=0.05 clip-norm=2.0 server-momentum=0.5 curvature-layers=3",
     # "40 classes missing per client" (Sec. V-A), "54% on CIFAR-100" (Sec. V-C)
     "hetero-select-table-1-cifar100": "data=cifar100 model=resnet9 partition=missing-classes missing-classes=40 "
     "target=0.54 clients=100",
@@ -81,9 +80,9 @@ PRINTED = {
     "hetero-select-stable.staleness-scale=0.7 hetero-select-stable.fairness-scale=0.3",
     # Tables 1 and 7; m = 20, D = 40, lambda = 10, alpha_1 = 0.8, alpha_2 = 0.2 (Sec. 4.2); 4 by 1 (App. A)
     "isp-table-2": "data=cifar10 model=resnet18 alpha=0.1 clients=100 cohort=20 optimizer=adam lr=0.003 batch-size=64 "
-    "momentum=0.9 weight-decay=0.0 holdout-fraction=0.2 holdout-class-examples=4 isp-jury=same isp-mix-first=false "
-    "isp-smoothing-rule=code isp-rounding=down isp-intermediate=aggregate isp-if-none=keep isp-warmup-rounds=7 "
-    "isp-warmup-epochs=3 calibration-form=training isp-interval=20 isp-draws=10 isp-step=1 isp-momentum=0.5 "
+    "momentum=0.9 weight-decay=0.0 holdout-fraction=0.2 holdout-class-examples=4 isp-jury=same "
+    "isp-smoothing-rule=code isp-form=code isp-warmup-rounds=7 isp-warmup-epochs=3 "
+    "calibration-form=training isp-interval=20 isp-draws=10 isp-step=1 isp-momentum=0.5 "
     "power-of-choice.candidates=40 fed-cbs.exploration=10.0 delta.diversity-weight=0.8 delta.variance-weight=0.2",
     "isp-table-3": "data=tiny-imagenet model=swin-t alpha=0.5 optimizer=adamw lr=0.001 weight-decay=0.01 "
     "batch-size=256 clients=100",

@@ -42,7 +42,7 @@ OF_PARTITION = {
     "psi-lda": {"psi", "client-examples", "partition-form"},
     "missing-classes": {"missing-classes", "partition-form"},
     "natural": set(),
-    "shards": {"shards-per-client"},
+    "shards": set(),
 }
 """Partition -> the settings that it reads."""
 

@@ -22,6 +22,9 @@ from strategies.round.replies.training import Replies
 from strategies.round.replies.values import LOGGER, read_statistics
 from strategies.run_context import Model, RunContext
 
+SEQUENTIAL = 3
+"""Clients that calibrate one after another (HeteRo-Select's code)."""
+
 
 class BufferAverages:
     """Buffers of the global model, and the state of their bounds: see `strategies.round.replies.bounds`.
@@ -44,10 +47,10 @@ class BufferAverages:
         all clients, (K,).
 
         The statistics are the first S of them. By `calibration-form`, either those of the `replies` are averaged, or
-        `calibration-clients` of their clients, drawn at random, run mini-batches in train mode. Usually each runs
-        `calibration-batches`, and the statistics are averaged (`BoundedMean`). With `calibration-form` = sequential,
-        one client after the other continues the same statistics: each runs all mini-batches of its examples, until
-        there are `calibration-batches` in total. The other buffers are averages of those in the `replies`. The bytes
+        their clients run mini-batches in train mode. Usually each runs `calibration-batches`, and the statistics are
+        averaged (`BoundedMean`). With `calibration-form` = sequential, one client after the other continues the same
+        statistics, `SEQUENTIAL` of them, drawn at random: each runs all mini-batches of its examples, until there are
+        `calibration-batches` in total. The other buffers are averages of those in the `replies`. The bytes
         include all buffers in the `replies`.
 
         A client that fails is left out. If all fail, the statistics do not change. A model without buffers costs
@@ -90,10 +93,10 @@ class BufferAverages:
 
     def _chosen(self, clients: Ints, server_round: int) -> Ints:
         """The clients that calibrate, drawn from `clients`, ascending."""
-        count = self._context.calibration.calibration_clients
-        if not 0 < count < clients.size:
+        if self._context.calibration.calibration_form != "sequential" or clients.size <= SEQUENTIAL:
             return clients
-        return np.sort(stream(self._context.run.seed, Purpose.CALIBRATORS, server_round).choice(clients, count, False))
+        rng = stream(self._context.run.seed, Purpose.CALIBRATORS, server_round)
+        return np.sort(rng.choice(clients, SEQUENTIAL, replace=False))
 
     def _ask(
         self,

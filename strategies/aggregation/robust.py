@@ -11,7 +11,7 @@ were a vote for zero, the median of ten clients that send a fifth each would be 
 few clients send were returned to them, these clients would send it for ever (docs/security.md has the numbers for
 both). So the median and the trimmed mean of an entry use only the clients that sent it. They are multiplied by the
 share of these clients in the cohort, which is the scale of the mean. They need a quorum: if less than the share
-`quorum` of the cohort sent an entry, its centre is the mean, in which a client has at most the effect of its clipped
+`QUORUM` of the cohort sent an entry, its centre is the mean, in which a client has at most the effect of its clipped
 update. Then two colluders who send every entry are outvoted if honest clients send it too, and otherwise have the
 effect of two honest clients. Krum compares whole updates and treats absent entries as zeros.
 
@@ -81,15 +81,15 @@ def clipped(updates: Sequence[Update], multiple: float) -> tuple[tuple[Update, .
     return tuple(scaled), shares
 
 
-def coordinate_wise(updates: Sequence[Update], centre: Centre, quorum: float) -> Floats:
+def coordinate_wise(updates: Sequence[Update], centre: Centre) -> Floats:
     """Coordinate-wise centre of the sent values of each entry, times the share of clients that sent it, float64 (N,).
 
-    If less than the share `quorum` of the clients sent an entry, its centre is the mean.
+    If less than the share `QUORUM` of the clients sent an entry, its centre is the mean.
     """
     total = np.zeros(updates[0].size)
     for start, block in _blocks(updates, absent=np.nan):
         counts = np.isfinite(block).sum(axis=0)
-        voted = counts >= max(quorum * len(updates) - 1e-9, 1)
+        voted = counts >= max(QUORUM * len(updates), 1)
         entries = total[start : start + voted.size]
         entries[voted] = centre(np.sort(block[:, voted], axis=0), counts[voted]) * (counts[voted] / len(updates))
         entries[~voted] = np.nansum(block[:, ~voted], axis=0) / len(updates)
@@ -105,6 +105,8 @@ def squared_distances(updates: Sequence[Update]) -> Floats:
     return distances
 
 
+QUORUM = 0.5
+"""Share of the cohort that must have sent an entry for its median or trimmed mean to count."""
 CENTRES: Mapping[str, Callable[[AggregationConfig], Centre]] = {
     "median": lambda config: median,
     "trimmed-mean": lambda config: partial(trimmed_mean, share=config.trim_share),
@@ -164,7 +166,7 @@ def combine(
         weights = np.full(count, total / count)
     if rule in CENTRES:
         centre = CENTRES[rule](config)
-        return Combined(updates, total * coordinate_wise(updates, centre, config.quorum), weights, taken)
+        return Combined(updates, total * coordinate_wise(updates, centre), weights, taken)
     if rule in CHOSEN:
         order = krum_order(squared_distances(updates), config.krum_malicious)
         chosen = order[: CHOSEN[rule](count, config)]

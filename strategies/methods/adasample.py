@@ -84,7 +84,7 @@ class AdaSample(SelectionStrategy):
         typical = float(np.nanmean(norms)) if np.isfinite(norms).any() else 1.0
         reach = p * np.where(np.isnan(norms), typical, norms)
         compression = self.context.compression
-        fraction = round_fraction(round_info, self.context.budget) if compression.sparsifies else 1.0
+        fraction = round_fraction(round_info, self.context) if compression.sparsifies else 1.0
         compute_s, upload_s = client_seconds(roster, ids, self.context.initial.size, fraction, compression)
         seconds = compute_s + fraction * upload_s
         q = (1.0 - UNIFORM_SHARE) * sampling_distribution(reach, seconds) + UNIFORM_SHARE / ids.size

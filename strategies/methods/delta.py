@@ -50,7 +50,6 @@ class DeltaConfig(Settings):
         "replacement",
         "how clients are drawn: in m independent draws, which is unbiased, or as m different clients",
         choices=("replacement", "distinct"),
-        variants=("replacement", "distinct"),
     )
 
 

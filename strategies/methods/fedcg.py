@@ -12,7 +12,7 @@ convergence bound. The rest is our choice. The method minimises
 
     T + V [ sum_j min_{i in S} d_ij + c sum_{i in S} gamma_i (1 - theta_i) ],    a_i + theta_i M / b_i <= T,
 
-over the cohort S, the kept fractions theta_i in [`kept-min`, 1] and the deadline T. The symbols are:
+over the cohort S, the kept fractions theta_i in [`kept_min`, 1] and the deadline T. The symbols are:
 
 - d_ij = ||g_i - g_j|| divided by the mean distance, where g_i is the last update of client i;
 - gamma_i, the number of clients that i represents, itself included; a client that is equally near to several counts for
@@ -207,7 +207,7 @@ class FedCG(SelectionStrategy):
         known = np.isin(ids, list(self.last_updates))
         distances = relative_distances(euclidean(among(self._gram, ids)), known)
         budget, compression = self.context.budget, self.context.compression
-        usual, least = (budget.kept_fraction, budget.kept_min) if compression.own_fractions else (1.0, 1.0)
+        usual, least = (budget.kept_fraction, compression.kept_min) if compression.own_fractions else (1.0, 1.0)
         compute_s, upload_s = client_seconds(roster, ids, self.context.initial.size, usual, compression)
         problem = Problem(distances, compute_s, upload_s, least)
         seen = known | (roster.selections[ids] > 0)

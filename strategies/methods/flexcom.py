@@ -8,7 +8,7 @@ Deviations
 Reconstructed: the paper balances the energy of computing and of sending, and its closed form was not at hand. Here
 FlexCom is what studies of time use as a baseline: a uniform cohort whose members finish at the same time.
 theta_i = clip((T - a_i) b_i / M, theta_min, 1), where a_i is the seconds of client i's training, b_i its uplink, M the
-bits of a full update and T the cohort's median duration at its average kept fraction. theta_min is `kept-min`, and the
+bits of a full update and T the cohort's median duration at its average kept fraction. theta_min is `kept_min`, and the
 average kept fraction is `kept-fraction`. The cohort is averaged by examples.
 """
 
@@ -49,7 +49,7 @@ class FlexCom(SelectionStrategy[Settings]):
         """A uniform draw of `count` clients, with kept fractions that let them finish together."""
         ids = roster.ids
         picked = np.sort(rng.choice(ids.size, size=count, replace=False))
-        usual, least = self.context.budget.kept_fraction, self.context.budget.kept_min
+        usual, least = self.context.budget.kept_fraction, self.context.compression.kept_min
         compute_s, upload_s = client_seconds(roster, ids, self.context.initial.size, usual, self.context.compression)
         deadline_s = float(np.median((compute_s + usual * upload_s)[picked]))
         return Selection(

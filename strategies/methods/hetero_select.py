@@ -94,14 +94,12 @@ class HeteroSelectConfig(Settings):
         "share of the old value in the running average update, from which D measures distances",
         low=0.0,
         below=1.0,
-        variants=(0.0, 0.9),
         read_by=DIVERSE,
     )
     average_start: str = setting(
         "zero",
         "running average update before the first round: zero, or the first aggregate",
         choices=("zero", "first"),
-        variants=("zero", "first"),
         read_by=DIVERSE | {"average-decay": unless(0.0)},
     )
     score_adaptive_lr: bool = setting(

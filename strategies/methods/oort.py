@@ -145,7 +145,7 @@ class Oort(SelectionStrategy[OortConfig]):
         """Each available client's seconds for a round, float64 (n,), and the preferred seconds T."""
         context, links, ids = self.context, self.context.links, roster.ids
         compression = context.compression
-        sent = round_fraction(round_info, context.budget) if compression.sparsifies else 1.0
+        sent = round_fraction(round_info, context) if compression.sparsifies else 1.0
         bits = bits_an_entry(compression.value_bits) * sent * context.initial.size
         each = (roster.local_steps * roster.step_s + bits / roster.uplink_bits_per_s)[ids]
         mean_steps = float(roster.local_steps[ids].mean())

@@ -9,7 +9,7 @@ Reconstructed: in the paper each round's compression error enters the convergenc
 learning rate, and the rate is adapted to maximise the final accuracy. The closed form was not at hand.
 
 Here the budget is an average kept fraction of `kept-fraction` a round. It is divided over the rounds so that sum_t
-eta_t^2 err(theta_t) is minimal, with theta_min = `kept-min` <= theta_t <= 1. err is measured, not modelled: it is the
+eta_t^2 err(theta_t) is minimal, with theta_min = `kept_min` <= theta_t <= 1. err is measured, not modelled: it is the
 share of the squared norm that top-k loses, averaged over the clients of round 1, which send everything. This round is
 not part of the budget; if no update arrives in it, the next round replaces it. err is convex, so the greedy solution is
 exact: it takes the steepest pieces of all the rounds' curves first. The cohort is drawn uniformly and averaged by
@@ -88,7 +88,7 @@ class OptRate(SelectionStrategy):
         rounds = range(min(self._measured_in + 1, round_info.number), max(round_info.total, round_info.number) + 1)
         rates = np.array([context.training.learning_rate(number, round_info.total) for number in rounds])
         budget = len(rounds) * context.budget.kept_fraction
-        fractions = spread(rates**2, self._error, budget, context.budget.kept_min)
+        fractions = spread(rates**2, self._error, budget, context.compression.kept_min)
         return float(fractions[round_info.number - rounds.start])
 
     def select(self, roster: Roster, round_info: RoundInfo, count: int, rng: np.random.Generator) -> Selection:

@@ -25,10 +25,10 @@ Deviations
   only a candidate's own clients test it; f(w) is then taken over the clients of the intermediate round. A client that
   did not test f(w) tests no candidate. A client that fails to test one candidate is missing only for this one.
 - The first m that is found is used without momentum, as in the authors' code; Algorithm 3, line 8, mixes it with the
-  first cohort too (`isp-mix-first`).
+  first cohort too.
 - A client's mini-batches are a function of seed and round. So it trains in the intermediate round as in the round
   itself.
-- The new m is rounded to the nearest integer (halves to even), or down as in the authors' code (`isp-rounding`).
+- The new m is rounded to the nearest integer (halves to even), or down as in the authors' code (`isp-form`).
 - The authors' code compares the raw mean of the candidates with the moving average of the past losses, f(w) included
   (`isp-smoothing-rule`). It averages over all past rounds; here the average is over the same window.
 - The authors' code starts with 7 rounds in which all clients train 3 epochs (`isp-warmup-rounds`, `isp-warmup-epochs`).
@@ -87,13 +87,13 @@ def best_relative(counts: Sequence[int], improvements: Sequence[float], exponent
     return max(ratios, key=lambda m: ratios[m]) if ratios else None
 
 
-def mixed(new: int, old: int, momentum: float, rounding: str = "nearest") -> int:
+def mixed(new: int, old: int, momentum: float, *, down: bool = False) -> int:
     """Momentum of the number of clients: beta m_found + (1 - beta) m_old as an integer, at least 1.
 
-    This is Algorithm 3, line 8; `rounding` is to the nearest integer, or down.
+    This is Algorithm 3, line 8. It is rounded to the nearest integer, or `down`.
     """
     number = momentum * new + (1.0 - momentum) * old
-    return max(math.floor(number) if rounding == "down" else round(number), 1)
+    return max(math.floor(number) if down else round(number), 1)
 
 
 def sample_size(share: float, available: int) -> int:
@@ -112,8 +112,8 @@ class ISP(Participation):
     def __init__(self, context: RunContext) -> None:
         super().__init__(context)
         self._config, self._loss_config = context.isp, context.search_loss
-        self.cohort = self._config.isp_first or context.run.cohort
-        self._aggregates = self.needs_single_updates = self._config.isp_intermediate == "aggregate"
+        self.cohort = context.run.cohort
+        self._aggregates = self.needs_single_updates = self._config.isp_form == "code"
         self._found_before = False
         self._losses: dict[int, float] = {}
         """Round -> loss of the global model at its start."""
@@ -199,10 +199,10 @@ class ISP(Participation):
             best = best_relative(counts, improvements, RELATIVE_EXPONENT)
         else:
             best, improvements = first_improvement(counts, improvement)
-        if best is not None or config.isp_if_none == "all":
+        if best is not None or not self._aggregates:
             reached = opened.roster.ids.size if best is None else best
-            momentum = config.isp_momentum if self._found_before or config.isp_mix_first else 1.0
-            self.cohort, self._found_before = mixed(reached, self.cohort, momentum, config.isp_rounding), True
+            momentum = config.isp_momentum if self._found_before else 1.0
+            self.cohort, self._found_before = mixed(reached, self.cohort, momentum, down=self._aggregates), True
         search = opened.record.search or SearchRecord()
         opened.record.search = search | {
             "global_loss": global_loss,

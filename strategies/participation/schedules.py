@@ -3,14 +3,9 @@
 Linear growth is called AdaFL in the ISP paper (Skorik et al., Sec. B.4, after Q. Li, X. Li, L. Zhou, X. Yan, "AdaFL:
 Adaptive Client Selection and Dynamic Contribution Evaluation for Efficient Federated Learning", ICASSP 2024):
 `adafl-full` grows from 10 clients to all clients over the run; `adafl-econom` is the rule of the ISP authors' code.
-`decay` is the exponential decay of A. M. de Souza
-et al., "Adaptive Client Selection with Personalization for Communication Efficient Federated Learning", Ad Hoc Networks
-157, 2024.
 
 Deviations
 ----------
-- `decay` is reconstructed: only a summary of the paper was readable. It starts at
-  `cohort`, and its rate is a setting.
 - The longer local training in the warm-up of `adafl-econom` (3 epochs in the authors' code) is left out.
 - Halves are rounded to even, as the authors' code rounds them.
 """
@@ -41,8 +36,6 @@ def scheduled(config: ParticipationConfig, round_info: RoundInfo, cohort: int, c
     elif config.participation == "adafl-econom":
         elapsed = round_info.scheduled - config.growth_warmup
         count = linear_growth(elapsed, config.growth_first or ECONOM_FIRST, config.growth_last, config.growth_every)
-    elif config.participation == "decay":
-        count = round(cohort * (1.0 - config.decay_rate) ** (round_info.scheduled - 1))
     return min(max(count, 1), clients)
 
 

@@ -10,14 +10,16 @@ import math
 import numpy as np
 
 from fedsel_app.config import BudgetConfig
+from strategies.method import MethodContext
 from strategies.roster import Floats, Ints, Roster, RoundInfo, Selection
 
 
-def round_fraction(round_info: RoundInfo, config: BudgetConfig) -> float:
+def round_fraction(round_info: RoundInfo, context: MethodContext) -> float:
     """Average kept fraction theta_t of a round (Eq. 7); 1 during the warm-up."""
+    config = context.budget
     if round_info.scheduled <= config.kept_warmup_rounds:
         return 1.0
-    first = 1 if config.cosine_from == "round-1" else config.kept_warmup_rounds + 1
+    first = config.kept_warmup_rounds + 1 if context.compression.as_coded else 1
     progress = (round_info.scheduled - first) / max(round_info.total - first, 1)
     wave = 1.0 + config.kept_cosine * math.cos(math.pi * progress)
     return min(max(config.kept_fraction * wave, config.kept_floor), 1.0)
@@ -45,17 +47,18 @@ def link_caps(
 
 
 def client_fractions(
-    scores: Floats, fraction: float, caps: Floats, round_info: RoundInfo, config: BudgetConfig
+    scores: Floats, fraction: float, caps: Floats, round_info: RoundInfo, context: MethodContext
 ) -> Floats:
     """Each selected client's kept fraction theta_k (Eq. 8): min(S_k / mean(S) theta_t, cap_k) in [theta_min, 1].
 
     `scores` and `caps` are float64 (m,). With no positive score all clients get the round's fraction.
     """
+    config = context.budget
     if round_info.scheduled <= config.kept_warmup_rounds and config.kept_warmup_full:
         return np.ones(scores.shape)
     mean = scores.mean() if scores.size else 0.0
     share = scores / mean if config.allocation == "score" and mean > 0 else np.ones(scores.shape)
-    return np.clip(np.minimum(share * fraction, caps), config.kept_min, 1.0)
+    return np.clip(np.minimum(share * fraction, caps), context.compression.kept_min, 1.0)
 
 
 def cohort_fractions(
@@ -65,15 +68,15 @@ def cohort_fractions(
     link_means: tuple[float, float],
     size: int,
     round_info: RoundInfo,
-    config: BudgetConfig,
+    context: MethodContext,
 ) -> tuple[float, Floats]:
     """The round's average kept fraction, and each selected client's, float64 (m,).
 
     `steps` are their local steps, int64 (m,). `link_means` are the mean uplink (bits/s) and the mean seconds of a local
     step; `size` is N.
     """
-    theta = round_fraction(round_info, config)
+    theta = round_fraction(round_info, context)
     mean_uplink, mean_step_s = link_means
     mean_compute_s = mean_step_s * float(steps.mean())
-    caps = link_caps(roster.uplink_bits_per_s[selection.clients], mean_uplink, mean_compute_s, size, config)
-    return theta, client_fractions(selection.scores, theta, caps, round_info, config)
+    caps = link_caps(roster.uplink_bits_per_s[selection.clients], mean_uplink, mean_compute_s, size, context.budget)
+    return theta, client_fractions(selection.scores, theta, caps, round_info, context)

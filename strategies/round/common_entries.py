@@ -1,6 +1,6 @@
 """Common entries: which entries all clients of a round send with the compressor common-k, and on which grid.
 
-A share of the entries, `explored-share`, is drawn uniformly. The others are exploited: those with the largest
+A half of the entries is drawn uniformly. The others are exploited: those with the largest
 q_i |a_i| / p_i, where a_i is the aggregate of the last round in which entry i was sent, p_i the number of rounds whose
 changes were in it, and q_i the number of rounds since then. So an entry is sent again when about as much of it is
 missing as of others. All of this follows from what the server has published, and no client's update is told by it.
@@ -24,6 +24,9 @@ from strategies.checkpoint import Saved
 from strategies.roster import Floats, RoundInfo
 from strategies.round.budget import round_fraction
 from strategies.run_context import RunContext
+
+EXPLORED = 0.5
+"""Share of the entries of a round that is drawn uniformly."""
 
 
 def exploited_entries(scores: NDArray[np.float32], count: int) -> Indices:
@@ -57,10 +60,10 @@ class CommonEntries(Saved):
     def begin(self, round_info: RoundInfo) -> int:
         """Choose the entries of a round. Returns the number of bytes that state them."""
         context, compression, size = self._context, self._context.compression, self._age.size
-        count = kept_count(round_fraction(round_info, context.budget), size, compression.kept_rounding)
+        count = kept_count(round_fraction(round_info, context), size, down=compression.as_coded)
         indices, self._exploited = None, NO_INDICES
         if count < size:
-            exploited = count - round(compression.explored_share * count)
+            exploited = count - round(EXPLORED * count)
             self._exploited = exploited_entries(self._change * self._age, exploited)
             explored = count - self._exploited.size
             indices = drawn_entries(self._exploited, explored, size, context.run.seed, round_info.number)

@@ -118,17 +118,17 @@ class InstructionBuilder:
         """Kept fraction of the round, and of each selected client."""
         context, links = self._context, self._context.links
         if not context.compression.own_fractions:
-            theta = round_fraction(round_info, context.budget) if context.compression.sparsifies else 1.0
+            theta = round_fraction(round_info, context) if context.compression.sparsifies else 1.0
             return theta, np.full(selection.clients.size, theta)
         if selection.kept_fractions is not None:
-            return round_fraction(round_info, context.budget), selection.kept_fractions
+            return round_fraction(round_info, context), selection.kept_fractions
         if context.reported_values.loss_clip:
             # Scores depend on losses that clients report, and a larger share of the budget for one client is taken from
             # the others.
             selection = replace(selection, scores=np.ones(selection.clients.size))
         means = links.mean_uplink_bits_per_s, links.mean_step_s
         steps = selection.steps(self._roster, context.training, context.admission.least_examples)
-        return cohort_fractions(selection, self._roster, steps, means, context.initial.size, round_info, context.budget)
+        return cohort_fractions(selection, self._roster, steps, means, context.initial.size, round_info, context)
 
 
 def client_run_key(secret: str, client: int) -> str:

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from clients.client import SelectionClient
-from fedsel_app.config import BudgetConfig, NetworkConfig, TrainingConfig
+from fedsel_app.config import BudgetConfig, NetworkConfig, SharedSettings, TrainingConfig
 from fedsel_app.messages.answers import TrainAnswer
 from fedsel_app.messages.scalars import Report
 from fedsel_app.network.links import MeasuredLinks
@@ -88,7 +88,7 @@ def test_a_fake_bandwidth_starves_nobody():
         roster = make_roster(10)
         roster.uplink_bits_per_s[:], roster.step_s[:] = links.observe(2, np.full(10, np.nan))
         means = links.mean_uplink_bits_per_s, links.mean_step_s
-        budget = BudgetConfig(kept_fraction=0.5, kept_cosine=0.0, link_cap="round")
+        budget = SharedSettings(budget=BudgetConfig(kept_fraction=0.5, kept_cosine=0.0, link_cap="round"))
         _, found = cohort_fractions(
             Selection(np.arange(10)), roster, np.full(10, 10), means, 1000, RoundInfo(5, 10), budget
         )

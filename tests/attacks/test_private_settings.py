@@ -58,9 +58,7 @@ WITH = {
     "client-eval": {"holdout-fraction": 0.2},
     "patience": {"validation-fraction": 0.2},
     "holdout-class-examples": {"holdout-fraction": 0.2},
-    "lr-step-factor": {"lr-step-rounds": 1},
     "kept-warmup-full": {"kept-warmup-rounds": 1},
-    "cosine-from": {"kept-warmup-rounds": 1},
     "availability": {"availability-trace": "some.csv"},
 }
 """Setting -> others without which it has no effect, in addition to those of `read_by`."""
@@ -148,7 +146,7 @@ def test_accepted_values_together_move_the_sum_by_one_clip_norm(tmp_path):
     [
         ({}, True),
         ({"strategy": "full", "participation": "fixed", "client-failure-rate": 0.3}, True),
-        ({"error-feedback-scheme": "ef21", "participation": "decay"}, True),
+        ({"error-feedback-scheme": "ef21", "participation": "adafl-full"}, True),
         ({"over-selection": 0.5}, False),
         ({"min-returned": 3}, False),
         ({"link-coupling": "inverted-loss"}, False),

@@ -52,7 +52,7 @@ COMPRESSION: dict[str, Settings] = {
         for bits in (16, 8, 4)
     },
     "top-k 8 bits ef21": {"value-bits": 8, "error-feedback-scheme": "ef21"},
-    "curvature-explore": MLP | {"curvature-explore": 0.9},
+    "curvature": MLP,
     "residual-decay static": {"residual-decay": "static"},
     "allocation uniform": {"allocation": "uniform"},
     "link-cap round": UNEQUAL | {"link-cap": "round"},
@@ -65,7 +65,6 @@ TRAINING: dict[str, Settings] = {
     "solver fednova": {"solver": "fednova", "local-steps": 0, "local-epochs": 1},
     "optimizer adam": {"optimizer": "adam", "lr": 0.01},
     "optimizer adamw": {"optimizer": "adamw", "lr": 0.01, "weight-decay": 0.01},
-    "batch-order loader": {"batch-order": "loader"},
     "lr-step-rounds": {"lr-step-rounds": 2, "lr-decay": 0.0},
     "augment crop-flip": {"augment": "crop-flip"},
     "score-adaptive-lr": {"strategy": "hetero-select", "hetero-select.score-adaptive-lr": True},
@@ -91,11 +90,9 @@ TASKS: dict[str, Settings] = {
 }
 PARTICIPATION: dict[str, Settings] = {
     "adafl-full": {"participation": "adafl-full", "growth-first": 2},
-    "decay": {"participation": "decay", "cohort": 6, "decay-rate": 0.2},
     "isp": ISP,
     "isp jury subset": ISP | {"isp-jury": "subset"},
-    "isp mix-first": ISP | {"isp-mix-first": True, "isp-first": 7},
-    "isp intermediate aggregate": ISP | {"isp-intermediate": "aggregate"},
+    "isp code": ISP | {"isp-form": "code"},
     "isp warm-up": ISP | {"isp-warmup-rounds": 2, "isp-warmup-epochs": 1},
     "isp surrogate": SURROGATE,
     "isp-ri surrogate": SURROGATE | {"participation": "isp-ri"},
@@ -134,7 +131,7 @@ ROUND: dict[str, Settings] = {
     "client-failure-rate ef21": {"client-failure-rate": 0.4, "error-feedback-scheme": "ef21"},
     "client-failure-rate isp": ISP | {"client-failure-rate": 0.4},
     "stop-at-target": {"stop-at-target": True, "target": 0.5},
-    "probe-batch training": {"probe-batch": "training", "probe-batches": 2, "strategy": "hetero-select"},
+    "details code": MLP | {"details": "code", "probe-batches": 2, "strategy": "hetero-select"},
     "link-coupling inverted-loss": {"link-coupling": "inverted-loss"},
     "probes on test parts": HOLDOUT | {"strategy": "power-of-choice", "power-of-choice.loss": "test"},
     "terraform rounds": OWN["terraform"] | {"strategy": "terraform", "terraform.count": "rounds"},

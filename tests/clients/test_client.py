@@ -220,16 +220,17 @@ def test_curvature_changes_which_entries_are_sent_and_not_their_values(context, 
     assert np.array_equal(scored.values, raw[scored.indices])
 
 
-@pytest.mark.parametrize(("signs", "signs_on"), [("chosen", None), ("all", range(4))])
-def test_the_next_layers_are_drawn_by_the_last_mask(signs, signs_on, context, monkeypatch):
+@pytest.mark.parametrize(("details", "signs_on"), [("text", None), ("code", range(4))])
+def test_the_next_layers_are_drawn_by_the_last_mask(details, signs_on, context, monkeypatch):
     """With no exploration, and a mask that lay in layer 2 alone, only layer 2 can be drawn; at first, any."""
-    choice = {"curvature_layers": 1, "curvature_explore": 0.0, "curvature_signs": signs}
+    monkeypatch.setattr("clients.compression.compressors.EXPLORE", 0.0)
+    choice = {"curvature_layers": 1, "details": details}
     context = changed(context, run={"model": "cnn"}, compression=choice)
     drawn = []
 
     def record(model, layers, x, y, rng, proximal, **options):
         assert proximal == context.training.mu
-        assert options == {"training": False, "signs_on": signs_on}
+        assert options == {"training": details == "code", "signs_on": signs_on}
         drawn.append(list(layers))
         return {}
 

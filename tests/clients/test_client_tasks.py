@@ -99,7 +99,7 @@ def test_a_probe_restores_rounded_parameters(context):
 @pytest.mark.parametrize("beyond", [0, 3])
 def test_the_authors_probe_is_the_mean_of_augmented_minibatches_in_loader_order(beyond, context):
     """Without augmentation it is the mean of the mini-batches' mean losses by torch itself, of one pass at most."""
-    context = changed(context, evaluation={"probe_batch": "training"}, training={"batch_order": "loader"})
+    context = changed(context, compression={"details": "code"})
     held = len(client_examples(context))
     batches = -(-held // context.training.batch_size)
     probe = ProbeInstruction(5, batches + beyond).to_config()

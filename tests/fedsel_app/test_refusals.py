@@ -211,7 +211,7 @@ COMBINATIONS = [
             {"strategy": "full", "holdout-fraction": 0.2, "participation": policy},
             "the strategy full decides itself how many clients train",
         )
-        for policy in ("isp", "decay")
+        for policy in ("isp", "adafl-full")
     ],
     (
         {"strategy": "terraform", "holdout-fraction": 0.2, "participation": "isp"},

@@ -90,9 +90,10 @@ def test_a_corrupted_surrogate_changes_what_the_search_sees_alone(tmp_path):
     ],
     ids=["error feedback", "scaffold"],
 )
-def test_searches_leave_no_trace_in_clients_server_or_method(tmp_path, surrogate, settings):
+def test_searches_leave_no_trace_in_clients_server_or_method(tmp_path, surrogate, settings, monkeypatch):
     """A search whose finding counts for nothing leaves the run as it is without one, bit for bit."""
-    policy = {"participation": "isp", "isp_interval": 1, "isp_draws": 2, "isp_momentum": 1e-9, "isp_mix_first": True}
+    monkeypatch.setattr("strategies.participation.isp.mixed", lambda found, before, momentum, down: before)
+    policy = {"participation": "isp", "isp_interval": 1, "isp_draws": 2}
     policy |= {"isp_loss": "surrogate", "surrogate_path": surrogate}
     searched, rows, state = run(tmp_path / "a", **settings, **policy)
     plain, plain_rows, plain_state = run(tmp_path / "b", **settings)
@@ -107,11 +108,11 @@ def test_searches_leave_no_trace_in_clients_server_or_method(tmp_path, surrogate
     }
 
 
-@pytest.mark.parametrize("form", ["discard", "aggregate"])
+@pytest.mark.parametrize("form", ["text", "code"])
 def test_the_pool_around_terraform_is_that_of_a_rounds_first_iteration(tmp_path, surrogate, form):
     """Only first iterations search and draw; the later ones train hard sets of the first cohort."""
     settings = {"participation": "isp-ri", "isp_interval": 2, "isp_draws": 2, "isp_momentum": 1.0}
-    settings |= {"isp_intermediate": form}
+    settings |= {"isp_form": form}
     settings |= {"isp_loss": "surrogate", "surrogate_path": surrogate}
     settings |= {"terraform.min-clients": 1, "terraform.count": "rounds", "terraform.iterations": 3}
     _, rows, _ = run(tmp_path, rounds=4, strategy="terraform", **settings)
@@ -121,9 +122,9 @@ def test_the_pool_around_terraform_is_that_of_a_rounds_first_iteration(tmp_path,
         assert ("search" in row) == (iteration == 1 and number in (1, 3))
         if iteration == 1:
             if "search" in row:
-                found = row["search"]["found"] or CLIENTS
+                found = row["search"]["found"] or (CLIENTS if form == "text" else found)
             pools[number] = set(row["selected"])
-            trained = CLIENTS if form == "aggregate" and "search" in row else found
+            trained = CLIENTS if form == "code" and "search" in row else found
             assert len(pools[number]) == trained
         assert set(row["selected"]) <= pools[number]
     assert len(rows) > len(pools) == 4

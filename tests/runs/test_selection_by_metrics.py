@@ -56,7 +56,7 @@ def settings_of(metric, **more):
     [
         ("accuracy", "accuracy", {}),
         ("f1-3", "f1_3", {"metrics": "f1-each"}),
-        ("auroc", "auroc", {"metrics": "auroc", "probe_batch": "training"}),
+        ("auroc", "auroc", {"metrics": "auroc", "details": "code"}),
         ("rmse", "rmse", LINE | {"metrics": "rmse", "probe_bits": 32}),
         ("inside", "inside", LINE | {"task": f"{__name__}:Within"}),
     ],

@@ -76,7 +76,7 @@ def steps_of(strategy, client, give, batch_size):
         {},
         {"local_steps": 0, "local_epochs": 1},
         {"solver": "scaffold", "batch_size": 40},
-        {"solver": "sgd", "batch_order": "loader", "local_steps": 9},
+        {"solver": "sgd", "details": "code", "local_steps": 9},
         {"solver": "feddyn", "spread": "log-normal"},
     ],
 )

@@ -250,7 +250,6 @@ def test_a_buffer_of_the_whole_cohort_is_a_synchronous_run(name, tmp_path):
         ({"error-feedback-scheme": "ef21"}, {}),
         ({"server-bits-per-s": 1e5, "clock": "full"}, {}),
         ({"aggregation": "median"}, {}),
-        ({"participation": "decay", "cohort": 4}, {"buffer-size": 4}),
         ({"cohort": 1, "server-optimizer": "mean", "server-lr": 0.6}, {"waiting": "asynchronous"}),
     ],
 )

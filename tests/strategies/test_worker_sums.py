@@ -43,7 +43,7 @@ SINGLE = {
     "last updates": WHOLE | {"strategy": "divfl"},
     "aggregation": WHOLE | {"aggregation": "median"},
     "estimates": BASE | {"strategy": "random", "compressor": "top-k", "error-feedback-scheme": "ef21"},
-    "policy": WHOLE | {"participation": "isp", "isp-intermediate": "aggregate", "holdout-fraction": 0.2},
+    "policy": WHOLE | {"participation": "isp", "isp-form": "code", "holdout-fraction": 0.2},
     "waiting": WHOLE | {"waiting": "buffered"},
     "failures": WHOLE | {"client-failure-rate": 0.3},
     "over-selection": WHOLE | {"over-selection": 0.3},

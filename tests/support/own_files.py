@@ -27,7 +27,6 @@ PLAIN = {
     "momentum": 0.0,
     "clip-norm": 0.0,
     "max-update-norm": 0.0,
-    "calibration-clients": 0,
     "batch-size": 10_000,
     "lr": 0.5,
     "lr-decay": 0.0,

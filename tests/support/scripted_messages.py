@@ -244,7 +244,7 @@ class Setup:
 
 SETUPS = {name: Setup(method) for name, method in STRATEGIES.items()} | {
     "power-of-choice": Setup(STRATEGIES["power-of-choice"], {"cohort": CLIENTS - 1}),
-    "calibration": Setup(STRATEGIES["random"], {"calibration_clients": CLIENTS}, (CALIBRATE,), buffers=STATISTICS),
+    "calibration": Setup(STRATEGIES["random"], {}, (CALIBRATE,), buffers=STATISTICS),
     "local tests": Setup(STRATEGIES["random"], {"client_eval": True, "holdout_fraction": 0.2}, (EVALUATE,)),
     "median": Setup(STRATEGIES["full"], {"aggregation": "median"}),
     "krum": Setup(STRATEGIES["full"], {"aggregation": "multi-krum"}),

@@ -22,7 +22,7 @@ def test_the_largest_fifth_is_sent_and_the_rest_comes_with_the_next(kind, monkey
     clients = kind(TINY)
     indices, values = clients.compressed(clients.start, 1)
     size = clients.start.size
-    assert len(indices) == len(values) == kept_count(0.2, size, "floor" if kind is PlainClients else "ceil")
+    assert len(indices) == len(values) == kept_count(0.2, size, down=kind is PlainClients)
     kept = np.asarray(clients._residual[1])
     assert np.count_nonzero(kept[indices]) == 0
     assert np.abs(values).min() >= np.abs(kept / 0.9).max() - 1e-7

@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 
 from fedsel_app.config import ConfigError, Value
 from fedsel_app.config.settings import Entry, did_you_mean
-from fedsel_app.presets.layers import with_variant
 from fedsel_app.presets.preset import FOLDER, Preset, load_preset, preset_files, summary
 from fedsel_app.wiring.configuration import known_defaults, setting_entries, setting_groups
 
@@ -81,7 +80,7 @@ def preset_description(name: str, width: int) -> list[str]:
 
 
 def _resolved(preset: Preset) -> dict[str, Value]:
-    return known_defaults() | with_variant(preset.settings, setting_entries())
+    return known_defaults() | dict(preset.settings)
 
 
 def _differing(settings: Mapping[str, Value], others: Mapping[str, Value]) -> list[str]:
@@ -104,9 +103,6 @@ def value_text(value: Value) -> str:
 
 
 def meaning_of(entry: Entry, *, allowed: bool = True) -> str:
-    """Meaning of a setting, with its choices or bounds if `allowed`, and the values of paper and code."""
+    """Meaning of a setting, with its choices or bounds if `allowed`."""
     parts = [entry.meaning, entry.allowed if allowed else ""]
-    if entry.variants:
-        text, code = (value if isinstance(value, str) else value_text(value) for value in entry.variants)
-        parts.append(f"paper's text {text}, authors' code {code}")
     return "; ".join(part for part in parts if part)

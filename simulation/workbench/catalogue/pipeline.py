@@ -32,7 +32,7 @@ def _solver(values: Mapping[str, Value]) -> str:
     decay = float(values["lr-decay"])
     rate += f" falling to {float(values['lr']) * (1.0 - decay):g}" if decay else ""
     every = values["lr-step-rounds"]
-    rate += f", times {values['lr-step-factor']:g} every {every} rounds" if every else ""
+    rate += f", halved every {every} rounds" if every else ""
     parts = [f"{pull} {values[pull]:g}"] if pull and values[pull] else []
     parts += [optimizer] if optimizer != "sgd" else []
     parts += [f"momentum {values['momentum']:g}"] if values["momentum"] else []

@@ -5,7 +5,6 @@ from typing import Literal, TypedDict
 
 class SettingKeywords(TypedDict, total=False):
     preset: str
-    variant: Literal["default", "text", "code"]
     model: str
     initial_model: str
     rounds: int
@@ -20,7 +19,6 @@ class SettingKeywords(TypedDict, total=False):
     patience: int
     probe_batches: int
     probe_bits: int
-    probe_batch: Literal["plain", "training"]
     data: str
     data_path: str
     data_arguments: str
@@ -38,7 +36,6 @@ class SettingKeywords(TypedDict, total=False):
     client_examples: int
     missing_classes: int
     partition_form: Literal["text", "code"]
-    shards_per_client: int
     min_examples: int
     holdout_fraction: float
     holdout_class_examples: int
@@ -46,22 +43,17 @@ class SettingKeywords(TypedDict, total=False):
     validation_fraction: float
     attack: Literal["none", "label-flip", "sign-flip", "scaled", "random", "ipm", "alie", "min-max", "backdoor"]
     attackers: str
-    attack_strength: float
-    attack_knowledge: Literal["honest", "own"]
     attack_from: int
     attack_until: int
-    backdoor_target: int
     task: str
     class_weights: str
     positive_weights: Literal["all", "client"]
     local_steps: int
     local_epochs: int
     batch_size: int
-    batch_order: Literal["stream", "loader"]
     lr: float
     lr_decay: float
     lr_step_rounds: int
-    lr_step_factor: float
     optimizer: Literal["sgd", "adam", "adamw"]
     momentum: float
     weight_decay: float
@@ -73,33 +65,23 @@ class SettingKeywords(TypedDict, total=False):
     value_bits: int
     qsgd_levels: int
     ring_bits: int
-    explored_share: float
     error_feedback: bool
     error_feedback_scheme: Literal["ef14", "ef21"]
-    kept_rounding: Literal["ceil", "floor"]
     curvature_layers: int
-    curvature_batch: Literal["plain", "training"]
-    curvature_signs: Literal["chosen", "all"]
-    curvature_explore: float
-    layer_importance: Literal["mask-share", "kept-share"]
+    details: Literal["text", "code"]
     residual_decay: Literal["adaptive", "static"]
     residual_decay_static: float
-    residual_decay_min: float
-    residual_decay_max: float
     kept_fraction: float
     kept_cosine: float
     kept_floor: float
-    kept_min: float
     kept_warmup_rounds: int
     kept_warmup_full: bool
-    cosine_from: Literal["round-1", "warmup"]
     allocation: Literal["score", "uniform"]
     link_cap: Literal["transfer", "round", "none"]
     weighting: Literal["method", "score", "examples", "uniform"]
     aggregation: Literal["mean", "median", "trimmed-mean", "krum", "multi-krum"]
     trim_share: float
     krum_malicious: int
-    quorum: float
     update_clip: float
     entry_malicious: int
     max_update_norm: float
@@ -116,7 +98,6 @@ class SettingKeywords(TypedDict, total=False):
     staleness: Literal["constant", "polynomial"]
     max_staleness: int
     max_client_share: float
-    calibration_clients: int
     calibration_batches: int
     calibration_form: Literal["average", "sequential", "training", "local"]
     local_layers: str
@@ -129,24 +110,19 @@ class SettingKeywords(TypedDict, total=False):
     share_label_counts: bool
     least_update_examples: int
     share_moments: bool
-    participation: Literal["fixed", "adafl-full", "adafl-econom", "decay", "isp", "isp-ri"]
+    participation: Literal["fixed", "adafl-full", "adafl-econom", "isp", "isp-ri"]
     growth_first: int
     growth_last: int
     growth_every: float
     growth_warmup: int
-    decay_rate: float
     isp_interval: int
     isp_draws: int
     isp_step: int
     isp_momentum: float
-    isp_mix_first: bool
-    isp_rounding: Literal["nearest", "down"]
-    isp_intermediate: Literal["discard", "aggregate"]
+    isp_form: Literal["text", "code"]
     isp_sample: float
     isp_warmup_rounds: int
     isp_warmup_epochs: int
-    isp_first: int
-    isp_if_none: Literal["all", "keep"]
     isp_loss: Literal["clients", "surrogate"]
     isp_jury: Literal["same", "subset"]
     surrogate_path: str

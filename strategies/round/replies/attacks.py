@@ -1,7 +1,7 @@
 """Attacks of a simulation: the updates that hostile clients send in place of those that they trained.
 
-u is an attacker's own update as it would send it, s `attack-strength`, and mu, sigma the mean and the standard
-deviation of each entry over the known updates (`attack-knowledge`).
+u is an attacker's own update as it would send it, s the strength in `ATTACKS`, and mu, sigma the mean and the standard
+deviation of each entry over the round's honest updates, which the attackers know.
 
 ==============  ====================  ==================================================================================
 attack          update                source
@@ -16,9 +16,9 @@ min-max         mu - g sigma, with    V. Shejwalkar, A. Houmansadr, "Manipulatin
                 the largest g
 ==============  ====================  ==================================================================================
 
-Deviations: ALIE's attackers know their own updates alone in the paper; `attack-knowledge` says what they know here, and
-s replaces the z of its line 3. The last four, and random, send every entry as float32, whatever the compressor. All
-others send the entries of u. Attackers keep the residual of u. Control variates and BatchNorm statistics are honest.
+Deviations: ALIE's attackers know their own updates alone in the paper, and s replaces the z of its line 3. The last
+four, and random, send every entry as float32, whatever the compressor. All others send the entries of u. Attackers keep
+the residual of u. Control variates and BatchNorm statistics are honest.
 """
 
 from collections.abc import Callable, Mapping
@@ -76,9 +76,9 @@ VECTORS: Mapping[str, Callable[[Floats, float], Floats]] = {
 def own_lie(update: Update, attack: AttackConfig, rng: np.random.Generator) -> Update:
     """What an attacker makes of its own update alone."""
     if attack.attack == "random":
-        noise = rng.normal(size=update.size) * (attack.strength * update.norm() / np.sqrt(update.size))
+        noise = rng.normal(size=update.size) * (attack.traits.strength * update.norm() / np.sqrt(update.size))
         return Update(update.size, None, noise.astype(update.values.dtype))
-    factor = -attack.strength if attack.attack == "sign-flip" else attack.strength
+    factor = -attack.traits.strength if attack.attack == "sign-flip" else attack.traits.strength
     return replace(update, values=update.values * update.values.dtype.type(factor))
 
 
@@ -95,11 +95,11 @@ def attacked(
     liars = [client for client in replies if client in attackers_in[round_of[client]]]
     shared: NDArray[Any] | None = None
     if attack.traits.knows and liars:
-        knowing = liars if attack.attack_knowledge == "own" else replies.keys() - liars
+        knowing = replies.keys() - liars
         if not knowing:
             return result
         known = np.stack([replies[client].payloads[0].dense() for client in sorted(knowing)]).astype(np.float64)
-        shared = VECTORS[attack.attack](known, attack.strength)
+        shared = VECTORS[attack.attack](known, attack.traits.strength)
     for client in liars:
         own, *others = replies[client].payloads
         if shared is None:

@@ -14,26 +14,26 @@ vectors = arrays(np.float32, st.integers(1, 60), elements=finite | coarse)
 
 
 @pytest.mark.parametrize(
-    ("fraction", "size", "rounding", "expected"),
+    ("fraction", "size", "down", "expected"),
     [
-        (0.25, 10, "ceil", 3),
-        (0.25, 10, "floor", 2),
-        (0.07, 100, "ceil", 7),  # in floating point 7.000000000000001
-        (0.29, 100, "floor", 29),  # in floating point 28.999999999999996
-        (0.30000004, 10, "ceil", 3),  # 3.0000004 is 3 to six decimals
-        (0.001, 10, "floor", 1),
-        (1.0, 2_781_514, "ceil", 2_781_514),
-        (1.0, 2_781_514, "floor", 2_781_514),
+        (0.25, 10, False, 3),
+        (0.25, 10, True, 2),
+        (0.07, 100, False, 7),  # in floating point 7.000000000000001
+        (0.29, 100, True, 29),  # in floating point 28.999999999999996
+        (0.30000004, 10, False, 3),  # 3.0000004 is 3 to six decimals
+        (0.001, 10, True, 1),
+        (1.0, 2_781_514, False, 2_781_514),
+        (1.0, 2_781_514, True, 2_781_514),
     ],
 )
-def test_kept_count_by_hand(fraction, size, rounding, expected):
-    assert kept_count(fraction, size, rounding) == expected
+def test_kept_count_by_hand(fraction, size, down, expected):
+    assert kept_count(fraction, size, down=down) == expected
 
 
 @pytest.mark.parametrize("fraction", [0.0, -0.1, 1.01, float("nan")])
 def test_kept_count_refuses_what_is_no_fraction(fraction):
     with pytest.raises(ValueError, match="kept fraction"):
-        kept_count(fraction, 10, "ceil")
+        kept_count(fraction, 10)
 
 
 @given(vectors, st.data())
@@ -91,10 +91,10 @@ def test_scores_by_hand(curvature, expected):
 
 def test_layer_shares_by_hand():
     indices = np.array([1, 2, 3, 4], np.uint32)
-    assert layer_shares(indices, LAYERS, "mask-share").tolist() == [0.25, 0.75, 0.0]
-    assert layer_shares(indices, LAYERS, "kept-share").tolist() == [0.5, 0.75, 0.0]
-    assert layer_shares(None, LAYERS, "mask-share").tolist() == [0.2, 0.4, 0.4]
-    assert layer_shares(None, LAYERS, "kept-share").tolist() == [1.0, 1.0, 1.0]
+    assert layer_shares(indices, LAYERS).tolist() == [0.25, 0.75, 0.0]
+    assert layer_shares(indices, LAYERS, of_own=True).tolist() == [0.5, 0.75, 0.0]
+    assert layer_shares(None, LAYERS).tolist() == [0.2, 0.4, 0.4]
+    assert layer_shares(None, LAYERS, of_own=True).tolist() == [1.0, 1.0, 1.0]
 
 
 def test_one_layer_is_drawn_with_the_mixed_probability():
@@ -103,18 +103,14 @@ def test_one_layer_is_drawn_with_the_mixed_probability():
     draws = 3000
     counts = np.zeros(3)
     for _ in range(draws):
-        counts[draw_layers(np.array([0.5, 1.5, 0.0]), 1, 0.2, rng)] += 1
+        counts[draw_layers(np.array([0.5, 1.5, 0.0]), 1, rng)] += 1
     expected = np.array([0.8 * 0.25 + 0.2 / 3, 0.8 * 0.75 + 0.2 / 3, 0.2 / 3])
     error = np.sqrt(expected * (1 - expected) / draws)
     assert np.all(np.abs(counts / draws - expected) < 4 * error)
 
 
-@given(arrays(np.float64, 5, elements=st.floats(0.01, 1.0)), st.integers(1, 8), st.floats(0.0, 1.0), st.integers(0, 99))
-def test_drawn_layers_are_distinct_and_sorted(shares, wanted, explore, seed):
-    layers = draw_layers(shares, wanted, explore, np.random.default_rng(seed)).tolist()
+@given(arrays(np.float64, 5, elements=st.floats(0.01, 1.0)), st.integers(1, 8), st.integers(0, 99))
+def test_drawn_layers_are_distinct_and_sorted(shares, wanted, seed):
+    layers = draw_layers(shares, wanted, np.random.default_rng(seed)).tolist()
     assert len(layers) == min(wanted, 5)
     assert layers == sorted(set(layers))
-
-
-def test_without_exploration_only_layers_of_the_mask_can_be_drawn():
-    assert draw_layers(np.array([0.0, 2.0, 0.0]), 2, 0.0, np.random.default_rng(0)).tolist() == [1]

@@ -23,7 +23,7 @@ def test_the_learning_rate_halves_over_the_run_and_stays_there():
 
 
 def test_the_learning_rate_can_fall_in_steps():
-    config = TrainingConfig(lr=0.08, lr_decay=0.0, lr_step_rounds=10, lr_step_factor=0.5)
+    config = TrainingConfig(lr=0.08, lr_decay=0.0, lr_step_rounds=10)
     rates = [config.learning_rate(server_round, rounds=30) for server_round in (1, 10, 11, 20, 21, 30)]
     assert rates == [0.08, 0.08, 0.04, 0.04, 0.02, 0.02]
 

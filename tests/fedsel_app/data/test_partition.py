@@ -15,7 +15,7 @@ CONFIGS = {
     "dirichlet": PartitionConfig(partition="dirichlet", alpha=0.3),
     "dirichlet-by-client": PartitionConfig(partition="dirichlet-by-client", alpha=0.3),
     "multi-dirichlet": PartitionConfig(partition="multi-dirichlet", alphas="0.01,0.5,10"),
-    "shards": PartitionConfig(partition="shards", shards_per_client=3),
+    "shards": PartitionConfig(partition="shards"),
 }
 BALANCED = np.arange(50_000) % 10
 SKEWED = np.random.default_rng(5).choice(6, size=900, p=[0.4, 0.3, 0.15, 0.1, 0.04, 0.01])

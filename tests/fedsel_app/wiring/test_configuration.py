@@ -10,7 +10,7 @@ import pytest
 
 from fedsel_app.config import ConfigError, Settings, setting
 from fedsel_app.presets.preset import flatten, load_preset, preset_files
-from fedsel_app.wiring.configuration import known_defaults, resolve, resolve_run_config, setting_entries
+from fedsel_app.wiring.configuration import known_defaults, resolve, resolve_run_config
 from strategies.base import SelectionStrategy
 from strategies.roster import Needs, Selection
 
@@ -64,37 +64,6 @@ def test_every_preset_resolves_and_says_only_what_is_known(name):
     assert preset
     assert preset.keys() <= known_defaults().keys()
     assert {key: (preset | values)[key] for key in preset} == preset
-
-
-def switches():
-    return {entry.key: entry.variants for entry in setting_entries() if entry.variants}
-
-
-def test_a_variant_sets_every_setting_in_which_text_and_code_differ():
-    assert len(switches()) == 21
-    for variant in ("text", "code"):
-        strategies = {key.partition(".")[0] for key in switches() if "." in key}
-        for strategy in strategies:
-            values = resolve({"variant": variant, "strategy": strategy}).values()
-            of_run = {key: both for key, both in switches().items() if "." not in key or key.startswith(f"{strategy}.")}
-            assert {key: values[key] for key in of_run} == {key: getattr(both, variant) for key, both in of_run.items()}
-    assert resolve({"variant": "default"}) == resolve({})
-
-
-def test_a_switch_is_still_set_alone_and_a_variant_goes_over_a_preset():
-    config = resolve({"variant": "code", "kept-rounding": "ceil"})
-    assert (config.compression.kept_rounding, config.budget.cosine_from) == ("ceil", "warmup")
-    config = resolve({"preset": "paper", "variant": "text", "curvature-signs": "all"})
-    assert (config.compression.kept_rounding, config.compression.curvature_signs) == ("ceil", "all")
-    assert config.data.data == "cifar10"
-
-
-def test_a_preset_may_name_a_variant_beneath_its_own_settings(tmp_path):
-    path = tmp_path / "mine.toml"
-    path.write_text('variant = "code"\nkept-rounding = "ceil"\n', encoding="utf-8")
-    config = resolve({"preset": str(path), "link-cap": "none"})
-    values = config.compression.kept_rounding, config.budget.cosine_from, config.budget.link_cap
-    assert values == ("ceil", "warmup", "none")
 
 
 def test_what_is_set_wins_over_the_preset_and_the_preset_over_the_defaults():

@@ -23,8 +23,8 @@ REFUSED = [
         "With isp-loss=surrogate, 'isp-jury' has no effect: leave it out, or set isp-loss=clients.",
     ),
     (
-        SEARCHES | {"isp-momentum": 1.0, "isp-rounding": "down"},
-        "With isp-momentum=1.0, 'isp-rounding' has no effect: leave it out, or set another isp-momentum.",
+        SEARCHES | {"isp-smoothing": 1.0, "isp-smoothing-rule": "code"},
+        "With isp-smoothing=1.0, 'isp-smoothing-rule' has no effect: leave it out, or set another isp-smoothing.",
     ),
     (
         {"compressor": "none", "value-bits": 8, "error-feedback": False, "residual-decay-static": 0.5},
@@ -41,7 +41,7 @@ REFUSED = [
         )
         for given in (
             {"strategy": "random", "probe-bits": 8},
-            {"strategy": "hetero-select", "hetero-select.loss-source": "last-fit", "probe-batch": "training"},
+            {"strategy": "hetero-select", "hetero-select.loss-source": "last-fit", "probe-bits": 8},
             {"strategy": "fedcor", "probe-batches": 2},
         )
     ),

@@ -132,7 +132,7 @@ def test_the_most_important_settings_are_listed_first(capsys):
     code, out, _ = called(capsys, "settings")
     assert code == 0
     assert {"rounds", "data", "lr"} <= {*out.split()}
-    assert not {"quorum", "oort.penalty"} & {*out.split()}
+    assert not {"trim-share", "oort.penalty"} & {*out.split()}
     count = int(re.search(r"^(\d+) more: `fedsel settings --all`", out, re.MULTILINE)[1])
     assert count + sum(line.startswith("  ") and line[2] != " " for line in out.splitlines()) == len(known_defaults())
 

@@ -48,25 +48,6 @@ def test_statistics_are_averaged_by_examples():
     assert message.model.tensors == as_sent(PARAMETERS, BUFFERS)
 
 
-def test_as_many_trained_clients_as_the_setting_says_are_drawn():
-    asked = set()
-    for seed in range(20):
-        stubs, buffers, sent = calibrate(
-            [statistics(value, value) for value in (9.0, 1.0, 2.0, 4.0)],
-            [1, 2, 3],
-            calibration_clients=2,
-            calibration_batches=7,
-            max_update_norm=0.0,
-            seed=seed,
-        )
-        pair = tuple(client for client, stub in enumerate(stubs) if "train" in stub.kinds)
-        asked.add(pair)
-        assert buffers.tolist() == [{(1, 2): 1.5, (1, 3): 2.5, (2, 3): 3.0}[pair]] * 2
-        assert stubs[pair[0]].told("train")[0].batches == 7
-        assert sent == 2 * (PARAMETERS.nbytes + BUFFERS.nbytes + 8)
-    assert len(asked) == 3
-
-
 def test_no_entry_is_further_from_the_median_than_that_of_a_typical_client():
     """Medians 3 and 5; distances 2, 1, 0, 1, 97 and 3, 1, 0, 95, 2: the lower medians are 1 and 2."""
     columns = zip([1.0, 2.0, 3.0, 4.0, 100.0], [2.0, 4.0, 5.0, 100.0, 7.0], strict=True)
@@ -131,6 +112,15 @@ def test_sequential_calibration_goes_from_client_to_client_until_its_batches_are
     assert first.model.tensors == as_sent(PARAMETERS, BUFFERS)
     assert second.model.tensors == as_sent(PARAMETERS, np.array([1.0, 2.0], np.float32))
     assert sent == 2 * (PARAMETERS.nbytes + BUFFERS.nbytes + 8)
+
+
+def test_three_clients_calibrate_one_after_another_drawn_from_those_that_trained():
+    asked = set()
+    for seed in range(30):
+        settings = {"calibration_form": "sequential", "calibration_batches": 9, "seed": seed, "max_update_norm": 0.0}
+        stubs, _, _ = calibrate([statistics(1.0, 2.0)] * 5, [1, 2, 3, 4], **settings)
+        asked.add(tuple(client for client, stub in enumerate(stubs) if "train" in stub.kinds))
+    assert asked == {(1, 2, 3), (1, 2, 4), (1, 3, 4), (2, 3, 4)}
 
 
 def test_sequential_calibration_passes_over_a_client_that_fails():

@@ -44,7 +44,7 @@ def test_what_few_clients_alone_send_counts_for_nothing():
 
 
 def server(**settings):
-    context = make_context(Settings(), size=4, aggregation="median", quorum=0.9, **settings)
+    context = make_context(Settings(), size=4, aggregation="median", **settings)
     return ServerState(context), context
 
 

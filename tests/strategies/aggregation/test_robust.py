@@ -28,22 +28,24 @@ def aggregate(updates, rule, weights=None, **settings):
 def test_an_entry_counts_for_those_who_sent_it():
     updates = [sparse(4, [0, 1], [3, 4]), sparse(4, [0], [5]), sparse(4, [0, 3], [6, -8]), sparse(4, [0, 3], [4, -3])]
     # Norms 5, 5, 10, 5: the third update counts half. Entry 0: the median of 3, 5, 3, 4. Entry 1: 4 by one of four.
-    # Entry 3: the mean of -4 and -3, by two of four.
-    result = combined(updates, "median", quorum=0.75)
+    # Entry 3: the median of -4 and -3, by two of four.
+    result = combined(updates, "median")
     np.testing.assert_allclose(result.aggregate, [3.5, 4 / 4, 0.0, -3.5 * 2 / 4])
     np.testing.assert_array_equal(result.weights, [0.25] * 4)
     np.testing.assert_array_equal(result.taken, [1.0, 1.0, 0.5, 1.0])
     assert [update.values.tolist() for update in result.updates] == [[3, 4], [5], [3, -4], [4, -3]]
     # A quarter of the cohort is one at each end.
-    trimmed = aggregate(updates, "trimmed-mean", trim_share=0.25, quorum=0.75)[0]
+    trimmed = aggregate(updates, "trimmed-mean", trim_share=0.25)[0]
     np.testing.assert_allclose(trimmed, result.aggregate)
 
 
 def test_below_the_quorum_the_clients_who_sent_an_entry_are_averaged():
+    """Three of six are half of the cohort; three of seven are less."""
     updates = [sparse(2, [0], [4]), sparse(2, [0], [4]), sparse(2, [0], [-4]), *[sparse(2, [1], [4])] * 3]
-    for quorum, expected in ((0.5, 4 * 3 / 6), (0.6, 4 / 6)):
-        found, _ = aggregate(updates, "median", quorum=quorum)
-        np.testing.assert_allclose(found, [expected, 4 * 3 / 6])
+    found, _ = aggregate(updates, "median")
+    np.testing.assert_allclose(found, [4 * 3 / 6, 4 * 3 / 6])
+    found, _ = aggregate([*updates, sparse(2, [1], [4])], "median")
+    np.testing.assert_allclose(found, [4 / 7, 4 * 4 / 7])
 
 
 def sparse_updates(size, most):

@@ -125,7 +125,7 @@ def test_the_alternation_starts_without_a_deadline_and_from_finish_times():
 
 
 def build(compressor="top-k"):
-    settings = {"compressor": compressor, "kept_fraction": 0.2, "kept_min": 0.05}
+    settings = {"compressor": compressor, "kept_fraction": 0.2}
     return FedCG(make_context(FedCG.Config(), clients=5, size=2, **settings))
 
 
@@ -136,7 +136,7 @@ def test_weights_and_ratios_of_a_selection():
     assert chosen.clients.tolist() == [1, 3]
     assert chosen.weights.tolist() == [3.0, 2.0]
     assert chosen.normalise
-    assert ((chosen.kept_fractions >= 0.05) & (chosen.kept_fractions <= 1)).all()
+    assert ((chosen.kept_fractions >= 0.01) & (chosen.kept_fractions <= 1)).all()
 
 
 def test_clients_that_never_answer_do_not_block_the_others():

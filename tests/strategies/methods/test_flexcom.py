@@ -13,7 +13,7 @@ SIZE = 1_000_000
 
 def build():
     """rand-k: 32 bits a kept entry, so that the arithmetic is plain."""
-    settings = {"compressor": "rand-k", "kept_fraction": 0.25, "kept_min": 0.02}
+    settings = {"compressor": "rand-k", "kept_fraction": 0.25}
     return FlexCom(make_context(Settings(), clients=5, size=SIZE, **settings))
 
 
@@ -29,4 +29,4 @@ def test_the_deadline_is_the_median_finish_and_fractions_follow():
     """With a quarter kept the clients finish after 18, 24, 17, 20 and 68 s."""
     chosen = select(build(), uneven_roster(), 1, 5)
     assert chosen.components["deadline_s"].tolist() == [20.0] * 5
-    np.testing.assert_allclose(chosen.kept_fractions, [10 / 32, 0.02, 5 / 8, 8 / 32, 0.02])
+    np.testing.assert_allclose(chosen.kept_fractions, [10 / 32, 0.01, 5 / 8, 8 / 32, 0.01])

@@ -62,7 +62,7 @@ def test_the_spread_is_optimal(drops, importance, average, least):
 
 
 def build(**training):
-    return OptRate(make_context(Settings(), clients=6, size=1000, kept_fraction=0.2, kept_min=0.01, **training))
+    return OptRate(make_context(Settings(), clients=6, size=1000, kept_fraction=0.2, **training))
 
 
 def heavy_tailed(seed=0):

@@ -32,8 +32,8 @@ def test_what_is_found_is_mixed_with_what_was():
     assert mixed(7, 100, 1.0) == 7
     assert mixed(0, 0, 0.5) == 1
     # 0.5 * 16 + 0.5 * 7 = 11.5 and 0.25 * 3 + 0.75 * 8 = 6.75
-    assert (mixed(16, 7, 0.5), mixed(16, 7, 0.5, "down")) == (12, 11)
-    assert (mixed(3, 8, 0.25), mixed(3, 8, 0.25, "down")) == (7, 6)
+    assert (mixed(16, 7, 0.5), mixed(16, 7, 0.5, down=True)) == (12, 11)
+    assert (mixed(3, 8, 0.25), mixed(3, 8, 0.25, down=True)) == (7, 6)
 
 
 # The search
@@ -56,10 +56,9 @@ def test_improvement_that_starts_at_four_is_found_as_four_and_not_a_client_more_
     [
         ({}, 0.5, [1], 1, 1),
         ({"isp_step": 2}, 1.9, [1, 3, 5], 5, 5),
-        ({"isp_if_none": "all"}, 9.0, range(1, 9), None, 8),
-        ({"isp_if_none": "keep", "isp_first": 3}, 9.0, range(1, 9), None, 3),
+        ({}, 9.0, range(1, 9), None, 8),
     ],
-    ids=["one is enough", "steps", "none helps: all", "none helps: keep"],
+    ids=["one is enough", "steps", "none helps: all"],
 )
 def test_the_numbers_that_are_tried_and_the_one_that_is_found(settings, length, tried, found, cohort):
     [row], _, _ = run_isp(setup_for(ring(), **settings), length=length)
@@ -67,18 +66,21 @@ def test_the_numbers_that_are_tried_and_the_one_that_is_found(settings, length, 
     assert (row["search"]["found"], row["cohort"]) == (found, cohort)
 
 
+def test_in_the_authors_form_the_number_stays_if_none_helps():
+    rows, _, _ = run_isp(setup_for(ring(), isp_form="code", rounds=2), length=9.0)
+    assert (rows[0]["search"]["found"], [row["cohort"] for row in rows]) == (None, [CLIENTS, 2])
+
+
 # Round 1 finds 1; nothing improves on -1 later: all 8. (1 + 8) / 2 = 4.5, (4 + 8) / 2 = 6 and (6 + 8) / 2 = 7.
 @pytest.mark.parametrize(
     ("settings", "cohorts"),
     [
-        ({"isp_mix_first": True}, [4, 4, 6, 6, 7]),
         ({}, [1, 1, 4, 4, 6]),
         ({"isp_momentum": 0.75}, [1, 1, 6, 6, 8]),
-        ({"isp_momentum": 0.75, "isp_rounding": "down"}, [1, 1, 6, 6, 7]),
     ],
 )
 def test_momentum_from_the_first_number_and_between_searches(settings, cohorts):
-    settings = {"isp_momentum": 0.5, "isp_first": 8, "isp_interval": 2} | settings
+    settings = {"isp_momentum": 0.5, "isp_interval": 2} | settings
     rows, _, _ = run_isp(setup_for(lambda w, _: -1.0 if np.any(w) else 1.0, rounds=5, **settings))
     assert [row["cohort"] for row in rows] == cohorts
     assert ["search" in row for row in rows] == [True, False, True, False, True]

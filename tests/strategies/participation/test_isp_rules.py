@@ -114,7 +114,7 @@ def test_the_literal_jury_may_choose_what_the_same_jury_refuses():
 
     found = {}
     for jury in ("same", "subset"):
-        context = setup_for(isp_jury=jury, weighting="uniform", isp_if_none="keep", isp_first=5)
+        context = setup_for(isp_jury=jury, weighting="uniform")
         [row], _ = run_rounds(RandomSelection(context), [Selfish(client) for client in range(CLIENTS)], 1)
         found[jury] = row["search"]["found"]
     # m clients, each at 1.9 / m: one's own loss is 2 - 1.9 / m + 0.95 (m - 1) / m, below 2 while m < 3; the mean over
@@ -200,7 +200,7 @@ def test_a_candidate_carries_its_clients_statistics_averaged_by_examples():
 
 
 def test_an_aggregated_search_uses_the_statistics_of_the_round_itself():
-    [row], arrays, seen, stubs = statistics_run(isp_intermediate="aggregate")
+    [row], arrays, seen, stubs = statistics_run(isp_form="code")
     assert row["aggregated"] == list(range(CLIENTS))
     for clients, buffers in seen[1:]:
         assert buffers == pytest.approx(mean_statistics(clients))
@@ -215,7 +215,7 @@ def test_a_client_whose_statistics_are_unsound_is_left_out(bad):
         reply = with_statistics(client, message)
         return replace(reply, tensors=[*reply.tensors[:1], *as_sent(np.array(bad, np.float32))]) if client else reply
 
-    [row], arrays, seen, _ = statistics_run(fit, isp_intermediate="aggregate")
+    [row], arrays, seen, _ = statistics_run(fit, isp_form="code")
     assert row["aggregated"] == [0]
     assert [failure["client"] for failure in row["failures"]] == list(range(1, CLIENTS))
     assert arrays[1].tolist() == mean_statistics([0])
@@ -243,7 +243,7 @@ def test_in_the_warm_up_all_clients_train_more_epochs_and_the_searches_come_afte
 
 def test_a_search_that_finds_nothing_leaves_the_next_one_the_first():
     losses = iter([1.0] * 100)
-    context = setup_for(lambda w, _: next(losses), isp_momentum=0.5, isp_if_none="keep", isp_first=7)
+    context = setup_for(lambda w, _: next(losses), isp_momentum=0.5, isp_form="code", cohort=7)
     stubs = [StubClient(client, own_direction(0.1)) for client in range(CLIENTS)]
     strategy = RandomSelection(context)
     run_rounds(strategy, stubs, 1)

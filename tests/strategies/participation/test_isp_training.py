@@ -30,9 +30,10 @@ def test_clients_train_the_intermediate_round_without_keeping_state_and_then_the
 
 
 @pytest.mark.parametrize("optimizer", ["momentum", "fedyogi"])
-def test_a_discarded_search_leaves_no_trace_in_the_model(optimizer):
+def test_a_discarded_search_leaves_no_trace_in_the_model(optimizer, monkeypatch):
     """A search that changes nothing leaves the run as it is without one, bit for bit."""
-    settings = {"server_optimizer": optimizer, "server_lr": 0.1, "isp_if_none": "keep", "isp_interval": 1}
+    monkeypatch.setattr("strategies.participation.isp.mixed", lambda found, before, momentum, down: before)
+    settings = {"server_optimizer": optimizer, "server_lr": 0.1, "isp_interval": 1}
     searched = setup_for(lambda w, _: 1.0, rounds=3, **settings)
     plain = replace(searched, participation=ParticipationConfig(), recorder=Rows())
     rows, _, arrays = run_isp(searched)
@@ -52,7 +53,7 @@ def test_a_sample_trains_for_the_search():
 @pytest.mark.parametrize(("share", "trained"), [(1.0, 8), (0.6, 5), (0.5, 4)])
 def test_a_sample_trains_in_a_search_that_is_aggregated(share, trained):
     """5 = ceil(0.6 x 8) clients. The ring's loss is below the global model's from 4 clients on."""
-    settings = {"isp_intermediate": "aggregate", "isp_interval": 2, "isp_sample": share}
+    settings = {"isp_form": "code", "isp_interval": 2, "isp_sample": share}
     rows, stubs, _ = run_isp(setup_for(ring(), rounds=4, **settings))
     assert [row["cohort"] for row in rows][:2] == [trained, 4]
     assert [row["client_updates"] for row in rows][:2] == [trained, 4]
@@ -128,7 +129,7 @@ def test_of_a_search_the_method_and_the_record_keep_the_candidates_losses_only(c
 
 @pytest.mark.parametrize("method", [PowerOfChoiceConfig(candidates=4), PowerOfChoiceConfig(candidates=6)])
 def test_where_the_search_is_aggregated_the_method_knows_every_loss(method):
-    [row], _, _ = run_isp(setup_for(ring(), method=method, isp_intermediate="aggregate"), kind=PowerOfChoice)
+    [row], _, _ = run_isp(setup_for(ring(), method=method, isp_form="code"), kind=PowerOfChoice)
     assert row["cohort"] == CLIENTS
     assert np.isfinite(row["probe_losses"]).all()
 

@@ -35,10 +35,6 @@ def test_adafl_full_goes_from_ten_to_everybody_in_the_last_round():
     assert counts("adafl-full", 1) == [10]
 
 
-def test_decay_loses_a_share_each_round_and_stops_at_one():
-    assert counts("decay", 6, decay_rate=0.5) == [20, 10, 5, 2, 1, 1]
-
-
 def test_fixed_is_the_cohort():
     assert counts("fixed", 3) == [20] * 3
 

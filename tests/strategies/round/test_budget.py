@@ -3,7 +3,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedsel_app.config import BudgetConfig
+from fedsel_app.config import BudgetConfig, CompressionConfig, SharedSettings
 from strategies.roster import RoundInfo, Selection
 from strategies.round.budget import client_fractions, cohort_fractions, link_caps, round_fraction
 from tests.support.contexts import make_roster
@@ -15,33 +15,37 @@ LATER = RoundInfo(5, 10)
 HALF_ROOT = 0.5**0.5
 
 
+def given_by(details="text", **budget):
+    return SharedSettings(compression=CompressionConfig(details=details), budget=BudgetConfig(**budget))
+
+
 @pytest.mark.parametrize(
     ("total", "settings", "expected"),
     [
         (5, {}, [1.0, 0.2 * (1 + 0.4 * HALF_ROOT), 0.2, 0.2 * (1 - 0.4 * HALF_ROOT), 0.12]),
-        (4, {"cosine_from": "warmup"}, [1.0, 0.28, 0.2, 0.12]),
+        (4, {"details": "code"}, [1.0, 0.28, 0.2, 0.12]),
         (3, {"kept_warmup_rounds": 0}, [0.28, 0.2, 0.12]),
-        (3, {"kept_warmup_rounds": 0, "cosine_from": "warmup"}, [0.28, 0.2, 0.12]),
+        (3, {"kept_warmup_rounds": 0, "details": "code"}, [0.28, 0.2, 0.12]),
         (3, {"kept_fraction": 0.1}, [1.0, 0.1, 0.08]),
         (2, {"kept_fraction": 1.0, "kept_warmup_rounds": 0}, [1.0, 0.6]),
     ],
     ids=["the text", "the authors' code", "no warm-up", "no warm-up in the code", "the floor", "at most everything"],
 )
 def test_the_schedule_by_hand(total, settings, expected):
-    config = BudgetConfig(**settings)
+    config = given_by(**settings)
     found = [round_fraction(RoundInfo(number, total), config) for number in range(1, total + 1)]
     assert found == pytest.approx(expected)
 
 
-@pytest.mark.parametrize("start", ["round-1", "warmup"])
+@pytest.mark.parametrize("details", ["text", "code"])
 @pytest.mark.parametrize("warmup", [0, 1, 2])
-def test_a_run_of_one_round_has_a_fraction(start, warmup):
-    assert 0 < round_fraction(RoundInfo(1, 1), BudgetConfig(kept_warmup_rounds=warmup, cosine_from=start)) <= 1
+def test_a_run_of_one_round_has_a_fraction(details, warmup):
+    assert 0 < round_fraction(RoundInfo(1, 1), given_by(details, kept_warmup_rounds=warmup)) <= 1
 
 
 @given(st.integers(2, 200))
 def test_schedule_falls_and_averages_to_the_fraction(total):
-    config = BudgetConfig(kept_warmup_rounds=0)
+    config = given_by(kept_warmup_rounds=0)
     values = [round_fraction(RoundInfo(number, total), config) for number in range(1, total + 1)]
     assert values == sorted(values, reverse=True)
     assert np.mean(values) == pytest.approx(0.2)
@@ -73,22 +77,22 @@ def test_no_cap_where_none_is_asked_for_or_the_link_is_unknown():
         # Mean score 0.5: shares 0.4, 1 and 1.6 of 0.2 are 0.08, 0.2 and 0.32; the caps cut the last to 0.25.
         ([0.2, 0.5, 0.8], 0.2, [0.1, 0.3, 0.25], {}, [0.08, 0.2, 0.25]),
         # Mean 1: shares 0, 0.1 and 2.9 of 0.9 are 0, 0.09 and 2.61.
-        ([0.0, 0.1, 2.9], 0.9, FREE, {"kept_min": 0.1}, [0.1, 0.1, 1.0]),
-        ([1.0, 1.0, 1.0], 0.2, [0.001] * 3, {"kept_min": 0.05}, [0.05] * 3),
+        ([0.0, 0.1, 2.9], 0.9, FREE, {}, [0.01, 0.09, 1.0]),
+        ([1.0, 1.0, 1.0], 0.2, [0.001] * 3, {"details": "code"}, [0.005] * 3),
         ([0.0, 0.1, 0.9], 0.2, [np.inf, 0.05, np.inf], {"allocation": "uniform"}, [0.2, 0.05, 0.2]),
         ([0.0, 0.0, 0.0], 0.2, FREE, {}, [0.2] * 3),
     ],
     ids=["caps", "clipped", "the smallest goes before the cap", "uniform, but for links", "scores of zero"],
 )
 def test_fractions_by_hand(scores, fraction, caps, settings, expected):
-    found = client_fractions(np.array(scores), fraction, np.array(caps), LATER, BudgetConfig(**settings))
+    found = client_fractions(np.array(scores), fraction, np.array(caps), LATER, given_by(**settings))
     np.testing.assert_allclose(found, expected)
 
 
 def test_warmup_sends_everything_or_follows_scores_and_links():
     scores, caps = np.array([1.0, 3.0]), np.array([0.7, 0.9])
-    np.testing.assert_array_equal(client_fractions(scores, 1.0, caps, RoundInfo(1, 10), BudgetConfig()), [1.0, 1.0])
-    authors = BudgetConfig(kept_warmup_full=False)
+    np.testing.assert_array_equal(client_fractions(scores, 1.0, caps, RoundInfo(1, 10), given_by()), [1.0, 1.0])
+    authors = given_by(kept_warmup_full=False)
     # Shares 0.5 and 1.5 of 1, capped at 0.7 and 0.9.
     np.testing.assert_allclose(client_fractions(scores, 1.0, caps, RoundInfo(1, 10), authors), [0.5, 0.9])
 
@@ -96,7 +100,7 @@ def test_warmup_sends_everything_or_follows_scores_and_links():
 def test_cohort_fractions_read_the_selected_clients_links_and_steps():
     roster = make_roster(4)
     roster.uplink_bits_per_s[:] = [1e6, 2e6, 3e6, 4e6]
-    config = BudgetConfig(link_cap="round", kept_cosine=0.0)
+    config = given_by(link_cap="round", kept_cosine=0.0)
     selection = Selection(np.array([1, 3]), np.ones(2))
     theta, fractions = cohort_fractions(
         selection, roster, np.array([10, 30]), (3e6, 0.01), 375_000, RoundInfo(2, 10), config
@@ -114,6 +118,6 @@ def test_cohort_fractions_read_the_selected_clients_links_and_steps():
 )
 def test_fractions_are_never_above_cap_or_out_of_range(pairs, fraction, allocation):
     scores, caps = np.array(pairs).T
-    fractions = client_fractions(scores, fraction, caps, LATER, BudgetConfig(allocation=allocation))
+    fractions = client_fractions(scores, fraction, caps, LATER, given_by(allocation=allocation))
     assert ((fractions >= 0.01) & (fractions <= 1.0)).all()
     assert (fractions <= np.maximum(caps, 0.01)).all()

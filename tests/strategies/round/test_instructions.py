@@ -74,7 +74,7 @@ def test_kept_fractions_are_one_without_a_sparse_compressor_or_else_the_methods_
     own = Selection(CLIENTS, np.array([1.0, 3.0]), kept_fractions=np.array([0.3, 0.7]))
     _, found, fraction = told(own, compressor="qsgd")
     assert (fraction, [each.kept_fraction for each in found]) == (1.0, [1.0, 1.0])
-    steady = {"kept_fraction": 0.2, "kept_min": 0.01, "kept_warmup_rounds": 0}
+    steady = {"kept_fraction": 0.2, "kept_warmup_rounds": 0}
     assert [each.kept_fraction for each in told(own, **steady)[1]] == [0.3, 0.7]
     scored = Selection(CLIENTS, np.array([1.0, 3.0]))
     low, high = (each.kept_fraction for each in told(scored, **steady)[1])

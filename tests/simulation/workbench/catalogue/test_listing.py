@@ -15,17 +15,6 @@ def test_every_setting_is_listed_once_and_has_a_meaning():
     assert all(entry.meaning for entries in groups.values() for entry in entries)
 
 
-def test_a_setting_says_what_papers_text_and_authors_code_have():
-    [switch] = matching_settings("kept-rounding").values()
-    assert setting_lines({"x": switch}, 200, choices=True) == [
-        "x",
-        '  kept-rounding = "ceil"',
-        "      number of kept entries of N at the kept fraction theta; paper's text ceil, authors' code floor",
-        "        ceil: ceil(theta N)",
-        "        floor: max(1, floor(theta N))",
-    ]
-
-
 def test_no_line_is_wider_than_asked_and_nothing_is_cut():
     groups, width = matching_settings(), 40
     lines = setting_lines(groups, width)

@@ -39,7 +39,7 @@ FEDAVG = "compressor none; solver sgd (lr 0.05); server optimizer mean (server-l
                 "server-optimizer": "fedadam",
                 "clip-norm": 0.0,
             },
-            "compressor none (8 bits a value, error feedback); solver scaffold (lr 0.05, times 0.5 every 10 rounds); "
+            "compressor none (8 bits a value, error feedback); solver scaffold (lr 0.05, halved every 10 rounds); "
             "server optimizer fedadam (server-lr 1)",
         ),
     ],
