@@ -8,7 +8,7 @@ import sys
 import pytest
 
 from simulation.workbench.cli import parser
-from simulation.workbench.command_line.parser import EXAMPLES, GROUPS
+from simulation.workbench.command_line.parser import EXAMPLES
 from tests.support.sources import ROOT
 
 DOCS = ROOT / "docs"
@@ -50,7 +50,3 @@ def test_the_site_builds_without_a_warning_and_loads_nothing_from_elsewhere(tmp_
             r"<(?:script|img|link|iframe)[^>]*?(?:src|href)=\"?(https?:[^\" >]+)", page.read_text("utf-8")
         )
         assert [address for address in loaded if "canonical" not in address] == [], page.name
-
-
-def test_each_command_stands_in_one_group_of_the_help():
-    assert sorted(name for names in GROUPS.values() for name in names) == sorted(EXAMPLES.keys() - {"fedsel"})

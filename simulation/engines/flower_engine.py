@@ -12,7 +12,6 @@ events and replaces its workers would replace this file.
 """
 
 import logging
-import re
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -121,8 +120,8 @@ class WorkerWatch:
             _, reply, updated = ray.get(answer)
             self._timeouts.learn(kind, time.monotonic() - began_s, 1 + others)
             return reply, updated
-        except ActorDiedError as error:
-            self.end(describe_death(error) if self._node_alive() else NO_NODE)
+        except ActorDiedError:
+            self.end("A Ray worker died, perhaps for want of memory" if self._node_alive() else NO_NODE)
             raise
         finally:
             pool.pool.append(worker)
@@ -175,9 +174,3 @@ def watched_engine(watch: WorkerWatch) -> Iterator[None]:
     finally:
         for (owner, name, _), original in zip(replacements, originals, strict=True):
             setattr(owner, name, original)
-
-
-def describe_death(error: ActorDiedError) -> str:
-    """Name the worker that died, by its process id if Ray reports it."""
-    pid = re.search(r"^\s*pid: (\d+)$", str(error), re.MULTILINE)
-    return f"The Ray worker{f' with pid {pid[1]}' if pid else ''} died, perhaps for want of memory"

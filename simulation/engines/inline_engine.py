@@ -22,13 +22,13 @@ from simulation.engines.run_folders import INTERRUPTED, stop_sentence
 from strategies.round.federation import ALL, Answer, Answers, Message, NodeError, Reply, Until
 
 
-def simulate(config: AppConfig, on_round: Callable[[dict[str, Any]], None], *, verbose: bool = False) -> Path:
+def simulate(config: AppConfig, on_round: Callable[[dict[str, Any]], None]) -> Path:
     """Simulate a run to its end, with `resume` from its last checkpoint; return the run folder.
 
     `on_round` is called with the record of each finished round. Ctrl-C ends the run between two steps of a client: a
     sentence explains how to resume it, and SystemExit is raised. Errors of the server are raised.
     """
-    with simulated_run(config, verbose=verbose) as (placed, folder):
+    with simulated_run(config) as (placed, folder):
         try:
             run_with(Inline(placed), placed, on_round)
         except KeyboardInterrupt:

@@ -92,17 +92,20 @@ def _refuse_many_estimates(config: AppConfig, size: int) -> None:
 
 
 @contextmanager
-def simulated_run(config: AppConfig, *, verbose: bool) -> Iterator[tuple[AppConfig, Path]]:
+def simulated_run(config: AppConfig) -> Iterator[tuple[AppConfig, Path]]:
     """Check a run before anything starts; give its configuration and its run folder, where its clients keep their
-    states. The states of a finished run are removed, unless they have layers of the model. Without `verbose`, Flower
+    states. The states of a finished run are removed, unless they have layers of the model. Until then, Flower
     logs critical lines only.
 
     Raises ConfigError if the run would fail later.
     """
     refuse_unrunnable(config)
-    if not verbose:
-        logging.getLogger("flwr").setLevel(logging.CRITICAL)
-    folder = run_folder(config)
-    yield replace(config, records=replace(config.records, out=str(folder), state_dir=str(folder))), folder
+    flower, folder = logging.getLogger("flwr"), run_folder(config)
+    level = flower.level
+    flower.setLevel(logging.CRITICAL)
+    try:
+        yield replace(config, records=replace(config.records, out=str(folder), state_dir=str(folder))), folder
+    finally:
+        flower.setLevel(level)
     if not config.calibration.local:
         discard_states(folder)

@@ -29,15 +29,15 @@ ENDING = threading.Lock()
 """Held by the thread that ends this process."""
 
 
-def simulate(config: AppConfig, on_round: Callable[[dict[str, Any]], None], *, verbose: bool = False) -> Path:
+def simulate(config: AppConfig, on_round: Callable[[dict[str, Any]], None]) -> Path:
     """Simulate a run to its end, with `resume` from its last checkpoint; return the run folder.
 
     `on_round` is called with the record of each finished round. Ray and this process end after Ctrl-C, if a worker died
     and cannot be restarted, and if a raylet is killed or frozen. Errors of the server and of the engine are raised.
     """
     refuse_file_size_limit()
-    with simulated_run(config, verbose=verbose) as (placed, folder):
-        _simulate(placed, folder, on_round, verbose=verbose)
+    with simulated_run(config) as (placed, folder):
+        _simulate(placed, folder, on_round)
     return folder
 
 
@@ -56,7 +56,7 @@ def refuse_file_size_limit() -> None:
         )
 
 
-def _simulate(config: AppConfig, folder: Path, on_round: Callable[[dict[str, Any]], None], *, verbose: bool) -> None:
+def _simulate(config: AppConfig, folder: Path, on_round: Callable[[dict[str, Any]], None]) -> None:
     """Start Ray and run the rounds."""
     os.environ["RAY_ENABLE_AUTO_CONNECT"] = "0"  # a thread that calls Ray after its end would start Ray again
     protect_ports()
@@ -85,7 +85,6 @@ def _simulate(config: AppConfig, folder: Path, on_round: Callable[[dict[str, Any
                 client_app=make_client_app(config, pooled=True),
                 num_supernodes=config.run.clients,
                 backend_config={"init_args": engine, "client_resources": resources},  # type: ignore[dict-item]
-                verbose_logging=verbose,
             )
     except KeyboardInterrupt:
         _end_everything("Interrupted", folder, INTERRUPTED)

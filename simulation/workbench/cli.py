@@ -31,7 +31,7 @@ from simulation.workbench.command_line.arguments import (
     folder,
     overrides,
 )
-from simulation.workbench.command_line.parser import USAGE_ERROR, Parser, refuse_unread
+from simulation.workbench.command_line.parser import USAGE_ERROR, Parser
 from simulation.workbench.comparison import commands as comparison
 from simulation.workbench.report import commands as report_commands
 from simulation.workbench.tuning import commands as tuning
@@ -68,7 +68,6 @@ def run_command(arguments: argparse.Namespace) -> int:
         from fedsel_app.wiring.server import run_folder
         from simulation.engines.choice import choose
         from simulation.engines.run_folders import completed_rounds
-        from simulation.workbench.catalogue.pipeline import pipeline_text
         from simulation.workbench.report.progress import RunDisplay, print_plan
 
         if not arguments.dry_run:
@@ -81,12 +80,12 @@ def run_command(arguments: argparse.Namespace) -> int:
         return 0
     choice = choose(config)
     data = load(config.data, config.run.seed)
-    lines = [f"Method: {config.run.strategy}; {pipeline_text(config.values())}", f"Engine: {choice}"]
-    lines += [f"Data: {data.description}", *(f"Warning: {leak}" for leak in (leaks(data) if data.table else []))]
+    lines = [f"Method: {config.run.strategy}", f"Engine: {choice}", f"Data: {data.description}"]
+    lines += [f"Warning: {leak}" for leak in (leaks(data) if data.table else [])]
     console.print("\n".join(lines), markup=False, highlight=False, soft_wrap=True)
     completed = completed_rounds(run_folder(config)) if config.records.resume else 0
     display = RunDisplay(config.run.rounds, console, completed, measured=config.network.links == "measured")
-    folder = choice.simulate(config, display.show, verbose=arguments.verbose)
+    folder = choice.simulate(config, display.show)
     report_run(folder, console)
     return 0
 
@@ -143,7 +142,7 @@ def parser() -> Parser:
     """Parser of all subcommands and their arguments."""
     top = Parser(prog="fedsel", description="Federated learning on Flower: simulate, compare, deploy.")
     top.add_argument("--version", action="version", version=f"fedsel {version('fedsel')}")
-    commands = top.add_subparsers(required=True, metavar="COMMAND", dest="command", help=argparse.SUPPRESS)
+    commands = top.add_subparsers(required=True, metavar="COMMAND", dest="command")
     register_runs(commands)
     comparison.register(commands)
     register_data(commands)
@@ -154,7 +153,6 @@ def parser() -> Parser:
     tuning.register(commands)
     top.show_examples("fedsel")
     top.usage = "fedsel COMMAND ..."
-    top.show_groups({action.dest: action.help or "" for action in commands._choices_actions})
     for name, command in commands.choices.items():
         command.show_examples(name)
     return top
@@ -166,7 +164,6 @@ def register_runs(commands: Subparsers) -> None:
     add_run_settings(one)
     add_engine(one)
     one.add_argument("--dry-run", action="store_true", help="print the configuration and the plan, and stop")
-    one.add_argument("--verbose", action="store_true", help="show Flower's own log")
     one.set_defaults(call=run_command)
 
     real = commands.add_parser("deploy", help="run with real server and client processes on this machine")
@@ -219,9 +216,10 @@ def carry_out(commands: Parser, argv: Sequence[str] | None, *, own_code: bool = 
     arguments, unread = commands.parse_known_args(words)
     try:
         if unread:
-            from fedsel_app.wiring.configuration import known_defaults
-
-            refuse_unread(arguments, words, unread, known_defaults())
+            raise ConfigError(
+                f"`{commands.prog} {arguments.command}` cannot read {unread[0]!r}: --help lists its options, and a "
+                "setting is given as --set KEY=VALUE."
+            )
         with nullcontext() if own_code else named_by(words), exit_on_signals():
             code: int = arguments.call(arguments)
     except ConfigError as error:

@@ -19,16 +19,11 @@ import grpc
 import pytest
 import uvicorn
 
-from fedsel_app.wiring.configuration import resolve
-from simulation.operations.deployment.local_deployment import Deployment
 from simulation.operations.guard.port_limits import server_options
 from simulation.operations.guard.transport import free_ports
 from simulation.operations.machines.folders import make_federation
 from tests.support.floods import MB, METHOD
-from tests.support.processes import carried_out, nodes
-from tests.support.rounds import read_rows
 from tests.support.sources import ROOT
-from tests.support.throttle import Throttle
 
 NGINX = shutil.which("nginx") or shutil.which("/usr/sbin/nginx")
 pytestmark = pytest.mark.skipif(NGINX is None, reason="nginx is not installed")
@@ -229,22 +224,3 @@ def test_a_connection_without_a_request_and_a_call_that_never_finishes_are_ended
             connection.sendall(f"POST {PATH} HTTP/1.1\r\nHost: here\r\nContent-Length: 1000\r\n\r\nx".encode())
             assert connection.recv(1000)[:12] in (b"", b"HTTP/1.1 408")
     assert 2 * WAIT_S - 1 < time.monotonic() - begun < 25
-
-
-@pytest.mark.slow
-@pytest.mark.e2e
-@pytest.mark.timeout(300)
-def test_a_deployment_runs_through_the_proxy(tmp_path):
-    outer, inner = free_ports(2)
-    federation = make_federation(tmp_path / "processes" / "federation", ["127.0.0.1"], 3, outer)
-    run = resolve({"strategy": "random", "clients": 3, "cohort": 3, "rounds": 3, "out": str(tmp_path / "run")})
-    deployment = Deployment(
-        tmp_path / "processes", nodes(tmp_path / "state"), federation, detours=[f"127.0.0.1:{outer}"] * 3
-    )
-    with (
-        Throttle(1e10, inner, lambda: deployment.fleet),
-        nginx(tmp_path, federation.server, outer, inner),
-        deployment,
-    ):
-        assert carried_out(deployment, run).completed
-    assert [row["aggregated"] for row in read_rows(tmp_path / "run")] == [[0, 1, 2]] * 3

@@ -111,7 +111,7 @@ def case_bits(name: str, folder: Path) -> Bits:
         if name in OWN_APPS:
             return own_app_bits(OWN_APPS[name], folder)
         config = resolve(CASES[name] | {"out": str(folder / "run")})
-        return folder_bits(inline_engine.simulate(config, lambda row: None, verbose=True))
+        return folder_bits(inline_engine.simulate(config, lambda row: None))
 
 
 def own_app_bits(settings: Settings, folder: Path) -> Bits:

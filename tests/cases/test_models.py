@@ -28,7 +28,7 @@ def trained(folder: Path, model: str, **settings) -> list[dict]:
     """The rounds of an inline run, in which no client may fail."""
     named = {key.replace("_", "-"): value for key, value in settings.items()}
     values = DIGITS | {"model": f"tests.cases.models:{model}", "out": str(folder / model)} | named
-    inline_engine.simulate(resolve(values), lambda row: None, verbose=True)
+    inline_engine.simulate(resolve(values), lambda row: None)
     found = rounds(folder / model)
     assert [row["failures"] for row in found] == [[]] * len(found)
     return found

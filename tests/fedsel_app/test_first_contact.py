@@ -103,7 +103,7 @@ def test_a_preset_of_a_table_brings_its_strategies(capsys, mine, tmp_path):
     (tmp_path / "table.toml").write_text('strategies = ["oort", "random"]\n', encoding="utf-8")
     arguments = ["compare", "--seeds", 1, "--out", tmp_path / "compared", "--dry-run"]
     _, out, _ = called(capsys, *arguments, "--preset", tmp_path / "table.toml")
-    assert all(f" {name}-s1 " in out for name in ("oort", "random"))
+    assert all(f"{name}-s1: " in out for name in ("oort", "random"))
     assert "needs --strategies NAME,... or a --preset that has some" in refused(capsys, *arguments)
 
 

@@ -30,7 +30,7 @@ def simulated(tmp_path_factory: pytest.TempPathFactory) -> Path:
     checkout(folder)
     with redirect_stdout(io.StringIO()) as printed:
         assert main(["run", *SMALL, "--out", str(folder)]) == 0
-    assert printed.getvalue().startswith("Method: hetero-select; compressor top-k")
+    assert printed.getvalue().startswith("Method: hetero-select\nEngine: ")
     assert "\nEngine: inline, as " in printed.getvalue()
     assert f"\nNext: fedsel report {folder}\n" in printed.getvalue()
     return folder

@@ -73,6 +73,6 @@ def test_a_setting_that_is_refused_changes_nothing(key, owner, tmp_path):
         with pytest.raises(ConfigError, match=f"'{key}' has no effect"):
             refuse_idle([key], [config.values()])
         with reproducible():
-            folder = inline_engine.simulate(config, lambda row: None, verbose=True)
+            folder = inline_engine.simulate(config, lambda row: None)
         found.append((folder_bits(folder), rounds(folder)))
     assert found[0] == found[1], values

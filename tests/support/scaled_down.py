@@ -64,7 +64,7 @@ def run_small(config: AppConfig) -> Path:
     return folder
 
 
-def simulate_small(config: AppConfig, on_round: Callable[..., None], *, verbose: bool = False) -> Path:
+def simulate_small(config: AppConfig, on_round: Callable[..., None]) -> Path:
     return run_small(config)
 
 

@@ -243,12 +243,12 @@ def _take_part(folder: Path, machine: Machine, trusted: Path | None) -> None:
 
 
 def _wait_for_server(machine: Machine, certificate: Path) -> None:
-    """Wait until the server answers and is trusted. Print each kind of obstacle once."""
-    last_kind = ""
+    """Wait until the server answers and is trusted. Print each obstacle once."""
+    last = ""
     while (wrong := obstacle(machine, machine.port, certificate)) is not None:
         if not wrong.passing:
             raise DeploymentError(wrong.sentence)
-        if wrong.kind != last_kind:
+        if wrong.sentence != last:
             say(f"{wrong.sentence} Trying again every {TRY_AGAIN_S:.0f} s.")
-            last_kind = wrong.kind
+            last = wrong.sentence
         time.sleep(TRY_AGAIN_S)

@@ -125,11 +125,10 @@ def parse_seeds(text: str) -> list[int]:
 
 
 def positive(text: str) -> int:
-    """Whole number above 0, for argparse. Raises ValueError for anything else."""
-    number = int(text)
-    if number < 1:
-        raise ValueError
-    return number
+    """Whole number above 0, for argparse. Raises ArgumentTypeError for anything else."""
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"a whole number above 0 is needed. Got {text!r}")
+    return int(text)
 
 
 def folder(text: str) -> Path:

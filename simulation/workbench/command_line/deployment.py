@@ -32,32 +32,21 @@ def request_command(arguments: argparse.Namespace) -> int:
 
 def provision_command(arguments: argparse.Namespace) -> int:
     """`fedsel provision`: make the folders of a federation, add or revoke clients, or renew the certificates."""
-    _refuse_together(arguments)
-    if arguments.revoke:
-        _revoke(arguments.folder, arguments.revoke)
-    elif arguments.renew:
-        _renew(arguments.folder)
-    elif arguments.server and (arguments.clients or arguments.sign):
+    exists = not (arguments.server or arguments.clients or arguments.port)
+    if arguments.server and (arguments.clients or arguments.sign):
         _make(arguments)
-    elif arguments.add or arguments.sign:
+    elif exists and arguments.revoke and not arguments.sign:
+        _revoke(arguments.folder, arguments.revoke)
+    elif exists and arguments.renew and not arguments.sign:
+        _renew(arguments.folder)
+    elif exists and (arguments.add or arguments.sign) and not (arguments.revoke or arguments.renew):
         _add(arguments.folder, arguments.add or 0, arguments.sign)
     else:
         raise ConfigError(
-            "`fedsel provision` needs --server HOST with --clients N or --sign REQUEST. For a federation that exists, "
-            "it needs --add N, --sign REQUEST, --revoke CLIENT or --renew."
+            "A new federation needs --server HOST with --clients N or --sign REQUEST, and takes --port. One that "
+            "exists needs --add N, --sign REQUEST or both, or --revoke CLIENT, or --renew."
         )
     return 0
-
-
-def _refuse_together(arguments: argparse.Namespace) -> None:
-    """Raise ConfigError for two tasks at once, of which only one would be done, and for options of another task."""
-    tasks = [f"--{name}" for name in ("server", "add", "revoke", "renew") if getattr(arguments, name)]
-    other = {"--sign": ("--server", "--add"), **dict.fromkeys(("--clients", "--port"), ("--server",))}
-    given = [name for name in other if getattr(arguments, name[2:].replace("-", "_"))]
-    if len(tasks) > 1:
-        raise ConfigError(f"Give {' and '.join(tasks)} in separate commands.")
-    if foreign := [name for name in given if tasks and tasks[0] not in other[name]]:
-        raise ConfigError(f"Leave out {', '.join(foreign)}: {tasks[0]} does not take it.")
 
 
 def _make(arguments: argparse.Namespace) -> None:
@@ -213,12 +202,13 @@ def register(commands: Subparsers) -> None:
 
 def _register_provision(commands: Subparsers) -> None:
     command = commands.add_parser("provision", help="make a folder with keys for each machine of a federation")
-    command.add_argument(
+    task = command.add_mutually_exclusive_group()
+    task.add_argument(
         "--server", action="append", metavar="HOST", help="name or address of the server; clients use the first one"
     )
     command.add_argument("--clients", type=positive, metavar="N", help="number of clients whose keys are made here")
     command.add_argument("--port", type=positive, help="the server's port for clients; the next port is for the admin")
-    command.add_argument("--add", type=positive, metavar="N", help="add N clients to the federation in this folder")
+    task.add_argument("--add", type=positive, metavar="N", help="add N clients to the federation in this folder")
     command.add_argument(
         "--sign",
         action="append",
@@ -227,8 +217,8 @@ def _register_provision(commands: Subparsers) -> None:
         metavar="REQUEST",
         help="add the client that sent this file of `fedsel request`; its private key stays with it",
     )
-    command.add_argument("--renew", action="store_true", help="make a new certificate of the server; retire all others")
-    command.add_argument("--revoke", metavar="CLIENT", help="revoke this client, such as client-1")
+    task.add_argument("--renew", action="store_true", help="make a new certificate of the server; retire all others")
+    task.add_argument("--revoke", metavar="CLIENT", help="revoke this client, such as client-1")
     command.add_argument(
         "--out", dest="folder", required=True, type=folder, metavar="DIR", help="folder of the federation"
     )

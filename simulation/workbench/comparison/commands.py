@@ -48,9 +48,6 @@ def add_strategies(command: argparse.ArgumentParser) -> None:
     command.add_argument("--seeds", default="1,2,3", metavar="SEED,...", help="seeds of every method (1,2,3)")
     add_settings(command, *(entry.key for entry in RunConfig.entries() if not entry.own))
     add_engine(command)
-    command.add_argument(
-        "--baseline", metavar="NAME", help="method to compare the others with (random, or else the first)"
-    )
     command.add_argument("--jobs", type=positive, metavar="N", help="runs at the same time (what cores and GPUs allow)")
     command.add_argument("--out", dest="folder", required=True, type=folder, help="comparison folder")
     command.add_argument("--dry-run", action="store_true", help="check everything, print the runs, and stop")
@@ -60,17 +57,18 @@ def compare_command(arguments: argparse.Namespace) -> int:
     """`fedsel compare`: simulate several methods on the same seeds, or print the runs."""
     from simulation.workbench.comparison.placement import default_jobs, gpu_count
     from simulation.workbench.comparison.plan import plan
-    from simulation.workbench.comparison.plan_table import plan_table
+    from simulation.workbench.comparison.plan_lines import plan_lines
     from simulation.workbench.comparison.run_processes import carry_out
+    from simulation.workbench.report.answer import print_lines
 
     console = wide_console()
     grid = parse_grids(arguments.grid)
     strategies, seeds = strategies_of(arguments), parse_seeds(arguments.seeds)
-    comparison = plan(arguments.folder, strategies, seeds, overrides(arguments), grid, arguments.baseline)
+    comparison = plan(arguments.folder, strategies, seeds, overrides(arguments), grid)
     comparison.check()
     jobs = arguments.jobs or default_jobs([run.config for run in comparison.runs], gpu_count())
     if arguments.dry_run:
-        console.print(plan_table(comparison, jobs))
+        print_lines(console, plan_lines(comparison, jobs))
         return 0
     return show_outcome(comparison.out, carry_out(comparison, jobs, console), console)
 

@@ -2,47 +2,35 @@
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
-from math import inf
 
 import numpy as np
 import pandas as pd
 
 from fedsel_app.config import ConfigError
-from fedsel_app.config.run import lower_wins, score_bounds, score_title
+from fedsel_app.config.run import lower_wins, score_title
 from fedsel_app.records.schema import ACCURACY
 from fedsel_app.records.summary import STABLE_ROUNDS, averaged_text
 from simulation.workbench.comparison.results import Group
 from simulation.workbench.comparison.runs import OF_CLIENTS, RecordedRun
 from simulation.workbench.comparison.statistics import Floats, worst_tenth
 
-SCALES = {(0.0, 1.0): "share", (-inf, 1.0): "at most 1"}
-"""Bounds of a score that should be high -> scale of its intervals; without bounds it is free."""
-
 
 @dataclass(frozen=True)
 class Measure:
-    """Measure of a run: key in `RecordedRun.measures`, name, digits after the point, and whether higher is better.
-
-    `scale` is that of its interval, see `scaled_interval`.
-    """
+    """Measure of a run: key in `RecordedRun.measures`, name, digits after the point, and whether higher is better."""
 
     key: str
     name: str
     digits: int
     higher_wins: bool = False
-    scale: str = "cost"
 
 
 ROUNDS = Measure("rounds_to_target", "rounds to target", 1)
 SECONDS = Measure("time_to_target_s", "seconds to target", 1)
-UPLINK_VALUE_MB = Measure("uplink_value_to_target_mb", "MB to target, value bytes", 3)
 UPLINK_MB = Measure("uplink_to_target_mb", "MB to target, uplink", 3)
 TRAFFIC_MB = Measure("traffic_to_target_mb", "MB to target, all traffic", 3)
 CLIENT_UPDATES = Measure("client_updates_to_target", "client updates to target", 0)
-TO_TARGET = (ROUNDS, SECONDS, UPLINK_VALUE_MB, UPLINK_MB, TRAFFIC_MB, CLIENT_UPDATES)
 WHOLE_TRAFFIC_MB = Measure("traffic_mb", "MB, all traffic", 3)
-BEST_ROUND = Measure("best_validation_round", "best validation round", 1)
-BEST_CLIENT_UPDATES = Measure("client_updates_to_best_validation", "client updates to the best validation round", 0)
 
 
 @dataclass(frozen=True)
@@ -59,11 +47,6 @@ class EvaluatedMetric:
     """Text on the evaluations over which `stable` is the mean."""
 
     @property
-    def scale(self) -> str:
-        """Scale of the intervals, see `scaled_interval`."""
-        return SCALES.get(score_bounds(self.key.removeprefix(OF_CLIENTS)), "free") if self.higher_wins else "cost"
-
-    @property
     def higher_wins(self) -> bool:
         """True if higher is better."""
         return not lower_wins(self.key)
@@ -76,27 +59,17 @@ class EvaluatedMetric:
     @property
     def final(self) -> Measure:
         """Value of the last evaluation."""
-        return Measure(f"final_{self.key}", f"final {self.name}", 4, self.higher_wins, self.scale)
+        return Measure(f"final_{self.key}", f"final {self.name}", 4, self.higher_wins)
 
     @property
     def stable(self) -> Measure:
         """Mean of the last evaluations."""
-        return Measure(f"stable_{self.key}", f"{self.name}, {self.averaged}", 4, self.higher_wins, self.scale)
-
-    @property
-    def at_best_validation(self) -> tuple[Measure, Measure, Measure]:
-        """Best validation round, the client updates up to it, and the score in it."""
-        name = f"{self.name} in the best validation round"
-        return (
-            BEST_ROUND,
-            BEST_CLIENT_UPDATES,
-            Measure("best_validation_accuracy", name, 4, self.higher_wins, self.scale),
-        )
+        return Measure(f"stable_{self.key}", f"{self.name}, {self.averaged}", 4, self.higher_wins)
 
     @property
     def best(self) -> Measure:
         """Best value of all evaluations."""
-        return Measure(f"best_{self.key}", f"best {self.name}", 4, self.higher_wins, self.scale)
+        return Measure(f"best_{self.key}", f"best {self.name}", 4, self.higher_wins)
 
     @property
     def levels(self) -> tuple[Measure, Measure, Measure]:

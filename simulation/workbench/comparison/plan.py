@@ -29,8 +29,6 @@ from strategies.base import SelectionStrategy
 
 BASELINE = "random"
 """Method that the others are compared with, if it is among them."""
-LONGEST_NAME = 255
-"""Bytes of the longest name of a file on common file systems."""
 
 
 @dataclass(frozen=True)
@@ -148,27 +146,23 @@ def plan(
     seeds: Sequence[int],
     settings: Mapping[str, Value],
     grid: Mapping[str, Sequence[Value]],
-    baseline: str | None = None,
 ) -> ComparisonPlan:
     """Plan every strategy with every seed and every combination of the grid's values.
 
     A method's own setting, set for all runs or in the grid, is left out for the other methods. Runs that are then
-    identical count once, and so do equal values of the grid, such as 1 and 1.0. `baseline` is by default `BASELINE`, or
-    else the first strategy.
+    identical count once. The baseline is `BASELINE`, or else the
+    first strategy.
 
     Raises ConfigError for invalid settings, settings that belong to none of the strategies or are also in the grid, and
     if there are no strategies, seeds or values.
     """
     strategies, seeds = list(dict.fromkeys(strategies)), list(dict.fromkeys(seeds))
-    grid = {key: _distinct(values) for key, values in grid.items()}
     for name, values_of in {"strategies": strategies, "seeds": seeds, **grid}.items():
         if not values_of:
             raise ConfigError(f"Give '{name}' at least one value: without it the comparison has no runs.")
     for name in settings.keys() & grid.keys():
         raise ConfigError(f"Give '{name}' in the grid, or one value of it for all runs, not both.")
-    baseline = baseline or (BASELINE if BASELINE in strategies else strategies[0])
-    if baseline not in strategies:
-        raise ConfigError(f"The --baseline must be one of the strategies {', '.join(strategies)}. Got {baseline!r}.")
+    baseline = BASELINE if BASELINE in strategies else strategies[0]
     for key in [*settings, *grid]:
         if key in DECLARED and DECLARED[key].own:
             raise ConfigError(f"A comparison sets '{key}' itself; use its strategies, seeds and out instead.")
@@ -184,8 +178,6 @@ def plan(
         cell = {key: value for key, value in cell.items() if key not in foreign}
         shared = {key: value for key, value in settings.items() if key not in foreign}
         name = run_name(strategy, cell, seed)
-        if len(f"{name}.toml".encode()) > LONGEST_NAME:
-            raise ConfigError(f"Sweep fewer settings: a folder cannot have a name as long as that of the run {name}.")
         folder = out / "runs" / name
         config = resolve(shared | cell | {"strategy": strategy, "seed": seed, "out": str(folder)})
         run = PlannedRun(name, strategy, seed, cell, folder, config)
@@ -208,14 +200,6 @@ def run_name(strategy: str, cell: Mapping[str, Value], seed: int) -> str:
     """Name of a run, and of its folder."""
     parts = [strategy, *(f"{key}={value}" for key, value in cell.items()), f"s{seed}"]
     return re.sub(r"[^\w.=+-]+", "-", "-".join(parts))
-
-
-def _distinct(values: Iterable[Value]) -> list[Value]:
-    """The first of equal values each; true is not 1."""
-    first_of: dict[tuple[bool, Value], Value] = {}
-    for value in values:
-        first_of.setdefault((isinstance(value, bool), value), value)
-    return list(first_of.values())
 
 
 def _own_keys(methods: Iterable[type[SelectionStrategy]]) -> set[str]:

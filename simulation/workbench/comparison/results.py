@@ -17,8 +17,6 @@ from simulation.workbench.comparison.plan import BASELINE, run_name
 from simulation.workbench.comparison.plan_file import check_failure, read_plan
 from simulation.workbench.comparison.runs import SHOWN, RecordedRun, joined, read_recorded_run
 
-REPORTED = ("comparison.json", "rounds.jsonl")
-"""A folder for `fedsel report` has one of these files."""
 MOST_NAMED = 5
 """Maximum number of folders that a sentence names."""
 
@@ -66,14 +64,12 @@ class RecordedComparison:
     Attributes
     ----------
     folder : its folder, or that for the report of runs from several folders
-    settings : settings that were set for all runs
     groups : the counted runs: the finished ones or, if none is finished, all with a finished round
     runs : every run with a finished round, by name, including those that are not counted
     notes : sentences on missing and unfinished runs
     """
 
     folder: Path
-    settings: Mapping[str, Value]
     groups: tuple[Group, ...]
     runs: Mapping[str, RecordedRun]
     notes: tuple[str, ...]
@@ -122,7 +118,7 @@ class RecordedComparison:
         counted = finished or list(runs.values())
         groups, without = _groups(counted, str(plan.get("baseline", "")))
         notes += without
-        return cls(folder, plan.get("settings", {}), groups, runs, tuple(notes))
+        return cls(folder, groups, runs, tuple(notes))
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({str(self.folder)!r})"
@@ -136,11 +132,6 @@ class RecordedComparison:
     def clients(self) -> pd.DataFrame:
         """Clients of all runs: see `RecordedRun.clients`."""
         return self._joined("clients")
-
-    @cached_property
-    def selections(self) -> pd.DataFrame:
-        """Selections of all runs: see `RecordedRun.selections`."""
-        return self._joined("selections")
 
     @cached_property
     def summary(self) -> pd.DataFrame:
@@ -158,11 +149,6 @@ class RecordedComparison:
         """The counted runs: see `groups`."""
         return [run for group in self.groups for run in group.all_runs]
 
-    @property
-    def differing(self) -> dict[str, dict[str, Value]]:
-        """Strategy -> its values of the shared settings in which the strategies differ."""
-        return differing_settings(*_configs(self.counted))
-
     def kind_of(self, group: Group) -> str:
         """Sentence on what the methods of a group share: see `comparison_kind`."""
         return comparison_kind(*_configs(group.all_runs))
@@ -175,15 +161,9 @@ def _plan(folder: Path) -> dict[str, Any]:
         return plan
     if (folder / "rounds.jsonl").is_file():
         return {"runs": [{"name": folder.resolve().name, "folder": "."}]}
-    below = sorted({path.parent for name in REPORTED for path in folder.glob(f"*/{name}")})
-    if below:
-        listed = ", ".join(path.name for path in below[:MOST_NAMED]) + ", ..." * (len(below) > MOST_NAMED)
-        raise ConfigError(
-            f"{folder} is not a run, but a folder with {listed}. For one of them, use fedsel report {below[0]}. To "
-            f"compare them, name them all: fedsel report {below[0]} {below[-1]} --out DIR."
-        )
     raise ConfigError(
-        f"{folder} has no runs: it has neither comparison.json (of `fedsel compare`) nor rounds.jsonl (of a run)."
+        f"{folder} has no runs: it has neither comparison.json (of `fedsel compare`) nor rounds.jsonl (of a run). To "
+        "compare several runs, name the folder of each."
     )
 
 
@@ -195,9 +175,8 @@ def _configs(runs: Sequence[RecordedRun]) -> tuple[dict[str, Mapping[str, Value]
 def plan_of(sources: Sequence[Path]) -> dict[str, Any]:
     """The content of comparison.json for the runs in several folders, each of a run or a comparison.
 
-    It has the settings and the baseline that all folders state alike; the baseline is else that of
-    `plan`. A shared setting whose values differ between runs of one method is swept. One that differs only between
-    methods is part of their pipelines.
+    It has the baseline that all folders state alike, or else that of `plan`. A shared setting whose values differ
+    between runs of one method is swept. One that differs only between methods is part of their pipelines.
 
     Raises ConfigError if a folder has no run, or two runs have the same method, seed and swept settings.
     """
@@ -231,13 +210,13 @@ def plan_of(sources: Sequence[Path]) -> dict[str, Any]:
             digests.setdefault(repr((config["seed"], paired)), set()).add(str(data.get("digest")))
     if any(len(values_of) > 1 for values_of in digests.values()):
         notes.append("Runs of one seed have different data, so that not only methods differ.")
-    first, *others = plans.values()
-    common: dict[str, Any] = {
-        key: first[key]
-        for key in ("settings", "baseline")
-        if key in first and all(other.get(key) == first[key] for other in others)
+    stated = {str(plan.get("baseline", "")) for plan in plans.values()}
+    baseline = BASELINE if BASELINE in methods else ""
+    return {
+        "runs": list(runs.values()),
+        "notes": notes,
+        "baseline": (stated.pop() if len(stated) == 1 else "") or baseline,
     }
-    return {"runs": list(runs.values()), "notes": notes, "baseline": BASELINE if BASELINE in methods else "", **common}
 
 
 def _not_begun(name: str) -> str:

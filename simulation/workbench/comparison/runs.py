@@ -25,16 +25,6 @@ SHOWN = ("strategy", "seed", "clients", "cohort", "rounds", "data", "model", "pa
 OF_CLIENTS = "client_"
 """Prefix of the scores that are means over the clients' own test parts."""
 TRAFFIC = ("uplink_bytes", "downlink_bytes", "probe_bytes", "calibration_bytes")
-OF_SELECTED = {
-    "kept_fractions": "kept_fraction",
-    "local_steps": "local_steps",
-    "scores": "score",
-    "probe_losses": "probe_loss",
-    "uplink_bits_per_s": "uplink_bits_per_s",
-}
-"""List of a round, in the order of its selected clients -> column."""
-OF_AGGREGATED = {"weights": "weight", "taken": "taken", "fit_losses": "fit_loss"}
-"""List of a round, in the order of its aggregated clients -> column."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -110,11 +100,6 @@ class RecordedRun:
             }
             for client, selected in enumerate(self.selection_counts.tolist())
         )
-
-    @cached_property
-    def selections(self) -> pd.DataFrame:
-        """Selections, one row per round and selected client: score and its parts, loss, weight, failure."""
-        return _frame(_selections(self.rows))
 
     @cached_property
     def summary(self) -> pd.DataFrame:
@@ -219,37 +204,6 @@ def _frame(rows: Iterable[Row], order: Collection[str] = ()) -> pd.DataFrame:
     frame = pd.DataFrame(list(rows))
     first = [name for name in order if name in frame]
     return frame[[*first, *frame.columns.difference(first, sort=False)]]
-
-
-def _selections(rows: Iterable[Row]) -> list[Row]:
-    """Rows of the selected clients, round by round, without the numbers that were not recorded.
-
-    With `waiting`, a client's update may be aggregated, or fail, in a later round.
-    """
-    entries: list[Row] = []
-    awaited: dict[int, Row] = {}
-    for row in rows:
-        selected, aggregated = row["selected"], row.get("aggregated", [])
-        new: dict[int, Row] = {
-            client: {"round": row["round"], "client": client, "aggregated": False, "failure": None}
-            for client in selected
-        }
-        entries += new.values()
-        awaited |= new
-        outcomes = [(aggregated, "aggregated", [True] * len(aggregated))]
-        failures = {failure["client"]: failure["reason"] for failure in row["failures"]}
-        outcomes += [(list(failures), "failure", list(failures.values()))]
-        outcomes += [(selected, column, row.get(name, [])) for name, column in OF_SELECTED.items()]
-        outcomes += [(aggregated, column, row.get(name, [])) for name, column in OF_AGGREGATED.items()]
-        outcomes += [(selected, name, values) for name, values in row.get("components", {}).items()]
-        for clients, column, values in outcomes:
-            for client, value in zip(clients, values, strict=False):
-                if client in awaited:
-                    awaited[client][column] = math.nan if value is None else value
-        ended = {*aggregated, *failures, *row.get("unused", [])}
-        under_way = awaited.keys() - ended if row.get("under_way") else ()
-        awaited = {client: awaited[client] for client in under_way}
-    return entries
 
 
 def _flat(row: Row, field: str, prefix: str) -> Row:

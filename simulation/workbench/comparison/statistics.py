@@ -3,8 +3,7 @@
 References
 ----------
 Student, "The Probable Error of a Mean", Biometrika 1908 (the interval and the paired test). Holm, "A Simple
-Sequentially Rejective Multiple Test Procedure", Scand. J. Statistics 1979. Oehlert, "A Note on the Delta Method", The
-American Statistician 1992 (intervals on other scales). Jain, Chiu, Hawe, "A Quantitative Measure
+Sequentially Rejective Multiple Test Procedure", Scand. J. Statistics 1979. Jain, Chiu, Hawe, "A Quantitative Measure
 of Fairness and Discrimination for Resource Allocation in Shared Computer Systems", DEC-TR-301, 1984.
 """
 
@@ -68,31 +67,6 @@ def t_interval(values: ArrayLike) -> Estimate:
     return Estimate(mean, mean - half, mean + half, n)
 
 
-def scaled_interval(values: ArrayLike, scale: str) -> Estimate:
-    """Mean of finite `values` (n,) and its 95% t interval on a `scale` that keeps it in the range; none below 3 values.
-
-    The interval is on the logit scale for a "share" in [0, 1], on the log scale for a "cost" without values below 0,
-    and on the log scale of 1 - value for a number "at most 1". For "free" it is not transformed. The standard error is
-    transformed by the delta method.
-    """
-    plain = t_interval(values)
-    if plain.n < FEWEST_PAIRS:
-        return Estimate(plain.mean, np.nan, np.nan, plain.n)
-    mean, half = plain.mean, plain.high - plain.mean
-    if scale == "free" or half == 0.0:
-        return plain
-    if scale == "share" and 0.0 < mean < 1.0:
-        centre, width = np.log(mean / (1.0 - mean)), half / (mean * (1.0 - mean))
-        low, high = (float(scipy.special.expit(centre + sign * width)) for sign in (-1.0, 1.0))
-        return Estimate(mean, low, high, plain.n)
-    if scale == "cost" and mean > 0.0 and np.min(values) >= 0.0:
-        return Estimate(mean, mean * np.exp(-half / mean), mean * np.exp(half / mean), plain.n)
-    if scale == "at most 1" and mean < 1.0:
-        left = 1.0 - mean
-        return Estimate(mean, 1.0 - left * np.exp(half / left), 1.0 - left * np.exp(-half / left), plain.n)
-    return plain
-
-
 def paired(values: ArrayLike, others: ArrayLike) -> Paired:
     """Paired t interval and test of `values` - `others`, both (n,), aligned by seed; pairs with a NaN are left out.
 
@@ -120,16 +94,6 @@ def holm(p_values: Sequence[float]) -> list[float]:
     adjusted = np.empty(len(p_values))
     adjusted[order] = np.minimum(np.maximum.accumulate(scaled), 1.0)
     return [float(p) for p in adjusted]
-
-
-def wins_ties_losses(values: ArrayLike, others: ArrayLike, *, higher_wins: bool) -> tuple[int, int, int]:
-    """Wins, ties and losses of `values` against `others`, both (n,), seed by seed; NaN is worse than any number."""
-    sign = 1.0 if higher_wins else -1.0
-    first, second = (
-        np.where(np.isnan(side), -np.inf, sign * side)
-        for side in (np.asarray(values, np.float64), np.asarray(others, np.float64))
-    )
-    return int((first > second).sum()), int((first == second).sum()), int((first < second).sum())
 
 
 def step_values(x: ArrayLike, y: ArrayLike, grid: ArrayLike) -> Floats:

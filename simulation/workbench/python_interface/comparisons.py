@@ -10,16 +10,15 @@ from rich.console import Console
 from fedsel_app.caches import of_a_run
 from fedsel_app.config import ConfigError, Value, require
 from fedsel_app.config.settings import setting_value
+from fedsel_app.wiring.configuration import AppConfig
 from simulation.workbench.comparison.measures import metric_of
 from simulation.workbench.comparison.placement import default_jobs, gpu_count
 from simulation.workbench.comparison.plan import plan, preset_strategies
 from simulation.workbench.comparison.results import RecordedComparison
 from simulation.workbench.comparison.run_processes import carry_out
 from simulation.workbench.python_interface.keywords import key_of, listed, setting_values, several
-from simulation.workbench.python_interface.processes import refuse_main
 from simulation.workbench.python_interface.runs import RunResult
 from simulation.workbench.report.drawing import plot_metric
-from simulation.workbench.report.page import write_report
 from simulation.workbench.terminal import wide_console
 
 if TYPE_CHECKING:
@@ -34,30 +33,34 @@ class ComparisonResult(RecordedComparison):
     run_kind = RunResult
     runs: Mapping[str, RunResult]
 
-    def plot(self, cell: str | None = None, *, metric: str = "") -> Figure:
-        """Figure of the score, or of another metric, against rounds, seconds, bytes sent and client updates.
+    def plot(self, cell: str | None = None) -> Figure:
+        """Figure of the score against rounds, seconds, bytes sent and client updates.
 
         Parameters
         ----------
         cell : cell of the grid, such as "alpha=0.1"; needed if there are several
-        metric : metric of the rounds; empty: the score
 
         Raises
         ------
         ConfigError
-            If there are several cells and `cell` is None, no cell has this name, or no run measured the metric.
+            If there are several cells and `cell` is None, or no cell has this name.
         """
         groups = {group.name: group for group in self.groups}
         if cell is None and len(groups) == 1:
             [cell] = groups
         if cell not in groups:
             raise ConfigError(f"plot() takes one of the cells {'; '.join(groups)}. Got {cell!r}.")
-        return plot_metric(groups[cell], metric_of(self.counted, metric)).figure
+        return plot_metric(groups[cell], metric_of(self.counted)).figure
 
-    def report(self) -> Path:
-        """Write the report into the folder, as `fedsel report` does. Returns the path of the page."""
-        with of_a_run():
-            return write_report(self.folder)
+
+def refuse_main(config: AppConfig) -> None:
+    """Raise ConfigError if a setting names code of the main program or notebook, which no other process can import."""
+    for key, value in config.values().items():
+        if str(value).startswith("__main__:"):
+            raise ConfigError(
+                f"The '{key}' parameter names {value!r}, but another process carries out this run, and it cannot "
+                "import __main__: write the code to a file (in a notebook with %%writefile), and name that module."
+            )
 
 
 @listed
@@ -67,7 +70,6 @@ def compare(
     out: str | Path,
     seeds: Sequence[int] = (1, 2, 3),
     grid: Mapping[str, Sequence[Value]] | None = None,
-    baseline: str | None = None,
     jobs: int | None = None,
     settings: Mapping[str, Value] | None = None,
     progress: bool = True,
@@ -87,8 +89,6 @@ def compare(
         Seeds, the same for every method.
     grid
         Setting -> its values. Each combination of values is compared.
-    baseline
-        Strategy with which the report compares the others: by default random or, without it, the first.
     jobs
         Number of runs at the same time; by default it depends on the cores and GPUs.
     settings, keywords
@@ -111,7 +111,7 @@ def compare(
         if strategies is None:
             strategies = preset_strategies(str(values.get("preset", "")))
         folder = Path(out).expanduser().absolute()
-        comparison = plan(folder, several(strategies), several(seeds), values, cells, baseline)
+        comparison = plan(folder, several(strategies), several(seeds), values, cells)
         for planned in comparison.runs:
             refuse_main(planned.config)
         comparison.check()

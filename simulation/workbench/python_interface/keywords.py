@@ -1,13 +1,12 @@
 """Keywords of settings: the key of the setting, with underscores for dashes and for the dot after a method's name."""
 
-import difflib
 from collections.abc import Callable, Iterable, Mapping
 from functools import cache
 from inspect import Parameter, signature
 from typing import Any, Literal, TypeVar
 
 from fedsel_app.config import DECLARED, ConfigError, Value
-from fedsel_app.config.settings import Entry, plain_value, setting_value
+from fedsel_app.config.settings import Entry, did_you_mean, plain_value, setting_value
 from fedsel_app.wiring.configuration import setting_entries
 
 Called = TypeVar("Called", bound=Callable[..., Any])
@@ -53,9 +52,7 @@ def key_of(keyword: str) -> str:
     keys = setting_keys()
     key = keys.get(keyword, keyword)
     if key.isidentifier() and key not in keys.values() and key not in DECLARED:
-        near = [name for name in keys if name.endswith(f"_{keyword}")] or difflib.get_close_matches(keyword, keys, 1)
-        hint = f"Did you mean {' or '.join(near)}?" if near else "docs/settings.md lists all of them."
-        raise ConfigError(f"There is no setting '{keyword}'. {hint}")
+        raise ConfigError(f"There is no setting '{keyword}'.{did_you_mean(keyword, keys)}")
     return key
 
 

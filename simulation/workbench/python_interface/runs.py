@@ -33,7 +33,7 @@ from simulation.workbench.comparison.measures import metric_of
 from simulation.workbench.comparison.results import Group
 from simulation.workbench.comparison.runs import RecordedRun, read_recorded_run
 from simulation.workbench.python_interface.keywords import listed, setting_values
-from simulation.workbench.python_interface.processes import simulate_apart, simulate_inline
+from simulation.workbench.python_interface.processes import simulate_inline
 from simulation.workbench.report.drawing import plot_metric
 from simulation.workbench.report.progress import RunDisplay
 
@@ -132,10 +132,10 @@ class RunResult(RecordedRun):
             )
         return AppConfig.from_values(self.settings)
 
-    def plot(self, metric: str = "") -> Figure:
-        """Figure of the score, or of another metric, against rounds, seconds, bytes sent and client updates."""
+    def plot(self) -> Figure:
+        """Figure of the score against rounds, seconds, bytes sent and client updates."""
         alone = Group("", {self.strategy: (self,)}, self.strategy)
-        return plot_metric(alone, metric_of([self], metric)).figure
+        return plot_metric(alone, metric_of([self])).figure
 
 
 @listed
@@ -152,7 +152,7 @@ def run(
 ) -> RunResult:
     """Simulate one run on this machine. `fedsel run` with the same settings gives bit-identical results.
 
-    Small runs are carried out in this process. A run that needs Ray, or is faster with it, has its own processes.
+    The run is carried out in this process, without Ray.
 
     Parameters
     ----------
@@ -177,9 +177,7 @@ def run(
     Raises
     ------
     ConfigError
-        For settings that cannot be run, or a folder that is in use.
-    RuntimeError
-        If the processes of a run with Ray fail.
+        For settings that cannot be run or need Ray, or a folder that is in use.
     KeyboardInterrupt
         On Ctrl-C. The finished rounds are kept, and `run(resume=FOLDER)` resumes the run.
     """
@@ -193,7 +191,11 @@ def run(
             refuse_idle(values, [config.values()], str(values.get("preset", "")))
         else:
             config = resolve_resumed(Path(resume).expanduser(), values)
-        choice = choose(config)
+        choice = choose(config, cores=1)
+        if choice.engine == "ray":
+            raise ConfigError(
+                f"run() simulates in this process, and this run needs Ray, as {choice.reason}: use compare()."
+            )
         completed = completed_rounds(run_folder(config)) if resume is not None else 0
         measured = config.network.links == "measured"
         display = RunDisplay(config.run.rounds, Console(), completed, measured=measured) if progress else None
@@ -204,8 +206,7 @@ def run(
             if on_round is not None:
                 on_round(row)
 
-        inline = choice.engine == "inline"
-        return load_run(simulate_inline(config, show) if inline else simulate_apart(config, show, completed))
+        return load_run(simulate_inline(config, show))
 
 
 def load_run(folder: str | Path) -> RunResult:

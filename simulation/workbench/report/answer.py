@@ -4,7 +4,6 @@ The sentences name the variants with the fewest bytes and seconds to target, and
 """
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -36,8 +35,6 @@ from simulation.workbench.terminal import whole_table
 
 PLACES = {SIGNIFICANT: "behind", NOT_SIGNIFICANT: "open", TOO_FEW: "too few seeds"}
 """Verdict on the difference from the first -> its word in the table."""
-AHEAD = "ahead on the common seeds"
-"""Word for a variant that is better on the seeds of both, though its mean over all its seeds is not."""
 WORDS = ("method", "variant", "against the first")
 """Columns of text, which are aligned on the left."""
 CHEAPEST = (
@@ -71,7 +68,8 @@ def variants_table(group: Group, numbers: Numbers) -> Table:
         reached_text = f"{numbers.reached(variant, ROUNDS.key).size} of {len(group.runs[variant])}"
         against_first = "first" if len(order) > 1 else ABSENT
         if variant in results:
-            against_first = _place(results[variant], sign)
+            _, p, word = results[variant]
+            against_first = PLACES[word] if word == TOO_FEW else f"{PLACES[word]}, {p_text(p)}"
         means = [
             Spread.of(numbers.reached(variant, measure.key)) for measure in (score, final, UPLINK_MB, SECONDS, ROUNDS)
         ]
@@ -84,14 +82,6 @@ def variants_table(group: Group, numbers: Numbers) -> Table:
         "the seeds; p after Holm over the methods)."
     )
     return Table("ranking", "Ranking", caption, columns, rows)
-
-
-def _place(result: tuple[Paired, float, str], sign: float) -> str:
-    """Verdict on the first minus a variant; `sign` is -1 if higher is better, else 1."""
-    paired, p, verdict = result
-    ahead = verdict == SIGNIFICANT and sign * paired.difference.mean > 0.0
-    word = AHEAD if ahead else PLACES[verdict]
-    return word if verdict == TOO_FEW else f"{word}, {p_text(p)}"
 
 
 def print_rankings(console: Console, folder: Path) -> None:
@@ -123,19 +113,6 @@ def print_lines(console: Console, lines: Iterable[str]) -> None:
     """Print lines unchanged: without markup, colours or wrapping."""
     for line in lines:
         console.print(line, markup=False, highlight=False, soft_wrap=True)
-
-
-@dataclass(frozen=True)
-class Unit:
-    """Scale of a cost in text: digits after the point, unit, and units per unit of the measure."""
-
-    digits: int
-    unit: str
-    factor: float = 1.0
-
-    def amount(self, value: float) -> str:
-        """Text of a number with its unit."""
-        return f"{number_text(value * self.factor, self.digits)} {self.unit}".strip()
 
 
 def verdict(group: Group, numbers: Numbers) -> list[str]:
@@ -189,9 +166,6 @@ def _best(group: Group, numbers: Numbers, ranked: list[str], measure: Measure, t
     means = {name: numbers.mean(name, measure.key, seeds) for name in ranked}
     order = sorted(ranked, key=lambda name: (sign * means[name], name))
     first = order[0]
-    scale = Unit(measure.digits, unit)
-    if unit == "MB" and means[first] < 0.1:
-        scale = Unit(1, "kB", 1000.0)
     runs = numbers.reached(first, measure.key).size
     over = "one run" if runs == 1 else f"mean of {runs} runs"
     if 0 < len(seeds) < runs:
@@ -200,27 +174,32 @@ def _best(group: Group, numbers: Numbers, ranked: list[str], measure: Measure, t
         fewest = "fewest " if unit else "lowest "
         title = ("highest " if measure.higher_wins else fewest) + title
     name = f"{first} (the baseline)" if first == group.baseline and len(group.runs) > 1 else first
-    sentence = f"{capital(title)}: {name}, {scale.amount(means[first])} ({over})."
+    sentence = f"{capital(title)}: {name}, {_amount(means[first], measure.digits, unit)} ({over})."
     others = [name for name in group.runs if name != first]
     results = against(numbers, first, others, measure)
     if len(order) > 1:
-        sentence += " " + _compared("the next", order[1], results, scale)
+        sentence += " " + _compared("the next", order[1], results, measure.digits, unit)
     if first != group.baseline and group.baseline not in order[1:2]:
-        sentence += " " + _compared("the baseline", group.baseline, results, scale)
+        sentence += " " + _compared("the baseline", group.baseline, results, measure.digits, unit)
     return sentence
 
 
-def _compared(role: str, other: str, results: Mapping[str, tuple[Paired, float, str]], scale: Unit) -> str:
+def _amount(value: float, digits: int, unit: str) -> str:
+    return f"{number_text(value, digits)} {unit}".strip()
+
+
+def _compared(role: str, other: str, results: Mapping[str, tuple[Paired, float, str]], digits: int, unit: str) -> str:
     paired, p, verdict = results[other]
     difference = paired.difference
     if difference.n == 0:
         return f"Against {role}, {other}: no seed on which both have a value."
-    share = f" ({abs(percent(paired)):.0f}%)" if np.isfinite(percent(paired)) and scale.unit else ""
+    share = f" ({abs(percent(paired)):.0f}%)" if unit and np.isfinite(percent(paired)) else ""
     direction = "less" if difference.mean < 0 else "more"
     interval = (
-        f"; 95% interval of the paired difference {scale.amount(difference.low)} to {scale.amount(difference.high)}"
+        f"; 95% interval of the paired difference {_amount(difference.low, digits, unit)} to "
+        f"{_amount(difference.high, digits, unit)}"
         if np.isfinite(difference.low)
         else ""
     )
-    amount, pairs = scale.amount(abs(difference.mean)), pairs_text(paired, p, verdict)
-    return f"Against {role}, {other}: {amount}{share} {direction}{interval}, {pairs}"
+    size, pairs = _amount(abs(difference.mean), digits, unit), pairs_text(paired, p, verdict)
+    return f"Against {role}, {other}: {size}{share} {direction}{interval}, {pairs}"

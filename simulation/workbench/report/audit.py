@@ -1,6 +1,5 @@
-"""Audit tables of a report: the methods' pipelines, participation, accuracies of clients, the runs, and failures."""
+"""Audit tables of a report: participation, accuracies of clients, the runs, and failures."""
 
-import json
 from collections.abc import Iterable
 
 import numpy as np
@@ -11,16 +10,6 @@ from simulation.workbench.comparison.results import Group, RecordedComparison
 from simulation.workbench.comparison.runs import RecordedRun
 from simulation.workbench.comparison.statistics import jain
 from simulation.workbench.report.tables import Heading, Table, capital
-
-
-def pipeline_table(comparison: RecordedComparison) -> Table | None:
-    """Table of the settings that differ between the methods; None if there are none."""
-    differing = comparison.differing
-    keys = list(next(iter(differing.values())))
-    rows = [[name, *(json.dumps(value).strip('"') for value in values.values())] for name, values in differing.items()]
-    columns = [Heading("strategy"), *map(Heading, keys)]
-    caption = "Shared settings with different values for the methods."
-    return Table("pipelines", "The methods' pipelines", caption, columns, rows) if keys else None
 
 
 def participation_table(group: Group) -> Table:

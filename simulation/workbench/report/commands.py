@@ -20,12 +20,14 @@ def register(commands: Subparsers) -> None:
         help="metric in figures and tables: a score of the runs, loss, client_NAME or client_loss (the runs' score)",
     )
     page.add_argument(
-        "--figures", default="", metavar="svg,pdf,png", help="write the figures as files too, into report-figures/"
+        "--figures",
+        default="",
+        choices=("svg", "pdf", "png"),
+        help="write the figures as files too, into report-figures/",
     )
     page.set_defaults(call=report_command)
 
     table = commands.add_parser("methods", help="list the selection methods and what they need")
-    table.add_argument("names", nargs="*", metavar="METHOD", help="methods to show (all)")
     table.set_defaults(call=methods_command)
 
     checked = commands.add_parser("check", help="run the tests that every selection method must pass")
@@ -35,10 +37,9 @@ def register(commands: Subparsers) -> None:
 
 def report_command(arguments: argparse.Namespace) -> int:
     """`fedsel report`: write the page, tables and figures of a comparison or a run."""
-    from simulation.workbench.report.drawing import FOLDER, parse_formats
+    from simulation.workbench.report.drawing import FOLDER
     from simulation.workbench.report.page import write_report
 
-    formats = parse_formats(arguments.figures)
     several = arguments.out is not None or len(arguments.folders) > 1
     if several and arguments.out is None:
         raise ConfigError("Give the report of several folders a folder of its own: --out DIR.")
@@ -46,30 +47,26 @@ def report_command(arguments: argparse.Namespace) -> int:
         arguments.out if several else arguments.folders[0],
         sources=arguments.folders if several else (),
         metric=arguments.metric,
-        formats=formats,
+        figures=arguments.figures,
         console=wide_console(),
     )
     print(f"Report:  {page}")
     print(f"Tables:  {page.with_name('report-*.csv')} and {page.with_name('report-*.tex')}")
     print(f"Rounds:  {page.with_name('rounds.csv')}")
-    if formats:
+    if arguments.figures:
         print(f"Figures: {page.with_name(FOLDER) / '*'}")
     return 0
 
 
 def methods_command(arguments: argparse.Namespace) -> int:
-    """`fedsel methods`: list all or the named selection methods, and what each needs."""
+    """`fedsel methods`: list the selection methods, and what each needs."""
     from simulation.workbench.report.method_table import method_rows
-    from strategies import STRATEGIES, find_strategy
+    from strategies import STRATEGIES
 
-    named = [find_strategy(name) for name in arguments.names]
     table = whole_table("strategy", "paper", "needs", fold=False)
-    for row in method_rows(named or STRATEGIES.values()):
+    for row in method_rows(STRATEGIES.values()):
         table.add_row(*row)
     wide_console().print(table)
-    for method in named:
-        if method.Config.entries():
-            print(f"Settings of {method.name}: fedsel settings {method.name}")
     return 0
 
 

@@ -17,7 +17,6 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from fedsel_app.config import ConfigError
 from fedsel_app.records.fedsel_folder import make_fedsel_folder
 from fedsel_app.records.files import whole_file
 from simulation.workbench.comparison.measures import EvaluatedMetric
@@ -40,14 +39,10 @@ TICKS = 6
 GRID_POINTS = 400
 NOTEBOOK_DOTS = 100
 """Resolution in a notebook, in dots per inch."""
+FILE_DOTS = 300
+"""Resolution of a PNG file, in dots per inch."""
 UPDATES = "client updates received"
 FOLDER = "report-figures"
-FORMATS: dict[str, dict[str, Any]] = {
-    "svg": {"metadata": {"Date": None}},
-    "pdf": {"metadata": {"CreationDate": None}},
-    "png": {"dpi": 300},
-}
-"""Format -> options of `savefig`. The files have no date, so that equal figures give equal files."""
 
 
 class Picture(Figure):
@@ -155,23 +150,13 @@ def look(position: int) -> dict[str, Any]:
     }
 
 
-def parse_formats(text: str) -> list[str]:
-    """Formats in `text`, separated by commas. Raises ConfigError for an unknown one."""
-    formats = [name.strip() for name in text.split(",") if name.strip()]
-    for name in formats:
-        if name not in FORMATS:
-            raise ConfigError(f"--figures takes {', '.join(FORMATS)}, separated by commas. Got {name!r}.")
-    return formats
-
-
-def write_figures(folder: Path, plots: Iterable[tuple[str, Plot]], formats: Sequence[str]) -> None:
-    """Write all `plots`, pairs of a section's name and a figure, in all `formats` into report-figures/."""
+def write_figures(folder: Path, plots: Iterable[tuple[str, Plot]], ending: str) -> None:
+    """Write all `plots`, pairs of a section's name and a figure, in the format `ending` into report-figures/."""
     target = folder / FOLDER
     make_fedsel_folder(target)
-    # Publishers ask for outlines in SVG and for TrueType in PDF. The salt makes the ids in an SVG reproducible.
-    with matplotlib.rc_context({"svg.hashsalt": "fedsel", "svg.fonttype": "path", "pdf.fonttype": 42}):
+    # Publishers ask for outlines in SVG, which are matplotlib's default, and for TrueType in PDF.
+    with matplotlib.rc_context({"pdf.fonttype": 42}):
         for section, plot in plots:
             name = re.sub(r"[^\w.+-]+", "-", f"{section} {plot.name}".strip())
-            for ending in formats:
-                with whole_file(target / f"{name}.{ending}") as file:
-                    plot.figure.savefig(file, format=ending, **FORMATS[ending])
+            with whole_file(target / f"{name}.{ending}") as file:
+                plot.figure.savefig(file, format=ending, dpi=FILE_DOTS)

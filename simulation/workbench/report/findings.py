@@ -2,7 +2,7 @@
 
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import numpy as np
 
@@ -10,29 +10,22 @@ from simulation.workbench.comparison.measures import (
     CLIENT_UPDATES,
     ROUNDS,
     SECONDS,
-    TO_TARGET,
     TRAFFIC_MB,
     UPLINK_MB,
     WHOLE_TRAFFIC_MB,
     Measure,
     Numbers,
-    metric_of,
 )
 from simulation.workbench.comparison.results import Group
 from simulation.workbench.comparison.statistics import (
     FEWEST_PAIRS,
-    Estimate,
     Paired,
     holm,
     paired,
-    scaled_interval,
-    wins_ties_losses,
 )
-from simulation.workbench.report.tables import FREE, Heading, Table, capital
+from simulation.workbench.report.tables import FREE, Heading, Spread, Table, capital
 
 Key = TypeVar("Key", bound=Hashable)
-SCALES = f"on the logit scale for shares and on the log scale for costs (no interval below {FEWEST_PAIRS} runs)"
-"""Part of captions: the scales of the intervals."""
 COMPARED = (ROUNDS, SECONDS, UPLINK_MB, TRAFFIC_MB, CLIENT_UPDATES)
 """Measures for comparing variants, in addition to the metric of the report."""
 SIGNIFICANT, NOT_SIGNIFICANT = "significant after Holm", "not significant after Holm"
@@ -81,15 +74,10 @@ def pairs_text(result: Paired, p: float, verdict: str) -> str:
     return f"{pairs}: {verdict}{more}."
 
 
-def interval(numbers: Numbers, variant: str, measure: Measure) -> Estimate:
-    """Mean of a measure, over the runs of a variant with this measure, and its interval on the measure's scale."""
-    return scaled_interval(numbers.reached(variant, measure.key), measure.scale)
-
-
 def score_table(group: Group, numbers: Numbers) -> Table:
     """Table of the metric and of whole-run costs, one line per variant."""
     columns = [Heading("variant"), Heading("runs")]
-    columns += [Heading(measure.name, measure.digits, estimates=True) for measure in numbers.metric.levels]
+    columns += [Heading(measure.name, measure.digits, spreads=True) for measure in numbers.metric.levels]
     totals = (
         ("seconds", "time_s", 1),
         ("MB, value bytes", "uplink_value_mb", 3),
@@ -101,63 +89,37 @@ def score_table(group: Group, numbers: Numbers) -> Table:
     columns += [Heading(name, digits) for name, _, digits in totals]
     rows = [
         [variant, len(runs)]
-        + [interval(numbers, variant, measure) for measure in numbers.metric.levels]
+        + [Spread.of(numbers.reached(variant, measure.key)) for measure in numbers.metric.levels]
         + [float(numbers.values(variant, key).mean()) for _, key, _ in totals]
         for variant, runs in group.runs.items()
     ]
     caption = (
-        f"{capital(numbers.metric.name)}: mean over the runs of a variant (one run a seed) with its 95% t interval in "
-        f"brackets, {SCALES}. The other columns are totals of whole runs, averaged over the same runs. 1 MB is 10⁶ "
+        f"{capital(numbers.metric.name)}: mean over the runs of a variant (one run a seed) and standard deviation. "
+        f"The other columns are totals of whole runs, averaged over the same runs. 1 MB is 10⁶ "
         "bytes; all traffic is uplink, downlink, probes and calibration. Wall time is the duration of the computation, "
         "not simulated time."
     )
     return Table("score", f"{capital(numbers.metric.name)} and cost of whole runs", caption, columns, rows)
 
 
-def target_table(group: Group, numbers: Numbers) -> Table:
-    """Table of the costs up to the target and up to the best validation round, and of the runs that reached it."""
-    caption = (
-        "Costs up to the first evaluation that reaches the target: mean and 95% t interval over the runs that reached "
-        f"it, {SCALES}. The second column is the number of these runs; the others are in no mean. Value bytes are 4 "
-        "per kept value, as papers count; uplink is the size of the encoded updates, indices included; all traffic "
-        "adds downlink, probes and calibration. Client updates are those that the server received, including those of "
-        "ISP's intermediate rounds. The best validation round is the first with the lowest loss on the server's "
-        "validation set ('validation-fraction') or, without one, on the clients' own test parts ('client-eval'). The "
-        "score is that of this round on the server's test set."
-    )
-    measures = *TO_TARGET, *metric_of(group.all_runs).at_best_validation
-    columns = [Heading("variant"), Heading("runs that reached the target")]
-    columns += [Heading(measure.name, measure.digits, estimates=True) for measure in measures]
-    rows: list[list[Any]] = [
-        [variant, f"{numbers.reached(variant, ROUNDS.key).size} of {len(runs)}"]
-        + [interval(numbers, variant, measure) for measure in measures]
-        for variant, runs in group.runs.items()
-    ]
-    return Table("target", "Rounds, seconds, bytes and client updates to target", caption, columns, rows)
-
-
 def difference_table(group: Group, numbers: Numbers) -> Table:
-    """Table of differences from the baseline, paired by seed, and of the seeds on which a variant won."""
+    """Table of differences from the baseline, paired by seed."""
     baseline = group.baseline.replace("=", " ")
     columns = [Heading("measure"), Heading("variant"), Heading("pairs"), Heading(f"mean of {baseline}", FREE)]
     columns += [Heading("difference", FREE, estimates=True), Heading("difference in %", 1), Heading("p (Holm)", 3)]
-    columns += [Heading("verdict"), Heading("won – tied – lost")]
+    columns += [Heading("verdict")]
     others = [variant for variant in group.runs if variant != group.baseline]
     rows = []
     for measure in (numbers.metric.stable, *COMPARED):
-        pairs = {other: numbers.pairs(other, group.baseline, measure.key) for other in others}
-        results = judged({other: paired(*both) for other, both in pairs.items()})
+        results = judged({other: paired(*numbers.pairs(other, group.baseline, measure.key)) for other in others})
         for variant, (result, p, verdict) in results.items():
             row = [measure.name, variant, result.difference.n, result.other_mean, result.difference]
-            row += [percent(result), p if result.difference.n > 1 else None, verdict]
-            counts = wins_ties_losses(*pairs[variant], higher_wins=measure.higher_wins)
-            rows.append([*row, " – ".join(map(str, counts))])
+            rows.append([*row, percent(result), p if result.difference.n > 1 else None, verdict])
     caption = (
         f"The variant minus the baseline {baseline} on the same seed (same partition, links and initial model): "
         f"mean over the seeds on which both have a value and, from {FEWEST_PAIRS} pairs on, its 95% t interval. p is "
         "from the paired t test, adjusted by Holm over all variants of a measure. A difference is significant with at "
-        f"least {FEWEST_PAIRS} pairs and p below 0.05. The last column counts the seeds on which the variant won, tied "
-        "and lost: reaching the target beats not reaching it, and two runs that did not reach it tie."
+        f"least {FEWEST_PAIRS} pairs and p below 0.05."
     )
     return Table("differences", f"Against the baseline {baseline}", caption, columns, rows)
 
@@ -169,5 +131,5 @@ def percent(result: Paired) -> float:
 
 def finding_tables(group: Group, numbers: Numbers) -> list[Table]:
     """Tables of this module. The comparing table needs at least two variants."""
-    tables = [target_table(group, numbers), score_table(group, numbers)]
+    tables = [score_table(group, numbers)]
     return [*tables, difference_table(group, numbers)] if len(group.runs) > 1 else tables

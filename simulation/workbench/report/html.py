@@ -13,14 +13,10 @@ BASE = """<!DOCTYPE html>
 <head>
 <meta charset="utf-8">
 <meta name="viewport" content="width=device-width, initial-scale=1">
-<meta name="color-scheme" content="light dark">
 <link rel="icon" href="data:,">
 <title>{{ title }}</title>
 <style>
 :root { --text: #1b1b1b; --soft: #555; --paper: #fdfdfc; --line: #d5d5d0; --stripe: #f3f3ef; --mark: #0072B2; --warn: #fff3dc; }
-@media (prefers-color-scheme: dark) {
-  :root { --text: #e8e8e4; --soft: #b0b0aa; --paper: #17181a; --line: #3c3d40; --stripe: #202225; --mark: #56B4E9; --warn: #3a2f16; }
-}
 body { margin: 0 auto; max-width: 76rem; padding: 1.5rem; background: var(--paper); color: var(--text);
   font: 16px/1.5 system-ui, "Segoe UI", Helvetica, Arial, sans-serif; }
 h1 { font-size: 1.6rem; line-height: 1.25; } h2 { font-size: 1.3rem; margin-top: 2.5rem; } h3 { font-size: 1.05rem; margin: 2rem 0 .4rem; }
@@ -34,23 +30,10 @@ th { vertical-align: bottom; font-weight: 600; hyphens: auto; }
 .text, th:first-child, td:first-child { text-align: left; overflow-wrap: anywhere; }
 th, th.text { overflow-wrap: break-word; } td.name { white-space: nowrap; }
 th:first-child, td:first-child { min-width: 6.5rem; }
-.many { font-size: .78rem; } .many th, .many td { padding: .25rem .2rem; }
-.many th:not(:first-child) { writing-mode: vertical-rl; overflow-wrap: normal; }
 tbody tr:nth-child(even) td { background: var(--stripe); }
 figure { margin: 0; } img { display: block; width: 100%; height: auto; background: #fff; border-radius: 4px; }
 figcaption { margin-top: .4rem; }
 h1, li, p, figcaption { overflow-wrap: break-word; }
-@media (max-width: 46rem) {
-  body { padding: 1rem; } h1 { font-size: 1.35rem; }
-  .verdict { padding-left: 1.4rem; }
-  table, tbody, tr, td { display: block; } thead { display: none; }
-  tr { border: 1px solid var(--line); border-radius: 4px; margin: .6rem 0; }
-  td, td.text { display: flex; justify-content: space-between; gap: 1rem; text-align: right; }
-  td:empty { display: none; } td:last-child { border-bottom: 0; }
-  td::before { content: attr(data-name); color: var(--soft); text-align: left; max-width: 55%; flex-shrink: 0; }
-  td:first-child { font-weight: 600; } td.name { white-space: normal; }
-  .drawn { overflow-x: auto; } .drawn img { width: 56rem; max-width: none; }
-}
 {% block style %}{% endblock %}
 </style>
 </head>
@@ -64,13 +47,12 @@ PARTS = """{% macro show(whole, most=50) %}
 {% set table = whole.without_empty() %}
 <section>
 <h3>{{ table.title }}</h3>
-{% set many = table.columns|length > 14 %}
-<table role="table" aria-label="{{ table.title }}"{% if many %} class="many"{% endif %}>
+<table role="table" aria-label="{{ table.title }}">
 <thead role="rowgroup"><tr role="row">{% for column in table.columns %}<th role="columnheader" scope="col"{% if table.rows and table.rows[0][loop.index0] is string %} class="text"{% endif %}>{{ column.name }}</th>{% endfor %}</tr></thead>
 <tbody role="rowgroup">
 {% for row in table.texts()[:most] %}
 {% set values = table.rows[loop.index0] %}
-<tr role="row">{% for cell in row %}<td role="cell" data-name="{{ table.columns[loop.index0].name }}"{% if values[loop.index0] is string %} class="text{% if cell|length <= 24 %} name{% endif %}">{{ cell|replace(" – ", "–") if many else cell }}{% else %}>{{ cell|replace(", ", ",\u00a0") }}{% endif %}</td>{% endfor %}</tr>
+<tr role="row">{% for cell in row %}<td role="cell"{% if values[loop.index0] is string %} class="text{% if cell|length <= 24 %} name{% endif %}">{{ cell }}{% else %}>{{ cell|replace(", ", ",\u00a0") }}{% endif %}</td>{% endfor %}</tr>
 {% endfor %}
 </tbody>
 </table>
@@ -80,7 +62,7 @@ PARTS = """{% macro show(whole, most=50) %}
 {% macro draw(plot) %}
 <figure class="{{ plot.name }}">
 <h3>{{ plot.title }}</h3>
-<div class="drawn"><img alt="{{ plot.caption }}" src="data:image/png;base64,{{ png(plot) }}"></div>
+<img alt="{{ plot.caption }}" src="data:image/png;base64,{{ png(plot) }}">
 <figcaption>{{ plot.caption }}</figcaption>
 </figure>
 {% endmacro %}
@@ -92,7 +74,7 @@ PARTS = """{% macro show(whole, most=50) %}
 </ul>
 {% endmacro %}
 """
-"""Macros: a table, a figure, which scrolls sideways on a narrow page, and a list of sentences."""
+"""Macros: a table, a figure and a list of sentences."""
 
 REPORT = """{% extends "base" %}
 {% from "parts" import show, draw, said with context %}
@@ -101,11 +83,9 @@ REPORT = """{% extends "base" %}
 {{ said(answers) }}
 {% if sections|length == 1 %}{{ draw(sections[0].plot) }}{% endif %}
 <p class="soft">{{ settings }}</p>
-{% if notes|length > 2 %}<details><summary class="note">{{ notes|length }} notes: {{ notes[0] }}</summary>{% endif %}
 {% for note in notes %}
 <p class="note">{{ note }}</p>
 {% endfor %}
-{% if notes|length > 2 %}</details>{% endif %}
 {% for section in sections %}
 {% if section.name %}<h2>{{ section.title }}</h2>{% endif %}
 {{ show(section.ranking) }}
@@ -114,9 +94,6 @@ REPORT = """{% extends "base" %}
 {% if sections|length > 1 %}{{ draw(section.plot) }}{% endif %}
 {% for table in section.tables %}
 {{ show(table) }}
-{% endfor %}
-{% for note in section.notes %}
-<p class="note">{{ note }}</p>
 {% endfor %}
 {% endfor %}
 {% if sections|length > 1 %}<h2>All runs</h2>{% endif %}

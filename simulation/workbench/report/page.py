@@ -7,13 +7,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from PIL import Image
 from rich.console import Console
 
 from fedsel_app.config.data import OF_FILES
 from fedsel_app.records.files import write_text
-from fedsel_app.wiring.configuration import known_defaults
-from simulation.workbench.catalogue.pipeline import pipeline_text
 from simulation.workbench.comparison.measures import EvaluatedMetric, Numbers, metric_of
 from simulation.workbench.comparison.results import Group, RecordedComparison
 from simulation.workbench.report.answer import print_lines, print_table, variants_table, verdict
@@ -21,13 +18,12 @@ from simulation.workbench.report.audit import (
     client_table,
     failure_table,
     participation_table,
-    pipeline_table,
     run_table,
 )
 from simulation.workbench.report.drawing import Plot, plot_metric, write_figures
 from simulation.workbench.report.findings import finding_tables
 from simulation.workbench.report.html import html
-from simulation.workbench.report.tables import HEAD, NAMES, Table, capital, csv_text, inert, latex_table
+from simulation.workbench.report.tables import HEAD, NAMES, Table, csv_text, inert, latex_table
 from simulation.workbench.report.tuning import tuned_kind, tuning_section
 
 DOTS = 144
@@ -42,7 +38,6 @@ class Section:
     title: str
     ranking: Table
     verdict: list[str]
-    notes: list[str]
     tables: list[Table]
     clients: Table | None
     plot: Plot
@@ -54,7 +49,7 @@ class ReportContent:
 
     Attributes
     ----------
-    settings : kind of the comparison, its main settings, its pipeline
+    settings : kind of the comparison, and its main settings
     tuned : sentences on a tuning, whose table is then the first of `common`; empty for other folders
     common : tables on all runs
     """
@@ -72,7 +67,7 @@ def write_report(
     *,
     sources: Sequence[Path] = (),
     metric: str = "",
-    formats: Sequence[str] = (),
+    figures: str = "",
     console: Console | None = None,
 ) -> Path:
     """Write report.html, rounds.csv, report-TABLE.csv and .tex into `folder`; a .tex for each cell.
@@ -81,7 +76,7 @@ def write_report(
     ----------
     sources : folders of runs and comparisons that the report compares; by default what `folder` has
     metric : metric of the rounds in figures, tables and sentences; empty: the score, to which targets always refer
-    formats : further formats of the figures, from `drawing.FORMATS`
+    figures : format in which the figures are also written: svg, pdf or png; empty: none
     console : prints the answer; None: the answer is not printed
 
     Returns
@@ -104,8 +99,8 @@ def write_report(
     rounds = comparison.rounds
     numbers = [name for name in rounds if not rounds[name].map(lambda cell: isinstance(cell, list | dict)).any()]
     write_text(folder / "rounds.csv", rounds[numbers].map(inert).to_csv(index=False))
-    if formats:
-        write_figures(folder, [(section.title, section.plot) for section in report.sections], formats)
+    if figures:
+        write_figures(folder, [(section.title, section.plot) for section in report.sections], figures)
     page = folder / "report.html"
     write_text(page, html("report", **vars(report), answers=_answers(report), png=_png))
     return page
@@ -132,7 +127,7 @@ def _print(console: Console, report: ReportContent) -> None:
 
 def _report(comparison: RecordedComparison, metric: EvaluatedMetric) -> ReportContent:
     tuned, tuned_table = tuning_section(comparison)
-    tables = [tuned_table, run_table(comparison), pipeline_table(comparison), failure_table(comparison.runs.values())]
+    tables = [tuned_table, run_table(comparison), failure_table(comparison.runs.values())]
     return ReportContent(
         title=headline(comparison),
         settings=setting_line(comparison),
@@ -148,13 +143,11 @@ def _report(comparison: RecordedComparison, metric: EvaluatedMetric) -> ReportCo
 
 def _section(group: Group, kind: str, metric: EvaluatedMetric) -> Section:
     numbers = Numbers(group, metric)
-    clients, notes = client_table(group, metric), list[str]()
-    if clients is None:
-        notes.append("The scores of the clients are not shown: the runs did not measure them ('client-eval' was off).")
+    clients = client_table(group, metric)
     findings = [replace(table, caption=f"{kind} {table.caption}".lstrip()) for table in finding_tables(group, numbers)]
     tables = [*findings, participation_table(group), *([] if clients is None else [clients])]
     ranking, sentences = variants_table(group, numbers), verdict(group, numbers)
-    return Section(group.name, group.title, ranking, sentences, notes, tables, clients, plot_metric(group, metric))
+    return Section(group.name, group.title, ranking, sentences, tables, clients, plot_metric(group, metric))
 
 
 def _write_tables(folder: Path, report: ReportContent) -> None:
@@ -191,27 +184,20 @@ def headline(comparison: RecordedComparison) -> str:
 
 
 def setting_line(comparison: RecordedComparison) -> str:
-    """Line on the kind of the comparison, its main settings, and its compressor, solver and server optimizer."""
+    """Line on the kind of the comparison and its main settings."""
     [first, *_] = comparison.counted
     config, cell = first.config, ", ".join(f"{key}={value}" for key, value in first.cell.items())
-    settings = ", ".join(f"{key}={value}" for key, value in comparison.settings.items())
     kinds = dict.fromkeys(comparison.kind_of(group) for group in comparison.groups)
-    pipelines = {pipeline_text({**known_defaults(), **run.config}) for run in comparison.counted}
-    pipeline = f" {capital(pipelines.pop())}." if len(pipelines) == 1 else ""
     kind = f"{next(iter(kinds))} " if len(kinds) == 1 and any(kinds) else ""
     return (
         f"{kind}Model {config['model']}, {config['clients']} clients with partition {config['partition']}, "
         f"{config['cohort']} selected a round, {config['rounds']} rounds, links {config['links']}, "
-        f"target {config['target']:g}.{pipeline}"
-        + (f" These are the settings with {cell}." if cell else "")
-        + (f" Set for all runs: {settings}." if settings else "")
+        f"target {config['target']:g}." + (f" These are the settings with {cell}." if cell else "")
     )
 
 
 def _png(plot: Plot) -> str:
-    """PNG of the figure as base64; a palette reduces its size to a third."""
-    picture, output = io.BytesIO(), io.BytesIO()
+    """PNG of the figure as base64."""
+    picture = io.BytesIO()
     plot.figure.savefig(picture, format="png", dpi=DOTS)
-    image = Image.open(picture).convert("RGB").quantize(128, Image.Quantize.MEDIANCUT, dither=Image.Dither.NONE)
-    image.save(output, "png", optimize=True)
-    return base64.b64encode(output.getvalue()).decode()
+    return base64.b64encode(picture.getvalue()).decode()

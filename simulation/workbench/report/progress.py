@@ -7,13 +7,10 @@ import tomli_w
 from rich.console import Console
 
 from fedsel_app.data.dataset import load
-from fedsel_app.data.inputs import trial_inputs
-from fedsel_app.models import building
 from fedsel_app.records.run_folder import describe_round
 from fedsel_app.records.schema import Row, schedule_round
 from fedsel_app.wiring.configuration import AppConfig
 from simulation.engines.choice import choose
-from strategies.round.clients import SCALAR_BYTES
 
 LEAST_LEFT_S = 60.0
 """Least remaining time in seconds that a line reports."""
@@ -46,24 +43,7 @@ class RunDisplay:
 
 
 def print_plan(config: AppConfig, console: Console) -> None:
-    """Print the resolved configuration as TOML, then clients, cohort, bytes a round and engine as comments."""
-    dataset = load(config.data, config.run.seed)
-    inputs = trial_inputs(dataset.x_train, dataset.x_test)
-    module = building.build(
-        config.run.model, dataset.sample_shape, dataset.classes, config.run.seed, inputs, dataset.output_shape
-    )
-    size = sum(parameter.numel() for parameter in module.parameters())
-    dense = 4 * size
-    kept_share = config.budget.kept_fraction if config.compression.sparsifies else 1.0
-    numbers = config.strategy.needs(config.method).probed_numbers
-    probe = config.run.clients * (dense + SCALAR_BYTES * numbers) if numbers else 0
+    """Print the resolved configuration as TOML, then the data and the engine as comments."""
     console.print(tomli_w.dumps(config.values()).rstrip(), markup=False, highlight=False, soft_wrap=True)
-    for line in (
-        f"# model: {config.run.model}, {size:,} parameters, {dense / 1e6:.3f} MB",
-        f"# data: {config.data.data}, {dataset.description}",
-        f"# clients: {config.run.clients}, cohort: {config.run.cohort}, rounds: {config.run.rounds}",
-        f"# a round sends about {config.run.cohort * kept_share * dense / 1e6:.3f} MB of values up, "
-        f"{config.run.cohort * dense / 1e6:.3f} MB down, {probe / 1e6:.3f} MB for probes",
-        f"# engine: {choose(config)}; torch threads of a client: {config.execution.threads}",
-    ):
-        console.print(line, markup=False, highlight=False, soft_wrap=True)
+    data = f"# data: {config.data.data}, {load(config.data, config.run.seed).description}"
+    console.print(f"{data}\n# engine: {choose(config)}", markup=False, highlight=False, soft_wrap=True)

@@ -50,18 +50,7 @@ def number_text(number: float, digits: int) -> str:
     return f"{round(number, digits) + 0.0:.{digits}f}"
 
 
-NAMES = (
-    "ranking",
-    "pipelines",
-    "score",
-    "target",
-    "differences",
-    "participation",
-    "clients",
-    "runs",
-    "failures",
-    "tuning",
-)
+NAMES = ("ranking", "score", "differences", "participation", "clients", "runs", "failures", "tuning")
 """Names of the report's tables."""
 
 

@@ -8,8 +8,8 @@ from simulation.workbench.comparison.results import Group, RecordedComparison
 from simulation.workbench.comparison.runs import RecordedRun
 from simulation.workbench.comparison.statistics import paired
 from simulation.workbench.comparison.tuning_file import CELL, DEFAULT, TUNED, read_tuning, settings_text
-from simulation.workbench.report.findings import SCALES, interval, judged
-from simulation.workbench.report.tables import Heading, Table, capital
+from simulation.workbench.report.findings import judged
+from simulation.workbench.report.tables import Heading, Spread, Table, capital
 
 KIND = "Each method with the settings of its best trial."
 """Sentence on the settings that all tuned methods share."""
@@ -36,13 +36,14 @@ def tuning_section(comparison: RecordedComparison) -> tuple[list[str], Table | N
     numbers = {name: Numbers(groups[name], score) for name in tuning["best"] if name in groups}
     results = judged({name: paired(*of.pairs(TUNED, DEFAULT, goal.key)) for name, of in numbers.items()})
     columns = [*map(Heading, ("strategy", "best trial", "failed trials", "settings of the best trial"))]
-    columns += [Heading(name, goal.digits, estimates=True) for name in ("default", "tuned", "difference")]
+    columns += [Heading(name, goal.digits, spreads=True) for name in ("default", "tuned")]
+    columns += [Heading("difference", goal.digits, estimates=True)]
     columns += [Heading("p (Holm)", 3), Heading("verdict")]
     rows: list[Sequence[Any]] = []
     for name, (result, p, verdict) in results.items():
         best = tuning["best"][name]
         row = [name, best["trial"], len(best["failures"]), settings_text(best["settings"])]
-        row += [interval(numbers[name], cell, goal) for cell in (DEFAULT, TUNED)]
+        row += [Spread.of(numbers[name].reached(cell, goal.key)) for cell in (DEFAULT, TUNED)]
         rows.append([*row, result.difference, p if result.difference.n > 1 else None, verdict])
     over = ", ".join(f"{key} ({text})" for key, text in tuning["over"].items())
     budget = (
@@ -51,9 +52,9 @@ def tuning_section(comparison: RecordedComparison) -> tuple[list[str], Table | N
         "all results below are on other seeds."
     )
     caption = (
-        f"{capital(goal.name)}: mean and 95% t interval over the seeds of the comparison, {SCALES}. The difference is "
-        "tuned minus default on the same seed; p is from the paired t test, adjusted by Holm over the methods. The "
-        "best trial was chosen on the tuning seeds only, so it can be worse than the defaults here."
+        f"{capital(goal.name)}: mean and standard deviation over the seeds of the comparison. The difference is tuned "
+        "minus default on the same seed, with 95% t interval; p is from the paired t test, adjusted by Holm over the "
+        "methods. The best trial was chosen on the tuning seeds only, so it can be worse than the defaults here."
     )
     return [budget], Table("tuning", "Default against tuned settings", caption, columns, rows)
 

@@ -37,7 +37,7 @@ def tune_command(arguments: argparse.Namespace) -> int:
 
     seeds, tuning_seeds = parse_seeds(arguments.seeds), parse_seeds(arguments.tuning_seeds)
     strategies = strategies_of(arguments)
-    base = plan(arguments.folder, strategies, seeds, overrides(arguments), {}, arguments.baseline)
+    base = plan(arguments.folder, strategies, seeds, overrides(arguments), {})
     tuning = plan_tuning(base, arguments.trials, tuning_seeds, arguments.over)
     tuning.check()
     jobs = arguments.jobs or default_jobs([run.config for run in base.runs], gpu_count())

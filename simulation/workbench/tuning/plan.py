@@ -12,7 +12,7 @@ from fedsel_app.records.files import write_json
 from fedsel_app.wiring.configuration import resolve
 from fedsel_app.wiring.idle_settings import refuse_idle
 from simulation.workbench.comparison.plan import ComparisonPlan, PlannedRun, run_name
-from simulation.workbench.comparison.plan_table import left_text
+from simulation.workbench.comparison.plan_lines import left_text
 from simulation.workbench.comparison.tuning_file import (
     CELL,
     DEFAULT,

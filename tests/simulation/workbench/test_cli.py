@@ -76,31 +76,19 @@ def test_wrong_settings_are_one_sentence_and_exit_code_2(capsys, tmp_path, comma
     assert {path.name for path in tmp_path.iterdir()} == {"taken"}
 
 
-def test_a_dry_run_prints_the_configuration_and_the_plan(capsys):
+def test_a_dry_run_prints_the_configuration_as_a_preset_and_the_plan(capsys, tmp_path):
     arguments = ["--strategy", "random", "--seed", "3", "--set", "lr=0.1", "--set", "model=cnn"]
     code, out, error = called(capsys, "run", "--dry-run", *SMALL, *arguments)
     assert (code, error) == (0, "")
     wanted = {"strategy": "random", "seed": 3, "lr": 0.1, "model": "cnn", "clients": 4, "cohort": 2, "rounds": 1}
     assert resolve(flatten(tomllib.loads(out))) == resolve(wanted)
-    plan = [line for line in out.splitlines() if line.startswith("#")]
-    # 3x3 convolutions 1-16 and 16-32, linear 32*2*2-64 and 64-10, biases included: 160 + 4640 + 8256 + 650
-    assert plan[0] == "# model: cnn, 13,706 parameters, 0.055 MB"
-    assert "# clients: 4, cohort: 2, rounds: 1" in plan
+    data, engine = (line for line in out.splitlines() if line.startswith("#"))
     # 1,797 digits, a fifth of them for testing
-    sizes = plan[1].removeprefix("# data: digits, ").replace(" training and ", " ").split()
+    sizes = data.removeprefix("# data: digits, ").replace(" training and ", " ").split()
     assert int(sizes[0].replace(",", "")) + int(sizes[1].replace(",", "")) == 1797
-    # up: 2 clients x 0.2 x 54,824 bytes; down: 2 x 54,824 bytes; random selection probes nobody
-    assert plan[3] == "# a round sends about 0.022 MB of values up, 0.110 MB down, 0.000 MB for probes"
-    assert plan[4].startswith("# engine: inline, as 0 s of local training are too few to start Ray for;")
-
-
-def test_a_dry_run_of_a_preset_can_be_used_as_a_preset(capsys, tmp_path):
-    _, out, _ = called(
-        capsys, "run", "--dry-run", "--preset", "paper", "--set", "data=digits", "--set", "model=logistic"
-    )
+    assert engine == "# engine: inline, as 0 s of local training are too few to start Ray for"
     (tmp_path / "mine.toml").write_text(out, encoding="utf-8")
-    expected = resolve({"preset": "paper", "data": "digits", "model": "logistic"})
-    assert resolve({"preset": str(tmp_path / "mine.toml")}) == expected
+    assert resolve({"preset": str(tmp_path / "mine.toml")}) == resolve(wanted)
 
 
 @pytest.mark.parametrize("command", ["run", "deploy", "submit x", "compare --out x"])

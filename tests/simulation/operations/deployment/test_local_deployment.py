@@ -1,17 +1,11 @@
 """Deployment and submission: texts and ports without processes. The slow tests run Flower's processes."""
 
-import os
-import signal
-import subprocess
 import sys
-import textwrap
-import time
 from pathlib import Path
 
 import pytest
 
 from simulation.engines import processes
-from simulation.operations.deployment.app_folder import app_folder
 from simulation.operations.deployment.flower_cli import DeploymentError, environment, submit_to_flower
 from simulation.operations.deployment.local_deployment import Deployment, connected
 from simulation.operations.guard.command_lines import (
@@ -20,7 +14,7 @@ from simulation.operations.guard.command_lines import (
 )
 from simulation.operations.guard.transport import free_ports
 from simulation.operations.machines.folders import make_federation
-from tests.support.processes import FLEET_STARTS, await_text, looks_in_proc, mentioning, until
+from tests.support.processes import FLEET_STARTS, looks_in_proc, mentioning, until
 from tests.support.tiny_app import PROJECT, write_app
 
 NODE_CONFIGS = ["partition-id=0 num-partitions=2", "partition-id=1 num-partitions=2"]
@@ -124,41 +118,3 @@ def refused_strangers(folder, deployment, other):
         assert not processes.end(strangers, 5.0)
     assert not any(connected(child.log) for child in strangers)
     return {child.name: child.log.read_text() for child in strangers}
-
-
-DEPLOY_AND_SUBMIT = """
-    import signal, sys
-    from pathlib import Path
-    from simulation.operations.deployment.local_deployment import Deployment
-    from simulation.operations.deployment.flower_cli import submit_to_flower
-    signal.signal(signal.SIGINT, signal.default_int_handler)
-    print("importing done", flush=True)
-    with Deployment(Path("run"), ["partition-id=0", "partition-id=1"]) as deployment:
-        print("deployed", flush=True)
-        home = deployment.flwr_home
-        submit_to_flower(Path("app"), {}, home, lambda line: print(line, flush=True))
-"""
-
-
-@pytest.mark.slow
-@pytest.mark.e2e
-@looks_in_proc
-@pytest.mark.parametrize(
-    ("number", "moment", "wait_s"),
-    [(signal.SIGINT, "[ROUND 1]", 0.5), (signal.SIGTERM, "importing done", 5.0)],
-)
-def test_interrupted_parent_takes_everything_along(tmp_path, tiny_app, number, moment, wait_s):
-    with (tmp_path / "out.log").open("wb") as output:
-        parent = subprocess.Popen(
-            [sys.executable, "-c", textwrap.dedent(DEPLOY_AND_SUBMIT)],
-            cwd=tmp_path,
-            env={**os.environ, "PYTHONPATH": str(app_folder())},
-            stdout=output,
-            stderr=subprocess.STDOUT,
-        )
-    await_text(tmp_path / "out.log", moment, 300.0)
-    time.sleep(wait_s)
-    assert mentioning(tmp_path)
-    parent.send_signal(number)
-    assert parent.wait(timeout=60) != 0
-    assert not mentioning(tmp_path), (tmp_path / "out.log").read_text()

@@ -1,5 +1,6 @@
 """Start of a machine in its folder."""
 
+import logging
 import subprocess
 import sys
 
@@ -9,7 +10,7 @@ import pytest
 
 from fedsel_app.config import ConfigError
 from simulation.operations.deployment.held_folder import held_folder
-from simulation.operations.deployment.start import HOME, describe_data, run_machine
+from simulation.operations.deployment.start import HOME, _Plainly, describe_data, run_machine
 from simulation.operations.guard.transport import free_ports
 from simulation.operations.machines.folders import make_federation
 from simulation.operations.machines.machine import read_machine, with_settings
@@ -104,6 +105,22 @@ def test_data_of_another_kind_take_the_place_of_the_remembered_ones(tmp_path, mo
             assert ("0 test examples" if typed or kind == "npz" else unnamed) in describe_data(client, machine)
 
 
+def test_the_terminal_has_what_a_user_must_know_once(capfd):
+    handler = _Plainly({"SuperNode ID": "Connected.", "<_InactiveRpcError": ""})
+    for level, message in (
+        (logging.INFO, "SuperNode ID: 7"),
+        (logging.INFO, "Received: train message"),
+        (logging.WARNING, "Odd."),
+        (logging.WARNING, "Odd."),
+        (logging.ERROR, "<_InactiveRpcError of a refusal"),
+        (logging.ERROR, "Traceback (most recent call last):\n  File\nValueError: wrong"),
+    ):
+        handler.emit(logging.LogRecord("flwr", level, "", 0, message, (), None))
+    printed = [line.split(" ", 2)[2] for line in capfd.readouterr().out.splitlines()]
+    assert printed == ["Connected.", "Odd.", "ValueError: wrong"]
+
+
+@pytest.mark.slow
 def test_a_machine_prints_what_its_user_must_know_and_logs_the_rest(tmp_path):
     """A client whose clock jumped during a run ended with 0 and no word, so that no service started it again."""
     made = make_federation(tmp_path / "federation", ["localhost"], 1, free_ports(1)[0])

@@ -1,6 +1,5 @@
 """`fedsel compare` with a stub in place of `fedsel run`, and once with the real one."""
 
-import io
 import json
 import multiprocessing
 import os
@@ -14,7 +13,7 @@ from rich.console import Console
 from simulation.workbench.cli import main
 from simulation.workbench.comparison import placement, run_processes
 from simulation.workbench.comparison.plan import plan
-from simulation.workbench.comparison.plan_table import plan_table
+from simulation.workbench.comparison.plan_lines import plan_lines
 from tests.support.processes import looks_in_proc, mentioning, until
 from tests.support.rounds import read_rows
 from tests.support.stubbed_runs import compare_arguments, compared, events, out, records, stub, stubbed_runs
@@ -41,7 +40,7 @@ def test_runs_are_done_once(capsys, out):
     assert len(events(out)) == 8
     assert records(out) == before
     code, said, _ = compared(capsys, out, "--dry-run")
-    assert (code, said.count("nothing")) == (0, 4)
+    assert (code, said.count("(finished)")) == (0, 4)
 
 
 def test_a_failed_run_is_told_and_loses_nothing(capsys, monkeypatch, out):
@@ -55,8 +54,6 @@ def test_a_failed_run_is_told_and_loses_nothing(capsys, monkeypatch, out):
     assert read_rows(out, "failures.jsonl") == [failure]
     assert {path.parent.name for path in out.glob("runs/*/summary.json")} == set(RUNS) - {"random-s1"}
     stub(monkeypatch)
-    _, said, _ = compared(capsys, out, "--dry-run")
-    assert "continues from its checkpoint" in said
     assert compared(capsys, out)[0] == 0
     assert not (out / "failures.jsonl").exists()
     assert events(out)[-2:] == ["random-s1: start after 1", "random-s1: end"]
@@ -115,15 +112,12 @@ def test_side_by_side_through_ray_every_run_has_its_part_of_the_cores(capsys, mo
 
 @pytest.fixture(scope="module")
 def calm(tmp_path_factory):
-    """Records of an undisturbed comparison, by whether its runs write checkpoints."""
-    found = {}
-    for checkpoint in (False, True):
-        with pytest.MonkeyPatch.context() as patch:
-            out = stubbed_runs(tmp_path_factory.mktemp("calm"), patch)
-            stub(patch, checkpoint=checkpoint)
-            assert main(compare_arguments(out, "--jobs", "2")) == 0
-        found[checkpoint] = records(out)
-    return found
+    """Records of an undisturbed comparison, whose runs write checkpoints."""
+    with pytest.MonkeyPatch.context() as patch:
+        out = stubbed_runs(tmp_path_factory.mktemp("calm"), patch)
+        stub(patch, checkpoint=True)
+        assert main(compare_arguments(out, "--jobs", "2")) == 0
+    return records(out)
 
 
 def in_the_background(out, jobs=2):
@@ -138,38 +132,34 @@ def in_the_background(out, jobs=2):
 
 
 @looks_in_proc
-@pytest.mark.parametrize(
-    ("number", "checkpoint"),
-    [(signal.SIGINT, False), (signal.SIGKILL, True)],
-)
-def test_killed_and_run_again_ends_as_if_nothing_had_happened(capsys, monkeypatch, calm, out, number, checkpoint):
-    stub(monkeypatch, checkpoint=checkpoint, hang=RUNS[2:], grandchild=True)
+def test_killed_and_run_again_ends_as_if_nothing_had_happened(capsys, monkeypatch, calm, out):
+    stub(monkeypatch, checkpoint=True, hang=RUNS[2:], grandchild=True)
     process = in_the_background(out)
-    begun = [out / "runs" / name / ("checkpoint.npz" if checkpoint else "rounds.jsonl") for name in RUNS[2:]]
+    begun = [out / "runs" / name / "checkpoint.npz" for name in RUNS[2:]]
     until(lambda: all(path.exists() for path in begun), 30.0)  # two runs ended, the others had their first round
     until(lambda: mentioning(out), 30.0)
-    os.kill(process.pid, number)
+    os.kill(process.pid, signal.SIGKILL)
     process.join(30)
     assert process.exitcode not in (None, 0)
-    until(lambda: not mentioning(out), 30.0 if number == signal.SIGKILL else 0.1)
+    until(lambda: not mentioning(out), 30.0)
 
     ended = {line.split(":")[0] for line in events(out) if line.endswith("end")}
     assert ended == set(RUNS[:2])
-    stub(monkeypatch, checkpoint=checkpoint)
+    stub(monkeypatch, checkpoint=True)
     assert compared(capsys, out, "--jobs", "2")[0] == 0
     starts = Counter(line.split(":")[0] for line in events(out) if "start" in line)
     assert all(starts[name] == 1 for name in ended)
-    assert records(out) == calm[checkpoint]
+    assert records(out) == calm
 
 
-@pytest.mark.parametrize(("checkpoint", "victim"), [(True, "run"), (False, "server")])
-def test_a_run_whose_process_is_killed_is_taken_up_again(capsys, monkeypatch, calm, out, checkpoint, victim):
+@pytest.mark.parametrize("victim", ["run", "server"])
+def test_a_run_whose_process_is_killed_is_taken_up_again(capsys, monkeypatch, calm, out, victim):
     """Killed after its first round; with the starter all runs end that are going on."""
-    stub(monkeypatch, checkpoint=checkpoint, kill="random-s1", victim=victim)
+    stub(monkeypatch, checkpoint=True, kill="random-s1", victim=victim)
     code, said, error = compared(capsys, out, "--jobs", "2")
     assert (code, error) == (0, "")
     assert "random-s1: ended by SIGKILL, and restarted" in said
-    assert records(out) == calm[checkpoint]
+    assert records(out) == calm
 
 
 KILLED_PREPARATION = """
@@ -184,10 +174,11 @@ def prepare(data, seed):
 """
 
 
-@pytest.mark.parametrize(("kills", "code"), [(1, 0), (run_processes.RESTARTS + 1, 1)])
+@pytest.mark.parametrize(("kills", "code"), [(1, 0), (2, 1)])
 def test_a_starter_killed_while_it_loads_the_data_is_started_again(capsys, monkeypatch, tmp_path, out, kills, code):
     """Killed once, nothing is lost but time; killed every time, the comparison ends and can be started again."""
     (tmp_path / "killed_preparation.py").write_text(KILLED_PREPARATION)
+    monkeypatch.setattr(run_processes, "RESTARTS", 1)
     monkeypatch.setattr(run_processes, "PREPARATION", "killed_preparation")
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     monkeypatch.setenv("BEGUN", str(tmp_path / "begun"))
@@ -207,6 +198,7 @@ def test_a_starter_killed_while_it_loads_the_data_is_started_again(capsys, monke
 
 
 def test_a_run_that_is_killed_again_and_again_fails_alone(capsys, monkeypatch, out):
+    monkeypatch.setattr(run_processes, "RESTARTS", 1)
     stub(monkeypatch, kill="random-s1", always=True)
     code, said, _ = compared(capsys, out, "--jobs", "2")
     assert code == 1
@@ -227,24 +219,7 @@ def test_two_at_work_on_one_folder_are_one_too_many(capsys, monkeypatch, out):
         process.join(30)
 
 
-def test_a_terminal_shows_the_table(out):
-    out.parent.mkdir(exist_ok=True)
-    with (out.parent / "x.log").open("w+") as file:
-        console = Console(file=file, force_terminal=True, width=160)
-        assert run_processes.carry_out(plan(out, ["random"], [1], SETTINGS, {}), 1, console) == {}
-        file.seek(0)
-        shown = file.read()
-    assert "1 of 1 runs" in shown
-    assert "started" not in shown.splitlines()[-1]
-
-
-def text_of(table):
-    console = Console(file=io.StringIO(), width=400)
-    console.print(table)
-    return " ".join(console.file.getvalue().split())
-
-
-def test_the_table_before_the_runs_has_the_time_left_at_the_pace_of_those_that_are_finished(tmp_path):
+def test_the_lines_before_the_runs_have_the_time_left_at_the_pace_of_those_that_are_finished(tmp_path):
     """Two of four runs took 90 and 150 s."""
     made = plan(tmp_path, ["random", "oort"], [1, 2], SETTINGS | {"rounds": 4}, {"lr": [0.1]})
     for run, seconds in zip(made.runs, (90.0, None, 150.0, None), strict=True):
@@ -253,9 +228,12 @@ def test_the_table_before_the_runs_has_the_time_left_at_the_pace_of_those_that_a
             summary = {"strategy": run.strategy, "seed": run.seed, "wall_s": seconds}
             summary |= {"target_accuracy": 0.8, "failure_count": 0}
             (run.folder / "summary.json").write_text(json.dumps(summary))
-    table = text_of(plan_table(made, 9)).replace("┃", "│")
-    assert "│ run │ strategy │ seed │ engine │ rounds │ done │ what is left │" in table
-    assert "│ random-lr=0.1-s1 │ random │ 1 │ inline │ 4 │ 0 │ nothing │" in table
-    assert "│ oort-lr=0.1-s2 │ oort │ 2 │ inline │ 4 │ 0 │ everything │" in table
-    assert table.endswith(f"In {tmp_path}, side by side: 9; about 2 min left")
-    assert text_of(plan_table(made, 1)).endswith("side by side: 1; about 4 min left")
+    assert plan_lines(made, 9) == [
+        "Everything equal but the method, which also weighs the updates.",
+        "random-lr=0.1-s1: inline, round 0 of 4 (finished)",
+        "oort-lr=0.1-s1: inline, round 0 of 4",
+        "random-lr=0.1-s2: inline, round 0 of 4 (finished)",
+        "oort-lr=0.1-s2: inline, round 0 of 4",
+        "Side by side: 9; about 2 min left",
+    ]
+    assert plan_lines(made, 1)[-1] == "Side by side: 1; about 4 min left"

@@ -67,4 +67,4 @@ def test_a_report_reads_the_kind_off_the_runs(tmp_path, preset, differ):
         assert json.loads((run.folder / "config.json").read_text())["compressor"] == config["compressor"]
     read = RecordedComparison.read(tmp_path)
     assert read.kind_of(read.groups[0]) == comparison.kind
-    assert ("compressor" in read.differing["fedcg"]) == differ
+    assert ("compressor" in comparison.kind) == differ

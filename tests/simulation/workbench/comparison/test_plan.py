@@ -26,7 +26,6 @@ def test_every_strategy_gets_every_seed_and_the_first_seed_comes_first(tmp_path)
     assert {run.config.partition for run in comparison.runs} == {comparison.runs[0].config.partition}
     assert comparison.baseline == "random"
     assert plan(tmp_path, ["oort", "fedcg"], [7], SMALL, {}).baseline == "oort"
-    assert plan(tmp_path, ["oort", "random"], [7], SMALL, {}, "oort").baseline == "oort"
 
 
 def test_a_grid_is_every_combination_and_leaves_out_what_a_strategy_does_not_have(tmp_path):
@@ -65,32 +64,23 @@ def test_a_plugins_own_setting_is_left_out_for_the_others(tmp_path, monkeypatch)
 
 
 @pytest.mark.parametrize(
-    ("settings", "grid", "baseline", "said"),
+    ("settings", "grid", "said"),
     [
-        ({"loacl-steps": 3}, {}, None, "Did you mean 'local-steps'?"),
-        ({}, {"loacl-steps": [3]}, None, "Did you mean 'local-steps'?"),
-        ({}, {"fedcg.none": [3]}, None, "There is no setting 'fedcg.none'."),
-        ({}, {"hetero-select.temperature": [1.0]}, None, "belongs to none of the strategies oort, random."),
-        ({}, {"lr": [0.1, -1]}, None, "The 'lr' parameter"),
-        ({}, {"strategy": ["oort"]}, None, "sets 'strategy' itself; use"),
-        ({}, {"lr": []}, None, "Give 'lr' at least one value"),
-        ({}, {}, "fedcg", "The --baseline must be one of the strategies oort, random. Got 'fedcg'."),
-        ({}, {"data-path": ["a/b", "a b"]}, None, "Two runs would have the name oort-data-path=a-b-s1"),
-        ({"lr": 0.1}, {"lr": [0.1, 0.2]}, None, "Give 'lr' in the grid, or one value of it for all runs, not both."),
+        ({"loacl-steps": 3}, {}, "Did you mean 'local-steps'?"),
+        ({}, {"loacl-steps": [3]}, "Did you mean 'local-steps'?"),
+        ({}, {"fedcg.none": [3]}, "There is no setting 'fedcg.none'."),
+        ({}, {"hetero-select.temperature": [1.0]}, "belongs to none of the strategies oort, random."),
+        ({}, {"lr": [0.1, -1]}, "The 'lr' parameter"),
+        ({}, {"strategy": ["oort"]}, "sets 'strategy' itself; use"),
+        ({}, {"lr": []}, "Give 'lr' at least one value"),
+        ({}, {"data-path": ["a/b", "a b"]}, "Two runs would have the name oort-data-path=a-b-s1"),
+        ({"lr": 0.1}, {"lr": [0.1, 0.2]}, "Give 'lr' in the grid, or one value of it for all runs, not both."),
     ],
 )
-def test_what_no_comparison_can_be_made_of(tmp_path, settings, grid, baseline, said):
+def test_what_no_comparison_can_be_made_of(tmp_path, settings, grid, said):
     with pytest.raises(ConfigError, match=r".") as error:
-        plan(tmp_path, ["oort", "random"], [1], settings, grid, baseline)
+        plan(tmp_path, ["oort", "random"], [1], settings, grid)
     assert said in str(error.value)
-
-
-def test_equal_values_of_a_grid_count_once(tmp_path):
-    grid = {"alpha": [1, 1.0, 0.1, 1e-1], "mu": [0.0, -0.0]}
-    runs = plan(tmp_path, ["random"], [1, 1], SMALL, grid).runs
-    assert [run.name for run in runs] == ["random-alpha=1-mu=0.0-s1", "random-alpha=0.1-mu=0.0-s1"]
-    with pytest.raises(ConfigError, match=r"'normalize' parameter must be true or false. Got 1."):
-        plan(tmp_path, ["random"], [1], SMALL, {"normalize": [True, 1]})
 
 
 @pytest.mark.parametrize(

@@ -51,13 +51,6 @@ def test_the_clients_have_their_counts_and_last_tests(folder):
     assert frame["accuracy"].fillna(-1).tolist() == [-1, 0.5, -1, -1]
 
 
-def test_the_selections_are_the_lists_of_the_rounds(folder):
-    frame = load_run(folder).selections
-    assert list(zip(frame["round"], frame["client"], strict=True)) == [(1, 0), (1, 1), (2, 1), (2, 3), (3, 3), (3, 1)]
-    assert frame["loss"].round(6).tolist() == [0.5, 0.6, 0.6, 0.8, 0.8, 0.6]
-    assert frame["failure"].fillna("").tolist() == ["", "gone", "gone", "", "", "gone"]
-
-
 def test_an_unfinished_run_has_a_summary_so_far_and_no_model(folder):
     result = load_run(folder)
     [summary] = result.summary.to_dict("records")

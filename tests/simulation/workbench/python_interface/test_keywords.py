@@ -30,10 +30,6 @@ def test_keywords_and_keys_are_taken():
         assert key_of(key) == key
 
 
-@pytest.mark.parametrize(
-    ("keyword", "hint"),
-    [("rouds", "Did you mean rounds?"), ("candidates", "power_of_choice_candidates"), ("zzz", "docs/settings.md")],
-)
-def test_an_unknown_keyword_is_told_with_the_nearest(keyword, hint):
-    with pytest.raises(ConfigError, match=rf"no setting '{keyword}'.*{hint.replace('?', '.')}"):
-        setting_values({keyword: 1}, None)
+def test_an_unknown_keyword_is_told_with_the_nearest():
+    with pytest.raises(ConfigError, match=r"There is no setting 'rouds'\. Did you mean 'rounds'\?"):
+        setting_values({"rouds": 1}, None)

@@ -64,7 +64,9 @@ def test_an_interrupted_run_goes_on_to_the_same_bits(folder, tmp_path, capsys):
 
 def test_code_of_the_notebook_itself_is_refused_where_another_process_runs(tmp_path):
     with pytest.raises(ConfigError, match=r"'data' parameter names '__main__:mine'.*write the code to a file"):
-        run(data="__main__:mine", engine="ray", out=tmp_path / "run")
+        compare(["random"], data="__main__:mine", out=tmp_path / "runs")
+    with pytest.raises(ConfigError, match="this run needs Ray, as 'workers' is set: use"):
+        run(workers=2, out=tmp_path / "run")
 
 
 def test_a_setting_without_an_effect_is_refused():

@@ -38,7 +38,7 @@ def folder(tmp_path):
 def test_a_lower_score_wins(folder):
     [run, _] = RecordedComparison.read(folder).runs.values()
     metric = metric_of([run])
-    assert (metric.name, metric.higher_wins, metric.scale) == ("RMSE", False, "cost")
+    assert (metric.name, metric.higher_wins) == ("RMSE", False)
     assert metric.of(run) == {"final_rmse": 2.0, "stable_rmse": 2.0, "best_rmse": 1.0}
     summary = run.summary.iloc[0]
     assert (summary["peak_rmse"], summary["stability_drop"], summary["rounds_to_target"]) == (1.0, 1.0, 2)

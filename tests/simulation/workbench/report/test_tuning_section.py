@@ -58,7 +58,7 @@ def test_a_report_of_another_metric_still_compares_the_score(tuned, without_figu
         (run / "rounds.jsonl").write_text(json.dumps(row | own) + "\n")
     write_report(tuned, metric="loss")
     text = page_text(tuned)
-    assert "random 3 1 lr=0.3 0.4800 [" in text
+    assert "random 3 1 lr=0.3 0.4800 ± " in text
     assert "MSE" in text
 
 
