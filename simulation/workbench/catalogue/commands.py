@@ -5,8 +5,6 @@ import textwrap
 from collections.abc import Iterable
 from shutil import get_terminal_size
 
-from rich.console import Console
-
 from fedsel_app.records.reading import legible
 from simulation.workbench.command_line.arguments import Subparsers
 
@@ -56,7 +54,6 @@ def presets_command(arguments: argparse.Namespace) -> int:
 
 
 def print_list(lines: Iterable[str]) -> None:
-    """Print lines of the right width. On a terminal the headings, which have no indent, are bold."""
-    console = Console(highlight=False)
+    """Print lines of the right width."""
     for line in lines:
-        console.print(legible(line), style=None if line.startswith(" ") else "bold", markup=False, soft_wrap=True)
+        print(legible(line))

@@ -35,7 +35,6 @@ EXAMPLES: dict[str, dict[str, str]] = {
     },
     "tune": {
         "fedsel tune --strategies oort,random --over lr=0.01..1 --out runs/tuned": "tune a setting for each method",
-        "fedsel tune --strategies random --over 'value-bits=4|8' --out runs/bits": "tune it among some values",
     },
     "model": {
         "fedsel model runs/first --out first.safetensors": "write the last model of a run",

@@ -17,9 +17,6 @@ from simulation.workbench.comparison.plan import BASELINE, run_name
 from simulation.workbench.comparison.plan_file import check_failure, read_plan
 from simulation.workbench.comparison.runs import SHOWN, RecordedRun, joined, read_recorded_run
 
-MOST_NAMED = 5
-"""Maximum number of folders that a sentence names."""
-
 
 @dataclass(frozen=True)
 class Group:
@@ -104,8 +101,6 @@ class RecordedComparison:
             failures = read_rows(place / "failures.jsonl", check_failure)
             over = [name for name, run in runs.items() if run.finished]  # a failed run may have been resumed
             notes += [f"{row['name']} failed: {row['message']}" for row in failures if row["name"] not in over]
-        if not sources:
-            notes += _of_other_plans(folder, plan)
         if not runs:
             raise ConfigError(f"{folder} has no run with a finished round: there is nothing to report yet.")
         finished = [run for run in runs.values() if run.finished]
@@ -221,19 +216,6 @@ def plan_of(sources: Sequence[Path]) -> dict[str, Any]:
 
 def _not_begun(name: str) -> str:
     return f"{name} has not finished a round yet: it is not in this report."
-
-
-def _of_other_plans(folder: Path, plan: Mapping[str, Any]) -> list[str]:
-    """Sentence on the runs in the folder of a comparison that its last plan does not have; none without such runs."""
-    planned = [folder / run["folder"] for run in plan["runs"]]
-    others = [path.parent.name for path in sorted(folder.glob("runs/*/config.json")) if path.parent not in planned]
-    if not others:
-        return []
-    return [
-        f"The last `fedsel compare` in {folder} had other methods, seeds or grids than an earlier one, so this report "
-        f"is without {', '.join(others[:MOST_NAMED])}{', ...' * (len(others) > MOST_NAMED)}. Name those of both to "
-        "have all runs."
-    ]
 
 
 def _groups(runs: Sequence[RecordedRun], baseline_name: str) -> tuple[tuple[Group, ...], list[str]]:

@@ -1,11 +1,17 @@
 """Commands `fedsel report`, `fedsel methods` and `fedsel check`."""
 
 import argparse
+from collections.abc import Iterable, Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from fedsel_app.config import ConfigError
 from simulation.workbench.command_line.arguments import FAILURE, Subparsers
 from simulation.workbench.terminal import whole_table, wide_console
+
+if TYPE_CHECKING:
+    from strategies.base import SelectionStrategy
+    from strategies.roster import Needs
 
 
 def register(commands: Subparsers) -> None:
@@ -60,7 +66,6 @@ def report_command(arguments: argparse.Namespace) -> int:
 
 def methods_command(arguments: argparse.Namespace) -> int:
     """`fedsel methods`: list the selection methods, and what each needs."""
-    from simulation.workbench.report.method_table import method_rows
     from strategies import STRATEGIES
 
     table = whole_table("strategy", "paper", "needs", fold=False)
@@ -68,6 +73,31 @@ def methods_command(arguments: argparse.Namespace) -> int:
         table.add_row(*row)
     wide_console().print(table)
     return 0
+
+
+def method_rows(methods: Iterable["type[SelectionStrategy]"]) -> Iterator[tuple[str, str, str]]:
+    """Name, paper and needs of each method."""
+    for method in methods:
+        yield method.name, method.paper, ", ".join(_describe(method.needs(method.Config()))) or "nothing"
+
+
+def _describe(needs: "Needs") -> Iterator[str]:
+    if needs.loss_probe:
+        yield "losses before selection"
+    if needs.metrics:
+        yield f"{', '.join(needs.metrics)} before selection"
+    for report in sorted(needs.reports):
+        yield f"{report.replace('_', ' ')} of the selected"
+    if needs.label_counts:
+        yield "label counts (once)"
+    if needs.class_biases:
+        yield "an output layer with class biases"
+    if needs.output_biases:
+        yield "an output layer with biases"
+    if needs.updates:
+        yield "last updates (kept by the server)"
+    if needs.links:
+        yield "link speeds"
 
 
 def check_command(arguments: argparse.Namespace) -> int:

@@ -36,7 +36,6 @@ ORDER = (
 """Methods in the order of their looks. Those of one line have different colours, and are often compared."""
 TICKS = 6
 """Largest number of intervals between the ticks of a panel."""
-GRID_POINTS = 400
 NOTEBOOK_DOTS = 100
 """Resolution in a notebook, in dots per inch."""
 FILE_DOTS = 300
@@ -104,8 +103,6 @@ def plot_metric(group: Group, metric: EvaluatedMetric) -> Plot:
 def draw_band(panel: Axes, curves: Sequence[tuple[Floats, Floats]], position: int, label: str) -> None:
     """Draw the mean of `curves` and the band between them; `position` determines colour, line and marker."""
     points = np.unique(np.concatenate([x for x, _ in curves]))
-    if points.size > GRID_POINTS:
-        points = np.linspace(points[0], points[-1], GRID_POINTS)
     values = np.stack([step_values(x, y, points) for x, y in curves])
     finite = np.isfinite(values).all(axis=0)
     points, values = points[finite], values[:, finite]

@@ -1,7 +1,6 @@
 """Start of a machine in its folder."""
 
 import logging
-import subprocess
 import sys
 
 import numpy as np
@@ -9,48 +8,13 @@ import pandas as pd
 import pytest
 
 from fedsel_app.config import ConfigError
+from simulation.operations.deployment import start
 from simulation.operations.deployment.held_folder import held_folder
 from simulation.operations.deployment.start import HOME, _Plainly, describe_data, run_machine
-from simulation.operations.guard.transport import free_ports
+from simulation.operations.guard import superlink
 from simulation.operations.machines.folders import make_federation
 from simulation.operations.machines.machine import read_machine, with_settings
 from simulation.workbench.cli import main
-from tests.support.sources import ROOT
-
-STARTING = """
-import logging
-import subprocess
-import sys
-from pathlib import Path
-from simulation.operations.deployment import start
-from simulation.operations.deployment.flower_cli import DeploymentError
-from simulation.operations.guard import superlink, supernode_process
-
-def talk(on_refusal):
-    flower = logging.getLogger("flwr")
-    flower.setLevel(logging.INFO)
-    print("Successfully installed fedsel")
-    flower.info("SuperNode ID: 7")
-    flower.info("Received: train message")
-    flower.warning("Odd.")
-    flower.warning("Odd.")
-    flower.error("Traceback (most recent call last):\\n  File\\nValueError: wrong")
-    start.say("End.")
-    print("Successfully installed fedsel again")
-    subprocess.run(["echo", "The app's own words"], stdout=sys.stdout)
-    raise RuntimeError("refused")
-
-folder = Path(sys.argv[1])
-start.days_left = lambda certificate: -3
-superlink.run_superlink = lambda *arguments: None
-start.run_machine(folder / "server", {})
-start.obstacle = lambda *arguments: None
-supernode_process.main = talk
-try:
-    start.run_machine(folder / "client-0", {}, unsigned_apps=True)
-except DeploymentError as error:
-    start.say(str(error))
-"""
 
 
 def test_a_folder_that_is_at_work_is_not_started_twice(tmp_path):
@@ -120,20 +84,11 @@ def test_the_terminal_has_what_a_user_must_know_once(capfd):
     assert printed == ["Connected.", "Odd.", "ValueError: wrong"]
 
 
-@pytest.mark.slow
-def test_a_machine_prints_what_its_user_must_know_and_logs_the_rest(tmp_path):
-    """A client whose clock jumped during a run ended with 0 and no word, so that no service started it again."""
-    made = make_federation(tmp_path / "federation", ["localhost"], 1, free_ports(1)[0])
-    command = [sys.executable, "-c", STARTING, str(made.folder)]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
-    assert done.stderr == ""
-    assert "the server's certificate is no longer valid, so no client connects." in done.stdout
-    printed = [line.split(" ", 2)[2] for line in done.stdout.splitlines()]
-    connected = f"Connected to localhost:{read_machine(made.server, 'server').port} as client-0."
-    assert printed[-5:-1] == [connected, "Odd.", "ValueError: wrong", "End."]
-    assert printed[-1].startswith("localhost refuses client-0. Either it does not know the client's key")
-    log = made.client(0) / "log.txt"
-    for line in ("Successfully installed fedsel\n", "INFO Received: train message", "WARNING Odd.", "  File"):
-        assert line in log.read_text()
-    for line in ("Successfully installed fedsel again", "The app's own words"):
-        assert line in log.read_text()
+def test_a_server_warns_before_its_certificate_ends(tmp_path, monkeypatch, capfd):
+    made = make_federation(tmp_path / "federation", ["localhost"], 1, 9092)
+    monkeypatch.setattr(sys, "argv", [])
+    monkeypatch.setattr(start, "days_left", lambda certificate: -3)
+    monkeypatch.setattr(start, "plain_log", lambda *_: None)
+    monkeypatch.setattr(superlink, "run_superlink", lambda *_: None)
+    start._serve(made.server, read_machine(made.server, "server"))
+    assert "the server's certificate is no longer valid, so no client connects." in capfd.readouterr().out

@@ -49,14 +49,9 @@ def test_what_a_preset_sets_itself_it_sets_for_the_methods_of_its_base_too(tmp_p
         ("[methods.fedcg]\nlearning = 0.0", r"^\[methods.fedcg\] in the preset .*: There is no setting 'learning'"),
         ("[methods.fedcg]\nmu = -1.0", r"^\[methods.fedcg\] in the preset .*: The 'mu' parameter must be"),
         (
-            "[methods.oort.oort]\nexplore = -1.0",
-            r"^\[methods.oort\] in the preset .*: The 'explore'",
-        ),
-        (
             '[methods.fedcg]\nstrategy = "oort"',
             r"^\[methods.fedcg\] .* must be a table of settings for the strategy fedcg",
         ),
-        ("[methods]\nfedcg = 3", r"^\[methods.fedcg\] .* must be a table of settings"),
         ("methods = 3", r"^\[methods.NAME\] .* must be a table of settings"),
     ],
 )

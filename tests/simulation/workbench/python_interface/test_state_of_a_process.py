@@ -42,21 +42,6 @@ def saved(y, path="mine.npz"):
     np.savez(path, x_train=x[:400], y_train=y[:400], x_test=x[400:], y_test=y[400:])
 
 
-def accuracy(**settings):
-    return run("random", **(SMALL | settings)).rounds["accuracy"].iloc[-1]
-
-
-def test_a_corrected_file_is_read_again():
-    _, good, bad = samples()
-    saved(bad)
-    first = run("random", **SMALL, data="npz", data_path="mine.npz")
-    assert first.rounds["accuracy"].iloc[-1] < 0.6
-    saved(good)
-    second = run("random", **SMALL, data="npz", data_path="mine.npz")
-    assert second.rounds["accuracy"].iloc[-1] > 0.85
-    assert second.test_data[1].tolist() == good[400:].tolist()
-
-
 def test_every_kind_of_file_is_read_again_and_an_unchanged_one_is_not(folder):
     def table(path, value):
         pd.DataFrame({"x": [value, 1.5, 2.5, 3.5] * 3, "label": [0, 1] * 6}).to_csv(path, index=False)
