@@ -131,7 +131,7 @@ def test_a_comparison_writes_through_no_symlink(tmp_path, name):
     (tmp_path / "out" / name).symlink_to(tmp_path / "precious")
     before = tree(tmp_path)
     with pytest.raises(ConfigError, match="symlink"):
-        plan(tmp_path / "out", ["random"], [1], {}, {}, None).check()
+        plan(tmp_path / "out", ["random"], [1], {}, {}).check()
     assert tree(tmp_path) == before
 
 

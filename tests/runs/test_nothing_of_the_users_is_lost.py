@@ -128,5 +128,5 @@ def test_a_comparison_in_a_foreign_folder_is_refused(tmp_path, name):
     written(tmp_path / name)
     before = tree(tmp_path)
     with pytest.raises(ConfigError, match="choose another --out"):
-        plan(tmp_path, ["random"], [1], {}, {}, None).check()
+        plan(tmp_path, ["random"], [1], {}, {}).check()
     assert tree(tmp_path) == before
