@@ -57,9 +57,7 @@ class SubmittedRun:
 
     @property
     def sentence(self) -> str:
-        """The outcome as a sentence."""
-        if self.completed:
-            return "The run is finished."
+        """The outcome of a run that failed or was stopped, as a sentence."""
         details = "" if self.details == "N/A" else f" {self.details}"
         return f"The run {self.status.partition(':')[2] or self.status}.{details}"
 

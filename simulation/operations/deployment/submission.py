@@ -122,7 +122,7 @@ def submit_to_federation(folder: Path, config: AppConfig, console: Console) -> i
         raise
     if result.completed:
         console.print(
-            f"{result.sentence} Make its report on {machine.server} with: fedsel report server/runs/{name}",
+            f"The run is finished. Make its report on {machine.server} with: fedsel report server/runs/{name}",
             soft_wrap=True,
         )
         return 0

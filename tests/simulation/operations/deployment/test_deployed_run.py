@@ -27,18 +27,6 @@ def test_the_log_is_piped_without_colours_and_what_goes_well_in_flower(capsys):
 
 
 @pytest.mark.parametrize(
-    ("status", "details", "sentence"),
-    [
-        ("finished:completed", "N/A", "The run is finished."),
-        ("finished:failed", "Only 2 of 3 clients connected.", "The run failed. Only 2 of 3 clients connected."),
-        ("finished:stopped", "N/A", "The run stopped."),
-    ],
-)
-def test_the_outcome_is_told_in_words(status, details, sentence):
-    assert SubmittedRun(1, status, details).sentence == sentence
-
-
-@pytest.mark.parametrize(
     ("written", "code", "words"),
     [
         ((), 1, "The run failed. The disk is gone.\n"),

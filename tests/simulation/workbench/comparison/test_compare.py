@@ -11,7 +11,7 @@ import pytest
 from rich.console import Console
 
 from simulation.workbench.cli import main
-from simulation.workbench.comparison import placement, run_processes
+from simulation.workbench.comparison import run_processes
 from simulation.workbench.comparison.plan import plan
 from simulation.workbench.comparison.plan_lines import plan_lines
 from tests.support.processes import looks_in_proc, mentioning, until
@@ -101,13 +101,6 @@ def test_jobs_run_side_by_side_and_no_more(capsys, monkeypatch, out):
         at_once.append(at_once[-1] + (1 if "start" in line else -1))
     assert max(at_once) == 2
     assert all(json.loads(path.read_text())["workers"] == 0 for path in out.glob("runs/*/config.json"))
-
-
-def test_side_by_side_through_ray_every_run_has_its_part_of_the_cores(capsys, monkeypatch, out):
-    monkeypatch.setattr(placement, "usable_cores", lambda: 7)
-    assert compared(capsys, out, "--jobs", "2", "--seeds", "1", "--engine", "ray")[0] == 0
-    configs = [json.loads(path.read_text()) for path in out.glob("runs/*/config.json")]
-    assert [(config["workers"], config["engine"]) for config in configs] == [(3, "ray")] * 2
 
 
 @pytest.fixture(scope="module")

@@ -2,13 +2,11 @@
 
 import json
 
-import pandas
 import pytest
 
 from fedsel_app import load_comparison, load_run
 from fedsel_app.config import ConfigError
 from tests.support.report_runs import write_run
-from tests.support.rounds import read_rows
 
 SELECTED = [[0, 1], [1, 3], [3, 1]]
 CLIENT_ROWS = [
@@ -30,16 +28,6 @@ def folder(tmp_path):
         finished=False,
     )  # fmt: skip
     return tmp_path / "run"
-
-
-def test_the_rounds_are_the_lines_of_the_record(folder):
-    frame = load_run(folder).rounds
-    for line, (_, row) in zip(read_rows(folder), frame.iterrows(), strict=True):
-        numbers = line.pop("metrics")
-        assert all(row[name] == value for name, value in (line | numbers).items() if value is not None)
-        assert all(pandas.isna(row[name]) for name, value in line.items() if value is None and name in row)
-    assert list(frame.columns[:3]) == ["round", "cohort", "selected"]
-    assert frame["uplink_bytes"].dtype == "int64"
 
 
 def test_the_clients_have_their_counts_and_last_tests(folder):

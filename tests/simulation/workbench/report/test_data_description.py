@@ -75,9 +75,3 @@ def test_labels_are_no_classes_and_an_example_with_two_is_one_example(tmp_path, 
     assert [cells(lines[-6:], client)[1] for client in "01"] == ["2", "2"]
     assert "of each client by label" in " ".join(lines)
     assert "class" not in " ".join(lines).lower()
-
-
-def test_data_that_cannot_be_read_end_with_a_sentence(tmp_path, capsys):
-    (tmp_path / "t.csv").write_text("a,label\n1,\n")
-    assert main(["data", "--set", "data=csv", "--set", f"data-path={tmp_path / 't.csv'}"]) == 2
-    assert "has no label in column 'label', line 2" in capsys.readouterr().err
