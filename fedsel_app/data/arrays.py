@@ -1,7 +1,7 @@
 """Arrays of a data set: checks of samples and targets, moments of the samples, and reading an .npz file."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -38,6 +38,13 @@ TARGETS = {
 def absent(data: str, folder: Path, files: str) -> ConfigError:
     """Build the error for a data set whose files are not in `folder`."""
     return ConfigError(f"The data set '{data}' is absent from '{folder}': put {files} there, or set 'data-path'.")
+
+
+def refuse_pipes(data: str, paths: Iterable[Path]) -> None:
+    """Raise ConfigError for a path that is not a file, such as a pipe: reading a pipe may never end."""
+    for path in paths:
+        if path.exists() and not path.is_file():
+            raise ConfigError(f"The data set '{data}' cannot be read: '{path}' is not a file. Remove it.")
 
 
 def hidden(path: Path) -> bool:

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedsel_app.config import ConfigError, DataConfig
-from fedsel_app.data.arrays import absent
+from fedsel_app.data.arrays import absent, refuse_pipes
 from fedsel_app.data.dataset import Dataset, from_arrays
 
 CLASSES = 62
@@ -48,6 +48,7 @@ def _writers(folder: Path, part: str) -> dict[str, tuple[NDArray[np.uint8], NDAr
     files = sorted((folder / part).glob("*.json"))
     if not files:
         raise absent("femnist", folder, f"LEAF's folders train and test of .json files ({part}/ has none)")
+    refuse_pipes("femnist", files)
     found: dict[str, tuple[NDArray[np.uint8], NDArray[np.int64]]] = {}
     for path in files:
         try:

@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedsel_app.config import ConfigError, DataConfig, require
-from fedsel_app.data.arrays import absent
+from fedsel_app.data.arrays import absent, refuse_pipes
 from fedsel_app.data.dataset import Dataset, from_arrays
 
 LABELS = ("AFIB", "PVC", "CLBBB", "CRBBB", "LAFB", "1AVB")
@@ -88,6 +88,7 @@ def read(folder: Path, hz: int = 100) -> dict[str, NDArray[Any]]:
 
 def _record(wfdb: Any, folder: Path, name: str, samples: int) -> NDArray[np.float64]:
     """One record in mV, (12, samples), its leads in the order of `LEADS`."""
+    refuse_pipes("ptb-xl", [folder / f"{name}{ending}" for ending in (".hea", ".dat")])
     try:
         signal, fields = wfdb.rdsamp(str(folder / name))
         leads = [lead.upper() for lead in fields["sig_name"]]

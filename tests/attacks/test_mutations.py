@@ -19,8 +19,8 @@ from tests.support.mutated_payloads import MOST_S, decode_mutated
 from tests.support.scripted_messages import SCRIPTS, SETUPS, carry_out
 
 PAYLOADS = 100_000
-PAIRS = 36
-"""Nine codings of values, four of indices."""
+PAIRS = 27
+"""Nine codings of values, three of indices."""
 SAMPLE = 100
 
 

@@ -21,6 +21,9 @@ Labelled = list[tuple[Path, int]]
 
 PARTS = ("train", "test", "val", "valid", "validation")
 """Names of folders that are no classes."""
+MOST_PIXELS = 2**24
+"""Most pixels of one image (4,096 x 4,096). A larger image is hardly a training example and would use too much
+memory."""
 
 
 def read_image_folder(
@@ -101,17 +104,21 @@ def read_pictures(parts: Mapping[str, Labelled], mode: str, size: int) -> dict[s
 
 @contextmanager
 def _opened(path: Path) -> Iterator["Image.Image"]:
-    """Open an image. Raises ConfigError, here or in the block, unless it is one that Pillow deems small enough."""
+    """Open an image. Raises ConfigError, here or in the block, unless it is an image of at most `MOST_PIXELS`."""
     from PIL import Image
 
+    if not path.is_file():  # a named pipe would never end
+        raise _damaged(path, "it is not a file")
     try:
         with (
             warnings.catch_warnings(action="ignore", category=Image.DecompressionBombWarning),
             Image.open(path) as image,
         ):
+            if image.width * image.height > MOST_PIXELS:
+                raise _damaged(path, f"it has {image.width} x {image.height} pixels, more than {MOST_PIXELS:,}")
             yield image
     except (OSError, SyntaxError, Image.DecompressionBombError) as error:
-        raise ConfigError(f"The image '{path}' is absent or damaged: {error}. Restore it, or remove it.") from error
+        raise _damaged(path, error) from error
 
 
 def _images(paths: Sequence[Path], mode: str, size: int) -> NDArray[Any]:
@@ -132,3 +139,7 @@ def _images(paths: Sequence[Path], mode: str, size: int) -> NDArray[Any]:
             )
         images[index] = picture
     return images
+
+
+def _damaged(path: Path, error: Exception | str) -> ConfigError:
+    return ConfigError(f"The image '{path}' is absent or damaged: {error}. Restore it, or remove it.")

@@ -7,6 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedsel_app.config import ConfigError
+from fedsel_app.data.arrays import refuse_pipes
 
 SETS = {
     "mnist": ("MNIST", "MNIST/raw/*-ubyte"),
@@ -31,6 +32,7 @@ def read(data: str, folder: Path, *, download: bool) -> dict[str, NDArray[Any]]:
         If the files are absent or damaged, or cannot be downloaded.
     """
     class_name, files = SETS[data]
+    refuse_pipes(data, folder.glob(files))
     arrays = {}
     try:
         # This check needs no torchvision, whose import takes seconds.

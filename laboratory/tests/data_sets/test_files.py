@@ -1,6 +1,7 @@
 """Sets that must be fetched, from miniature files in the layout in which they are published."""
 
 import json
+import os
 
 import numpy as np
 import pytest
@@ -125,6 +126,13 @@ def test_tiny_imagenet_absent_or_damaged(tmp_path):
 
 
 @pytest.mark.timeout(120)
+def test_a_pipe_in_place_of_a_file_does_not_hang(tmp_path):
+    (tmp_path / "train").mkdir()
+    os.mkfifo(tmp_path / "train" / "a.json")
+    with pytest.raises(ConfigError, match=" is not a file"):
+        femnist(tmp_path)
+
+
 def test_a_file_of_writers_with_endless_brackets_is_one_sentence(tmp_path):
     for part in ("train", "test"):
         (tmp_path / part).mkdir()

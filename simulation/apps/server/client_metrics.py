@@ -2,6 +2,7 @@
 
 import logging
 import math
+from collections import Counter
 from collections.abc import Callable, Mapping
 from functools import reduce
 from typing import Any
@@ -109,7 +110,7 @@ def aggregated_records(
 def mean_metrics(metrics: list[tuple[float, dict[str, Any]]], server_round: int) -> dict[str, Single]:
     """Weighted mean of each metric over the clients that report it. Lists are averaged place by place.
 
-    A metric that has several lengths is left out, and the log says so.
+    Of a metric that has several lengths, only the most frequent length counts, and the log says so.
     """
     reports: dict[str, list[tuple[float, Single]]] = {}
     for weight, reported in metrics:
@@ -117,12 +118,20 @@ def mean_metrics(metrics: list[tuple[float, dict[str, Any]]], server_round: int)
             reports.setdefault(name, []).append((weight, value))
     means: dict[str, Single] = {}
     for name, values in sorted(reports.items()):
-        if len({np.shape(value) for _, value in values}) > 1:
+        lengths = Counter(_length(value) for _, value in values)
+        length = lengths.most_common(1)[0][0]
+        if len(lengths) > 1:
             LOGGER.warning(
-                "Round %d: the metric %s is left out, because it has several lengths", server_round, one_line(name)
+                "Round %d: the metric %s has %d lengths. Only the most frequent one counts: %s",
+                *(server_round, one_line(name), len(lengths), "a number" if length is None else f"a list of {length}"),
             )
-            continue
-        total = sum(weight for weight, _ in values)
-        parts = [weight / total * np.asarray(value, np.float64) for weight, value in values]
+        same = [(weight, value) for weight, value in values if _length(value) == length]
+        total = sum(weight for weight, _ in same)
+        parts = [weight / total * np.asarray(value, np.float64) for weight, value in same]
         means[name] = reduce(np.add, parts).tolist()
     return means
+
+
+def _length(value: Single) -> int | None:
+    """Length of a list; None for a number."""
+    return len(value) if isinstance(value, list) else None
