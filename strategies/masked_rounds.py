@@ -105,7 +105,6 @@ def _only(dispatch: Dispatch, replies: Replies, inside: Ints, reason: str) -> Re
         unused=replies.unused,
         finish_s=replies.finish_s[np.isin(replies.clients, inside)] if replies.finish_s.size else replies.finish_s,
         waited_s=replies.waited_s,
-        wasted_s=replies.wasted_s,
     )
 
 

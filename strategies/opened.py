@@ -19,6 +19,7 @@ from strategies.round.clients import SCALAR_BYTES, ConnectedClients
 from strategies.round.federation import Answer, SentModel, Until, sent_model
 from strategies.round.instructions import InstructionBuilder
 from strategies.round.probing import ClientProber, Probe, evaluation
+from strategies.round.replies.bounds import mean_vector
 from strategies.round.replies.training import Replies, ReplyReader
 from strategies.round.replies.values import read_tests, tested_loss
 from strategies.run_context import Model, RunContext
@@ -136,8 +137,6 @@ class OpenRound:
         """
         chosen, buffers = replies.only(selection.clients), self.model.buffers
         if chosen.statistics:
-            from strategies.round.replies.bounds import mean_vector
-
             robust, vectors = self.context.aggregation.traits.robust, np.stack(chosen.statistics)
             average = np.median(vectors, axis=0) if robust else mean_vector(vectors, chosen.examples)
             buffers = average.astype(buffers.dtype)

@@ -6,7 +6,7 @@
 import logging
 import math
 import time
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from operator import itemgetter
 
@@ -16,7 +16,6 @@ from fedsel_app.attackers import attackers_of
 from fedsel_app.config import AggregationConfig
 from fedsel_app.messages.answers import EvaluateAnswer
 from fedsel_app.messages.instructions import TrainInstruction
-from fedsel_app.messages.reported_values import one_line
 from fedsel_app.records.files import RunFailed
 from fedsel_app.records.run_folder import Recorder
 from fedsel_app.records.schema import ACCURACY, ClientTestRecord, RoundRecord, Row
@@ -31,9 +30,6 @@ LOGGER = logging.getLogger("fedsel")
 FRUITLESS_ROUNDS = 3
 """Number of rounds in a row without an aggregated update after which a run has failed."""
 NOBODY_CONNECTED = "no client is connected"
-NOTED = 0.5
-"""If less than this share of an update is taken, the log names its client. An honest update is seldom twice the median.
-"""
 
 
 def record_selection(opened: OpenRound, selection: Selection, instructions: Mapping[int, TrainInstruction]) -> None:
@@ -64,7 +60,6 @@ def record_step(opened: OpenRound, selection: Selection, replies: Replies, step:
     record.weights = step.weights.tolist()
     if (step.taken < 1.0).any():
         record.taken = step.taken.tolist()
-        _log_rejected(record.round, record.aggregated, record.taken)
     record.fit_losses = replies.losses.tolist()
     record.failures = sorted([*opened.probe(NOBODY).failures, *replies.failures], key=itemgetter("client"))
     record.unused = replies.unused.tolist()
@@ -80,14 +75,6 @@ def record_seconds(opened: OpenRound, replies: Replies) -> None:
     wall_s = time.perf_counter() - opened.started_s
     record.arrived_s = (replies.finish_s + (record.begun_s or 0.0)).tolist()
     record.round_s += links.round_seconds(replies.finish_s, probe.duration_s, wall_s, replies.waited_s)
-    record.wasted_s = None if links.presence is None else replies.wasted_s
-
-
-def _log_rejected(number: int, clients: list[int], taken: list[float]) -> None:
-    """Log the clients if less than the share `NOTED` of their update was aggregated."""
-    noted = [f"{share:.3g} of client {client}'s" for client, share in zip(clients, taken, strict=True) if share < NOTED]
-    if noted:
-        LOGGER.warning("Round %d: the 'aggregation' rejects updates, and takes only %s.", number, ", ".join(noted))
 
 
 def record_client_tests(
@@ -184,12 +171,11 @@ def run_failed(rounds: Sequence[Sequence[str]], *, in_vain: bool) -> RunFailed:
 
 
 def remarks(rows: Sequence[Row], context: RunContext) -> list[str]:
-    """Sentences about a run that has ended: the clients that failed in every round, an epsilon that is not counted, and
-    a last loss that is not finite.
+    """Sentences about a run that has ended: an epsilon that is not counted, and a last loss that is not finite.
 
     `rows` are its rounds.
     """
-    sentences = _always_failing(rows)
+    sentences = []
     if context.privacy.dp_clip_norm and context.run.initial_model:
         sentences.append(
             "Add the epsilon of the run that trained the 'initial-model', if that was with data of these clients: this "
@@ -202,22 +188,3 @@ def remarks(rows: Sequence[Row], context: RunContext) -> list[str]:
             f"{losses[-1][1]}, is not finite."
         )
     return sentences
-
-
-def _always_failing(rows: Sequence[Row]) -> list[str]:
-    """A sentence for each reason why clients failed, at least twice, whenever they were asked and not dropped."""
-    reasons, returned = defaultdict[int, list[str]](list), set[int]()
-    for row in rows:
-        returned.update(row["aggregated"], row["unused"])
-        for failure in row["failures"]:
-            if failure["reason"] != DROPPED:
-                reasons[failure["client"]].append(failure["reason"])
-    named = defaultdict[str, list[int]](list)
-    for client, of_client in sorted(reasons.items()):
-        if client not in returned and len(of_client) > 1:
-            named[Counter(of_client).most_common(1)[0][0]].append(client)
-    return [
-        f"Client{'s' if len(clients) > 1 else ''} {one_line(', '.join(map(str, clients)))} failed in each round that "
-        f"needed an update: {reason}"
-        for reason, clients in named.items()
-    ]

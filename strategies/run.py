@@ -5,7 +5,7 @@ import math
 import time
 from collections.abc import Mapping
 from operator import itemgetter
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,6 +17,7 @@ from fedsel_app.messages.instructions import LocalTestInstruction
 from fedsel_app.network.clock import Presence
 from fedsel_app.records.schema import Failure, RoundRecord, reaches
 from fedsel_app.records.summary import stalled
+from strategies.aggregation.calibration import BufferAverages
 from strategies.aggregation.server_state import ServerState, Step
 from strategies.checkpoint import Arrays, BestModel, Stateful, gather, matching, scatter
 from strategies.method import SelectionMethod, evaluates, is_over, round_info
@@ -40,31 +41,12 @@ from strategies.round_record import (
     run_failed,
 )
 from strategies.run_context import Evaluation, Model, RunContext
-
-if TYPE_CHECKING:
-    from strategies.aggregation.calibration import BufferAverages
-    from strategies.under_way import UnderWay
+from strategies.under_way import under_way
 
 LOGGER = logging.getLogger("fedsel")
 ROUNDING_S = 1e-6
 """Above the rounding error of the run's clock: a round may end with the leaving of a client."""
 Method = SelectionMethod[Any]
-
-
-def _under_way(context: RunContext) -> "UnderWay | None":
-    if context.waiting.waiting == "synchronous":
-        return None
-    from strategies.under_way import under_way
-
-    return under_way(context)
-
-
-def _buffers(context: RunContext) -> "BufferAverages | None":
-    if not context.buffers.size:
-        return None
-    from strategies.aggregation.calibration import BufferAverages
-
-    return BufferAverages(context)
 
 
 class Run:
@@ -108,8 +90,8 @@ class Run:
         if context.calibration.local:
             self.clients.history_of = self.instructions.history
         self.reader = ReplyReader(context, roster, reports, self.server.solver.payloads)
-        self.under_way = _under_way(context)
-        self.buffers = _buffers(context)
+        self.under_way = under_way(context)
+        self.buffers = BufferAverages(context) if context.buffers.size else None
         self.model = Model(context.initial, context.buffers)
         self.best = BestModel(*self.model)
         self.time_s, self.completed, self.ended = 0.0, 0, False

@@ -21,6 +21,7 @@ from strategies.round.replies.deadline import over_selected_count
 from strategies.round.replies.training import Replies
 from strategies.round_record import NOBODY_CONNECTED, record_seconds, record_selection
 from strategies.run import Run
+from strategies.worker_sums import with_total, with_weights
 
 LOGGER = logging.getLogger("fedsel")
 
@@ -69,8 +70,6 @@ def configure(run: Run, opened: OpenRound) -> Dispatch | None:
     if run.under_way is None and isinstance(links := opened.context.links, SimulatedLinks) and links.presence:
         dispatch = dispatch.losing(links.leaving(dispatch.work))
     if opened.clients.federation.simulated:
-        from strategies.worker_sums import with_weights
-
         dispatch = with_weights(dispatch, run.policy)
     if opened.context.privacy.masked:
         from strategies.masked_rounds import begin
@@ -85,8 +84,6 @@ def aggregate(run: Run, dispatch: Dispatch, answers: Mapping[int, Answer]) -> No
     sent_bytes, begun_s = opened.sent_to_train.nbytes, opened.begun_s
     replies = run.reader.read(answers, dispatch.instructions, dispatch.wanted, sent_bytes, begun_s)
     if any(reply.sums is not None for reply in replies.decoded):
-        from strategies.worker_sums import with_total
-
         replies = with_total(dispatch, answers, replies)
     if dispatch.statement is not None:
         from strategies.masked_rounds import unmasked

@@ -17,7 +17,7 @@ import time
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence, Set
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
@@ -38,6 +38,8 @@ from strategies.run_context import RunContext
 LOGGER = logging.getLogger("fedsel")
 WINDOW = 10
 """Replies for each place of the cohort, among which no client gives more than its share."""
+SelectionRow = Mapping[str, Any]
+"""Selection of one client: its value in each array of a `Selection`, those of the components in a dict."""
 Learn = Callable[[OpenRound, Selection, Replies], None]
 """The server's step and everything that learns from it."""
 
@@ -48,21 +50,20 @@ class Sent:
 
     Attributes
     ----------
-    selection : its part of the selection, of one client
+    selection : its part of the selection
     model : the model from which it starts, as it was sent
     speeds : its seconds a step, downlink and uplink in bits/s
     """
 
     instruction: TrainInstruction
-    selection: Selection
+    selection: SelectionRow
     model: SentModel
     speeds: tuple[float, float, float]
 
     @cached_property
     def row(self) -> dict[str, Any]:
         """All but the model, as JSON can hold it."""
-        instruction, selection = self.instruction.to_config(), selection_row(self.selection)
-        return {"instruction": instruction, "selection": selection, "speeds": self.speeds}
+        return {"instruction": self.instruction.to_config(), "selection": self.selection, "speeds": self.speeds}
 
 
 class UnderWay(ABC):
@@ -140,10 +141,10 @@ class UnderWay(ABC):
         """Send the model to new clients."""
         roster, ids = opened.roster, dispatch.selection.clients
         columns = (roster.step_s[ids], roster.downlink_bits_per_s[ids], roster.uplink_bits_per_s[ids])
-        rows = zip(dispatch.instructions.items(), *(column.tolist() for column in columns), strict=True)
-        for place, ((client, instruction), *own) in enumerate(rows):
-            speeds = own[0], own[1], own[2]
-            self.clients[client] = Sent(instruction, part(dispatch.selection, place), opened.sent_to_train, speeds)
+        speeds = zip(*(column.tolist() for column in columns), strict=True)
+        rows = zip(dispatch.instructions.items(), selection_rows(dispatch.selection), speeds, strict=True)
+        for (client, instruction), selection, own in rows:
+            self.clients[client] = Sent(instruction, selection, opened.sent_to_train, own)
 
     def _messages(self, opened: OpenRound, clients: Iterable[int]) -> list[Message]:
         """The messages to these clients, as far as they are connected."""
@@ -193,10 +194,7 @@ class UnderWay(ABC):
             own = [array for name, array in sorted(state.items()) if name.startswith(f"model {place}/")]
             models.setdefault(place, SentModel(tuple(own)))
             instruction = TrainInstruction.from_config(row["instruction"])
-            speeds = row["speeds"]
-            self.clients[int(row["client"])] = Sent(
-                instruction, selection_of_row(row["selection"]), models[place], tuple(speeds)
-            )
+            self.clients[int(row["client"])] = Sent(instruction, row["selection"], models[place], tuple(row["speeds"]))
 
     def _told(self) -> dict[str, Any]:
         """What else the state has, as JSON can hold it."""
@@ -208,7 +206,7 @@ class Simulated(UnderWay):
 
     def __init__(self, context: RunContext, links: SimulatedLinks) -> None:
         super().__init__(context)
-        self._links, self._clock, self._wasted_s = links, links.clock(), 0.0
+        self._links, self._clock = links, links.clock()
         self._uploads: dict[int, Transfer] = {}
         self._timed = set[int]()
         """Clients whose computing time is known from their training. After a restart they train again."""
@@ -221,7 +219,7 @@ class Simulated(UnderWay):
 
     def _await(self, opened: OpenRound, wanted: int) -> tuple[dict[int, ReplyResult], dict[int, float]]:
         """Go on with the clock until `wanted` replies have arrived, or no client is under way."""
-        arrived, arrived_s, self._wasted_s = dict[int, ReplyResult](), dict[int, float](), 0.0
+        arrived, arrived_s = dict[int, ReplyResult](), dict[int, float]()
         failed = self._train(opened, self._timed - self._results.keys())
         while self._clock.trips and len(arrived) < wanted:
             if self._clock.next.event is Event.COMPUTED and self._clock.next.client not in self._timed:
@@ -230,9 +228,7 @@ class Simulated(UnderWay):
             happening, trip = self._clock.pop()
             client = happening.client
             if happening.event is Event.LEFT:
-                seconds = happening.time_s - trip.begun_s
-                failed[client] = WireError(left(client, seconds)["reason"])
-                self._wasted_s += seconds
+                failed[client] = WireError(left(client, happening.time_s - trip.begun_s)["reason"])
             elif happening.event is Event.ARRIVED and (stale := self._stale(opened, client)) is not None:
                 failed[client] = stale
             elif happening.event is Event.ARRIVED:
@@ -248,7 +244,6 @@ class Simulated(UnderWay):
     def _end(self, opened: OpenRound) -> None:
         record = opened.record
         record.round_s = max(record.round_s, self._clock.now_s)
-        record.wasted_s = None if self._links.presence is None else self._wasted_s
         self._clock.forward(record.round_s)
 
     def _train(self, opened: OpenRound, clients: Set[int]) -> dict[int, ReplyResult]:
@@ -331,8 +326,10 @@ class Deployed(UnderWay):
         opened.record.round_s += time.perf_counter() - opened.started_s
 
 
-def under_way(context: RunContext) -> UnderWay:
-    """The clients under way of a run, on the clock of its links."""
+def under_way(context: RunContext) -> UnderWay | None:
+    """The clients under way of a run, on the clock of its links; None if the server waits for its cohort."""
+    if context.waiting.waiting == "synchronous":
+        return None
     if isinstance(context.links, SimulatedLinks):
         return Simulated(context, context.links)
     return Deployed(context)
@@ -342,35 +339,21 @@ OF_A_CLIENT = ("clients", "scores", "weights", "kept_fractions", "learning_rates
 """Fields of a selection with a value for each client."""
 
 
-def part(selection: Selection, place: int) -> Selection:
-    """The selection of only the client at `place`."""
-    own = {name: values[place : place + 1] for name in OF_A_CLIENT if (values := getattr(selection, name)) is not None}
-    components = {name: values[place : place + 1] for name, values in selection.components.items()}
-    return replace(selection, components=components, **own)
-
-
-def united(parts: Sequence[Selection]) -> Selection:
-    """One selection of all clients of the `parts`, which ascend. A component that a part lacks is 0 there."""
-    columns = {name: [getattr(one, name) for one in parts] for name in OF_A_CLIENT}
-    given = {
-        name: np.concatenate(values) for name, values in columns.items() if all(each is not None for each in values)
-    }
-    names = dict.fromkeys(name for one in parts for name in one.components)
-    components = {
-        name: np.concatenate([one.components.get(name, np.zeros(one.clients.size)) for one in parts]) for name in names
-    }
-    return Selection(**given, components=components, normalise=all(one.normalise for one in parts))
-
-
-def selection_row(selection: Selection) -> dict[str, Any]:
-    """A selection as JSON can hold it."""
-    own = {name: values.tolist() for name in OF_A_CLIENT if (values := getattr(selection, name)) is not None}
+def selection_rows(selection: Selection) -> list[SelectionRow]:
+    """The selection of each client alone, as JSON can hold it."""
+    columns = {name: values.tolist() for name in OF_A_CLIENT if (values := getattr(selection, name)) is not None}
     components = {name: values.tolist() for name, values in selection.components.items()}
-    return own | {"components": components, "normalise": selection.normalise}
+    return [
+        {name: values[place] for name, values in columns.items()}
+        | {"components": {name: values[place] for name, values in components.items()}}
+        | {"normalise": selection.normalise}
+        for place in range(selection.clients.size)
+    ]
 
 
-def selection_of_row(row: Mapping[str, Any]) -> Selection:
-    """The selection that `selection_row` returned."""
-    own = {name: np.array(row[name]) for name in OF_A_CLIENT if name in row}
-    components = {name: np.array(values, np.float64) for name, values in row["components"].items()}
-    return Selection(**own, components=components, normalise=row["normalise"])
+def united(rows: Sequence[SelectionRow]) -> Selection:
+    """One selection of all clients of the `rows`, which ascend. A component that a row lacks is 0 there."""
+    given = {name: np.array([row[name] for row in rows]) for name in OF_A_CLIENT if all(name in row for row in rows)}
+    names = dict.fromkeys(name for row in rows for name in row["components"])
+    components = {name: np.array([row["components"].get(name, 0.0) for row in rows], np.float64) for name in names}
+    return Selection(**given, components=components, normalise=all(row["normalise"] for row in rows))

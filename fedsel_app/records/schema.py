@@ -109,9 +109,6 @@ class RoundRecord:
     )
     client_updates: Annotated[int, "updates", "number of usable updates received, those of a search included"] = 0
     round_s: Annotated[float, "s", "duration on the run's clock, simulated or measured"] = 0.0
-    wasted_s: Annotated[
-        float | None, "s", "time that clients spent before they left, without a reply ('availability')"
-    ] = None
     uplink_bytes: Annotated[int, "bytes", "updates as they were encoded, header and indices included"] = 0
     uplink_value_bytes: Annotated[
         int, "bytes", "only the values of these updates, 4 bytes each (QSGD: its fixed width)"

@@ -14,19 +14,20 @@ from fedsel_app.exact_sums import weighted_sum
 from fedsel_app.messages.scalars import Report
 from fedsel_app.solvers import EQUATIONS, Received, Weights
 from fedsel_app.wire.codec import Update
+from strategies.aggregation.ef21 import Estimates
+from strategies.aggregation.entry_bounds import EntryBounds
 from strategies.aggregation.robust import Combined, combine
 from strategies.aggregation.server_optimizer import ServerOptimizer, aggregation_weights
+from strategies.aggregation.staleness import stale_step, staleness_weights
 from strategies.checkpoint import Saved, Stateful, gather, scatter
 from strategies.roster import Floats, Ints, Selection
+from strategies.round.common_entries import CommonEntries
 from strategies.round.federation import SentModel
 from strategies.round.replies.training import Replies
 from strategies.run_context import RunContext
 
 if TYPE_CHECKING:
-    from strategies.aggregation.ef21 import Estimates
-    from strategies.aggregation.entry_bounds import EntryBounds
     from strategies.aggregation.privacy import Privacy
-    from strategies.round.common_entries import CommonEntries
 
 
 @dataclass(frozen=True)
@@ -95,14 +96,6 @@ class ServerSolver(Saved):
         return self._equations.terms(vectors, weight)
 
 
-def _estimates(context: RunContext) -> "Estimates | None":
-    if not context.compression.ef21:
-        return None
-    from strategies.aggregation.ef21 import Estimates
-
-    return Estimates(context.initial.size)
-
-
 def _privacy(context: RunContext) -> "Privacy | None":
     if not context.privacy.dp_clip_norm:
         return None
@@ -112,33 +105,19 @@ def _privacy(context: RunContext) -> "Privacy | None":
     return Privacy(context.privacy, context.recorder.releases)
 
 
-def _common(context: RunContext) -> "CommonEntries | None":
-    if not context.compression.traits.common:
-        return None
-    from strategies.round.common_entries import CommonEntries
-
-    return CommonEntries(context)
-
-
-def _entry_bounds(context: RunContext) -> "EntryBounds | None":
-    if not (context.aggregation.traits.robust and context.aggregation.entry_malicious):
-        return None
-    from strategies.aggregation.entry_bounds import EntryBounds
-
-    return EntryBounds(context.initial.size, context.aggregation.entry_malicious)
-
-
 class ServerState:
     """State of the server: optimiser, its part of the solver, estimates (ef21), common entries, bounds of entries."""
 
     def __init__(self, context: RunContext) -> None:
-        self._context, self._waits = context, context.waiting.waiting != "synchronous"
-        self.optimizer = ServerOptimizer(context.initial.size, context.server_optimizer)
-        self.solver = ServerSolver(context.initial.size, context.run.clients, context.training)
-        self.estimates = _estimates(context)
-        self.entry_bounds = _entry_bounds(context)
+        self._context, size = context, context.initial.size
+        self._waits = context.waiting.waiting != "synchronous"
+        self.optimizer = ServerOptimizer(size, context.server_optimizer)
+        self.solver = ServerSolver(size, context.run.clients, context.training)
+        self.estimates = Estimates(size) if context.compression.ef21 else None
+        malicious = context.aggregation.entry_malicious if context.aggregation.traits.robust else 0
+        self.entry_bounds = EntryBounds(size, malicious) if malicious else None
         self.privacy = _privacy(context)
-        self.common = _common(context)
+        self.common = CommonEntries(context) if context.compression.traits.common else None
 
     def step(self, parameters: NDArray[np.float32], selection: Selection, replies: Replies) -> Step:
         """Weigh, aggregate and step the optimiser; the state changes."""
@@ -153,8 +132,6 @@ class ServerState:
             updates = self.estimates.update(clients, updates, replies.failed)
         weights = self.weights(selection, clients, replies.examples, replies.reports)
         if self._waits:
-            from strategies.aggregation.staleness import stale_step, staleness_weights
-
             late = staleness_weights(replies.staleness, self._context.waiting)
             weights = weights._replace(own=weights.own * late)
         if not clients.size:

@@ -171,7 +171,6 @@ class Wait:
     ----------
     messages : the question, a message to each node
     timeouts : timeouts of the clients' answers, which adapt to these answers; None: no timeout
-    waves : number of turns in which the nodes are asked if not all are asked at once; each turn has the full timeout
 
     Attributes
     ----------
@@ -179,12 +178,10 @@ class Wait:
     missing : the nodes that have not answered
     """
 
-    def __init__(
-        self, messages: Sequence[Message], until: Until, timeouts: ReplyTimeout | None = None, *, waves: int = 1
-    ) -> None:
+    def __init__(self, messages: Sequence[Message], until: Until, timeouts: ReplyTimeout | None = None) -> None:
         self._until, self._timeouts, self._began_s, self._replies = until, timeouts, time.monotonic(), 0
         self._kind = messages[0].instruction.message_type if messages else ""
-        self._timeout_s = math.inf if timeouts is None else waves * timeouts.longest_wait_s(self._kind)
+        self._timeout_s = math.inf if timeouts is None else timeouts.longest_wait_s(self._kind)
         self.answers: Answers = {}
         self.missing = {message.node for message in messages}
 

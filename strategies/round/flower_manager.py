@@ -28,7 +28,6 @@ from fedsel_app.network.reply_timeout import ReplyTimeout
 from strategies.round.federation import ALL, Answers, Federation, Message, NodeError, Reply, SentModel, Until, Wait
 
 OK = Status(Code.OK, "")
-MAX_THREADS = 128
 
 
 class FlowerManager:
@@ -53,22 +52,21 @@ class FlowerManager:
         """Call the proxies of all nodes, each in a thread. An exception of a proxy is the answer of its node."""
         if not messages:
             return {}
-        proxies, changed, unsent = self._manager.all(), threading.Condition(), iter(messages)
-        wait = Wait(messages, until, self._timeouts, waves=-(-len(messages) // MAX_THREADS))
+        proxies, changed = self._manager.all(), threading.Condition()
+        wait = Wait(messages, until, self._timeouts)
 
-        def call_each() -> None:
-            while wait.left_s and (message := next(unsent, None)) is not None:
-                try:
-                    answer: Reply | NodeError = self._call(proxies[message.node], message, wait)
-                except Exception as error:  # noqa: BLE001 - it is the node's answer
-                    answer = NodeError(message.node, str(error))
-                with changed:
-                    wait.add(message.node, answer)
-                    changed.notify_all()
+        def call(message: Message) -> None:
+            try:
+                answer: Reply | NodeError = self._call(proxies[message.node], message, wait)
+            except Exception as error:  # noqa: BLE001 - it is the node's answer
+                answer = NodeError(message.node, str(error))
+            with changed:
+                wait.add(message.node, answer)
+                changed.notify_all()
 
         # Daemon threads: a call of Flower's cannot be cancelled, and the process must not wait for it.
-        for _ in range(min(len(messages), MAX_THREADS)):
-            threading.Thread(target=call_each, daemon=True).start()
+        for message in messages:
+            threading.Thread(target=call, args=(message,), daemon=True).start()
         with changed:
             while left_s := wait.left_s:
                 changed.wait(min(left_s, threading.TIMEOUT_MAX))

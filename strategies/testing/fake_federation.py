@@ -19,17 +19,13 @@ SEED = 7
 LOSSES: dict[str, Callable[[Floats], Floats]] = {
     "varied": lambda losses: losses,
     "equal": np.ones_like,
-    "zero": np.zeros_like,
-    "huge": lambda losses: losses * 1e307,
     "unknown": lambda losses: np.full_like(losses, np.nan),
-    "infinite": lambda losses: np.full_like(losses, np.inf),
     "mixed": lambda losses: np.choose(np.arange(losses.size) % 5, [losses, np.nan, np.inf, 1e308, 0.0]),
 }
 """Kind of losses -> change of the losses, float64 (K,) by identity. Finite losses stay finite."""
 
 UPDATES: dict[str, Callable[[Floats, int], Update]] = {
     "dense": lambda values, identity: dense(values),
-    "sparse": lambda values, identity: _every(values, np.arange(identity % 3, values.size, 3)),
     "mixed": lambda values, identity: _every(values, np.arange(0, values.size, 2)) if identity % 2 else dense(values),
     "zero": lambda values, identity: _every(0.0 * values, np.arange(1)) if identity % 2 else dense(0.0 * values),
     "identical": lambda values, identity: dense(np.full(values.size, 0.5)),

@@ -119,14 +119,11 @@ def test_the_default_bound_of_a_norm_is_relative():
     assert "client 4 is left out: its update has norm" in log
 
 
-def test_what_is_clipped_is_recorded_and_logged_by_its_client():
-    row, _, log, _ = one_round(the_same_vector, {4}, aggregation="median")
+def test_what_is_clipped_is_recorded_by_its_client():
+    row, _, _, _ = one_round(the_same_vector, {4}, aggregation="median")
     assert row["aggregated"] == list(range(10))
     assert row["taken"][4] < 0.03
     assert min(np.delete(row["taken"], 4)) > 0.5
-    assert "Round 1: the 'aggregation' rejects updates, and takes only" in log
-    assert "of client 4's" in log
-    assert "of client 3's" not in log
 
 
 @pytest.mark.parametrize("rule", ["mean", "median", "multi-krum"])

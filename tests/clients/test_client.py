@@ -14,7 +14,6 @@ from fedsel_app.data.partition import holdout
 from fedsel_app.exact_sums import CohortSum
 from fedsel_app.messages.instructions import CalibrateInstruction, TrainInstruction
 from fedsel_app.messages.scalars import Report
-from fedsel_app.models.building import build
 from fedsel_app.seeds import Purpose, stream
 from fedsel_app.wire.codec import bits_of_values, decode
 from tests.support.client_messages import (
@@ -57,13 +56,6 @@ def test_a_test_part_is_drawn_by_a_stream_of_its_own(context):
     assert [part.tolist() for part in found] == [part.tolist() for part in expected]
 
 
-def test_the_steps_of_epochs_are_those_that_it_takes(context):
-    context = changed(context, training={"local_steps": 0, "local_epochs": 2, "batch_size": 32})
-    steps = context.training.steps(enrol(context).examples)
-    assert steps == 2 * int(np.ceil(len(client_examples(context)) / 32))
-    assert train(context)[2].work_steps == steps
-
-
 # Training
 
 
@@ -85,37 +77,6 @@ def test_bf16_is_a_bit_class_of_its_own_with_the_same_bits_from_the_same_seed(co
     assert np.linalg.norm(first.values - full.values) < 0.02 * np.linalg.norm(full.values)
 
 
-def test_metrics_are_what_flower_can_carry(context):
-    update, examples, answer = train(context, kept=0.1)
-    assert examples == len(client_examples(context))
-    assert answer.work_steps == 4
-    assert update.count == 65
-    assert 0.0 < answer.compute_s < 60.0
-    assert (answer.upload_bytes, answer.upload_s, answer.reports) == (0, 0.0, {})
-    _, _, metrics = SelectionClient(context).fit(initial(context), instruction())
-    assert {type(value) for value in metrics.values()} == {int, float}
-
-
-def test_everything_kept_is_the_raw_update_dense(context):
-    sent, _, _ = train(context, kept=1.0)
-    raw, _, _ = train(changed(context, compression={"compressor": "none"}), kept=0.1)
-    assert sent.indices is None
-    assert raw.indices is None
-    assert sent.values.tobytes() == raw.values.tobytes()
-    assert np.abs(raw.values).max() > 0
-
-
-def test_the_largest_entries_are_sent_and_the_rest_is_remembered(context):
-    raw = train(context, kept=1.0)[0].dense()
-    update, _, _ = train(context, kept=0.1, beta=0.5)
-    smallest_sent = np.abs(update.values).min()
-    left_out = np.delete(raw, update.indices)
-    assert np.array_equal(update.values, raw[update.indices])
-    assert np.abs(left_out).max() <= smallest_sent
-    residual = remembered(context, 1)["residual"]
-    assert np.array_equal(residual, np.float32(0.5) * (raw - update.dense()))
-
-
 def test_nothing_is_lost_over_several_rounds_of_new_clients(context, tmp_path):
     """With beta 1, what was sent plus what is remembered is v = delta + e, exactly, in every round."""
     arrays, kept = initial(context), np.zeros(SIZE, np.float32)
@@ -128,15 +89,6 @@ def test_nothing_is_lost_over_several_rounds_of_new_clients(context, tmp_path):
         assert np.array_equal(sent + residual, delta + kept)
         assert np.count_nonzero(residual) > 0
         arrays, kept = [arrays[0] + sent], residual
-
-
-def test_a_dense_round_sends_the_residual_too_and_leaves_none(context):
-    raw = train(changed(context, compression={"compressor": "none"}), server_round=2)[0].dense()
-    train(context, server_round=1, kept=0.1)
-    residual = remembered(context, 1)["residual"]
-    update, _, _ = train(context, server_round=2, kept=1.0)
-    assert np.array_equal(update.dense(), raw + residual)
-    assert "residual" not in remembered(context, 2)
 
 
 @pytest.mark.parametrize("solver", ["sgd", "scaffold"])
@@ -244,13 +196,3 @@ def test_the_next_layers_are_drawn_by_the_last_mask(details, signs_on, context, 
     for client in range(CLIENTS):
         train(changed(context, client=client, store=StateStore(context.store.folder / "new")), curvature=True)
     assert len({layer for [layer] in drawn}) > 1
-
-
-def test_the_layers_shares_of_the_mask_are_remembered(context):
-    context = changed(context, run={"model": "cnn"}, compression={"curvature_layers": 1})
-    update, _, _ = train(context, kept=0.1)
-    module = build("cnn", (1, 8, 8), 10, RUN.seed)
-    sizes = [sum(p.numel() for p in layer.parameters()) for layer in module if list(layer.parameters())]
-    edges = np.cumsum([0, *sizes])
-    expected = np.histogram(update.indices, edges)[0] / update.count
-    assert remembered(context, 1)["shares"].tolist() == expected.tolist()

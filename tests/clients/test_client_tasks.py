@@ -44,17 +44,6 @@ def test_calibration_moves_the_statistics_as_torch_does_and_nothing_else(context
     assert (examples, metrics) == (len(client_examples(context)), {})
 
 
-def test_calibration_starts_from_the_statistics_that_came(context):
-    context = changed(context, run={"model": NORMED})
-    arrays = initial(context)
-    order = CalibrateInstruction(1, 2).to_config()
-    [near], _, _ = SelectionClient(context).fit(arrays, order)
-    [far], _, _ = SelectionClient(context).fit([arrays[0], arrays[1] + np.float32(1000.0)], order)
-    np.testing.assert_allclose(far - near, 0.9**2 * 1000.0, rtol=1e-4)
-    [again], _, _ = SelectionClient(context).fit(arrays, order)
-    assert near.tobytes() == again.tobytes()
-
-
 # Evaluation
 
 

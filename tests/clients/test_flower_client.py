@@ -16,9 +16,8 @@ from fedsel_app.messages.instructions import (
     ProbeInstruction,
     TrainInstruction,
 )
-from fedsel_app.messages.records import clients_named, content_arrays, question
+from fedsel_app.messages.records import clients_named, question
 from fedsel_app.messages.scalars import Report
-from fedsel_app.wire.codec import WireError
 from fedsel_app.wiring.client import client_of, make_client_app
 from fedsel_app.wiring.configuration import resolve
 from tests.support.client_messages import NORMED, ask, changed, initial, instruction, message, read_answer
@@ -136,14 +135,6 @@ def test_a_model_is_loaded_once_for_all_that_evaluate_it(federation, tmp_path, m
     assert len(loads) == 1
 
 
-def test_a_model_that_no_client_can_load_is_the_error_of_each(federation, tmp_path):
-    content = question(dict.fromkeys((0, 1), ProbeInstruction(1, 2)), ArrayRecord([np.zeros(3, np.float32)]))
-    reply = answer_content("evaluate", content, client_of_each(federation, tmp_path))
-    for client in (0, 1):
-        with pytest.raises(RuntimeError, match="consists of parameters and buffers"):
-            read_answer(reply, client)
-
-
 def test_a_single_client_that_raises_lets_the_exception_through(federation, tmp_path):
     content = question(LocalTestInstruction(1), ArrayRecord(initial(federation)))
     without = changed(federation, partition={"holdout_fraction": 0.0})
@@ -169,10 +160,3 @@ def test_the_app_of_an_engine_builds_the_clients_of_its_run(tmp_path):
         read_answer(alone, 2)
     with pytest.raises(ConfigError, match="lacks 'partition-id'"):
         client_of(config, Context(1, 2, {}, RecordDict(), {}))
-
-
-def test_an_array_that_cannot_be_read_is_named():
-    record = ArrayRecord([np.zeros(2), np.zeros(3)])
-    record["1"].data = record["1"].data[:-5]
-    with pytest.raises(WireError, match="the array '1' cannot be read"):
-        content_arrays(RecordDict({"arrays": record}))

@@ -12,7 +12,6 @@ from strategies.methods.random_selection import RandomSelection
 from strategies.round.flower_grid import own_words
 from strategies.round_record import fruitless_reasons, remarks
 from tests.support.contexts import context_of
-from tests.support.logs import logged
 from tests.support.rounds import run_rounds
 from tests.support.stubs import StubFederation, round_of, sends_its_update, trio, update_of, update_reply
 
@@ -92,39 +91,12 @@ def test_measured_delays_count_and_simulated_ones_do_not(reason, measured, count
     assert bool(fruitless_reasons(record, measured=measured, in_vain=True)) == (counts or "left" in reason)
 
 
-def test_too_few_updates_for_min_returned_count():
-    def fit(client, message):
-        return sends_its_update(client, message) if client == 0 else gone(client, message)
-
-    strategy = RandomSelection(context_of(rounds=9, min_returned=2))
-    with pytest.raises(RunFailed, match="3 rounds in a row"):
-        run_rounds(strategy, trio(fit), 9)
-
-
 # The end of a run ---------------------------------------------------------------------------------------------
-
-
-def test_a_client_that_failed_in_every_round_is_named_at_the_end():
-    def fit(client, message):
-        failed = client == 2 or (client == 1 and round_of(message) == 1)
-        return gone(client, message) if failed else sends_its_update(client, message)
-
-    with logged() as log:
-        run_rounds(RandomSelection(context_of(rounds=4)), trio(fit), 4)
-    assert log().splitlines()[-1] == (
-        "Client 2 failed in each round that needed an update: the GPU of client 2 is gone"
-    )
-
-
-def rows_of(*scores, score="r2"):
-    empty = {"failures": [], "aggregated": [0], "unused": []}
-    return [{"round": number, score: value} | empty for number, value in enumerate(scores, start=1)]
 
 
 @pytest.mark.parametrize("loss", [float("inf"), float("nan"), None])
 def test_a_last_loss_that_is_not_finite_is_told(loss):
-    rows = [row | {"loss": each} for row, each in zip(rows_of(0.4, 0.5), (1.0, loss), strict=True)]
-    [said] = remarks(rows, replace(context_of(), score="r2"))
+    [said] = remarks([{"round": 1, "loss": 1.0}, {"round": 2, "loss": loss}], context_of())
     assert said.endswith("the loss of the last evaluation, in round 2, is not finite.")
 
 

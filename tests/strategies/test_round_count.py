@@ -5,8 +5,6 @@ import pytest
 from strategies.base import SelectionStrategy
 from strategies.method import most_rounds
 from strategies.roster import Selection
-from strategies.run_round import run_round
-from strategies.run_round import run_rounds as run_federation
 from tests.support.contexts import context_of
 from tests.support.rounds import run_rounds
 from tests.support.stubs import StubClient, StubFederation, round_of, sends_its_update, trio
@@ -87,28 +85,6 @@ def test_a_last_round_that_cannot_go_on_ends_the_run_with_its_evaluation():
     assert not rows[-1]["selected"]
     assert rows[-1]["time_s"] == rows[-2]["time_s"] > 0
     assert strategy.context.recorder.finished == 1
-
-
-def test_a_run_that_ends_before_a_round_does_not_tell_of_it():
-    ends = []
-    for whole in (False, True):
-        stubs = trio()
-        strategy, federation, records = Iterated(context_of(rounds=3)), StubFederation(stubs), []
-
-        def leaves(record, stubs=stubs, federation=federation, records=records):
-            records.append(record and record.round)
-            if records == [1, 2, 3, 4]:
-                federation.leave(stubs[2])
-
-        if whole:
-            run_federation(strategy, federation, leaves)
-        else:
-            for number in range(1, 6):
-                leaves(run_round(strategy, federation, number))
-        assert strategy.run.ended
-        assert strategy.context.recorder.finished == 1
-        ends.append(records)
-    assert ends == [[1, 2, 3, 4, None], [1, 2, 3, 4]]
 
 
 def test_a_resumed_run_goes_on_within_the_methods_round():

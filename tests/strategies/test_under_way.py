@@ -194,12 +194,6 @@ def test_a_quick_client_gives_no_more_than_its_share():
     assert {client for row in rows for client in row.get("resting") or ()} == {0}
 
 
-def test_clients_that_have_given_their_share_go_on_where_nobody_else_is():
-    strategy, clients, _ = made([1], unit, cohort=1, rounds=5, buffer_size=1, max_client_share=0.1, **BUFFERED)
-    rows, _ = run_rounds(strategy, clients, 5)
-    assert [row["aggregated"] for row in rows] == [[0]] * 5
-
-
 def test_an_update_that_is_too_old_is_left_out_and_takes_no_step():
     """Client 1 replies in the fifth round, after 4.5 s."""
     strategy, clients, _ = made([1, 4.5], unit, cohort=2, rounds=6, buffer_size=1, max_staleness=3, **BUFFERED)
@@ -225,7 +219,7 @@ def both_ways(values, waiting, folder):
     return [rows_of(resolve(values | more), folder / str(place))[:2] for place, more in enumerate([{}, waiting])]
 
 
-QUICK = ("random", "hetero-select", "oort", "divfl")
+QUICK = ("random", "hetero-select")
 
 
 @pytest.mark.parametrize(
@@ -245,10 +239,8 @@ def test_a_buffer_of_the_whole_cohort_is_a_synchronous_run(name, tmp_path):
 @pytest.mark.parametrize(
     ("more", "waiting"),
     [
-        ({"client-failure-rate": 0.4}, {}),
         ({"client-failure-rate": 0.4, "min-returned": 3}, {}),
-        ({"error-feedback-scheme": "ef21"}, {}),
-        ({"server-bits-per-s": 1e5, "clock": "full"}, {}),
+        ({"error-feedback-scheme": "ef21", "server-bits-per-s": 1e5, "clock": "full"}, {}),
         ({"aggregation": "median"}, {}),
         ({"cohort": 1, "server-optimizer": "mean", "server-lr": 0.6}, {"waiting": "asynchronous"}),
     ],
@@ -258,10 +250,9 @@ def test_so_it_is_with_other_settings(more, waiting, tmp_path):
     assert synchronous == buffered
 
 
-@pytest.mark.parametrize("compressor", ["top-k", "none"])
-def test_so_it_is_if_clients_leave(compressor, tmp_path):
+def test_so_it_is_if_clients_leave(tmp_path):
     """Who leaves before it has trained has not trained: no residual of its keeps an update of that round."""
-    values = BASE | {"strategy": "random", "rounds": 12, "availability": "diurnal", "compressor": compressor}
+    values = BASE | {"strategy": "random", "rounds": 6, "availability": "diurnal"}
     values |= {"availability-share": 0.5, "stay-s": 5.0}
     synchronous, buffered = both_ways(values, {}, tmp_path)
     assert any(row["failures"] for row in synchronous[0])
@@ -277,7 +268,7 @@ LATE |= {"step-min-s": 0.01, "step-max-s": 5.0, "checkpoint-every": 2}
 
 def test_the_order_of_replies_does_not_depend_on_the_workers(tmp_path):
     config = resolve(LATE)
-    runs = [rows_of(config, tmp_path / str(pool), pool=pool) for pool in (0, 1, 2, 4)]
+    runs = [rows_of(config, tmp_path / str(pool), pool=pool) for pool in (0, 1, 3)]
     assert max(max(row["staleness"]) for row in runs[0][2]) > 1
     for run in runs[1:]:
         assert run[:2] == runs[0][:2]
@@ -287,14 +278,12 @@ class Killed(BaseException):
     """The server's process ended here."""
 
 
+EF21 = {"error-feedback-scheme": "ef21", "strategy": "random"}
 ASYNCHRONOUS = {"waiting": "asynchronous", "server-optimizer": "mean", "server-lr": 0.6, "rounds": 12}
 RESUMED = {
-    "buffered": {},
-    "ef21": {"error-feedback-scheme": "ef21", "strategy": "random"},
-    "asynchronous": ASYNCHRONOUS | {"strategy": "oort"},
+    "asynchronous": ASYNCHRONOUS | {"strategy": "oort", "max-client-share": 0.2, "max-staleness": 2},
     "away": {"availability": "diurnal", "stay-s": 60.0, "availability-share": 0.5},
-    "share": {"strategy": "random", "max-client-share": 0.2, "max-staleness": 2},
-    "batchnorm": {"model": "tests.bits.cases:batch_norm", "calibration-form": "training", "strategy": "random"},
+    "batchnorm": {"model": "tests.bits.cases:batch_norm", "calibration-form": "training"} | EF21,
 }
 
 
@@ -323,11 +312,10 @@ def test_a_run_that_was_killed_under_way_ends_with_the_same_bits(name, tmp_path)
     assert again[:2] == whole[:2]
 
 
-@pytest.mark.parametrize("waiting", ["synchronous", "buffered"])
-def test_a_round_that_takes_more_seconds_than_the_clock_counts_ends_the_run(waiting, tmp_path):
+def test_a_round_that_takes_more_seconds_than_the_clock_counts_ends_the_run(tmp_path):
     slow = {"uplink-min-bits-per-s": 1e-308, "uplink-max-bits-per-s": 1e-308}
     with pytest.raises(ConfigError, match="round 1 takes inf s"):
-        rows_of(resolve(BASE | slow | {"strategy": "random", "waiting": waiting}), tmp_path)
+        rows_of(resolve(BASE | slow | {"strategy": "random", "waiting": "buffered"}), tmp_path)
 
 
 def test_an_asynchronous_server_is_that_of_fedasync_unless_it_is_set_otherwise():

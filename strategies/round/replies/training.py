@@ -107,7 +107,6 @@ class Replies:
     starts : these models, float32 (N,) each; empty: the global model
     finish_s : float64 (r,), seconds until each reply arrived; empty if the clock has not been asked
     waited_s : minimal duration of the round in seconds, because the server waited for a client that did not reply
-    wasted_s : seconds that clients trained, or sent, before they left
     total : exact sums over these r clients, if workers have added some of their payloads, or they were masked
     counts : with masks, number of clients with each exponent, int64 (PLACES,)
     """
@@ -122,7 +121,6 @@ class Replies:
     starts: tuple[NDArray[np.float32], ...] = ()
     finish_s: Floats = field(default_factory=lambda: np.zeros(0))
     waited_s: float = 0.0
-    wasted_s: float = 0.0
     total: CohortSum | None = None
     counts: Ints | None = None
 
@@ -284,7 +282,6 @@ class ReplyReader:
             unused=np.setdiff1d(replies.clients, [*accepted, *failed]),
             finish_s=accepted_s,
             waited_s=waited_s,
-            wasted_s=float(finish_s[gone].sum()),
         )
 
     def take(

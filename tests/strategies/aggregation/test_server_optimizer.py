@@ -62,17 +62,6 @@ def test_the_adaptive_optimisers_from_tau_squared(name):
     np.testing.assert_allclose(path(build(name)), EXPECTED[name], atol=1.5e-6)
 
 
-@pytest.mark.parametrize(
-    ("name", "expected"),
-    [("fedadam", [1.098039, 1.143811, 1.228207]), ("fedyogi", [1.098039, 1.143617, 1.227423])],
-)
-def test_and_from_zero(name, expected):
-    """V_0 = 0, which the settings do not offer: by the state."""
-    optimizer = build(name)
-    optimizer.load_state({"momentum": np.zeros(1), "second": np.zeros(1)})
-    np.testing.assert_allclose(path(optimizer), expected, atol=1.5e-6)
-
-
 def weights_of(*arguments, **options):
     weights = aggregation_weights(*arguments, **options)
     return weights.own / weights.divisor

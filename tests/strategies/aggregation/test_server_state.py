@@ -50,24 +50,6 @@ def test_updates_have_the_weights_of_their_clients(weighting, own, normalise, we
     assert found.taken.tolist() == [1, 1]
 
 
-def test_a_waiting_server_weighs_late_updates_less():
-    """(1 + 3)^-0.5 = 1/2 of the half of client 3."""
-    waiting = {"waiting": "buffered", "staleness": "polynomial", "weighting": "uniform"}
-    found = step(Selection(np.array([1, 3])), lags=(0, 3), aggregation="mean", **waiting)
-    np.testing.assert_allclose(found.weights, [0.5, 0.25])
-    np.testing.assert_allclose(found.parameters, [1 + 2, 1 + 2])
-
-
-@pytest.mark.parametrize(("lag", "model"), [(0, [1, 9]), (2, [4, 14])])
-def test_an_asynchronous_server_mixes_the_models_themselves(lag, model):
-    """alpha = 1: client 3's model is (1, 1) + (0, 8), or it began from (4, 6). A lag is one more there."""
-    waiting = {"waiting": "asynchronous", "staleness": "constant", "weighting": "uniform", "server_lr": 1.0}
-    starts = (np.array([4, 6], np.float32) if lag else MODEL,)
-    replies = {3: UPDATES[3]}
-    found = step(Selection(np.array([3])), [10], replies, [lag], starts, aggregation="mean", **waiting)
-    np.testing.assert_allclose(found.parameters, model)
-
-
 def test_without_updates_the_model_stays():
     found = step(Selection(np.array([1, 3])), [], {}, [], ())
     np.testing.assert_array_equal(found.parameters, MODEL)

@@ -98,16 +98,3 @@ def test_the_current_valuation_asks_every_client_in_every_round():
         picked += select(method, roster, number, 1).clients.tolist()
         method.update(outcome(RoundInfo(number, 10), [picked[-1]], [dense([0.0] * 12)]))
     assert picked == [3, 0, 2]
-
-
-def test_exclusion_is_of_the_round_not_for_ever():
-    """Clients that alpha_1 leaves out keep their valuation, and are selected when the others' fall."""
-    method = build()
-    method.whole_roster = make_roster(4, losses=[4, 3, 2, 1])
-    method.update(outcome_of(1, [0], [4.0]))
-    order = []
-    for number in range(2, 6):
-        picked = select(method, make_roster(4), number, 1).clients
-        order += picked.tolist()
-        method.update(outcome_of(number, picked.tolist(), [0.1 / number]))
-    assert order == [0, 1, 2, 3]

@@ -11,7 +11,6 @@ from fedsel_app.wire.codec import Update
 from strategies.methods.hetero_select import (
     HeteroSelect,
     HeteroSelectConfig,
-    diversity,
     fairness,
     staleness,
     temperature,
@@ -183,17 +182,6 @@ def test_probes_of_a_few_by_hand():
     assert everybody(again, again.roster, RoundInfo(4, 10)).components["loss"].tolist() == [0.0, 0.2, 0.4, 1.0]
 
 
-@pytest.mark.parametrize("config", [{"probe_candidates": 2}, {"probe_every": 2}])
-def test_a_client_keeps_its_last_probe_where_not_all_are_probed_in_each_round(config):
-    selector = method(**config)
-    selector.roster.losses[:] = [2.0, 4.0, 3.0, 2.5]
-    selector.update(outcome(RoundInfo(1, 10), [0], [dense([1.0, 0, 0, 0])]))
-    selector.roster.available[:] = True
-    selector.roster.losses[:] = np.nan
-    shown = everybody(selector, selector.roster, RoundInfo(2, 10)).components["loss"]
-    assert shown.tolist() == [0.0, 1.0, 0.5, 0.25]
-
-
 def test_if_all_are_probed_a_failed_probe_is_an_average_loss():
     selector = method()
     selector.roster.available[:] = True
@@ -205,12 +193,6 @@ def test_if_all_are_probed_a_failed_probe_is_an_average_loss():
 
 
 # Equation 3: diversity, its running average -----------------------------------------------------------------------
-
-
-def test_diversity_is_between_0_and_1():
-    """Cosines 1, 0, -1 and, without an update, none."""
-    found = diversity(np.array([6.0, 0.0, -6.0, 0.0]), np.array([2.0, 2.0, 2.0, 0.0]), 3.0)
-    np.testing.assert_allclose(found, [0.0, 1.0, 1.0, 0.5])
 
 
 def diversity_of(selector, clients=4):
@@ -279,13 +261,6 @@ def test_the_average_may_start_as_the_first_aggregate():
         np.testing.assert_allclose(diversity_of(selector)[0], wanted, atol=1e-6)
 
 
-def correlated(rng, size):
-    """Two unit vectors whose entries are mostly positive: without signs, what collides would add up."""
-    first = 1.0 + rng.normal(size=size)
-    second = 0.6 * first + 0.8 * rng.normal(size=size)
-    return [dense((vector / np.linalg.norm(vector)).tolist()) for vector in (first, second)]
-
-
 # Equation 6: selection ------------------------------------------------------------------------------------------------
 
 
@@ -312,21 +287,6 @@ def test_two_or_three_clients_weigh_by_examples_for_their_scores_are_0_and_1(cli
     selection = everybody(method(clients), make_roster(clients, losses=[1.0, 1.1, 1.2, 1.3][:clients]))
     assert selection.scores.min() == 0.0
     assert (selection.weights is None) == (clients < 4)
-
-
-def test_a_selection_carries_the_scores_of_the_selected():
-    selector, roster = method(), history()
-    whole = everybody(selector, roster)
-    some = selector.select(roster, NOW, 2, np.random.default_rng(4))
-    place = np.searchsorted(whole.clients, some.clients)
-    assert some.clients.size == 2
-    np.testing.assert_array_equal(some.scores, whole.scores[place])
-    np.testing.assert_array_equal(some.weights, some.scores)
-    for name, values in whole.components.items():
-        np.testing.assert_array_equal(some.components[name], values[place])
-    assert some.normalise
-    assert some.kept_fractions is None
-    assert some.learning_rates is None
 
 
 def test_score_adaptive_learning_rates_and_their_cap():

@@ -103,25 +103,6 @@ def test_both_juries_by_brute_force(jury):
     assert row["search"]["losses"] == pytest.approx([expected[m] for m in row["search"]["tried"]])
 
 
-def test_the_literal_jury_may_choose_what_the_same_jury_refuses():
-    """The clients' own losses fall where each is judged by itself alone, and rise for everybody together."""
-
-    class Selfish(Judge):
-        def evaluate(self, message):
-            model = message.model.arrays[0]
-            loss = 2.0 - model[self.client] + 0.5 * float(np.delete(model, self.client).sum())
-            return scored(float(loss), 10, 0.5)
-
-    found = {}
-    for jury in ("same", "subset"):
-        context = setup_for(isp_jury=jury, weighting="uniform")
-        [row], _ = run_rounds(RandomSelection(context), [Selfish(client) for client in range(CLIENTS)], 1)
-        found[jury] = row["search"]["found"]
-    # m clients, each at 1.9 / m: one's own loss is 2 - 1.9 / m + 0.95 (m - 1) / m, below 2 while m < 3; the mean over
-    # all 8 is 2 - 1.9 / 8 + 0.95 * 7 / 8 > 2 for every m.
-    assert found == {"same": None, "subset": 1}
-
-
 def test_who_did_not_test_the_global_model_judges_no_candidate():
     [row], judges = judged_run(silent=[2, 6])
     heard = [client for client in range(CLIENTS) if client not in (2, 6)]
@@ -250,9 +231,8 @@ def test_a_search_that_finds_nothing_leaves_the_next_one_the_first():
     assert (strategy.run.policy.cohort, bool(strategy.run.policy.state()["found_before"])) == (7, False)
 
 
-@pytest.mark.parametrize("rule", ["text", "code"])
-def test_a_restored_run_searches_on_as_if_it_had_never_stopped(rule):
-    settings = {"isp_interval": 2, "isp_momentum": 0.5, "isp_draws": 2, "isp_smoothing_rule": rule, "rounds": 6}
+def test_a_restored_run_searches_on_as_if_it_had_never_stopped():
+    settings = {"isp_interval": 2, "isp_momentum": 0.5, "isp_draws": 2, "isp_smoothing_rule": "code", "rounds": 6}
 
     def started():
         context = setup_for(**settings)

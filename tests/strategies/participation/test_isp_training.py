@@ -111,22 +111,6 @@ def test_a_method_that_probes_sees_its_own_candidates_losses_only():
     assert row["probe_bytes"] == CLIENTS * (MODEL_BYTES + 8)
 
 
-@pytest.mark.parametrize(("candidates", "known"), [(4, 0), (6, 6)])
-def test_of_a_search_the_method_and_the_record_keep_the_candidates_losses_only(candidates, known):
-    finite = []
-
-    class Watched(PowerOfChoice):
-        def update(self, outcome):
-            finite.append(int(np.isfinite(self.roster.losses).sum()))
-
-    method = PowerOfChoiceConfig(candidates=candidates)
-    [row], stubs, _ = run_isp(setup_for(ring(), method=method, isp_draws=2), kind=Watched)
-    # The search finds 4: of so many candidates nobody is compared; of 6 the method knows all the losses.
-    assert finite == [known]
-    assert np.isfinite(row["probe_losses"]).sum() == min(known, row["cohort"]) == min(known, 4)
-    assert sum(stub.kinds.count("evaluate") for stub in stubs) == CLIENTS
-
-
 @pytest.mark.parametrize("method", [PowerOfChoiceConfig(candidates=4), PowerOfChoiceConfig(candidates=6)])
 def test_where_the_search_is_aggregated_the_method_knows_every_loss(method):
     [row], _, _ = run_isp(setup_for(ring(), method=method, isp_form="code"), kind=PowerOfChoice)

@@ -43,14 +43,6 @@ def test_a_run_of_one_round_has_a_fraction(details, warmup):
     assert 0 < round_fraction(RoundInfo(1, 1), given_by(details, kept_warmup_rounds=warmup)) <= 1
 
 
-@given(st.integers(2, 200))
-def test_schedule_falls_and_averages_to_the_fraction(total):
-    config = given_by(kept_warmup_rounds=0)
-    values = [round_fraction(RoundInfo(number, total), config) for number in range(1, total + 1)]
-    assert values == sorted(values, reverse=True)
-    assert np.mean(values) == pytest.approx(0.2)
-
-
 def test_transfer_cap_is_the_share_of_the_mean_link():
     # 32 N / 3 Mb/s, times B, over 32 N: B / 3 Mb/s.
     caps = link_caps(np.array([1e6, 3e6, 4.5e6]), 3e6, 15.0, ALEXNET, BudgetConfig())

@@ -11,7 +11,7 @@ SMALL = {
     "model": "mlp",
     "clients": 5,
     "cohort": 4,
-    "rounds": 6,
+    "rounds": 4,
     "local_steps": 3,
     "device": "cpu",
     "strategy": "random",

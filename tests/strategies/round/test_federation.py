@@ -10,23 +10,22 @@ from strategies.round.federation import ALL, Message, NodeError, Reply, Until, W
 QUESTION = [Message(node, EnrolInstruction()) for node in "abc"]
 
 
-def waiting(until=ALL, timeout_s=None, waves=1):
-    return Wait(QUESTION, until, None if timeout_s is None else ReplyTimeout(timeout_s), waves=waves)
+def waiting(until=ALL, timeout_s=None):
+    return Wait(QUESTION, until, None if timeout_s is None else ReplyTimeout(timeout_s))
 
 
 @pytest.mark.parametrize(
-    ("until", "timeout_s", "waves", "left_s", "reason"),
+    ("until", "timeout_s", "left_s", "reason"),
     [
-        (Until(deadline_s=50.0), None, 1, 50.0, "it did not reply within 50 s"),
-        (Until(deadline_s=50.0), 50.0, 1, 50.0, "it did not reply within 50 s"),
-        (Until(deadline_s=50.0), 20.0, 1, 20.0, "it did not answer within 20 s: see 'reply-timeout-s'"),
-        (Until(deadline_s=50.0), 20.0, 3, 50.0, "it did not reply within 50 s"),
-        (ALL, 20.0, 3, 60.0, "it did not answer within 60 s: see 'reply-timeout-s'"),
-        (ALL, None, 1, np.inf, None),
+        (Until(deadline_s=50.0), None, 50.0, "it did not reply within 50 s"),
+        (Until(deadline_s=50.0), 50.0, 50.0, "it did not reply within 50 s"),
+        (Until(deadline_s=50.0), 20.0, 20.0, "it did not answer within 20 s: see 'reply-timeout-s'"),
+        (ALL, 20.0, 20.0, "it did not answer within 20 s: see 'reply-timeout-s'"),
+        (ALL, None, np.inf, None),
     ],
 )
-def test_a_wait_ends_at_the_deadline_or_the_timeout_of_all_waves(until, timeout_s, waves, left_s, reason):
-    wait = waiting(until, timeout_s, waves)
+def test_a_wait_ends_at_the_deadline_or_the_timeout(until, timeout_s, left_s, reason):
+    wait = waiting(until, timeout_s)
     assert wait.left_s == pytest.approx(left_s, abs=1.0)
     wait.add("b", Reply())
     if reason is not None:
@@ -54,13 +53,3 @@ def test_a_model_is_sent_with_its_statistics_if_it_has_any_and_in_few_bits():
     assert rounded.nbytes == 7 + 8
     parameters[2] = np.nan
     assert rounded_model(model, 8) is model
-
-
-@pytest.mark.parametrize(
-    ("numbers", "examples", "loss"), [({"examples": 3, "loss": 0.5}, 3, 0.5), ({"other": 1}, 0, np.nan)]
-)
-def test_a_reply_has_flowers_own_fields_from_its_numbers(numbers, examples, loss):
-    reply = Reply.of(numbers, [b"x"])
-    assert (reply.metrics, reply.tensors, reply.examples, reply.arrived_s) == (numbers, [b"x"], examples, 0.0)
-    np.testing.assert_equal(reply.loss, loss)
-    assert Reply.of(numbers, [], 2.5).arrived_s == 2.5

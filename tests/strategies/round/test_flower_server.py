@@ -25,7 +25,7 @@ from fedsel_app.network.reply_timeout import ReplyTimeout
 from strategies.methods.hetero_select import HeteroSelect, HeteroSelectConfig
 from strategies.methods.random_selection import RandomSelection
 from strategies.round.federation import Message, SentModel
-from strategies.round.flower_manager import FlowerManager, replies_of
+from strategies.round.flower_manager import FlowerManager
 from strategies.run_round import run_rounds
 from strategies.testing.fakes import dense
 from tests.support.contexts import SIZE, context_of
@@ -97,19 +97,6 @@ def test_a_run_is_that_of_run_round(buffers):
         assert strategy.roster.selections.sum() == 6
         ends.append(([row | {"wall_s": 0.0} for row in rows], [array.tobytes() for array in arrays if array.size]))
     assert ends[0] == ends[1]
-
-
-def test_clients_test_the_model_within_the_round():
-    strategy = RandomSelection(context_of(client_eval=True))
-    clients = trio(accuracy=0.5)
-    rows, _ = run_by_flower(strategy, clients, 1)
-    again = [(StubProxy(client), EvaluateRes(OK, 0.25, 10, {"accuracy": 1.0})) for client in clients] * 2
-    with logged() as log:
-        assert strategy.aggregate_evaluate(1, again, []) == (None, {})
-    assert log() == ""
-    assert [row["client_accuracy"] for row in rows] == [0.5]
-    assert [client.kinds.count("evaluate") for client in clients] == [1, 1, 1]
-    assert strategy.context.recorder.finished == 1
 
 
 @pytest.mark.parametrize("lie", [2.0, 1e9])
@@ -192,9 +179,3 @@ def test_a_bad_status_is_an_answer_that_failed(kind, no_waiting):
     [(node, reason)] = claims or failures
     assert (node, "not here" in reason, len(reason) < 500) == ("1", True, True)
     assert len(log()) < 3000
-
-
-def test_a_result_through_another_proxy_counts_as_arrived_at_once():
-    result = FitRes(OK, Parameters([], "numpy.ndarray"), 7, {"loss": 0.5})
-    [(node, reply)] = replies_of([(StubProxy(StubClient(3)), result)])
-    assert (node, reply.examples, reply.metrics, reply.arrived_s) == ("3", 7, {"loss": 0.5}, 0.0)

@@ -43,11 +43,6 @@ def test_a_client_is_told_of_its_own_history_and_key():
     assert {each.server_round for each in found} == {3}
 
 
-@pytest.mark.parametrize(("rates", "expected"), [(None, [0.5, 0.5]), (np.array([0.1, 0.2]), [0.1, 0.2])])
-def test_the_learning_rate_is_the_rounds_or_the_methods(rates, expected):
-    assert [each.learning_rate for each in told(Selection(CLIENTS, learning_rates=rates))[1]] == expected
-
-
 def test_own_work_of_the_method_replaces_the_policys_and_is_refused_with_the_users_own_clients():
     context, info = make_context(Settings()), RoundInfo(1, 10)
     for given, expected in (
@@ -62,12 +57,6 @@ def test_own_work_of_the_method_replaces_the_policys_and_is_refused_with_the_use
     of_users = InstructionBuilder(replace(context, losses_optional=True), make_roster(), frozenset())
     with pytest.raises(ConfigError, match="is yours in a Flower app of your own"):
         of_users.instruct(Selection(CLIENTS, local_epochs=np.array([1, 4])), info)
-
-
-@pytest.mark.parametrize(("number", "curvature"), [(2, False), (3, True)])
-def test_curvature_counts_after_the_warm_up(number, curvature):
-    found = told(number=number, kept_warmup_rounds=2)[1]
-    assert [each.curvature for each in found] == [curvature] * 2
 
 
 def test_kept_fractions_are_one_without_a_sparse_compressor_or_else_the_methods_or_by_scores():

@@ -64,9 +64,9 @@ def test_any_losses_can_be_ranked(values):
     np.testing.assert_array_equal(safe[ordinary], array[ordinary])
 
 
-@pytest.mark.parametrize(("logits", "count"), [([0.0, 1.0, 2.0], 1), ([0.0, 1.0, 2.0], 2), ([0.5, -1.0, 2.0, 0.0], 2)])
+@pytest.mark.parametrize(("logits", "count"), [([0.0, 1.0, 2.0], 1), ([0.5, -1.0, 2.0, 0.0], 2)])
 def test_gumbel_top_draws_like_sequential_softmax(logits, count):
-    draws, rng = 20_000, np.random.default_rng(0)
+    draws, rng = 5_000, np.random.default_rng(0)
     seen = {}
     for _ in range(draws):
         drawn = tuple(gumbel_top(np.array(logits), count, rng).tolist())

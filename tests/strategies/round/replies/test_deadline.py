@@ -83,16 +83,6 @@ def test_over_selection_aggregates_the_first_replies_and_ends_the_round():
     assert strategy.roster.last_returned.tolist() == [1, 0, 1]
 
 
-def test_over_selection_makes_up_for_a_failure():
-    def fit(client, message):
-        return ValueError("gone") if client == 2 else slow([5, 9, 3])(client, message)
-
-    strategy = RandomSelection(context_of(network=STILL, cohort=2, over_selection=0.5, round_deadline_s=50.0))
-    [row], _ = run_round(strategy, trio(fit))
-    assert row["aggregated"] == [0, 1]
-    assert row["round_s"] == pytest.approx(9.0, abs=1e-3)
-
-
 def test_over_selection_waits_for_no_more_replies_than_a_method_has_clients():
     strategy = Fewest(
         context_of(network=STILL, cohort=2, over_selection=0.5, round_deadline_s=50.0, max_update_norm=0.0)
@@ -146,13 +136,13 @@ def test_accepted_replies_by_brute_force(times, wanted, deadline_s, least):
 
 
 def test_replies_are_dropped_as_often_as_set_and_by_the_seed():
-    def dropped(server_round, rate=0.1, clients=1000):
+    def dropped(server_round, rate=0.1, clients=300):
         settings = SharedSettings(run=RunConfig(seed=5), replies=ReplyConfig(client_failure_rate=rate))
         return simulated_dropouts(np.arange(clients), server_round, settings)
 
     gone = [dropped(number) for number in range(1, 11)]
-    # 10,000 draws: 1,000 with a standard deviation of 30.
-    assert sum(map(len, gone)) == pytest.approx(1000, abs=120)
+    # 3,000 draws: 300 with a standard deviation of 16.
+    assert sum(map(len, gone)) == pytest.approx(300, abs=66)
     assert gone[3] == dropped(4)
     assert gone[3] & set(range(100)) == dropped(4, clients=100)
     assert dropped(1, 0.0) == set()

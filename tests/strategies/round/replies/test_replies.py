@@ -185,9 +185,3 @@ def test_weights_of_zero_are_logged(parts, weighting, said):
         warn_of_zero_weights(np.array([2, 7]), 4, Selection(np.array([2, 5, 7]), **parts), weighting)
     assert log().count("\n") == bool(said)
     assert said in log()
-
-
-def test_nobody_is_not_said_to_weigh_nothing():
-    with logged() as log:
-        warn_of_zero_weights(np.array([], np.int64), 4, Selection(np.array([2]), weights=np.zeros(1)), "method")
-    assert not log()
