@@ -73,10 +73,10 @@ class SelectionStrategy(SelectionMethod[ConfigT], Strategy):
         from strategies.round.flower_manager import FlowerManager, instructed
         from strategies.run_round import configure
 
-        run, federation = self.run, FlowerManager(client_manager)
+        run = self.run
         if run.under_way is not None:
             raise ConfigError("Set 'waiting' to synchronous: Flower's legacy server waits for its cohort.")
-        opened = None if run.ended else run.open(self, federation, run.completed + server_round)
+        opened = None if run.ended else run.open(self, FlowerManager(client_manager), run.completed + server_round)
         if opened is None:
             return []
         self._dispatch = dispatch = configure(run, opened)
@@ -84,7 +84,7 @@ class SelectionStrategy(SelectionMethod[ConfigT], Strategy):
             run.close(opened)
             return []
         messages = run.clients.messages(dispatch.instructions, opened.sent_to_train)
-        return instructed(federation, messages, dispatch.until)
+        return instructed(client_manager, messages, dispatch.until)
 
     def aggregate_fit(
         self,
@@ -94,15 +94,17 @@ class SelectionStrategy(SelectionMethod[ConfigT], Strategy):
     ) -> tuple[Parameters | None, dict[str, Scalar]]:
         """Second half of a round: weigh and aggregate the updates, update the method, evaluate and record."""
         from strategies.round.federation import NodeError, sent_model
-        from strategies.round.flower_manager import as_parameters, replies_of
+        from strategies.round.flower_manager import TimedClient, answer_of, as_parameters
         from strategies.round.replies import first_answers
         from strategies.run_round import aggregate
 
         run, number, dispatch = self.run, self.run.completed + server_round, self._dispatch
         if dispatch is None or dispatch.opened.info.number != number:
             raise RuntimeError(f"Round {number} was aggregated without having been configured.")
-        failed = [(failure.node, failure) for failure in failures if isinstance(failure, NodeError)]
-        answers: list[tuple[str, Answer]] = [*replies_of(results), *failed]
+        answers: list[tuple[str, Answer]] = [(each.node, each) for each in failures if isinstance(each, NodeError)]
+        for proxy, result in [*results, *(each for each in failures if isinstance(each, tuple))]:
+            arrived_s = proxy.arrived_s if isinstance(proxy, TimedClient) else 0.0
+            answers.append((proxy.cid, answer_of(proxy.cid, result, arrived_s)))
         client_of = run.clients.enrolment.client_of
         aggregate(run, dispatch, first_answers([(client_of[node], answer) for node, answer in answers], number))
         run.close(dispatch.opened)

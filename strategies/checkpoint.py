@@ -90,6 +90,22 @@ class Saved:
         load_fields(self, self.state_fields, state, growing=self.growing)
 
 
+class Composed:
+    """A part of a run whose state is that of its own parts."""
+
+    def parts(self) -> Mapping[str, Stateful]:
+        """Its parts by name."""
+        raise NotImplementedError
+
+    def state(self) -> Arrays:
+        """The states of all parts."""
+        return gather(self.parts())
+
+    def load_state(self, state: Arrays) -> None:
+        """Load a state that `state` returned. Raises ConfigError for the state of another run."""
+        scatter(state, self.parts())
+
+
 class BestModel(Saved):
     """Best global model so far by its score; before the first score, the initial model."""
 

@@ -32,7 +32,7 @@ def of_fedsel() -> list[str]:
 @pytest.mark.parametrize(
     ("app", "most", "foreign"),
     [
-        (SERVER, 120, ("simulation",)),
+        (SERVER, 126, ("simulation",)),
         (CLIENT, 88, ("simulation", "strategies")),
         ("strategies.roster", 10, ("simulation", "clients")),
         ("strategies.methods.full", 15, ("simulation", "clients", "strategies.round", "strategies.run")),

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from fedsel_app.messages.instructions import CalibrateInstruction
 from fedsel_app.records.schema import Failure
 from fedsel_app.seeds import Purpose, stream
-from strategies.checkpoint import Arrays, Stateful, gather, scatter
+from strategies.checkpoint import Composed, Stateful
 from strategies.roster import Floats, Ints
 from strategies.round.clients import ConnectedClients
 from strategies.round.federation import sent_model
@@ -26,7 +26,7 @@ SEQUENTIAL = 3
 """Clients that calibrate one after another (HeteRo-Select's code)."""
 
 
-class BufferAverages:
+class BufferAverages(Composed):
     """Buffers of the global model, and the state of their bounds: see `strategies.round.replies.bounds`.
 
     Calibrated statistics are always bounded. Those of local training are averaged as they are, as when whole models are
@@ -116,15 +116,8 @@ class BufferAverages:
         failures += failed
         return statistics
 
-    def state(self) -> Arrays:
-        """The last vectors of clients."""
-        return gather(self._parts())
-
-    def load_state(self, state: Arrays) -> None:
-        """Load a state that `state` returned."""
-        scatter(state, self._parts())
-
-    def _parts(self) -> Mapping[str, Stateful]:
+    def parts(self) -> Mapping[str, Stateful]:
+        """The bounds, which keep the last vectors of clients."""
         return {"sent": self._sent, "calibrated": self._calibrated}
 
 

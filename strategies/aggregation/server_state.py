@@ -4,7 +4,7 @@ import copy
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,7 +19,7 @@ from strategies.aggregation.entry_bounds import EntryBounds
 from strategies.aggregation.robust import Combined, combine
 from strategies.aggregation.server_optimizer import ServerOptimizer, aggregation_weights
 from strategies.aggregation.staleness import stale_step, staleness_weights
-from strategies.checkpoint import Saved, Stateful, gather, scatter
+from strategies.checkpoint import Composed, Saved, Stateful
 from strategies.roster import Floats, Ints, Selection
 from strategies.round.common_entries import CommonEntries
 from strategies.round.federation import SentModel
@@ -105,7 +105,7 @@ def _privacy(context: RunContext) -> "Privacy | None":
     return Privacy(context.privacy, context.recorder.releases)
 
 
-class ServerState:
+class ServerState(Composed):
     """State of the server: optimiser, its part of the solver, estimates (ef21), common entries, bounds of entries."""
 
     def __init__(self, context: RunContext) -> None:
@@ -180,15 +180,8 @@ class ServerState:
         preview.estimates, preview.entry_bounds = copy.copy(self.estimates), copy.deepcopy(self.entry_bounds)
         return preview._step(parameters, selection, replies)
 
-    def state(self) -> dict[str, NDArray[Any]]:
-        """The states of all parts."""
-        return gather(self._parts())
-
-    def load_state(self, state: dict[str, NDArray[Any]]) -> None:
-        """Load a state that `state` returned."""
-        scatter(state, self._parts())
-
-    def _parts(self) -> dict[str, Stateful]:
+    def parts(self) -> dict[str, Stateful]:
+        """Those that this run has."""
         parts: dict[str, Stateful | None] = {"optimizer": self.optimizer, "solver": self.solver}
         parts |= {"estimates": self.estimates, "privacy": self.privacy, "entry-bounds": self.entry_bounds}
         parts |= {"common": self.common}

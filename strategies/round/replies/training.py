@@ -22,7 +22,7 @@ from fedsel_app.secure_sums.graph import parameters
 from fedsel_app.secure_sums.statement import Masked, masked_sizes, told_degree
 from fedsel_app.wire import codec, ring
 from fedsel_app.wire.entries import decode_entries, exponent_in
-from strategies.checkpoint import Arrays, Stateful, gather, scatter
+from strategies.checkpoint import Composed, Stateful
 from strategies.roster import Floats, Ints, Roster
 from strategies.round.clients import SCALAR_BYTES
 from strategies.round.federation import Answer, NodeError, Reply
@@ -210,7 +210,7 @@ class Replies:
         record.client_updates += self.clients.size
 
 
-class ReplyReader:
+class ReplyReader(Composed):
     """Reply reader: decodes, checks and bounds the replies of the cohorts, and updates the links from them.
 
     Parameters
@@ -232,15 +232,8 @@ class ReplyReader:
         initial = float(np.linalg.norm(context.initial.astype(np.float64))) or math.sqrt(context.initial.size)
         self.norm_bounds = NormBounds(payloads, context.run.clients, multiple, initial) if multiple else None
 
-    def state(self) -> Arrays:
+    def parts(self) -> dict[str, Stateful]:
         """The values that clients sent last, and the bounds of norms."""
-        return gather(self._parts())
-
-    def load_state(self, state: Arrays) -> None:
-        """Load a state that `state` returned. Raises ConfigError for the state of another run."""
-        scatter(state, self._parts())
-
-    def _parts(self) -> dict[str, Stateful]:
         bounds: dict[str, Stateful] = {} if self.norm_bounds is None else {"norms": self.norm_bounds}
         return {"reported": self.reported_values} | bounds
 

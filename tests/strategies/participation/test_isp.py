@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 
 from fedsel_app.config import NetworkConfig
-from fedsel_app.messages.instructions import LocalTestInstruction
 from fedsel_app.network.links import SimulatedLinks
 from strategies.participation.isp import best_relative, mixed
 from tests.support.isp_ring import CLIENTS, MODEL_BYTES, REPLY_BYTES, ring, run_isp, setup_for
@@ -113,18 +112,3 @@ def test_the_intermediate_exchanges_and_bytes_are_counted_and_tests_are_probes()
     uplinks, step_s = SimulatedLinks(NetworkConfig(), CLIENTS, 42).observe(1, np.full(CLIENTS, np.nan))
     seconds = 2 * step_s + 8 * REPLY_BYTES / uplinks
     assert row["round_s"] == pytest.approx(seconds.max() + seconds[row["selected"]].max())
-
-
-def test_without_a_surrogate_only_the_subset_tests_a_candidate_and_each_subset_once():
-    # Clients always answer 1: no m helps, so all 8 sizes are tried.
-    [row], stubs, _ = run_isp(setup_for(isp_draws=3, isp_jury="subset"), loss=1.0)
-    tests = [instruction for stub in stubs for instruction in stub.told("evaluate")]
-    assert set(tests) == {LocalTestInstruction(1)}
-    assert row["probe_bytes"] == len(tests) * (MODEL_BYTES + 8)
-    # Everybody tests w and, once, the candidate of all 8; three draws of m test at most 3 m times.
-    assert len(tests) <= 8 + 3 * sum(range(1, 8)) + 8
-    for stub in stubs:
-        for message in stub.messages("evaluate"):
-            [model] = message.model.arrays
-            assert not model.any() or model[stub.client] > 0, "a candidate is tested by its own clients"
-    assert row["round_s"] > run_isp(setup_for(ring()))[0][0]["round_s"]

@@ -5,9 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from fedsel_app.config import EvaluationConfig, ParticipationConfig
-from fedsel_app.messages.scalars import Report
-from strategies.methods.delta import Delta, DeltaConfig
+from fedsel_app.config import ParticipationConfig
 from strategies.methods.power_of_choice import PowerOfChoice, PowerOfChoiceConfig
 from strategies.methods.random_selection import RandomSelection
 from strategies.participation.isp import sample_size
@@ -116,41 +114,3 @@ def test_where_the_search_is_aggregated_the_method_knows_every_loss(method):
     [row], _, _ = run_isp(setup_for(ring(), method=method, isp_form="code"), kind=PowerOfChoice)
     assert row["cohort"] == CLIENTS
     assert np.isfinite(row["probe_losses"]).all()
-
-
-def test_a_method_knows_how_many_steps_the_warm_up_took():
-    """In 3 steps at lr 0.5 client k moves by 1.5 e_k, so g_k = -e_k and zeta_k^2 = (7/8)^2 + 7/64 = 7/8. With
-    a1 = a2 = 1, r is 2 for the client with sigma^2 = 25/8, and 1 for the others with sigma^2 = 1/8.
-    """
-
-    def trains(client, message):
-        reply = own_direction(1.5)(client, message)
-        sigma = float(np.sqrt((1 if client else 25) / 8))
-        return replace(reply, metrics={**reply.metrics, Report.GRADIENT_DEVIATION.value: sigma})
-
-    method = Delta(
-        setup_for(
-            ring(),
-            method=DeltaConfig(diversity_weight=1.0, variance_weight=1.0),
-            isp_warmup_rounds=1,
-            isp_warmup_epochs=3,
-            local_steps=1,
-            batch_size=10,
-            momentum=0.0,
-            lr=0.5,
-            lr_decay=0.0,
-        )
-    )
-    run_rounds(method, [StubClient(client, trains) for client in range(CLIENTS)], 1)
-    np.testing.assert_allclose(method.state()["probabilities"], np.array([2] + [1] * 7) / 9, rtol=1e-6)
-
-
-def test_client_eval_gives_the_global_loss_of_the_next_round_for_nothing():
-    context = setup_for(rounds=2, isp_interval=1, isp_draws=1)
-    context = replace(context, evaluation=EvaluationConfig(client_eval=True))
-    rows, stubs, _ = run_isp(context, loss=1.0, accuracy=0.5)
-    untouched = [sum(not message.model.arrays[0].any() for message in stub.messages("evaluate")) for stub in stubs]
-    # The initial model is tested once by each, for the search; the second round's w by `client-eval` only.
-    assert untouched == [1] * CLIENTS
-    assert rows[1]["probe_bytes"] == rows[0]["probe_bytes"] - CLIENTS * (MODEL_BYTES + 8)
-    assert rows[1]["search"]["global_loss"] == 1.0

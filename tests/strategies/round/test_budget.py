@@ -1,7 +1,5 @@
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from fedsel_app.config import BudgetConfig, CompressionConfig, SharedSettings
 from strategies.roster import RoundInfo, Selection
@@ -101,15 +99,3 @@ def test_cohort_fractions_read_the_selected_clients_links_and_steps():
     # Caps: 2 of 12 Mbit = 1/6 and 4 of 12 = 1/3; the round's fraction is 0.2.
     assert theta == pytest.approx(0.2)
     np.testing.assert_allclose(fractions, [1 / 6, 0.2])
-
-
-@given(
-    st.lists(st.tuples(st.floats(0, 1), st.floats(0.001, 5)), min_size=1, max_size=10),
-    st.floats(0.01, 1),
-    st.sampled_from(["score", "uniform"]),
-)
-def test_fractions_are_never_above_cap_or_out_of_range(pairs, fraction, allocation):
-    scores, caps = np.array(pairs).T
-    fractions = client_fractions(scores, fraction, caps, LATER, given_by(allocation=allocation))
-    assert ((fractions >= 0.01) & (fractions <= 1.0)).all()
-    assert (fractions <= np.maximum(caps, 0.01)).all()

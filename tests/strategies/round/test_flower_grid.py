@@ -76,17 +76,6 @@ def test_the_clients_of_a_message_that_fails_are_asked_alone_and_one_that_fails_
     assert [clients_named(message.content) for message in grid.sent] == [(1, 3), ()]
 
 
-def test_a_client_that_fails_among_others_fails_alone():
-    def answer(message):
-        whole = reply(message)
-        whole.content["fedsel.3"] = ConfigRecord({"error": "out of order"})
-        return 0.0, [whole]
-
-    answers = FlowerGrid(ScriptedGrid(answer), pool=1).ask(asked([1, 3, 5]))
-    assert examples(answers) == {"101": 1, "105": 5}
-    assert str(answers["103"]) == "out of order"
-
-
 def test_a_node_that_is_gone_has_failed():
     answers = FlowerGrid(ScriptedGrid(at_once, gone=[103])).ask(asked([1, 3]))
     assert examples(answers) == {"101": 1}

@@ -1,7 +1,5 @@
 """Flower's legacy server: a round in its two halves, and the clients of its client manager."""
 
-import threading
-import time
 from dataclasses import replace
 
 import numpy as np
@@ -21,17 +19,14 @@ from flwr.server.client_proxy import ClientProxy
 from fedsel_app.config import NetworkConfig
 from fedsel_app.messages.instructions import read_instruction
 from fedsel_app.network.links import MeasuredLinks
-from fedsel_app.network.reply_timeout import ReplyTimeout
 from strategies.methods.hetero_select import HeteroSelect, HeteroSelectConfig
 from strategies.methods.random_selection import RandomSelection
 from strategies.round.federation import Message, SentModel
-from strategies.round.flower_manager import FlowerManager
-from strategies.run_round import run_rounds
 from strategies.testing.fakes import dense
 from tests.support.contexts import SIZE, context_of
 from tests.support.logs import logged
 from tests.support.rounds import run_rounds as run_stubs
-from tests.support.stubs import StubClient, round_of, train_reply, trio, update_reply
+from tests.support.stubs import StubClient, train_reply, trio, update_reply
 
 OK, REFUSED = Status(Code.OK, ""), Status(Code.FIT_NOT_IMPLEMENTED, "not here" * 400_000)
 
@@ -119,49 +114,22 @@ def test_a_client_that_replies_twice_is_named_with_the_round_and_its_first_reply
 # The clients of its manager
 
 
-class Sluggish(StubClient):
-    """Answers a train message from round `begin` on once the test lets it."""
+class Failing(StubProxy):
+    """A client that fails to train, as a proxy says it."""
 
-    def __init__(self, client, begin=1, **options):
-        super().__init__(client, **options)
-        self.ready, self.begin = threading.Event(), begin
-
-    def train(self, message):
-        if round_of(message) >= self.begin:
-            self.ready.wait(60)
-        return super().train(message)
+    def fit(self, ins, timeout, group_id):
+        super().fit(ins, timeout, group_id)
+        raise RuntimeError("it fell silent")
 
 
-def measured(**run):
-    return replace(context_of(**run), links=MeasuredLinks(NetworkConfig(), 3))
-
-
-@pytest.mark.parametrize("settings", [{"round_deadline_s": 1.0}, {"cohort": 2, "over_selection": 0.5}])
-def test_nobody_waits_beyond_a_real_deadline_or_for_the_slowest_of_those_over_selected(settings):
-    strategy, last = RandomSelection(measured(**settings)), StubProxy(Sluggish(2))
-    began = time.monotonic()
-    run_rounds(strategy, FlowerManager(manager_of([*trio()[:2], last])))
-    last.client.ready.set()
-    deadline_s = settings.get("round_deadline_s", 0.0)
-    assert deadline_s <= time.monotonic() - began < 30.0
-    [row] = strategy.context.recorder.rows
-    assert row["selected"] == [0, 1, 2]
-    assert row["aggregated"] == [0, 1]
-    assert [failure["client"] for failure in row["failures"]] == [2]
-    if deadline_s:
-        assert 0.0 < last.timeouts[-1] <= deadline_s
-
-
-def test_a_client_that_falls_silent_is_a_recorded_failure_and_named():
-    silent = Sluggish(1, begin=2, node="node-1")
-    strategy = RandomSelection(context_of(rounds=2))
-    with logged() as log:
-        run_rounds(strategy, FlowerManager(manager_of([StubClient(0), silent, StubClient(2)]), ReplyTimeout(1.0)))
-    silent.ready.set()
-    rows = strategy.context.recorder.rows
-    assert [row["aggregated"] for row in rows] == [[0, 1, 2], [0, 2]]
-    assert [failure["client"] for failure in rows[1]["failures"]] == [1]
-    assert "Round 2: client 1 is left out: it did not answer within " in log()
+def test_a_client_that_falls_silent_is_a_recorded_failure_and_proxies_have_the_deadline():
+    failing, context = Failing(StubClient(1)), context_of(round_deadline_s=9.0)
+    strategy = RandomSelection(replace(context, links=MeasuredLinks(NetworkConfig(), 3)))
+    [row], _ = run_by_flower(strategy, [StubClient(0), failing, StubClient(2)], 1)
+    assert row["aggregated"] == [0, 2]
+    assert row["failures"] == [{"client": 1, "reason": "it fell silent"}]
+    assert all(0.0 < arrived_s < 9.0 for arrived_s in row["arrived_s"])
+    assert failing.timeouts[-1] == 9.0
 
 
 @pytest.mark.parametrize("kind", ["query", "evaluate", "train"])
@@ -170,8 +138,7 @@ def test_a_bad_status_is_an_answer_that_failed(kind, no_waiting):
     refusing = StubProxy(StubClient(1, lambda client, message: train_reply([b"z" * 5_000_000])), refusal=kind)
     strategy = HeteroSelect(context_of(HeteroSelectConfig(), connect_timeout_s=1))
     with logged() as log:
-        run_rounds(strategy, FlowerManager(manager_of([StubClient(0), refusing, StubClient(2)])))
-    [row] = strategy.context.recorder.rows
+        [row], _ = run_by_flower(strategy, [StubClient(0), refusing, StubClient(2)], 1)
     assert row["selected"] == ([0, 1, 2] if kind == "train" else [0, 2])
     assert row["aggregated"] == [0, 2]
     claims = [(line["node"], line["outcome"]) for line in strategy.context.recorder.client_rows if "outcome" in line]

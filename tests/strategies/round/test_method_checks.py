@@ -1,5 +1,6 @@
 """Checks of a user's method: one sentence on its class, and one on each unsound selection."""
 
+import re
 import sys
 from dataclasses import dataclass
 from types import ModuleType, new_class
@@ -266,35 +267,19 @@ def test_a_run_with_a_wrong_method_ends_in_a_sentence(capsys, tmp_path, monkeypa
 
 
 @pytest.mark.parametrize(
-    ("field", "need"),
+    ("field", "need", "read"),
     [
-        ("roster.losses", "loss_probe"),
-        ("roster.label_counts", "label_counts"),
-        ("roster.step_s", "links"),
-        ("self.last_updates", "updates"),
+        ("roster.losses", "loss_probe", lambda self, roster: roster.losses),
+        ("roster.label_counts", "label_counts", lambda self, roster: roster.label_counts),
+        ("roster.step_s", "links", lambda self, roster: roster.step_s),
+        ("last_updates", "updates", lambda self, roster: self.last_updates),
     ],
 )
-def test_a_method_that_reads_what_it_does_not_declare_is_told_the_line_to_write(
-    field, need, capsys, tmp_path, monkeypatch
-):
+def test_a_method_that_reads_what_it_does_not_declare_is_told_the_line_to_write(field, need, read):
     """It sorted by numbers that were not measured, without a word, in a run."""
-    monkeypatch.syspath_prepend(tmp_path)
-    module = f"reads_{need}"
-    (tmp_path / f"{module}.py").write_text(
-        "import numpy as np\n"
-        "from strategies import Selection, SelectionStrategy\n\n\n"
-        "class Reads(SelectionStrategy):\n"
-        f'    name, paper = "reads", "mine"\n\n'
-        "    def select(self, roster, round_info, count, rng):\n"
-        f"        values = {field}\n"
-        "        return Selection(np.sort(roster.ids[np.argsort(values[roster.ids])][:count]))\n"
-    )
-    said = (
-        f"The method reads '{field.removeprefix('self.')}', which it does not declare: write `return "
-        f"Needs({need}=True)` in the classmethod `needs(cls, config)` of its class."
-    )
-    out = tmp_path / "run"
-    assert main(["run", "--strategy", f"{module}:Reads", "--out", str(out)]) == 2
-    assert capsys.readouterr().err == f"fedsel: {said}\n"
-    assert main(["check", f"{module}:Reads"]) == 1
-    assert said in " ".join(capsys.readouterr().out.split())
+    reads = changed(select=lambda self, roster, round_info, count, rng: read(self, roster))
+    method = reads(make_context(Settings(), clients=4))
+    said = f"The method reads '{field}', which it does not declare: write `return Needs({need}=True)` in the"
+    with pytest.raises(ConfigError, match=re.escape(said)):
+        select(method, method.whole_roster, RoundInfo(1, 2), 2, np.random.default_rng(0))
+    assert said in str(next(check_results(reads)).failure)
