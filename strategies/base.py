@@ -95,18 +95,17 @@ class SelectionStrategy(SelectionMethod[ConfigT], Strategy):
         """Second half of a round: weigh and aggregate the updates, update the method, evaluate and record."""
         from strategies.round.federation import NodeError, sent_model
         from strategies.round.flower_manager import TimedClient, answer_of, as_parameters
-        from strategies.round.replies import first_answers
         from strategies.run_round import aggregate
 
         run, number, dispatch = self.run, self.run.completed + server_round, self._dispatch
         if dispatch is None or dispatch.opened.info.number != number:
             raise RuntimeError(f"Round {number} was aggregated without having been configured.")
-        answers: list[tuple[str, Answer]] = [(each.node, each) for each in failures if isinstance(each, NodeError)]
+        answers: dict[str, Answer] = {each.node: each for each in failures if isinstance(each, NodeError)}
         for proxy, result in [*results, *(each for each in failures if isinstance(each, tuple))]:
             arrived_s = proxy.arrived_s if isinstance(proxy, TimedClient) else 0.0
-            answers.append((proxy.cid, answer_of(proxy.cid, result, arrived_s)))
+            answers[proxy.cid] = answer_of(proxy.cid, result, arrived_s)
         client_of = run.clients.enrolment.client_of
-        aggregate(run, dispatch, first_answers([(client_of[node], answer) for node, answer in answers], number))
+        aggregate(run, dispatch, dict(sorted((client_of[node], answer) for node, answer in answers.items())))
         run.close(dispatch.opened)
         return as_parameters(sent_model(*run.model)), {}
 

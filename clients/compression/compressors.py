@@ -39,10 +39,8 @@ def top_indices(scores: Vector, count: int) -> NDArray[np.uint32]:
     return chosen.astype(np.uint32)
 
 
-def coordinate_scores(
-    vector: Vector, curvature: Mapping[int, Vector], layers: Sequence[LayerSlice], floor: float = CURVATURE_FLOOR
-) -> Vector:
-    """Score every coordinate: s_i = v_i^2, and v_i^2 / max(|H_ii|, floor) where H is known (Eq. 10).
+def coordinate_scores(vector: Vector, curvature: Mapping[int, Vector], layers: Sequence[LayerSlice]) -> Vector:
+    """Score every coordinate: s_i = v_i^2, and v_i^2 / max(|H_ii|, `CURVATURE_FLOOR`) where H is known (Eq. 10).
 
     The squares of entries below 3e-23 are 0 in float32, so such entries count as equal.
 
@@ -54,8 +52,6 @@ def coordinate_scores(
         Layer number -> estimate of diag H over that layer's slice.
     layers
         The model's layers, by number.
-    floor
-        Smallest divisor.
 
     Returns
     -------
@@ -63,7 +59,7 @@ def coordinate_scores(
     """
     scores = np.square(vector)
     for number, diagonal in curvature.items():
-        scores[layers[number].start : layers[number].stop] /= np.maximum(np.abs(diagonal), np.float32(floor))
+        scores[layers[number].start : layers[number].stop] /= np.maximum(np.abs(diagonal), np.float32(CURVATURE_FLOOR))
     return scores
 
 

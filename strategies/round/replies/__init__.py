@@ -5,23 +5,12 @@
 """
 
 import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 
 from fedsel_app.messages.reported_values import one_line
 from strategies.round.federation import Answer, Reply
 
 LOGGER = logging.getLogger("fedsel")
-
-
-def first_answers(answers: Iterable[tuple[int, Answer]], server_round: int) -> dict[int, Answer]:
-    """The answers by client, ascending. If a client answered several times, only its first answer."""
-    first: dict[int, Answer] = {}
-    for client, answer in answers:
-        if client in first:
-            LOGGER.warning("Round %d: client %d replied again; only its first reply counts.", server_round, client)
-        else:
-            first[client] = answer
-    return dict(sorted(first.items()))
 
 
 def replies_among(answers: Mapping[int, Answer], server_round: int, failed: str) -> dict[int, Reply]:

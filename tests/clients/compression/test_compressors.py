@@ -77,15 +77,15 @@ def test_sent_plus_left_is_the_vector_bit_for_bit(vector, data):
     ("curvature", "expected"),
     [
         ({}, [4, 4, 4, 4]),
-        ({1: [-0.5, 2, 0, 0.125]}, [8, 2, 16, 16]),
+        ({1: [-0.5, 2, 9e-7, 0.125]}, [8, 2, 4e6, 32]),
     ],
 )
 def test_scores_by_hand(curvature, expected):
-    """Squares, which |H|, at least 0.25, divides on the second layer."""
+    """Squares, which |H|, at least 1e-6, divides on the second layer."""
     vector = np.array([1, -3, 2, 2, -2, 2, 0.5, 0, 0, 0], np.float32)
     diagonal = {number: np.array(values, np.float32) for number, values in curvature.items()}
-    scores = coordinate_scores(vector, diagonal, LAYERS, 0.25)
-    assert scores.tolist() == [1, 9, *expected, 0.25, 0, 0, 0]
+    scores = coordinate_scores(vector, diagonal, LAYERS)
+    np.testing.assert_allclose(scores, [1, 9, *expected, 0.25, 0, 0, 0], rtol=1e-6)
     assert scores.dtype == np.float32
 
 

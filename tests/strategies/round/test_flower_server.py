@@ -22,11 +22,10 @@ from fedsel_app.network.links import MeasuredLinks
 from strategies.methods.hetero_select import HeteroSelect, HeteroSelectConfig
 from strategies.methods.random_selection import RandomSelection
 from strategies.round.federation import Message, SentModel
-from strategies.testing.fakes import dense
-from tests.support.contexts import SIZE, context_of
+from tests.support.contexts import context_of
 from tests.support.logs import logged
 from tests.support.rounds import run_rounds as run_stubs
-from tests.support.stubs import StubClient, train_reply, trio, update_reply
+from tests.support.stubs import StubClient, train_reply, trio
 
 OK, REFUSED = Status(Code.OK, ""), Status(Code.FIT_NOT_IMPLEMENTED, "not here" * 400_000)
 
@@ -92,23 +91,6 @@ def test_a_run_is_that_of_run_round(buffers):
         assert strategy.roster.selections.sum() == 6
         ends.append(([row | {"wall_s": 0.0} for row in rows], [array.tobytes() for array in arrays if array.size]))
     assert ends[0] == ends[1]
-
-
-@pytest.mark.parametrize("lie", [2.0, 1e9])
-def test_a_client_that_replies_twice_is_named_with_the_round_and_its_first_reply_counts(lie):
-    clients = trio()
-    strategy, manager = RandomSelection(context_of(rounds=2)), manager_of(clients)
-    Server(client_manager=manager, strategy=strategy).fit(1, timeout=None)
-    instructed = strategy.configure_fit(2, None, manager)
-    results = [(proxy, proxy.fit(ins, None, None)) for proxy, ins in instructed]
-    second = replace(results[1][1], parameters=Parameters(update_reply(dense([lie] * SIZE), 1, 2).tensors, ""))
-    with logged() as log:
-        strategy.aggregate_fit(2, [*results, (instructed[1][0], second)], [])
-    assert log() == "Round 2: client 1 replied again; only its first reply counts.\n"
-    assert strategy.context.recorder.rows[1]["aggregated"] == [0, 1, 2]
-    # As in `test_base.py`: momentum adds 1.5 times the mean to the first round's.
-    expected = 2.5 * np.array([1 / 6, 4 / 6, 9 / 6, 0.0])
-    np.testing.assert_allclose(strategy.run.model.parameters, expected, rtol=1e-6)
 
 
 # The clients of its manager
