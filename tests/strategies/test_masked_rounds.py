@@ -238,30 +238,17 @@ def test_a_client_that_restarts_enrols_with_a_new_key(tmp_path: Path) -> None:
     assert "Client 2 has no key of this run: it has restarted." in rows[2]["failures"][0]["reason"]
 
 
-def lying(change: Callable[[list[Any]], list[Any]], liars: set[int]) -> Callable[[Any, Message], Message]:
-    """Replies of `liars` in round 2, whose arrays change."""
-
-    def answered(grid: MaskedGrid, message: Message, context: Any) -> Message:
-        reply = MaskedGrid._answered(grid, message, context)
-        if (
-            int(context.node_config["partition-id"]) in liars
-            and task(message) == "train"
-            and message.content[FEDSEL]["server_round"] == 2
-        ):
-            arrays = change(reply.content[ARRAYS].to_numpy_ndarrays())
-            reply.content[ARRAYS] = ArrayRecord(arrays)
-        return reply
-
-    return answered
-
-
 class LyingGrid(MaskedGrid):
-    """Grid with clients that lie."""
+    """Grid whose client 3 changes the arrays of its reply in round 2."""
 
-    lie: Any = None
+    change: Callable[[list[Any]], list[Any]]
 
-    def _answered(self, message, context):
-        return self.lie(message, context)
+    def _answered(self, message: Message, context: Any) -> Message:
+        reply = super()._answered(message, context)
+        in_round_2 = task(message) == "train" and message.content[FEDSEL]["server_round"] == 2
+        if in_round_2 and int(context.node_config["partition-id"]) == 3:
+            reply.content[ARRAYS] = ArrayRecord(self.change(reply.content[ARRAYS].to_numpy_ndarrays()))
+        return reply
 
 
 LYING_CLIENT: dict[str, tuple[Callable[[list[Any]], list[Any]], int]] = {
@@ -279,8 +266,7 @@ def test_a_client_that_lies_is_left_out_or_loses_the_round_and_the_run_goes_on(t
 
     def federation(config: Any) -> FlowerGrid:
         grid = LyingGrid(tmp_path, config)
-        answered = lying(change, {3})
-        grid.lie = lambda message, context: answered(grid, message, context)
+        grid.change = change
         return FlowerGrid(grid)
 
     strategy, rows = played(tmp_path, federation, rounds=3, cohort=6, strategy="full")

@@ -128,16 +128,6 @@ def test_staleness_by_hand():
     np.testing.assert_allclose(staleness(np.array([0, 6]), 7), [0.5 * math.log(8), 0.5 * math.log(2)])
 
 
-def test_only_available_clients_count():
-    roster = make_roster(6, losses=[2.0, 99.0, 1.0, 3.0, -99.0, 1.5], available=[0, 2, 3, 5])
-    roster.selections[:] = [2, 50, 1, 0, 50, 1]
-    roster.last_selected[:] = [2, 0, 1, 0, 0, 2]
-    selection = everybody(method(6), roster)
-    assert selection.clients.tolist() == [0, 2, 3, 5]
-    np.testing.assert_allclose(selection.scores, everybody(method(), history()).scores)
-    np.testing.assert_allclose(selection.components["fairness"], [-1.0, 0.0, 1.0, 0.0])
-
-
 def test_last_fit_losses_are_free_and_unknown_ones_average():
     config = HeteroSelectConfig(loss_source="last-fit")
     assert not HeteroSelect.needs(config).loss_probe

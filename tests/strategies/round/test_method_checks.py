@@ -221,26 +221,11 @@ def test_a_method_that_raises_is_named_with_its_line():
     )
 
 
-@pytest.mark.parametrize(
-    ("found", "check", "said"),
-    [
-        (lambda ids, count: ids, "selection", "It selected 8 clients instead of 4: select 4 clients, or"),
-        (lambda ids, count: 1 / 0, "selection", "it raised ZeroDivisionError: division by zero"),
-        (
-            lambda ids, count: np.sort(np.random.choice(ids, count, replace=False)),  # noqa: NPY002
-            "same-seed",
-            "two runs with the same seed differ in round ",
-        ),
-    ],
-)
-def test_a_check_says_one_cause_once(found, check, said):
-    class Wrong(Sound):
-        def select(self, roster, round_info, count, rng):
-            return Selection(found(roster.ids, count))
-
-    failures = [result for result in check_results(Wrong) if result.failure is not None]
-    assert [result.check for result in failures] == [check]
-    assert said in str(failures[0].failure)
+def test_a_check_says_one_cause_once():
+    wrong = changed(select=lambda self, roster, round_info, count, rng: Selection(roster.ids))
+    [failure] = [result for result in check_results(wrong) if result.failure is not None]
+    assert failure.check == "selection"
+    assert "It selected 8 clients instead of 4: select 4 clients, or" in str(failure.failure)
 
 
 def test_a_check_names_a_client_whose_id_decides():
