@@ -29,7 +29,7 @@ IGNORED = -100
 TARGETS = {
     "classification": "whole numbers of shape (n,)",
     "multi-label": "zeros and ones of shape (n, labels)",
-    "regression": "numbers of shape (n,)",
+    "regression": "numbers of shape (n,) or (n, outputs)",
     "next-token": f"tokens of shape (n, T): whole numbers below {MOST_CLASSES:,}, and {IGNORED} for padding",
 }
 """Task -> what its targets must be."""
@@ -143,8 +143,8 @@ def check_targets(given: Any, key: str, source: str, task: str) -> NDArray[Any]:
     Raises ConfigError, beginning with `source` and with the `key`, if they are of another kind.
     """
     y, whole = as_array(given, key, source), task in ("classification", "next-token")
-    axes = 1 if task in ("classification", "regression") else 2
-    wrong = y.dtype.kind not in ("iu" if whole else "biuf") or y.ndim != axes
+    axes = {"classification": (1,), "regression": (1, 2)}.get(task, (2,))
+    wrong = y.dtype.kind not in ("iu" if whole else "biuf") or y.ndim not in axes
     if task == "next-token" and not wrong:
         wrong = bool(((y < 0) & (y != IGNORED)).any() or (y >= MOST_CLASSES).any() or (y < 0).all())
     if wrong:

@@ -51,7 +51,7 @@ class Dataset:
         arrays by name, which are the fields of one structured array (n,)
     y_train, y_test
         classification: int64 of shape (n,), in [0, classes). multi-label: float32 of shape (n, L), 0 or 1. regression:
-        float32 of shape (n,). next-token: int64 of shape (n, T), a token of the vocabulary or `IGNORED`.
+        float32 of shape (n,) or (n, L). next-token: int64 of shape (n, T), a token of the vocabulary or `IGNORED`.
     classes
         Number of outputs that a model needs: the number of classes, of labels L, or of tokens of the vocabulary, or 1.
     mean, std : float32 of shape (C,), or (1,)
@@ -265,7 +265,7 @@ def from_arrays(arrays: Mapping[str, Any], source: str, classes: int | None = No
             f"{x_test.shape[1:]} ({x_test.dtype}). They must be the same."
         )
     outputs = [_outputs(x, y, task) for x, y in ((x_train, y_train), (x_test, y_test))]
-    if task == "multi-label" and outputs[0] != outputs[1]:
+    if task in ("multi-label", "regression") and outputs[0] != outputs[1]:
         raise ConfigError(
             f"{source} has {outputs[0]} labels in y_train and {outputs[1]} in y_test. The numbers must be equal."
         )
@@ -344,7 +344,7 @@ def _outputs(x: NDArray[Any], y: NDArray[Any], task: str) -> int:
         return int(max(x.max(initial=-1), y.max(initial=-1))) + 1
     if task in ("classification", "next-token"):
         return int(y.max(initial=-1)) + 1
-    return y.shape[1] if task == "multi-label" else 1
+    return y.shape[1] if y.ndim == 2 else 1
 
 
 def _digits(config: DataConfig, seed: int) -> Dataset:

@@ -46,7 +46,7 @@ def _value(metric: Metric, task: str, outputs: Tensor, y: Tensor) -> float:
     function = getattr(torchmetrics.functional, metric.function)
     if task == "regression":
         options: dict[str, Any] = {"squared": False} if metric.function == "mean_squared_error" else {}
-        return float(function(outputs.flatten().double(), y.double(), **options))
+        return float(function(outputs.double().flatten(), y.double().flatten(), **options))
     if metric.function in CURVES or metric.average == "present":
         values, counts = _each(metric.function, task, outputs, y), _support(task, outputs, y)
         defined = ~np.isnan(values)

@@ -6,7 +6,7 @@ task            labels y                          loss of an example            
 classification  int64 (n,), the class             cross-entropy, in nats                      accuracy
 multi-label     float32 (n, L), 0 or 1            mean over the labels of the weighted        g_mean
                                                   binary cross-entropy
-regression      float32 (n,)                      squared error                               r2
+regression      float32 (n,) or (n, L)            squared error                               r2
 next-token      int64 (n, T), the next token      mean cross-entropy of its tokens, in nats   accuracy
                 of each, or -100 for padding
 ==============  ================================  ==========================================  ==========
@@ -174,7 +174,7 @@ class MultiLabel:
 
 
 class Regression:
-    """Regression: one number for each example, one output.
+    """Regression: a number for each example, or several, and as many outputs.
 
     Attributes
     ----------
@@ -182,28 +182,29 @@ class Regression:
     """
 
     score = "r2"
-    origin = 0.0
+    origin: float | NDArray[np.float64] = 0.0
 
     def loss(self, outputs: Tensor, y: Tensor) -> Tensor:
         """Mean squared error."""
-        return functional.mse_loss(outputs.flatten(), y)
+        return functional.mse_loss(outputs.reshape(y.shape), y)
 
     def losses(self, outputs: Tensor, y: Tensor) -> Tensor:
-        """Squared error of each example."""
-        return functional.mse_loss(outputs.flatten(), y, reduction="none")
+        """Mean squared error of each example."""
+        return functional.mse_loss(outputs.reshape(y.shape), y, reduction="none").reshape(len(y), -1).mean(dim=1)
 
     def tally(self, outputs: Tensor, y: Tensor) -> Counts:
-        """Sums of the labels from the origin, of their squares, and of the squared errors, (3,)."""
-        labels = y.cpu().double() - self.origin
-        errors = functional.mse_loss(outputs.flatten(), y, reduction="none").cpu().double()
-        return np.array([float(labels.sum()), float(labels.square().sum()), float(errors.sum())])
+        """Sums of the labels from the origin, of their squares, and of the squared errors, (3,) or (3, L)."""
+        labels = y.cpu().double() - torch.as_tensor(self.origin)
+        errors = functional.mse_loss(outputs.reshape(y.shape), y, reduction="none").cpu().double()
+        return np.stack([each.sum(dim=0).numpy() for each in (labels, labels.square(), errors)])
 
     def scores(self, tally: Counts, loss: float, examples: int) -> Mapping[str, float]:
-        """R^2."""
-        total, squares, errors = (tally / examples).tolist()
+        """R^2, the mean over the numbers of an example."""
+        total, squares, errors = tally / examples
         variance = squares - total**2
         # A variance below this bound is a rounding error of equal labels.
-        return {"r2": 1.0 - errors / variance if variance > 1e-12 * squares else math.nan}
+        varies = variance > 1e-12 * squares
+        return {"r2": float(np.mean(1.0 - errors / variance)) if varies.all() else math.nan}
 
 
 def task_of(
@@ -264,8 +265,8 @@ def refusal(path: str, reason: str) -> ConfigError:
 def _with_origin(task: Regression, dataset: Dataset) -> Regression:
     """The task with its origin: amid labels whose variance would be lost in the rounding of their squares, else 0."""
     labels = (dataset.y_test if len(dataset.y_test) else dataset.y_train).astype(np.float64)
-    if labels.var() <= 1e-6 * np.square(labels).mean():
-        task.origin = float(np.median(labels))
+    if (labels.var(axis=0) <= 1e-6 * np.square(labels).mean(axis=0)).any():
+        task.origin = np.median(labels, axis=0)
     return task
 
 

@@ -204,9 +204,11 @@ def refuse_other_settings(path: Path, config: Mapping[str, Value]) -> None:
     before = read_config(path)
     for key in sorted(before.keys() | config.keys()):
         if changes_numbers(key) and before.get(key) != config.get(key):
+            way = "Resume it with its own settings, or choose another 'out'."
+            if key == "rounds" and is_finished(path):
+                way = "It is finished: to train on, start another 'out' with the arrays of its result."
             raise ConfigError(
-                f"The run in {path} has '{key}' = {before.get(key)!r}, and now it would be {config.get(key)!r}. "
-                "Resume it with its own settings, or choose another 'out'."
+                f"The run in {path} has '{key}' = {before.get(key)!r}, and now it would be {config.get(key)!r}. {way}"
             )
 
 

@@ -191,7 +191,7 @@ def find_score(config: AppConfig, model: flat_model.FlatModel, dataset: Dataset)
         raise ConfigError(f"Give the score another name than {score!r}, which the records have for something else.")
     if not lower_wins(score) and evaluation.target > score_bounds(score)[1]:
         raise ConfigError(f"The 'target' must be at most 1, the best {score_title(score)}. Got {evaluation.target!r}.")
-    if score == "r2" and np.ptp(dataset.y_test) == 0:
+    if score == "r2" and not np.ptp(dataset.y_test, axis=0).all():
         LOGGER.warning("R² is undefined: all test examples have the same target. The records have only the loss.")
     needed = config.strategy.needs(config.method).metrics
     for name, what in ((evaluation.score, "The 'score'"), *((name, "A metric that a method needs") for name in needed)):

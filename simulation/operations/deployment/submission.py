@@ -41,7 +41,10 @@ NAMES = ".names"
 """File in that folder: Flower's id of a run -> its name."""
 NEWS = re.compile(r"round \d+ of \d+: .*|\d+ of \d+ clients .*; waiting until \d\d:\d\d|the server sends no log.*")
 """Lines of a run's log that `fedsel status` shows."""
-LEFT_OUT = re.compile(r"Round (\d+): (?:Node \S+ as )?client (\d+)(?: is|:) left out(?:: |, because )(.*)")
+LEFT_OUT = re.compile(
+    r"Round (\d+): (?:Node .* failed: Client|(?:Node \S+ as )?client) (\d+)"
+    r"(?: is left out|: left out)?[:,] (?!taken)(.*)"
+)
 """Lines of a run's log about a client whose data or whose update the server does not use."""
 LOG_S = 20.0
 STATES = {"online": "connected", "offline": "not connected", "registered": "not connected yet"}

@@ -93,9 +93,11 @@ def beating(pipe: Connection) -> Iterator[None]:
         thread.join()
 
 
-def tell(error: Exception) -> None:
+def tell(error: BaseException) -> None:
     """Write an exception with its traceback and its causes to the log, and its text as one line to the terminal."""
     traceback.print_exception(error, file=sys.stdout)
+    while (cause := error.__cause__) is not None and type(cause).__name__ == "ConfigError":
+        error = cause  # which may name columns and values: the server is not told of it
     sys.stdout.flush()
     text = " ".join(f"{type(error).__name__}: {error}".split())
     print("".join(each if each.isprintable() else repr(each)[1:-1] for each in text), file=sys.stderr, flush=True)

@@ -6,10 +6,13 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 import torch
+from sklearn.metrics import r2_score
 from torch import nn
 
 from fedsel_app.config import ConfigError, TaskConfig
+from fedsel_app.data.dataset import from_arrays
 from fedsel_app.models.flat_model import FlatModel, evaluate
+from fedsel_app.models.metrics import measured
 from fedsel_app.models.tasks import Classification, MultiLabel, NextToken, Regression, task_of
 from fedsel_app.wiring.configuration import resolve
 from fedsel_app.wiring.server import find_score
@@ -175,3 +178,21 @@ def test_a_sentence_of_padding_costs_nothing():
     assert outputs.grad is not None
     assert not outputs.grad.any()
     assert np.isnan(list(task.scores(task.tally(outputs.detach(), y), 0.0, 1).values())).all()
+
+
+def test_several_targets_of_an_example_are_an_output_each(tmp_path, monkeypatch):
+    """R² is scikit-learn's, the mean over the targets, also if one of them is far from 0 for its spread."""
+    rng = np.random.default_rng(0)
+    y = (rng.normal(size=(40, 2)) * [1, 0.5] + [0, 1e6]).astype(np.float32)
+    outputs = torch.from_numpy(y + rng.normal(size=y.shape).astype(np.float32) * 0.25)
+    dataset = from_arrays({"x_train": y, "y_train": y, "x_test": y, "y_test": y, "task": "regression"}, "x")
+    assert dataset.classes == 2
+    task, targets = task_of(dataset, torch.device("cpu")), torch.from_numpy(y)
+    sums = task.tally(outputs[:25], targets[:25]) + task.tally(outputs[25:], targets[25:])
+    assert task.scores(sums, 0.0, 40)["r2"] == pytest.approx(r2_score(y.astype(float), outputs.double().numpy()))
+    errors = ((outputs - targets) ** 2).mean(dim=1)
+    torch.testing.assert_close(task.losses(outputs, targets), errors)
+    mean = abs(outputs - targets).mean().item()
+    assert measured(("mae",), "regression", outputs, targets)["mae"] == pytest.approx(mean)
+    with pytest.raises(ConfigError, match=r"2 labels in y_train and 1 in y_test"):
+        from_arrays({"x_train": y, "y_train": y, "x_test": y, "y_test": y[:, 0], "task": "regression"}, "x")

@@ -17,6 +17,7 @@ from flwr.supercore.run import Run
 from flwr.supernode.nodestate import NodeStateFactory
 from flwr.supernode.start_client_internal import _insert_message
 
+from fedsel_app.config import ConfigError
 from simulation.operations.guard import app_process
 from simulation.operations.guard.app_process import beating, read_message, tell, write_answer
 from simulation.operations.guard.supernode import take_messages
@@ -92,6 +93,10 @@ def test_the_log_has_the_causes_of_an_exception_and_the_terminal_its_text(capsys
     log, terminal = capsys.readouterr()
     assert "ValueError: has 'Rom'" in log
     assert terminal == "TypeError: has \\x1b[31m [see the log]\n"
+    told = ConfigError("Its data cannot be used: see the client's log.")
+    told.__cause__ = ConfigError("It has no column 'lactate'.")
+    tell(told)
+    assert capsys.readouterr().err == "ConfigError: It has no column 'lactate'.\n"
 
 
 def test_a_process_at_work_sends_heartbeats(monkeypatch):
