@@ -88,7 +88,7 @@ def test_a_finished_run_gives_its_result_again_without_any_message(tmp_path):
     assert "is finished; its result is returned" in log()
     with pytest.raises(ConfigError, match="has 'seed' = 42, and now it would be 7"):
         program(tmp_path / "run", tmp_path, options={"seed": 7})
-    with pytest.raises(ConfigError, match="has 'rounds' = 4, .* be 6. It is finished: to train on, start"):
+    with pytest.raises(ConfigError, match=r"has 'rounds' = 4, .* be 6\. It is finished: to train on, start"):
         program(tmp_path / "run", tmp_path, rounds=6)
 
 
