@@ -1,13 +1,10 @@
 """Faults and kills at random places: every program, started again until it ends, has the bits of an undisturbed one.
 
-``python -m tests.faults`` carries out small programs (``fedsel run``, also with servers that do not wait, ``compare``,
-``tune`` and ``deploy``) with one fault each: errors of the disk (EIO, ENOSPC) and torn writes at any call that changes
-a file of the program's folder; a process that is killed before or after such a call; an exception that no code expects,
-in any function; requests and replies between the processes of a deployment that get lost. Then it kills whole programs
-at random moments, some of them twice. It prints a line for each kind of fault, and each program that ended otherwise.
-
-With ``--keep FOLDER``, a later call uses the undisturbed programs of an earlier one. So many faults can be carried out
-in short pieces: ``python -m tests.faults --keep FOLDER --programs deploy --faults 3 --kills 1 --seed 2``.
+``python -m tests.faults`` carries out small programs (``fedsel run``, also with a server that does not wait, and
+``compare``) with one fault each: errors of the disk (EIO, ENOSPC) and torn writes at any call that changes a file of
+the program's folder; a process that is killed before or after such a call; an exception that no code expects, in any
+function. Then it kills whole programs at random moments, some of them twice. It prints a line for each kind of fault,
+and each program that ended otherwise.
 """
 
 import argparse
@@ -38,7 +35,7 @@ STALLED_S = 600.0
 LEFT_S = 120.0
 """Timeouts in seconds of a program, and of the processes that a killed one leaves: others may use the machine too."""
 DISK = ("EIO", "ENOSPC", "torn", "kill-before", "kill-after")
-MESSAGES = ("lost-request", "lost-reply")
+KINDS = (*DISK, "exception")
 
 
 @dataclass(frozen=True)
@@ -49,15 +46,11 @@ class Program:
     ----------
     resumed : the command that continues a run takes its folder as `--resume`
     warm : it is carried out in a fork of this process, which has imported everything
-    kinds : kinds of faults
-    without : parts of the paths that no fault concerns
     """
 
     command: tuple[str, ...]
     resumed: bool = True
     warm: bool = True
-    kinds: tuple[str, ...] = (*DISK, "exception")
-    without: tuple[str, ...] = ()
 
     def start(self, out: Path) -> list[str]:
         """Command that begins or continues it in `out`."""
@@ -71,21 +64,12 @@ class Program:
 
 
 COMPARED = ("--strategies", "random,oort", "--seeds", "1", "--jobs", "1", *INLINE)
-TUNED = ("--over", "lr", "--trials", "2", "--tuning-seeds", "101", "--strategies", "random", "--seeds", "1", *INLINE)
-DEPLOYED = (*SMALL, "--clients", "2", "--rounds", "4", "--set", "links=simulated")
 PROGRAMS = {
     "run": Program(("run", *INLINE, "--set", "holdout-fraction=0.2", "--set", "client-eval=true")),
-    "buffered": Program(("run", "--strategy", "random", *INLINE, "--set", "waiting=buffered")),
     "asynchronous": Program(
         ("run", "--strategy", "random", *INLINE, "--set", "waiting=asynchronous", "--set", "server-optimizer=mean")
     ),
     "compare": Program(("compare", *COMPARED), resumed=False, warm=False),
-    # A trial that ends with an exception counts as failed, whichever the exception is.
-    "tune": Program(("tune", *TUNED), resumed=False, warm=False, kinds=DISK),
-    # Faults concern the server's records: a client whose own disk fails is a failed one, and the round goes on.
-    "deploy": Program(
-        ("deploy", *DEPLOYED), warm=False, kinds=(*DISK, *MESSAGES), without=("fedsel-state", "/processes")
-    ),
 }
 
 
@@ -93,26 +77,17 @@ class Laboratory:
     """Carries out one program in folders below `root`."""
 
     def __init__(self, name: str, root: Path) -> None:
-        root.mkdir(exist_ok=True)
-        self.name, self.program, self._root = name, PROGRAMS[name], Path(tempfile.mkdtemp(prefix="", dir=root))
-        self._reference, self._known, self._tries = root / "undisturbed", root / "known.json", 0
+        root.mkdir()
+        self.program, self._root, self._reference, self._tries = PROGRAMS[name], root, root / "undisturbed", 0
         self._places: dict[str, int] = {}
-        if self._known.exists():
-            self.seconds, self._places = json.loads(self._known.read_text())
-            return
-        shutil.rmtree(self._reference, ignore_errors=True)
         begun = time.monotonic()
         code, log = self._once(self._reference, None)
         self.seconds = time.monotonic() - begun
         assert self.program.finished(self._reference, code), log
-        self._keep()
-
-    def _keep(self) -> None:
-        self._known.write_text(json.dumps([self.seconds, self._places]))
 
     def places(self, kind: str) -> int:
         """Number of places of this kind of fault in an undisturbed program."""
-        family = next((kinds[0] for kinds in (DISK, MESSAGES) if kind in kinds), kind)
+        family = DISK[0] if kind in DISK else kind
         if family in self._places:
             return self._places[family]
         out = self._root / f"counted-{kind}"
@@ -121,7 +96,6 @@ class Laboratory:
         shutil.rmtree(out)
         counter = Path(str(plan["counter"]))
         self._places[family] = counter.stat().st_size if counter.exists() else 0
-        self._keep()
         return self._places[family]
 
     def fault(self, kind: str, place: int) -> str:
@@ -146,8 +120,7 @@ class Laboratory:
     def _plan(self, out: Path, number: int, kind: str) -> dict[str, object]:
         self._tries += 1
         counter = str(self._root / f"counter-{self._tries}")
-        without = list(self.program.without)
-        return {"folder": str(out), "counter": counter, "number": number, "kind": kind, "without": without}
+        return {"folder": str(out), "counter": counter, "number": number, "kind": kind}
 
     def _finish(self, out: Path, code: int, log: str) -> str:
         logs, starts = [log], 0
@@ -169,9 +142,6 @@ class Laboratory:
                 assert_same(out / run, self._reference / run)
             except (AssertionError, OSError) as error:
                 return f"{out / run} differs ({str(error)[:200]})"
-        for name in ("tuned.toml",):
-            if (self._reference / name).exists() and (out / name).read_bytes() != (self._reference / name).read_bytes():
-                return f"{out / name} differs"
         return ""
 
     def _once(self, out: Path, plan: dict[str, object] | None, killed_after_s: float = 0.0) -> tuple[int, str]:
@@ -236,20 +206,16 @@ def main(words: Sequence[str] | None = None) -> int:
     parser.add_argument("--programs", default=",".join(PROGRAMS), metavar="NAME,...")
     parser.add_argument("--faults", type=int, default=30, metavar="N", help="of each program")
     parser.add_argument("--kills", type=int, default=10, metavar="N", help="programs of each kind that are killed")
-    parser.add_argument("--kinds", default="", metavar="KIND,...", help="kinds of faults (all of each program)")
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--keep", type=Path, help="folder that keeps what the programs leave")
     arguments = parser.parse_args(words)
     import simulation.workbench.cli
     import simulation.workbench.preparation  # noqa: F401
 
     rng, wrong = random.Random(arguments.seed), []
-    root = arguments.keep or Path(tempfile.mkdtemp(prefix="faults-"))
-    root.mkdir(parents=True, exist_ok=True)
+    root = Path(tempfile.mkdtemp(prefix="faults-"))
     for name in arguments.programs.split(","):
         laboratory = Laboratory(name, root / name)
-        kinds = [kind for kind in laboratory.program.kinds if not arguments.kinds or kind in arguments.kinds.split(",")]
-        chosen = Counter(kinds[number % len(kinds)] for number in range(arguments.faults))
+        chosen = Counter(KINDS[number % len(KINDS)] for number in range(arguments.faults))
         for kind, count in chosen.items():
             places = laboratory.places(kind)
             drawn = [rng.randint(1, places) for _ in range(count)]
@@ -261,7 +227,7 @@ def main(words: Sequence[str] | None = None) -> int:
             killed.append((f"killed after {moments}", laboratory.kill(moments)))
         wrong += _told(f"{name}: {len(killed)} programs killed, {laboratory.seconds:.1f} s each", name, killed)
     print(f"{len(wrong)} programs ended otherwise than undisturbed." if wrong else "All ended with the same bits.")
-    if not arguments.keep and not wrong:
+    if not wrong:
         shutil.rmtree(root)
     return bool(wrong)
 

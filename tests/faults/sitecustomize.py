@@ -36,7 +36,7 @@ class Place:
         return count == self._number
 
 
-def install(folder, counter, number, kind, without=()):
+def install(folder, counter, number, kind):
     """Install the hooks.
 
     Parameters
@@ -44,15 +44,11 @@ def install(folder, counter, number, kind, without=()):
     folder : only files below it count
     counter : file that counts the places
     number : the place of the fault, from 1; 0: none
-    kind : EIO, ENOSPC, torn, kill-before, kill-after, exception, lost-request or lost-reply
-    without : parts of paths that do not count
+    kind : EIO, ENOSPC, torn, kill-before, kill-after or exception
     """
     place, root = Place(counter, number), os.path.realpath(folder) + os.sep
     if kind == "exception":
         _raise_in_functions(place)
-        return
-    if kind in ("lost-request", "lost-reply"):
-        _lose_messages(place, answered=kind == "lost-reply")
         return
 
     def concerns(path, folder_fd=None):
@@ -64,7 +60,7 @@ def install(folder, counter, number, kind, without=()):
             path = os.path.abspath(os.fspath(path))
         except (OSError, TypeError):
             return False
-        return path.startswith(root) and not any(part in path for part in without)
+        return path.startswith(root)
 
     def die():
         os.kill(os.getpid(), signal.SIGKILL)
@@ -160,33 +156,6 @@ def _raise_in_functions(place):
             raise Injected(f"in {frame.f_code.co_qualname} of {frame.f_code.co_filename}")
 
     sys.setprofile(at_call)
-
-
-def _lose_messages(place, *, answered):
-    """Lose a call of a SuperNode to its SuperLink, before it arrives or after it is `answered`."""
-    import grpc
-
-    class Lost(grpc.RpcError):
-        def code(self):
-            return grpc.StatusCode.UNAVAILABLE
-
-        def details(self):
-            return "lost"
-
-        def result(self, timeout=None):
-            raise self  # an interceptor in front of this one asks for the result
-
-    class Losing(grpc.UnaryUnaryClientInterceptor):
-        def intercept_unary_unary(self, continuation, details, request):
-            if "/flwr.proto.Fleet/" not in str(details.method) or not place.reached():
-                return continuation(details, request)
-            if answered:
-                continuation(details, request).result()
-            raise Lost
-
-    for name in ("secure_channel", "insecure_channel"):
-        make = getattr(grpc, name)
-        setattr(grpc, name, lambda *a, _make=make, **k: grpc.intercept_channel(_make(*a, **k), Losing()))
 
 
 if "FAULT" in os.environ:

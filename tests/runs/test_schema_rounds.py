@@ -8,11 +8,10 @@ from fedsel_app import caches
 from fedsel_app.config import ConfigError
 from fedsel_app.data.dataset import MISFIT
 from fedsel_app.wiring.node_configuration import IDENTITY
-from simulation.operations.deployment.flower_cli import node_config_text
 from simulation.operations.deployment.start import describe_data
 from simulation.operations.machines.machine import Machine
 from tests.support.logs import logged
-from tests.support.own_files import deployed, nodes, plain, refusals, run
+from tests.support.own_files import nodes, refusals, run
 
 pytestmark = pytest.mark.usefixtures("task_identity", "no_waiting")
 
@@ -262,20 +261,3 @@ def test_a_client_with_a_part_of_the_servers_data_has_no_place_among_clients_wit
     _, [row], _ = run(tmp_path, own, **server)
     assert row["aggregated"] == [0, 2]
     assert "its data are a part of the server's" in refusals(tmp_path)[0]
-
-
-@pytest.mark.slow
-@pytest.mark.e2e
-@pytest.mark.timeout(900)
-def test_real_processes_map_as_the_clients_of_one_process_do(tmp_path, machines):
-    """The order of the columns, the classes and the scaling are the federation's in a real deployment too."""
-    in_one_process(tmp_path, rounds=2, out=str(tmp_path / "alone"))
-    paths = [tmp_path / f"client-{client}.csv" for client in CLIENTS]
-    texts = [
-        node_config_text(client, 3, {key: value for key, value in node.items() if key not in IDENTITY})
-        for client, node in enumerate(nodes(tmp_path, *paths, data="csv"))
-    ]
-    server = {"data": "csv", "data_path": str(tmp_path / "server.csv"), "data_arguments": SERVER}
-    folder = deployed(tmp_path, plain(tmp_path, 3, **server, rounds=2, connect_timeout_s=120), texts)
-    models = [(path / "model.npz").read_bytes() for path in (folder, tmp_path / "alone")]
-    assert models[0] == models[1]

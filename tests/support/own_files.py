@@ -1,7 +1,6 @@
 """A federation in this process whose machines have files of their own, as a deployment has them."""
 
 import json
-from collections.abc import Sequence
 from contextlib import closing
 from pathlib import Path
 
@@ -10,13 +9,11 @@ from flwr.app import Context, MessageType, RecordDict
 from fedsel_app import flower_client
 from fedsel_app.messages.instructions import EnrolInstruction
 from fedsel_app.messages.records import fedsel_config
-from fedsel_app.wiring.configuration import AppConfig, resolve
+from fedsel_app.wiring.configuration import resolve
 from fedsel_app.wiring.server import make_strategy, open_run_folder
-from simulation.operations.deployment.local_deployment import Deployment
 from strategies.round.flower_grid import FlowerGrid
 from strategies.run_round import run_rounds
 from tests.support.in_process_grid import InProcessGrid
-from tests.support.processes import carried_out
 
 PLAIN = {
     "strategy": "full",
@@ -50,15 +47,10 @@ def nodes(folder: Path, *paths: Path, **own):
     ]
 
 
-def plain(folder: Path, clients: int, **settings) -> AppConfig:
-    """Configuration of a run of all clients with `PLAIN` and other settings (_ for -)."""
-    named = {key.replace("_", "-"): value for key, value in settings.items()}
-    return resolve({"clients": clients, "cohort": clients, "out": str(folder / "run")} | PLAIN | named)
-
-
 def run(folder: Path, node_configs, run_id=1, on_round=None, **settings):
     """Deploy a run in this process. Returns its strategy, its rows, and the instructions to enrol that it sent."""
-    config = plain(folder, len(node_configs), **settings)
+    clients, named = len(node_configs), {key.replace("_", "-"): value for key, value in settings.items()}
+    config = resolve({"clients": clients, "cohort": clients, "out": str(folder / "run")} | PLAIN | named)
     contexts = {
         number: Context(run_id, number, dict(node), RecordDict(), config.values())
         for number, node in enumerate(node_configs, 1)
@@ -69,14 +61,6 @@ def run(folder: Path, node_configs, run_id=1, on_round=None, **settings):
         run_rounds(strategy, FlowerGrid(grid))
     asked = [message for message in grid.pushed if message.metadata.message_type == MessageType.QUERY]
     return strategy, recorder.rows, [EnrolInstruction.from_config(fedsel_config(each.content)) for each in asked]
-
-
-def deployed(folder: Path, config: AppConfig, node_texts: Sequence[str]) -> Path:
-    """The run folder of a run by real processes."""
-    with Deployment(folder / "processes", node_texts) as deployment:
-        result = carried_out(deployment, config)
-    assert result.completed, result.details
-    return folder / "run"
 
 
 def refusals(folder: Path, run: str = "run"):

@@ -4,30 +4,13 @@ import json
 import math
 
 import pytest
-import torch
 from rich.console import Console
 
 from laboratory.__main__ import main
 from laboratory.bench import clients, selection, start
-from laboratory.bench.clients import DATA, PROC, SHARED, ClientsCost, Run, run_once
+from laboratory.bench.clients import Run
 from laboratory.bench.selection import TOO_LONG, growth
 from laboratory.bench.start import BARE_IMPORTS, RUN, Times
-
-needs_proc = pytest.mark.skipif(not PROC.is_dir(), reason="reads /proc")
-
-
-def test_costs_are_medians_and_ratios_to_the_fewest_clients(monkeypatch):
-    seconds = {100: iter([1.0, 4.0, 2.0]), 1000: iter([3.0, 3.0, 9.0])}
-
-    def measured(settings):
-        round_s = next(seconds[settings["clients"]])
-        return Run("inline", 10 * round_s, round_s, round_s / 4, 500.0)
-
-    monkeypatch.setattr(clients, "run_once", measured)
-    assert list(clients.measure({"strategy": "random"}, [100, 1000], Console(quiet=True))) == [
-        ClientsCost("random", 100, "inline", 20.0, 2.0, 1.0, 0.5, 1.0, 500.0),
-        ClientsCost("random", 1000, "inline", 30.0, 3.0, 1.5, 0.75, 1.5, 500.0),
-    ]
 
 
 def test_a_size_that_fails_is_reported_and_the_others_are_measured(monkeypatch, tmp_path, capsys):
@@ -43,20 +26,6 @@ def test_a_size_that_fails_is_reported_and_the_others_are_measured(monkeypatch, 
     assert (smaller["clients"], smaller["ratio"], smaller["failed"]) == (10, 1.0, "")
     assert (larger["clients"], larger["round_s"], larger["failed"]) == (20, None, "the memory did not suffice")
     assert "random, 20 clients: the memory did not suffice" in capsys.readouterr().out
-
-
-@needs_proc
-@pytest.mark.slow
-@pytest.mark.parametrize("data", DATA)
-def test_a_run_is_timed_in_a_process_of_its_own(data):
-    settings = SHARED | DATA[data] | {"data": data, "strategy": "random", "clients": 6, "cohort": 2, "rounds": 3}
-    found = run_once(settings)
-    assert found.engine == "inline"
-    assert found.cpu_s > 0
-    assert 0 < found.round_s < found.start_s
-    assert found.peak_mib > 100
-    with pytest.raises(RuntimeError, match="'cohort'"):
-        run_once(settings | {"cohort": 7})
 
 
 def test_the_growth_exponent_is_the_slope_of_the_three_largest():
@@ -84,9 +53,3 @@ def test_a_cohort_as_one_batch_and_top_k_on_the_device_end_with_the_numbers_of_t
     assert main(["bench", "gpu", "--device", "cpu", "--tasks", "", *sizes, "--out", str(out)]) == 0
     whats = [row["what"].split()[0] for row in json.loads(out.read_text(encoding="utf-8"))["rows"]]
     assert whats == ["logistic,", "lenet,", "top-k"]
-
-
-@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a CUDA device")
-def test_the_bench_of_a_gpu_says_that_there_is_none(capsys):
-    assert main(["bench", "gpu"]) == 2
-    assert "which this machine does not have. Set auto or cpu." in capsys.readouterr().err

@@ -5,9 +5,7 @@ from importlib.util import find_spec
 
 import numpy as np
 import pytest
-import torch
 
-from fedsel_app.models.building import build
 from laboratory.bench.peer_tasks import PEER_TASKS, PeerRun, PeerTask
 from laboratory.bench.peers import (
     FEDSEL,
@@ -16,7 +14,6 @@ from laboratory.bench.peers import (
     PeerTime,
     best_of,
     compare_models,
-    measure,
     refuse_different_models,
     refuse_unequal,
 )
@@ -43,16 +40,6 @@ def measured(contender, workers, median_s, examples=250, loss=2.0):
     return PeerTime("task", contender, workers, median_s, median_s, 1.0, examples, loss)
 
 
-@pytest.mark.parametrize("task", PEER_TASKS.values(), ids=list(PEER_TASKS))
-@pytest.mark.parametrize("field", ["model", "model_without_dropout"])
-def test_fedsels_contender_has_the_same_model(task, field):
-    name = getattr(task, field)
-    plain, ours = (build(name, (3, 32, 32), 10, seed=1).eval() for name in (name, f"{name}_channels_last"))
-    assert all(torch.equal(a, b) for a, b in zip(plain.parameters(), ours.parameters(), strict=True))
-    x = torch.randn(4, 3, 32, 32, generator=torch.Generator().manual_seed(1))
-    torch.testing.assert_close(ours(x), plain(x), rtol=1e-4, atol=1e-5)
-
-
 def test_the_best_number_of_workers_counts_and_fedsel_is_the_unit():
     times = [measured(PFL, 1, 3.0), measured(FEDSEL, 1, 4.0), measured(FEDSEL, 2, 2.0), measured(PFL, 2, 5.0)]
     assert [(one.contender, one.workers, one.of_fedsel) for one in best_of(times)] == [(FEDSEL, 2, 1.0), (PFL, 1, 1.5)]
@@ -74,17 +61,6 @@ def test_models_that_differ_by_more_than_rounding_are_refused():
     for model in (ours * np.float32(1.01), np.full(4, np.nan, np.float32)):
         with pytest.raises(DeploymentError, match=r"tiny do not do the same work.* untouched Flower's by (1\.00|nan)%"):
             refuse_different_models(TINY, {FEDSEL: ours, FLOWER: model}, start)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("workers", [1, 2])
-def test_every_contender_that_is_installed_does_the_same_work(tmp_path, workers):
-    run = PeerRun(TINY, images(tmp_path), rounds=3, threads=1, workers=workers)
-    times = [measure(contender, run) for contender in INSTALLED]
-    refuse_unequal(times)
-    # 3 clients of 10 examples, twice
-    assert {one.examples for one in times} == {60}
-    assert all(one.fastest_s > 0 and one.start_s > 0 for one in times)
 
 
 @pytest.mark.slow

@@ -1,35 +1,14 @@
-"""Baselines of `python -m laboratory bench round`: the plain loop does its work; all contenders run, on a tiny task."""
+"""Baselines of `python -m laboratory bench round`: all contenders run, on a tiny task."""
 
 from dataclasses import replace
 
-import numpy as np
 import pytest
-import torch
 from rich.console import Console
 
-from fedsel_app.wire.indices import kept_count
 from laboratory.bench import rounds
-from laboratory.bench.baselines import TASKS, BestEffortClients, PlainClients, Workload
+from laboratory.bench.baselines import TASKS, Workload
 from laboratory.bench.rounds import BEST_EFFORT, PLAIN, WARM_UP, engine_commands, measure
 from simulation.workbench.cli import main
-
-TINY = Workload("tiny", "logistic", (1, 4, 4), examples=400, test_examples=50, clients=8, cohort=3, steps=4, batch=8)
-
-
-@pytest.mark.parametrize("kind", [PlainClients, BestEffortClients])
-def test_the_largest_fifth_is_sent_and_the_rest_comes_with_the_next(kind, monkeypatch):
-    torch.manual_seed(0)
-    clients = kind(TINY)
-    indices, values = clients.compressed(clients.start, 1)
-    size = clients.start.size
-    assert len(indices) == len(values) == kept_count(0.2, size, down=kind is PlainClients)
-    kept = np.asarray(clients._residual[1])
-    assert np.count_nonzero(kept[indices]) == 0
-    assert np.abs(values).min() >= np.abs(kept / 0.9).max() - 1e-7
-    kept, nothing = kept.copy(), clients.train(clients.start, 1) * 0
-    monkeypatch.setattr(clients, "train", lambda parameters, client: nothing)
-    indices, values = clients.compressed(clients.start, 1)
-    assert np.array_equal(values, kept[indices])
 
 
 def test_every_run_of_fedsel_has_settings_that_it_reads(monkeypatch, tmp_path):
