@@ -37,6 +37,7 @@ def test_the_help_of_a_command_begins_with_its_examples(
         parser().parse_args(line.split()[1:])
 
 
+@pytest.mark.slow
 def test_the_site_builds_without_a_warning_and_loads_nothing_from_elsewhere(tmp_path) -> None:
     """`--strict` turns a warning into an error: a page that is in no menu, a link or an anchor that leads nowhere."""
     pytest.importorskip("mkdocs", reason="the extra 'dev' is not installed")

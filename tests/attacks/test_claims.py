@@ -177,10 +177,10 @@ def run_with_lying_losses(folder, monkeypatch, liars=LIARS, **settings):
 
 def test_a_lie_about_deviation_does_not_make_delta_the_liars(tmp_path, monkeypatch):
     """Four liars of twenty took all the probability that they held together with others."""
-    rows = run_with_lying_losses(tmp_path, monkeypatch, strategy="delta", rounds=40)
+    rows = run_with_lying_losses(tmp_path, monkeypatch, strategy="delta", rounds=20)
     chosen = np.bincount(np.concatenate([row["selected"] for row in rows]), minlength=20)
     liars, honest = chosen[list(LIARS)].mean(), np.delete(chosen, LIARS).mean()
-    assert honest > 7
+    assert honest > 3.5
     assert liars < 2 * honest
 
 
@@ -188,7 +188,7 @@ def test_lying_losses_take_no_kept_fraction_from_others(tmp_path, monkeypatch):
     """N7: four of twenty left the honest clients 0.11 of the entries in place of 0.2, `loss-clip=3` or not."""
     means = []
     for liars in ((), LIARS):
-        settings = {"strategy": "hetero-select", "compressor": "top-k", "link_cap": "none", "rounds": 12}
+        settings = {"strategy": "hetero-select", "compressor": "top-k", "link_cap": "none", "rounds": 6}
         rows = run_with_lying_losses(tmp_path / str(len(liars)), monkeypatch, liars, **settings)
         pairs = [pair for row in rows[1:] for pair in zip(row["selected"], row["kept_fractions"], strict=True)]
         means.append(np.mean([kept for client, kept in pairs if client not in LIARS]))

@@ -3,8 +3,7 @@
 import errno
 import os
 import signal
-import subprocess
-import sys
+from multiprocessing import get_context
 from pathlib import Path
 
 import pytest
@@ -15,28 +14,30 @@ from simulation.operations.deployment.flower_cli import DeploymentError, Submitt
 from simulation.operations.machines.folders import FederationFolders
 from simulation.workbench.cli import main
 from tests.support.rounds import assert_same
-from tests.support.sources import ROOT
 from tests.support.users_files import tree
 
 RUN = ["run", "--rounds", "1", "--clients", "2", "--cohort", "1", "--set", "local-steps=1", "--engine", "inline"]
-KILLED = """
-import os, signal, sys
-real = os.replace
-def replace(source, target, **options):
-    if str(target).endswith("config.json"):
-        os.kill(os.getpid(), signal.SIGKILL)
-    return real(source, target, **options)
-os.replace = replace
-from simulation.workbench.cli import main
-sys.exit(main(sys.argv[1:]))
-"""
-"""`fedsel`, killed before config.json has its name."""
+
+
+def killed(words: list[str]) -> None:
+    """`fedsel`, killed before config.json has its name."""
+    real = os.replace
+
+    def replace(source, target, **options):
+        if str(target).endswith("config.json"):
+            os.kill(os.getpid(), signal.SIGKILL)
+        return real(source, target, **options)
+
+    os.replace = replace
+    main(words)
 
 
 def test_a_run_that_was_killed_before_its_configuration_is_started_again(tmp_path):
     words = [*RUN, "--out", str(tmp_path / "run")]
-    killed = subprocess.run([sys.executable, "-c", KILLED, *words], cwd=ROOT, capture_output=True, check=False)
-    assert killed.returncode == -signal.SIGKILL, killed.stderr
+    process = get_context("fork").Process(target=killed, args=(words,))
+    process.start()
+    process.join()
+    assert process.exitcode == -signal.SIGKILL
     left = {path.name for path in (tmp_path / "run").iterdir()}
     assert {"rounds.jsonl", "config.json.part"} <= left
     assert "config.json" not in left

@@ -11,7 +11,15 @@ from tests.bits.table import COMMAND, Bits, Table, case_bits, differences, machi
 
 KEPT = read_table()
 NAMES = [*CASES, *OWN_APPS]
-SLOW = ("rule/", "participation/isp ", "compression/rand-k ", "compression/qsgd ", "round/client-failure-rate ")
+SLOW = (
+    "rule/",
+    "participation/isp ",
+    "compression/",
+    "calibration/",
+    "round/",
+    "task/",
+    "aggregation/server-optimizer",
+)
 CHANGED = (
     "{name} ends with other {others} than the table. The table is of {kept}, and this machine is {here}. If the change "
     f"is meant to move them, write the table anew: {COMMAND}"

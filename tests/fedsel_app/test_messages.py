@@ -39,7 +39,7 @@ def is_carried(scalars):
     return all(type(key) is str and type(value) in (bool, bytes, float, int, str) for key, value in scalars.items())
 
 
-@settings(max_examples=30)
+@settings(max_examples=10)
 @given(st.one_of([any_of(kind) for kind in INSTRUCTIONS]))
 def test_an_instruction_comes_back_as_it_was_sent(instruction):
     config = instruction.to_config()

@@ -2,46 +2,41 @@
 
 import os
 import shutil
-import subprocess
 import sys
 import zipfile
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
 from pathlib import Path
 
 import pytest
 from flwr.cli.app import typer_click_object
 
 from tests.support.in_process import run_in_process
-from tests.support.programs import flower_home
 from tests.support.rounds import rounds
 from tests.support.sources import ROOT
 
 PACKAGES = ("fedsel_app", "strategies", "clients")
-BUNDLED_RUN = """
-import sys
-import fedsel_app
-sys.modules["simulation"] = None  # the bundle does without it
-from fedsel_app.wiring.configuration import resolve
-from fedsel_app.wiring.server import run_with
-from strategies.round.flower_grid import FlowerGrid
-sys.path.append({tests!r})
-from pytest import MonkeyPatch
-from tests.support.flower_state import become_task
-from tests.support.in_process_grid import grid_of
-become_task(MonkeyPatch())
-config = resolve(dict(clients=3, cohort=2, rounds=2, out={folder!r}))
-run_with(FlowerGrid(grid_of(config)), config, lambda row: None)
-print(fedsel_app.__file__)
-"""
-__all__ = ["flower_home"]
 
 
-def carry_out(command: list[str], folder: Path, **variables: str) -> str:
-    """Output of a command that must succeed, started in `folder`."""
-    done = subprocess.run(
-        command, cwd=folder, env=os.environ | variables, capture_output=True, text=True, timeout=300, check=False
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
-    return done.stdout
+def bundled_run(installed: Path, out: Path) -> str:
+    """A run in a fork of this process that has nothing of the checkout but these tests. The file of its package."""
+    for name in [*sys.modules]:
+        if name.startswith((*PACKAGES, "simulation", "tests.support")):
+            del sys.modules[name]
+    sys.modules["simulation"] = None  # type: ignore[assignment]  # the bundle does without it
+    sys.path.insert(0, str(installed))
+    os.chdir(installed)
+    import fedsel_app
+    from fedsel_app.wiring.configuration import resolve
+    from fedsel_app.wiring.server import run_with
+    from strategies.round.flower_grid import FlowerGrid
+    from tests.support.flower_state import become_task
+    from tests.support.in_process_grid import grid_of
+
+    become_task(pytest.MonkeyPatch())
+    config = resolve({"clients": 3, "cohort": 2, "rounds": 2, "out": str(out)})
+    run_with(FlowerGrid(grid_of(config)), config, lambda row: None)
+    return str(fedsel_app.__file__)
 
 
 def flwr(arguments: list[str], folder: Path) -> None:
@@ -84,7 +79,7 @@ def test_a_run_from_the_built_app_in_an_empty_folder(bundle: Path, installed: Pa
     with zipfile.ZipFile(bundle) as archive:
         assert sources | {"pyproject.toml", "README.md", "LICENSE"} == {*archive.namelist()} - {".info/CONTENT"}
 
-    program = BUNDLED_RUN.format(tests=str(ROOT), folder=str(tmp_path / "run"))
-    assert carry_out([sys.executable, "-c", program], installed).startswith(str(installed))
+    with ProcessPoolExecutor(1, get_context("fork")) as fork:
+        assert fork.submit(bundled_run, installed, tmp_path / "run").result().startswith(str(installed))
     run_in_process(tmp_path / "here", clients=3, cohort=2, rounds=2)
     assert rounds(tmp_path / "run") == rounds(tmp_path / "here")

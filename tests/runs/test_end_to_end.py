@@ -53,7 +53,7 @@ def test_a_run_leaves_its_records_and_what_was_there(simulated: Path, tmp_path: 
 @pytest.mark.e2e
 def test_ray_actors_give_the_bits_of_one_process(simulated: Path, tmp_path: Path) -> None:
     folder = tmp_path / "ray"
-    done = fedsel("run", *SMALL, "--set", "workers=2", "--out", str(folder))
+    done = fedsel("run", *SMALL, "--set", "workers=1", "--out", str(folder))
     assert done.returncode == 0, done.stderr
     assert "\nEngine: ray, as 'workers' is set" in done.stdout
     assert "terminat" not in done.stdout + done.stderr

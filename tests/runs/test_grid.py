@@ -9,13 +9,10 @@ from tests.support.in_process import run_in_process
 
 CELLS = [
     ("hetero-select", "top-k", "scaffold"),
-    ("fedcg", "rand-k", "sgd"),
     ("fedcg", "common-k", "scaffold"),
-    ("oort", "common-k", "fednova"),
     ("optrate", "top-k", "fednova"),
     ("flexcom", "rand-k", "scaffold"),
     ("fedcor", "qsgd", "fedprox"),
-    ("terraform", "top-k", "fednova"),
     ("fedcvr-bolt", "qsgd", "scaffold"),
     ("delta", "none", "scaffold"),
     ("divfl", "none", "feddyn"),
@@ -23,7 +20,6 @@ CELLS = [
 """Methods that read updates, losses, links or labels, or choose fractions or weights, over all solvers."""
 
 QUICK = {
-    "terraform": {"terraform.min_clients": 2},
     "fedcor": {"fedcor.warmup": 1, "fedcor.first_steps": 10, "fedcor.steps": 5},
     "fedcvr-bolt": {"fedcvr-bolt.warmup_rounds": 1},
 }

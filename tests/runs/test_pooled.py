@@ -55,12 +55,10 @@ def break_clients(monkeypatch, kind):
 
 ALL: dict[str, object] = {"compressor": "none", "cohort": 7}
 TRAINED = {
-    "sums": ALL,
     "sums and means": ALL | {"solver": "feddyn", "server-optimizer": "mean"},
     "sums and running statistics": ALL | {"model": NORMED, "calibration-form": "training"},
     "sums without refused updates": ALL | {"max-update-norm": 1.0},
     "error feedback": {"strategy": "hetero-select"},
-    "control variates": {"solver": "scaffold"},
     "common entries": {"solver": "scaffold", "compressor": "common-k", "cohort": 7},
     "intermediate rounds": {"participation": "isp", "isp-draws": 2, "holdout-fraction": 0.3},
 }

@@ -80,7 +80,7 @@ def test_a_run_that_was_killed_goes_on_as_if_nothing_had_happened(tmp_path, name
 def test_every_number_of_rounds_between_checkpoints_gives_the_same(tmp_path):
     """Also after a kill in the middle of a line."""
     ends = []
-    for every in (0, 1, 4):
+    for every in (0, 4):
         folder = tmp_path / str(every)
         run_config(folder, resolve(BASE | {"checkpoint-every": every}))
         ends.append(end(folder))
@@ -88,7 +88,7 @@ def test_every_number_of_rounds_between_checkpoints_gives_the_same(tmp_path):
     with (tmp_path / "killed" / "rounds.jsonl").open("a", encoding="utf-8") as file:
         file.write('{"round": 5, "selected": [1, ')
     run_config(tmp_path / "killed", resolve(BASE | {"resume": True}))
-    assert ends[0] == ends[1] == ends[2] == end(tmp_path / "killed")
+    assert ends[0] == ends[1] == end(tmp_path / "killed")
 
 
 @pytest.mark.parametrize("validated", [False, True])

@@ -169,7 +169,7 @@ def test_a_step_of_plain_descent_is_minus_the_rate_times_the_gradient(name):
     assert np.array_equal(second.export(), first.export())
 
 
-def trained(precision, steps=5):
+def trained(precision, steps=2):
     """AlexNet without dropout after some steps of SGD: its parameters and the last loss."""
     model = FlatModel(build("alexnet", (3, 32, 32), 10, seed=0).eval(), CPU, precision=precision)
     generator = torch.Generator().manual_seed(2)
