@@ -23,10 +23,11 @@ def bundled_run(installed: Path, out: Path) -> str:
     for name in [*sys.modules]:
         if name.startswith((*PACKAGES, "simulation", "tests.support")):
             del sys.modules[name]
-    sys.modules["simulation"] = None  # type: ignore[assignment]  # the bundle does without it
     sys.path.insert(0, str(installed))
     os.chdir(installed)
     import fedsel_app
+
+    sys.modules["simulation"] = None  # type: ignore[assignment]  # the bundle does without it
     from fedsel_app.wiring.configuration import resolve
     from fedsel_app.wiring.server import run_with
     from strategies.round.flower_grid import FlowerGrid
