@@ -53,14 +53,6 @@ FOREIGN_ROUNDS = {
     **foreign(ROUND, "version", 9, []),
     "nameless round": {key: value for key, value in ROUND.items() if key != "round"},
 }
-FOREIGN_CLIENTS = {
-    "a client's name": {"client": "zero", "round": 1, "examples": 3},
-    "no client": {"round": 1, "examples": 3},
-    "no round": {"client": 0, "examples": 3},
-    "an accuracy's name": {"client": 0, "round": 1, "accuracy": "good"},
-    "an accuracy of nobody": {"round": 1, "accuracy": 0.5},
-    "a claim of numbers": {"round": 1, "node": 5, "outcome": "refused"},
-}
 RUN = {"name": "random-s1", "folder": "runs/random-s1"}
 PLAN = {"version": 1, "runs": [RUN]}
 FOREIGN_PLANS = {
@@ -70,11 +62,6 @@ FOREIGN_PLANS = {
     **foreign(PLAN, "version", None, 2, "1", []),
     **foreign(PLAN, "settings", [], "x", {"rounds": [4]}),
     **foreign(PLAN, "baseline", 5),
-}
-FOREIGN_FAILURES = {
-    "nameless": {"message": "x"},
-    "a number's name": {"name": 5, "message": "x"},
-    "no message": {"name": "x"},
 }
 FOREIGN_SUMMARIES = {
     **foreign({}, "failure_count", "x", None, [], 1.5),
@@ -176,7 +163,6 @@ COMMANDS = {
     "report": ["report", "finished"],
     "report a comparison": ["report", "comparison"],
     "watch": ["watch", "finished"],
-    "watch a comparison": ["watch", "comparison"],
     "compare": [
         *("compare", "--strategies", "random", "--seeds", "1", "--rounds", "2", "--clients", "3", "--cohort", "2"),
         *("--set", "local-steps=1", "--set", "kept-fraction=0.5", "--out", "comparison"),
@@ -213,19 +199,16 @@ ABSENT_CLIENT = lines({"client 7": ROUND | {"selected": [7]}, "client -1": ROUND
 TABLE = [
     ("resume", "stopped/config.json", SETTINGS),
     ("resume", "stopped/rounds.jsonl", ROWS),
-    ("resume", "stopped/clients.jsonl", NO_ROW | lines(FOREIGN_CLIENTS)),
+    ("resume", "stopped/clients.jsonl", NO_ROW),
     ("resume", "stopped/checkpoint.npz", NO_NPZ),
     ("deploy", "stopped/config.json", SETTINGS),
     ("report", "finished/config.json", SETTINGS | SHOWN),
     ("report", "finished/rounds.jsonl", ROWS | ABSENT_CLIENT),
-    ("report", "finished/clients.jsonl", NO_ROW | lines(FOREIGN_CLIENTS)),
+    ("report", "finished/clients.jsonl", NO_ROW),
     ("report a comparison", "comparison/comparison.json", NO_JSON | objects(FOREIGN_PLANS)),
-    ("report a comparison", "comparison/failures.jsonl", NO_ROW | lines(FOREIGN_FAILURES)),
+    ("report a comparison", "comparison/failures.jsonl", NO_ROW),
     ("report a comparison", "comparison/runs/random-s1/config.json", NO_JSON),
     ("watch", "finished/config.json", NO_JSON | lacking("rounds")),
-    ("watch", "finished/rounds.jsonl", ROWS),
-    ("watch a comparison", "comparison/comparison.json", NO_JSON | objects(FOREIGN_PLANS)),
-    ("compare", "comparison/comparison.json", NO_JSON | objects(FOREIGN_PLANS)),
     ("compare", "comparison/runs/random-s1/config.json", SETTINGS),
     ("compare", "comparison/runs/random-s1/summary.json", NO_JSON | changed(FOREIGN_SUMMARIES)),
     ("preset", "mine.toml", NO_TOML),

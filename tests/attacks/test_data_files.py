@@ -48,6 +48,7 @@ def png(side):
         ({"y_train": np.array([0, 1, 0, 2**40])}, "has the label 1099511627776 in y_train"),
         ({"y_test": np.array([0, 1, 0, 2**63 + 1], np.uint64)}, "has the label 9223372036854775809 in y_test"),
         ({"classes": np.array(10**9)}, "'classes' .*1000000000.* from 1 to 100,000"),
+        ({"x_train": np.zeros((4, 8, 0), np.float32)}, "samples without values"),
         ({"owners": np.array([0.5, 1, 0, 1])}, "has owners of type float64 and shape .* texts or whole numbers"),
     ],
 )

@@ -5,7 +5,6 @@ import shutil
 import stat
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 from simulation.operations.deployment.start import close, read_startable
@@ -278,17 +277,6 @@ def test_another_users_folder_signs_nothing(made, capsys, tmp_path):
     said = sentence(capsys, "sign", "--out", signing)
     assert f"{signing}`: it belongs to another user" in said
     assert tree(signing) == before
-
-
-@pytest.mark.parametrize("shape", [(8, 0), (8, 4, 0)])
-def test_samples_without_values_are_refused(tmp_path, capsys, shape):
-    data = tmp_path / "mine.npz"
-    samples, labels = np.zeros(shape, np.float32), np.arange(8) % 2
-    np.savez(data, x_train=samples, y_train=labels, x_test=samples, y_test=labels)
-    words = ["--set", "data=npz", "--set", f"data-path={data}", "--clients", 2, "--cohort", 1, "--rounds", 1]
-    said = sentence(capsys, "run", *words, "--engine", "inline", "--out", tmp_path / "run")
-    assert str(data) in said
-    assert "samples without values" in said
 
 
 def test_a_started_machine_closes_its_folder_and_writes_for_its_owner_alone(made, capfd):

@@ -1,6 +1,5 @@
 """Runs stay resumable: at whatever moment a run is killed, one command begins or continues it."""
 
-import errno
 import os
 import signal
 from multiprocessing import get_context
@@ -13,7 +12,6 @@ from simulation.operations.deployment import deployed_run, submission
 from simulation.operations.deployment.flower_cli import DeploymentError, SubmittedRun
 from simulation.operations.machines.folders import FederationFolders
 from simulation.workbench.cli import main
-from tests.support.rounds import assert_same
 from tests.support.users_files import tree
 
 RUN = ["run", "--rounds", "1", "--clients", "2", "--cohort", "1", "--set", "local-steps=1", "--engine", "inline"]
@@ -43,24 +41,6 @@ def test_a_run_that_was_killed_before_its_configuration_is_started_again(tmp_pat
     assert "config.json" not in left
     assert main(words) == 0
     assert (tmp_path / "run" / "summary.json").exists()
-
-
-def test_a_disk_that_fails_at_a_simulated_clients_state_ends_the_run_and_changes_no_bit(tmp_path, monkeypatch, capsys):
-    """The client counted as failed, and the run ended with other bits than without the error."""
-    real = os.replace
-
-    def fails_once(source, target, **options):
-        if "client-" in str(target):
-            monkeypatch.setattr(os, "replace", real)
-            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-        return real(source, target, **options)
-
-    assert main([*RUN, "--out", str(tmp_path / "whole")]) == 0
-    monkeypatch.setattr(os, "replace", fails_once)
-    assert main([*RUN, "--out", str(tmp_path / "run")]) == 1
-    assert f"Then continue with: fedsel run --resume {tmp_path / 'run'}" in capsys.readouterr().err
-    assert main(["run", "--resume", str(tmp_path / "run")]) == 0
-    assert_same(tmp_path / "run", tmp_path / "whole")
 
 
 @pytest.mark.parametrize("name", ["rounds.jsonl", "model.npz", "config.json"])

@@ -1,39 +1,24 @@
-"""Benchmark beside the peers: equal work, the best number of workers, and a peer that is not there."""
+"""Benchmark beside the peers: equal work, and the best number of workers."""
 
 from dataclasses import replace
-from importlib.util import find_spec
 
 import numpy as np
 import pytest
 
-from laboratory.bench.peer_tasks import PEER_TASKS, PeerRun, PeerTask
+from laboratory.bench.peer_tasks import PEER_TASKS, PeerTask
 from laboratory.bench.peers import (
     FEDSEL,
     FLOWER,
     PFL,
     PeerTime,
     best_of,
-    compare_models,
     refuse_different_models,
     refuse_unequal,
 )
 from simulation.operations.deployment.flower_cli import DeploymentError
 
-INSTALLED = [FEDSEL, FLOWER] + ([PFL] if find_spec("pfl") else [])
 LENET = PEER_TASKS["100-of-100"].model
 TINY = PeerTask("tiny", "this test", LENET, LENET, clients=6, cohort=3, epochs=2, batch=5, lr=0.02)
-
-
-def images(folder):
-    """Two classes of 16x16 images, bright and dark: 60 to train on, 20 to test."""
-    rng = np.random.default_rng(0)
-    arrays = {}
-    for part, count in {"train": 60, "test": 20}.items():
-        labels = rng.integers(2, size=count)
-        arrays[f"x_{part}"] = (rng.integers(60, size=(count, 16, 16)) + 150 * labels[:, None, None]).astype(np.uint8)
-        arrays[f"y_{part}"] = labels
-    np.savez(folder / "images.npz", **arrays)
-    return str(folder / "images.npz")
 
 
 def measured(contender, workers, median_s, examples=250, loss=2.0):
@@ -61,9 +46,3 @@ def test_models_that_differ_by_more_than_rounding_are_refused():
     for model in (ours * np.float32(1.01), np.full(4, np.nan, np.float32)):
         with pytest.raises(DeploymentError, match=r"tiny do not do the same work.* untouched Flower's by (1\.00|nan)%"):
             refuse_different_models(TINY, {FEDSEL: ours, FLOWER: model}, start)
-
-
-@pytest.mark.slow
-def test_contenders_end_with_the_same_model_where_nothing_is_drawn(tmp_path):
-    data = PeerRun(TINY, images(tmp_path), rounds=1, threads=1, workers=1).data
-    assert compare_models(INSTALLED, TINY, data) < 1e-4

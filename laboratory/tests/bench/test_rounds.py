@@ -1,12 +1,11 @@
-"""Baselines of `python -m laboratory bench round`: all contenders run, on a tiny task."""
+"""Rows and commands of `python -m laboratory bench round`."""
 
 from dataclasses import replace
 
-import pytest
 from rich.console import Console
 
 from laboratory.bench import rounds
-from laboratory.bench.baselines import TASKS, Workload
+from laboratory.bench.baselines import TASKS
 from laboratory.bench.rounds import BEST_EFFORT, PLAIN, WARM_UP, engine_commands, measure
 from simulation.workbench.cli import main
 
@@ -30,13 +29,3 @@ def test_a_row_has_the_median_of_both_turns_without_the_first_rounds_beside_thos
         [TASKS["mnist"].name, BEST_EFFORT, 1.0, 1, 0.5, 1.0],
         [TASKS["mnist"].name, "fedsel", 4.5, 4, 2.25, 4.5],
     ]
-
-
-@pytest.mark.slow
-def test_every_contender_runs(monkeypatch):
-    task = Workload("tiny", "logistic", (1, 28, 28), examples=600, test_examples=100, clients=6, cohort=2, steps=2)
-    monkeypatch.setitem(TASKS, "mnist", task)
-    results = list(measure(["mnist"], 2, 1, Console(quiet=True)))
-    assert len(results) == 8
-    assert results[0]["of_plain"] == results[1]["of_best_effort"] == 1.0
-    assert all(result["fastest_s"] > 0 for result in results)

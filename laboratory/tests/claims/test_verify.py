@@ -6,7 +6,6 @@ import pytest
 
 from fedsel_app.config import ConfigError
 from laboratory.__main__ import main
-from laboratory.claims import verify
 from laboratory.claims.claim import Claim
 from laboratory.claims.measured import Measured, run_of, write_measured
 from laboratory.claims.verify import verified_stage
@@ -50,20 +49,3 @@ def test_the_command_compares_the_verdicts_of_the_same_seeds(tmp_path, capsys, m
     assert said.rstrip().endswith(last)
     assert ("10 of 10" in said) == (not better)
     assert Measured(rows).values(claim, replace(claim.claimed), claim.seeds[0])
-
-
-def test_a_claim_whose_runs_failed_is_not_verified(tmp_path, capsys, monkeypatch):
-    """Eight of ten runs failed, and the table said that the verdict had not come again and a target was missed."""
-    monkeypatch.setenv("COLUMNS", "400")
-    claim = few()
-    pairs = [(side, seed) for side in claim.sides for seed in claim.seeds]
-    kept = {run_of(claim, side, seed): shipped().rows[run_of(claim, side, seed)] for side, seed in pairs[:2]}
-    write_measured(tmp_path / "measured.jsonl", kept)
-    monkeypatch.setattr(verify, "run_claims", lambda *arguments: {"r": "it crashed"})
-    assert main(["claims", "verify", NAME, "--out", str(tmp_path)]) == 1
-    said = capsys.readouterr().out
-    assert "not verified: 8 of 10 runs failed" in said
-    assert "2 of 10" in said
-    assert "NO" not in said
-    assert "a target was missed" not in said
-    assert said.rstrip().endswith("A claim whose runs failed is not verified. The same command runs them again.")
