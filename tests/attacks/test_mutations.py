@@ -7,8 +7,8 @@ import pytest
 
 from tests.support.mutated_payloads import MOST_S, decode_mutated
 
-PAIRS = 36
-"""Nine codings of values, four of indices."""
+PAIRS = 27
+"""Nine codings of values, three of indices."""
 
 
 @pytest.mark.parametrize("count", [3000, pytest.param(100_000, marks=pytest.mark.slow)])
