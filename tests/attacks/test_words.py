@@ -16,7 +16,7 @@ OBEYED = "\x1b]0;owned\x07\x1b[2J\x9b2J\r\x08\u202e\u2066\ud800\x7f"
 """Sets a terminal's title, clears it, overwrites a line, turns text around; the last but one is in no file."""
 CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
 pytestmark = pytest.mark.usefixtures("without_figures")
-HOSTILE = f"m{OBEYED}[/red][bold]y\r\nfedsel: all is well"
+HOSTILE = f"m{OBEYED}[/red][bold]y"
 
 
 def hostile(folder):
@@ -35,6 +35,16 @@ def test_a_strangers_run_folder_sends_nothing_to_the_terminal(tmp_path, capsys, 
     assert_inert(capsys, tmp_path)
 
 
+def test_a_strangers_settings_begin_no_line_of_the_terminal(tmp_path, capsys):
+    """U11: a line break let a setting pass for words of fedsel's own."""
+    said = "m\r\nfedsel: all is well"
+    write_run(tmp_path / "run", "random", 1, [0.5, 0.6], row={"failures": [{"client": 0, "reason": said}]})
+    config = json.loads((tmp_path / "run/config.json").read_text())
+    (tmp_path / "run/config.json").write_text(json.dumps(config | {"strategy": said, "model": said, said: said}))
+    assert main(["report", str(tmp_path / "run")]) == 0
+    assert not any(line.lstrip(" │┃").startswith("fedsel: all") for line in capsys.readouterr().out.splitlines())
+
+
 @pytest.mark.parametrize("command", ["report", "watch"])
 def test_a_strangers_comparison_sends_nothing_to_the_terminal(tmp_path, capsys, command):
     [path] = write_plan(tmp_path, [("random", 1, {})])
@@ -51,10 +61,6 @@ def test_a_strangers_comparison_sends_nothing_to_the_terminal(tmp_path, capsys, 
 def assert_inert(capsys, folder):
     """Nothing that was printed or written has a control character."""
     captured = capsys.readouterr()
-    said = captured.out.splitlines()
-    assert not any(line.lstrip(" │┃").startswith("fedsel: all") for line in said), (
-        "a line break passes for fedsel's own"
-    )
     assert not CONTROL.search(captured.out + captured.err)
     assert "Traceback" not in captured.err
     for path in folder.rglob("report*.*"):
