@@ -142,7 +142,7 @@ def parser() -> Parser:
     """Parser of all subcommands and their arguments."""
     top = Parser(prog="fedsel", description="Federated learning on Flower: simulate, compare, deploy.")
     top.add_argument("--version", action="version", version=f"fedsel {version('fedsel')}")
-    commands = top.add_subparsers(required=True, metavar="COMMAND", dest="command")
+    commands = top.add_subparsers(required=True, metavar="COMMAND", dest="command", help=argparse.SUPPRESS)
     register_runs(commands)
     comparison.register(commands)
     register_data(commands)
@@ -153,6 +153,7 @@ def parser() -> Parser:
     tuning.register(commands)
     top.show_examples("fedsel")
     top.usage = "fedsel COMMAND ..."
+    top.show_groups({action.dest: action.help or "" for action in commands._choices_actions})
     for name, command in commands.choices.items():
         command.show_examples(name)
     return top

@@ -4,6 +4,7 @@ An error is one sentence that says what to type.
 """
 
 import argparse
+from collections.abc import Mapping
 from typing import NoReturn
 
 EXAMPLES: dict[str, dict[str, str]] = {
@@ -84,6 +85,14 @@ EXAMPLES: dict[str, dict[str, str]] = {
     },
 }
 """Command -> its main command lines, at most three, with what each does; "fedsel" has those of the whole program."""
+GROUPS = {
+    "simulate": ("run", "data"),
+    "compare": ("compare", "tune"),
+    "records": ("watch", "report", "model"),
+    "deploy": ("deploy", "provision", "request", "start", "submit", "status", "stop", "sign"),
+    "look up and check": ("methods", "check", "settings", "presets"),
+}
+"""What one does -> its commands, as `fedsel --help` shows them."""
 USAGE_ERROR = 2
 
 
@@ -95,6 +104,14 @@ class Parser(argparse.ArgumentParser):
         self.formatter_class = argparse.RawDescriptionHelpFormatter
         lines = [f"  {line}\n      {meaning}" for line, meaning in EXAMPLES[command].items()]
         self.description = "\n".join([*([self.description, ""] if self.description else []), "examples:", *lines])
+
+    def show_groups(self, meanings: Mapping[str, str]) -> None:
+        """Put the commands and their `meanings` after the examples, by `GROUPS`."""
+        groups = [
+            f"{title}:\n" + "\n".join(f"  {name:<10} {meanings[name]}" for name in names)
+            for title, names in GROUPS.items()
+        ]
+        self.description = "\n\n".join([self.description or "", *groups])
 
     def error(self, message: str) -> NoReturn:
         """Print the `message` of argparse as one line, and exit with 2."""

@@ -34,6 +34,14 @@ tbody tr:nth-child(even) td { background: var(--stripe); }
 figure { margin: 0; } img { display: block; width: 100%; height: auto; background: #fff; border-radius: 4px; }
 figcaption { margin-top: .4rem; }
 h1, li, p, figcaption { overflow-wrap: break-word; }
+@media (max-width: 46rem) {
+  body { padding: 1rem; } h1 { font-size: 1.35rem; }
+  table, tbody, tr, td { display: block; } thead { display: none; }
+  tr { border: 1px solid var(--line); border-radius: 4px; margin: .6rem 0; }
+  td, td.text { display: flex; justify-content: space-between; gap: 1rem; text-align: right; }
+  td::before { content: attr(data-name); color: var(--soft); text-align: left; max-width: 55%; flex-shrink: 0; }
+  td:first-child { font-weight: 600; } td.name { white-space: normal; }
+}
 {% block style %}{% endblock %}
 </style>
 </head>
@@ -52,7 +60,7 @@ PARTS = """{% macro show(whole, most=50) %}
 <tbody role="rowgroup">
 {% for row in table.texts()[:most] %}
 {% set values = table.rows[loop.index0] %}
-<tr role="row">{% for cell in row %}<td role="cell"{% if values[loop.index0] is string %} class="text{% if cell|length <= 24 %} name{% endif %}">{{ cell }}{% else %}>{{ cell|replace(", ", ",\u00a0") }}{% endif %}</td>{% endfor %}</tr>
+<tr role="row">{% for cell in row %}<td role="cell" data-name="{{ table.columns[loop.index0].name }}"{% if values[loop.index0] is string %} class="text{% if cell|length <= 24 %} name{% endif %}">{{ cell }}{% else %}>{{ cell|replace(", ", ",\u00a0") }}{% endif %}</td>{% endfor %}</tr>
 {% endfor %}
 </tbody>
 </table>

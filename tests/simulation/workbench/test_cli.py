@@ -15,6 +15,7 @@ from fedsel_app.presets.preset import flatten, preset_files
 from fedsel_app.wiring.configuration import known_defaults, resolve
 from simulation.workbench.cli import main, parser
 from simulation.workbench.command_line.arguments import overrides, parse_setting
+from simulation.workbench.command_line.parser import EXAMPLES, GROUPS
 from strategies import STRATEGIES
 
 SMALL = ["--clients", "4", "--cohort", "2", "--rounds", "1"]
@@ -192,3 +193,12 @@ def test_a_resumed_run_may_change_its_place_but_not_its_settings(capsys, tmp_pat
     for foreign in (["--rounds", "9"], ["--out", "elsewhere"]):
         code, _, error = called(capsys, *resume, *foreign)
         assert (code, "leave out " + foreign[0].strip("-") in error) == (2, True)
+
+
+def test_the_help_shows_each_command_once_by_what_one_does(capsys):
+    with pytest.raises(SystemExit):
+        main(["--help"])
+    said = capsys.readouterr().out
+    commands = [name for names in GROUPS.values() for name in names]
+    assert sorted(commands) == sorted(set(EXAMPLES) - {"fedsel"})
+    assert all(said.count(f"\n  {name} ") == 1 for name in commands)
