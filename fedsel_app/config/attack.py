@@ -1,8 +1,8 @@
-"""Settings of simulated attacks: which clients attack, how, and in which rounds."""
+"""Settings of simulated attacks: which clients attack, how, in which rounds, and what they know."""
 
 from dataclasses import dataclass
 
-from fedsel_app.config.settings import ReadBy, Settings, meanings, require, setting, unless
+from fedsel_app.config.settings import ReadBy, Settings, having, meanings, require, setting, unless
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -66,6 +66,15 @@ class AttackConfig(Settings, scope="task"):
         "0.2",
         "the hostile clients: a share of all clients, drawn from the seed, such as 0.2, or partition ids, such as 4,9",
         read_by=ATTACKED,
+    )
+    attack_knowledge: str = setting(
+        "honest",
+        "the updates that the attackers know",
+        choices={
+            "honest": "those of the round's honest clients",
+            "own": "those that the attackers would send if they were honest",
+        },
+        read_by={"attack": having(ATTACKS, lambda attack: attack.knows)},
     )
     attack_from: int = setting(1, "first round of the attack", low=1, read_by=ATTACKED)
     attack_until: int = setting(0, "last round of the attack; 0: that of the run", low=0, read_by=ATTACKED)

@@ -48,6 +48,13 @@ def test_each_attack_by_hand(attack, third, fourth):
     np.testing.assert_allclose(sent[2:], [third, fourth], rtol=1e-5)
 
 
+@pytest.mark.parametrize(("attack", "sent"), [("ipm", [-9.0, -12.0]), ("alie", [2.0, 2.0])])
+def test_attackers_may_know_only_what_they_would_send_themselves(attack, sent):
+    """Of (2, 2) and (4, 6): -3 times their mean, and their mean minus their deviation."""
+    for update in lies(attack, attack_knowledge="own")[2:]:
+        np.testing.assert_allclose(update.dense(), sent, rtol=1e-5)
+
+
 def test_noise_has_the_size_of_the_own_update_and_follows_from_seed_round_and_client():
     [_, _, third, fourth] = lies("random")
     assert third == lies("random")[2] != lies("random", 2)[2]

@@ -43,6 +43,7 @@ class SettingKeywords(TypedDict, total=False):
     validation_fraction: float
     attack: Literal["none", "label-flip", "sign-flip", "scaled", "random", "ipm", "alie", "min-max", "backdoor"]
     attackers: str
+    attack_knowledge: Literal["honest", "own"]
     attack_from: int
     attack_until: int
     task: str

@@ -1,7 +1,7 @@
 """Attacks of a simulation: the updates that hostile clients send in place of those that they trained.
 
 u is an attacker's own update as it would send it, s the strength in `ATTACKS`, and mu, sigma the mean and the standard
-deviation of each entry over the round's honest updates, which the attackers know.
+deviation of each entry over the known updates (`attack-knowledge`).
 
 ==============  ====================  ==================================================================================
 attack          update                source
@@ -16,9 +16,9 @@ min-max         mu - g sigma, with    V. Shejwalkar, A. Houmansadr, "Manipulatin
                 the largest g
 ==============  ====================  ==================================================================================
 
-Deviations: ALIE's attackers know their own updates alone in the paper, and s replaces the z of its line 3. The last
-four, and random, send every entry as float32, whatever the compressor. All others send the entries of u. Attackers keep
-the residual of u. Control variates and BatchNorm statistics are honest.
+Deviations: ALIE's attackers know their own updates alone in the paper; `attack-knowledge` says what they know here, and
+s replaces the z of its line 3. The last four, and random, send every entry as float32, whatever the compressor. All
+others send the entries of u. Attackers keep the residual of u. Control variates and BatchNorm statistics are honest.
 """
 
 from collections.abc import Callable, Mapping
@@ -95,7 +95,7 @@ def attacked(
     liars = [client for client in replies if client in attackers_in[round_of[client]]]
     shared: NDArray[Any] | None = None
     if attack.traits.knows and liars:
-        knowing = replies.keys() - liars
+        knowing = liars if attack.attack_knowledge == "own" else replies.keys() - liars
         if not knowing:
             return result
         known = np.stack([replies[client].payloads[0].dense() for client in sorted(knowing)]).astype(np.float64)
