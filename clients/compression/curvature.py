@@ -71,7 +71,10 @@ def hutchinson_diagonal(
     signed = zip(dense(gradients), chain(*signs.values()), strict=True)
     along = torch.stack([(gradient * z).sum() for gradient, z in signed]).sum()
     chosen = [parameter for number in layers for parameter in members[number]]
-    curved = iter(dense(torch.autograd.grad(along, chosen, materialize_grads=True)))
+    if along.requires_grad:
+        curved = iter(dense(torch.autograd.grad(along, chosen, materialize_grads=True)))
+    else:  # the gradient is constant, as of an absolute error of a linear model
+        curved = map(torch.zeros_like, chosen)
     model.state.set(buffers)
     model.module.eval()
     return {

@@ -11,6 +11,7 @@ from torch.nn import functional
 from clients.compression.curvature import hutchinson_diagonal
 from fedsel_app.models.building import build
 from fedsel_app.models.flat_model import FlatModel
+from fedsel_app.models.tasks import Regression
 from tests.support.training import CPU
 
 
@@ -24,6 +25,13 @@ class Signs:
         assert values.tolist() == [-1.0, 1.0]
         given, self.left = self.left[:size], self.left[size:]
         return given
+
+
+class StraightPieces(Regression):
+    """A slope on each side of the target."""
+
+    def loss(self, outputs, y):
+        return torch.maximum(0.9 * (y - outputs), 0.1 * (outputs - y)).mean()
 
 
 def tiny(hidden=2):
@@ -102,6 +110,12 @@ def test_the_model_stays_as_it_is(make):
     assert all(parameter.grad is None for parameter in model.module.parameters())
     for number, estimate in found.items():
         assert estimate.shape == (model.layers[number].stop - model.layers[number].start,)
+
+
+def test_a_loss_in_straight_pieces_has_the_curvature_of_the_proximal_term():
+    model = FlatModel(nn.Linear(2, 1), CPU, StraightPieces())
+    found = hutchinson_diagonal(model, [0], torch.ones(3, 2), torch.zeros(3, 1), np.random.default_rng(0), 0.1)
+    np.testing.assert_allclose(found[0], 0.1)
 
 
 def test_frozen_parameters_are_passed_over():

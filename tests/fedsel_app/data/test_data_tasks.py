@@ -37,7 +37,8 @@ def test_regression_targets_become_float32():
         (arrays(MULTI[:, 0], "multi-label"), r"shape \(3,\). For multi-label it must be zeros and ones of shape"),
         (arrays(2 * MULTI, "multi-label"), "values in y_train other than 0 and 1"),
         (arrays(MULTI, "multi-label", y_test=np.zeros((3, 5))), "2 labels in y_train and 5 in y_test"),
-        (arrays(MULTI, "regression"), r"shape \(3, 2\). For regression it must be numbers of shape \(n,\)"),
+        (arrays(MULTI[:, :, None], "regression"), r"shape \(3, 2, 1\). For regression it must be numbers of shape"),
+        (arrays(MULTI, "regression", y_test=np.zeros((3, 5))), "2 .* in y_train and 5 in y_test"),
         (arrays(np.array([0.0, np.nan, 1.0]), "regression"), "values in y_train that are not finite"),
     ],
 )

@@ -104,7 +104,7 @@ def test_other_arguments_are_refused_when_the_run_starts(arguments, message):
         ("random", {"eta_l": 0.1}, "Give a config to start, as 'train_config'"),
         ("random", {"waiting": "async"}, "Set 'waiting' to synchronous: the server"),
         ("random", {"secure_sums": "masks"}, "Set 'secure-sums' to none: masks need fedsel's own clients"),
-        ("random", {"participation": "ips"}, "to fixed or adafl-full or .* or decay: the others let"),
+        ("random", {"participation": "ips"}, "to fixed or .*adafl-econom.*: the others let"),
         ("random", {"resume": True}, "Set 'resume' to 'auto', or leave it out. Got True"),
         ("random", {"fraction_evaluate": float("nan")}, "Set 'fraction_evaluate' to a number from 0 to 1"),
         ("random", {"weight_decay": 0.5}, "Set 'weight-decay' in your client"),
