@@ -227,7 +227,7 @@ NORMS, STATISTICS = "norms", "*statistics*"
 
 @dataclass(frozen=True)
 class CalibrationConfig(Settings, scope="training", private=True):
-    """BatchNorm calibration: how the model gets its BatchNorm statistics and changing buffers, and what is local."""
+    """BatchNorm calibration: how the model gets its BatchNorm statistics, and what is local."""
 
     calibration_batches: int = setting(
         20,
