@@ -101,7 +101,7 @@ def test_functions_of_python_itself_are_no_data_set(name):
 # A stranger's preset or run folder (N9) ------------------------------------------------------------------------
 
 EVIL = "from pathlib import Path\nPath(__file__).with_name('imported').touch()\n"
-KEYS = {"strategy": "evilmod:Net", "model": "evilmod:net", "data": "evilmod:load"}
+KEYS = {"strategy": "evilmod:Net", "model": "evilmod:net", "data": "evilmod:load", "task": "evilmod:Task"}
 
 
 @pytest.fixture

@@ -11,6 +11,7 @@ from fedsel_app.records.run_folder import describe_round
 from fedsel_app.records.schema import Row, schedule_round
 from fedsel_app.wiring.configuration import AppConfig
 from simulation.engines.choice import choose
+from simulation.engines.preflight import model_cost
 
 LEAST_LEFT_S = 60.0
 """Least remaining time in seconds that a line reports."""
@@ -43,7 +44,11 @@ class RunDisplay:
 
 
 def print_plan(config: AppConfig, console: Console) -> None:
-    """Print the resolved configuration as TOML, then the data and the engine as comments."""
+    """Print the resolved configuration as TOML, then the data and the engine as comments.
+
+    Raises ConfigError as a run would, if there are no data, or no model for them.
+    """
+    model_cost(config)
     console.print(tomli_w.dumps(config.values()).rstrip(), markup=False, highlight=False, soft_wrap=True)
     data = f"# data: {config.data.data}, {load(config.data, config.run.seed).description}"
     console.print(f"{data}\n# engine: {choose(config)}", markup=False, highlight=False, soft_wrap=True)
