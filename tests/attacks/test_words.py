@@ -36,13 +36,25 @@ def test_a_strangers_run_folder_sends_nothing_to_the_terminal(tmp_path, capsys, 
 
 
 def test_a_strangers_settings_begin_no_line_of_the_terminal(tmp_path, capsys):
-    """U11: a line break let a setting pass for words of fedsel's own."""
+    """U11: a line break let a setting pass for words of fedsel's own. A run, a comparison, and runs side by side."""
     said = "m\r\nfedsel: all is well"
-    write_run(tmp_path / "run", "random", 1, [0.5, 0.6], row={"failures": [{"client": 0, "reason": said}]})
-    config = json.loads((tmp_path / "run/config.json").read_text())
-    (tmp_path / "run/config.json").write_text(json.dumps(config | {"strategy": said, "model": said, said: said}))
-    assert main(["report", str(tmp_path / "run")]) == 0
-    assert not any(line.lstrip(" │┃").startswith("fedsel: all") for line in capsys.readouterr().out.splitlines())
+    methods = ("random", "oort")
+    paths = write_plan(tmp_path, [(method, 1, {}) for method in methods], baseline=said)
+    for path, method in zip(paths, methods, strict=True):
+        write_run(path, method, 1, [0.5, 0.6], row={"failures": [{"client": 0, "reason": said}]})
+        config = json.loads((path / "config.json").read_text())
+        texts = {"strategy": said, "model": said, said: f"{method}\nfedsel: all is well"}
+        (path / "config.json").write_text(json.dumps(config | texts))
+    plan = json.loads((tmp_path / "comparison.json").read_text())
+    plan["runs"] = [run | {"name": run["name"] + said, "cell": {said: run["name"] + said}} for run in plan["runs"]]
+    (tmp_path / "comparison.json").write_text(json.dumps(plan))
+    (tmp_path / "failures.jsonl").write_text(json.dumps({"name": said, "message": said}) + "\n")
+    (tmp_path / "both").mkdir()
+    for words in ([paths[0]], [tmp_path], [*paths, "--out", tmp_path / "both"]):
+        assert main(["report", *map(str, words)]) == 0
+        printed = capsys.readouterr().out
+        assert "fedsel: all is well" in printed
+        assert not any(line.lstrip(" │┃").startswith("fedsel: all") for line in printed.splitlines())
 
 
 @pytest.mark.parametrize("command", ["report", "watch"])

@@ -4,7 +4,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any, NotRequired, TypedDict
 
 from fedsel_app.config import ConfigError, Value
-from fedsel_app.records.reading import check_fields, read_object
+from fedsel_app.records.reading import check_fields, legible, read_object
 from fedsel_app.records.schema import Row, RunFailure
 
 PLAN_VERSION = 1
@@ -33,7 +33,7 @@ def read_plan(folder: Path) -> dict[str, Any] | None:
     Raises ConfigError if it is damaged, has another version, or names a run folder outside `folder`.
     """
     path = folder / "comparison.json"
-    plan = read_object(path, PlanFile, ["runs", "version"])
+    plan: dict[str, Any] | None = legible(read_object(path, PlanFile, ["runs", "version"]), lines=False)
     if plan is None:
         return None
     if plan["version"] != PLAN_VERSION:

@@ -9,7 +9,7 @@ from typing import Any, ClassVar, Self
 import pandas as pd
 
 from fedsel_app.config import DECLARED, ConfigError, Value
-from fedsel_app.records.reading import read_object, read_rows
+from fedsel_app.records.reading import legible, read_object, read_rows
 from fedsel_app.records.run_folder import DATA, read_config
 from fedsel_app.records.schema import schedule_round
 from simulation.workbench.comparison.pipelines import comparison_kind, differing_settings
@@ -179,7 +179,7 @@ def plan_of(sources: Sequence[Path]) -> dict[str, Any]:
     planned = {source / run["folder"]: run["name"] for source, plan in plans.items() for run in plan["runs"]}
     folders = [folder for folder in planned if (folder / "config.json").is_file()]
     notes = [_not_begun(planned[folder]) for folder in planned if folder not in folders]
-    configs = {folder: read_config(folder, SHOWN) for folder in folders}
+    configs = {folder: legible(read_config(folder, SHOWN), lines=False) for folder in folders}
     methods: dict[Value, list[Mapping[str, Value]]] = {}
     for config in configs.values():
         methods.setdefault(config["strategy"], []).append(config)

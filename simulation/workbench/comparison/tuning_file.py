@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any, NotRequired, TypedDict
 
 from fedsel_app.config import ConfigError, Value
-from fedsel_app.records.reading import read_object
+from fedsel_app.records.reading import legible, read_object
 
 NAME = "tuning.json"
 VERSION = 2
@@ -41,7 +41,8 @@ def read_tuning(folder: Path) -> dict[str, Any] | None:
     Raises ConfigError if the file is damaged or has another version.
     """
     path = folder / NAME
-    tuning = read_object(path, TuningFile, ["version", "strategies", "trials", "tuning_seeds", "over"])
+    needed = ["version", "strategies", "trials", "tuning_seeds", "over"]
+    tuning: dict[str, Any] | None = legible(read_object(path, TuningFile, needed), lines=False)
     if tuning is not None and tuning["version"] != VERSION:
         raise ConfigError(f"{path} is not a tuning that this version of fedsel can read.")
     return tuning
