@@ -9,6 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
 
 from fedsel_app.network.reply_timeout import LEAST_S, ReplyTimeout
@@ -251,6 +252,35 @@ def test_a_raylet_that_is_killed_or_frozen_ends_the_run_with_a_sentence(tmp_path
 DEPLOYED = {"strategy": "random", "clients": 2, "cohort": 2, "rounds": 100_000, "local-steps": 500, "model": "logistic"}
 FLOWERS_S = 60.0
 """Seconds without a heartbeat after which Flower gives a node or a task up."""
+
+
+PROBED = DEPLOYED | {"strategy": "power-of-choice", "clients": 4, "cohort": 3, "rounds": 60, "waiting": "buffered"}
+PROBED |= {"links": "measured"}
+SLOWEST = 1.5
+"""Largest factor by which a frozen client may prolong the usual round."""
+
+
+@pytest.mark.slow
+@pytest.mark.e2e
+@pytest.mark.timeout(1800)
+def test_a_frozen_supernode_holds_no_server_that_does_not_wait(tmp_path):
+    """The server probes all idle clients in each round, and steps after two replies."""
+    folder = tmp_path / "run"
+    config = resolve(PROBED | {"out": str(folder)})
+    nodes = [node_config_text(client, 4, {"state-dir": str(tmp_path / "state")}) for client in range(4)]
+    with ThreadPoolExecutor(1) as pool, Deployment(tmp_path / "processes", nodes) as deployment:
+        run = pool.submit(carried_out, deployment, config, [])
+        await_that(lambda: written(folder) >= 25, run)
+        before, node = written(folder), deployment._children[-1]
+        [pid] = running(node, "simulation.operations.guard.supernode_process")
+        os.kill(pid, signal.SIGSTOP)
+        await_that(lambda: written(folder) >= before + 25, run)
+        os.kill(pid, signal.SIGCONT)
+    seconds = [row["round_s"] for row in read_rows(folder)]
+    usual, frozen = np.median(seconds[5:before]), np.sort(seconds[before : before + 25])
+    print(f"usual {usual:.2f} s; with a frozen client {np.round(frozen, 2)} s")
+    assert np.median(frozen) <= SLOWEST * usual
+    assert frozen[-3] <= SLOWEST * max(seconds[5:before])
 
 
 @pytest.mark.slow

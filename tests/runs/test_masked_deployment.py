@@ -1,13 +1,17 @@
-"""A masked deployment as real processes has the bits of the simulation."""
+"""Masked deployments as real processes: the bits of the simulation, also with a client lost between the exchanges."""
 
+import os
+import signal
+import subprocess
+import time
 from pathlib import Path
 
 import pytest
 
 from fedsel_app.wiring.configuration import resolve
 from simulation.engines import inline_engine
-from tests.support.programs import fedsel
-from tests.support.rounds import assert_same
+from tests.support.programs import PROGRAM, fedsel
+from tests.support.rounds import assert_same, rounds
 
 SETTINGS = {"preset": "masked", "rounds": 3, "kept-fraction": 0.1, "links": "simulated"}
 
@@ -37,3 +41,37 @@ def test_three_supernodes_with_masks_give_the_bits_of_every_engine(tmp_path: Pat
         done = fedsel(*command, *options(3), "--out", str(tmp_path / name))
         assert done.returncode == 0, done.stdout + done.stderr
         assert_same(tmp_path / name, expected)
+
+
+@pytest.mark.e2e
+@pytest.mark.slow
+def test_a_client_that_is_killed_between_the_exchanges_is_in_the_sum(tmp_path: Path) -> None:
+    """Client 3 dies after its first update is sent: round 1 has it, the later rounds do without."""
+    expected, folder = rounds(simulated(tmp_path / "inline", 4)), tmp_path / "deployed"
+    command = [PROGRAM, "deploy", *options(4), "--out", str(folder)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as running:
+        log, deadline_s = folder / "processes/logs/supernode-3.log", time.monotonic() + 120.0
+        sent = ""
+        while "Sent successfully" not in sent and time.monotonic() < deadline_s:
+            text = log.read_text() if log.exists() else ""
+            sent = text.partition("Sending: train message")[2]
+            time.sleep(0.002)
+        os.kill(supernode(folder, 3), signal.SIGKILL)
+        said, _ = running.communicate(timeout=400)
+    assert running.returncode == 0, said
+    first, *later = rounds(folder)
+    assert first["aggregated"] == [0, 1, 2, 3]
+    assert (first["loss"], first["accuracy"]) == (expected[0]["loss"], expected[0]["accuracy"])
+    assert [row["aggregated"] for row in later] == [[0, 1, 2], [0, 1, 2]]
+
+
+def supernode(folder: Path, client: int) -> int:
+    """Process of a client's SuperNode."""
+    for entry in Path("/proc").iterdir():
+        try:
+            line = (entry / "cmdline").read_bytes().decode() if entry.name.isdecimal() else ""
+        except OSError:
+            continue
+        if f"partition-id={client} " in line and str(folder) in line:
+            return int(entry.name)
+    raise AssertionError(f"There is no process of client {client}.")

@@ -86,7 +86,7 @@ def cells() -> list[str]:
 def test_the_code_of_the_notebook_runs_and_its_frames_are_the_records(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    """The cells as a script of few rounds and one seed, without a kernel."""
+    """The cells as a script of few rounds and one seed, without a kernel, which the test below has."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(str(tmp_path))
     monkeypatch.setattr(comparisons, "carry_out", compare_small)
@@ -108,6 +108,23 @@ def test_the_code_of_the_notebook_runs_and_its_frames_are_the_records(
     summaries = [json.loads((run.folder / "summary.json").read_text()) for run in result.runs.values()]
     assert result.summary["final_accuracy"].tolist() == [summary["final_accuracy"] for summary in summaries]
     assert result.summary["versions" not in result.summary.columns and "strategy"].nunique() == 2
+
+
+@pytest.mark.slow
+@pytest.mark.e2e
+def test_the_notebook_runs_in_a_kernel(tmp_path: Path) -> None:
+    nbclient, nbformat = pytest.importorskip("nbclient"), pytest.importorskip("nbformat")
+    pytest.importorskip("ipykernel")
+    notebook = nbformat.read(NOTEBOOK, 4)
+    shown = [cell.outputs for cell in notebook.cells if cell.cell_type == "code"]
+    environment = os.environ | {"PYTHONPATH": str(ROOT)}
+    nbclient.NotebookClient(notebook, timeout=400, resources={"metadata": {"path": str(tmp_path)}}).execute(
+        env=environment
+    )
+    again = [cell.outputs for cell in notebook.cells if cell.cell_type == "code"]
+    texts = [[output.get("data", output).get("text/plain") for output in outputs] for outputs in shown]
+    assert [[output.get("data", output).get("text/plain") for output in outputs] for outputs in again] == texts
+    assert sum("image/png" in output.get("data", {}) for outputs in again for output in outputs) == 2
 
 
 @pytest.mark.slow
