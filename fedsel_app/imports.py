@@ -20,6 +20,11 @@ ENVIRONMENT = {
     "GOMP_SPINCOUNT": "1000",
 }
 """Default environment variables of a process that runs fedsel."""
+LEGACY = (
+    "fedsel takes Flower apps of the Message API, and this is one of the legacy API (server_fn, client_fn): "
+    "docs/flower-app.md says how to move it, under 'From the legacy API'."
+)
+"""Sentence on an app of Flower's legacy API."""
 
 
 def set_defaults() -> None:

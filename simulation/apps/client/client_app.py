@@ -11,6 +11,8 @@ from flwr.app import Context, Message
 from flwr.clientapp import ClientApp
 from flwr.clientapp.typing import ClientAppCallable, Mod
 
+from fedsel_app.config import ConfigError
+from fedsel_app.imports import LEGACY
 from fedsel_app.messages.records import fedsel_config
 from simulation.apps.client.messages import ENROL
 from simulation.apps.client.user_client import Functions, UserClient
@@ -20,13 +22,15 @@ DEFAULT = "default"
 """Flower's name of the default action, for a message type without an action."""
 
 
-def client_app(*, mods: list[Mod] | None = None, **functions: Any) -> ClientApp:
+def client_app(client_fn: None = None, *, mods: list[Mod] | None = None, **functions: Any) -> ClientApp:
     """Build a ClientApp for `@app.train()` and `@app.evaluate()`, like Flower's own.
 
     The functions are those of `user_client.Functions`. They compute what only the user can compute.
 
-    Raises TypeError for a function of another name.
+    Raises TypeError for a function of another name, and ConfigError for the `client_fn` of Flower's legacy API.
     """
+    if client_fn is not None:
+        raise ConfigError(LEGACY)
     return SelectingApp(mods, Functions(**functions))
 
 

@@ -17,6 +17,7 @@ from threadpoolctl import ThreadpoolController
 
 from fedsel_app.config import ConfigError, Value
 from fedsel_app.config.run import score_bounds
+from fedsel_app.imports import LEGACY
 from fedsel_app.messages.instructions import LocalTestInstruction
 from fedsel_app.network.links import make_links
 from fedsel_app.network.reply_timeout import ReplyTimeout
@@ -32,7 +33,7 @@ from fedsel_app.records.run_folder import (
 from fedsel_app.records.schema import RoundRecord, Row
 from simulation.apps.client.array_layout import ArrayLayout
 from simulation.apps.server.client_metrics import aggregated_records, bounded_examples, note_left_out, numeric_metrics
-from simulation.apps.server.flowers_words import ALONE, LEGACY
+from simulation.apps.server.flowers_words import ALONE
 from simulation.apps.server.kept_result import keep, read_model, recall
 from simulation.apps.server.settings import AppOptions, app_config, recorded, round_config
 from simulation.apps.server.transports import UserGrid, UserReply, score_of

@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Mapping
 
 from fedsel_app.config import ConfigError
+from fedsel_app.imports import LEGACY
 
 MODEL = "Give the initial model as start's 'initial_arrays'."
 CONFIG = (
@@ -13,17 +14,13 @@ PROXIMAL = (
     "The proximal term is in the training of your clients. Send them its strength, as FedProx does: "
     "start(..., train_config=ConfigRecord({'proximal-mu': 0.1}))."
 )
-LEGACY = (
-    "Write the app in Flower's Message API: call start(grid=grid, initial_arrays=...) of the strategy in the "
-    "@app.main() of a ServerApp(), in place of a server_fn, and @app.train() of a ClientApp() in place of a client_fn."
-)
 ALONE = (
     "Leave Flower's own strategies, wrappers and secure aggregation out: fedsel's strategy selects the clients, checks "
     "each update and aggregates them itself, and what another strategy changes would be lost. Differential privacy is "
     "'dp-clip-norm' and 'dp-noise-multiplier'."
 )
 IN_PLACE = {
-    **dict.fromkeys(("fraction_train", "fraction_fit", "min_train_nodes", "min_fit_clients"), "cohort"),
+    **dict.fromkeys(("fraction_train", "min_train_nodes"), "cohort"),
     "min_available_nodes": "min_available_clients",
     "num_rounds": "rounds",
     "eta": "server_lr",
@@ -36,16 +33,23 @@ IN_PLACE = {
     "num_malicious_clients": "krum_malicious",
 }
 """Argument of Flower's strategies -> fedsel's argument."""
+OF_LEGACY: Mapping[str, str] = {
+    **dict.fromkeys(("parameters", "fit_metrics_aggregation_fn", "evaluate_metrics_aggregation_fn"), LEGACY),
+    **dict.fromkeys(("min_evaluate_clients", "accept_failures"), LEGACY),
+    **{name: f"Give 'cohort' in place of {name!r}. {LEGACY}" for name in ("fraction_fit", "min_fit_clients")},
+    **dict.fromkeys(("fit_config", "on_fit_config_fn", "on_evaluate_config_fn"), f"{CONFIG} {LEGACY}"),
+    "initial_parameters": f"{MODEL} {LEGACY}",
+}
+"""Argument that only an app of Flower's legacy API has -> what to write instead."""
 WORDS: Mapping[str, str] = {
+    **OF_LEGACY,
     **{name: f"Give {ours!r} in place of {name!r}." for name, ours in IN_PLACE.items()},
-    **dict.fromkeys(("initial_arrays", "initial_parameters"), MODEL),
-    **dict.fromkeys(("fit_config", "on_fit_config_fn", "on_evaluate_config_fn"), CONFIG),
     **dict.fromkeys(("train_config", "evaluate_config", "eta_l"), CONFIG),
-    "parameters": LEGACY,
+    "initial_arrays": MODEL,
     "evaluate_fn": "Give 'evaluate_fn' to start.",
     "proximal_mu": PROXIMAL,
 }
-"""Argument -> what to write instead."""
+"""Argument -> what to write instead; an app of the legacy API is told first that it is one."""
 ROBUST = "aggregation='{}', update_clip=0"
 STRATEGIES: Mapping[str, str] = {
     "fedavgm": "server_optimizer='momentum', server_momentum=0.9",
@@ -71,6 +75,7 @@ def refuse_strategy(name: str) -> None:
 
 def refuse_options(options: Iterable[str]) -> None:
     """Raise ConfigError for an option that only Flower's own strategies have."""
-    for name in options:
-        if name in WORDS:
-            raise ConfigError(WORDS[name])
+    given = {*options}
+    for name, instead in WORDS.items():
+        if name in given:
+            raise ConfigError(instead)

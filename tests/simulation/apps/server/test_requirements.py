@@ -47,7 +47,7 @@ def test_the_table_of_methods_is_the_registry():
 @pytest.mark.parametrize("word", [*IN_PLACE, *STRATEGY_WORDS])
 def test_the_table_of_flowers_strategies_and_arguments_says_what_the_refusals_say(word):
     """What a refusal names in place of Flower's word stands in that word's row of the table."""
-    legacy = {"fraction_fit", "min_fit_clients", "num_rounds", "num_malicious_clients"}
+    legacy = {"num_rounds", "num_malicious_clients"}
     rows = [row for row in table("flower") if f"`{word}`" in row.split(" | ")[0] or f"`{word}`" in row.lower()]
     instead = IN_PLACE.get(word, STRATEGY_WORDS.get(word))
     assert word in legacy or [all(name in row for name in re.findall(r"(\w+)=", instead)) for row in rows] == [True]

@@ -1,6 +1,7 @@
 """The call of `start` as in Flower: its arguments in every release, the end of a run, and what is refused."""
 
 import json
+import re
 from inspect import signature
 
 import numpy as np
@@ -12,7 +13,9 @@ from flwr.serverapp import strategy as strategies
 
 import fedsel_app
 from fedsel_app.config import ConfigError
+from fedsel_app.imports import LEGACY
 from simulation.apps.server.app_strategy import AppStrategy
+from tests.support.documentation import PAGES
 from tests.support.in_process_grid import InProcessGrid
 from tests.support.own_app import CLIENTS, by_name, model, node, register
 from tests.support.rounds import read_rows
@@ -81,7 +84,7 @@ def test_the_functions_of_the_round_give_the_clients_their_config():
     ("arguments", "message"),
     [
         ({"initial_arrays": ArrayRecord([np.zeros(9, np.uint8)])}, "cannot combine bytes, such as the trees of XGBo"),
-        ({"options": {"parameters": model()}}, "Write the app in Flower's Message API"),
+        ({"options": {"evaluate_fn": max, "parameters": model()}}, f"^{re.escape(LEGACY)}$"),
         ({"options": {"evaluate_fn": max}}, "Give 'evaluate_fn' to start"),
         ({"options": {"fit_config": {"lr": 1.0}}}, "'train_config_fn'"),
         ({"evaluate_fn": lambda number, arrays: {"accuracy": 93.5}}, "accuracy as a number from 0 to 1. It is 93.5"),
@@ -139,9 +142,15 @@ def test_flowers_wrappers_for_privacy_are_refused_before_any_training(wrapper):
     assert not seen
 
 
-def test_flowers_legacy_server_is_refused():
-    with pytest.raises(ConfigError, match="Write the app in Flower's Message API"):
+def test_an_app_of_flowers_legacy_api_is_refused_with_the_section_that_moves_it():
+    with pytest.raises(ConfigError, match=re.escape(LEGACY)):
         Server(client_manager=SimpleClientManager(), strategy=fedsel_app.strategy("random", **SIZES)).fit(1, None)
+    with pytest.raises(ConfigError, match=re.escape(LEGACY)):
+        fedsel_app.client_app(lambda context: None)
+    with pytest.raises(ImportError, match=re.escape(LEGACY)):
+        from fedsel_app import selecting  # noqa: F401
+    [section] = re.findall(r"under '(.*)'", LEGACY)
+    assert f"\n## {section}\n" in PAGES["docs/flower-app.md"]
 
 
 def test_statistics_of_a_keras_model_are_averaged_whole_by_their_positions(tmp_path):
