@@ -2,6 +2,7 @@
 
 import os
 import sys
+from collections.abc import Iterable
 from typing import Any
 
 from rich.console import Console
@@ -18,6 +19,12 @@ def wide_console() -> Console:
     """Console for tables."""
     sized = sys.stdout.isatty() or os.environ.get("COLUMNS", "").isdigit()
     return Console(width=None if sized else WIDTH)
+
+
+def print_lines(console: Console, lines: Iterable[str]) -> None:
+    """Print lines unchanged: without markup, colours or wrapping."""
+    for line in lines:
+        console.print(line, markup=False, highlight=False, soft_wrap=True)
 
 
 def duration_text(seconds: float) -> str:

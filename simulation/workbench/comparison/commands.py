@@ -18,7 +18,7 @@ from simulation.workbench.command_line.arguments import (
     parse_seeds,
     positive,
 )
-from simulation.workbench.terminal import wide_console
+from simulation.workbench.terminal import print_lines, wide_console
 
 
 def register(commands: Subparsers) -> None:
@@ -59,7 +59,6 @@ def compare_command(arguments: argparse.Namespace) -> int:
     from simulation.workbench.comparison.plan import plan
     from simulation.workbench.comparison.plan_lines import plan_lines
     from simulation.workbench.comparison.run_processes import carry_out
-    from simulation.workbench.report.answer import print_lines
 
     console = wide_console()
     grid = parse_grids(arguments.grid)
@@ -79,7 +78,7 @@ def show_outcome(folder: Path, failures: Mapping[str, str], console: Console) ->
     Returns the exit code. Raises ConfigError if the summary of a run cannot be read.
     """
     from simulation.engines.run_folders import read_summary
-    from simulation.workbench.report.answer import print_lines, print_rankings
+    from simulation.workbench.report.answer import print_rankings
 
     summaries = [read_summary(path.parent) for path in folder.glob("runs/*/summary.json")]
     if summaries:

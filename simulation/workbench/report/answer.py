@@ -3,7 +3,7 @@
 The sentences name the variants with the fewest bytes and seconds to target, and the one with the best score.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
@@ -31,7 +31,7 @@ from simulation.workbench.report.findings import (
     percent,
 )
 from simulation.workbench.report.tables import ABSENT, Heading, Spread, Table, capital, number_text
-from simulation.workbench.terminal import whole_table
+from simulation.workbench.terminal import print_lines, whole_table
 
 PLACES = {SIGNIFICANT: "behind", NOT_SIGNIFICANT: "open", TOO_FEW: "too few seeds"}
 """Verdict on the difference from the first -> its word in the table."""
@@ -107,12 +107,6 @@ def print_table(console: Console, name: str, table: Table) -> None:
     for row in table.texts(spread=False):
         rich_table.add_row(*row)
     console.print(rich_table)
-
-
-def print_lines(console: Console, lines: Iterable[str]) -> None:
-    """Print lines unchanged: without markup, colours or wrapping."""
-    for line in lines:
-        console.print(line, markup=False, highlight=False, soft_wrap=True)
 
 
 def verdict(group: Group, numbers: Numbers) -> list[str]:

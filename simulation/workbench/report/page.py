@@ -13,7 +13,7 @@ from fedsel_app.config.data import OF_FILES
 from fedsel_app.records.files import write_text
 from simulation.workbench.comparison.measures import EvaluatedMetric, Numbers, metric_of
 from simulation.workbench.comparison.results import Group, RecordedComparison
-from simulation.workbench.report.answer import print_lines, print_table, variants_table, verdict
+from simulation.workbench.report.answer import print_table, variants_table, verdict
 from simulation.workbench.report.audit import (
     client_table,
     failure_table,
@@ -25,6 +25,7 @@ from simulation.workbench.report.findings import finding_tables
 from simulation.workbench.report.html import html
 from simulation.workbench.report.tables import HEAD, NAMES, Table, csv_text, inert, latex_table
 from simulation.workbench.report.tuning import tuned_kind, tuning_section
+from simulation.workbench.terminal import print_lines
 
 DOTS = 144
 """Resolution of the figures in dots per inch."""
