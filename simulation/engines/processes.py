@@ -83,13 +83,11 @@ def _members(sessions: Set[int], marks: Set[bytes]) -> set[int]:
         with suppress(OSError):
             if entry.isdigit():
                 state, _, _, session = Path("/proc", entry, "stat").read_text().rpartition(")")[2].split()[:4]
-                if state not in "ZX" and (int(session) in sessions or _has_mark(entry, marks)):
+                if state in "ZX":
+                    continue
+                if int(session) in sessions or marks & {*Path("/proc", entry, "environ").read_bytes().split(b"\0")}:
                     members.add(int(entry))
     return members
-
-
-def _has_mark(process: str, marks: Set[bytes]) -> bool:
-    return not marks.isdisjoint(Path("/proc", process, "environ").read_bytes().split(b"\0"))
 
 
 def _send(number: signal.Signals, groups: Iterable[int], pids: Iterable[int]) -> None:

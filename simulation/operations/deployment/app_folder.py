@@ -31,7 +31,8 @@ def app_folder() -> Path:
         files |= _files(ROOT / package, ROOT)
     digest = hashlib.sha256(repr(sorted(files.items())).encode()).hexdigest()
     try:
-        cache = _cache_folder()
+        named = os.environ.get("XDG_CACHE_HOME", "")  # XDG Base Directory Specification
+        cache = (Path(named) if os.path.isabs(named) else Path.home() / ".cache") / "fedsel"
         make_fedsel_folder(cache)
         folder = cache / digest / "fedsel"  # Flower wants the app's name as the folder's
         with (cache / MARKER).open("rb") as lock:
@@ -47,12 +48,6 @@ def app_folder() -> Path:
             "Set XDG_CACHE_HOME to a folder in which you may write."
         ) from error
     return folder
-
-
-def _cache_folder() -> Path:
-    """fedsel's folder in the user's cache (XDG Base Directory Specification). Raises RuntimeError without a home."""
-    named = os.environ.get("XDG_CACHE_HOME", "")
-    return (Path(named) if os.path.isabs(named) else Path.home() / ".cache") / "fedsel"
 
 
 def _files(folder: Path, root: Path) -> dict[Path, bytes]:

@@ -54,14 +54,10 @@ class Endpoints:
         arguments = ["--fleet-api-address", f"{self.host}:{self.fleet}"] if FLEET_OVER_GRPC else []
         if CONTROL_OVER_GRPC:
             arguments += ["--control-api-address", f"{self.control_host}:{self.control}"]
-        return [*arguments, "--host", self.runtime_host, "--port", str(self.runtime)]
-
-    @property
-    def runtime_host(self) -> str:
-        """Address of the network of the Runtime API, and of the APIs that share it over HTTP."""
-        if not FLEET_OVER_GRPC:
-            return self.host
-        return HERE if CONTROL_OVER_GRPC else self.control_host
+        host = self.host  # of the Runtime API, and of the APIs that share it over HTTP
+        if FLEET_OVER_GRPC:
+            host = HERE if CONTROL_OVER_GRPC else self.control_host
+        return [*arguments, "--host", host, "--port", str(self.runtime)]
 
 
 def free_ports(count: int) -> list[int]:

@@ -52,11 +52,6 @@ class PlannedRun:
         """True if the run is finished."""
         return (self.folder / "summary.json").exists()
 
-    @property
-    def checkpointed(self) -> bool:
-        """True if the run stopped and can be resumed from a checkpoint."""
-        return not self.finished and (self.folder / "checkpoint.npz").exists()
-
     def refuse_other(self) -> None:
         """Raise ConfigError if the folder has a run with other settings."""
         if not (self.folder / "config.json").exists():

@@ -16,10 +16,9 @@ import signal
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 import tomli_w
 from rich.console import Console
@@ -98,16 +97,11 @@ def carry_out(
     """
     make_private_folder(comparison.out)
     with locked_comparison(comparison.out), processes.exit_on_signals():
-        lay_out(comparison)
+        comparison.write()
+        make_private_folder(comparison.out / "runs")
+        (comparison.out / "failures.jsonl").unlink(missing_ok=True)
         with RunProcesses(comparison.out, jobs, console, finished, budget_s) as run_processes:
             return run_processes.work(comparison.runs)
-
-
-def lay_out(comparison: ComparisonPlan) -> None:
-    """Write the plan of `comparison` into its folder, and remove the records of earlier failures."""
-    comparison.write()
-    make_private_folder(comparison.out / "runs")
-    (comparison.out / "failures.jsonl").unlink(missing_ok=True)
 
 
 class RunProcesses:
@@ -165,7 +159,7 @@ class RunProcesses:
         return self._failures
 
     def _start(self, slot: int, run: PlannedRun) -> None:
-        self._say(f"{run.name}: {'resumed' if run.checkpointed else 'started'}")
+        self._say(f"{run.name}: {'resumed' if (run.folder / 'checkpoint.npz').exists() else 'started'}")
         inline = choose(run.config, cores_each(self._jobs)).engine == "inline"
         arguments = prepare(run, workers=workers_each(run.config, self._jobs), inline=inline)
         environment = os.environ | (visible_gpus(slot, run.config, gpu_count()) if self._jobs > 1 else {})
@@ -239,7 +233,8 @@ class RunProcesses:
 def prepare(run: PlannedRun, *, workers: int, inline: bool) -> list[str]:
     """Arguments of `fedsel` for `run`, inline or with Ray `workers`, from its checkpoint if it has one."""
     here = ["--engine", "inline", "--set", "workers=0"] if inline else []
-    allowed = code_arguments(run.config.values())
+    texts = [value for value in run.config.values().values() if isinstance(value, str)]
+    allowed = [f"--allow-code={name}" for name in sorted({name for text in texts for name in CODE.findall(text)})]
     if (run.folder / "config.json").exists():
         return ["run", "--resume", str(run.folder), *here, *allowed]
     discard_empty(run.folder)
@@ -270,9 +265,3 @@ def locked_comparison(folder: Path) -> Iterator[None]:
         except BlockingIOError as error:
             raise ConfigError(f"Another `fedsel compare` is running in {folder}; wait for it, or end it.") from error
         yield
-
-
-def code_arguments(values: Mapping[str, Any]) -> list[str]:
-    """Command arguments that allow the code that these settings name."""
-    names = {name for value in values.values() if isinstance(value, str) for name in CODE.findall(value)}
-    return [f"--allow-code={name}" for name in sorted(names)]
