@@ -1,5 +1,6 @@
 """Protocols: the settings that a paper or its authors' code prescribe, and a preset's departures from them.
 
+A preset names its ``protocol``, a table of the file protocol.toml in its folder, and lists its ``[[departures]]``.
 The file protocol.toml in a paper's folder has a table for each protocol: ``cite``, then the paper's values under the
 setting keys, "not stated" where paper and code are silent. ``base`` names another table to start from. A setting that a
 protocol leaves out has the default. The protocol of a compared method consists of the protocol of the comparison and,
@@ -7,10 +8,10 @@ on top, the values that the method's own paper prescribes.
 """
 
 import argparse
-from collections.abc import Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Self
+from typing import Any, NamedTuple, Self
 
 from rich.console import Console
 from rich.table import Table
@@ -18,7 +19,16 @@ from rich.table import Table
 from fedsel_app.config import ConfigError, Value
 from fedsel_app.config.data import with_arguments
 from fedsel_app.config.plugins import unknown_name
-from fedsel_app.presets.preset import Preset, flatten, load_preset, read_toml
+from fedsel_app.presets.preset import (
+    FOLDER,
+    PROTOCOL_FILE,
+    Preset,
+    flatten,
+    load_preset,
+    preset_files,
+    read_preset,
+    read_toml,
+)
 from fedsel_app.wiring.configuration import known_defaults
 from laboratory.presets import named
 from simulation.workbench.catalogue.listing import value_text
@@ -52,6 +62,75 @@ class Protocol:
         return self.values.get(key, NOT_STATED)
 
 
+class Departure(NamedTuple):
+    """Departure of a preset from its protocol in one setting: the preset's value, and the reason."""
+
+    ours: Value
+    why: str
+
+
+@dataclass(frozen=True)
+class PaperPreset(Preset):
+    """Preset, with what it says of its paper.
+
+    Attributes
+    ----------
+    protocols : file of each protocol and its name in the file; later protocols override earlier ones
+    departures : setting key -> listed departure from the protocol; a preset on top lists those of its own settings
+    """
+
+    protocols: tuple[tuple[Path, str], ...] = ()
+    departures: Mapping[str, Departure] = field(default_factory=dict)
+
+    def overlaid(self, upper: Self) -> Self:
+        """Preset `upper` on top of this one; see `Preset.overlaid`."""
+        lower = self.without(with_arguments(upper.settings)).departures
+        protocols = upper.protocols or self.protocols
+        return replace(super().overlaid(upper), protocols=protocols, departures={**lower, **upper.departures})
+
+    def without(self, keys: Container[str]) -> Self:
+        """This preset without the settings `keys` and their listed departures."""
+        left = {key: entry for key, entry in self.departures.items() if key not in keys}
+        return replace(super().without(keys), departures=left)
+
+    def of_method(self, name: str) -> Self:
+        """Preset of the runs of the strategy `name`, whose protocol is on top of the shared one."""
+        own = (self.methods or {}).get(name)
+        return replace(super().of_method(name), protocols=self.protocols + (own.protocols if own else ()))
+
+
+def load_paper_preset(name: str) -> PaperPreset:
+    """Preset with its protocols and departures. Raises ConfigError as `load_preset` does, and if these are damaged."""
+    load_preset(name)  # refuses what is no preset
+    path = Path(name) if name.endswith(".toml") else preset_files()[name]
+    (preset, base), table = read_preset(path), read_toml(path)
+    tables: Any = table.get("methods", {})
+    methods: Any = preset.methods and {key: _of_paper(of, tables[key], path) for key, of in preset.methods.items()}
+    own = replace(_of_paper(preset, table, path), methods=methods)
+    return load_paper_preset(base).overlaid(own) if base else own
+
+
+def _of_paper(preset: Preset, table: Mapping[str, object], path: Path) -> PaperPreset:
+    """The preset with the entries ``protocol`` and ``departures`` of its `table`, which is in the file at `path`.
+
+    The file of the protocols is in the same folder, or else in the app's folder of the same paper.
+    """
+    protocol, listed = table.get("protocol", ""), table.get("departures", [])
+    beside = path.with_name(PROTOCOL_FILE)
+    file = beside if beside.is_file() else FOLDER / path.parent.name / PROTOCOL_FILE
+    departures: dict[str, Departure] = {}
+    for entry in listed if isinstance(listed, list) else [listed]:
+        settings = flatten(entry) if isinstance(entry, Mapping) else {}
+        why = settings.pop("why", None)
+        if not isinstance(why, str) or not settings:
+            raise ConfigError(
+                f"Each entry of [[departures]] in the preset {path} must have a 'why' and settings that it explains."
+            )
+        departures |= {key: Departure(ours, why) for key, ours in settings.items()}
+    protocols = ((file, str(protocol)),) if protocol else ()
+    return PaperPreset(preset.settings, None, preset.strategies, protocols, departures)
+
+
 def read_protocol(path: Path, name: str) -> Protocol:
     """Protocol `name` of the file at `path`.
 
@@ -69,7 +148,7 @@ def read_protocol(path: Path, name: str) -> Protocol:
     return beneath.overlaid(Protocol(cite, values))
 
 
-def protocol_of(preset: Preset) -> Protocol:
+def protocol_of(preset: PaperPreset) -> Protocol:
     """The protocols of `preset` merged into one, with the citation of the last; an empty protocol if it names none."""
     joined = Protocol()
     for path, name in preset.protocols:
@@ -97,7 +176,7 @@ def register(commands: Subparsers) -> None:
 
 def departures_command(arguments: argparse.Namespace) -> int:
     """`python -m laboratory departures`: print the protocols of a preset and its departures from them."""
-    preset = load_preset(named(arguments.name))
+    preset = load_paper_preset(named(arguments.name))
     console = Console(highlight=False)
     for one in [preset, *map(preset.of_method, preset.methods or {})]:
         console.print(f"Protocol: {protocol_of(one).cite or 'none'}", markup=False)
@@ -106,7 +185,7 @@ def departures_command(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def departure_tables(preset: Preset) -> list[Table]:
+def departure_tables(preset: PaperPreset) -> list[Table]:
     """Tables of a preset's departures from its protocol: one shared by all methods, then one for each method's own.
 
     There are none if the preset follows no protocol.
@@ -122,14 +201,14 @@ def departure_tables(preset: Preset) -> list[Table]:
     return tables
 
 
-def _departing(preset: Preset) -> dict[str, tuple[Value, Value]]:
+def _departing(preset: PaperPreset) -> dict[str, tuple[Value, Value]]:
     """Setting key -> the protocol's value and the preset's value, for the settings with different values."""
     settings = resolved(preset)
     protocol = protocol_of(preset)
     return {key: (protocol.value(key), settings[key]) for key in differences(settings, protocol)}
 
 
-def _departure_table(title: str, preset: Preset, keys: Iterable[str]) -> Table:
+def _departure_table(title: str, preset: PaperPreset, keys: Iterable[str]) -> Table:
     """Table of the departures `keys`. A reason that several departures share is shown only for the first."""
     table = Table(title=title, box=None, title_justify="left", pad_edge=False)
     for column in ("setting", "paper", "ours", "why"):

@@ -1,9 +1,8 @@
 """Presets: named settings to start from. Each paper has a folder of presets; general presets are outside the folders.
 
-A preset also names its `protocol`, a table of the file protocol.toml in its folder, and lists its `departures` from it:
-see `laboratory.protocols`. `strategies` are the strategies in the paper's table; a comparison uses them unless
-it names others. A table ``[methods.NAME]`` is itself a preset on top of this one. It has the settings that
-differ in the runs of the strategy NAME, with their protocol and departures.
+`strategies` are the strategies in the paper's table; a comparison uses them unless it names others. A table
+``[methods.NAME]`` is itself a preset on top of this one. It has the settings that differ in the runs of the strategy
+NAME. What a preset says of its paper (`OF_PAPER`) is read in a checkout: see `laboratory.protocols`.
 """
 
 import tomllib
@@ -11,7 +10,7 @@ from collections.abc import Collection, Container, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
-from typing import NamedTuple, Self
+from typing import Self
 
 from fedsel_app.config import ConfigError, Settings, Value, setting
 from fedsel_app.config.data import with_arguments
@@ -20,6 +19,8 @@ from fedsel_app.config.plugins import unknown_name
 FOLDER = Path(__file__).parent
 PROTOCOL_FILE = "protocol.toml"
 """Name of the file with a paper's protocols in the paper's folder. The file is not a preset."""
+OF_PAPER = ("protocol", "departures")
+"""Entries of a preset that are no settings: its table of the protocols, and where it departs from it."""
 
 
 @dataclass(frozen=True)
@@ -29,13 +30,6 @@ class PresetConfig(Settings, scope="task"):
     preset: str = setting("", "named settings to start from: a name of `fedsel presets`, or a .toml file", first=True)
 
 
-class Departure(NamedTuple):
-    """Departure of a preset from its protocol in one setting: the preset's value, and the reason."""
-
-    ours: Value
-    why: str
-
-
 @dataclass(frozen=True)
 class Preset:
     """Preset: the content of its file and of the files of its bases.
@@ -43,20 +37,16 @@ class Preset:
     Attributes
     ----------
     settings : setting key -> value
-    protocols : file of each protocol and its name in the file; later protocols override earlier ones
-    departures : setting key -> listed departure from the protocol
     methods : strategy -> preset with what differs in its runs; None: as in the base
     strategies : strategies of a comparison that names no others
     """
 
     settings: Mapping[str, Value] = field(default_factory=dict)
-    protocols: tuple[tuple[Path, str], ...] = ()
-    departures: Mapping[str, Departure] = field(default_factory=dict)
     methods: Mapping[str, Self] | None = None
     strategies: tuple[str, ...] = ()
 
     def overlaid(self, upper: Self) -> Self:
-        """Preset `upper` on top of this one. Its settings apply to every method, and only it lists their departures.
+        """Preset `upper` on top of this one. Its settings apply to every method.
 
         If it names other data, the arguments of these data are its own too.
         """
@@ -64,25 +54,22 @@ class Preset:
         return replace(
             upper,
             settings={**lower.settings, **upper.settings},
-            protocols=upper.protocols or self.protocols,
-            departures={**lower.departures, **upper.departures},
             methods=lower.methods if upper.methods is None else upper.methods,
             strategies=upper.strategies or self.strategies,
         )
 
     def without(self, keys: Container[str]) -> Self:
-        """This preset without the settings `keys` and their listed departures."""
+        """This preset without the settings `keys`."""
         return replace(
             self,
             settings={key: value for key, value in self.settings.items() if key not in keys},
-            departures={key: entry for key, entry in self.departures.items() if key not in keys},
             methods=self.methods and {name: preset.without(keys) for name, preset in self.methods.items()},
         )
 
     def of_method(self, name: str) -> Self:
         """Preset of the runs of the strategy `name`: this preset with the preset of `name` in `methods` on top."""
         preset = (self.methods or {}).get(name)
-        joined = self.overlaid(replace(preset, protocols=self.protocols + preset.protocols)) if preset else self
+        joined = self.overlaid(preset) if preset else self
         return replace(joined, settings={**joined.settings, "strategy": name}, methods=None)
 
 
@@ -113,11 +100,11 @@ def load_preset(name: str, above: tuple[Path, ...] = ()) -> Preset:
         raise ConfigError(f"There is no preset file {path}.")
     if path.resolve() in above:
         raise ConfigError(f"The preset {path} starts from itself through 'base': remove one 'base' of this circle.")
-    preset, base = _read_preset(path)
+    preset, base = read_preset(path)
     return load_preset(base, (*above, path.resolve())).overlaid(preset) if base else preset
 
 
-def _read_preset(path: Path) -> tuple[Preset, str]:
+def read_preset(path: Path) -> tuple[Preset, str]:
     """The preset in a file without its base, and the base's name or path; empty: none."""
     table = read_toml(path)
     base, methods, strategies = table.pop("base", ""), table.pop("methods", None), table.pop("strategies", [])
@@ -136,29 +123,19 @@ def own_keys(path: Path, strategies: Collection[str]) -> list[str]:
 
     None of a paper's preset, which has a protocol or departures: it may state what only some of its runs read.
     """
-    preset = _read_preset(path)[0]
-    if preset.protocols or preset.departures:
+    if read_toml(path).keys() & {*OF_PAPER}:
         return []
+    preset = read_preset(path)[0]
     methods = (of_method.settings for name, of_method in (preset.methods or {}).items() if name in strategies)
     return list(dict.fromkeys([*preset.settings, *(key for settings in methods for key in settings)]))
 
 
 def _preset(table: dict[str, object], path: Path) -> Preset:
-    protocol, listed = table.pop("protocol", ""), table.pop("departures", [])
-    if not isinstance(protocol, str):
-        raise ConfigError(f"The 'protocol' of the preset {path} must be the name of a protocol. Got {protocol!r}.")
     if "preset" in table:
         raise ConfigError(
             f"Write base = {table['preset']!r} at the top of the preset {path}: 'preset' is not read there."
         )
-    protocols = ((_protocol_file(path), protocol),) if protocol else ()
-    return Preset(flatten(table), protocols, _departures(listed, path))
-
-
-def _protocol_file(path: Path) -> Path:
-    """File of the protocols of the preset at `path`: in its folder, or else in the app's folder of the same paper."""
-    beside = path.with_name(PROTOCOL_FILE)
-    return beside if beside.is_file() else FOLDER / path.parent.name / PROTOCOL_FILE
+    return Preset(flatten({key: value for key, value in table.items() if key not in OF_PAPER}))
 
 
 def _methods(tables: object, path: Path) -> dict[str, Preset]:
@@ -180,20 +157,6 @@ def read_toml(path: Path) -> dict[str, object]:
         return tomllib.loads(path.read_text(encoding="utf-8-sig"))
     except (OSError, ValueError, RecursionError) as error:
         raise ConfigError(f"The preset {path} cannot be read: {error}.") from error
-
-
-def _departures(listed: object, path: Path) -> dict[str, Departure]:
-    """Setting key -> departure, from the entries in `listed`, each with a ``why`` and the settings it explains."""
-    departures: dict[str, Departure] = {}
-    for entry in listed if isinstance(listed, list) else [listed]:
-        settings = flatten(entry) if isinstance(entry, Mapping) else {}
-        why = settings.pop("why", None)
-        if not isinstance(why, str) or not settings:
-            raise ConfigError(
-                f"Each entry of [[departures]] in the preset {path} must have a 'why' and settings that it explains."
-            )
-        departures |= {key: Departure(ours, why) for key, ours in settings.items()}
-    return departures
 
 
 def flatten(table: Mapping[str, object], prefix: str = "") -> dict[str, Value]:

@@ -9,14 +9,16 @@ import pytest
 from rich.console import Console
 
 from fedsel_app.config import ConfigError
-from fedsel_app.presets.preset import PROTOCOL_FILE, Departure, load_preset, preset_files
+from fedsel_app.presets.preset import PROTOCOL_FILE, preset_files
 from fedsel_app.wiring.configuration import known_defaults
 from laboratory import presets, protocols
 from laboratory.presets import named
 from laboratory.protocols import (
+    Departure,
     Protocol,
     departure_tables,
     differences,
+    load_paper_preset,
     protocol_of,
     read_protocol,
     resolved,
@@ -25,7 +27,7 @@ from laboratory.protocols import (
 HERE = [path.stem for path in sorted(Path(presets.__file__).parent.rglob("*.toml")) if path.name != PROTOCOL_FILE]
 PRESETS = [name for name in [*preset_files(), *HERE] if name not in ("recommended", "masked")]
 """Presets of papers; `recommended` and `masked` follow none."""
-OF_METHODS = [f"{name} {method}" for name in PRESETS for method in load_preset(named(name)).methods or {}]
+OF_METHODS = [f"{name} {method}" for name in PRESETS for method in load_paper_preset(named(name)).methods or {}]
 """Presets of the runs of single methods: "preset method"."""
 ALWAYS = {
     *("strategy", "data", "model", "partition", "clients", "cohort", "rounds", "local-steps", "local-epochs"),
@@ -70,7 +72,7 @@ def defaults_once(monkeypatch):
 def preset_of(name):
     """Preset with this name, or the preset of one of its methods ("preset method")."""
     preset, _, method = name.partition(" ")
-    return load_preset(named(preset)).of_method(method) if method else load_preset(named(preset))
+    return load_paper_preset(named(preset)).of_method(method) if method else load_paper_preset(named(preset))
 
 
 @cache
@@ -92,16 +94,17 @@ def test_a_protocol_names_training_cohort_and_partition_and_where_it_is_printed(
         assert protocol.values.keys() >= ALWAYS | OF_PARTITION[str(protocol.values["partition"])], name
         assert re.search(r"Table|Fig\.", protocol.cite), name
         assert "Sec. " in protocol.cite or "App. " in protocol.cite, name
-        assert all(entry.why for entry in load_preset(named(name)).departures.values()), name
+        assert all(entry.why for entry in load_paper_preset(named(name)).departures.values()), name
 
 
 def test_the_protocol_of_a_compared_method_is_its_own_papers():
     for name in OF_METHODS:
         preset, method = name.split()
-        file, table = load_preset(named(preset)).of_method(method).protocols[-1]
+        shared = load_paper_preset(named(preset))
+        file, table = shared.of_method(method).protocols[-1]
         own = read_protocol(file, table)
         assert own.values["strategy"] == method, name
-        assert own.values.keys() >= OWN_PIPELINE | load_preset(named(preset)).methods[method].settings.keys(), name
+        assert own.values.keys() >= OWN_PIPELINE | shared.methods[method].settings.keys(), name
         assert re.search(r"arXiv:\d{4}\.\d{5}\b.*(Algorithm|abstract)", own.cite), name
         assert protocol_and_settings(preset)[0].cite != protocol_and_settings(name)[0].cite == own.cite, name
 
@@ -115,7 +118,7 @@ def test_a_preset_lists_anew_what_it_sets_anew(tmp_path):
         'protocol = "one"\nlr = 0.3\nmu = 0.5\n[[departures]]\nwhy = "a"\nlr = 0.3\nmu = 0.5\n', encoding="utf-8"
     )
     (tmp_path / "second.toml").write_text('base = "first.toml"\nprotocol = "two"\nlr = 0.4\n', encoding="utf-8")
-    first, second = (load_preset(str(tmp_path / name)) for name in ("first.toml", "second.toml"))
+    first, second = (load_paper_preset(str(tmp_path / name)) for name in ("first.toml", "second.toml"))
     assert first.departures == {"lr": Departure(0.3, "a"), "mu": Departure(0.5, "a")}
     assert second.departures == {"mu": Departure(0.5, "a")}
     assert protocol_of(first) == Protocol("Table 1", {"lr": 0.1, "hetero-select.temperature": 2.0})
@@ -131,13 +134,13 @@ def test_wrong_protocols_and_departures_are_refused(tmp_path):
         read_protocol(path, "ones")
     (tmp_path / "a.toml").write_text("[[departures]]\nlr = 0.3\n", encoding="utf-8")
     with pytest.raises(ConfigError, match=r"Each entry of \[\[departures\]\] in the preset .* must have a 'why'"):
-        load_preset(str(tmp_path / "a.toml"))
+        load_paper_preset(str(tmp_path / "a.toml"))
 
 
 @pytest.mark.parametrize("names", [PRESETS[::6], pytest.param(PRESETS, marks=pytest.mark.slow)], ids=["some", "all"])
 def test_the_departures_of_a_preset_are_shown_in_80_columns(names):
     for name in names:
-        preset, shown = load_preset(named(name)), io.StringIO()
+        preset, shown = load_paper_preset(named(name)), io.StringIO()
         for table in departure_tables(preset):
             Console(file=shown, width=80).print(table)
         lines = shown.getvalue().splitlines()

@@ -79,8 +79,6 @@ NO_TOML = {
     "a base of numbers": b"base = 5",
     "a base that is absent": b"base = 'absent.toml'",
     "a method of numbers": b"[methods]\nrandom = 5",
-    "a departure of nothing": b"[[departures]]\nlr = 0.1",
-    "a protocol of lists": b"protocol = ['a']",
 }
 
 
