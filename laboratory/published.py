@@ -26,6 +26,8 @@ def expected_shape(config: DataConfig) -> Expected | None:
     if config.data not in SETS:
         return None
     shape, classes, examples = SETS[config.data]
+    if "tiny_imagenet" in config.data and config.image_size:
+        shape = (shape[0], config.image_size, config.image_size)
     if "ptb_xl" in config.data:
         shape = (shape[0], 10 * config.arguments.get("hz", 100))
     return shape, classes, examples

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from fedsel_app.config.plugins import unknown_name
-from fedsel_app.config.settings import ConfigError, Settings, parse_named, require, setting, unless
+from fedsel_app.config.settings import ConfigError, ReadBy, Settings, parse_named, require, setting, unless
 
 DATA_FOLDERS = {
     "mnist": "data",
@@ -104,6 +104,12 @@ def with_arguments(keys: Iterable[str]) -> set[str]:
     return keys | {"data-arguments"} if "data" in keys else keys
 
 
+def read_by_data(*names: str) -> ReadBy:
+    """Condition: one of the data sets `names`, or a function of a user, which may read every setting of the data."""
+    data_sets = {name for name in DATA_SETS if ":" not in name} | {HUB}
+    return {"data": unless(*sorted(data_sets.difference(names)))}
+
+
 @dataclass(frozen=True)
 class DataConfig(Settings, scope="task", private=True):
     """Data set: its name and its files."""
@@ -125,6 +131,12 @@ class DataConfig(Settings, scope="task", private=True):
         owner="may",
     )
     download: bool = setting(False, "lets torchvision download a data set that is not in data-path", scope="engine")
+    image_size: int = setting(
+        0,
+        "image-folder, hf: side in pixels to which images are scaled; 0 keeps their size",
+        low=0,
+        read_by=read_by_data("image-folder", "hf", HUB),
+    )
     train_examples: int = setting(
         0,
         "number of training examples that are used, for a quick run: drawn from the seed, with the classes in their"
@@ -136,7 +148,7 @@ class DataConfig(Settings, scope="task", private=True):
         "digits, csv, and hf and image-folder without a test split: share of the examples in the test set",
         above=0.0,
         below=1.0,
-        read_by={"data": unless("npz", "mnist", "fashion-mnist", "cifar10", "cifar100")},
+        read_by=read_by_data("digits", "csv", "hf", HUB, "image-folder"),
     )
 
     def __post_init__(self) -> None:

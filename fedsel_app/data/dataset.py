@@ -469,7 +469,7 @@ def _image_folder(config: DataConfig, seed: int) -> Dataset:
     from fedsel_app.data.sources import image_folders
 
     parts = PARTS[:1] if isinstance(config, OwnDataConfig) else PARTS
-    arrays, names = image_folders.read_image_folder(config.folder, parts)
+    arrays, names = image_folders.read_image_folder(config.folder, config.image_size, parts)
     return _divided(arrays, config, seed, f"The folder '{config.folder}'", names)
 
 

@@ -11,8 +11,8 @@ if TYPE_CHECKING:
     from PIL import Image
 
 
-def pixels(image: "Image.Image", mode: str) -> NDArray[Any]:
-    """Pixels of a picture; mode L: uint8 (H, W), RGB: (H, W, 3).
+def pixels(image: "Image.Image", mode: str, size: int) -> NDArray[Any]:
+    """Pixels of a picture, scaled to `size` x `size` pixels if `size` is above 0; mode L: uint8 (H, W), RGB: (H, W, 3).
 
     A picture is turned as its EXIF tag says. What is transparent lies on white.
 
@@ -28,4 +28,5 @@ def pixels(image: "Image.Image", mode: str) -> NDArray[Any]:
     if image.has_transparency_data:
         white = Image.new("RGBA", image.size, "white")
         image = Image.alpha_composite(white, image.convert("RGBA"))
-    return np.asarray(image.convert(mode))
+    image = image.convert(mode)
+    return np.asarray(image.resize((size, size), Image.Resampling.BILINEAR) if size else image)

@@ -16,8 +16,8 @@ from fedsel_app.data.dataset import Dataset, from_arrays
 from fedsel_app.data.sources.image_folders import read_pictures
 
 
-def read(folder: Path) -> tuple[dict[str, NDArray[Any]], int]:
-    """Read Tiny-ImageNet.
+def read(folder: Path, size: int) -> tuple[dict[str, NDArray[Any]], int]:
+    """Read Tiny-ImageNet, scaled to `size` x `size` pixels if `size` is above 0.
 
     Returns
     -------
@@ -47,11 +47,11 @@ def read(folder: Path) -> tuple[dict[str, NDArray[Any]], int]:
         test.append((annotations.parent / "images" / file, wnids[wnid]))
     if not train or not test:
         raise absent("tiny-imagenet", folder, "the published images (train/WNID/images/*.JPEG, val/images/*.JPEG)")
-    return read_pictures({"train": train, "test": test}, "RGB"), len(wnids)
+    return read_pictures({"train": train, "test": test}, "RGB", size), len(wnids)
 
 
 def load(config: DataConfig) -> Dataset:
     """Load Tiny-ImageNet from the folder of `config`."""
     folder = Path(config.data_path or "data/tiny-imagenet-200").resolve()
-    arrays, classes = read(folder)
+    arrays, classes = read(folder, config.image_size)
     return from_arrays(arrays, f"The folder '{folder}'", classes)

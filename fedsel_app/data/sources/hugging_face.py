@@ -56,7 +56,7 @@ def read(config: DataConfig, arguments: Mapping[str, Any]) -> tuple[dict[str, An
     targets, names = columns.targets(parts)
     arrays: dict[str, Any] = {"task": arguments.get("task", "classification"), **targets}
     for name, part in parts.items():
-        arrays[f"x_{name}"] = columns.samples(part)
+        arrays[f"x_{name}"] = columns.samples(part, config.image_size)
     given = {key: samples for key, samples in arrays.items() if isinstance(samples, pd.DataFrame)}
     if given:
         arrays["columns"], plain = read_columns(list(given.values()), arguments, source)
@@ -117,8 +117,10 @@ class Columns:
         table = pd.DataFrame(index=range(len(rows))) if arrow is None else arrow.to_pandas(ignore_metadata=True)
         return Part(rows, table.set_axis(pd.RangeIndex(1, len(rows) + 1, name="row")))
 
-    def samples(self, part: Part) -> Any:
+    def samples(self, part: Part, size: int) -> Any:
         """Samples of a split: uint8 images (n, H, W) or (n, H, W, 3), arrays (n, ...), or the columns of a table.
+
+        Images are scaled to `size` x `size` pixels if `size` is above 0.
 
         Raises ConfigError if the input columns have several kinds, or the arrays or images several shapes.
         """
@@ -135,7 +137,7 @@ class Columns:
             )
         [name] = self._inputs
         if self._types[name] == "Image":
-            return self._images(part, name)
+            return self._images(part, name, size)
         return self._arrays(part, name)
 
     def targets(self, parts: Mapping[str, Part]) -> tuple[dict[str, Any], tuple[str, ...]]:
@@ -159,20 +161,21 @@ class Columns:
         tokens = array.dtype.kind in "iu" and array.dtype != np.uint8
         return array if images or tokens else array.astype(np.float32)
 
-    def _images(self, part: Part, name: str) -> NDArray[Any]:
+    def _images(self, part: Part, name: str, size: int) -> NDArray[Any]:
         images: list[NDArray[Any]] = []
         for row_number, row in zip(part.table.index, part.rows.select_columns([name]), strict=True):
             title = f"{self._source} has in '{name}', row {row_number}, "
             if row[name] is None:
                 raise ConfigError(f"{title}no image. Remove the row.")
             try:
-                images.append(pixels(row[name], "L" if row[name].mode in ("1", "L") else "RGB"))
+                images.append(pixels(row[name], "L" if row[name].mode in ("1", "L") else "RGB", size))
             except ConfigError as error:
                 raise ConfigError(f"{title}an image that cannot be used: {error}.") from error
             if images[-1].shape[:2] != images[0].shape[:2]:
                 raise ConfigError(
                     f"{title}an image of {images[-1].shape[1]} x {images[-1].shape[0]} pixels, but the first one has "
-                    f"{images[0].shape[1]} x {images[0].shape[0]}: scale all of them to one size."
+                    f"{images[0].shape[1]} x {images[0].shape[0]}: images of several sizes. Set 'image-size' to scale "
+                    "all of them."
                 )
         colours = any(image.ndim == 3 for image in images)
         return np.stack([np.repeat(i[..., None], 3, axis=2) if colours and i.ndim == 2 else i for i in images])

@@ -26,13 +26,15 @@ MOST_PIXELS = 2**24
 memory."""
 
 
-def read_image_folder(folder: Path, wanted: Sequence[str]) -> tuple[dict[str, NDArray[Any]], tuple[str, ...]]:
+def read_image_folder(
+    folder: Path, size: int, wanted: Sequence[str]
+) -> tuple[dict[str, NDArray[Any]], tuple[str, ...]]:
     """Read train/CLASS/... and test/CLASS/..., or only CLASS/...; the order of the class names numbers the classes.
 
     Of the parts train and test, only those `wanted` are read, and one of them may be missing.
 
-    All images must have one size. They become grey if all training images are grey, else RGB. Hidden files and folders
-    (.NAME, __MACOSX) are not read.
+    Images are scaled to `size` x `size` pixels if `size` is above 0; otherwise all must have one size. They become grey
+    if all training images are grey, else RGB. Hidden files and folders (.NAME, __MACOSX) are not read.
 
     Raises ConfigError if a folder or its images are absent, damaged or of several sizes, if another file is among them,
     or if train and test differ in classes.
@@ -64,12 +66,15 @@ def read_image_folder(folder: Path, wanted: Sequence[str]) -> tuple[dict[str, ND
         with _opened(path) as image:
             modes.add(image.mode)
     labelled = {part: pictures for part, (_, pictures) in folders.items()}
-    return read_pictures(labelled, "L" if modes == {"L"} else "RGB"), tuple(names)
+    return read_pictures(labelled, "L" if modes == {"L"} else "RGB", size), tuple(names)
 
 
 def _visible(root: Path) -> tuple[list[str], Labelled]:
     """Names of the classes, and their files, without what is hidden. Raises OSError if a class has no files."""
     from torchvision.datasets.folder import find_classes, make_dataset
+
+    def is_visible(path: str) -> bool:
+        return not hidden(Path(path).relative_to(root))
 
     folders = {name: composed(name) for name in find_classes(root)[0] if not hidden(Path(name))}
     names = sorted(set(folders.values()))
@@ -81,18 +86,18 @@ def _visible(root: Path) -> tuple[list[str], Labelled]:
     if not names:
         raise FileNotFoundError(f"Couldn't find any class folder in {root}.")
     labels = {folder: names.index(name) for folder, name in folders.items()}
-    samples = make_dataset(root, labels, is_valid_file=lambda path: not hidden(Path(path).relative_to(root)))
+    samples = make_dataset(root, labels, is_valid_file=is_visible)
     return names, [(Path(path), label) for path, label in samples]
 
 
-def read_pictures(parts: Mapping[str, Labelled], mode: str) -> dict[str, NDArray[Any]]:
+def read_pictures(parts: Mapping[str, Labelled], mode: str, size: int) -> dict[str, NDArray[Any]]:
     """x_PART, as `read_image_folder` returns it, and y_PART of each part, from its images with their labels.
 
     `mode` is L or RGB. Raises ConfigError if an image is absent, damaged or of another size.
     """
     arrays: dict[str, NDArray[Any]] = {}
     for part, labelled in parts.items():
-        arrays[f"x_{part}"] = _images([path for path, _ in labelled], mode)
+        arrays[f"x_{part}"] = _images([path for path, _ in labelled], mode, size)
         arrays[f"y_{part}"] = np.array([label for _, label in labelled], dtype=np.int64)
     return arrays
 
@@ -116,13 +121,13 @@ def _opened(path: Path) -> Iterator["Image.Image"]:
         raise _damaged(path, error) from error
 
 
-def _images(paths: Sequence[Path], mode: str) -> NDArray[Any]:
+def _images(paths: Sequence[Path], mode: str, size: int) -> NDArray[Any]:
     """The images as uint8 (n, C, H, W), in Pillow's `mode`."""
     images: NDArray[Any] = np.empty(0)
     for index, path in enumerate(paths):
         with _opened(path) as opened:
             try:
-                picture = pixels(opened, mode)
+                picture = pixels(opened, mode, size)
             except ConfigError as error:
                 raise ConfigError(f"The image '{path}' cannot be used: {error}. Replace it, or remove it.") from error
         picture = picture.reshape(*picture.shape[:2], -1).transpose(2, 0, 1)
@@ -130,7 +135,7 @@ def _images(paths: Sequence[Path], mode: str) -> NDArray[Any]:
         if picture.shape != images.shape[1:]:
             raise ConfigError(
                 f"The image '{path}' has {picture.shape[2]} x {picture.shape[1]} pixels, but the first one has "
-                f"{images.shape[3]} x {images.shape[2]}. Scale all of them to one size."
+                f"{images.shape[3]} x {images.shape[2]}. Set 'image-size' to scale all of them."
             )
         images[index] = picture
     return images

@@ -102,6 +102,7 @@ def test_tiny_imagenet(tmp_path):
     # Flat images come back from JPEG within a level or two.
     assert np.abs(made.x_train[:, :, 5, 5].astype(int) - [[40], [40], [200], [200]]).max() <= 2
     assert np.abs(made.x_test[:, :, 9, 0].astype(int) - [[200], [40]]).max() <= 2
+    assert tiny(tmp_path, image_size=32).sample_shape == (3, 32, 32)
 
 
 def test_tiny_imagenet_absent_or_damaged(tmp_path):

@@ -23,6 +23,7 @@ class SettingKeywords(TypedDict, total=False):
     data_path: str
     data_arguments: str
     download: bool
+    image_size: int
     train_examples: int
     test_fraction: float
     normalize: bool

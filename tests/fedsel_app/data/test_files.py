@@ -30,8 +30,9 @@ def test_image_folder(tmp_path):
     assert (made.y_test.tolist(), made.classes) == ([0, 1], 2)
 
     save(tmp_path / "train" / "cat" / "c.png", images[0][:3])
-    with pytest.raises(ConfigError, match=r"c\.png' has 5 x 3 pixels, but the first one has 5 x 6. Scale all"):
+    with pytest.raises(ConfigError, match=r"c\.png' has 5 x 3 pixels, but the first one has 5 x 6. Set 'image-size'"):
         folder_set(tmp_path, download=True)  # another configuration: the set is read again
+    assert folder_set(tmp_path, image_size=4).sample_shape == (3, 4, 4)
 
 
 def test_image_folder_absent_or_damaged(tmp_path):

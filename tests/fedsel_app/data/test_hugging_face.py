@@ -51,7 +51,7 @@ def test_images_of_a_saved_folder_with_both_splits(tmp_path):
     assert not list((tmp_path / "saved").rglob("cache-*"))  # nothing is written beside the user's files
 
 
-def test_colour_makes_grey_images_colour_and_sizes_must_be_one(tmp_path):
+def test_colour_makes_grey_images_colour_and_sizes_are_scaled(tmp_path):
     (grey, dull), (colour, bright) = images(2), images(2, "RGB")
     datasets.concatenate_datasets([grey, colour]).save_to_disk(str(tmp_path / "both"))
     found = read(tmp_path / "both", 'test="train"')
@@ -60,8 +60,9 @@ def test_colour_makes_grey_images_colour_and_sizes_must_be_one(tmp_path):
     assert np.array_equal(found.x_train[2], bright[0].transpose(2, 0, 1))
     large, _ = images(2, size=(8, 8))
     datasets.concatenate_datasets([grey, large]).save_to_disk(str(tmp_path / "sizes"))
-    with pytest.raises(ConfigError, match=r"scale all of them to one size"):
+    with pytest.raises(ConfigError, match=r"images of several sizes\. Set 'image-size'"):
         read(tmp_path / "sizes", 'test="train"')
+    assert read(tmp_path / "sizes", 'test="train"', image_size=7).sample_shape == (1, 7, 7)
 
 
 def test_without_a_test_split_a_share_is_held_out(tmp_path):

@@ -60,7 +60,7 @@ def test_what_cannot_have_an_effect_is_refused(given, sentence):
     [
         {"preset": "isp-ablations", "isp-loss": "clients", "isp-jury": "subset"},
         {"compressor": "none", "value-bits": 8, "error-feedback": False},
-        {"data": "hf:mnist", "test-fraction": 0.5},
+        {"data": "hf:mnist", "image-size": 8},
         {"data": "mine:load", "test-fraction": 0.5},
         {"strategy": "fedcor", "probe-bits": 8},
         {"strategy": "random", "link-coupling": "inverted-loss", "probe-batches": 2},
