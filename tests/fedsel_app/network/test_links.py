@@ -3,6 +3,7 @@ import pytest
 
 from fedsel_app.config import NetworkConfig
 from fedsel_app.messages.answers import TrainAnswer
+from fedsel_app.network.clock import SharedLink, Transfer
 from fedsel_app.network.links import MeasuredLinks, SimulatedLinks, Work, inverted_uplinks, make_links
 
 UNKNOWN = np.full(50, np.nan)
@@ -138,3 +139,11 @@ def test_the_wait_for_a_missing_reply_is_on_the_clock():
     links = SimulatedLinks(NetworkConfig(), 2, 0)
     assert seconds(links, work(), probe_s=(0.5,), waited_s=7.0) == 7.5
     assert seconds(links, work(), waited_s=2.0) == pytest.approx(5.008)
+
+
+def test_a_transfer_whose_client_leaves_passes_the_rest_later():
+    """1,000 bits at 100 a second take from second 10 to 20. The client leaves at 15, so 500 bits are left."""
+    link = SharedLink(100.0)
+    assert link.seconds(10.0, Transfer(1000.0, 2.0), leaves_s=15.0) == (5.0, Transfer(500.0, 0.0))
+    assert link.seconds(16.0, Transfer(1000.0, 12.0)) == (12.0, None)
+    assert link.free_s == 26.0
