@@ -53,7 +53,7 @@ def check(folder: Path, method: str, *, compressed: bool) -> None:
     """Three rounds are on record, and what reads records reads them."""
     rows = read_rounds(folder)
     assert [len(row["aggregated"]) for row in rows] == [2, 2, 2]
-    assert rows[-1]["accuracy"] > rows[0]["accuracy"] > 0.2
+    assert rows[-1]["accuracy"] > rows[0]["accuracy"] > 0.1
     size = json.loads((folder / "summary.json").read_text())["model_parameters"]
     if method != "fedcg":  # which sends what the links carry by its deadline, and here that is all
         assert (rows[-1]["uplink_bytes"] < 2 * 4 * size) == compressed
