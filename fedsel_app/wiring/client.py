@@ -12,7 +12,6 @@ from flwr.common import Context
 
 from clients.client import ClientContext, SelectionClient
 from clients.flower_client import ClientOf, answer
-from clients.own_data import OwnDataClient, OwnDataContext
 from clients.state import STATE_FOLDER, StateStore, user_state_folder
 from fedsel_app.caches import of_a_run
 from fedsel_app.config import ConfigError, SharedSettings
@@ -75,6 +74,8 @@ def client_builder(
     store = StateStore(base, begins_anew=bool(deployed))
     shared = settings.groups() | {"store": store}
     if deployed and settings.partition.partition == "own":
+        from clients.own_data import OwnDataClient, OwnDataContext
+
         data = replace(OwnDataConfig.of(settings.data), own_arguments=own_arguments)
         stated = store.of_run(deployed)
         return lambda client: OwnDataClient(OwnDataContext(client=client, stated=stated, **shared | {"data": data}))

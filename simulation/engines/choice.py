@@ -73,7 +73,7 @@ def choose(config: AppConfig, cores: int | None = None) -> Choice:
         return Choice("inline", "one core is to do the work")
     training_s, saved_s = estimate(config, cores)
     if saved_s <= 0:
-        return Choice("inline", f"{training_s:,.0f} s of local training are too few to start Ray for")
+        return Choice("inline", f"Ray would save too little of {training_s:,.0f} s of local training")
     return Choice("ray", f"{cores} cores share about {training_s:,.0f} s of local training")
 
 

@@ -121,7 +121,7 @@ class WorkerWatch:
             self._timeouts.learn(kind, time.monotonic() - began_s, 1 + others)
             return reply, updated
         except ActorDiedError:
-            self.end("A Ray worker died, perhaps for want of memory" if self._node_alive() else NO_NODE)
+            self.end("A Ray worker died; its memory may not have sufficed" if self._node_alive() else NO_NODE)
             raise
         finally:
             pool.pool.append(worker)

@@ -71,7 +71,7 @@ class CommonEntries(Saved):
         return len(self.statement(1, 0))
 
     def statement(self, clients: int, examples: int) -> bytes:
-        """What the `clients` of the round, of whom none has more than so many examples, are told of its entries."""
+        """What the round's clients are told of its entries; one of them has the most `examples`."""
         self._entries = replace(self._entries, clients=clients, full_weight=examples if self.weighs else 0)
         return encode_entries(self._entries, self._exploited, self._age.size, self._context.run.seed)
 

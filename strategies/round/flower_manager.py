@@ -32,7 +32,7 @@ class FlowerManager:
         return frozenset(self._manager.all())
 
     def ask(self, messages: Sequence[Message], until: Until = ALL) -> Answers:
-        """Call the proxies of all nodes, each in a thread, with the deadline as their timeout."""
+        """Call the proxies of the nodes, each in a thread, with the deadline as their timeout."""
         begun_s, proxies = time.monotonic(), self._manager.all()
 
         def call(message: Message) -> Answer:

@@ -20,8 +20,9 @@ PATIENCE = 3.0
 """Longest wait of a server that does not wait for its cohort for a probe, in multiples of the last median."""
 SHORTEST_WAIT_S = 1.0
 """Lower bound of this wait."""
-LONGEST_REST = 16
-"""Most rounds for which such a server does not ask a client that missed its probes; they double from 1 on."""
+DOUBLINGS = 4
+"""Such a server does not ask a client for 1 round after a missed probe. For each further one in a row this doubles, so
+many times at most."""
 
 
 @dataclass(frozen=True)
@@ -144,7 +145,7 @@ class ClientProber:
         if until is not None:
             self._missed[list(answered)] = 0
             self._missed[silent] += 1
-            rests = np.minimum(2 ** (self._missed[silent] - 1), LONGEST_REST)
+            rests = 2 ** np.minimum(self._missed[silent] - 1, DOUBLINGS)
             self._rests_until[silent] = round_info.number + rests
         for name, kind in self._clipped.items():
             columns[name] = self.reported_values.bounded(kind, everybody, columns[name])

@@ -16,19 +16,19 @@ def _four_cores(monkeypatch):
 @pytest.mark.parametrize(
     ("settings", "engine", "reason"),
     [
-        ({}, "inline", "1 s of local training are too few"),
+        ({}, "inline", "too little of 1 s of local training"),
         ({"engine": "ray"}, "ray", "'engine' says so"),
         ({"engine": "inline", "model": "alexnet", "data": "cifar10"}, "inline", "'engine' says so"),
         ({"workers": 1}, "ray", "'workers' is set"),
         ({"links": "measured"}, "ray", "'links' is measured"),
         ({"client-gpus": 0.5}, "ray", "'client-gpus' is set"),
         # 1,280 operations a sample: 110 microseconds a step. Ray's messages take longer than 50 steps.
-        ({"rounds": 10_000}, "inline", "276 s of local training are too few"),
+        ({"rounds": 10_000}, "inline", "too little of 276 s of local training"),
         ({"rounds": 10_000, "local-steps": 500}, "ray", "4 cores share about 2,756 s of local training"),
         # 183,552 operations: 1.57 ms a step, 0.078 s an update, of which Ray saves 0.0387 s. 12.4 s need 320 updates.
-        ({"model": "cnn", "rounds": 63}, "inline", "25 s of local training are too few"),
+        ({"model": "cnn", "rounds": 63}, "inline", "too little of 25 s of local training"),
         ({"model": "cnn", "rounds": 65}, "ray", "4 cores share about 25 s of local training"),
-        ({"model": "cnn", "rounds": 65, "cohort": 1}, "inline", "5 s of local training are too few"),
+        ({"model": "cnn", "rounds": 65, "cohort": 1}, "inline", "too little of 5 s of local training"),
     ],
 )
 def test_settings_decide_first_and_then_the_size_of_the_work(settings, engine, reason):

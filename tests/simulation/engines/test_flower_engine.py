@@ -35,7 +35,7 @@ def test_only_a_worker_that_is_dead_for_good_ends_the_run(monkeypatch):
             with pytest.raises(type(error)):
                 backend.process_message(message, context)
             assert backend.pool.pool == [worker]
-    assert ended == ["A Ray worker died, perhaps for want of memory"]
+    assert ended == ["A Ray worker died; its memory may not have sufficed"]
 
 
 def test_an_engine_that_does_not_start_ends_the_run(monkeypatch):

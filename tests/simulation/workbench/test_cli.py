@@ -87,7 +87,7 @@ def test_a_dry_run_prints_the_configuration_as_a_preset_and_the_plan(capsys, tmp
     # 1,797 digits, a fifth of them for testing
     sizes = data.removeprefix("# data: digits, ").replace(" training and ", " ").split()
     assert int(sizes[0].replace(",", "")) + int(sizes[1].replace(",", "")) == 1797
-    assert engine == "# engine: inline, as 0 s of local training are too few to start Ray for"
+    assert engine == "# engine: inline, as Ray would save too little of 0 s of local training"
     (tmp_path / "mine.toml").write_text(out, encoding="utf-8")
     assert resolve({"preset": str(tmp_path / "mine.toml")}) == resolve(wanted)
 
