@@ -71,7 +71,10 @@ class CommonEntries(Saved):
         return len(self.statement(1, 0))
 
     def statement(self, clients: int, examples: int) -> bytes:
-        """What the round's clients are told of its entries; one of them has the most `examples`."""
+        """What the clients of a round are told of its entries.
+
+        `clients` is their number, and `examples` the most that one of them has.
+        """
         self._entries = replace(self._entries, clients=clients, full_weight=examples if self.weighs else 0)
         return encode_entries(self._entries, self._exploited, self._age.size, self._context.run.seed)
 
