@@ -1,8 +1,7 @@
 """Selection by F1 (FLAD, the example of docs/method.md) beside random and Power-of-Choice, on a generated table.
 
 ``python -m laboratory.bench.by_metric SEEDS`` carries out the missing runs of `by_metric.csv`, SEEDS as in 1-10, and
-prints the means. The table stands for traffic of 12 sites, each with one kind of attack of its own: the sites differ in
-their usual traffic, in size, and in how far the attack is from it. `rounds` is the first round after which the F1 of
+prints the means. The table is `data_sets.traffic` with 12 sites. `rounds` is the first round after which the F1 of
 the worst site on its own test part is at the target; FLAD selects on the same parts. `steps` and `seconds` are those up
 to then, or of all rounds. FLAD gives 1 to 5 epochs, the others one; Power-of-Choice draws from all sites. Target,
 rounds, learning rate and momentum were set after pilots on seed 0, and one on seed 1, which is among the ten.
@@ -19,9 +18,6 @@ from typing import Any
 
 import numpy as np
 
-from fedsel_app.config import DataConfig
-from fedsel_app.data.dataset import Dataset
-from fedsel_app.seeds import Purpose, stream
 from fedsel_app.wiring.configuration import resolve
 from fedsel_app.wiring.server import run_with
 from simulation.engines.inline_engine import Inline
@@ -29,9 +25,9 @@ from simulation.engines.inline_engine import Inline
 OUT = Path(__file__).with_suffix(".csv")
 PAGE = Path(__file__).parents[2] / "docs/method.md"
 FIELDS = ("side", "seed", "rounds", "steps", "seconds", "worst", "mean")
-SITES, FEATURES, TARGET, ROUNDS = 12, 20, 0.7, 40
+SITES, TARGET, ROUNDS = 12, 0.7, 40
 BASE: dict[str, Any] = {
-    "data": "laboratory.bench.by_metric:traffic",
+    "data": "laboratory.data_sets.traffic:traffic",
     "model": "mlp",
     "partition": "natural",
     "clients": SITES,
@@ -45,21 +41,6 @@ SIDES: dict[str, dict[str, Any]] = {
     "random": {"strategy": "random"},
     "power-of-choice": {"strategy": "power-of-choice", "power-of-choice.candidates": SITES},
 }
-
-
-def traffic(config: DataConfig, seed: int) -> Dataset:
-    """The table of one seed: half of a site's examples are attacks, which lie in a direction of their own."""
-    rng = stream(seed, Purpose.DATA)
-    sizes = np.round(rng.lognormal(6.0, 0.6, SITES)).astype(int).clip(80)
-    owners = np.repeat(np.arange(SITES), sizes)
-    y = rng.integers(0, 2, owners.size)
-    usual, directions = rng.normal(0.0, 0.7, (SITES, FEATURES)), rng.standard_normal((SITES, FEATURES))
-    directions *= rng.uniform(2.5, 5.0, (SITES, 1)) / np.linalg.norm(directions, axis=1, keepdims=True)
-    x = rng.standard_normal((owners.size, FEATURES)) + usual[owners] + y[:, None] * directions[owners]
-    test = rng.random(owners.size) < 0.1
-    x = x.astype(np.float32)
-    mean, std = x[~test].mean(axis=0), x[~test].std(axis=0)
-    return Dataset(x[~test], y[~test], x[test], y[test], 2, mean, std, owners=owners[~test])
 
 
 def measured(side: str, seed: int, folder: Path) -> dict[str, Any]:
