@@ -21,15 +21,20 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from clients.compression.compressors import draw_layers
-from clients.examples import client_examples
 from clients.local_round import LocalRound, Trained
+from clients.local_training import (
+    AFTER_TRAINING,
+    BEFORE_TRAINING,
+    finite_buffers,
+    gradient_deviation,
+    loss_moments,
+    train,
+)
 from clients.received_model import built_model, received_model
 from clients.state import ClientHistory, StateStore
-from clients.training import reports
-from clients.training.steps import finite_buffers, train
-from fedsel_app.attackers import attackers_of
 from fedsel_app.config import ConfigError, EvaluationConfig, SharedSettings
 from fedsel_app.data.batches import DeviceData, Order, batch_order, chunks, device_data, epoch_order, loader_order
+from fedsel_app.data.client_parts import client_examples
 from fedsel_app.data.dataset import load
 from fedsel_app.data.inputs import Inputs
 from fedsel_app.data.partition import label_counts
@@ -223,23 +228,24 @@ class SelectionClient(NumPyClient):
             order = self._order(len(examples), steps, rng, model.least_batch)
         self._refuse_few(order)
         batches = self._batches(examples, order, model, rng)
-        if context.attack.traits.poisons and context.client in attackers_of(context, instruction.server_round):
+        attackers = context.attack.attackers_in(instruction.server_round, context.run)
+        if context.attack.traits.poisons and context.client in attackers:
             batches = self._poisoned(batches, model)
         started = time.perf_counter()
         wanted = set(instruction.reports)
         passes = chunks(np.arange(len(examples)), training.batch_size) if wanted else []
         measured: dict[Report, float] = {}
         extra_steps = 0.0
-        if wanted & reports.BEFORE_TRAINING:
-            measured |= reports.loss_moments(model, self._batches(examples, passes, model))
+        if wanted & BEFORE_TRAINING:
+            measured |= loss_moments(model, self._batches(examples, passes, model))
             extra_steps += len(passes) * FORWARD_STEPS
         term = None if correction is None else model.arranged(correction)
         with seeded(_seed(rng), model.parameters.device):
             loss, steps = train(model, batches, training, instruction.learning_rate, term)
         statistics = finite_buffers(model) if instruction.statistics else None
         measured[Report.EFFECTIVE_STEPS] = training.effective_steps(steps)
-        if wanted & reports.AFTER_TRAINING:
-            deviation = reports.gradient_deviation(model, self._batches(examples, passes, model))
+        if wanted & AFTER_TRAINING:
+            deviation = gradient_deviation(model, self._batches(examples, passes, model))
             measured[Report.GRADIENT_DEVIATION] = deviation
             extra_steps += len(passes)
         compute_s = time.perf_counter() - started

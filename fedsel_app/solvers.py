@@ -5,7 +5,7 @@ Controlled Averaging for Federated Learning", ICML 2020, arXiv 1910.06378 (Algor
 Acar, Y. Zhao, R. Matas Navarro, M. Mattina, P. N. Whatmough, V. Saligrama, "Federated Learning Based on Dynamic
 Regularization", ICLR 2021, arXiv 2111.04263 (Algorithm 1). FedNova: J. Wang, Q. Liu, H. Liang, G. Joshi, H. V. Poor,
 "Tackling the Objective Inconsistency Problem in Heterogeneous Federated Optimization", NeurIPS 2020, arXiv 2007.07481.
-FedProx and plain SGD have no equations here: the proximal term is in `clients.training.steps`.
+FedProx and plain SGD have no equations here: the proximal term is in `clients.local_training`.
 
 Deviations: SCAFFOLD's c and FedDyn's H are unweighted means over all K clients, as in their papers, for any weights of
 the updates. So they lead to the minimum of the unweighted mean loss. If a reply fails, the change of its control

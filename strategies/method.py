@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from fedsel_app.config import BudgetConfig, CompressionConfig, RunConfig, SharedSettings, TrainingConfig
     from fedsel_app.models.layer_slice import LayerSlice
     from fedsel_app.network.links import Links
-    from strategies.last_updates import LastUpdates
+    from strategies.selection_math.similarity import LastUpdates
 
 ConfigT = TypeVar("ConfigT", bound=Settings, default=Any)
 
@@ -98,7 +98,7 @@ class SelectionMethod(ABC, Generic[ConfigT]):
         self.whole_roster = Roster(context.run.clients, self.needs(self.config).metrics)
         self._needs = self.needs(self.config)
         if self._needs.updates:
-            from strategies.last_updates import LastUpdates
+            from strategies.selection_math.similarity import LastUpdates
 
             self.last_updates = LastUpdates()
 

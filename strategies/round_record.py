@@ -12,7 +12,6 @@ from operator import itemgetter
 
 import numpy as np
 
-from fedsel_app.attackers import attackers_of
 from fedsel_app.config import AggregationConfig
 from fedsel_app.messages.answers import EvaluateAnswer
 from fedsel_app.messages.instructions import TrainInstruction
@@ -36,7 +35,7 @@ def record_selection(opened: OpenRound, selection: Selection, instructions: Mapp
     """Record the cohort, and add the bytes of its models and of the probe."""
     record, roster, probe = opened.record, opened.roster, opened.probe(selection.clients)
     record.selected = selection.clients.tolist()
-    attackers = attackers_of(opened.context, record.round)
+    attackers = opened.context.attack.attackers_in(record.round, opened.context.run)
     record.attackers = [client for client in record.selected if client in attackers] or None
     record.uplink_bits_per_s = roster.uplink_bits_per_s[selection.clients].tolist()
     record.kept_fractions = [instruction.kept_fraction for instruction in instructions.values()]

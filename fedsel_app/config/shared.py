@@ -4,14 +4,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, get_type_hints
 
-from fedsel_app.config.attack import AttackConfig
 from fedsel_app.config.compression import BudgetConfig, CompressionConfig, ResidualConfig
 from fedsel_app.config.data import DataConfig, PartitionConfig, PreprocessingConfig
-from fedsel_app.config.execution import ExecutionConfig
 from fedsel_app.config.network import AvailabilityConfig, EnrolmentConfig, NetworkConfig, ReplyConfig
 from fedsel_app.config.participation import ISPConfig, ParticipationConfig, SearchLossConfig
-from fedsel_app.config.privacy import PrivacyConfig
-from fedsel_app.config.run import EvaluationConfig, RecordConfig, RunConfig
+from fedsel_app.config.run import EvaluationConfig, ExecutionConfig, RecordConfig, RunConfig
+from fedsel_app.config.security import AttackConfig, PrivacyConfig
 from fedsel_app.config.server import (
     AggregationConfig,
     CalibrationConfig,

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from fedsel_app.config import ConfigError
-from fedsel_app.config.attack import BACKDOOR_TARGET, AttackConfig
+from fedsel_app.config.security import BACKDOOR_TARGET, AttackConfig
 from fedsel_app.data.batches import DeviceData
 from fedsel_app.data.dataset import Dataset
 from fedsel_app.data.inputs import Inputs

@@ -22,7 +22,7 @@ from torch.nn import functional
 from torch.nn.utils import clip_grad_norm_, parameters_to_vector, vector_to_parameters
 
 from clients.compression.compressors import top_indices
-from clients.training.steps import train
+from clients.local_training import train
 from fedsel_app.config import DataConfig, PreprocessingConfig, TrainingConfig
 from fedsel_app.data.batches import DeviceData, batch_order
 from fedsel_app.data.dataset import Dataset, from_arrays

@@ -22,7 +22,7 @@ from torch.func import functional_call, grad, vmap
 from torch.nn import functional
 
 from clients.compression.compressors import top_indices
-from clients.training.steps import train
+from clients.local_training import train
 from fedsel_app.config import TrainingConfig
 from fedsel_app.data.inputs import Inputs
 from fedsel_app.models.building import build

@@ -10,7 +10,7 @@ from typing import Any
 from flwr.common import ndarrays_to_parameters
 
 from clients.client import SelectionClient
-from clients.shared_answers import SharedAnswers
+from clients.flower_client import SharedAnswers
 from fedsel_app.messages.instructions import Instruction
 from fedsel_app.messages.scalars import Config
 from fedsel_app.records.files import MachineFault

@@ -4,7 +4,7 @@ import copy
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,12 +14,10 @@ from fedsel_app.exact_sums import weighted_sum
 from fedsel_app.messages.scalars import Report
 from fedsel_app.solvers import EQUATIONS, Received, Weights
 from fedsel_app.wire.codec import Update
-from strategies.aggregation.ef21 import Estimates
-from strategies.aggregation.entry_bounds import EntryBounds
-from strategies.aggregation.robust import Combined, combine
+from strategies.aggregation.robust import Combined, EntryBounds, combine
 from strategies.aggregation.server_optimizer import ServerOptimizer, aggregation_weights
 from strategies.aggregation.staleness import stale_step, staleness_weights
-from strategies.checkpoint import Composed, Saved, Stateful
+from strategies.checkpoint import Composed, Saved, Stateful, matching
 from strategies.roster import Floats, Ints, Selection
 from strategies.round.common_entries import CommonEntries
 from strategies.round.federation import SentModel
@@ -28,6 +26,46 @@ from strategies.run_context import RunContext
 
 if TYPE_CHECKING:
     from strategies.aggregation.privacy import Privacy
+
+
+class Estimates:
+    """EF21 estimates g_i of the clients' updates: dense float32 (N,), bit for bit equal to the clients' own.
+
+    The clients' side is in `clients.compression.error_feedback`. A client sends the change of its estimate. After a
+    failed reply the two are no longer equal. Then the server drops its estimate, and the next instruction tells the
+    client to start again.
+    """
+
+    def __init__(self, size: int) -> None:
+        self._size = size
+        self._of: dict[int, NDArray[np.float32]] = {}
+
+    def __contains__(self, client: object) -> bool:
+        return client in self._of
+
+    def update(self, clients: Ints, changes: Sequence[Update], failed: Ints) -> tuple[Update, ...]:
+        """Add the `changes`, and drop the estimates of `failed`. Returns the clients' estimated updates, dense."""
+        # A new dict, so that a shallow copy of this object keeps the old estimates.
+        self._of = dict(self._of)
+        for client, change in zip(clients.tolist(), changes, strict=True):
+            if client in self._of:
+                places = slice(None) if change.indices is None else change.indices
+                self._of[client] = self._of[client].copy()
+                self._of[client][places] += change.values
+            else:
+                self._of[client] = change.dense()
+        for client in failed.tolist():
+            self._of.pop(client, None)
+        return tuple(Update(self._size, None, self._of[client]) for client in clients.tolist())
+
+    def state(self) -> dict[str, NDArray[Any]]:
+        """The estimates by client."""
+        return {str(client): estimate for client, estimate in self._of.items()}
+
+    def load_state(self, state: Mapping[str, NDArray[Any]]) -> None:
+        """Load a state that `state` returned."""
+        like = np.zeros(self._size, np.float32)
+        self._of = {int(client): matching(state, client, like) for client in state}
 
 
 @dataclass(frozen=True)

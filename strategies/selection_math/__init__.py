@@ -1,1 +1,1 @@
-"""Selection mathematics that several methods share: sampling, similarity, clustering, client times."""
+"""Selection mathematics that several methods share: sampling, similarity of updates, client times."""

@@ -1,4 +1,7 @@
-"""Inner products of stored updates, updated for a few clients at a time, and the angles and distances from them."""
+"""Last updates of the clients, their inner products, and the angles and distances from these.
+
+The inner products are computed anew only for the clients that have sent an update.
+"""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
@@ -6,8 +9,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fedsel_app.wire.codec import Update
-from strategies.roster import Floats, Ints
+from fedsel_app.wire.codec import Update, decode, encode
+from strategies.checkpoint import Arrays
+from strategies.roster import Floats, Ints, Outcome
 
 SAME = 1e-12
 """Squared distances below this share of the squared norms count as rounding errors: the vectors are equal."""
@@ -15,6 +19,35 @@ BLOCK_ENTRIES = 2**16
 """Entries processed at a time, so that intermediate arrays stay in the processor's cache."""
 VECTOR_ENTRIES = 2**22
 """Entries of dense vectors that are in memory at a time."""
+
+
+class LastUpdates(dict[int, Update]):
+    """Client id -> its last aggregated update. The server keeps them for methods whose `needs` ask for updates."""
+
+    def add(self, outcome: Outcome) -> None:
+        """Keep the updates of a round's outcome, which replace earlier ones of the same clients."""
+        self.update(zip(outcome.clients.tolist(), outcome.updates, strict=True))
+
+    def state(self) -> Arrays:
+        """The wire payloads of the last updates, by ascending client. `ends` has the end of each payload."""
+        clients = sorted(self)
+        payloads = [encode(self[client], client=client, server_round=0) for client in clients]
+        return {
+            "size": np.array(self[clients[0]].size if clients else 0),
+            "clients": np.array(clients, np.int64),
+            "ends": np.cumsum([len(payload) for payload in payloads], dtype=np.int64),
+            "payloads": np.frombuffer(b"".join(payloads), np.uint8),
+        }
+
+    def load_state(self, state: Arrays) -> None:
+        """Load a state that `state` returned. Raises ValueError if a payload is damaged."""
+        size, payloads, ends = int(state["size"]), state["payloads"], state["ends"].tolist()
+        self.clear()
+        for start, end in zip([0, *ends][:-1], ends, strict=True):
+            packet = decode(payloads[start:end].tobytes(), size=size)
+            self[packet.client] = packet.update
+        if list(self) != state["clients"].tolist():
+            raise ValueError("payloads of other clients")
 
 
 def layer_part(update: Update, start: int, stop: int) -> Update:

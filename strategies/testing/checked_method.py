@@ -12,8 +12,7 @@ from fedsel_app.config import CompressionConfig, ConfigError, Value
 from strategies.base import SelectionStrategy
 from strategies.roster import Selection
 from strategies.round.method_checks import SELECTION, build, candidates_fault, selection_fault, size_fault, work_fault
-from strategies.testing.fake_federation import FakeFederation
-from strategies.testing.fakes import make_context
+from strategies.testing.fakes import FakeFederation, make_context
 
 Arrays = dict[str, NDArray[Any]]
 CLIENTS, COHORT, ROUNDS = 12, 4, 50

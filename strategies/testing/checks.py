@@ -26,8 +26,7 @@ from strategies.testing.checked_method import (
     demand,
     demand_same,
 )
-from strategies.testing.fake_federation import LOSSES, UPDATES, FakeFederation
-from strategies.testing.fakes import outcome
+from strategies.testing.fakes import LOSSES, UPDATES, FakeFederation, outcome
 
 STAGES = (1, 2, 3, 20, 21, 22, 40, 41, 42)
 """Rounds before, during and after any warm-up; no client is connected in the other rounds."""

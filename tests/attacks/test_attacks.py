@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from fedsel_app.config import ConfigError, SharedSettings
-from fedsel_app.config.attack import AttackConfig
+from fedsel_app.config.security import AttackConfig
 from fedsel_app.models.poisoning import poisoned
 from fedsel_app.wiring.client import client_of
 from fedsel_app.wiring.configuration import resolve

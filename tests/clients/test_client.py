@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 import torch
 
-from clients import examples
 from clients.client import SelectionClient
 from clients.state import ClientHistory, StateStore
+from fedsel_app.data import client_parts
 from fedsel_app.data.dataset import load
 from fedsel_app.data.partition import holdout
 from fedsel_app.exact_sums import CohortSum
@@ -51,7 +51,7 @@ def test_a_test_part_is_drawn_by_a_stream_of_its_own(context):
     """Round 1 of the partition's streams: the others draw the partition and the server's own examples."""
     labels, mine = load(context.data, RUN.seed).y_train, client_examples(context)
     held = dataclasses.replace(context.partition, holdout_fraction=0.25)
-    found = examples.client_examples(context.data, held, CLIENTS, RUN.seed, context.client)
+    found = client_parts.client_examples(context.data, held, CLIENTS, RUN.seed, context.client)
     expected = holdout(mine, labels, 0.25, stream(RUN.seed, Purpose.PARTITION, 1, context.client))
     assert [part.tolist() for part in found] == [part.tolist() for part in expected]
 

@@ -6,7 +6,7 @@ import torch
 from torch import nn
 
 from clients.client import SelectionClient
-from clients.training.steps import DivergenceError
+from clients.local_training import DivergenceError
 from fedsel_app.data.batches import DeviceData, loader_order
 from fedsel_app.data.dataset import load
 from fedsel_app.messages.answers import EvaluateAnswer

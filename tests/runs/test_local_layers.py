@@ -13,9 +13,9 @@ import torch
 from safetensors.torch import load_file
 from torch import nn
 
-from clients.examples import client_examples
 from fedsel_app.config import ConfigError
 from fedsel_app.data.batches import DeviceData
+from fedsel_app.data.client_parts import client_examples
 from fedsel_app.data.dataset import load
 from fedsel_app.models.building import build
 from fedsel_app.wiring.configuration import resolve

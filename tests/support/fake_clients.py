@@ -9,7 +9,7 @@ from fedsel_app.messages.answers import EnrolAnswer, TrainAnswer
 from fedsel_app.messages.instructions import Instruction, LocalTestInstruction, ProbeInstruction, TrainInstruction
 from fedsel_app.wire.codec import encode
 from strategies.round.federation import ALL, Answers, Message, Reply, Until
-from strategies.testing.fake_federation import FakeFederation
+from strategies.testing.fakes import FakeFederation
 
 
 class FakeClients:

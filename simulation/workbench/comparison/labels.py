@@ -5,9 +5,9 @@ from functools import partial
 import numpy as np
 from numpy.typing import NDArray
 
-from clients.examples import client_examples
 from fedsel_app.caches import kept
 from fedsel_app.config import ConfigError, DataConfig, PartitionConfig
+from fedsel_app.data.client_parts import client_examples
 from fedsel_app.data.dataset import load
 
 UNKNOWN_LABELS = "only the clients know their data"

@@ -28,9 +28,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fedsel_app.attackers import attackers_of
 from fedsel_app.config import SharedSettings
-from fedsel_app.config.attack import AttackConfig
+from fedsel_app.config.security import AttackConfig
 from fedsel_app.seeds import Purpose, stream
 from fedsel_app.wire.codec import Update, WireError, whole_bytes
 from strategies.round.replies.values import refuse_large
@@ -90,7 +89,7 @@ def attacked(
     `round_of` has the round for which each client was asked; attackers who know updates know those of one round.
     """
     attack, result = settings.attack, dict(results)
-    attackers_in = {number: attackers_of(settings, number) for number in set(round_of.values())}
+    attackers_in = {number: attack.attackers_in(number, settings.run) for number in set(round_of.values())}
     replies: dict[int, Decoded] = {client: one for client, one in results.items() if not isinstance(one, WireError)}
     liars = [client for client in replies if client in attackers_in[round_of[client]]]
     shared: NDArray[Any] | None = None

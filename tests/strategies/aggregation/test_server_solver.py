@@ -7,8 +7,7 @@ import pytest
 
 from fedsel_app.config import TrainingConfig
 from fedsel_app.solvers import Weights, nova_weights
-from strategies.aggregation.ef21 import Estimates
-from strategies.aggregation.server_state import ServerSolver
+from strategies.aggregation.server_state import Estimates, ServerSolver
 from strategies.round.federation import SentModel
 from strategies.testing.fakes import dense
 from tests.support.updates import sparse

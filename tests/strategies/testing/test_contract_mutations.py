@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 
 from strategies.base import SelectionStrategy
-from strategies.last_updates import LastUpdates
 from strategies.methods.active_fl import ActiveFL
 from strategies.methods.hetero_select import HeteroSelect
 from strategies.methods.power_of_choice import PowerOfChoice
 from strategies.methods.random_selection import RandomSelection
+from strategies.selection_math.similarity import LastUpdates
 from strategies.testing import CHECKS, ContractError
 
 

@@ -8,7 +8,7 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from clients.training.steps import train
+from clients.local_training import train
 from fedsel_app.config import TrainingConfig
 from fedsel_app.models.flat_model import FlatModel
 from fedsel_app.solvers import EQUATIONS, Steps
