@@ -24,7 +24,7 @@ from laboratory.claims.picture import (
     placed,
     workload,
 )
-from laboratory.claims.ranking import Ranking, evidence
+from laboratory.claims.ranking import RankedMethod, Ranking, evidence, ranked_methods
 from laboratory.claims.tuned import Tuned, standing_rankings
 from laboratory.claims.verdict import (
     AGAIN,
@@ -47,6 +47,8 @@ WIDTH = 120
 WORDS = {HOLDS: "holds", DOES_NOT: "does not hold", SMALL: "within margin", UNDECIDED: "open", NOT_RUN: "not run"}
 """Verdict -> its word in the counts."""
 WHOLE_TRAFFIC = "traffic_mb"
+UNITS = {"traffic_mb": "MB", "time_s": "s", "rounds": "rounds"}
+PLAIN_PIPELINE = "plain FedAvg"
 
 
 def write_ledger(
@@ -64,6 +66,7 @@ def write_ledger(
     pictures = draw_rankings(out, standing, measured)
     links = (f"[{path.name}]({Path(os.path.relpath(path, out)).as_posix()})" for path in files)
     lines = ["# Ledger", "", *map(_picture, pictures), "", *_rankings(standing, measured)]
+    lines += _plain_rankings(tuned, measured)
     lines += ["## Claims of the papers", "", wrapped(_counts(claims, verdicts)), ""]
     lines += [markdown(paper_table(claims, verdicts)), "", wrapped(_stages(claims, verdicts)), ""]
     lines += ["## Data", "", wrapped(DATA.format(*links)), "", "```bash", *COMMANDS, "```"]
@@ -84,10 +87,15 @@ COMMANDS = (
 PIPELINE = (
     "Each method searched its learning rate and momenta in the same way, and was then compared on fresh seeds. All "
     "share HeteRo-Select's pipeline: they send top-k 20% with error feedback and curvature scores, and train with "
-    "FedProx. So the baseline, uniform draws with equal weights, is not plain FedAvg, which is stated but not run "
-    "(`plain-mnist-strong-skew`). Start with `--strategy random --set weighting=uniform`. The table has three symbols: "
-    "at equal bytes, simulated seconds, and rounds; and the mean lead at equal bytes over the workloads (random "
-    "effects)."
+    "FedProx. So the baseline, uniform draws with equal weights, is not plain FedAvg. Start with `--strategy random "
+    "--set weighting=uniform`. The table has three symbols: at equal bytes, simulated seconds, and rounds; and the "
+    "mean lead at equal bytes over the workloads (random effects). Its heads have the number of seeds."
+)
+PLAIN = (
+    "Here no side compresses, clips or has a proximal term, and all weigh clients equally, unless the row says so. "
+    "Each side searched its learning rate on two seeds. A cell is the lead over uniform draws with equal weights in "
+    "points, ±95%. The score is the mean of the last ten evaluations within the budget, and each budget stands also at "
+    "four times its size."
 )
 LIMITS = (
     "A score is the accuracy of one evaluation, the last within the budget. New runs have the mean of the last ten.",
@@ -136,6 +144,31 @@ def _rankings(rankings: Sequence[Ranking], measured: Measured) -> list[str]:
     ]
 
 
+def _plain_rankings(tuned: Sequence[Tuned], measured: Measured) -> list[str]:
+    """Lines on the rankings of plain FedAvg whose runs are all measured. None without them."""
+    rankings = [ranking for one in tuned if one.pipeline == PLAIN_PIPELINE and (ranking := one.compared(measured))]
+    lines = ["## Plain FedAvg", "", wrapped(PLAIN), ""] if rankings else []
+    for ranking in rankings:
+        title = ranking.title.removeprefix("Plain: ")
+        lines += [wrapped(f"{title}, {len(ranking.seeds)} seeds:"), "", markdown(lead_table(ranking, measured)), ""]
+    return lines
+
+
+def lead_table(ranking: Ranking, measured: Measured) -> Table:
+    """Table of sides by budgets: the symbol, the lead in points and half of its interval."""
+    metrics = [metric for metric in ranking.metrics if metric.evaluations > 1]
+    places = [{place.name: place for place in ranked_methods(ranking, metric, measured)} for metric in metrics]
+    sides = [name for name in max(places, key=len) if name != ranking.baseline]
+    rows = [[name, *(_lead(of[name]) if name in of else ABSENT for of in places)] for name in sides]
+    heads = (f"{metric.budget:g} {UNITS[metric.currency]}" for metric in metrics)
+    return Table("leads", "", "", [Heading("side"), *map(Heading, heads)], rows)
+
+
+def _lead(place: RankedMethod) -> str:
+    lead, half = 100 * place.lead.mean, 50 * (place.lead.high - place.lead.low)
+    return f"{SYMBOLS[place.word]} {lead:+.1f} ±{half:.1f}"
+
+
 def symbol_table(rankings: Sequence[Ranking], by_currency: Mapping[str, Places]) -> Table:
     """Table of methods by workloads: a symbol for each currency; and each method's pooled lead at equal bytes."""
     over_all = evidence(by_currency["bytes"])
@@ -149,8 +182,12 @@ def symbol_table(rankings: Sequence[Ranking], by_currency: Mapping[str, Places])
         ]
         for method in methods_of(in_bytes)
     ]
-    heads = [Heading("method"), *(Heading(" ".join(workload(by_name[name]))) for name in in_bytes)]
+    heads = [Heading("method"), *(_workload_head(by_name[name], of) for name, of in in_bytes.items())]
     return Table("symbols", "", legend, [*heads, Heading("pooled, points")], rows)
+
+
+def _workload_head(ranking: Ranking, places: Mapping[str, RankedMethod]) -> Heading:
+    return Heading(f"{' '.join(workload(ranking))}, {next(iter(places.values())).lead.n}")
 
 
 def _points(lead: Estimate) -> str:

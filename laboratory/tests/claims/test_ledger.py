@@ -3,6 +3,7 @@
 import csv
 import re
 from dataclasses import dataclass, replace
+from typing import ClassVar
 
 import numpy as np
 import pytest
@@ -14,7 +15,7 @@ from laboratory.claims.ledger import counted, result_text, write_ledger
 from laboratory.claims.measured import identity
 from laboratory.claims.picture import methods_of, placed
 from laboratory.claims.ranking import AHEAD, BASELINE, BEHIND, OPEN, WITHIN, Ranking, evidence, ranked_methods
-from laboratory.claims.tuned import Tuned
+from laboratory.claims.tuned import METRIC, Tuned
 from laboratory.claims.verdict import NOT_RUN, decide
 from laboratory.tests.claims.fakes import (
     CHEAT,
@@ -27,6 +28,7 @@ from laboratory.tests.claims.fakes import (
     standing_rankings,
     verdicts,
 )
+from laboratory.tests.claims.test_tuned import tuned
 from tests.support.documentation import README
 from tests.support.sources import ROOT
 
@@ -121,6 +123,27 @@ def test_the_page_discusses_every_verdict_that_did_not_come_again():
             both = zip(found.stages["first_stage"], found.stages["again"], strict=True)
             other = any(first.word != again.word for first, again in list(both)[: found.deciding])
         assert bool(stated.not_again) == other, stated.name
+
+
+def test_a_plain_ranking_has_a_row_for_each_side_and_a_column_for_each_budget():
+    """Leads of 1, 2 and 3 points: 2 on average, and 4.303 (t, two degrees) / sqrt(3) = 2.48 to each side."""
+    scores = {5.0: {"a": (0.5, 0.5, 0.5), "b": (0.51, 0.52, 0.53)}, 20.0: {"a": (0.5, 0.5, 0.5), "b": (0.6, 0.6, 0.61)}}
+
+    class Plain:
+        rows: ClassVar = {}
+
+        def values(self, study, side, seed):
+            if study.name.endswith("search"):
+                return {METRIC.column: 0.5}
+            return {metric.column: scores[metric.budget][side.name][seed - 11] for metric in study.metrics}
+
+    budgets = {"stable_accuracy_at_rounds": 5.0}
+    study = tuned(title="Plain: T", pipeline="plain FedAvg", budgets=budgets, factors=(1.0, 4.0), measures=())
+    text = "\n".join(ledger._plain_rankings([study], Plain()))
+    assert text.startswith("## Plain FedAvg")
+    assert "T, 3 seeds:" in text
+    assert "| side | 5 rounds | 20 rounds |" in text
+    assert "| b | · +2.0 ±2.5 | ▲ +10.3 ±1.4 |" in text
 
 
 def test_every_measured_run_belongs_to_a_study():
