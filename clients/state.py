@@ -21,9 +21,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedsel_app.config import ConfigError
-from fedsel_app.npz import NpzError, read_arrays
 from fedsel_app.records.fedsel_folder import is_anothers, make_fedsel_folder
-from fedsel_app.records.files import MachineFault
+from fedsel_app.records.files import MachineFault, NpzError, read_arrays
 
 STATE_FOLDER = "fedsel-state"
 """Name of fedsel's folder with the states of clients by run."""

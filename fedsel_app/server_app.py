@@ -11,10 +11,10 @@ from fedsel_app.network.reply_timeout import ReplyTimeout
 from fedsel_app.records.files import MachineFault, RunFailed
 from fedsel_app.records.run_folder import describe_round
 from fedsel_app.wiring.configuration import AppConfig, resolve_run_config
-from fedsel_app.wiring.reply_event import arrivals
 from fedsel_app.wiring.server import run_with
 from fedsel_app.wiring.validation import validate_simulation
 from strategies.round.flower_grid import FlowerGrid
+from strategies.round.simulated_grid import arrivals
 
 app = ServerApp()
 

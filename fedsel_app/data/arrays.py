@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from fedsel_app.config import ConfigError
 from fedsel_app.config.data import MOST_CLASSES, composed
 from fedsel_app.config.plugins import described
-from fedsel_app.npz import NpzError, read_arrays
+from fedsel_app.records.files import NpzError, read_arrays
 
 BLOCK_ENTRIES = 2**20
 """Entries that are processed in float64 at a time."""

@@ -348,9 +348,9 @@ def _outputs(x: NDArray[Any], y: NDArray[Any], task: str) -> int:
 
 
 def _digits(config: DataConfig, seed: int) -> Dataset:
-    from fedsel_app.data.sources import digits
+    from fedsel_app.data.sources.published import read_digits
 
-    images, labels = digits.read()
+    images, labels = read_digits()
     source = f"The data set 'digits' with 'test-fraction' {config.test_fraction}"
     return _divided({"x_train": images, "y_train": labels}, config, seed, source)
 
@@ -459,9 +459,9 @@ def _npz(config: DataConfig, seed: int) -> Dataset:
 
 
 def _torchvision(config: DataConfig, seed: int) -> Dataset:
-    from fedsel_app.data.sources import torchvision_sets
+    from fedsel_app.data.sources.published import read_torchvision
 
-    arrays = torchvision_sets.read(config.data, config.folder, download=config.download)
+    arrays = read_torchvision(config.data, config.folder, download=config.download)
     return from_arrays(arrays, f"The folder '{config.folder}'")
 
 

@@ -10,8 +10,7 @@ from fedsel_app.config.plugins import described
 from fedsel_app.messages.reported_values import one_line
 from fedsel_app.models.flat_model import FlatModel
 from fedsel_app.models.module_state import COUNTER
-from fedsel_app.npz import read_arrays
-from fedsel_app.records.files import whole_file
+from fedsel_app.records.files import read_arrays, whole_file
 
 ENDING = ".safetensors"
 OF_RUN = dict.fromkeys(("parameters", "buffers")).keys()

@@ -1,4 +1,4 @@
-"""Tasks: the loss and the scores of each kind of data set, and users' own, which `fedsel_app.models.task_trial` tries.
+"""Tasks: the loss and the scores of each kind of data set, and users' own, which `fedsel_app.models.building` tries.
 
 ==============  ================================  ==========================================  ==========
 task            labels y                          loss of an example                          score

@@ -2,19 +2,22 @@
 
 `strategies` are the strategies in the paper's table; a comparison uses them unless it names others. A table
 ``[methods.NAME]`` is itself a preset on top of this one. It has the settings that differ in the runs of the strategy
-NAME. What a preset says of its paper (`OF_PAPER`) is read in a checkout: see `laboratory.protocols`.
+NAME. A run has the defaults, its preset on top, and the user's settings on top of both (`layered`). What a preset
+says of its paper (`OF_PAPER`) is read in a checkout: see `laboratory.protocols`.
 """
 
 import tomllib
-from collections.abc import Collection, Container, Mapping
+from collections.abc import Collection, Container, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
 from typing import Self
 
-from fedsel_app.config import ConfigError, Settings, Value, setting
+from fedsel_app.config import ConfigError, RunConfig, Settings, Value, setting
 from fedsel_app.config.data import with_arguments
 from fedsel_app.config.plugins import unknown_name
+from fedsel_app.config.server import ASYNCHRONOUS
+from fedsel_app.config.settings import Entry
 
 FOLDER = Path(__file__).parent
 PROTOCOL_FILE = "protocol.toml"
@@ -173,3 +176,26 @@ def flatten(table: Mapping[str, object], prefix: str = "") -> dict[str, Value]:
         else:
             raise ConfigError(f"The '{prefix}{key}' parameter must be true or false, a number or text. Got {value!r}.")
     return flat
+
+
+def layered(overrides: Mapping[str, Value]) -> dict[str, Value]:
+    """Values of the preset in `overrides` with its settings for the strategy, and `overrides` on top of them.
+
+    Below them are the defaults of an asynchronous server. Raises ConfigError as `load_preset` does.
+    """
+    values = {key: value for key, value in overrides.items() if key != "preset"}
+    if name := str(overrides.get("preset", "")):
+        preset = load_preset(name)
+        strategy = values.get("strategy", preset.settings.get("strategy", RunConfig.strategy))
+        values = {**preset.of_method(str(strategy)).without(with_arguments(values)).settings, **values}
+    return {**ASYNCHRONOUS, **values} if values.get("waiting") == "asynchronous" else values
+
+
+def chosen(run_config: Mapping[str, Value], entries: Iterable[Entry]) -> dict[str, Value]:
+    """Values in the run configuration of Flower that its user has set.
+
+    Flower passes its table of defaults with the user's values already inserted. So a value that equals its default
+    counts as not set, and a preset's value takes precedence.
+    """
+    defaults = {entry.key: entry.default for entry in entries}
+    return {key: value for key, value in run_config.items() if defaults.get(key) != value}

@@ -18,7 +18,7 @@ from fedsel_app.config import ConfigError, SharedSettings
 from fedsel_app.config.data import OwnDataConfig
 from fedsel_app.imports import AfterImports
 from fedsel_app.secure_sums.statement import run_name
-from fedsel_app.wiring.node_configuration import validate_deployment
+from fedsel_app.wiring.client_settings import validate_deployment
 
 if TYPE_CHECKING:
     from clients.masking import Masks

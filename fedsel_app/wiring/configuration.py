@@ -15,8 +15,7 @@ from fedsel_app.config import (
     refuse_unknown,
 )
 from fedsel_app.config.settings import Entry
-from fedsel_app.presets.layers import chosen, layered
-from fedsel_app.presets.preset import Preset, PresetConfig, load_preset
+from fedsel_app.presets.preset import Preset, PresetConfig, chosen, layered, load_preset
 from fedsel_app.wiring.validation import validate_combination
 from strategies import STRATEGIES, find_strategy
 from strategies.base import SelectionStrategy

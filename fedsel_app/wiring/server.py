@@ -29,8 +29,8 @@ from fedsel_app.models.tasks import task_of
 from fedsel_app.network.links import make_links
 from fedsel_app.records.run_folder import Recorder, RunFolder, read_config
 from fedsel_app.records.schema import ACCURACY, RoundRecord
+from fedsel_app.wiring.client_settings import validate_deployment
 from fedsel_app.wiring.configuration import AppConfig
-from fedsel_app.wiring.node_configuration import validate_deployment
 from fedsel_app.wiring.validation import refuse_masked_statistics, validate_metrics, validate_task
 from strategies.base import SelectionStrategy
 from strategies.round.federation import Federation
@@ -59,7 +59,7 @@ def make_run_context(config: AppConfig, recorder: Recorder) -> RunContext:
     preprocessing = config.preprocessing
     test_set = device_data(config.data, preprocessing, run.seed, device)
     from fedsel_app.data.mapping import schema_of
-    from fedsel_app.models.cost import forward_flops
+    from fedsel_app.models.module_calls import forward_flops
 
     divisible = EVALUATION_BATCH * forward_flops(model.module, inputs) >= DIVISIBLE_FLOPS
     threads = config.execution.eval_threads if divisible else 1
@@ -241,7 +241,7 @@ def make_model(config: SharedSettings, device: torch.device) -> flat_model.FlatM
     if not np.isfinite(model.export()).all():
         raise ConfigError(f"Give the 'model' {run.model} finite weights: some are infinite or NaN at the start.")
     if config.task.task:
-        from fedsel_app.models.task_trial import try_task
+        from fedsel_app.models.building import try_task
 
         try_task(config.task.task, model, *trial_batch(dataset, device))
     if config.training.batch_size < model.least_batch:

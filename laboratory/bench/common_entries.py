@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 from torch import nn
 
-from fedsel_app.npz import read_arrays
+from fedsel_app.records.files import read_arrays
 from fedsel_app.seeds import Purpose, stream
 from fedsel_app.wiring.configuration import resolve
 from fedsel_app.wiring.server import run_with

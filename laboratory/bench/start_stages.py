@@ -32,7 +32,7 @@ class Stages:
 
 def carry_out(folder: Path, values: list[str], stages: Stages) -> None:
     """Carry out the run with the settings `values`, each KEY=VALUE, in `folder`."""
-    from simulation.engines.uncollected import uncollected_imports
+    from simulation.engines.this_process import uncollected_imports
 
     with uncollected_imports():
         import numpy  # noqa: F401
@@ -50,8 +50,7 @@ def carry_out(folder: Path, values: list[str], stages: Stages) -> None:
         from fedsel_app.wiring.configuration import resolve
         from simulation.engines.choice import choose
         from simulation.workbench.command_line.arguments import parse_setting
-        from simulation.workbench.report.progress import RunDisplay
-        from simulation.workbench.report.run_report import report_run
+        from simulation.workbench.report.one_run import RunDisplay, report_run
 
         stages.end("import fedsel")
     config = resolve(dict(parse_setting(value) for value in values) | {"out": str(folder)})

@@ -22,7 +22,7 @@ from laboratory.claims.study import Side, Study
 from laboratory.claims.tuned import Tuned, at_best, standing_rankings
 from laboratory.claims.verdict import NOT_RUN, Pairs, Standing, Verdict
 from laboratory.data_sets import short_name
-from simulation.workbench.comparison.tuning_file import settings_text
+from simulation.workbench.comparison.plan_files import settings_text
 from strategies.method import SelectionMethod
 from strategies.roster import Needs
 

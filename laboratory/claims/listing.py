@@ -8,8 +8,8 @@ from rich.table import Table
 from fedsel_app.config import ConfigError, DataConfig
 from fedsel_app.data.dataset import load
 from fedsel_app.models import building
-from fedsel_app.models.cost import forward_flops
 from fedsel_app.models.device import choose_device
+from fedsel_app.models.module_calls import forward_flops
 from fedsel_app.wiring.configuration import AppConfig
 from laboratory.claims.claim import Claim
 from laboratory.claims.ledger import advantage_text

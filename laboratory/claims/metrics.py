@@ -11,9 +11,9 @@ from numpy.typing import ArrayLike
 
 from fedsel_app.records.summary import MB
 from fedsel_app.wiring.configuration import AppConfig
-from simulation.workbench.comparison.labels import client_label_counts
 from simulation.workbench.comparison.runs import TRAFFIC, RecordedRun
 from simulation.workbench.comparison.statistics import Floats, worst_tenth
+from simulation.workbench.report.data_description import client_label_counts
 
 
 @dataclass(frozen=True)

@@ -25,7 +25,7 @@ from laboratory.claims.tuned import Search
 from simulation.workbench.command_line.arguments import FAILURE
 from simulation.workbench.comparison.placement import default_jobs, gpu_count
 from simulation.workbench.comparison.plan import ComparisonPlan, PlannedRun
-from simulation.workbench.comparison.plan_file import check_failure
+from simulation.workbench.comparison.plan_files import check_failure
 from simulation.workbench.comparison.run_processes import carry_out
 from simulation.workbench.comparison.runs import RecordedRun, read_recorded_run
 

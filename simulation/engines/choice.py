@@ -15,8 +15,8 @@ from fedsel_app.data.dataset import load
 from fedsel_app.models.device import choose_device
 from fedsel_app.wiring.configuration import AppConfig
 from fedsel_app.wiring.validation import validate_simulated_links
-from simulation.engines.cores import usable_cores
 from simulation.engines.preflight import model_cost
+from simulation.engines.this_process import usable_cores
 
 START_S, MESSAGE_S = 12.0, 0.02
 """Seconds that Ray needs to start, and for a message to a client beyond those that this process needs."""

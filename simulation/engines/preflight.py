@@ -14,8 +14,8 @@ from fedsel_app.config import ConfigError, RunConfig, SharedSettings
 from fedsel_app.data.client_parts import client_parts
 from fedsel_app.data.dataset import load
 from fedsel_app.data.inputs import trial_inputs
-from fedsel_app.models.cost import forward_flops
 from fedsel_app.models.device import choose_device
+from fedsel_app.models.module_calls import forward_flops
 from fedsel_app.records.fedsel_folder import refuse_links, refuse_used
 from fedsel_app.records.reading import check_client, read_rows
 from fedsel_app.records.run_folder import read_checkpoint, read_rounds

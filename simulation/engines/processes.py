@@ -8,10 +8,9 @@ overwrites their environment), or after their parent ended.
 import os
 import signal
 import sys
-import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -97,37 +96,3 @@ def _send(number: signal.Signals, groups: Iterable[int], pids: Iterable[int]) ->
     for pid in set(pids) - set(groups):
         with suppress(ProcessLookupError):
             os.kill(pid, number)
-
-
-@contextmanager
-def signals_deferred() -> Iterator[None]:
-    """Defer Ctrl-C, SIGTERM and SIGHUP until the end of the block (only the main thread receives them)."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    pending: list[int] = []
-    handlers = {
-        number: signal.signal(number, lambda number, _: pending.append(number))
-        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-    }
-    try:
-        yield
-    finally:
-        for number, handler in handlers.items():
-            signal.signal(number, handler)
-        for late in pending:
-            signal.raise_signal(late)
-
-
-@contextmanager
-def exit_on_signals() -> Iterator[None]:
-    """Make SIGTERM and SIGHUP raise SystemExit within the block, unless they already have a handler."""
-    main = threading.current_thread() is threading.main_thread()
-    unhandled = [n for n in (signal.SIGTERM, signal.SIGHUP) if main and signal.getsignal(n) is signal.SIG_DFL]
-    for number in unhandled:
-        signal.signal(number, lambda number, _: sys.exit(128 + number))
-    try:
-        yield
-    finally:
-        for number in unhandled:
-            signal.signal(number, signal.SIG_DFL)

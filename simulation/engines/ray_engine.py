@@ -17,9 +17,9 @@ from fedsel_app.network.reply_timeout import ReplyTimeout
 from fedsel_app.wiring.client import make_client_app
 from fedsel_app.wiring.configuration import AppConfig
 from fedsel_app.wiring.server import run_with
-from simulation.engines.cores import usable_cores
 from simulation.engines.preflight import simulated_run
 from simulation.engines.run_folders import INTERRUPTED, stop_sentence
+from simulation.engines.this_process import usable_cores
 from strategies.round.flower_grid import FlowerGrid
 
 FAILED = 1
@@ -62,8 +62,8 @@ def _simulate(config: AppConfig, folder: Path, on_round: Callable[[dict[str, Any
     protect_ports()
     from flwr.simulation import run_simulation
 
-    from fedsel_app.wiring.reply_event import arrivals
     from simulation.engines.flower_engine import RESTARTS, WorkerWatch, watched_engine
+    from strategies.round.simulated_grid import arrivals
 
     workers = config.execution.workers or usable_cores()
     resources = {"num_cpus": 1.0, "num_gpus": config.execution.client_gpus, **RESTARTS}

@@ -17,11 +17,9 @@ from fedsel_app.config.plugins import named_by
 from fedsel_app.imports import set_defaults
 from fedsel_app.records.files import RunFailed
 from fedsel_app.records.reading import legible
-from simulation.engines.processes import exit_on_signals
-from simulation.engines.uncollected import uncollected_imports
+from simulation.engines.this_process import exit_on_signals, uncollected_imports
 from simulation.operations.deployment.flower_cli import DeploymentError
-from simulation.workbench.catalogue import commands as experiments
-from simulation.workbench.command_line import deployment
+from simulation.workbench.command_line import catalogue, deployment
 from simulation.workbench.command_line.arguments import (
     FAILURE,
     Subparsers,
@@ -34,7 +32,6 @@ from simulation.workbench.command_line.arguments import (
 from simulation.workbench.command_line.parser import USAGE_ERROR, Parser
 from simulation.workbench.comparison import commands as comparison
 from simulation.workbench.report import commands as report_commands
-from simulation.workbench.tuning import commands as tuning
 
 if TYPE_CHECKING:
     from fedsel_app.wiring.configuration import AppConfig
@@ -68,10 +65,10 @@ def run_command(arguments: argparse.Namespace) -> int:
         from fedsel_app.wiring.server import run_folder
         from simulation.engines.choice import choose
         from simulation.engines.run_folders import completed_rounds
-        from simulation.workbench.report.progress import RunDisplay, print_plan
+        from simulation.workbench.report.one_run import RunDisplay, print_plan
 
         if not arguments.dry_run:
-            from simulation.workbench.report.run_report import report_run
+            from simulation.workbench.report.one_run import report_run
 
     config = configuration(arguments)
     console = Console()
@@ -121,7 +118,7 @@ def model_command(arguments: argparse.Namespace) -> int:
 def deploy_command(arguments: argparse.Namespace) -> int:
     """`fedsel deploy`: run with real server and client processes on this machine."""
     from simulation.operations.deployment.deployed_run import run_deployed
-    from simulation.workbench.report.run_report import report_run
+    from simulation.workbench.report.one_run import report_run
 
     return run_deployed(configuration(arguments, links="measured"), Console(), report_run)
 
@@ -149,8 +146,8 @@ def parser() -> Parser:
     register_model(commands)
     report_commands.register(commands)
     deployment.register(commands)
-    experiments.register(commands)
-    tuning.register(commands)
+    catalogue.register(commands)
+    comparison.register_tune(commands)
     top.show_examples("fedsel")
     top.usage = "fedsel COMMAND ..."
     top.show_groups({action.dest: action.help or "" for action in commands._choices_actions})

@@ -6,9 +6,6 @@ from contextlib import suppress
 import torch
 
 # `fedsel run` imports these only when it needs them.
-import simulation.engines.inline_engine
-import simulation.workbench.report.progress
-import simulation.workbench.report.run_report  # noqa: F401
 from fedsel_app.config import ConfigError, DataConfig, Value
 from fedsel_app.data.dataset import load
 

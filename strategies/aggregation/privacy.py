@@ -41,7 +41,7 @@ from scipy.special import erfcx, log_ndtr, ndtri
 
 from fedsel_app.config import ConfigError, PrivacyConfig
 from fedsel_app.exact_sums import weighted_sum
-from fedsel_app.records.releases import RELEASES, Releases
+from fedsel_app.records.run_folder import RELEASES, Releases
 from fedsel_app.wire.codec import Update
 from strategies.roster import Floats
 

@@ -6,19 +6,43 @@ message asks all clients of a node, because every process of a simulation has th
 `clients.flower_client`). A client's id is its own, so no number of a run depends on the number of nodes.
 
 Only the server decides that nodes carry clients. It must do so only for a grid in its own process, which has no
-connections: a deployed client answers for itself alone.
+connections: a deployed client answers for itself alone. Such a grid of Flower's is recognised, and tells of each reply
+that is stored (`InMemoryGrid`, `LinkState.store_message_res`), so that no one polls for it.
 """
 
 from collections.abc import Iterable, Sequence, Set
 from dataclasses import replace
+from typing import TypeGuard
 
+from flwr import app
 from flwr.serverapp import Grid
+from flwr.superlink.grid import InMemoryGrid
 
 from fedsel_app.config import ConfigError
 from fedsel_app.messages.answers import PlaceAnswer
 from fedsel_app.messages.instructions import PlaceInstruction
 from strategies.round.federation import ALL, Answers, Message, NodeError, Until
 from strategies.round.flower_grid import Arrivals, FlowerGrid, most_replies
+
+
+def is_simulated(grid: object) -> TypeGuard[InMemoryGrid]:
+    """True for the grid of a simulation. It is in this process, so no client of another process can be behind it."""
+    return isinstance(grid, InMemoryGrid)
+
+
+def arrivals(grid: Grid) -> Arrivals | None:
+    """Arrivals of replies in the in-memory grid of a simulation; None for any other grid."""
+    if not is_simulated(grid):
+        return None
+    arrived, store = Arrivals(), grid.state.store_message_res
+
+    def store_message_res(message: app.Message) -> str | None:
+        stored = store(message)
+        arrived.put(message.metadata.reply_to_message_id)
+        return stored
+
+    grid.state.store_message_res = store_message_res  # type: ignore[method-assign]
+    return arrived
 
 
 class SimulatedGrid(FlowerGrid):

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from clients.state import ClientHistory, StateError, StateStore
-from fedsel_app.npz import read_arrays
+from fedsel_app.records.files import read_arrays
 from fedsel_app.records.schema import RoundRecord, as_row
 from fedsel_app.wiring.configuration import resolve
 from simulation.operations.deployment.local_deployment import Deployment

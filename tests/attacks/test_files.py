@@ -13,8 +13,8 @@ from fedsel_app.config import ConfigError
 from fedsel_app.records.files import MachineFault
 from fedsel_app.records.run_folder import RunFolder
 from fedsel_app.wiring.configuration import resolve
-from simulation.operations.deployment.held_folder import held_folder
 from simulation.operations.machines.folders import make_federation
+from simulation.operations.machines.private_files import held_folder
 from simulation.workbench.cli import main
 from simulation.workbench.comparison.plan import plan
 from simulation.workbench.report.page import write_report

@@ -14,8 +14,7 @@ import pytest
 from scipy.optimize import brentq
 
 from fedsel_app.config import ConfigError, PrivacyConfig
-from fedsel_app.records.releases import ReleaseFile, Releases
-from fedsel_app.records.run_folder import RunFolder
+from fedsel_app.records.run_folder import ReleaseFile, Releases, RunFolder
 from fedsel_app.wiring.configuration import resolve
 from simulation.engines.run_folders import read_summary
 from simulation.workbench.cli import main

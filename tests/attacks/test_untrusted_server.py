@@ -26,7 +26,7 @@ from simulation.operations.deployment.app_folder import app_folder
 from simulation.operations.deployment.deployed_run import client_nodes
 from simulation.operations.deployment.flower_cli import environment, flwr, node_config_text
 from simulation.operations.deployment.local_deployment import Deployment
-from simulation.operations.guard.command_lines import CONNECTION
+from simulation.operations.guard.transport import CONNECTION
 from strategies.round.instructions import client_run_key
 from tests.support.client_messages import node_enrolment
 from tests.support.processes import await_that, carried_out, looks_in_proc

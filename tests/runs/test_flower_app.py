@@ -17,7 +17,7 @@ from simulation.engines import processes
 from simulation.engines.starter import Starter
 from simulation.operations.deployment.flower_cli import environment, submit_to_flower, tool
 from simulation.operations.deployment.local_deployment import GRACE_S, Deployment, free_ports
-from simulation.operations.guard.command_lines import CONNECTION
+from simulation.operations.guard.transport import CONNECTION
 from simulation.workbench.comparison.watch import progress_of_run
 from simulation.workbench.report.page import write_report
 from tests.support.sources import ROOT

@@ -15,8 +15,8 @@ from simulation.engines.run_folders import remove_states
 from simulation.engines.starter import Starter
 from simulation.operations.deployment import deployed_run
 from simulation.operations.deployment.flower_cli import DeploymentError, SubmittedRun
-from simulation.operations.deployment.held_folder import held_folder
 from simulation.operations.deployment.local_deployment import Deployment
+from simulation.operations.machines.private_files import held_folder
 from simulation.workbench.cli import main
 from simulation.workbench.comparison.plan import plan
 from simulation.workbench.comparison.run_processes import RunProcesses

@@ -7,7 +7,7 @@ import pytest
 from fedsel_app import caches
 from fedsel_app.config import ConfigError
 from fedsel_app.data.dataset import MISFIT
-from fedsel_app.wiring.node_configuration import IDENTITY
+from fedsel_app.wiring.client_settings import IDENTITY
 from simulation.operations.deployment.start import describe_data
 from simulation.operations.machines.machine import Machine
 from tests.support.logs import logged

@@ -11,7 +11,7 @@ import numpy as np
 from flwr.common import ndarrays_to_parameters
 
 from fedsel_app.config import PrivacyConfig
-from fedsel_app.records.releases import Releases
+from fedsel_app.records.run_folder import Releases
 from fedsel_app.wire.codec import Update, decode, encode
 from fedsel_app.wiring.configuration import AppConfig
 from fedsel_app.wiring.server import make_strategy, open_run_folder

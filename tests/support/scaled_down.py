@@ -25,7 +25,7 @@ from simulation.operations.deployment import deployed_run, start, submission
 from simulation.operations.deployment.flower_cli import SubmittedRun
 from simulation.workbench.comparison import run_processes
 from simulation.workbench.comparison.plan import ComparisonPlan
-from simulation.workbench.comparison.tuning_file import BestTrial
+from simulation.workbench.comparison.plan_files import BestTrial
 from simulation.workbench.tuning import tune
 from simulation.workbench.tuning.plan import Tuning
 from tests.support.documentation import PAGES, written_files

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from fedsel_app.config import ConfigError, DataConfig
 from fedsel_app.config.plugins import described
 from fedsel_app.data.columns import Roles, index_columns, labels
-from fedsel_app.data.pictures import pixels
+from fedsel_app.data.sources.image_folders import pixels
 from fedsel_app.data.tables import NUMERIC, known_columns, read_columns, refuse_duplicates
 
 LEVEL = re.compile(r"__index_level_\d+__")

@@ -33,7 +33,6 @@ from fedsel_app.records.run_folder import (
 from fedsel_app.records.schema import RoundRecord, Row
 from simulation.apps.client.array_layout import ArrayLayout
 from simulation.apps.server.client_metrics import aggregated_records, bounded_examples, note_left_out, numeric_metrics
-from simulation.apps.server.flowers_words import ALONE
 from simulation.apps.server.kept_result import keep, read_model, recall
 from simulation.apps.server.settings import AppOptions, app_config, recorded, round_config
 from simulation.apps.server.transports import UserGrid, UserReply, score_of
@@ -136,7 +135,11 @@ class AppStrategy:
 
     def summary(self) -> NoReturn:
         """Raise ConfigError, for a strategy of Flower's that wraps this one, such as those for privacy."""
-        raise ConfigError(ALONE)
+        raise ConfigError(
+            "Leave Flower's own strategies, wrappers and secure aggregation out: fedsel's strategy selects the clients,"
+            " checks each update and aggregates them itself, and what another strategy changes would be lost. "
+            "Differential privacy is 'dp-clip-norm' and 'dp-noise-multiplier'."
+        )
 
     def initialize_parameters(self, *nothing: Any, **named: Any) -> NoReturn:
         """Raise ConfigError, for Flower's legacy server, which begins with this call."""

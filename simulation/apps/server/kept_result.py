@@ -13,8 +13,7 @@ from flwr.app import MetricRecord
 from flwr.serverapp.strategy import Result
 
 from fedsel_app.config import ConfigError
-from fedsel_app.npz import read_arrays
-from fedsel_app.records.files import append_rows, json_value, write_text
+from fedsel_app.records.files import append_rows, json_value, read_arrays, write_text
 from fedsel_app.records.reading import read_rows
 from fedsel_app.records.run_folder import Model
 from fedsel_app.records.schema import Row, with_version

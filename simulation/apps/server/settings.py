@@ -1,10 +1,10 @@
-"""Settings of a run in a user's own Flower app, and options of the app: the keywords of `strategy`.
+"""Settings of a run in a user's own Flower app, what they require of its clients, and options of the app.
 
 The settings concern the server and the method. Each client has its own settings. The options describe the app's model,
 its clients and their records.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from operator import attrgetter
@@ -18,7 +18,8 @@ from fedsel_app.config import DECLARED, ConfigError, Value
 from fedsel_app.config.participation import SEARCHES
 from fedsel_app.config.server import SERVER_OPTIMIZERS
 from fedsel_app.config.settings import having, plain_value
-from fedsel_app.messages.scalars import Config
+from fedsel_app.messages.answers import Ability
+from fedsel_app.messages.scalars import Config, Report
 from fedsel_app.seeds import Purpose, stream
 from fedsel_app.wiring.configuration import AppConfig
 from fedsel_app.wiring.idle_settings import refuse_idle
@@ -67,6 +68,7 @@ UNLIKE: Mapping[str, tuple[Sequence[Value], str]] = {
 """Setting -> the values that such a run can have, and why it has no others."""
 FLOWERS_STEP: Mapping[str, Value] = {"server-lr": 0.1}
 """Default of an adaptive server optimizer, as in Flower's own strategies."""
+LINE = "fedsel_app.client_app({}) in place of ClientApp()"
 
 
 def app_config(strategy: str, keywords: Mapping[str, Value]) -> AppConfig:
@@ -133,6 +135,35 @@ def refuse_own_app(settings: Mapping[str, Value], folder: Path) -> None:
             f"The run in {folder} is one of a Flower app of your own: to continue it, give its strategy(...) "
             f"out={str(folder)!r} and resume='auto', and run the app again."
         )
+
+
+def requirements(config: AppConfig) -> Iterator[tuple[str, Ability | None]]:
+    """All requirements of a run that a client without fedsel's line does not meet.
+
+    Each is the end of a sentence about it, and the function that meets it; None: the line meets it.
+    """
+    needs, name = config.strategy.needs(config.method), config.run.strategy
+    for report in sorted(needs.reports - {Report.INITIAL_LOSS}):  # this one comes from a client's `evaluate`
+        ability = Ability.GRADIENT_DEVIATION if report == Report.GRADIENT_DEVIATION else None
+        yield f"the strategy {name} needs the {report.replace('_', ' ')} of the selected", ability
+    if needs.label_counts:
+        yield f"the strategy {name} needs each client's label counts", Ability.LABEL_COUNTS
+    if not config.compression.lossless:
+        coded = f"'compressor' {config.compression.compressor}, 'value-bits' {config.compression.value_bits}"
+        yield f"compression ({coded}) needs clients that compress", None
+
+
+def unmet(config: AppConfig, abilities: Collection[Ability] | None) -> str:
+    """Sentence on the first requirement that a client with these functions does not meet; empty if it meets all.
+
+    `abilities` are None for a client without fedsel's line.
+    """
+    for subject, ability in requirements(config):
+        if ability is not None and ability not in (abilities or ()):
+            return f"Write {LINE.format(f'{ability}=...')}: {subject}, which only a function of yours tells."
+        if abilities is None:
+            return f"Write {LINE.format('')}: {subject}, and this client's app lacks fedsel's line."
+    return ""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -20,7 +20,6 @@ from fedsel_app.messages.records import FEDSEL, MACHINE_FAULT, config_record
 from fedsel_app.messages.scalars import Scalar
 from fedsel_app.network.reply_timeout import ReplyTimeout
 from fedsel_app.wire.codec import WireError
-from fedsel_app.wiring.reply_event import is_simulated
 from simulation.apps.client.array_layout import in_order
 from simulation.apps.client.messages import (
     ENROL,
@@ -35,6 +34,7 @@ from simulation.apps.client.messages import (
 from simulation.apps.server.settings import AppOptions
 from strategies.round.federation import Answer, Message, NodeError, Reply
 from strategies.round.flower_grid import FlowerGrid
+from strategies.round.simulated_grid import is_simulated
 
 FLOWER_LOGGER = logging.getLogger("flwr")
 NO_QUERY = "No query function registered"

@@ -28,7 +28,7 @@ from fedsel_app.wire.npy import read_array
 from fedsel_app.wiring.configuration import AppConfig
 from simulation.apps.client.array_layout import ArrayLayout
 from simulation.apps.client.messages import AppTrainInstruction, reported_loss
-from simulation.apps.server.requirements import unmet
+from simulation.apps.server.settings import unmet
 from simulation.apps.server.transports import UserGrid, UserReply, without_errors_of_unchanged
 from strategies.round.federation import (
     ALL,

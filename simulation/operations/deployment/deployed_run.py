@@ -11,8 +11,8 @@ from rich.console import Console
 from fedsel_app.config import ConfigError, Value
 from fedsel_app.records.fedsel_folder import is_fedsel_folder
 from fedsel_app.records.reading import legible
+from fedsel_app.wiring.client_settings import ALLOWED, named_code, validate_deployment
 from fedsel_app.wiring.configuration import AppConfig, known_defaults
-from fedsel_app.wiring.node_configuration import ALLOWED, named_code, validate_deployment
 from fedsel_app.wiring.server import run_folder
 from simulation.engines.run_folders import discard_states
 from simulation.operations.deployment.app_folder import app_folder

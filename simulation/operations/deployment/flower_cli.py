@@ -20,7 +20,7 @@ from typing import Any
 import tomli_w
 
 from fedsel_app.config import Value
-from simulation.operations.guard.command_lines import CONNECTION
+from simulation.operations.guard.transport import CONNECTION
 
 COMMAND_TIMEOUT_S = 300.0
 SILENCE_S, ANSWER_S = 60.0, 120.0

@@ -15,18 +15,20 @@ from typing import Self
 
 from simulation.engines import processes
 from simulation.engines.starter import Starter
+from simulation.engines.this_process import exit_on_signals, signals_deferred
 from simulation.operations.deployment.flower_cli import DeploymentError, environment
-from simulation.operations.deployment.held_folder import held_folder
 from simulation.operations.guard.app_signature import TRUSTED, sign_app
-from simulation.operations.guard.command_lines import (
+from simulation.operations.guard.control_account import keep_token
+from simulation.operations.guard.transport import (
+    HERE,
     SUPERLINK_MODULE,
     SUPERNODE_MODULE,
+    Endpoints,
     connection_toml,
+    free_ports,
     superlink_arguments,
     supernode_arguments,
 )
-from simulation.operations.guard.control_account import keep_token
-from simulation.operations.guard.transport import HERE, Endpoints, free_ports
 from simulation.operations.machines.folders import (
     SIGNING,
     FederationFolders,
@@ -36,6 +38,7 @@ from simulation.operations.machines.folders import (
     share_signature,
 )
 from simulation.operations.machines.keys import signing_key
+from simulation.operations.machines.private_files import held_folder
 
 START_TIMEOUT_S = 90.0
 START_TIMEOUT_PER_SUPERNODE_S = 10.0
@@ -83,7 +86,7 @@ class Deployment:
     def __enter__(self) -> Self:
         atexit.register(self.stop)
         try:
-            self._held.enter_context(processes.exit_on_signals())
+            self._held.enter_context(exit_on_signals())
             self._start()
         except BaseException:
             self.stop()
@@ -104,7 +107,7 @@ class Deployment:
 
         Signals are deferred until this is done. Raises DeploymentError if a process cannot be ended.
         """
-        with self._held, processes.signals_deferred():
+        with self._held, signals_deferred():
             superlink, supernodes = self._children[:1], self._children[1:]
             left = processes.end(supernodes, GRACE_S) | processes.end(superlink, GRACE_S)
             self._children.clear()
@@ -147,7 +150,7 @@ class Deployment:
             self._await(child.name, partial(connected, child.log), deadline - time.monotonic())
 
     def _spawn(self, name: str, module: str, arguments: list[str]) -> None:
-        with processes.signals_deferred():
+        with signals_deferred():
             self._children.append(
                 self._starter.start(
                     name,

@@ -22,18 +22,15 @@ from fedsel_app.data.dataset import load
 from fedsel_app.data.leaks import leaks
 from fedsel_app.messages.reported_values import one_line
 from fedsel_app.records.reading import legible
-from simulation.engines.uncollected import uncollected_imports
-from simulation.operations.deployment.connection import obstacle, other_release, refusal
+from simulation.engines.this_process import uncollected_imports
 from simulation.operations.deployment.flower_cli import DeploymentError, environment, node_config_text
-from simulation.operations.deployment.held_folder import held_folder
 from simulation.operations.guard.app_signature import TRUSTED, refuse_no_signer
-from simulation.operations.guard.command_lines import superlink_arguments, supernode_arguments
-from simulation.operations.guard.transport import HERE, free_ports
+from simulation.operations.guard.transport import HERE, free_ports, superlink_arguments, supernode_arguments
+from simulation.operations.machines.checks import CERTIFICATE, check_folder, obstacle, other_release, refusal
 from simulation.operations.machines.folders import LOG, client_numbers
 from simulation.operations.machines.keys import days_left
 from simulation.operations.machines.machine import HERE_RELEASE, Machine, read_machine, with_settings, write_machine
-from simulation.operations.machines.private_files import OTHERS
-from simulation.operations.machines.sound_folder import CERTIFICATE, check_folder
+from simulation.operations.machines.private_files import OTHERS, held_folder
 
 HOME, STATE = "flwr", "state"
 """In a machine's folder: FLWR_HOME, and a client's residuals."""

@@ -18,7 +18,6 @@ from fedsel_app.records.files import write_text
 from fedsel_app.records.reading import legible, read_object
 from fedsel_app.wiring.configuration import AppConfig, resolve
 from simulation.operations.deployment.app_folder import app_folder
-from simulation.operations.deployment.connection import obstacle
 from simulation.operations.deployment.deployed_run import app_values, show_line
 from simulation.operations.deployment.flower_cli import (
     DeploymentError,
@@ -29,11 +28,11 @@ from simulation.operations.deployment.flower_cli import (
     tool,
 )
 from simulation.operations.guard.app_signature import is_signed
-from simulation.operations.guard.command_lines import CONNECTION, connection_toml
 from simulation.operations.guard.control_account import keep_token
+from simulation.operations.guard.transport import CONNECTION, connection_toml
+from simulation.operations.machines.checks import CERTIFICATE, check_folder, obstacle
 from simulation.operations.machines.folders import SIGNING
 from simulation.operations.machines.machine import Machine, read_machine
-from simulation.operations.machines.sound_folder import CERTIFICATE, check_folder
 
 SUBMITTED = "submitted"
 """Folder in the admin's folder with the settings of each submitted run, by the run's name."""

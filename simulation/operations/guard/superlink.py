@@ -23,7 +23,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from simulation.engines.processes import exit_on_signals
+from simulation.engines.this_process import exit_on_signals
 from simulation.operations.guard.admitted_clients import admit
 from simulation.operations.guard.app_signature import signatures_of
 from simulation.operations.guard.control_account import ControlAccount

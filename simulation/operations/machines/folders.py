@@ -25,6 +25,7 @@ from fedsel_app.config import ConfigError
 from fedsel_app.secure_sums.keys import sign_identities
 from fedsel_app.secure_sums.statement import IDENTITIES
 from simulation.operations.guard.app_signature import SIGNATURES, TRUSTED, signer
+from simulation.operations.machines.checks import CERTIFICATE, PUBLIC, read_certificate
 from simulation.operations.machines.keys import (
     KEY,
     certified_names,
@@ -50,7 +51,6 @@ from simulation.operations.machines.private_files import (
     write_new,
     writing,
 )
-from simulation.operations.machines.sound_folder import CERTIFICATE, PUBLIC, read_certificate
 
 REQUEST = "request.pub"
 SIGNING, LOG = "signing", "log.txt"

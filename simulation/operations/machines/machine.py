@@ -13,7 +13,7 @@ import tomli_w
 
 from fedsel_app.config import GROUPS, ConfigError, Value, require
 from fedsel_app.records.files import write_text
-from fedsel_app.wiring.node_configuration import ALLOWED, CLIENT_SETTINGS
+from fedsel_app.wiring.client_settings import ALLOWED, CLIENT_SETTINGS
 from simulation.operations.guard.transport import ANYWHERE, CONTROL_OVER_GRPC, FLEET_OVER_GRPC, RELEASE, Endpoints
 from simulation.operations.machines.private_files import read_file
 

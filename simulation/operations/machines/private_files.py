@@ -1,6 +1,7 @@
-"""Private files: folders that this user alone has made, and keys that nobody else can read."""
+"""Private files: folders that this user alone has made or holds, and keys that nobody else can read."""
 
 import errno
+import fcntl
 import os
 import shutil
 import stat
@@ -11,7 +12,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from fedsel_app.config import ConfigError
-from fedsel_app.records.fedsel_folder import PRIVATE
+from fedsel_app.records.fedsel_folder import MARKER, PRIVATE, ForeignFolderError, make_fedsel_folder
 
 OWNER_ALONE, EVERYBODY, OTHERS = 0o600, 0o644, 0o077
 """Mode of a private file, mode of a public file, and the bits of a mode that let other users in."""
@@ -99,3 +100,30 @@ def refuse_changeable(path: Path, status: os.stat_result) -> None:
     if status.st_mode & shared:
         mode = stat.S_IMODE(status.st_mode)
         raise ConfigError(f"Run `chmod go-w {path}`: other users of this machine may change it ({mode:o}).")
+
+
+@contextmanager
+def held_folder(path: Path, occupied: str) -> Iterator[Path]:
+    """Make fedsel's folder `path`, and lock it for the block, with an empty private folder ``tmp`` in it: the value.
+
+    ``tmp`` is removed at the end; that of a killed process is removed first.
+
+    Raises ConfigError if the folder is not fedsel's, or with the sentence `occupied` if another process has locked it.
+    """
+    try:
+        make_fedsel_folder(path)
+    except ForeignFolderError as error:
+        raise ConfigError(str(error)) from error
+    with (path / MARKER).open("rb") as marker:
+        try:
+            fcntl.flock(marker, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            raise ConfigError(occupied) from error
+        temporary = path / "tmp"
+        if temporary.is_dir() and not temporary.is_symlink():
+            shutil.rmtree(temporary)
+        temporary.mkdir(mode=PRIVATE)
+        try:
+            yield temporary
+        finally:
+            shutil.rmtree(temporary, ignore_errors=True)

@@ -1,1 +1,1 @@
-"""Command line: the parser, and arguments that several commands share."""
+"""Command line: the parser, arguments that several commands share, and the lists of settings and presets."""

@@ -1,4 +1,4 @@
-"""Commands of `fedsel` that carry out a comparison or watch it."""
+"""Commands of `fedsel` that carry out a comparison or a tuning, or watch it."""
 
 import argparse
 from collections.abc import Mapping
@@ -57,7 +57,6 @@ def compare_command(arguments: argparse.Namespace) -> int:
     """`fedsel compare`: simulate several methods on the same seeds, or print the runs."""
     from simulation.workbench.comparison.placement import default_jobs, gpu_count
     from simulation.workbench.comparison.plan import plan
-    from simulation.workbench.comparison.plan_lines import plan_lines
     from simulation.workbench.comparison.run_processes import carry_out
 
     console = wide_console()
@@ -67,7 +66,7 @@ def compare_command(arguments: argparse.Namespace) -> int:
     comparison.check()
     jobs = arguments.jobs or default_jobs([run.config for run in comparison.runs], gpu_count())
     if arguments.dry_run:
-        print_lines(console, plan_lines(comparison, jobs))
+        print_lines(console, comparison.lines(jobs))
         return 0
     return show_outcome(comparison.out, carry_out(comparison, jobs, console), console)
 
@@ -108,3 +107,44 @@ def watch_command(arguments: argparse.Namespace) -> int:
 
     follow(arguments.folder, wide_console())
     return 0
+
+
+def register_tune(commands: Subparsers) -> None:
+    """Add `tune` to the commands of `fedsel`."""
+    tuned = commands.add_parser("tune", help="search for the best settings of each method, then compare the methods")
+    add_strategies(tuned)
+    tuned.add_argument(
+        "--trials",
+        type=positive,
+        default=10,
+        metavar="N",
+        help="trials for each method, the first with the default settings (10)",
+    )
+    tuned.add_argument(
+        "--over",
+        required=True,
+        metavar="KEY=LOW..HIGH,KEY=A|B",
+        help="settings to search, with their ranges or values",
+    )
+    tuned.add_argument("--tuning-seeds", default="101,102", metavar="SEED,...", help="seeds of the trials (101,102)")
+    tuned.set_defaults(call=tune_command)
+
+
+def tune_command(arguments: argparse.Namespace) -> int:
+    """`fedsel tune`: tune every method with the same number of trials, and compare; or print the plan."""
+    from simulation.workbench.comparison.placement import default_jobs, gpu_count
+    from simulation.workbench.comparison.plan import plan
+    from simulation.workbench.tuning.plan import plan_tuning
+    from simulation.workbench.tuning.tune import run_tuning
+
+    seeds, tuning_seeds = parse_seeds(arguments.seeds), parse_seeds(arguments.tuning_seeds)
+    strategies = strategies_of(arguments)
+    base = plan(arguments.folder, strategies, seeds, overrides(arguments), {})
+    tuning = plan_tuning(base, arguments.trials, tuning_seeds, arguments.over)
+    tuning.check()
+    jobs = arguments.jobs or default_jobs([run.config for run in base.runs], gpu_count())
+    if arguments.dry_run:
+        print(*tuning.lines(jobs), sep="\n")
+        return 0
+    console = wide_console()
+    return show_outcome(tuning.out, run_tuning(tuning, jobs, console), console)

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import torch
 
 from fedsel_app.wiring.configuration import AppConfig
-from simulation.engines.cores import usable_cores
+from simulation.engines.this_process import usable_cores
 
 
 def default_jobs(configs: Sequence[AppConfig], gpus: int) -> int:

@@ -8,7 +8,8 @@ import itertools
 import json
 import os
 import re
-from collections.abc import Iterable, Mapping, Sequence
+import statistics
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -22,8 +23,11 @@ from fedsel_app.wiring.configuration import AppConfig, resolve
 from fedsel_app.wiring.idle_settings import refuse_idle
 from simulation.engines.choice import choose
 from simulation.engines.preflight import refuse_unrunnable
-from simulation.workbench.comparison.pipelines import comparison_kind
-from simulation.workbench.comparison.plan_file import PLAN_VERSION, read_plan
+from simulation.engines.run_folders import read_summary
+from simulation.workbench.comparison.placement import cores_each
+from simulation.workbench.comparison.plan_files import PLAN_VERSION, read_plan
+from simulation.workbench.comparison.watch import progress_of_run
+from simulation.workbench.terminal import duration_text
 from strategies import STRATEGIES, find_strategy
 from strategies.base import SelectionStrategy
 
@@ -80,8 +84,19 @@ class ComparisonPlan:
     @property
     def kind(self) -> str:
         """Sentence on what the methods share: see `comparison_kind`."""
-        configs = {run.strategy: run.config.values() for run in self.runs}
-        return comparison_kind(configs, self.grid)
+        return comparison_kind({run.strategy: run.config.values() for run in self.runs}, self.grid)
+
+    def lines(self, jobs: int) -> list[str]:
+        """Lines on what the runs share, on each planned run, and on the time left, if a run is finished."""
+        finished = [run.folder for run in self.runs if run.finished]
+        left = len(self.runs) - len(finished)
+        side_by_side = max(1, min(jobs, left))
+        runs = [
+            f"{run.name}: {choose(run.config, cores_each(side_by_side)).engine}, round "
+            f"{progress_of_run(run.name, run.folder).round} of {run.config.run.rounds}{' (finished)' * run.finished}"
+            for run in self.runs
+        ]
+        return [*filter(None, [self.kind]), *runs, f"Side by side: {jobs}{left_text(finished, left, jobs)}"]
 
     def check(self) -> None:
         """Raise ConfigError if the folder has other content, or a run is invalid or differs from an existing one."""
@@ -199,3 +214,38 @@ def run_name(strategy: str, cell: Mapping[str, Value], seed: int) -> str:
 
 def _own_keys(methods: Iterable[type[SelectionStrategy]]) -> set[str]:
     return {key for method in methods for key in method.Config.keys(f"{method.name}.")}
+
+
+def differing_settings(
+    configs: Mapping[str, Mapping[str, Value]], swept: Collection[str]
+) -> dict[str, dict[str, Value]]:
+    """Strategy -> its values of the shared settings in which the strategies differ, without the `swept` ones.
+
+    `configs` has all settings of one run of each strategy.
+    """
+    common = set.intersection(*(set(values) for values in configs.values())) - set(swept)
+    keys = [key for key, entry in DECLARED.items() if key in common and entry.scope.numbers and not entry.own]
+    different = [key for key in keys if len({repr(values[key]) for values in configs.values()}) > 1]
+    return {name: {key: values[key] for key in different} for name, values in configs.items()}
+
+
+def comparison_kind(configs: Mapping[str, Mapping[str, Value]], swept: Collection[str]) -> str:
+    """Sentence on what the methods of a comparison share; empty for a single method.
+
+    `configs` and `swept` are those of `differing_settings`.
+    """
+    if len(configs) < 2:
+        return ""
+    first, *_ = configs
+    if keys := differing_settings(configs, swept)[first]:
+        return f"The methods also differ in {', '.join(keys)}."
+    weighs = ", which also weighs the updates" if configs[first].get("weighting") == "method" else ""
+    return f"Everything equal but the method{weighs}."
+
+
+def left_text(finished: Sequence[Path], left: int, jobs: int) -> str:
+    """About how long the runs that are `left` take, `jobs` at a time, at the pace of the finished ones; or empty."""
+    paces_s = [summary["wall_s"] for folder in finished if (summary := read_summary(folder))]
+    if not (paces_s and left):
+        return ""
+    return f"; about {duration_text(statistics.fmean(paces_s) * left / min(jobs, left))} left"

@@ -12,9 +12,8 @@ from fedsel_app.config import DECLARED, ConfigError, Value
 from fedsel_app.records.reading import legible, read_object, read_rows
 from fedsel_app.records.run_folder import DATA, read_config
 from fedsel_app.records.schema import schedule_round
-from simulation.workbench.comparison.pipelines import comparison_kind, differing_settings
-from simulation.workbench.comparison.plan import BASELINE, run_name
-from simulation.workbench.comparison.plan_file import check_failure, read_plan
+from simulation.workbench.comparison.plan import BASELINE, comparison_kind, differing_settings, run_name
+from simulation.workbench.comparison.plan_files import check_failure, read_plan
 from simulation.workbench.comparison.runs import SHOWN, RecordedRun, joined, read_recorded_run
 
 

@@ -31,6 +31,7 @@ from fedsel_app.records.fedsel_folder import discard_empty, make_private_folder
 from simulation.engines import processes
 from simulation.engines.choice import choose
 from simulation.engines.starter import Starter
+from simulation.engines.this_process import exit_on_signals, signals_deferred
 from simulation.workbench.comparison.placement import cores_each, gpu_count, visible_gpus, workers_each
 from simulation.workbench.comparison.plan import ComparisonPlan, PlannedRun
 from simulation.workbench.comparison.watch import progress_of_run
@@ -96,7 +97,7 @@ def carry_out(
         If another process is carrying out the same comparison.
     """
     make_private_folder(comparison.out)
-    with locked_comparison(comparison.out), processes.exit_on_signals():
+    with locked_comparison(comparison.out), exit_on_signals():
         comparison.write()
         make_private_folder(comparison.out / "runs")
         (comparison.out / "failures.jsonl").unlink(missing_ok=True)
@@ -134,7 +135,7 @@ class RunProcesses:
         return self
 
     def __exit__(self, *error: object) -> None:
-        with processes.signals_deferred():
+        with signals_deferred():
             processes.end([child for _, child in self._running.values()], GRACE_S)
             if self._starter is not None:
                 self._starter.close()
@@ -166,7 +167,7 @@ class RunProcesses:
         command, log = [*FEDSEL, *arguments], run.folder.with_name(f"{run.name}.log")
         try:
             starter = self._prepared_starter(run)
-            with processes.signals_deferred():
+            with signals_deferred():
                 child = starter.start(run.name, str(run.folder), command, log, Path.cwd(), environment)
                 self._running[slot] = run, child
         except (TimeoutError, ConnectionError) as error:

@@ -14,8 +14,7 @@ from fedsel_app.records.reading import check_round, read_rows, rows_from_end
 from fedsel_app.records.run_folder import read_config
 from fedsel_app.records.schema import ACCURACY, Row, schedule_round, score_name
 from fedsel_app.records.summary import MB
-from simulation.workbench.comparison.plan_file import check_failure, read_plan
-from simulation.workbench.comparison.tuning_file import read_tuning
+from simulation.workbench.comparison.plan_files import check_failure, read_plan, read_tuning
 from simulation.workbench.terminal import duration_text
 
 REFRESH_S = 1.0

@@ -1,7 +1,9 @@
 """Runs from Python: `run`, `load_run`, and their result, with its trained model as a torch module."""
 
 import logging
-from collections.abc import Callable, Mapping
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from io import BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -9,6 +11,7 @@ from typing import TYPE_CHECKING
 import torch
 from matplotlib.figure import Figure
 from rich.console import Console
+from threadpoolctl import threadpool_limits
 from torch import Tensor, nn
 
 from clients.state import STATE_FOLDER, local_of
@@ -20,30 +23,33 @@ from fedsel_app.data.dataset import load
 from fedsel_app.data.inputs import Inputs
 from fedsel_app.models import building
 from fedsel_app.models.tasks import task_of
-from fedsel_app.npz import NpzError, read_arrays
+from fedsel_app.records.files import NpzError, read_arrays
 from fedsel_app.records.run_folder import read_rounds
 from fedsel_app.records.schema import Row
 from fedsel_app.wiring.configuration import AppConfig, resolve
 from fedsel_app.wiring.idle_settings import refuse_idle
 from fedsel_app.wiring.server import run_folder
 from simulation.apps.server.settings import OWN_APP
+from simulation.engines import inline_engine
 from simulation.engines.choice import choose
 from simulation.engines.run_folders import completed_rounds, resolve_resumed
 from simulation.workbench.comparison.measures import metric_of
 from simulation.workbench.comparison.results import Group
 from simulation.workbench.comparison.runs import RecordedRun, read_recorded_run
 from simulation.workbench.python_interface.keywords import listed, setting_values
-from simulation.workbench.python_interface.processes import simulate_inline
 from simulation.workbench.report.drawing import plot_metric
-from simulation.workbench.report.progress import RunDisplay
+from simulation.workbench.report.one_run import RunDisplay
 
 if TYPE_CHECKING:
     from typing import Unpack
 
     from simulation.workbench.python_interface.setting_keywords import SettingKeywords
 
+
 CPU = torch.device("cpu")
 LOGGER = logging.getLogger("fedsel")
+TURN = threading.RLock()
+"""Held by the thread whose run this process carries out."""
 
 
 class RunResult(RecordedRun):
@@ -136,6 +142,33 @@ class RunResult(RecordedRun):
         """Figure of the score against rounds, seconds, bytes sent and client updates."""
         alone = Group("", {self.strategy: (self,)}, self.strategy)
         return plot_metric(alone, metric_of([self])).figure
+
+
+def simulate_inline(config: AppConfig, on_round: Callable[[Row], None]) -> Path:
+    """Simulate a run with the inline engine and return its folder. Ctrl-C raises KeyboardInterrupt.
+
+    Runs in several threads take turns: they share torch's global generator.
+    """
+    with TURN, _restored():
+        try:
+            return inline_engine.simulate(config, on_round)
+        except SystemExit as ended:
+            raise KeyboardInterrupt from ended
+
+
+@contextmanager
+def _restored() -> Iterator[None]:
+    """After the block, restore what a run changes in its process: threads, torch's modes."""
+    threads, deterministic = torch.get_num_threads(), torch.are_deterministic_algorithms_enabled()
+    benchmark = torch.backends.cudnn.benchmark
+    try:
+        with threadpool_limits(1, user_api="blas"):
+            yield
+    finally:
+        torch.set_num_threads(threads)
+        if torch.are_deterministic_algorithms_enabled() != deterministic:  # the call imports torch's compiler
+            torch.use_deterministic_algorithms(deterministic)
+        torch.backends.cudnn.benchmark = benchmark
 
 
 @listed

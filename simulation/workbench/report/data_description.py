@@ -1,18 +1,22 @@
 """Description of a data set, before anything trains: its columns, its classes, its owners, and what each client has."""
 
 from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
 from rich.table import Table
 
-from fedsel_app.config import ConfigError
+from fedsel_app.caches import kept
+from fedsel_app.config import ConfigError, DataConfig, PartitionConfig
+from fedsel_app.data.client_parts import client_examples
 from fedsel_app.data.dataset import Dataset, load
 from fedsel_app.data.leaks import leaks, listed
 from fedsel_app.data.tables import Column, Encoding
 from fedsel_app.wiring.configuration import AppConfig
-from simulation.workbench.comparison.labels import client_label_counts, client_sizes
 from simulation.workbench.terminal import whole_table
+
+UNKNOWN_LABELS = "only the clients know their data"
 
 
 def describe(config: AppConfig) -> list[Table | str]:
@@ -92,3 +96,25 @@ def _table(title: str, names: str, columns: Sequence[str], rows: Mapping[str, It
 def label_words(dataset: Dataset) -> tuple[str, str]:
     """What one and several of the outputs are called."""
     return ("label", "labels") if dataset.task == "multi-label" else ("class", "classes")
+
+
+@partial(kept, results=16)
+def client_label_counts(data: DataConfig, partition: PartitionConfig, clients: int, seed: int) -> NDArray[np.int64]:
+    """Number of training examples of each client and label, int64 (K, L).
+
+    Raises ConfigError if the data are not available, or have no classes.
+    """
+    if partition.partition == "own":
+        raise ConfigError(UNKNOWN_LABELS)
+    dataset = load(data, seed)
+    if dataset.task in ("regression", "next-token"):
+        raise ConfigError(f"a {dataset.task} data set has no classes")
+    y = np.eye(dataset.classes, dtype=np.bool_)[dataset.y_train] if dataset.y_train.ndim == 1 else dataset.y_train > 0
+    mine = (client_examples(data, partition, clients, seed, client)[0] for client in range(clients))
+    return np.stack([y[examples].sum(axis=0, dtype=np.int64) for examples in mine])
+
+
+def client_sizes(data: DataConfig, partition: PartitionConfig, clients: int, seed: int) -> NDArray[np.int64]:
+    """Number of training examples of each client, int64 (K,). Raises ConfigError if the data are not available."""
+    mine = (client_examples(data, partition, clients, seed, client)[0] for client in range(clients))
+    return np.array([examples.size for examples in mine], np.int64)

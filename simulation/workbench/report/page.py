@@ -21,10 +21,9 @@ from simulation.workbench.report.audit import (
     run_table,
 )
 from simulation.workbench.report.drawing import Plot, plot_metric, write_figures
-from simulation.workbench.report.findings import finding_tables
+from simulation.workbench.report.findings import finding_tables, tuned_kind, tuning_section
 from simulation.workbench.report.html import html
 from simulation.workbench.report.tables import HEAD, NAMES, Table, csv_text, inert, latex_table
-from simulation.workbench.report.tuning import tuned_kind, tuning_section
 from simulation.workbench.terminal import print_lines
 
 DOTS = 144

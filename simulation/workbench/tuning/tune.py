@@ -25,8 +25,8 @@ from fedsel_app.wiring.idle_settings import is_idle
 from fedsel_app.wiring.server import FILES
 from simulation.engines.run_folders import read_summary
 from simulation.workbench.comparison.plan import ComparisonPlan
+from simulation.workbench.comparison.plan_files import CELL, TUNED, BestTrial, settings_text
 from simulation.workbench.comparison.run_processes import carry_out
-from simulation.workbench.comparison.tuning_file import CELL, TUNED, BestTrial, settings_text
 from simulation.workbench.tuning.plan import Tuning
 
 PRESET = "tuned.toml"

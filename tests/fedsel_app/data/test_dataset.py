@@ -10,7 +10,7 @@ from sklearn.datasets import load_digits
 from fedsel_app.caches import forget
 from fedsel_app.config import ConfigError, DataConfig
 from fedsel_app.data.dataset import Dataset, from_arrays, load
-from fedsel_app.data.sources import digits
+from fedsel_app.data.sources.published import read_digits
 
 
 def arrays(**changed):
@@ -90,7 +90,7 @@ def test_digits():
 
 def test_digits_are_those_of_scikit_learn():
     bunch = load_digits()
-    images, labels = digits.read()
+    images, labels = read_digits()
     np.testing.assert_array_equal(images, np.rint(bunch.images * 255 / 16))
     np.testing.assert_array_equal(labels, bunch.target)
 

@@ -7,8 +7,8 @@ from torch import nn
 from torch.nn import functional
 
 from fedsel_app.config import ConfigError
+from fedsel_app.models.building import try_task
 from fedsel_app.models.flat_model import FlatModel, evaluate
-from fedsel_app.models.task_trial import try_task
 from fedsel_app.models.tasks import Regression, own_task
 from tests.support.training import CPU
 

@@ -12,6 +12,7 @@ import pytest
 
 from simulation.engines import processes
 from simulation.engines.starter import Starter
+from simulation.engines.this_process import exit_on_signals, signals_deferred
 from tests.support.processes import await_text, looks_in_proc, mentioning, until
 
 
@@ -138,7 +139,7 @@ def test_signals_wait_for_the_end_of_the_block():
     done = []
 
     def interrupted() -> None:
-        with processes.signals_deferred():
+        with signals_deferred():
             signal.raise_signal(signal.SIGINT)
             done.append(True)
 
@@ -148,7 +149,7 @@ def test_signals_wait_for_the_end_of_the_block():
 
 
 def test_sigterm_unwinds_the_block_and_its_handler_is_put_back():
-    with pytest.raises(SystemExit) as ended, processes.exit_on_signals():
+    with pytest.raises(SystemExit) as ended, exit_on_signals():
         signal.raise_signal(signal.SIGTERM)
     assert ended.value.code == 128 + signal.SIGTERM
     assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL

@@ -174,7 +174,7 @@ def test_a_run_that_could_start_is_started(capsys, monkeypatch, engine):
         "run_with",
         lambda federation, config, on_round: started.append(("inline", len(federation.nodes()))),
     )
-    monkeypatch.setattr("simulation.workbench.report.run_report.report_run", lambda folder, console: None)
+    monkeypatch.setattr("simulation.workbench.report.one_run.report_run", lambda folder, console: None)
     code, out, error = called(capsys, "run", *SMALL, "--engine", engine, "--set", "device=cpu")
     expected = "ray" if engine == "ray" else "inline"
     assert (code, error, started) == (0, "", [(expected, 4)])

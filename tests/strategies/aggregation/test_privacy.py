@@ -7,7 +7,7 @@ import pytest
 from scipy.stats import kstest
 
 from fedsel_app.config import PrivacyConfig, Settings
-from fedsel_app.records.releases import Releases
+from fedsel_app.records.run_folder import Releases
 from strategies.aggregation import privacy
 from strategies.aggregation.server_state import ServerState
 from strategies.testing.fakes import dense, make_context

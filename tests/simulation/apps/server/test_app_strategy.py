@@ -13,8 +13,7 @@ import fedsel_app
 from fedsel_app.config import ConfigError
 from fedsel_app.records.files import MachineFault
 from simulation.apps.server import user_clients
-from simulation.apps.server.requirements import requirements
-from simulation.apps.server.settings import app_config
+from simulation.apps.server.settings import app_config, requirements
 from strategies import STRATEGIES
 from tests.support.in_process_grid import InProcessGrid
 from tests.support.logs import logged

@@ -6,11 +6,9 @@ import re
 import pytest
 
 from fedsel_app.config import ConfigError
-from simulation.apps.server.flowers_words import IN_PLACE
-from simulation.apps.server.flowers_words import STRATEGIES as STRATEGY_WORDS
-from simulation.apps.server.requirements import requirements
-from simulation.apps.server.settings import app_config
-from simulation.apps.server.strategy import strategy
+from simulation.apps.server.settings import app_config, requirements
+from simulation.apps.server.strategy import IN_PLACE, strategy
+from simulation.apps.server.strategy import STRATEGIES as STRATEGY_WORDS
 from strategies import STRATEGIES
 from tests.support.documentation import PAGES, code_blocks
 from tests.support.sources import ROOT

@@ -9,11 +9,11 @@ import pytest
 
 from fedsel_app.config import ConfigError
 from simulation.operations.deployment import start
-from simulation.operations.deployment.held_folder import held_folder
 from simulation.operations.deployment.start import HOME, _Plainly, describe_data, run_machine
 from simulation.operations.guard import superlink
 from simulation.operations.machines.folders import make_federation
 from simulation.operations.machines.machine import read_machine, with_settings
+from simulation.operations.machines.private_files import held_folder
 from simulation.workbench.cli import main
 
 

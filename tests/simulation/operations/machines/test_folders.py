@@ -14,6 +14,7 @@ import pytest
 from clients.masking import read_identity
 from fedsel_app.config import ConfigError
 from fedsel_app.secure_sums.statement import IDENTITIES
+from simulation.operations.machines.checks import check_folder
 from simulation.operations.machines.folders import (
     SIGNING,
     FederationFolders,
@@ -27,7 +28,7 @@ from simulation.operations.machines.folders import (
 )
 from simulation.operations.machines.keys import days_left, fingerprint, signing_key
 from simulation.operations.machines.machine import read_machine, with_settings, write_machine
-from simulation.operations.machines.sound_folder import check_folder
+from simulation.operations.machines.private_files import held_folder
 from tests.support.public_keys import public_key_line
 
 
@@ -224,3 +225,14 @@ def test_a_folder_that_is_none_or_anothers_is_refused(made, tmp_path):
         (tmp_path / "machine.toml").write_text(text)
         with pytest.raises(ConfigError, match=said):
             read_machine(tmp_path, "client")
+
+
+def test_a_temporary_folder_is_private_begins_empty_and_is_removed(tmp_path):
+    for _ in range(2):
+        with held_folder(tmp_path / "own", "") as folder:
+            assert folder == tmp_path / "own" / "tmp"
+            assert not list(folder.iterdir())
+            assert stat.S_IMODE(folder.stat().st_mode) == 0o700
+            (folder / "fedsel-2").mkdir()
+        assert not folder.exists()
+        (folder / "fedsel-1").mkdir(parents=True)  # as a killed process leaves it

@@ -13,7 +13,6 @@ from rich.console import Console
 from simulation.workbench.cli import main
 from simulation.workbench.comparison import run_processes
 from simulation.workbench.comparison.plan import plan
-from simulation.workbench.comparison.plan_lines import plan_lines
 from tests.support.processes import looks_in_proc, mentioning, until
 from tests.support.rounds import read_rows
 from tests.support.stubbed_runs import compare_arguments, compared, events, out, records, stub, stubbed_runs
@@ -221,7 +220,7 @@ def test_the_lines_before_the_runs_have_the_time_left_at_the_pace_of_those_that_
             summary = {"strategy": run.strategy, "seed": run.seed, "wall_s": seconds}
             summary |= {"target_accuracy": 0.8, "failure_count": 0}
             (run.folder / "summary.json").write_text(json.dumps(summary))
-    assert plan_lines(made, 9) == [
+    assert made.lines(9) == [
         "Everything equal but the method, which also weighs the updates.",
         "random-lr=0.1-s1: inline, round 0 of 4 (finished)",
         "oort-lr=0.1-s1: inline, round 0 of 4",
@@ -229,4 +228,4 @@ def test_the_lines_before_the_runs_have_the_time_left_at_the_pace_of_those_that_
         "oort-lr=0.1-s2: inline, round 0 of 4",
         "Side by side: 9; about 2 min left",
     ]
-    assert plan_lines(made, 1)[-1] == "Side by side: 1; about 4 min left"
+    assert made.lines(1)[-1] == "Side by side: 1; about 4 min left"

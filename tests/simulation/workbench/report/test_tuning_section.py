@@ -7,8 +7,8 @@ import pytest
 
 from simulation.workbench.cli import main
 from simulation.workbench.comparison.results import RecordedComparison
+from simulation.workbench.report.findings import tuning_section
 from simulation.workbench.report.page import write_report
-from simulation.workbench.report.tuning import tuning_section
 from tests.support.report_runs import page_text, write_plan, write_run
 
 FINAL = {

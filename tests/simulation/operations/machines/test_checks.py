@@ -10,11 +10,10 @@ from datetime import timedelta
 import pytest
 
 from simulation.operations.deployment import flower_cli
-from simulation.operations.deployment.connection import obstacle
 from simulation.operations.deployment.flower_cli import DeploymentError
-from simulation.operations.guard.command_lines import CONNECTION
-from simulation.operations.guard.transport import free_ports
+from simulation.operations.guard.transport import CONNECTION, free_ports
 from simulation.operations.machines import keys
+from simulation.operations.machines.checks import obstacle
 from simulation.operations.machines.folders import make_federation
 from simulation.operations.machines.machine import HERE_RELEASE, Machine
 

@@ -8,7 +8,7 @@ from simulation.workbench.comparison.measures import EvaluatedMetric
 from simulation.workbench.comparison.results import Group
 from simulation.workbench.comparison.runs import RecordedRun, read_recorded_run
 from simulation.workbench.report.drawing import plot_metric
-from simulation.workbench.report.run_report import report_run
+from simulation.workbench.report.one_run import report_run
 from tests.support.report_runs import write_run
 
 ROWS = [

@@ -1,6 +1,6 @@
 """Lists of settings: within the given width."""
 
-from simulation.workbench.catalogue.listing import matching_settings, setting_lines
+from simulation.workbench.command_line.listing import matching_settings, setting_lines
 
 
 def test_no_line_is_wider_than_asked_and_nothing_is_cut():

@@ -4,8 +4,7 @@ import json
 
 import pytest
 
-from simulation.workbench.comparison.pipelines import comparison_kind, differing_settings
-from simulation.workbench.comparison.plan import plan
+from simulation.workbench.comparison.plan import comparison_kind, differing_settings, plan
 from simulation.workbench.comparison.results import RecordedComparison
 from tests.support.report_runs import write_run
 

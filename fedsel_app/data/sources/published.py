@@ -1,5 +1,7 @@
-"""The sets that torchvision reads and downloads: MNIST, Fashion-MNIST, CIFAR-10 and CIFAR-100."""
+"""Published sets: scikit-learn's digits, which come with its package, and those that torchvision downloads."""
 
+import gzip
+from importlib.metadata import distribution
 from pathlib import Path
 from typing import Any
 
@@ -16,9 +18,12 @@ SETS = {
     "cifar100": ("CIFAR100", "cifar-100-python/*"),
 }
 """Setting -> torchvision's class, and the files it reads below the folder."""
+DIGITS_FILE = "sklearn/datasets/data/digits.csv.gz"
+LEVELS = 16
+SIDE = 8
 
 
-def read(data: str, folder: Path, *, download: bool) -> dict[str, NDArray[Any]]:
+def read_torchvision(data: str, folder: Path, *, download: bool) -> dict[str, NDArray[Any]]:
     """Read one of `SETS`.
 
     Returns
@@ -51,3 +56,16 @@ def read(data: str, folder: Path, *, download: bool) -> dict[str, NDArray[Any]]:
             f"Set download=true, or put torchvision's files there ({files})."
         ) from error
     return arrays
+
+
+def read_digits() -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
+    """1,797 handwritten digits: images (n, 8, 8), with grey levels 0 to 16 scaled to 0 to 255, and labels (n,).
+
+    E. Alpaydin, C. Kaynak: "Optical Recognition of Handwritten Digits", UCI Machine Learning Repository, 1998 (its test
+    part), https://doi.org/10.24432/C50P49, in the order of scikit-learn's `load_digits`. The file is read without
+    importing scikit-learn: the import would take longer than the rest of a small run's start.
+    """
+    with gzip.open(str(distribution("scikit-learn").locate_file(DIGITS_FILE)), "rt") as file:
+        table = np.loadtxt(file, delimiter=",")
+    images = np.rint(table[:, :-1] * (255.0 / LEVELS)).astype(np.uint8)
+    return images.reshape(-1, SIDE, SIDE), table[:, -1].astype(np.int64)

@@ -29,7 +29,7 @@ def register(commands: Subparsers) -> None:
 
 def settings_command(arguments: argparse.Namespace) -> int:
     """`fedsel settings`: list, by group, the settings that a user sets first, all settings, or those with a word."""
-    from simulation.workbench.catalogue.listing import first_settings, matching_settings, setting_lines
+    from simulation.workbench.command_line.listing import first_settings, matching_settings, setting_lines
 
     width = get_terminal_size().columns
     every = matching_settings(arguments.word)
@@ -44,7 +44,7 @@ def settings_command(arguments: argparse.Namespace) -> int:
 def presets_command(arguments: argparse.Namespace) -> int:
     """`fedsel presets`: list the presets by paper, or print the settings of one."""
     from fedsel_app.wiring.configuration import resolve
-    from simulation.workbench.catalogue.listing import preset_description, preset_lines
+    from simulation.workbench.command_line.listing import preset_description, preset_lines
 
     width = get_terminal_size().columns
     if arguments.name:

@@ -1,1 +1,0 @@
-"""Catalogue: what fedsel has, printed: settings and presets."""
