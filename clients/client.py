@@ -6,7 +6,7 @@ client's own layers.
 """
 
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
@@ -57,8 +57,11 @@ from fedsel_app.models.device import naming_lack_of_memory, seeded
 from fedsel_app.models.flat_model import FlatModel, batch_losses, evaluate, further_scores
 from fedsel_app.models.poisoning import poisoned
 from fedsel_app.models.tasks import task_of
-from fedsel_app.secure_sums.statement import RefusedError
+from fedsel_app.secure_sums.buffers import BufferSection
+from fedsel_app.secure_sums.statement import RefusedError, SignedKey, Statement
 from fedsel_app.seeds import Purpose, stream
+from fedsel_app.wire.codec import Update
+from fedsel_app.wire.entries import decode_entries
 
 if TYPE_CHECKING:
     from clients.masking import Masks
@@ -193,11 +196,9 @@ class SelectionClient(NumPyClient):
     ) -> tuple[NDArrays, TrainAnswer]:
         context = self._context
         with_control = context.training.traits.control_variates
-        masked = None
-        if context.masks is not None:
-            statement, keys = context.masks.instructed(instruction, arrays)
-            masked = partial(context.masks.masked, statement, keys)
+        told = None if context.masks is None else context.masks.instructed(instruction, arrays)
         model = self._with_local(received_model(context, arrays, with_control=with_control), instruction)
+        masked = None if told is None else partial(self._masked, instruction, arrays, model.state.variances, *told)
         local_round = LocalRound(
             client=context.client,
             seed=context.run.seed,
@@ -212,6 +213,24 @@ class SelectionClient(NumPyClient):
             *(instruction, arrays[0], control, lambda term: self._trained(model, term, instruction), sums, masked),
             tells_norm=context.privacy.clear_number == "norm",
         )
+
+    def _masked(
+        self,
+        instruction: TrainInstruction,
+        arrays: NDArrays,
+        variances: NDArray[np.bool_],
+        statement: Statement,
+        keys: Mapping[int, SignedKey],
+        update: Update,
+        buffers: Vector | None,
+    ) -> NDArrays:
+        """What the client sends of an update, and of its buffers if they are requested, under its masks."""
+        further = np.zeros(0, np.int64)
+        if buffers is not None:
+            entries = decode_entries(instruction.entries or b"", arrays[0].size, instruction.server_round)
+            section = BufferSection(arrays[1], variances, instruction.buffers_exponent or 0, entries)
+            further = section.numbers(buffers, len(self._examples()[0]))
+        return list(self._masks().masked(statement, keys, update, further))
 
     def _trained(self, model: FlatModel, correction: Vector | None, instruction: TrainInstruction) -> Trained:
         """Train the loaded model, and measure the numbers that the instruction requests."""

@@ -83,7 +83,7 @@ class LocalRound:
         control: Vector | None,
         train: Train,
         sums: "CohortSum | None" = None,
-        masked: Callable[[Update], list[NDArray[np.uint8]]] | None = None,
+        masked: Callable[[Update, Vector | None], list[NDArray[np.uint8]]] | None = None,
         *,
         tells_norm: bool = False,
     ) -> tuple[list[NDArray[Any]], TrainAnswer]:
@@ -92,7 +92,7 @@ class LocalRound:
         The arrays are the payload as uint8; with a control variate of the server (float32 (N,)), a second payload with
         the change of the client's; and the BatchNorm statistics, if there are any. If `sums` are given, the update and
         the change are added to them, and only their numbers are sent. `masked` returns what is sent in
-        place of the update, and with `tells_norm` its norm is told.
+        place of the update and the statistics, and with `tells_norm` the update's norm is told.
 
         Raises StateError if the client's state cannot be used.
         """
@@ -131,7 +131,7 @@ class LocalRound:
         answer = TrainAnswer(trained.loss, trained.work_steps, trained.compute_s, *times, reports=trained.reports)
         sent: list[NDArray[Any]] = []
         if masked is not None:
-            sent += masked(update)
+            sent += masked(update, trained.statistics)
             answer = replace(answer, norm=vectors[0].norm() if tells_norm else None)
         elif sums is None:
             sent += [np.frombuffer(payload, np.uint8) for payload in payloads]
@@ -146,7 +146,7 @@ class LocalRound:
                 control_norm=None if change is None else vectors[1].norm(),
                 exponent=exponent_in(update),
             )
-        if trained.statistics is not None:
+        if trained.statistics is not None and masked is None:
             sent.append(trained.statistics)
         return sent, answer
 

@@ -4,7 +4,6 @@ Whatever the server states is checked first. What must outlive a message is in t
 lost when the client restarts. Its key is lost with it, so that no mask is ever used twice.
 """
 
-import hashlib
 import json
 import logging
 import os
@@ -21,6 +20,7 @@ from fedsel_app.config import ConfigError
 from fedsel_app.messages.answers import UnmaskAnswer
 from fedsel_app.messages.instructions import MaskInstruction, TrainInstruction, UnmaskInstruction
 from fedsel_app.messages.scalars import Report
+from fedsel_app.secure_sums.buffers import valid_exponent
 from fedsel_app.secure_sums.graph import parameters
 from fedsel_app.secure_sums.keys import NO_KEY, RunKey, check_run_key, read_identities, sign_run_key
 from fedsel_app.secure_sums.keystream import mask
@@ -159,21 +159,24 @@ class Masks:
             raise RefusedError(
                 "The server asks for an update without a mask. This client sends none: its 'secure-sums' is masks."
             )
-        if instruction.statistics or not LOSSES.issuperset(instruction.reports):
+        exponent = instruction.buffers_exponent
+        masked = not instruction.statistics or (exponent is not None and valid_exponent(exponent))
+        if not masked or not LOSSES.issuperset(instruction.reports):
             raise RefusedError("The server asks for statistics or reports beside the update, which nothing masks.")
-        stated = hashlib.sha256(instruction.entries).hexdigest()
         model = model_hash([array.tobytes() for array in arrays])
-        base = Statement(self._run, instruction.server_round, 0, model, (), 0, 0, stated)
+        base = Statement(self._run, instruction.server_round, 0, model, (), 0, 0, instruction.summed)
         statement, keys = read_told(instruction.masks, base)
         self.check(statement, keys)
         return statement, keys
 
-    def masked(self, statement: Statement, keys: Mapping[int, SignedKey], update: Update) -> list[NDArray[np.uint8]]:
-        """What the client sends of an update in whole numbers: its `Masked`, an array for each part."""
+    def masked(
+        self, statement: Statement, keys: Mapping[int, SignedKey], update: Update, further: NDArray[np.int64]
+    ) -> list[NDArray[np.uint8]]:
+        """What the client sends of an update in whole numbers, and of `further` ones: its `Masked`, part by part."""
         multiples = update.quantised
         if not isinstance(multiples, Multiples):
             raise RefusedError("Set 'compressor' to common-k: only whole numbers can be masked.")
-        numbers = np.append(multiples.integers.astype(np.int64), one_hot(multiples.exponent))
+        numbers = np.concatenate([multiples.integers.astype(np.int64), one_hot(multiples.exponent), further])
         return _arrays(self.mask(statement, keys, numbers, multiples.bits))
 
     def again(self, instruction: MaskInstruction) -> list[NDArray[np.uint8]]:

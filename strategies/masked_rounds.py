@@ -5,16 +5,17 @@ and the time of the second exchange.
 """
 
 import logging
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from hashlib import sha256
 from operator import itemgetter
 
 import numpy as np
+from numpy.typing import NDArray
 
 from fedsel_app.exact_sums import CohortSum
 from fedsel_app.messages.answers import UnmaskAnswer
-from fedsel_app.messages.instructions import MaskInstruction, UnmaskInstruction
+from fedsel_app.messages.instructions import MaskInstruction, TrainInstruction, UnmaskInstruction
 from fedsel_app.messages.reported_values import one_line
 from fedsel_app.network.links import Work
 from fedsel_app.records.schema import Failure
@@ -22,7 +23,7 @@ from fedsel_app.secure_sums.shamir import SHARE_BYTES
 from fedsel_app.secure_sums.statement import Masked, Statement, box_bytes, model_hash, stated
 from fedsel_app.wire import ring
 from fedsel_app.wire.codec import Update, WireError
-from fedsel_app.wire.entries import RoundEntries, decode_entries
+from fedsel_app.wire.entries import decode_entries
 from strategies.opened import Dispatch
 from strategies.roster import NOBODY, Ints
 from strategies.round.federation import NO_MODEL, NodeError, Reply
@@ -47,10 +48,9 @@ def begin(dispatch: Dispatch) -> Dispatch | None:
         LOGGER.warning("Round %d: %s; the model does not change.", number, reason)
         opened.record.failures += [Failure(client=each, reason=reason) for each in instructions]
         return None
-    entries = next(iter(instructions.values())).entries or b""
     model = b"" if simulated else model_hash([array.tobytes() for array in opened.sent_to_train.arrays])
     run: bytes = getattr(clients.federation, "run", b"")
-    statement = Statement(run, number, 0, model, (), 0, 0, sha256(entries).hexdigest()).among(cohort)
+    statement = Statement(run, number, 0, model, (), 0, 0, next(iter(instructions.values())).summed).among(cohort)
     if not simulated:
         instructions = {
             each: replace(instructions[each], masks=stated(statement, clients.keys, each)) for each in cohort
@@ -172,27 +172,45 @@ def _again(
 
 
 def _form(dispatch: Dispatch) -> tuple[int, int]:
-    """Number of a client's masked numbers, and bits of the ring: its multiples, and the vector with its exponent."""
-    return dispatch.opened.reader.masked_form(next(iter(dispatch.instructions.values())))
+    """Number of a client's masked numbers, and bits of the ring."""
+    return dispatch.opened.reader.masked_form(_instruction(dispatch))
 
 
-def _entries(dispatch: Dispatch) -> RoundEntries:
-    instruction = next(iter(dispatch.instructions.values()))
-    return decode_entries(instruction.entries or b"", dispatch.opened.context.initial.size, instruction.server_round)
+def _instruction(dispatch: Dispatch) -> TrainInstruction:
+    """The instruction of a client; all are told the same of the sum."""
+    return next(iter(dispatch.instructions.values()))
 
 
 def _with_sum(dispatch: Dispatch, replies: Replies, numbers: ring.Integers) -> Replies:
     """The replies with the sum as exact sums have it, and the number of clients with each exponent."""
-    entries, size = _entries(dispatch), dispatch.opened.context.initial.size
-    counts = numbers[-ring.PLACES :].astype(np.int64)
-    if counts.min() < 0 or counts.sum() != replies.clients.size:
-        LOGGER.warning("Round %d: a client lied about its exponent; the grid stays.", dispatch.opened.info.number)
-        counts = np.zeros_like(counts)
-    values = np.ldexp(numbers[: -ring.PLACES].astype(np.float64), entries.grid)
+    instruction, size = _instruction(dispatch), dispatch.opened.context.initial.size
+    entries = decode_entries(instruction.entries or b"", size, instruction.server_round)
+    integers, counts, further = np.split(numbers, np.cumsum([entries.count(size), ring.PLACES]))
+    values = np.ldexp(integers.astype(np.float64), entries.grid)
     total = CohortSum()
     total.add(dispatch.opened.server.solver.terms([Update(size, entries.indices, values)], 1.0))
     total.count = replies.clients.size
-    return replace(replies, total=total, counts=counts)
+    replies = replace(replies, total=total, counts=_counts(dispatch, replies, counts))
+    return _with_buffers(dispatch, replies, further) if further.size else replies
+
+
+def _with_buffers(dispatch: Dispatch, replies: Replies, numbers: NDArray[np.signedinteger]) -> Replies:
+    """The replies with the mean of the clients' buffers from their summed `numbers`."""
+    opened, instruction = dispatch.opened, _instruction(dispatch)
+    section = opened.reader.section(instruction, opened.model.buffers)
+    if section is None:
+        return replies
+    weights = math.fsum(map(section.entries.weight, replies.examples.tolist()))
+    counts = _counts(dispatch, replies, numbers[-ring.PLACES :])
+    return replace(replies, buffers=section.mean(numbers, weights), buffers_counts=counts)
+
+
+def _counts(dispatch: Dispatch, replies: Replies, counts: NDArray[np.signedinteger]) -> Ints:
+    """The number of clients with each exponent, or none if their sum cannot be that."""
+    if counts.min() < 0 or counts.sum() != replies.clients.size:
+        LOGGER.warning("Round %d: a client lied about its exponent; the grid stays.", dispatch.opened.info.number)
+        return np.zeros(ring.PLACES, np.int64)
+    return counts.astype(np.int64)
 
 
 def _simulated(dispatch: Dispatch, statement: Statement, replies: Replies) -> Replies:
@@ -202,7 +220,11 @@ def _simulated(dispatch: Dispatch, statement: Statement, replies: Replies) -> Re
         holders = [len(inside.intersection(statement.holders(each))) for each in inside]
         again = min(holders) < statement.threshold
         charge(dispatch, statement.among(inside) if again else statement, replies.clients)
-        return replies
+        section = dispatch.opened.reader.section(_instruction(dispatch), dispatch.opened.model.buffers)
+        if section is None:
+            return replies
+        sent = zip(replies.statistics, replies.examples.tolist(), strict=True)
+        return _with_buffers(dispatch, replies, np.sum([section.numbers(*each) for each in sent], axis=0))
     return _only(dispatch, replies, NOBODY, f"only {len(inside)} clients replied")
 
 

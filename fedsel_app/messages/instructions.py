@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from hashlib import sha256
 from typing import ClassVar
 
 from fedsel_app.messages.scalars import Config, Report, Scalar, Scalars
@@ -111,6 +112,13 @@ class TrainInstruction(Instruction):
     """Entries that all clients of the round send (see `fedsel_app.wire.entries`); None: each chooses its own."""
     masks: str | None = None
     """With whom the client masks what it sends (see `fedsel_app.secure_sums.statement.stated`); None: it does not."""
+    buffers_exponent: int | None = None
+    """Exponent of the range in which buffers are masked (see `fedsel_app.secure_sums.buffers`); None: they are not."""
+
+    @property
+    def summed(self) -> str:
+        """Hash of what a secure sum is of: the entries, and the range of the buffers."""
+        return sha256((self.entries or b"") + str(self.buffers_exponent).encode()).hexdigest()
 
 
 @dataclass(frozen=True)

@@ -31,7 +31,7 @@ from fedsel_app.records.run_folder import Recorder, RunFolder, read_config
 from fedsel_app.records.schema import ACCURACY, RoundRecord
 from fedsel_app.wiring.client_settings import validate_deployment
 from fedsel_app.wiring.configuration import AppConfig
-from fedsel_app.wiring.validation import refuse_masked_statistics, validate_metrics, validate_task
+from fedsel_app.wiring.validation import refuse_masked_calibration, validate_metrics, validate_task
 from strategies.base import SelectionStrategy
 from strategies.round.federation import Federation
 from strategies.round.method_checks import build
@@ -54,7 +54,7 @@ def make_run_context(config: AppConfig, recorder: Recorder) -> RunContext:
     validate_attack(config.attack, dataset)
     device = choose_device(config.execution.device)
     model = make_model(config, device)
-    refuse_masked_statistics(config, model.buffers_vector().size)
+    refuse_masked_calibration(config, model.state.variances.size)
     inputs = trial_inputs(dataset.x_train, dataset.x_test)
     preprocessing = config.preprocessing
     test_set = device_data(config.data, preprocessing, run.seed, device)

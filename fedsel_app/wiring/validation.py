@@ -413,12 +413,13 @@ def validate_secure_sums(settings: SharedSettings, strategy: type[SelectionStrat
         )
 
 
-def refuse_masked_statistics(settings: SharedSettings, buffers: int) -> None:
-    """Raise ConfigError if clients would send the statistics of a model beside their masked updates."""
-    if settings.privacy.masked and buffers:
+def refuse_masked_calibration(settings: SharedSettings, statistics: int) -> None:
+    """Raise ConfigError if clients would calibrate a model beside their masked updates."""
+    form = settings.calibration.calibration_form
+    if settings.privacy.masked and statistics and not settings.calibration.of_training:
         raise ConfigError(
-            f"Choose a 'model' without BatchNorm and other averaged buffers, or set 'secure-sums' to none: the model "
-            f"{settings.run.model} has {buffers} such numbers, which each client would send without a mask."
+            f"Set 'calibration-form' to training or local (it is {form}), or 'secure-sums' to none: the model "
+            f"{settings.run.model} has BatchNorm, and only the statistics of local training are masked."
         )
 
 

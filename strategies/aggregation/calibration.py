@@ -51,12 +51,15 @@ class BufferAverages(Composed):
         averaged (`BoundedMean`). With `calibration-form` = sequential, one client after the other continues the same
         statistics, `SEQUENTIAL` of them, drawn at random: each runs all mini-batches of its examples, until there are
         `calibration-batches` in total. The other buffers are averages of those in the `replies`. The bytes
-        include all buffers in the `replies`.
+        include all buffers in the `replies`. Masked buffers come with the updates.
 
         A client that fails is left out. If all fail, the statistics do not change. A model without buffers costs
         nothing.
         """
         config, (parameters, buffers), count = self._context.calibration, model, self._count
+        if self._context.privacy.masked:
+            mean = buffers if replies.buffers is None else replies.buffers.astype(buffers.dtype)
+            return mean, 0, []
         sent_bytes, failures = buffers.nbytes * len(replies.statistics), list[Failure]()
         kept = 0 if config.of_training else count
         if replies.statistics and buffers.size > kept:

@@ -161,7 +161,7 @@ class ServerState(Composed):
         """Weigh, aggregate and step the optimiser; the state changes."""
         step = self._step(parameters, selection, replies)
         if self.common is not None:
-            self.common.learn(step.aggregate, replies.exponents)
+            self.common.learn(step.aggregate, replies.exponents, replies.buffers_counts)
         return step
 
     def _step(self, parameters: NDArray[np.float32], selection: Selection, replies: Replies) -> Step:

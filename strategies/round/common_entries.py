@@ -1,5 +1,7 @@
 """Common entries: which entries all clients of a round send with the compressor common-k, and on which grid.
 
+With masks it also keeps the range of the clients' buffers (`fedsel_app.secure_sums.buffers`).
+
 A half of the entries is drawn uniformly. The others are exploited: those with the largest
 q_i |a_i| / p_i, where a_i is the aggregate of the last round in which entry i was sent, p_i the number of rounds whose
 changes were in it, and q_i the number of rounds since then. So an entry is sent again when about as much of it is
@@ -16,12 +18,13 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
+from fedsel_app.secure_sums.buffers import FIRST
 from fedsel_app.solvers import Weights
 from fedsel_app.wire import ring
 from fedsel_app.wire.entries import NO_INDICES, Indices, RoundEntries, drawn_entries, encode_entries
 from fedsel_app.wire.indices import kept_count
 from strategies.checkpoint import Saved
-from strategies.roster import Floats, RoundInfo
+from strategies.roster import Floats, Ints, RoundInfo
 from strategies.round.budget import round_fraction
 from strategies.run_context import RunContext
 
@@ -41,7 +44,9 @@ def exploited_entries(scores: NDArray[np.float32], count: int) -> Indices:
 class CommonEntries(Saved):
     """Rule of the entries of each round, with the public history of the aggregate."""
 
-    state_fields = ("_change", "_age", "_exponent")
+    state_fields = ("_change", "_age", "_exponent", "buffers_exponent")
+    buffers_exponent: int
+    """With masks, exponent of the range in which the clients send their buffers."""
     weighs: bool
     """Whether the clients weigh their updates by examples themselves, because the server sees only the sum."""
 
@@ -54,6 +59,7 @@ class CommonEntries(Saved):
         """Rounds whose changes the next aggregate of each entry has."""
         largest = float(np.abs(context.initial).max(initial=0.0)) or 0.5
         self._exponent = ring.exponent_of(np.array([largest]))
+        self.buffers_exponent = FIRST
         self._entries = RoundEntries(None, context.compression.ring_bits, self._exponent, 1)
         self._exploited = NO_INDICES
 
@@ -84,8 +90,11 @@ class CommonEntries(Saved):
             return weights
         return Weights(np.ones_like(weights.own), weights.divisor / self._entries.full_weight)
 
-    def learn(self, aggregate: Floats | None, exponents: Iterable[int | None]) -> None:
-        """Take the aggregate of a round, float64 (N,), and the exponents of its clients; None: nobody replied."""
+    def learn(self, aggregate: Floats | None, exponents: Iterable[int | None], buffers_counts: Ints | None) -> None:
+        """Take the aggregate of a round, float64 (N,), and the exponents of its clients; None: nobody replied.
+
+        `buffers_counts` are the numbers of clients with each exponent of their buffers' change, if they sent any.
+        """
         age = self._age + np.int32(1)
         if aggregate is not None:
             chosen = slice(None) if self._entries.indices is None else self._entries.indices
@@ -95,4 +104,7 @@ class CommonEntries(Saved):
         counts = np.zeros(ring.PLACES, np.int64)
         for exponent in exponents:
             counts += 0 if exponent is None else ring.one_hot(exponent)
-        self._exponent = ring.next_exponent(counts, self._exponent, self._entries.clients)
+        clients = self._entries.clients
+        self._exponent = ring.next_exponent(counts, self._exponent, clients)
+        if buffers_counts is not None:
+            self.buffers_exponent = ring.next_exponent(buffers_counts, self.buffers_exponent, clients)

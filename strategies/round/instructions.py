@@ -61,14 +61,16 @@ class InstructionBuilder:
         The other arguments are fields of `TrainInstruction`. Local work of the selection replaces `local_epochs`.
         """
         context, roster = self._context, self._roster
+        masked = statistics and context.privacy.masked
         if selection.own_work and context.losses_optional:
             raise ConfigError(
                 "Leave 'local_steps' and 'local_epochs' out of the method's selection: the local work of the clients "
                 "is yours in a Flower app of your own."
             )
         theta, fractions = self._fractions(selection, round_info)
-        entries = None
+        entries = buffers_exponent = None
         if self._common is not None:
+            buffers_exponent = self._common.buffers_exponent if masked else None
             most = int(roster.examples[selection.clients].max())
             entries = self._common.statement(selection.clients.size, most)
         rate = context.training.learning_rate(round_info.scheduled, round_info.total)
@@ -103,6 +105,7 @@ class InstructionBuilder:
                 local_steps=steps,
                 local_epochs=epochs,
                 entries=entries,
+                buffers_exponent=buffers_exponent,
             )
         return instructions, theta
 

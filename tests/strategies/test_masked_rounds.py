@@ -18,6 +18,7 @@ from strategies.base import SelectionStrategy
 from strategies.round.federation import ALL, Federation
 from strategies.round.flower_grid import FlowerGrid
 from strategies.run_round import run_rounds
+from tests.support.client_messages import NORMED
 from tests.support.in_process import Killed
 from tests.support.logs import logged
 from tests.support.masked_federation import Hook, MaskedGrid
@@ -39,6 +40,8 @@ PLAIN = {
     "seed": 7,
 }
 MASKED = PLAIN | {"secure-sums": "masks"}
+NORMS: dict[str, Any] = {"model": NORMED, "calibration_form": "training"}
+"""A model with BatchNorm, whose statistics are masked too."""
 Rows = list[dict[str, Any]]
 
 
@@ -81,7 +84,8 @@ def losing(lost: dict[str, set[int]], server_round: int = 2) -> Hook:
 def same(one: tuple[SelectionStrategy, Rows], other: tuple[SelectionStrategy, Rows]) -> None:
     """Both runs end with the same model, and aggregated the same clients."""
     assert [row["aggregated"] for row in one[1]] == [row["aggregated"] for row in other[1]]
-    assert np.array_equal(one[0].run.model.parameters, other[0].run.model.parameters)
+    for vector, beside in zip(one[0].run.model, other[0].run.model, strict=True):
+        assert np.array_equal(vector, beside)
 
 
 def test_a_masked_deployment_has_the_bits_the_bytes_and_the_clock_of_the_simulation(tmp_path: Path) -> None:
@@ -102,19 +106,23 @@ def test_a_masked_deployment_has_the_bits_the_bytes_and_the_clock_of_the_simulat
 
 
 def test_clients_weigh_their_updates_by_examples_before_they_mask_them(tmp_path: Path) -> None:
-    """The mean is that of a server which sees and weighs the single updates, and no client's examples are told."""
-    told = {"weighting": "examples", "partition": "dirichlet", "alpha": 0.3, "ring_bits": 32, "kept_fraction": 1.0}
+    """So they do with BatchNorm's statistics. The means are those of a server which sees and weighs the single ones."""
+    told = NORMS | {"weighting": "examples", "partition": "dirichlet", "alpha": 0.3, "ring_bits": 32}
+    told |= {"kept_fraction": 1.0}
     masked, simulated = deployed(tmp_path / "a", **told), played(tmp_path / "b", Inline, **told)
     same(masked, simulated)
     same(played(tmp_path / "c", Inline, round_deadline_s=1e6, **told), simulated)
+    for row, beside in zip(masked[1], simulated[1], strict=True):
+        for key in ("uplink_bytes", "uplink_value_bytes", "downlink_bytes", "calibration_bytes"):
+            assert row[key] == beside[key], key
     seen, equal = (
         played(tmp_path / name, Inline, **told | changed)
         for name, changed in {"d": {"secure_sums": "none"}, "e": {"weighting": "uniform"}}.items()
     )
     assert [row["weights"] for row in masked[1]] == [row["weights"] for row in seen[1]]
-    parameters = simulated[0].run.model.parameters
-    np.testing.assert_allclose(parameters, seen[0].run.model.parameters, atol=1e-6)
-    assert not np.allclose(parameters, equal[0].run.model.parameters, atol=1e-4)
+    for vector, beside, other in zip(*(run[0].run.model for run in (simulated, seen, equal)), strict=True):
+        np.testing.assert_allclose(vector, beside, atol=1e-6)
+        assert not np.allclose(vector, other, atol=1e-4)
 
 
 @pytest.mark.parametrize(
@@ -153,9 +161,9 @@ def test_replies_in_any_order_give_the_same_bits(tmp_path: Path) -> None:
         def pull_messages(self, message_ids: Any) -> Any:
             return super().pull_messages(message_ids)[::-1]
 
-    expected = played(tmp_path / "a", Inline)
-    same(played(tmp_path / "b", Backwards), expected)
-    same(played(tmp_path / "c", lambda config: FlowerGrid(Late(tmp_path, config))), expected)
+    expected = played(tmp_path / "a", Inline, **NORMS)
+    same(played(tmp_path / "b", Backwards, **NORMS), expected)
+    same(played(tmp_path / "c", lambda config: FlowerGrid(Late(tmp_path, config)), **NORMS), expected)
 
 
 def test_a_run_that_was_killed_and_resumed_has_the_same_bits(tmp_path: Path) -> None:
@@ -168,7 +176,7 @@ def test_a_run_that_was_killed_and_resumed_has_the_same_bits(tmp_path: Path) -> 
         if row["round"] == 3:
             raise Killed
 
-    told = {"rounds": 4, "checkpoint_every": 2, "ring_bits": 8, "kept_fraction": 0.2}
+    told = NORMS | {"rounds": 4, "checkpoint_every": 2, "ring_bits": 8, "kept_fraction": 0.2}
     with pytest.raises(Killed):
         played(tmp_path / "a", federation, kill, **told)
     same(played(tmp_path / "a", federation, resume=True, **told), played(tmp_path / "b", Inline, **told))
@@ -202,8 +210,10 @@ def test_too_few_clients_mask_once_more_and_the_round_has_their_sum(tmp_path: Pa
         return losing(lost)(client, message)
 
     with logged() as log:
-        masked = deployed(tmp_path / "masked", hook, cohort=6, strategy="full")
-    same(masked, deployed(tmp_path / "plain", losing(lost), secure_sums="none", cohort=6, strategy="full"))
+        masked = deployed(tmp_path / "masked", hook, cohort=6, strategy="full", **NORMS)
+    plain = deployed(tmp_path / "plain", losing(lost), secure_sums="none", cohort=6, strategy="full", **NORMS)
+    assert np.array_equal(masked[0].run.model.parameters, plain[0].run.model.parameters)
+    np.testing.assert_allclose(masked[0].run.model.buffers, plain[0].run.model.buffers, atol=1e-3)
     assert tasks.count("mask") == 3
     assert "attempt 1: no sum: 3 of 6 clients replied, too few for the threshold of 4" in log()
 

@@ -35,6 +35,7 @@ class MaskedGrid(InProcessGrid):
     def context(self, client: int, **own: Any) -> Context:
         """Context of a client that has just started, with settings of its owner."""
         places = {"state-dir": self._state, "identity-dir": str(self.federation.client(client))}
+        places |= {"allow-code": str(self._values["model"])} if ":" in str(self._values["model"]) else {}
         node: Mapping[str, Any] = {"partition-id": client, "num-partitions": 1, **places, **own}
         values = {key: value for key, value in self._values.items() if key not in places and key != "data-path"}
         return Context(run_id=RUN_ID, node_id=client, node_config=dict(node), state=RecordDict(), run_config=values)

@@ -18,10 +18,11 @@ from fedsel_app.messages.reported_values import one_line
 from fedsel_app.messages.scalars import Report
 from fedsel_app.network.links import Work
 from fedsel_app.records.schema import Failure, RoundRecord
+from fedsel_app.secure_sums.buffers import BufferSection
 from fedsel_app.secure_sums.graph import parameters
 from fedsel_app.secure_sums.statement import Masked, masked_sizes, told_degree
 from fedsel_app.wire import codec, ring
-from fedsel_app.wire.entries import decode_entries, exponent_in
+from fedsel_app.wire.entries import RoundEntries, decode_entries, exponent_in
 from strategies.checkpoint import Composed, Stateful
 from strategies.roster import Floats, Ints, Roster
 from strategies.round.clients import SCALAR_BYTES
@@ -109,6 +110,8 @@ class Replies:
     waited_s : minimal duration of the round in seconds, because the server waited for a client that did not reply
     total : exact sums over these r clients, if workers have added some of their payloads, or they were masked
     counts : with masks, number of clients with each exponent, int64 (PLACES,)
+    buffers : with masks, the mean of the clients' buffers, float64 (B,), if they sent any
+    buffers_counts : number of clients with each exponent of their buffers' change, int64 (PLACES,)
     """
 
     clients: Ints
@@ -123,6 +126,8 @@ class Replies:
     waited_s: float = 0.0
     total: CohortSum | None = None
     counts: Ints | None = None
+    buffers: Floats | None = None
+    buffers_counts: Ints | None = None
 
     @property
     def exponents(self) -> Sequence[int | None]:
@@ -383,7 +388,7 @@ class ReplyReader(Composed):
                 raise codec.WireError("it sent no reply" if reply is None else str(reply))
             masks = instruction.masks
             payloads = 0 if reply.sums is not None else self._payloads if masks is None else len(Masked._fields)
-            count = payloads + instruction.statistics
+            count = payloads + (instruction.statistics and masks is None)
             if (came := len(reply.tensors)) != count:
                 raise codec.WireError(
                     f"it sent {came} instead of {count} arrays: server and client must run the same app"
@@ -392,9 +397,8 @@ class ReplyReader(Composed):
             if masks is not None:
                 size, bits = self.masked_form(instruction)
                 masked = read_masked(reply.tensors, masks, size, bits)
-                masked_answer = replace(
-                    answer, value_bits=(size - ring.PLACES) * bits, exponent=None, control_norm=None
-                )
+                value_bits = self._entries(instruction).count(context.initial.size) * bits
+                masked_answer = replace(answer, value_bits=value_bits, exponent=None, control_norm=None)
                 if masked_answer.norm is None and context.privacy.clear_number == "norm":
                     raise codec.WireError("it did not tell the norm of its update: see 'clear-number'")
                 refuse_large(masked_answer.norm or 0.0)
@@ -415,15 +419,28 @@ class ReplyReader(Composed):
             return error
 
     def masked_form(self, instruction: TrainInstruction) -> tuple[int, int]:
-        """Number of a client's masked numbers, its multiples and the vector with its exponent, and bits of the ring."""
-        size = self._context.initial.size
-        entries = decode_entries(instruction.entries or b"", size, instruction.server_round)
-        return (size if entries.indices is None else entries.indices.size) + ring.PLACES, entries.bits
+        """Number of a client's masked numbers, and bits of the ring.
+
+        The numbers are the multiples of its update, the vector with its exponent, and a section of buffers, if any.
+        """
+        entries, section = self._entries(instruction), self.section(instruction, self._context.buffers)
+        further = 0 if section is None else section.size
+        return entries.count(self._context.initial.size) + ring.PLACES + further, entries.bits
+
+    def section(self, instruction: TrainInstruction, buffers: NDArray[np.float32]) -> BufferSection | None:
+        """The section of buffers in a client's masked numbers, if it trains from these; None: it sends none."""
+        if instruction.buffers_exponent is None:
+            return None
+        entries = self._entries(instruction)
+        return BufferSection(buffers, self._context.variances, instruction.buffers_exponent, entries)
+
+    def _entries(self, instruction: TrainInstruction) -> RoundEntries:
+        return decode_entries(instruction.entries or b"", self._context.initial.size, instruction.server_round)
 
     def _masked_bytes(self, instruction: TrainInstruction) -> int:
         """Bytes that a client of a deployment would send in place of an update without a mask."""
-        entries = decode_entries(instruction.entries or b"", self._context.initial.size, instruction.server_round)
-        return sum(masked_sizes(parameters(entries.clients)[0], *self.masked_form(instruction)))
+        degree, _ = parameters(self._entries(instruction).clients)
+        return sum(masked_sizes(degree, *self.masked_form(instruction)))
 
     def payloads(
         self, client: int, instruction: TrainInstruction, tensors: Sequence[bytes]
