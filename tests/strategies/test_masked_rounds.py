@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from flwr.app import ArrayRecord, Message
 
+from fedsel_app.config import ConfigError
 from fedsel_app.messages.records import ARRAYS, FEDSEL
 from fedsel_app.wiring.configuration import resolve
 from fedsel_app.wiring.server import make_strategy, open_run_folder
@@ -284,6 +285,11 @@ def test_a_client_that_lies_is_left_out_or_loses_the_round_and_the_run_goes_on(t
     assert np.isfinite(strategy.run.model.parameters).all()
     if aggregated == 5:
         assert [failure["client"] for failure in rows[1]["failures"]] == [3]
+
+
+def test_batchnorm_that_clients_would_calibrate_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="Set 'calibration-form' to training or local"):
+        played(tmp_path, Inline, model=NORMED)
 
 
 def test_a_client_whose_owner_demands_masks_sends_nothing_else(tmp_path: Path) -> None:

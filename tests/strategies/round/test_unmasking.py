@@ -5,9 +5,14 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from clients.masking import Masks
+from fedsel_app.messages.instructions import TrainInstruction
+from fedsel_app.secure_sums.graph import parameters
 from fedsel_app.secure_sums.statement import Masked, Question, RefusedError, SignedKey, Statement
+from fedsel_app.wire.ring import RINGS
 from strategies.round.unmasking import LostSumError, Sum
 from tests.support.masked_cohort import RUN, Cohort, identity
 
@@ -23,18 +28,32 @@ def masked_sum(cohort: Cohort, statement: Statement, replied: list[int]) -> Sum:
     return Sum(statement, {each: cohort.mask(each, statement) for each in replied}, cohort.size, cohort.bits)
 
 
-@pytest.mark.parametrize(
-    ("clients", "bits", "lost", "silent"),
-    [(3, 8, 0, 0), (4, 32, 0, 1), (7, 24, 2, 1), (9, 8, 4, 0), pytest.param(26, 16, 2, 1, marks=pytest.mark.slow)],
-)
-def test_the_unmasked_sum_is_the_integer_sum(clients: int, bits: int, lost: int, silent: int) -> None:
-    """With clients lost before the first exchange, and others during the second."""
+def unmask(clients: int, bits: int, lost: int, silent: int) -> None:
+    """Lose clients before the first exchange, and others during the second: the sum is that of those who replied."""
     cohort = Cohort(clients, bits)
-    order = np.random.default_rng(clients).permutation(clients).tolist()
+    order = np.random.default_rng(clients + lost).permutation(clients).tolist()
     replied = sorted(order[lost:])
     total = masked_sum(cohort, cohort.statement(), replied)
     told = answers(cohort, total, sorted(order[lost + silent :]))
     assert total.unmasked(told).tolist() == cohort.total(replied)
+
+
+@settings(max_examples=10)
+@given(st.integers(3, 9), st.sampled_from(RINGS), st.data())
+def test_the_unmasked_sum_is_the_integer_sum(clients: int, bits: int, drawn: st.DataObject) -> None:
+    """For any ring, and as many lost clients as the threshold allows."""
+    _, threshold = parameters(clients)
+    lost = drawn.draw(st.integers(0, clients - max(threshold, 3)))
+    unmask(clients, bits, lost, drawn.draw(st.integers(0, clients - lost - threshold)))
+
+
+@pytest.mark.slow
+@settings(max_examples=3)
+@given(st.integers(57, 64), st.sampled_from(RINGS), st.integers(0, 3))
+def test_the_unmasked_sum_over_a_graph_is_the_integer_sum(clients: int, bits: int, lost: int) -> None:
+    """Of 57 clients or more each shares masks with 54 of the others."""
+    assert parameters(clients)[0] == 54
+    unmask(clients, bits, lost, 1)
 
 
 def test_masks_that_the_server_expands() -> None:
@@ -67,6 +86,12 @@ def test_another_attempt_repeats_the_numbers_without_those_who_are_gone() -> Non
 def stated(**changes: object) -> Callable[[Cohort], object]:
     """A lie in the statement to client 0."""
     return lambda cohort: cohort.mask(0, replace(cohort.statement(), **changes))  # type: ignore[arg-type]
+
+
+def asking_for_statistics(cohort: Cohort) -> object:
+    """An instruction for statistics that states no range in which client 0 could mask them."""
+    asked = TrainInstruction(1, "", 0.1, 0.1, 1.0, curvature=False, statistics=True, entries=b"", masks="")
+    return cohort.masks[0].instructed(asked, [])
 
 
 def with_key(key: Callable[[Cohort], SignedKey | None]) -> Callable[[Cohort], object]:
@@ -147,6 +172,7 @@ LYING_SERVER: dict[str, tuple[Callable[[Cohort], object], str]] = {
     "a threshold too small": (stated(threshold=2), "threshold 2 of 4 neighbours"),
     "too few neighbours": (stated(degree=2), "2 neighbours; 4 are the least"),
     "an overflow": (too_large, "could leave the ring of 16 bits"),
+    "statistics without masks": (asking_for_statistics, "statistics or reports beside the update, which nothing"),
 }
 
 
