@@ -117,6 +117,24 @@ def test_a_run_of_the_same_name_is_refused_and_leaves_what_resume_needs(admin, m
     assert server.asked[-1]["resume"] is True
 
 
+@pytest.mark.parametrize(
+    ("lines", "sentence"),
+    [
+        (
+            ["1 of 2 clients enrolled; waiting until 18:17"],
+            "No round was finished: correct the cause, and submit a new",
+        ),
+        (["round 1 of 7: accuracy 0.5"], "--resume failed"),
+    ],
+)
+def test_only_a_run_that_has_trained_is_told_to_go_on(admin, monkeypatch, capsys, lines, sentence):
+    server = Server(monkeypatch)
+    server.status, server.lines = "finished:failed", lines
+    assert main(["submit", str(admin), "--cohort", "1", "--out", "failed"]) == 1
+    assert sentence in capsys.readouterr().out
+    (admin / "submitted" / "failed.json").unlink()
+
+
 def test_ctrl_c_of_submit_says_that_the_run_goes_on_and_how_to_end_it(admin, monkeypatch, capsys):
     server = Server(monkeypatch)
     server.lines = ["round 1 of 7: accuracy 0.5", "interrupt"]

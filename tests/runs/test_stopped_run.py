@@ -96,3 +96,11 @@ def test_a_copy_is_told_at_once_and_a_stopped_run_is_resumed(machines: Machines,
     for name in ("server", "copy", "client-0"):
         assert "_InactiveRpcError" not in machines.said(name)
         assert "public key" not in machines.said(name)
+
+
+def test_a_client_ends_on_sigterm_also_while_its_server_ends(machines: Machines) -> None:
+    for process in machines.running:
+        process.send_signal(signal.SIGTERM)
+    for process, name in zip(machines.running, ("server", "client-0", "client-1"), strict=True):
+        assert process.wait(AT_ONCE_S) == 0, machines.said(name)
+        assert "Traceback" not in machines.said(name)

@@ -24,6 +24,7 @@ from tests.support.in_process import Killed
 from tests.support.logs import logged
 from tests.support.masked_federation import Hook, MaskedGrid
 
+pytestmark = pytest.mark.usefixtures("task_identity")
 PLAIN = {
     "model": "mlp",
     "clients": 6,

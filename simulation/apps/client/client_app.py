@@ -5,6 +5,7 @@ It enrols, answers loss probes, compresses the updates, stores the client's stat
 """
 
 from collections.abc import Callable
+from dataclasses import fields
 from typing import Any
 
 from flwr.app import Context, Message
@@ -27,10 +28,13 @@ def client_app(client_fn: None = None, *, mods: list[Mod] | None = None, **funct
 
     The functions are those of `user_client.Functions`. They compute what only the user can compute.
 
-    Raises TypeError for a function of another name, and ConfigError for the `client_fn` of Flower's legacy API.
+    Raises ConfigError for a function of another name, and for the `client_fn` of Flower's legacy API.
     """
     if client_fn is not None:
         raise ConfigError(LEGACY)
+    names = [field.name for field in fields(Functions)]
+    if unknown := [name for name in functions if name not in names]:
+        raise ConfigError(f"client_app() takes the functions {', '.join(names)}, and mods. Got {', '.join(unknown)}.")
     return SelectingApp(mods, Functions(**functions))
 
 

@@ -102,7 +102,12 @@ def submit_to_federation(folder: Path, config: AppConfig, console: Console) -> i
     write_text(settings, json.dumps({key: value for key, value in config.values().items() if key != "resume"}))
     console.print(f"Run {name}. {machine.server} writes its records to server/runs/{name}.", soft_wrap=True)
     go_on = f"Go on with: fedsel submit {folder} --resume {name}"
-    begun = False
+    begun = trained = False
+
+    def show(line: str) -> None:
+        nonlocal trained
+        trained = trained or re.search(r"round \d+ of \d+: ", line) is not None
+        show_line(line)
 
     def started(run_id: int) -> None:
         nonlocal begun
@@ -111,7 +116,7 @@ def submit_to_federation(folder: Path, config: AppConfig, console: Console) -> i
         write_text(folder / SUBMITTED / NAMES, json.dumps({**names, str(run_id): name}))
 
     try:
-        result = submit_to_flower(app, app_values(config), home, show_line, started)
+        result = submit_to_flower(app, app_values(config), home, show, started)
     except DeploymentError as error:
         if begun or isinstance(error, NoAnswerError):
             raise DeploymentError(f"{error} {go_on}") from error
@@ -129,7 +134,9 @@ def submit_to_federation(folder: Path, config: AppConfig, console: Console) -> i
         )
         return 0
     console.print(result.sentence, style="red", markup=False, soft_wrap=True)
-    console.print(go_on, markup=False, soft_wrap=True)
+    trained = trained or config.records.resume
+    again = go_on if trained else "No round was finished: correct the cause, and submit a new run (another --out)."
+    console.print(again, markup=False, soft_wrap=True)
     return 1
 
 

@@ -1,9 +1,10 @@
 """Results of a comparison or one run, read from its folder, with notes on unfinished and missing runs."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, ClassVar, Self
 
 import pandas as pd
@@ -41,8 +42,8 @@ class Group:
 
     @property
     def methods(self) -> dict[str, str]:
-        """Variant -> its method."""
-        return {name: runs[0].strategy for name, runs in self.runs.items()}
+        """Variant -> its method, by the name without a label."""
+        return {name: str(runs[0].config["strategy"]) for name, runs in self.runs.items()}
 
     @property
     def all_runs(self) -> list[RecordedRun]:
@@ -73,18 +74,19 @@ class RecordedComparison:
     run_kind: ClassVar[type[RecordedRun]] = RecordedRun
 
     @classmethod
-    def read(cls, folder: Path, sources: Sequence[Path] = ()) -> Self:
+    def read(cls, folder: Path, sources: Sequence[Path] = (), labels: Mapping[str, str] = MappingProxyType({})) -> Self:
         """Read the folder of `fedsel compare` or of one run.
 
         Parameters
         ----------
         sources : folders of runs and comparisons to compare with each other, in place of `folder`
+        labels : method -> the name under which it is shown
 
         Raises
         ------
         ConfigError
-            If there are no runs with a finished round, a file cannot be read, or `sources` have two runs of a variant
-            on one seed.
+            If there are no runs with a finished round, a file cannot be read, `sources` have two runs of a variant on
+            one seed, or a label is of another method or of two.
         """
         plan = plan_of(sources) if sources else _plan(folder)
         runs: dict[str, RecordedRun] = {}
@@ -95,13 +97,18 @@ class RecordedComparison:
             if run is None or not run.rows:
                 notes.append(_not_begun(name))
             else:
-                runs[name] = run
+                runs[name] = replace(run, strategy=labels.get(run.strategy, run.strategy))
         for place in sources or [folder]:
             failures = read_rows(place / "failures.jsonl", check_failure)
             over = [name for name, run in runs.items() if run.finished]  # a failed run may have been resumed
             notes += [f"{row['name']} failed: {row['message']}" for row in failures if row["name"] not in over]
         if not runs:
             raise ConfigError(f"{folder} has no run with a finished round: there is nothing to report yet.")
+        methods = {str(run.config["strategy"]): run.strategy for run in runs.values()}
+        if foreign := labels.keys() - methods.keys():
+            raise ConfigError(f"A label is for one of {', '.join(methods)}. Got {', '.join(sorted(foreign))}.")
+        if len({*methods.values()}) < len(methods):
+            raise ConfigError(f"Give each label another text. Got {', '.join(methods.values())}.")
         finished = [run for run in runs.values() if run.finished]
         for run in runs.values():
             if not run.finished:
@@ -110,7 +117,8 @@ class RecordedComparison:
         if not finished:
             notes.append("No run is finished, so everything below is provisional and counts the rounds so far.")
         counted = finished or list(runs.values())
-        groups, without = _groups(counted, str(plan.get("baseline", "")))
+        baseline = str(plan.get("baseline", ""))
+        groups, without = _groups(counted, labels.get(baseline, baseline))
         notes += without
         return cls(folder, groups, runs, tuple(notes))
 

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fedsel_app.config import ConfigError
-from simulation.workbench.command_line.arguments import FAILURE, Subparsers
+from simulation.workbench.command_line.arguments import FAILURE, Subparsers, named_once
 from simulation.workbench.terminal import whole_table, wide_console
 
 if TYPE_CHECKING:
@@ -31,6 +31,9 @@ def register(commands: Subparsers) -> None:
         choices=("svg", "pdf", "png"),
         help="write the figures as files too, into report-figures/",
     )
+    page.add_argument(
+        "--label", action="append", default=[], metavar="METHOD=TEXT", help="show a method under another name"
+    )
     page.set_defaults(call=report_command)
 
     table = commands.add_parser("methods", help="list the selection methods and what they need")
@@ -54,6 +57,7 @@ def report_command(arguments: argparse.Namespace) -> int:
         sources=arguments.folders if several else (),
         metric=arguments.metric,
         figures=arguments.figures,
+        labels=named_once("--label", map(parse_label, arguments.label)),
         console=wide_console(),
     )
     print(f"Report:  {page}")
@@ -62,6 +66,14 @@ def report_command(arguments: argparse.Namespace) -> int:
     if arguments.figures:
         print(f"Figures: {page.with_name(FOLDER) / '*'}")
     return 0
+
+
+def parse_label(text: str) -> tuple[str, str]:
+    """Method and label of the form METHOD=TEXT. Raises ConfigError for anything else."""
+    method, equals, label = text.partition("=")
+    if not (equals and method and label.strip()):
+        raise ConfigError(f"A --label is METHOD=TEXT. Got {text!r}.")
+    return method, label.strip()
 
 
 def methods_command(arguments: argparse.Namespace) -> int:

@@ -167,7 +167,7 @@ def tuning_section(comparison: RecordedComparison) -> tuple[list[str], Table | N
     rows: list[Sequence[Any]] = []
     for name, (result, p, verdict) in results.items():
         best = tuning["best"][name]
-        row = [name, best["trial"], len(best["failures"]), settings_text(best["settings"])]
+        row = [groups[name].all_runs[0].strategy, best["trial"], len(best["failures"]), settings_text(best["settings"])]
         row += [Spread.of(numbers[name].reached(cell, goal.key)) for cell in (DEFAULT, TUNED)]
         rows.append([*row, result.difference, p if result.difference.n > 1 else None, verdict])
     over = ", ".join(f"{key} ({text})" for key, text in tuning["over"].items())
@@ -185,10 +185,10 @@ def tuning_section(comparison: RecordedComparison) -> tuple[list[str], Table | N
 
 
 def _groups(comparison: RecordedComparison) -> dict[str, Group]:
-    """Strategy -> its default and its tuned runs, for strategies with both."""
+    """Strategy, without its label -> its default and its tuned runs, for strategies with both."""
     runs_of: dict[str, dict[str, list[RecordedRun]]] = {}
     for run in comparison.counted:
-        runs_of.setdefault(run.strategy, {}).setdefault(str(run.cell.get(CELL)), []).append(run)
+        runs_of.setdefault(str(run.config["strategy"]), {}).setdefault(str(run.cell.get(CELL)), []).append(run)
     return {
         name: Group(name, {cell: tuple(cells[cell]) for cell in (DEFAULT, TUNED)}, DEFAULT)
         for name, cells in runs_of.items()

@@ -3,14 +3,17 @@
 import base64
 import io
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from types import MappingProxyType
 
 from rich.console import Console
 
 from fedsel_app.config.data import OF_FILES
 from fedsel_app.records.files import write_text
+from fedsel_app.records.reading import read_object
+from fedsel_app.records.run_folder import DATA
 from simulation.workbench.comparison.measures import EvaluatedMetric, Numbers, metric_of
 from simulation.workbench.comparison.results import Group, RecordedComparison
 from simulation.workbench.report.answer import print_table, variants_table, verdict
@@ -68,6 +71,7 @@ def write_report(
     sources: Sequence[Path] = (),
     metric: str = "",
     figures: str = "",
+    labels: Mapping[str, str] = MappingProxyType({}),
     console: Console | None = None,
 ) -> Path:
     """Write report.html, rounds.csv, report-TABLE.csv and .tex into `folder`; a .tex for each cell.
@@ -77,6 +81,7 @@ def write_report(
     sources : folders of runs and comparisons that the report compares; by default what `folder` has
     metric : metric of the rounds in figures, tables and sentences; empty: the score, to which targets always refer
     figures : format in which the figures are also written: svg, pdf or png; empty: none
+    labels : method -> the name under which tables, figures and sentences show it
     console : prints the answer; None: the answer is not printed
 
     Returns
@@ -87,10 +92,10 @@ def write_report(
     Raises
     ------
     ConfigError
-        If the folder has no run with a finished round, or no run measured `metric`.
+        If the folder has no run with a finished round, no run measured `metric`, or a label is of another method.
     """
     source, several = (sources[0], ()) if len(sources) == 1 else (folder, sources)
-    comparison = RecordedComparison.read(source, several)
+    comparison = RecordedComparison.read(source, several, labels)
     folder.mkdir(parents=True, exist_ok=True)
     report = _report(comparison, metric_of(comparison.counted, metric))
     if console:
@@ -189,8 +194,10 @@ def setting_line(comparison: RecordedComparison) -> str:
     config, cell = first.config, ", ".join(f"{key}={value}" for key, value in first.cell.items())
     kinds = dict.fromkeys(comparison.kind_of(group) for group in comparison.groups)
     kind = f"{next(iter(kinds))} " if len(kinds) == 1 and any(kinds) else ""
+    own = (read_object(first.folder / DATA) or {}).get("training_examples") == 0
+    data = "data of their own" if own else f"partition {config['partition']}"
     return (
-        f"{kind}Model {config['model']}, {config['clients']} clients with partition {config['partition']}, "
+        f"{kind}Model {config['model']}, {config['clients']} clients with {data}, "
         f"{config['cohort']} selected a round, {config['rounds']} rounds, links {config['links']}, "
         f"target {config['target']:g}." + (f" These are the settings with {cell}." if cell else "")
     )

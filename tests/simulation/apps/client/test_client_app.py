@@ -7,6 +7,7 @@ import pytest
 from flwr.app import ArrayRecord, ConfigRecord, Context, Error, Message, MetricRecord, RecordDict
 from flwr.clientapp import ClientApp
 
+from fedsel_app.config import ConfigError
 from fedsel_app.messages.answers import TrainAnswer
 from fedsel_app.messages.instructions import EnrolInstruction
 from fedsel_app.messages.records import content_arrays, fedsel_config
@@ -60,6 +61,12 @@ def test_a_training_that_returns_nothing_is_told_what_it_must_return(tmp_path):
     app.train()(lambda message, context: None)
     with pytest.raises(TypeError, match=r"must return Message\(content, reply_to=message\). It returned None"):
         app(named_question(app_instruction(), model()), node(0, tmp_path))
+
+
+def test_a_function_of_another_name_is_refused_with_the_names_that_there_are():
+    names = r"takes the functions examples, losses, label_counts, gradient_deviation, and mods\. Got loss\."
+    with pytest.raises(ConfigError, match=names):
+        client_app(loss=own_losses)
 
 
 # Enrolment

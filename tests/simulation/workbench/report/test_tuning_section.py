@@ -2,6 +2,7 @@
 
 import csv
 import json
+import re
 
 import pytest
 
@@ -77,3 +78,25 @@ def test_the_tuned_ranking_is_first_and_each_section_names_what_it_shares(tuned,
     assert [(row["strategy"], row["best trial"], row["failed trials"]) for row in rows] == [
         *(("random", "3", "1"), ("oort", "1", "0"))
     ]
+
+
+def test_a_label_stands_in_every_table_and_sentence(tuned, without_figures):
+    assert main(["report", str(tuned), "--label", "random=Ours (0.1)"]) == 0
+    tables = [*tuned.glob("report-*.csv"), *tuned.glob("report-*.tex")]
+    for path in (tuned / "report.html", *tables):
+        names = re.sub(r"random-(default|tuned)-s\d", "", path.read_text(encoding="utf-8"))  # names of folders stay
+        assert "Ours (0.1)" in names, path
+        assert not re.search(r"\brandom\b", names), path
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (["--label", "fedcg=x"], "A label is for one of random, oort. Got fedcg."),
+        (["--label", "oort=random"], "Give each label another text. Got random, random."),
+        (["--label", "oort"], "A --label is METHOD=TEXT. Got 'oort'."),
+    ],
+)
+def test_a_label_that_names_no_method_is_refused(tuned, capsys, words, sentence):
+    assert main(["report", str(tuned), *words]) == 2
+    assert sentence in capsys.readouterr().err
