@@ -16,8 +16,6 @@ from fedsel_app.data.tables import Column, Encoding
 from fedsel_app.wiring.configuration import AppConfig
 from simulation.workbench.terminal import whole_table
 
-UNKNOWN_LABELS = "only the clients know their data"
-
 
 def describe(config: AppConfig) -> list[Table | str]:
     """Sentences and tables about the data of a run, in their order.
@@ -36,10 +34,11 @@ def describe(config: AppConfig) -> list[Table | str]:
         return parts
     arguments = config.data, config.partition, config.run.clients, config.run.seed
     try:
-        counts, sizes = client_label_counts(*arguments), client_sizes(*arguments)
+        counts = client_label_counts(*arguments)
     except ConfigError as error:
         return [*parts, f"Clients: {error}"]
     title = f"Training examples of each client by {label_words(dataset)[0]} (partition {config.partition.partition})"
+    sizes = [client_examples(*arguments, client)[0].size for client in range(config.run.clients)]
     rows = {str(client): [size, *row] for client, (size, row) in enumerate(zip(sizes, counts, strict=True))}
     return [*parts, _table(title, "client", ["examples", *_names(dataset)], rows)]
 
@@ -105,16 +104,10 @@ def client_label_counts(data: DataConfig, partition: PartitionConfig, clients: i
     Raises ConfigError if the data are not available, or have no classes.
     """
     if partition.partition == "own":
-        raise ConfigError(UNKNOWN_LABELS)
+        raise ConfigError("only the clients know their data")
     dataset = load(data, seed)
     if dataset.task in ("regression", "next-token"):
         raise ConfigError(f"a {dataset.task} data set has no classes")
     y = np.eye(dataset.classes, dtype=np.bool_)[dataset.y_train] if dataset.y_train.ndim == 1 else dataset.y_train > 0
     mine = (client_examples(data, partition, clients, seed, client)[0] for client in range(clients))
     return np.stack([y[examples].sum(axis=0, dtype=np.int64) for examples in mine])
-
-
-def client_sizes(data: DataConfig, partition: PartitionConfig, clients: int, seed: int) -> NDArray[np.int64]:
-    """Number of training examples of each client, int64 (K,). Raises ConfigError if the data are not available."""
-    mine = (client_examples(data, partition, clients, seed, client)[0] for client in range(clients))
-    return np.array([examples.size for examples in mine], np.int64)
