@@ -5,6 +5,7 @@ clients. The `StateStore` keeps the residual, the layer shares of the last mask,
 client's own layers.
 """
 
+import math
 import time
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import nullcontext
@@ -52,7 +53,7 @@ from fedsel_app.messages.instructions import (
     UnmaskInstruction,
     read_instruction,
 )
-from fedsel_app.messages.scalars import Config, Report
+from fedsel_app.messages.scalars import METRIC, Config, Report
 from fedsel_app.models.device import naming_lack_of_memory, seeded
 from fedsel_app.models.flat_model import FlatModel, batch_losses, evaluate, further_scores
 from fedsel_app.models.poisoning import poisoned
@@ -267,6 +268,12 @@ class SelectionClient(NumPyClient):
             deviation = gradient_deviation(model, self._batches(examples, passes, model))
             measured[Report.GRADIENT_DEVIATION] = deviation
             extra_steps += len(passes)
+        told: dict[str, float] = {name: measured[name] for name in instruction.reports}
+        if instruction.metrics:
+            tested = self._test_part() if instruction.test_part else examples
+            scores = self._measured(model, tested, instruction.metrics).scores
+            told |= {METRIC + name: value for name, value in scores.items()}
+            extra_steps += math.ceil(tested.size / training.batch_size) * FORWARD_STEPS
         compute_s = time.perf_counter() - started
         return Trained(
             parameters=model.export(),
@@ -276,7 +283,7 @@ class SelectionClient(NumPyClient):
             steps=steps,
             lr=instruction.learning_rate,
             statistics=statistics,
-            reports={name: measured[name] for name in instruction.reports},
+            reports=told,
             local=model.export_local(),
             curvature=lambda shares: self._curvature(model, shares, instruction.server_round),
         )
@@ -333,18 +340,17 @@ class SelectionClient(NumPyClient):
         order = self._order(len(examples), batches, rng) if batches else one_pass
         answer, drawn = EvaluateAnswer(), np.concatenate(list(order))
         if instruction.metrics or not as_coded:
-            answer = self._measured(model, self._batches(examples, chunks(drawn, FORWARD_BATCH), model), instruction)
+            answer = self._measured(model, examples[drawn], instruction.metrics)
         if as_coded:
             losses = batch_losses(model, self._batches(examples, order, model, rng))
             answer = replace(answer, loss=float(np.mean([loss / count for loss, count in losses])))
         return replace(answer, examples=drawn.size)
 
-    def _measured(
-        self, model: FlatModel, batches: Iterable[tuple[Inputs, Tensor]], instruction: ProbeInstruction
-    ) -> EvaluateAnswer:
-        """The loss of these mini-batches, and the metrics of the instruction that are defined."""
+    def _measured(self, model: FlatModel, examples: Ints, metrics: str) -> EvaluateAnswer:
+        """The loss of these examples, and the `metrics`, separated by commas, that are defined."""
         dataset = load(self._context.data, self._context.run.seed)
-        asked = {name: EvaluationConfig(score=name) for name in instruction.metrics.split(",") if name}
+        batches = self._batches(examples, chunks(np.arange(examples.size), FORWARD_BATCH), model)
+        asked = {name: EvaluationConfig(score=name) for name in metrics.split(",") if name}
         functions = tuple(dict.fromkeys(metric for each in asked.values() for metric in each.measured))
         result = evaluate(model, batches, further_scores(functions, dataset.task))
         keys = {name: each.score_key(dataset.names) for name, each in asked.items()}

@@ -17,7 +17,6 @@ from clients.upload_time import last_upload
 from fedsel_app.config import CompressionConfig, TrainingConfig
 from fedsel_app.messages.answers import TrainAnswer
 from fedsel_app.messages.instructions import TrainInstruction
-from fedsel_app.messages.scalars import Report
 from fedsel_app.models.layer_slice import LayerSlice
 from fedsel_app.solvers import EQUATIONS, Steps
 from fedsel_app.wire.codec import Update, bits_of_values, encode, refuse_unsendable, whole_bytes
@@ -48,7 +47,7 @@ class Trained:
     """Learning rate of these steps."""
     statistics: Vector | None = None
     """BatchNorm statistics to send, float32 (B,)."""
-    reports: Mapping[Report, float] = field(default_factory=dict)
+    reports: Mapping[str, float] = field(default_factory=dict)
     """Numbers that the instruction requested."""
     local: Mapping[str, NDArray[Any]] = field(default_factory=dict)
     """Arrays of the model that stay with the client, by name."""

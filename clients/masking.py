@@ -161,7 +161,7 @@ class Masks:
             )
         exponent = instruction.buffers_exponent
         masked = not instruction.statistics or (exponent is not None and valid_exponent(exponent))
-        if not masked or not LOSSES.issuperset(instruction.reports):
+        if not masked or instruction.metrics or not LOSSES.issuperset(instruction.reports):
             raise RefusedError("The server asks for statistics or reports beside the update, which nothing masks.")
         model = model_hash([array.tobytes() for array in arrays])
         base = Statement(self._run, instruction.server_round, 0, model, (), 0, 0, instruction.summed)

@@ -95,8 +95,8 @@ class SelectionMethod(ABC, Generic[ConfigT]):
             raise TypeError(f"{self.name} takes a {self.Config.__name__}. Got {type(context.method).__name__}.")
         self.config = cast(ConfigT, context.method)
         self.context = context
-        self.whole_roster = Roster(context.run.clients, self.needs(self.config).metrics)
         self._needs = self.needs(self.config)
+        self.whole_roster = Roster(context.run.clients, self._needs.metrics, self._needs.fit_metrics)
         if self._needs.updates:
             from strategies.selection_math.similarity import LastUpdates
 

@@ -49,10 +49,13 @@ class Needs:
     metrics: tuple[str, ...] = ()
     """The candidates' metrics of the current model, measured in the same probe: names as in the setting `score`, such
     as accuracy, f1-macro, f1-1 for class 1, or a score of your own task. `Roster.metric` returns them."""
+    fit_metrics: tuple[str, ...] = ()
+    """Metrics of the selected clients' models after local training, sent with the update: names as in `metrics`.
+    `Roster.fit_metric` returns what each client last sent."""
     probe_batches: int | None = None
     """Mini-batches of this probe. None: the setting `probe-batches`; 0: all examples."""
     probe_test_part: bool = False
-    """The probe uses the clients' own test parts instead of their training data."""
+    """The probe and the `fit_metrics` use the clients' own test parts instead of their training data."""
     reports: "frozenset[Report]" = frozenset()
     """Numbers that the selected clients measure in addition to training, one each."""
     label_counts: bool = False
@@ -72,8 +75,9 @@ class Needs:
     """Uplink in bits/s and seconds per step."""
 
     def __post_init__(self) -> None:
-        if isinstance(self.metrics, str):
-            raise ConfigError(f"Write the metrics that a method needs as a tuple: metrics=({self.metrics!r},).")
+        for field_, names in (("metrics", self.metrics), ("fit_metrics", self.fit_metrics)):
+            if isinstance(names, str):
+                raise ConfigError(f"Write the metrics that a method needs as a tuple: {field_}=({names!r},).")
 
     @property
     def probed_numbers(self) -> int:
@@ -89,8 +93,8 @@ DECLARED = {
     "step_s": "links",
 }
 """Array of the roster -> the need that a method must declare to read it."""
-METRIC = "metric "
-"""Start of the name of the array of a metric."""
+METRIC, FIT_METRIC = "metric ", "fit metric "
+"""Start of the name of the array of a metric of the candidates, and of one reported after training."""
 
 
 def undeclared(field: str, need: str) -> ConfigError:
@@ -121,10 +125,10 @@ class Roster:
     downlink_bits_per_s : float64 (K,), this round's downlink; inf = downloads take no time, NaN = unknown
     label_counts : int64 (K, classes), or (K, 0) where the method does not need them
 
-    `metric` returns the columns of the `metrics` that the method needs.
+    `metric` and `fit_metric` return the columns of the metrics that the method needs.
     """
 
-    def __init__(self, clients: int, metrics: Iterable[str] = ()) -> None:
+    def __init__(self, clients: int, metrics: Iterable[str] = (), fit_metrics: Iterable[str] = ()) -> None:
         self.available = np.zeros(clients, bool)
         self.under_way = np.zeros(clients, bool)
         self.examples = np.zeros(clients, np.int64)
@@ -140,7 +144,8 @@ class Roster:
         self.downlink_bits_per_s = np.full(clients, np.nan)
         self.step_s = np.full(clients, np.nan)
         self.label_counts = np.zeros((clients, 0), np.int64)
-        vars(self).update({METRIC + name: np.full(clients, np.nan) for name in metrics})
+        columns = [*map(METRIC.__add__, metrics), *map(FIT_METRIC.__add__, fit_metrics)]
+        vars(self).update({column: np.full(clients, np.nan) for column in columns})
 
     def metric(self, name: str) -> Floats:
         """Metric of this round's global model on each client, float64 (K,); NaN = not measured, or undefined there.
@@ -148,13 +153,22 @@ class Roster:
         It is what the client says: only its type and its bounds are checked. Raises ConfigError for a metric that the
         method does not declare.
         """
-        if METRIC + name not in vars(self):
+        return self._metric(METRIC + name, f"metrics=({name!r},)")
+
+    def fit_metric(self, name: str) -> Floats:
+        """Metric of each client's model after its training in round `last_returned`, float64 (K,); NaN = never
+        reported, or undefined there. A claim of the client, as `metric`, and with the same error.
+        """
+        return self._metric(FIT_METRIC + name, f"fit_metrics=({name!r},)")
+
+    def _metric(self, column: str, need: str) -> Floats:
+        if column not in vars(self):
             raise ConfigError(
-                f"The method reads the metric {name!r}, which it does not declare: write `return "
-                f"Needs(metrics=({name!r},))` in the classmethod `needs(cls, config)` of its class."
+                f"The method reads the {column}, which it does not declare: write `return Needs({need})` in the "
+                "classmethod `needs(cls, config)` of its class."
             )
-        column: Floats = vars(self)[METRIC + name]
-        return column
+        values: Floats = vars(self)[column]
+        return values
 
     def known_to(self, needs: Needs) -> "Roster":
         """The same arrays, without those that a method with these needs may not read.
@@ -196,11 +210,12 @@ class Roster:
         *,
         failed: Ints,
         staleness: Ints | int = 0,
+        fit_metrics: Mapping[str, Floats] | None = None,
     ) -> None:
         """Count a round in which `selected` trained, the updates of `returned` were aggregated and `failed` failed.
 
         `fit_losses` are the mean training losses of `returned`, `taken` the shares of their updates that were
-        aggregated, and `staleness` the rounds since they were selected.
+        aggregated, `staleness` the rounds since they were selected, and `fit_metrics` their metrics by name.
         """
         self.selections[selected] += 1
         self.last_selected[selected] = server_round
@@ -208,6 +223,8 @@ class Roster:
         self.fit_losses[returned] = fit_losses
         self.taken[returned] = taken
         self.failures[failed] += 1
+        for name, values in (fit_metrics or {}).items():
+            self.fit_metric(name)[returned] = values
 
     def forget_probe(self) -> None:
         """Set what a probe measures to NaN."""

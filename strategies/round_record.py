@@ -60,6 +60,8 @@ def record_step(opened: OpenRound, selection: Selection, replies: Replies, step:
     if (step.taken < 1.0).any():
         record.taken = step.taken.tolist()
     record.fit_losses = replies.losses.tolist()
+    metrics = opened.method.needs(opened.method.config).fit_metrics
+    record.fit_metrics = {name: opened.roster.fit_metric(name)[aggregated].tolist() for name in metrics} or None
     record.failures = sorted([*opened.probe(NOBODY).failures, *replies.failures], key=itemgetter("client"))
     record.unused = replies.unused.tolist()
     replies.charge(record)

@@ -14,6 +14,7 @@ from fedsel_app.config import ConfigError
 from fedsel_app.config.plugins import user_code
 from fedsel_app.config.run import lower_wins
 from fedsel_app.messages.instructions import LocalTestInstruction
+from fedsel_app.messages.scalars import METRIC
 from fedsel_app.network.clock import Presence
 from fedsel_app.records.schema import Failure, RoundRecord, reaches
 from fedsel_app.records.summary import stalled
@@ -84,9 +85,11 @@ class Run:
         self.prober = ClientProber(self.clients, roster, needs, context)
         self.policy = ISP(context) if context.participation.searches else Participation(context)
         self.server = ServerState(context)
-        reports = needs.reports | self.server.solver.reports
+        reports = needs.reports | self.server.solver.reports | {METRIC + name for name in needs.fit_metrics}
         estimated = () if self.server.estimates is None else self.server.estimates
-        self.instructions = InstructionBuilder(context, roster, reports, estimated, self.server.common)
+        self.instructions = InstructionBuilder(
+            *(context, roster, reports, estimated, self.server.common), test_part=needs.probe_test_part
+        )
         if context.calibration.local:
             self.clients.history_of = self.instructions.history
         self.reader = ReplyReader(context, roster, reports, self.server.solver.payloads)
@@ -172,11 +175,12 @@ class Run:
 
         `selection` has the clients whose replies or failures the round has got.
         """
-        number = opened.info.number
+        number, method_needs = opened.info.number, opened.method.needs(opened.method.config)
         self.roster.record_round(
             *(number, np.array(opened.record.selected, np.int64), replies.clients, replies.losses, step.taken),
             failed=replies.broken,
             staleness=replies.staleness if replies.staleness.size else 0,
+            fit_metrics={name: replies.reports[METRIC + name] for name in method_needs.fit_metrics},
         )
         self.model = Model(step.parameters, self.model.buffers)
         failures = list[Failure]()
@@ -186,7 +190,6 @@ class Run:
             )
             self.model = Model(step.parameters, buffers)
             opened.record.calibration_bytes += calibration_bytes
-        method_needs = opened.method.needs(opened.method.config)
         outcome = Outcome(
             opened.info,
             selection,

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from fedsel_app.config import ConfigError
 from fedsel_app.config.run import of_each, score_bounds
-from fedsel_app.messages.scalars import Config, Report, Scalar, Scalars, bounded, lenient, read
+from fedsel_app.messages.scalars import METRIC, Config, Report, Scalar, Scalars, bounded, lenient, read
 from fedsel_app.wire.codec import WireError
 
 FORWARD_STEPS = 1 / 3
@@ -136,18 +136,20 @@ class TrainAnswer(Scalars):
     """Norm of the change of the control variate, if there is one."""
     exponent: int | None = lenient(None)
     """Exponent of the largest value of its update, if this is in multiples of a grid."""
-    reports: Mapping[Report, float] = field(default_factory=dict, metadata={"apart": True})
-    """Numbers that the instruction requested, each under its own key."""
+    reports: Mapping[str, float] = field(default_factory=dict, metadata={"apart": True})
+    """Numbers that the instruction requested, each under its own key: those of `Report`, and metrics, which are NaN if
+    undefined."""
 
     def to_config(self) -> Config:
         """The metrics of a Flower message."""
-        return super().to_config() | {report.value: number for report, number in self.reports.items()}
+        return super().to_config() | {str(report): number for report, number in self.reports.items()}
 
     @classmethod
     def from_metrics(
-        cls, metrics: Mapping[str, Scalar], reports: Iterable[Report] = (), *, loss_optional: bool = False
+        cls, metrics: Mapping[str, Scalar], reports: Iterable[str] = (), *, loss_optional: bool = False
     ) -> Self:
-        """The answer with these `reports`. A time that is not a number counts as unknown.
+        """The answer with these `reports`. A time that is not a number counts as unknown, and so does a metric that is
+        missing or impossible.
 
         With `loss_optional` the loss may be NaN (unknown), because a user's own client may not return it.
 
@@ -156,11 +158,14 @@ class TrainAnswer(Scalars):
         loss = metrics.get("loss")
         if loss_optional and isinstance(loss, float) and math.isnan(loss):
             return replace(cls.from_metrics({**metrics, "loss": 0.0}, reports), loss=loss)
-        lowest = {report: -LARGEST if report in SIGNED_REPORTS else 0.0 for report in reports}
-        values = {
-            report: read(metrics.get(report), float, f"{cls.title}'s '{report}'", low, LARGEST)
-            for report, low in lowest.items()
-        }
+        values = dict.fromkeys(reports, math.nan)
+        for report in values:
+            if report.startswith(METRIC):
+                with suppress(WireError):
+                    values[report] = read(metrics.get(report), float, report, *sent_bounds(report))
+            else:
+                low = -LARGEST if report in SIGNED_REPORTS else 0.0
+                values[report] = read(metrics.get(report), float, f"{cls.title}'s '{report}'", low, LARGEST)
         return replace(cls.from_config(metrics), reports=values)
 
 
@@ -205,6 +210,7 @@ class EvaluateAnswer(Scalars):
 
 
 def sent_bounds(score: str) -> tuple[float, float]:
-    """Least and largest value of the score of this name that a client may report."""
+    """Least and largest value of the score of this name, or of its report, that a client may send."""
+    score = score.removeprefix(METRIC)
     low, high = (0.0, 1.0) if of_each(score) else score_bounds(score.replace("-", "_"))
     return max(low, -LARGEST), min(high, LARGEST)

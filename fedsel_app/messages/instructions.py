@@ -95,6 +95,10 @@ class TrainInstruction(Instruction):
     """Round of the server's checkpoint, to which it may go back; 0 is none."""
     reports: tuple[Report, ...] = ()
     """Numbers to measure in addition to training."""
+    metrics: str = ""
+    """Metrics of the trained model to measure, separated by commas."""
+    test_part: bool = False
+    """They are measured on the client's own test part instead of its training examples."""
     estimated: bool = False
     """With ef21: the server has an estimate of this client's update."""
     keep_state: bool = True

@@ -31,6 +31,10 @@ class Report(StrEnum):
     """Effective local steps, which include the effect of momentum (FedNova's ||a||_1)."""
 
 
+METRIC = "metric "
+"""Start of the key of a metric of the trained model that a client reports with its update."""
+
+
 def bounded(low: float, high: float, **default: Any) -> Any:
     """Declare a field with a number from `low` to `high`. With a `default`, any other value counts as the default."""
     return field(metadata={"bounds": (low, high), "lenient": bool(default)}, **default)

@@ -107,6 +107,11 @@ class RoundRecord:
     fit_losses: Annotated[list[float], "", "mean training loss of each aggregated client; null if unknown"] = field(
         default_factory=list
     )
+    fit_metrics: Annotated[
+        dict[str, list[float]] | None,
+        "",
+        "metrics of each aggregated client after its training, by name; absent if none is needed",
+    ] = None
     client_updates: Annotated[int, "updates", "number of usable updates received, those of a search included"] = 0
     round_s: Annotated[float, "s", "duration on the run's clock, simulated or measured"] = 0.0
     uplink_bytes: Annotated[int, "bytes", "updates as they were encoded, header and indices included"] = 0

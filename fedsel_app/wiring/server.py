@@ -193,8 +193,9 @@ def find_score(config: AppConfig, model: flat_model.FlatModel, dataset: Dataset)
         raise ConfigError(f"The 'target' must be at most 1, the best {score_title(score)}. Got {evaluation.target!r}.")
     if score == "r2" and not np.ptp(dataset.y_test, axis=0).all():
         LOGGER.warning("R² is undefined: all test examples have the same target. The records have only the loss.")
-    needed = config.strategy.needs(config.method).metrics
-    for name, what in ((evaluation.score, "The 'score'"), *((name, "A metric that a method needs") for name in needed)):
+    needs = config.strategy.needs(config.method)
+    needed = [(name, "A metric that a method needs") for name in (*needs.metrics, *needs.fit_metrics)]
+    for name, what in ((evaluation.score, "The 'score'"), *needed):
         asked = replace(evaluation, score=name)
         validate_metrics(asked, dataset.task)
         if name and asked.score_key(dataset.names) not in (scores := possible_scores(model, dataset, asked)):

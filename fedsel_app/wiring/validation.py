@@ -395,6 +395,11 @@ def validate_secure_sums(settings: SharedSettings, strategy: type[SelectionStrat
         raise ConfigError(
             f"Choose another 'strategy' than {strategy.name}, {otherwise}: it reads the clients' single updates."
         )
+    if needs.fit_metrics:
+        raise ConfigError(
+            f"Choose another 'strategy' than {strategy.name}, {otherwise}: it reads metrics beside each update, which "
+            "nothing masks."
+        )
     if needs.norms != (settings.privacy.clear_number == "norm"):
         asked, reads = ("norm", "selects by") if needs.norms else ("none", "does not read")
         raise ConfigError(

@@ -10,7 +10,7 @@ import numpy as np
 
 from fedsel_app.config import ConfigError
 from fedsel_app.messages.instructions import TrainInstruction
-from fedsel_app.messages.scalars import Report
+from fedsel_app.messages.scalars import METRIC, Report
 from strategies.roster import Floats, Roster, RoundInfo, Selection
 from strategies.round.budget import cohort_fractions, round_fraction
 from strategies.round.common_entries import CommonEntries
@@ -22,9 +22,10 @@ class InstructionBuilder:
 
     Parameters
     ----------
-    reports : numbers that every reply must contain
+    reports : numbers that every reply must contain, and metrics
     estimated : with ef21, the clients whose update the server estimates; changes from round to round
     common : with common-k, the entries of the round
+    test_part : True if clients measure the metrics on their own test parts
 
     Attributes
     ----------
@@ -37,12 +38,17 @@ class InstructionBuilder:
         self,
         context: RunContext,
         roster: Roster,
-        reports: frozenset[Report],
+        reports: frozenset[str],
         estimated: Container[int] = (),
         common: CommonEntries | None = None,
+        *,
+        test_part: bool = False,
     ) -> None:
         self._context, self._roster = context, roster
-        self._reports, self._estimated, self._common = tuple(sorted(reports)), estimated, common
+        self._estimated, self._common, self._test_part = estimated, common, test_part
+        metrics = {report for report in reports if report.startswith(METRIC)}
+        self._reports = tuple(map(Report, sorted(reports - metrics)))
+        self._metrics = ",".join(sorted(metric.removeprefix(METRIC) for metric in metrics))
         self.key = secrets.token_hex(16)
         self.last_checkpoint = 0
         self.earlier: dict[int, int] = {}
@@ -99,6 +105,8 @@ class InstructionBuilder:
                 taken=float(roster.taken[client]),
                 last_checkpoint=min(self.last_checkpoint, self.earlier.get(client, self.last_checkpoint)),
                 reports=self._reports,
+                metrics=self._metrics,
+                test_part=self._test_part,
                 estimated=client in self._estimated,
                 keep_state=keep_state,
                 statistics=statistics,

@@ -220,7 +220,10 @@ class FakeFederation:
         losses, selected = self.losses(number), selection.clients
         missing = np.isin(selected, list(failed))
         returned, missed = selected[~missing], selected[missing]
-        self.roster.record_round(number, selected, returned, losses[returned], np.ones(returned.size), failed=missed)
+        metrics = dict.fromkeys(self.needs.fit_metrics, self.metric(number)[returned])
+        self.roster.record_round(
+            *(number, selected, returned, losses[returned], np.ones(returned.size)), failed=missed, fit_metrics=metrics
+        )
         return outcome(
             self.round_info(number),
             returned.tolist(),

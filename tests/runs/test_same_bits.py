@@ -13,7 +13,7 @@ import pytest
 from fedsel_app.wiring.configuration import resolve
 from simulation.engines import inline_engine
 from simulation.operations.deployment.local_deployment import Deployment
-from strategies import STRATEGIES
+from strategies import STRATEGIES, find_strategy
 from tests.support.engines import AT_ONCE, SPAWN, Settings, deployment_of, engine, inline, ray
 from tests.support.processes import carried_out
 from tests.support.programs import fedsel, flower_home
@@ -33,6 +33,10 @@ AXES: dict[str, Settings] = {
         "model": "mlp",
         "local-layers": "5.*",
         "client-eval": True,
+        "holdout-fraction": 0.2,
+    },
+    "after training tests.runs.test_selection_by_metrics:LowestMetric": {
+        "lowest-metric.after": True,
         "holdout-fraction": 0.2,
     },
 }
@@ -71,7 +75,7 @@ def check(rows: list[dict[str, Any]], method: str) -> None:
     if method.startswith("isp"):
         assert ["search" in row for row in rows] == [True, False, True]
         assert rows[0]["cohort"] == rows[1]["cohort"]
-    elif STRATEGIES[method.rpartition(" ")[2]].exact_cohort:
+    elif find_strategy(method.rpartition(" ")[2]).exact_cohort:
         assert [len(row["selected"]) for row in rows] == [SMALL["cohort"]] * 3
     assert rows[-1]["accuracy"] > 0.35
 

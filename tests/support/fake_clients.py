@@ -7,6 +7,7 @@ from flwr.common import ndarrays_to_parameters
 
 from fedsel_app.messages.answers import EnrolAnswer, TrainAnswer
 from fedsel_app.messages.instructions import Instruction, LocalTestInstruction, ProbeInstruction, TrainInstruction
+from fedsel_app.messages.scalars import METRIC
 from fedsel_app.wire.codec import encode
 from strategies.round.federation import ALL, Answers, Message, Reply, Until
 from strategies.testing.fakes import FakeFederation
@@ -41,7 +42,10 @@ class FakeClients:
             number = instruction.server_round
             loss = float(federation.losses(number)[client])
             payload = encode(federation.update(number, client), client=client, server_round=number)
-            answer = TrainAnswer(loss, work_steps=loss, reports=dict.fromkeys(federation.needs.reports, loss))
+            reports = dict.fromkeys(map(str, federation.needs.reports), loss)
+            value = float(federation.metric(number)[client])
+            reports |= {METRIC + name: value for name in federation.needs.fit_metrics}
+            answer = TrainAnswer(loss, work_steps=loss, reports=reports)
             sent = ndarrays_to_parameters([np.frombuffer(payload, np.uint8)])
             return Reply(answer.to_config(), sent.tensors)
         if isinstance(instruction, ProbeInstruction | LocalTestInstruction):

@@ -54,7 +54,8 @@ def by_name(arrays):
 def register(app, seen, metrics=None, loss=None):
     """Register a training and an evaluation with a client app.
 
-    `seen` collects the client, the type and the records of each message; `metrics` are sent with those of a training.
+    `seen` collects the client, the type and the records of each message; `metrics` are sent with those of a training,
+    and may be a function of the client.
     `loss` is a function of the client and its loss that returns the metrics of an evaluation for it.
     """
 
@@ -66,7 +67,8 @@ def register(app, seen, metrics=None, loss=None):
     def train(message, context):
         client, arrays = noted(message, context)
         found = losses(arrays, *data(client))
-        metric = {"num-examples": len(found), "train_loss": float(found.mean())} | (metrics or {})
+        own = metrics(client) if callable(metrics) else metrics or {}
+        metric = {"num-examples": len(found), "train_loss": float(found.mean())} | own
         records = {"arrays": by_name(trained(arrays, client)), "metrics": MetricRecord(metric)}
         return Message(RecordDict(records), reply_to=message)
 

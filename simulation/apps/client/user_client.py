@@ -160,7 +160,7 @@ class UserClient:
             raise ValueError(no_loss(metrics, names))
         return loss
 
-    def _reports_before(self, instruction: AppTrainInstruction, evaluation: ConfigRecord | None) -> dict[Report, float]:
+    def _reports_before(self, instruction: AppTrainInstruction, evaluation: ConfigRecord | None) -> dict[str, float]:
         """Reports on the received model that the instruction asks for."""
         wanted = LOSS_REPORTS & set(instruction.reports)
         if not wanted:
@@ -219,7 +219,7 @@ class UserClient:
         put_answer(reply.content, numbers.to_config())
         return reply
 
-    def _reports_after(self, instruction: AppTrainInstruction, trained: ArrayRecord) -> dict[Report, float]:
+    def _reports_after(self, instruction: AppTrainInstruction, trained: ArrayRecord) -> dict[str, float]:
         """The gradient deviation of the trained model, if the server requests it and the user has a function for it."""
         function = self.functions.gradient_deviation
         if Report.GRADIENT_DEVIATION not in instruction.reports or function is None:

@@ -101,8 +101,8 @@ def app_config(strategy: str, keywords: Mapping[str, Value]) -> AppConfig:
     refuse_idle(values, [config.values()])
     if config.strategy.needs(config.method).metrics:
         raise ConfigError(
-            f"Choose another 'strategy': {method.name} selects by metrics, and before a selection the clients of a "
-            "Flower app of your own report only losses."
+            f"Let {method.name} need 'fit_metrics' in place of 'metrics', or choose another 'strategy': the clients of "
+            "a Flower app of your own report only losses before a selection, and metrics after their training."
         )
     return config
 

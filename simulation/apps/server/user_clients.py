@@ -20,7 +20,7 @@ from fedsel_app.messages.answers import MOST_EXAMPLES, EnrolAnswer, TrainAnswer
 from fedsel_app.messages.instructions import LocalTestInstruction, ProbeInstruction, TrainInstruction
 from fedsel_app.messages.records import MACHINE_FAULT
 from fedsel_app.messages.reported_values import lower_median, one_line, winsorised
-from fedsel_app.messages.scalars import Report
+from fedsel_app.messages.scalars import METRIC, Report
 from fedsel_app.records.files import MachineFault
 from fedsel_app.records.schema import EnrolmentRecord
 from fedsel_app.wire.codec import Update, WireError, encode
@@ -293,12 +293,20 @@ class UserClients:
             reports = [report for report in Report if report in reply.numbers]
             answer = replace(TrainAnswer.from_metrics(reply.numbers, reports, loss_optional=True), work_steps=steps)
         else:
-            measured = {Report.INITIAL_LOSS: float(reply.loss)} if Report.INITIAL_LOSS in instruction.reports else {}
+            asked = Report.INITIAL_LOSS in instruction.reports
+            measured: dict[str, float] = {Report.INITIAL_LOSS: float(reply.loss)} if asked else {}
             answer = TrainAnswer(reported_loss(reply.metrics), steps, reply.arrived_s, reports=measured)
             tensors = self._update(message, tensors)
+        metrics = [name for name in instruction.metrics.split(",") if name]
+        if missing := [name for name in metrics if name not in reply.metrics]:
+            raise ValueError(
+                f"A client's training must report the metric {missing[0]}, which the strategy "
+                f"{self._config.run.strategy} reads. It reports only {one_line(', '.join(sorted(reply.metrics)))}."
+            )
         self.trained[client] = replace(reply, tensors=())
         self._examples[client] = reply.examples
-        return replace(reply, metrics=answer.to_config(), tensors=tensors)
+        told = {METRIC + name: reply.metrics[name] for name in metrics}
+        return replace(reply, metrics=answer.to_config() | told, tensors=tensors)
 
     def _update(self, message: Message, tensors: Sequence[bytes]) -> Sequence[bytes]:
         """The update, and the statistics if the round needs them, from a client's whole model."""

@@ -98,6 +98,8 @@ def _describe(needs: "Needs") -> Iterator[str]:
         yield "losses before selection"
     if needs.metrics:
         yield f"{', '.join(needs.metrics)} before selection"
+    if needs.fit_metrics:
+        yield f"{', '.join(needs.fit_metrics)} after training"
     for report in sorted(needs.reports):
         yield f"{report.replace('_', ' ')} of the selected"
     if needs.label_counts:

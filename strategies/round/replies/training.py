@@ -12,10 +12,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedsel_app.exact_sums import CohortSum
-from fedsel_app.messages.answers import FORWARD_STEPS, TrainAnswer
+from fedsel_app.messages.answers import FORWARD_STEPS, TrainAnswer, sent_bounds
 from fedsel_app.messages.instructions import TrainInstruction
 from fedsel_app.messages.reported_values import one_line
-from fedsel_app.messages.scalars import Report
+from fedsel_app.messages.scalars import METRIC, Report
 from fedsel_app.network.links import Work
 from fedsel_app.records.schema import Failure, RoundRecord
 from fedsel_app.secure_sums.buffers import BufferSection
@@ -34,6 +34,7 @@ from strategies.round.replies.values import (
     LOSS,
     LastReported,
     decode_payload,
+    log_impossible,
     refuse_large,
     unpack_array,
     unpack_buffers,
@@ -101,7 +102,7 @@ class Replies:
     clients : int64 (r,)
     decoded : their r replies
     examples : int64 (r,), their training examples, as the roster counts them
-    asked_reports : reports in every answer
+    asked_reports : reports and metrics in every answer
     failures : clients without a usable reply, and the reason
     unused : int64, clients whose usable reply is not aggregated: others were faster, or too few clients replied
     staleness : int64 (r,), steps of the server since the models from which they began; empty: none
@@ -117,7 +118,7 @@ class Replies:
     clients: Ints
     decoded: tuple[Decoded, ...]
     examples: Ints
-    asked_reports: tuple[Report, ...]
+    asked_reports: tuple[str, ...]
     failures: list[Failure]
     unused: Ints = field(default_factory=lambda: np.zeros(0, np.int64))
     staleness: Ints = field(default_factory=lambda: np.zeros(0, np.int64))
@@ -220,7 +221,7 @@ class ReplyReader(Composed):
 
     Parameters
     ----------
-    reports : numbers that every reply must contain, for the method and for the local solver
+    reports : numbers that every reply must contain, for the method and for the local solver, and metrics
     payloads : number of wire payloads of every reply; a second one is the change of the client's control variate
 
     Attributes
@@ -229,10 +230,12 @@ class ReplyReader(Composed):
     norm_bounds : largest norms of the payloads
     """
 
-    def __init__(self, context: RunContext, roster: Roster, reports: Iterable[Report], payloads: int) -> None:
+    def __init__(self, context: RunContext, roster: Roster, reports: Iterable[str], payloads: int) -> None:
         self._context, self._roster, self._payloads = context, roster, payloads
         self._reports = tuple(sorted(reports))
-        self.reported_values = LastReported(context.run.clients, (LOSS, *Report), context.reported_values.loss_clip)
+        self._metrics = [report for report in self._reports if report.startswith(METRIC)]
+        clipped = (LOSS, *Report, *(name for name in self._metrics if sent_bounds(name)[1] > 1.0))
+        self.reported_values = LastReported(context.run.clients, clipped, context.reported_values.loss_clip)
         multiple = 0.0 if context.privacy.dp_clip_norm else context.aggregation.max_update_norm
         initial = float(np.linalg.norm(context.initial.astype(np.float64))) or math.sqrt(context.initial.size)
         self.norm_bounds = NormBounds(payloads, context.run.clients, multiple, initial) if multiple else None
@@ -330,7 +333,7 @@ class ReplyReader(Composed):
                     "Round %d: client %d reports %g computed steps; %g count, the most that its settings allow.",
                     *(instruction.server_round, client, reply.answer.work_steps, most),
                 )
-            reports = {Report(report): float(bounded[place]) for report, bounded in numbers.items()}
+            reports = {report: float(bounded[place]) for report, bounded in numbers.items()}
             if Report.EFFECTIVE_STEPS in reports:
                 reports[Report.EFFECTIVE_STEPS] = self._context.training.effective_steps(steps)
             work_steps = min(reply.answer.work_steps, most)
@@ -344,7 +347,11 @@ class ReplyReader(Composed):
         examples, training = math.ceil(self._roster.examples[client]), self._context.training
         least = self._context.admission.least_examples
         steps = instruction.local_steps or training.steps(examples, instruction.local_epochs, least)
-        return steps, most_work_steps(steps, training.passes(examples), self._reports)
+        most = most_work_steps(steps, training.passes(examples), self._reports)
+        if instruction.metrics:  # its test part is no larger than all its examples
+            training_part = 1.0 - instruction.test_part * self._context.partition.holdout_fraction
+            most += training.passes(math.ceil(examples / training_part)) * FORWARD_STEPS
+        return steps, most
 
     def decode_each(
         self, answers: Mapping[int, Answer], instructions: Mapping[int, TrainInstruction]
@@ -394,6 +401,7 @@ class ReplyReader(Composed):
                     f"it sent {came} instead of {count} arrays: server and client must run the same app"
                 )
             answer = TrainAnswer.from_metrics(reply.metrics, self._reports, loss_optional=context.losses_optional)
+            log_impossible({client: reply}, {client: answer.reports}, self._metrics, instruction.server_round)
             if masks is not None:
                 size, bits = self.masked_form(instruction)
                 masked = read_masked(reply.tensors, masks, size, bits)

@@ -34,7 +34,7 @@ class LastReported:
 
     Parameters
     ----------
-    kinds : names of the reported values
+    kinds : names of the reported values; others have no bound
     multiple : the bound, in multiples of the median; 0: no bound, and no values are kept
     """
 
@@ -44,7 +44,7 @@ class LastReported:
 
     def bounded(self, kind: str, clients: Ints, values: Floats) -> Floats:
         """The values that the `clients` report now, float64 (n,), clipped to the bound; NaN is unknown."""
-        if not self._multiple:
+        if kind not in self._last:
             return values
         known = ~np.isnan(values)
         self._last[kind][clients[known]] = values[known]
@@ -77,7 +77,7 @@ def read_probes(
             reason = one_line(error)
             LOGGER.warning("Round %d: client %d failed its loss probe: %s", server_round, client, reason)
             failures.append({"client": client, "reason": f"loss probe: {reason}"})
-    _log_impossible({client: answers[client] for client in sound}, sound, metrics, server_round)
+    log_impossible(answers, {client: answer.scores for client, answer in sound.items()}, metrics, server_round)
     return sound, failures
 
 
@@ -94,15 +94,19 @@ def probed(reply: Answer, metrics: Sequence[str] = ()) -> EvaluateAnswer:
     return answer
 
 
-def _log_impossible(
-    answers: Mapping[int, Answer], read: Mapping[int, EvaluateAnswer], scores: Sequence[str], server_round: int
+def log_impossible(
+    answers: Mapping[int, Answer], known: Mapping[int, Mapping[str, float]], names: Sequence[str], server_round: int
 ) -> None:
-    """Log the clients whose answer has one of these scores, but not as a number within its bounds."""
-    for name in scores:
+    """Log the clients that sent a score of one of these `names`, but not as a number within its bounds.
+
+    `known` are the scores that were read, by client; NaN is none.
+    """
+    for name in names:
         left_out = [
             f"client {client} says {one_line(answer.metrics[name])}"
             for client, answer in answers.items()
-            if isinstance(answer, Reply) and name in answer.metrics and name not in read[client].scores
+            if isinstance(answer, Reply) and name in answer.metrics
+            if client in known and math.isnan(known[client].get(name, math.nan))
         ]
         if left_out:
             low, high = sent_bounds(name)
@@ -126,7 +130,7 @@ def read_tests(
     clients = sorted(replies)
     found = [replies[client] for client in clients]
     told = [EvaluateAnswer.from_evaluation(reply.loss, reply.examples, reply.metrics, scores) for reply in found]
-    _log_impossible(dict(zip(clients, found, strict=True)), dict(zip(clients, told, strict=True)), scores, server_round)
+    log_impossible(replies, dict(zip(clients, (each.scores for each in told), strict=True)), scores, server_round)
     reported = np.array([answer.examples for answer in told], np.float64)
     examples = winsorised(reported, context.reported_values.example_clip, reported[reported > 0.0])
     losses = np.array([answer.loss for answer in told], np.float64)

@@ -1,4 +1,4 @@
-"""Methods that need losses, in users' apps: the loss under any name, and what is refused, with the client's reason."""
+"""Methods that need losses or metrics, in users' apps: under any name, and what is refused, with the reason."""
 
 import numpy as np
 import pytest
@@ -6,9 +6,11 @@ from flwr.app import ConfigRecord
 from flwr.clientapp import ClientApp
 
 import fedsel_app
+from strategies import Needs, Selection, SelectionStrategy
 from tests.support.in_process_grid import InProcessGrid
 from tests.support.logs import logged
 from tests.support.own_app import CLIENTS, by_name, model, node, register
+from tests.support.rounds import read_rows
 
 pytestmark = pytest.mark.usefixtures("task_identity")
 QUICK = {"fedcor": {"warmup": 1, "first_steps": 2, "steps": 1}}
@@ -72,3 +74,31 @@ def test_one_client_with_a_loss_is_enough_and_the_others_are_left_out_by_name():
     with logged() as log:
         assert started("power-of-choice", app, candidates=CLIENTS).train_metrics_clientapp.keys() == {1, 2, 3}
     assert "Round 1: client 0 failed its loss probe: its evaluate must return its loss" in log()
+
+
+class LowestAfterTraining(SelectionStrategy):
+    """The clients whose metric after training was lowest; those that have not trained come first."""
+
+    name, paper, explores, metric = "lowest-after", "this test", False, "val_acc"
+
+    @classmethod
+    def needs(cls, config):
+        return Needs(fit_metrics=(cls.metric,))
+
+    def select(self, roster, round_info, count, rng):
+        value = np.nan_to_num(roster.fit_metric(self.metric)[roster.ids], nan=-1.0)
+        return Selection(np.sort(roster.ids[np.argsort(value, kind="stable")[:count]]))
+
+
+@pytest.mark.parametrize("app", [ClientApp, fedsel_app.client_app])
+def test_a_method_reads_the_metrics_that_users_clients_report_after_training(tmp_path, app):
+    """Client k reports 1 - k / 10: 0 and 1 train, then 2 and 3, then the lowest two."""
+    apps = register(app(), [], metrics=lambda client: {"val_acc": 1.0 - client / 10})
+    method = f"{__name__}:LowestAfterTraining"
+    started(method, apps, tmp_path / "states", out=str(tmp_path / "run"))
+    rows = read_rows(tmp_path / "run")
+    assert [row["selected"] for row in rows] == [[0, 1], [2, 3], [2, 3]]
+    assert [row["fit_metrics"] for row in rows] == [{"val_acc": [1.0, 0.9]}, *[{"val_acc": [0.8, 0.7]}] * 2]
+    assert [row["probe_bytes"] for row in rows] == [2 * 8] * 3
+    with pytest.raises(RuntimeError, match=r"must report the metric val_acc, which .* reads. It reports only num-ex"):
+        started(method, register(app(), []), tmp_path / "states")
