@@ -24,6 +24,7 @@ VALUES = {
     float: FINITE,
     str: st.text(),
     str | None: st.none() | st.text(),
+    int | None: st.none() | st.integers(-(2**63), 2**63 - 1),
     bytes | None: st.none() | st.binary(),
     tuple[Report, ...]: st.lists(st.sampled_from(Report), unique=True).map(tuple),
 }
