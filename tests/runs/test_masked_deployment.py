@@ -50,7 +50,7 @@ def test_a_client_that_is_killed_between_the_exchanges_is_in_the_sum(tmp_path: P
     expected, folder = rounds(simulated(tmp_path / "inline", 4)), tmp_path / "deployed"
     command = [PROGRAM, "deploy", *options(4), "--out", str(folder)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as running:
-        log, deadline_s = folder / "processes/logs/supernode-3.log", time.monotonic() + 120.0
+        log, deadline_s = folder / "processes/logs/supernode-3.log", time.monotonic() + 300.0
         sent = ""
         while "Sent successfully" not in sent and time.monotonic() < deadline_s:
             text = log.read_text() if log.exists() else ""
