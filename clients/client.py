@@ -21,7 +21,7 @@ from flwr.common import NDArrays
 from numpy.typing import NDArray
 from torch import Tensor
 
-from clients.compression.compressors import draw_layers
+from clients.compressors import draw_layers
 from clients.local_round import LocalRound, Trained
 from clients.local_training import (
     AFTER_TRAINING,
@@ -296,7 +296,7 @@ class SelectionClient(NumPyClient):
 
     def _curvature(self, model: FlatModel, shares: NDArray[np.float64], server_round: int) -> dict[int, Vector]:
         """Diagonal curvature at the trained weights, from one mini-batch, for the layers that the Markov rule draws."""
-        from clients.compression.curvature import hutchinson_diagonal
+        from clients.curvature import hutchinson_diagonal
 
         context, choice = self._context, self._context.compression
         examples, _ = self._examples()

@@ -11,9 +11,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from clients.compression.error_feedback import Curvature, as_sent, restore_untaken, upload, weight_sent
-from clients.state import LOCAL, Arrays, ClientHistory, StateStore
-from clients.upload_time import last_upload
+from clients.error_feedback import Curvature, as_sent, restore_untaken, upload, weight_sent
+from clients.state import LOCAL, Arrays, ClientHistory, StateStore, last_upload
 from fedsel_app.config import CompressionConfig, TrainingConfig
 from fedsel_app.messages.answers import TrainAnswer
 from fedsel_app.messages.instructions import TrainInstruction

@@ -73,13 +73,6 @@ class Adam:
         weights.addcdiv_(self._mean, self._root, value=-lr / (1.0 - self._beta1**self._steps))
 
 
-def make_optimizer(config: TrainingConfig, weights: Tensor) -> SGD | Adam:
-    """The optimizer of one round's local training."""
-    if config.optimizer == "sgd":
-        return SGD(weights, config.momentum)
-    return Adam(weights, config.momentum, config.weight_decay if config.optimizer == "adamw" else 0.0)
-
-
 class DivergenceError(FloatingPointError):
     """Local training produced a number that is not finite. The message names the learning rate."""
 
@@ -126,8 +119,9 @@ def train(
         If there is no mini-batch.
     """
     weights, gradient = model.parameters, model.gradient
-    optimizer = make_optimizer(config, weights)
-    penalty = 0.0 if config.optimizer == "adamw" else config.weight_decay
+    decoupled = config.optimizer == "adamw"
+    decay, penalty = (config.weight_decay, 0.0) if decoupled else (0.0, config.weight_decay)
+    optimizer = SGD(weights, config.momentum) if config.optimizer == "sgd" else Adam(weights, config.momentum, decay)
     anchor = weights[: model.size].clone() if config.proximal else None
     drift = None if anchor is None else torch.empty_like(anchor)
     terms = config.momentum or config.proximal or config.clip_norm or penalty or correction is not None

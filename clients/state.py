@@ -6,8 +6,12 @@ the server stated when the client enrolled: what it asked, and what the data fit
 or may have been interrupted and have returned to its checkpoint. So every instruction says what the server knows of the
 client's earlier rounds, and the client continues from there. It drops states of rounds that the server does not know.
 It stores the state after a lost reply and the state after an aggregated reply separately.
+
+In deployment the SuperNode measures the client's uploads, and one more file has the last (`last_upload`).
 """
 
+import json
+import math
 import os
 import re
 import tempfile
@@ -33,6 +37,8 @@ LOCAL = "local/"
 STATE_FILE = re.compile(r"round-([1-9][0-9]{0,17})\.npz")
 
 Arrays = dict[str, NDArray[Any]]
+UPLOAD_FILE = "FEDSEL_UPLOAD_FILE"
+"""Environment variable with the path of a JSON file, {"bytes", "seconds"}, which the SuperNode writes."""
 
 
 class StateError(RuntimeError):
@@ -234,3 +240,14 @@ def user_state_folder() -> Path:
     except RuntimeError as error:
         raise ConfigError(f"This user has no folder for the clients' states ({error}); set 'state-dir'.") from error
     return base / "fedsel"
+
+
+def last_upload() -> tuple[int, float]:
+    """Bytes and seconds of this client's last timed upload; zeros if there is none."""
+    try:
+        last = json.loads(Path(os.environ[UPLOAD_FILE]).read_text(encoding="utf-8"))
+        sent_bytes = int(last["bytes"])
+        seconds = float(last["seconds"])
+    except (KeyError, OSError, ValueError, TypeError):
+        return 0, 0.0
+    return (sent_bytes, seconds) if sent_bytes > 0 and 0 < seconds < math.inf else (0, 0.0)

@@ -23,10 +23,7 @@ if TYPE_CHECKING:
     from simulation.workbench.python_interface.runs import load_run as load_run
     from simulation.workbench.python_interface.runs import run as run
 
-OWN_APP = {
-    "client_app": "simulation.apps.client.client_app",
-    "strategy": "simulation.apps.server.strategy",
-}
+OWN_APP = {"client_app": "simulation.apps.client.client_app", "strategy": "simulation.apps.server.strategy"}
 """Names for users' own Flower apps, and their modules."""
 PYTHON = {
     **dict.fromkeys(("RunResult", "load_run", "run"), "simulation.workbench.python_interface.runs"),

@@ -17,9 +17,8 @@ from fedsel_app.config import Value
 from fedsel_app.config.settings import Entry
 from fedsel_app.wiring.configuration import known_defaults
 from simulation.workbench.cli import parser
-from simulation.workbench.command_line.arguments import Subparsers
 from simulation.workbench.command_line.listing import matching_settings, meaning_of, value_text
-from simulation.workbench.command_line.parser import EXAMPLES
+from simulation.workbench.command_line.parser import EXAMPLES, Subparsers
 from simulation.workbench.python_interface.keywords import keyword_entries, keyword_of
 
 ROOT = Path(__file__).parents[1]

@@ -31,8 +31,8 @@ from fedsel_app.presets.preset import (
 )
 from fedsel_app.wiring.configuration import known_defaults
 from laboratory.presets import named
-from simulation.workbench.command_line.arguments import Subparsers
 from simulation.workbench.command_line.listing import value_text
+from simulation.workbench.command_line.parser import Subparsers
 
 NOT_STATED = "not stated"
 """Value of a setting that neither a paper nor its authors' code states. Any other text describes what is known."""

@@ -23,8 +23,7 @@ from strategies.aggregation.server_state import ServerState, Step
 from strategies.checkpoint import Arrays, BestModel, Stateful, gather, matching, scatter
 from strategies.method import SelectionMethod, evaluates, is_over, round_info
 from strategies.opened import OpenRound
-from strategies.participation.isp import ISP
-from strategies.participation.schedules import Participation
+from strategies.participation import ISP, Participation
 from strategies.roster import Needs, Outcome, Roster, Selection
 from strategies.round.clients import ConnectedClients
 from strategies.round.federation import Federation, SentModel, sent_model

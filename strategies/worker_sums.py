@@ -19,7 +19,7 @@ from fedsel_app.records.files import RunFailed
 from fedsel_app.wire.codec import WireError
 from strategies.method import SelectionMethod
 from strategies.opened import Dispatch, OpenRound
-from strategies.participation.schedules import Participation
+from strategies.participation import Participation
 from strategies.roster import Floats
 from strategies.round.federation import Answer, Reply
 from strategies.round.replies.training import Replies

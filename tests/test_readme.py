@@ -10,7 +10,7 @@ from fedsel_app.models.architectures import ARCHITECTURES
 from fedsel_app.models.building import build
 from fedsel_app.presets.preset import preset_files
 from fedsel_app.wiring.configuration import known_defaults, resolve
-from simulation.workbench.command_line.arguments import parse_setting
+from simulation.workbench.command_line.parser import parse_setting
 from simulation.workbench.report.commands import method_rows
 from strategies import STRATEGIES
 from tests.support.documentation import PAGES, README, code_spans, commands, written_files

@@ -51,9 +51,7 @@ COMPRESSORS = {
         rounded_by="ring-bits",
     ),
     "qsgd": CompressorTraits(
-        meaning="all entries, rounded at random to qsgd-levels levels",
-        strength="qsgd-levels",
-        rounded_by="qsgd-levels",
+        meaning="all entries, rounded at random to qsgd-levels levels", strength="qsgd-levels", rounded_by="qsgd-levels"
     ),
     "none": CompressorTraits(meaning="all entries"),
 }

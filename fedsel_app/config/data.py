@@ -299,10 +299,7 @@ class PartitionConfig(Settings, scope="task", private=True):
         read_by={"partition": ("psi-lda",)},
     )
     client_examples: int = setting(
-        0,
-        "psi-lda: number of examples that a client draws; 0 takes n // K",
-        low=0,
-        read_by={"partition": ("psi-lda",)},
+        0, "psi-lda: number of examples that a client draws; 0 takes n // K", low=0, read_by={"partition": ("psi-lda",)}
     )
     missing_classes: int = setting(
         40,

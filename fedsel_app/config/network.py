@@ -4,10 +4,7 @@ from dataclasses import dataclass
 
 from fedsel_app.config.settings import ConfigError, Settings, setting, unless
 
-RANGES = (
-    ("uplink_min_bits_per_s", "uplink_max_bits_per_s"),
-    ("step_min_s", "step_max_s"),
-)
+RANGES = (("uplink_min_bits_per_s", "uplink_max_bits_per_s"), ("step_min_s", "step_max_s"))
 """Fields with the ends of each range from which clients draw."""
 
 

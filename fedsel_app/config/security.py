@@ -49,9 +49,7 @@ ATTACKS = {
         knows=True,
     ),
     "backdoor": AttackTraits(
-        meaning="10 u; half of each mini-batch gets bright corners and the label 0",
-        strength=10.0,
-        poisons=True,
+        meaning="10 u; half of each mini-batch gets bright corners and the label 0", strength=10.0, poisons=True
     ),
 }
 """Values of the setting `attack`. `strategies.round.replies.attacks` cites their papers."""

@@ -295,10 +295,7 @@ class WaitingConfig(Settings):
     staleness: str = setting(
         "polynomial",
         "how an update's weight falls with the number of steps that the server has made since it began",
-        choices={
-            "constant": "not at all",
-            "polynomial": "as 1 / sqrt(1 + steps)",
-        },
+        choices={"constant": "not at all", "polynomial": "as 1 / sqrt(1 + steps)"},
         read_by=WAITS,
     )
     max_staleness: int = setting(

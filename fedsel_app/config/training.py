@@ -110,10 +110,7 @@ class TrainingConfig(Settings, scope="training", private=True):
         scope="server",
     )
     lr_step_rounds: int = setting(
-        0,
-        "number of rounds after which lr is halved, again and again; 0 never halves it",
-        low=0,
-        scope="server",
+        0, "number of rounds after which lr is halved, again and again; 0 never halves it", low=0, scope="server"
     )
     optimizer: str = setting(
         "sgd",

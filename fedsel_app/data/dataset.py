@@ -363,11 +363,7 @@ def _hugging_face(config: DataConfig, seed: int) -> Dataset:
 
 
 def _divided(
-    arrays: dict[str, Any],
-    config: DataConfig,
-    seed: int,
-    source: str,
-    names: tuple[str, ...] = (),
+    arrays: dict[str, Any], config: DataConfig, seed: int, source: str, names: tuple[str, ...] = ()
 ) -> Dataset:
     """Data set of arrays, or of tables in place of the samples, and of the names of the classes.
 

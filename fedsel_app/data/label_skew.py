@@ -96,13 +96,7 @@ def balanced_dirichlet(sizes: Ints, clients: int, alpha: float, least: int, rng:
 
 
 def multi_dirichlet(
-    sizes: Ints,
-    clients: int,
-    alphas: Sequence[float],
-    least: int,
-    rng: np.random.Generator,
-    *,
-    balanced: bool = False,
+    sizes: Ints, clients: int, alphas: Sequence[float], least: int, rng: np.random.Generator, *, balanced: bool = False
 ) -> Ints:
     """Multi-Dirichlet split: equal groups of clients get equal shares of every class.
 

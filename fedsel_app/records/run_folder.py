@@ -19,15 +19,7 @@ from fedsel_app.config.run import score_title
 from fedsel_app.records.fedsel_folder import discard_empty, make_private_folder, refuse_links, refuse_used
 from fedsel_app.records.files import append_rows, read_arrays, record_errors, write_arrays, write_json
 from fedsel_app.records.reading import Check, check_client, check_round, read_object, read_rows
-from fedsel_app.records.schema import (
-    VERSION,
-    ClientRecord,
-    RoundRecord,
-    Row,
-    as_row,
-    score_name,
-    with_version,
-)
+from fedsel_app.records.schema import VERSION, ClientRecord, RoundRecord, Row, as_row, score_name, with_version
 from fedsel_app.records.summary import summarize
 
 CHECKPOINT = "checkpoint.npz"

@@ -70,9 +70,7 @@ class RoundRecord:
         default_factory=list
     )
     local_steps: Annotated[
-        list[int] | None,
-        "steps",
-        "local steps of each selected client; absent if these are the settings'",
+        list[int] | None, "steps", "local steps of each selected client; absent if these are the settings'"
     ] = None
     scores: Annotated[list[float], "", "selection score of each selected client"] = field(default_factory=list)
     components: Annotated[dict[str, list[float]], "", "parts of the scores, by name"] = field(default_factory=dict)

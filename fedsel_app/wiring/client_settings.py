@@ -7,11 +7,10 @@ a server to name it (`ALLOWED`).
 """
 
 from collections.abc import Mapping
-from functools import cache, lru_cache
+from functools import lru_cache
 
 from fedsel_app.config import DECLARED, ConfigError, SharedSettings, Value, read_groups, refuse_unknown
 from fedsel_app.config.data import HUB, with_arguments
-from fedsel_app.config.settings import Entry
 from fedsel_app.presets.preset import PresetConfig, chosen, layered
 
 CLIENT_SETTINGS = tuple(key for key, entry in DECLARED.items() if entry.owner)
@@ -21,12 +20,6 @@ ALLOWED = "allow-code"
 """Key for the names of code that a server may choose, separated by spaces or commas."""
 LONGEST = 44
 """Most characters of a refused value that are quoted, so that the whole sentence fits in the server's record."""
-
-
-@cache
-def shared_entries() -> tuple[Entry, ...]:
-    """Settings that do not belong to a single method: those that a client reads are among them."""
-    return (*PresetConfig.entries(), *DECLARED.values())
 
 
 def settings_of_client(
@@ -52,7 +45,7 @@ Items = tuple[tuple[str, Value], ...]
 def _resolved(run_config: Items, node_config: Items, trusted: bool) -> SharedSettings:
     if not trusted:
         refuse_choices(dict(run_config), dict(node_config))
-    entries, of_owner = shared_entries(), settings_of_owner(dict(node_config))
+    entries, of_owner = [*PresetConfig.entries(), *DECLARED.values()], settings_of_owner(dict(node_config))
     # The server has checked the settings of its method, whose keys have a dot.
     shared = {key: value for key, value in run_config if "." not in key}
     refuse_unknown(shared, [entry.key for entry in entries])

@@ -21,7 +21,7 @@ from torch import Tensor
 from torch.nn import functional
 from torch.nn.utils import clip_grad_norm_, parameters_to_vector, vector_to_parameters
 
-from clients.compression.compressors import top_indices
+from clients.compressors import top_indices
 from clients.local_training import train
 from fedsel_app.config import DataConfig, PreprocessingConfig, TrainingConfig
 from fedsel_app.data.batches import DeviceData, batch_order

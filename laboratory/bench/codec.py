@@ -10,7 +10,7 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
-from clients.compression.compressors import rounded
+from clients.compressors import rounded
 from fedsel_app.seeds import Purpose, stream
 from fedsel_app.wire.codec import Update, decode, encode, index_bits
 

@@ -15,7 +15,7 @@ from typing import Any
 
 from rich.console import Console
 
-from simulation.workbench.command_line.arguments import Subparsers, positive
+from simulation.workbench.command_line.parser import Subparsers, positive
 
 
 def positives(text: str) -> list[int]:

@@ -21,7 +21,7 @@ from torch import Tensor
 from torch.func import functional_call, grad, vmap
 from torch.nn import functional
 
-from clients.compression.compressors import top_indices
+from clients.compressors import top_indices
 from clients.local_training import train
 from fedsel_app.config import TrainingConfig
 from fedsel_app.data.inputs import Inputs

@@ -17,14 +17,7 @@ from rich.table import Table
 
 from fedsel_app.config import ConfigError
 from fedsel_app.records.run_folder import read_rounds
-from laboratory.bench.baselines import (
-    TASKS,
-    BestEffortClients,
-    PlainClients,
-    Workload,
-    flower_rounds,
-    loop_rounds,
-)
+from laboratory.bench.baselines import TASKS, BestEffortClients, PlainClients, Workload, flower_rounds, loop_rounds
 from simulation.operations.deployment.flower_cli import DeploymentError
 from simulation.workbench.comparison.run_processes import FEDSEL
 

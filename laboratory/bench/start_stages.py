@@ -49,7 +49,7 @@ def carry_out(folder: Path, values: list[str], stages: Stages) -> None:
 
         from fedsel_app.wiring.configuration import resolve
         from simulation.engines.choice import choose
-        from simulation.workbench.command_line.arguments import parse_setting
+        from simulation.workbench.command_line.parser import parse_setting
         from simulation.workbench.report.one_run import RunDisplay, report_run
 
         stages.end("import fedsel")

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fedsel_app.config import ConfigError
-from simulation.workbench.command_line.arguments import FAILURE, Subparsers, folder, named_once, parse_setting, positive
+from simulation.workbench.command_line.parser import FAILURE, Subparsers, folder, named_once, parse_setting, positive
 
 if TYPE_CHECKING:
     from laboratory.claims.measured import Measured

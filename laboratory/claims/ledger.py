@@ -14,16 +14,7 @@ from laboratory.claims.claim import Claim
 from laboratory.claims.data import write_data
 from laboratory.claims.markdown import markdown, markdown_text
 from laboratory.claims.measured import Measured
-from laboratory.claims.picture import (
-    CURRENCIES,
-    NAMES,
-    SYMBOLS,
-    Places,
-    draw_rankings,
-    methods_of,
-    placed,
-    workload,
-)
+from laboratory.claims.picture import CURRENCIES, NAMES, SYMBOLS, Places, draw_rankings, methods_of, placed, workload
 from laboratory.claims.ranking import RankedMethod, Ranking, evidence, ranked_methods
 from laboratory.claims.tuned import Tuned, standing_rankings
 from laboratory.claims.verdict import (

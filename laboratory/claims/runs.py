@@ -11,18 +11,11 @@ from rich.console import Console
 from fedsel_app.config import DECLARED, ConfigError, Value, changes_numbers
 from fedsel_app.records.reading import read_rows
 from fedsel_app.wiring.configuration import AppConfig
-from laboratory.claims.measured import (
-    Measured,
-    has_all,
-    identity,
-    read_measured,
-    run_of,
-    write_measured,
-)
+from laboratory.claims.measured import Measured, has_all, identity, read_measured, run_of, write_measured
 from laboratory.claims.metrics import SPENT, ClaimMeasure, history, measured_values
 from laboratory.claims.study import Study
 from laboratory.claims.tuned import Search
-from simulation.workbench.command_line.arguments import FAILURE
+from simulation.workbench.command_line.parser import FAILURE
 from simulation.workbench.comparison.placement import default_jobs, gpu_count
 from simulation.workbench.comparison.plan import ComparisonPlan, PlannedRun
 from simulation.workbench.comparison.plan_files import check_failure

@@ -20,8 +20,10 @@ from fedsel_app.records.reading import legible
 from simulation.engines.this_process import exit_on_signals, uncollected_imports
 from simulation.operations.deployment.flower_cli import DeploymentError
 from simulation.workbench.command_line import catalogue, deployment
-from simulation.workbench.command_line.arguments import (
+from simulation.workbench.command_line.parser import (
     FAILURE,
+    USAGE_ERROR,
+    Parser,
     Subparsers,
     add_allowed_code,
     add_engine,
@@ -29,7 +31,6 @@ from simulation.workbench.command_line.arguments import (
     folder,
     overrides,
 )
-from simulation.workbench.command_line.parser import USAGE_ERROR, Parser
 from simulation.workbench.comparison import commands as comparison
 from simulation.workbench.report import commands as report_commands
 
@@ -44,8 +45,7 @@ set_defaults()
 
 def configuration(arguments: argparse.Namespace, **defaults: Value) -> "AppConfig":
     """Configuration of a new run or, with --resume, of the run in that folder."""
-    from fedsel_app.wiring.configuration import resolve
-    from fedsel_app.wiring.idle_settings import refuse_idle
+    from fedsel_app.wiring.configuration import refuse_idle, resolve
 
     values = overrides(arguments)
     if not arguments.resume:

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 class Estimates:
     """EF21 estimates g_i of the clients' updates: dense float32 (N,), bit for bit equal to the clients' own.
 
-    The clients' side is in `clients.compression.error_feedback`. A client sends the change of its estimate. After a
+    The clients' side is in `clients.error_feedback`. A client sends the change of its estimate. After a
     failed reply the two are no longer equal. Then the server drops its estimate, and the next instruction tells the
     client to start again.
     """

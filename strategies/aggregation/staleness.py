@@ -38,19 +38,16 @@ from fedsel_app.wire.codec import Update
 from strategies.roster import Floats, Ints
 
 
-def lag_weights(lags: Ints, config: WaitingConfig) -> Floats:
-    """Weights s(lag), float64 (r,): 1, or 1 / sqrt(1 + lag)."""
-    if config.staleness == "polynomial":
-        return np.asarray((1.0 + lags.astype(np.float64)) ** -0.5)
-    return np.ones(lags.shape)
-
-
 def staleness_weights(staleness: Ints, config: WaitingConfig) -> Floats:
     """Weights s of updates, float64 (r,), by the steps that the server made while their clients trained.
 
-    FedAsync counts the step that takes the update, too: its lag is t - tau. FedBuff does not.
+    s(lag) is 1, or 1 / sqrt(1 + lag). FedAsync counts the step that takes the update, too: its lag is t - tau. FedBuff
+    does not.
     """
-    return lag_weights(staleness + (config.waiting == "asynchronous"), config)
+    if config.staleness != "polynomial":
+        return np.ones(staleness.shape)
+    lags = staleness + (config.waiting == "asynchronous")
+    return np.asarray((1.0 + lags.astype(np.float64)) ** -0.5)
 
 
 def stale_step(

@@ -107,7 +107,4 @@ class FedCBS(SelectionStrategy[FedCBSConfig]):
             free[best] = False
             held = held + counts[best]
         picked = np.flatnonzero(~free)
-        return Selection(
-            ids[picked],
-            components={"imbalance": qcid(counts[picked]), "exploration": bonus[picked]},
-        )
+        return Selection(ids[picked], components={"imbalance": qcid(counts[picked]), "exploration": bonus[picked]})

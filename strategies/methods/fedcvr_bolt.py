@@ -63,9 +63,7 @@ class FedCVRBoltConfig(Settings):
         1.0, "inverse temperature beta of the Boltzmann probabilities; 0 makes them uniform", low=0.0
     )
     coordinates: int = setting(
-        300,
-        "number of entries of the output layer that represent a client's model, drawn once; 0 takes all",
-        low=0,
+        300, "number of entries of the output layer that represent a client's model, drawn once; 0 takes all", low=0
     )
 
 
@@ -235,10 +233,7 @@ class FedCVRBolt(SelectionStrategy[FedCVRBoltConfig]):
         clients = ids[boltzmann_cohort(values[ids], labels[ids], count, beta, rng)]
         return Selection(
             clients=clients,
-            components={
-                "coalition": labels[clients].astype(np.float64),
-                "variance_reduction": values[clients],
-            },
+            components={"coalition": labels[clients].astype(np.float64), "variance_reduction": values[clients]},
         )
 
     def update(self, outcome: Outcome) -> None:

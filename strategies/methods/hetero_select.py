@@ -2,7 +2,7 @@
 
 Masud, Jahin and Hasan, "HeteRo-Select: Informativeness as the Participation Driver in Heterogeneous Federated
 Learning", arXiv:2508.06692v2, 2026. This file has Eqs. 1-6 (score and selection). Eqs. 7-8 (budget) are in
-`strategies.round.budget`, Eqs. 9-11 (error feedback, curvature) in `clients.compression`, Eqs. 12 and 18 (local
+`strategies.round.budget`, Eqs. 9-11 (error feedback, curvature) in `clients`, Eqs. 12 and 18 (local
 training) in `clients.local_training`, Eqs. 13-14 (server) in `strategies.aggregation.server_optimizer`.
 
 Deviations

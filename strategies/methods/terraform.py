@@ -167,8 +167,7 @@ class Terraform(SelectionStrategy[TerraformConfig]):
             clients = rng.choice(ids, size=count, replace=False)
         constant = np.ones(clients.size)
         return Selection(
-            clients=np.sort(clients),
-            components={"round": number * constant, "iteration": iteration * constant},
+            clients=np.sort(clients), components={"round": number * constant, "iteration": iteration * constant}
         )
 
     def magnitudes(self, outcome: Outcome) -> Floats:

@@ -26,11 +26,7 @@ def round_fraction(round_info: RoundInfo, context: MethodContext) -> float:
 
 
 def link_caps(
-    uplink_bits_per_s: Floats,
-    mean_uplink_bits_per_s: float,
-    mean_compute_s: float,
-    size: int,
-    config: BudgetConfig,
+    uplink_bits_per_s: Floats, mean_uplink_bits_per_s: float, mean_compute_s: float, size: int, config: BudgetConfig
 ) -> Floats:
     """Each client's ceiling theta_cap = B_k T_budget / (32 N) (below Eq. 8); inf if its link is unknown.
 

@@ -9,14 +9,7 @@ from numpy.typing import NDArray
 
 from fedsel_app.secure_sums.keystream import mask
 from fedsel_app.secure_sums.shamir import combine
-from fedsel_app.secure_sums.statement import (
-    Masked,
-    Question,
-    Statement,
-    promise,
-    read_shares,
-    seed_of,
-)
+from fedsel_app.secure_sums.statement import Masked, Question, Statement, promise, read_shares, seed_of
 from fedsel_app.wire.ring import from_ring, largest, words_of_bytes
 
 MOST_TRIES = 300

@@ -21,12 +21,7 @@ from flwr.supercore.primitives.asymmetric import generate_key_pairs, public_key_
 
 from simulation.operations.deployment.local_deployment import Deployment
 from simulation.operations.guard import port_limits
-from simulation.operations.guard.port_limits import (
-    limited_app,
-    server_options,
-    shows_key,
-    unread_refusal,
-)
+from simulation.operations.guard.port_limits import limited_app, server_options, shows_key, unread_refusal
 from simulation.operations.guard.transport import FLEET_OVER_GRPC, HERE
 from tests.support import floods
 from tests.support.floods import MB, METHOD, together

@@ -175,7 +175,7 @@ def test_curvature_changes_which_entries_are_sent_and_not_their_values(context, 
 @pytest.mark.parametrize(("details", "signs_on"), [("text", None), ("code", range(4))])
 def test_the_next_layers_are_drawn_by_the_last_mask(details, signs_on, context, monkeypatch):
     """With no exploration, and a mask that lay in layer 2 alone, only layer 2 can be drawn; at first, any."""
-    monkeypatch.setattr("clients.compression.compressors.EXPLORE", 0.0)
+    monkeypatch.setattr("clients.compressors.EXPLORE", 0.0)
     choice = {"curvature_layers": 1, "details": details}
     context = changed(context, run={"model": "cnn"}, compression=choice)
     drawn = []
@@ -186,7 +186,7 @@ def test_the_next_layers_are_drawn_by_the_last_mask(details, signs_on, context, 
         drawn.append(list(layers))
         return {}
 
-    monkeypatch.setattr("clients.compression.curvature.hutchinson_diagonal", record)
+    monkeypatch.setattr("clients.curvature.hutchinson_diagonal", record)
     for server_round in range(1, 13):
         store, shares = context.store.of_run("run"), np.array([0.0, 0.0, 1.0, 0.0])
         store.save(2, 2 * server_round, {"shares": shares}, ClientHistory(2 * server_round - 1, 2 * server_round - 1))

@@ -1,6 +1,6 @@
 """Choices: solvers, compressors, aggregations and server optimizers are their traits and their algorithms."""
 
-from clients.compression import error_feedback
+from clients import error_feedback
 from fedsel_app.config.compression import COMPRESSORS
 from fedsel_app.config.server import AGGREGATIONS, SERVER_OPTIMIZERS
 from fedsel_app.config.training import SOLVERS

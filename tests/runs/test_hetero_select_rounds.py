@@ -1,7 +1,7 @@
 """HeteRo-Select in whole rounds, beside its Algorithm 1 written anew in NumPy as the authors' code runs it.
 
 What is drawn at random is taken from the run's own rows: cohorts and links. Every mini-batch is a client's whole part,
-and the curvature, which draws, is left out (`tests/clients/compression` has it).
+and the curvature, which draws, is left out (`tests/clients/test_curvature.py` has it).
 """
 
 import math

@@ -3,8 +3,7 @@
 import pytest
 
 from fedsel_app.config import GROUPS, ConfigError
-from fedsel_app.wiring.configuration import resolve
-from fedsel_app.wiring.idle_settings import refuse_idle
+from fedsel_app.wiring.configuration import refuse_idle, resolve
 from fedsel_app.wiring.server import FILES
 from simulation.engines import inline_engine
 from strategies import STRATEGIES

@@ -92,7 +92,7 @@ def test_a_corrupted_surrogate_changes_what_the_search_sees_alone(tmp_path):
 )
 def test_searches_leave_no_trace_in_clients_server_or_method(tmp_path, surrogate, settings, monkeypatch):
     """A search whose finding counts for nothing leaves the run as it is without one, bit for bit."""
-    monkeypatch.setattr("strategies.participation.isp.mixed", lambda found, before, momentum, down: before)
+    monkeypatch.setattr("strategies.participation.mixed", lambda found, before, momentum, down: before)
     policy = {"participation": "isp", "isp_interval": 1, "isp_draws": 2}
     policy |= {"isp_loss": "surrogate", "surrogate_path": surrogate}
     searched, rows, state = run(tmp_path / "a", **settings, **policy)

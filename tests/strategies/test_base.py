@@ -16,15 +16,7 @@ from strategies.roster import Needs
 from tests.support.contexts import SIZE, context_of
 from tests.support.logs import logged
 from tests.support.rounds import run_round, run_rounds
-from tests.support.stubs import (
-    StubClient,
-    as_sent,
-    sends_its_update,
-    train_reply,
-    trio,
-    update_of,
-    update_reply,
-)
+from tests.support.stubs import StubClient, as_sent, sends_its_update, train_reply, trio, update_of, update_reply
 
 SIGMA, RHO = Report.GRADIENT_DEVIATION, Report.EFFECTIVE_STEPS
 

@@ -10,15 +10,7 @@ from strategies.methods.random_selection import RandomSelection
 from strategies.run_context import Evaluation
 from tests.support.contexts import SIZE, context_of
 from tests.support.rounds import run_round, run_rounds
-from tests.support.stubs import (
-    StubClient,
-    StubFederation,
-    round_of,
-    sends_its_update,
-    trio,
-    update_of,
-    update_reply,
-)
+from tests.support.stubs import StubClient, StubFederation, round_of, sends_its_update, trio, update_of, update_reply
 
 
 def raises(client, message):

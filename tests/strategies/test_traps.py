@@ -10,7 +10,7 @@ from strategies.methods.power_of_choice import PowerOfChoice, PowerOfChoiceConfi
 from strategies.run_context import Evaluation
 from strategies.run_round import run_round
 from strategies.selection_math.sampling_rows import merge_tree
-from strategies.testing.checked_method import MethodUnderTest, copied, demand_same
+from strategies.testing.checks import MethodUnderTest, copied, demand_same
 from tests.support.contexts import context_of
 from tests.support.fake_clients import FakeClients
 from tests.support.rounds import run_rounds

@@ -4,7 +4,7 @@ from functools import partial
 
 import numpy as np
 
-from clients.compression import error_feedback
+from clients import error_feedback
 from fedsel_app.messages.instructions import TrainInstruction
 from fedsel_app.models.layer_slice import LayerSlice
 

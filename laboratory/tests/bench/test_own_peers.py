@@ -6,15 +6,7 @@ import numpy as np
 import pytest
 
 from laboratory.bench.peer_tasks import PEER_TASKS, PeerTask
-from laboratory.bench.peers import (
-    FEDSEL,
-    FLOWER,
-    PFL,
-    PeerTime,
-    best_of,
-    refuse_different_models,
-    refuse_unequal,
-)
+from laboratory.bench.peers import FEDSEL, FLOWER, PFL, PeerTime, best_of, refuse_different_models, refuse_unequal
 from simulation.operations.deployment.flower_cli import DeploymentError
 
 LENET = PEER_TASKS["100-of-100"].model

@@ -139,7 +139,9 @@ class ArrayLayout:
             array = self._arrays[position]
             before = layers[-1] if layers else []
             joins = len(before) == 1 and before[0] == position - 1 and array.ndim == 1
-            if joins and self._arrays[before[0]].ndim and len(array) in _ends(self._arrays[before[0]]):
+            weights = self._arrays[before[0]].shape if joins else ()
+            # The outputs of an array of weights are its first axis (PyTorch), or its last (Keras).
+            if weights and len(array) in {weights[0], weights[-1]}:
                 before.append(position)
             else:
                 layers.append([position])
@@ -210,8 +212,3 @@ def twins(arrays: Sequence[NDArray[Any]], among: Iterable[int]) -> list[list[int
 
 def _is_float(array: NDArray[Any]) -> bool:
     return np.issubdtype(array.dtype, np.floating)
-
-
-def _ends(array: NDArray[Any]) -> tuple[int, int]:
-    """Numbers of outputs that an array of weights can have: its first axis (PyTorch), or its last (Keras)."""
-    return array.shape[0], array.shape[-1]

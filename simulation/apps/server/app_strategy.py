@@ -4,7 +4,6 @@ import logging
 from collections.abc import Callable
 from contextlib import closing
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -30,10 +29,17 @@ from fedsel_app.records.run_folder import (
     read_rounds,
     refuse_other_settings,
 )
-from fedsel_app.records.schema import RoundRecord, Row
+from fedsel_app.records.schema import RoundRecord
 from simulation.apps.client.array_layout import ArrayLayout
-from simulation.apps.server.client_metrics import aggregated_records, bounded_examples, note_left_out, numeric_metrics
-from simulation.apps.server.kept_result import keep, read_model, recall
+from simulation.apps.server.results import (
+    aggregated_records,
+    bounded_examples,
+    keep,
+    note_left_out,
+    numeric_metrics,
+    read_model,
+    recall,
+)
 from simulation.apps.server.settings import AppOptions, app_config, recorded, round_config
 from simulation.apps.server.transports import UserGrid, UserReply, score_of
 from simulation.apps.server.user_clients import UserClients, counts, describe_examples
@@ -174,7 +180,10 @@ class AppStrategy:
             recorder = RunFolder(Path(config.records.out), recorded(config, layout), resume=config.records.resume)
             FLOWER_LOGGER.info("fedsel: records in %s", recorder.path)
         self._recorder = recorder
-        recorder.listeners.append(partial(_log_round, measured=config.network.links == "measured"))
+        measured = config.network.links == "measured"
+        recorder.listeners.append(
+            lambda row: FLOWER_LOGGER.info("fedsel: round %d: %s", row["round"], describe_round(row, measured=measured))
+        )
         initial, buffers = layout.initial()
         context = RunContext(
             **config.groups(),
@@ -317,7 +326,3 @@ def _resume(strategy: SelectionStrategy, folder: RunFolder) -> tuple[dict[str, i
     if not strategy.run.context.reported_values.example_clip:
         examples = {client: float(strategy.run.roster.examples[client]) for client in examples}
     return nodes, examples
-
-
-def _log_round(row: Row, *, measured: bool) -> None:
-    FLOWER_LOGGER.info("fedsel: round %d: %s", row["round"], describe_round(row, measured=measured))

@@ -21,10 +21,9 @@ from fedsel_app.config.settings import having, plain_value
 from fedsel_app.messages.answers import Ability
 from fedsel_app.messages.scalars import Config, Report
 from fedsel_app.seeds import Purpose, stream
-from fedsel_app.wiring.configuration import AppConfig
-from fedsel_app.wiring.idle_settings import refuse_idle
+from fedsel_app.wiring.configuration import AppConfig, refuse_idle
 from simulation.apps.client.array_layout import ArrayLayout
-from simulation.apps.server.client_metrics import RecordFunction
+from simulation.apps.server.results import RecordFunction
 from strategies import find_strategy
 
 FEDAVG = "fedavg"
@@ -58,10 +57,7 @@ UNLIKE: Mapping[str, tuple[Sequence[Value], str]] = {
     "waiting": (["synchronous"], "the server of a Flower app of your own waits for its cohort"),
     "participation": (FIXED, "the others let clients train for models that are then dropped"),
     "secure-sums": (["none"], "masks need fedsel's own clients, which `fedsel start` runs with their keys"),
-    "solver": (
-        ["sgd"],
-        "the local steps are your clients', to whom 'train_config' of start can send proximal-mu",
-    ),
+    "solver": (["sgd"], "the local steps are your clients', to whom 'train_config' of start can send proximal-mu"),
     "curvature-layers": ([0], "only fedsel's own clients know the curvature of their loss"),
     "probe-bits": ([32], "your clients would have to restore a rounded model"),
 }

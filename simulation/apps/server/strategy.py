@@ -4,7 +4,7 @@
 strategies, and for their arguments that fedsel's does not have, a sentence says what to write instead.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
@@ -78,14 +78,6 @@ def refuse_strategy(name: str) -> None:
         raise ConfigError(f"Keep Flower's {name!r}: fedsel has no such rule, and combines only arrays of floats.")
 
 
-def refuse_options(options: Iterable[str]) -> None:
-    """Raise ConfigError for an option that only Flower's own strategies have."""
-    given = {*options}
-    for name, instead in WORDS.items():
-        if name in given:
-            raise ConfigError(instead)
-
-
 def strategy(name: str, *, clients: int, cohort: int, out: str | Path | None = None, **options: Any) -> AppStrategy:
     """Build a Flower strategy for your own ServerApp and your own clients.
 
@@ -109,7 +101,9 @@ def strategy(name: str, *, clients: int, cohort: int, out: str | Path | None = N
         If the settings cannot be run, or the folder cannot be written.
     """
     refuse_strategy(name)
-    refuse_options(options)
+    for word, instead in WORDS.items():
+        if word in options:
+            raise ConfigError(instead)
     names = {field.name for field in fields(AppOptions)}
     settings = {key: value for key, value in options.items() if key not in names}
     settings |= {"clients": clients, "cohort": cohort}

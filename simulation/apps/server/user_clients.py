@@ -30,15 +30,7 @@ from simulation.apps.client.array_layout import ArrayLayout
 from simulation.apps.client.messages import AppTrainInstruction, reported_loss
 from simulation.apps.server.settings import unmet
 from simulation.apps.server.transports import UserGrid, UserReply, without_errors_of_unchanged
-from strategies.round.federation import (
-    ALL,
-    Answers,
-    Message,
-    NodeError,
-    Reply,
-    SentModel,
-    Until,
-)
+from strategies.round.federation import ALL, Answers, Message, NodeError, Reply, SentModel, Until
 from strategies.run import Run
 
 LOGGER = logging.getLogger("fedsel")

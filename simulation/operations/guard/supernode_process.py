@@ -8,7 +8,7 @@ asks more often (`waiting`).
 
 **Upload times.** Flower uploads a reply after the client has returned it and does not report the duration. This module
 measures it around the SuperNode's upload function. It writes the bytes and seconds of the last upload that was large
-enough to show the rate to a file. The reply of the next training reports them (see `clients.upload_time`). The file is
+enough to show the rate to a file. The reply of the next training reports them (see `clients.state`). The file is
 needed because the answer to a loss probe may come in between. All durations are measured on one machine, so no clocks
 are compared.
 
@@ -27,7 +27,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from clients.upload_time import UPLOAD_FILE
+from clients.state import UPLOAD_FILE
 from fedsel_app.network.links import LEAST_BYTES
 from simulation.operations.guard.app_runner import AppRunner
 from simulation.operations.guard.supernode import noted_interrupts, serve_messages

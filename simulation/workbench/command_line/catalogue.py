@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from shutil import get_terminal_size
 
 from fedsel_app.records.reading import legible
-from simulation.workbench.command_line.arguments import Subparsers
+from simulation.workbench.command_line.parser import Subparsers
 
 
 def register(commands: Subparsers) -> None:

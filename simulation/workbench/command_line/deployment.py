@@ -10,7 +10,7 @@ from fedsel_app.config import ConfigError
 from fedsel_app.config.data import READERS
 from fedsel_app.secure_sums.statement import IDENTITIES
 from simulation.operations.machines.machine import FILE
-from simulation.workbench.command_line.arguments import Subparsers, folder, named_once, parse_setting, positive
+from simulation.workbench.command_line.parser import Subparsers, folder, named_once, parse_setting, positive
 
 SAVED = ("dataset_dict.json", "state.json")
 """Files of a folder that `datasets` saved."""

@@ -7,7 +7,7 @@ from pathlib import Path
 from rich.console import Console
 
 from fedsel_app.config import RunConfig
-from simulation.workbench.command_line.arguments import (
+from simulation.workbench.command_line.parser import (
     FAILURE,
     Subparsers,
     add_engine,
@@ -121,10 +121,7 @@ def register_tune(commands: Subparsers) -> None:
         help="trials for each method, the first with the default settings (10)",
     )
     tuned.add_argument(
-        "--over",
-        required=True,
-        metavar="KEY=LOW..HIGH,KEY=A|B",
-        help="settings to search, with their ranges or values",
+        "--over", required=True, metavar="KEY=LOW..HIGH,KEY=A|B", help="settings to search, with their ranges or values"
     )
     tuned.add_argument("--tuning-seeds", default="101,102", metavar="SEED,...", help="seeds of the trials (101,102)")
     tuned.set_defaults(call=tune_command)

@@ -19,8 +19,7 @@ from fedsel_app.config import DECLARED, ConfigError, Value, changes_numbers
 from fedsel_app.presets.preset import load_preset
 from fedsel_app.records.files import write_text
 from fedsel_app.records.run_folder import read_config
-from fedsel_app.wiring.configuration import AppConfig, resolve
-from fedsel_app.wiring.idle_settings import refuse_idle
+from fedsel_app.wiring.configuration import AppConfig, refuse_idle, resolve
 from simulation.engines.choice import choose
 from simulation.engines.preflight import refuse_unrunnable
 from simulation.engines.run_folders import read_summary

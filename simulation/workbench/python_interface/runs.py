@@ -26,8 +26,7 @@ from fedsel_app.models.tasks import task_of
 from fedsel_app.records.files import NpzError, read_arrays
 from fedsel_app.records.run_folder import read_rounds
 from fedsel_app.records.schema import Row
-from fedsel_app.wiring.configuration import AppConfig, resolve
-from fedsel_app.wiring.idle_settings import refuse_idle
+from fedsel_app.wiring.configuration import AppConfig, refuse_idle, resolve
 from fedsel_app.wiring.server import run_folder
 from simulation.apps.server.settings import OWN_APP
 from simulation.engines import inline_engine

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fedsel_app.config import ConfigError
-from simulation.workbench.command_line.arguments import FAILURE, Subparsers, named_once
+from simulation.workbench.command_line.parser import FAILURE, Subparsers, named_once
 from simulation.workbench.terminal import whole_table, wide_console
 
 if TYPE_CHECKING:

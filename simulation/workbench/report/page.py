@@ -17,14 +17,16 @@ from fedsel_app.records.run_folder import DATA
 from simulation.workbench.comparison.measures import EvaluatedMetric, Numbers, metric_of
 from simulation.workbench.comparison.results import Group, RecordedComparison
 from simulation.workbench.report.answer import print_table, variants_table, verdict
-from simulation.workbench.report.audit import (
+from simulation.workbench.report.drawing import Plot, plot_metric, write_figures
+from simulation.workbench.report.findings import (
     client_table,
     failure_table,
+    finding_tables,
     participation_table,
     run_table,
+    tuned_kind,
+    tuning_section,
 )
-from simulation.workbench.report.drawing import Plot, plot_metric, write_figures
-from simulation.workbench.report.findings import finding_tables, tuned_kind, tuning_section
 from simulation.workbench.report.html import html
 from simulation.workbench.report.tables import HEAD, NAMES, Table, csv_text, inert, latex_table
 from simulation.workbench.terminal import print_lines

@@ -135,7 +135,9 @@ def csv_text(tables: Iterable[tuple[str, Table]]) -> str:
     writer = csv.writer(output, lineterminator="\n")
     header = None
     for label, table in labelled:
-        columns = [name for column in table.columns for name in _csv_names(column)]
+        columns = [
+            f"{inert(column.name)}{ending}" for column in table.columns for ending in column.parts.values() or ("",)
+        ]
         if columns != header:
             writer.writerow(["cell"] * lead + columns)
             header = columns
@@ -143,10 +145,6 @@ def csv_text(tables: Iterable[tuple[str, Table]]) -> str:
             cells = [value for column, cell in zip(table.columns, row, strict=True) for value in _csv(column, cell)]
             writer.writerow([inert(label)] * lead + cells)
     return output.getvalue()
-
-
-def _csv_names(column: Heading) -> list[str]:
-    return [f"{inert(column.name)}{ending}" for ending in column.parts.values() or ("",)]
 
 
 def _csv(column: Heading, cell: Any) -> list[Any]:

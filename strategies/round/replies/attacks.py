@@ -64,11 +64,7 @@ def min_max(known: Floats, strength: float) -> Floats:
     return np.asarray(mean - low * deviations)
 
 
-VECTORS: Mapping[str, Callable[[Floats, float], Floats]] = {
-    "ipm": inner_product,
-    "alie": alie,
-    "min-max": min_max,
-}
+VECTORS: Mapping[str, Callable[[Floats, float], Floats]] = {"ipm": inner_product, "alie": alie, "min-max": min_max}
 """Attack -> the vector that all attackers send, of the known updates and s."""
 
 

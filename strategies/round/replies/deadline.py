@@ -62,10 +62,7 @@ def accept(clients: Ints, finish_s: Floats, wanted: int, limits: ReplyConfig) ->
     first = order[punctual[order]][:wanted]
     accepted = np.sort(clients[first]) if first.size >= limits.min_returned else clients[:0]
     late: list[Failure] = [
-        {
-            "client": client,
-            "reason": f"it took {seconds:.1f} s, and the deadline is {deadline_s:g} s: {LATE}",
-        }
+        {"client": client, "reason": f"it took {seconds:.1f} s, and the deadline is {deadline_s:g} s: {LATE}"}
         for client, seconds in zip(clients[~punctual].tolist(), finish_s[~punctual].tolist(), strict=True)
     ]
     last_s = min(float(finish_s.max(initial=0.0)), deadline_s or math.inf)

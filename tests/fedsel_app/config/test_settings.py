@@ -5,11 +5,7 @@ from dataclasses import fields
 import numpy as np
 import pytest
 
-from fedsel_app.config import (
-    GROUPS,
-    ResidualConfig,
-    TrainingConfig,
-)
+from fedsel_app.config import GROUPS, ResidualConfig, TrainingConfig
 from fedsel_app.data.batches import chunks
 from strategies import STRATEGIES
 

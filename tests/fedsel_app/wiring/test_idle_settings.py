@@ -6,8 +6,7 @@ import pytest
 import tomli_w
 
 from fedsel_app.config import GROUPS, ConfigError
-from fedsel_app.wiring.configuration import resolve
-from fedsel_app.wiring.idle_settings import refuse_idle
+from fedsel_app.wiring.configuration import refuse_idle, resolve
 from simulation.workbench.comparison.plan import plan
 from strategies import STRATEGIES
 

@@ -14,8 +14,7 @@ from fedsel_app.config import ConfigError, RunConfig
 from fedsel_app.presets.preset import flatten, preset_files
 from fedsel_app.wiring.configuration import known_defaults, resolve
 from simulation.workbench.cli import main, parser
-from simulation.workbench.command_line.arguments import overrides, parse_setting
-from simulation.workbench.command_line.parser import EXAMPLES, GROUPS
+from simulation.workbench.command_line.parser import EXAMPLES, GROUPS, overrides, parse_setting
 from strategies import STRATEGIES
 
 SMALL = ["--clients", "4", "--cohort", "2", "--rounds", "1"]

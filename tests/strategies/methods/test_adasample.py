@@ -8,11 +8,7 @@ from scipy.optimize import minimize
 from scipy.special import softmax
 
 from fedsel_app.config import TrainingConfig
-from strategies.methods.adasample import (
-    AdaSample,
-    expected_slowest,
-    sampling_distribution,
-)
+from strategies.methods.adasample import AdaSample, expected_slowest, sampling_distribution
 from strategies.roster import RoundInfo
 from strategies.testing.fakes import dense, make_context, outcome
 from tests.support.contexts import make_roster

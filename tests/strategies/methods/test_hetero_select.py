@@ -8,13 +8,7 @@ from hypothesis import strategies as st
 
 from fedsel_app.config import TrainingConfig
 from fedsel_app.wire.codec import Update
-from strategies.methods.hetero_select import (
-    HeteroSelect,
-    HeteroSelectConfig,
-    fairness,
-    staleness,
-    temperature,
-)
+from strategies.methods.hetero_select import HeteroSelect, HeteroSelectConfig, fairness, staleness, temperature
 from strategies.roster import RoundInfo
 from strategies.testing import CHECKS
 from strategies.testing.fakes import dense, make_context, outcome

@@ -5,14 +5,7 @@ from itertools import combinations
 import numpy as np
 import pytest
 
-from strategies.methods.hics_fl import (
-    HiCSFL,
-    HiCSFLConfig,
-    client_distances,
-    draw_by_examples,
-    entropies,
-    group_logits,
-)
+from strategies.methods.hics_fl import HiCSFL, HiCSFLConfig, client_distances, draw_by_examples, entropies, group_logits
 from strategies.roster import RoundInfo
 from strategies.testing.fakes import dense, make_context, outcome
 from tests.support.contexts import seen_roster

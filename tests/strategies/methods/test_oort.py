@@ -7,14 +7,7 @@ import pytest
 
 from fedsel_app.messages.scalars import Report
 from fedsel_app.wire.rounded_values import BLOCK
-from strategies.methods.oort import (
-    Oort,
-    OortConfig,
-    at_percentile,
-    blacklist,
-    next_pace,
-    system_factor,
-)
+from strategies.methods.oort import Oort, OortConfig, at_percentile, blacklist, next_pace, system_factor
 from strategies.roster import RoundInfo
 from strategies.testing.fakes import dense, make_context, outcome
 from tests.support.contexts import make_roster

@@ -4,15 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from flwr.common import (
-    Code,
-    EvaluateRes,
-    FitRes,
-    GetPropertiesRes,
-    Parameters,
-    Status,
-    parameters_to_ndarrays,
-)
+from flwr.common import Code, EvaluateRes, FitRes, GetPropertiesRes, Parameters, Status, parameters_to_ndarrays
 from flwr.server import Server, SimpleClientManager
 from flwr.server.client_proxy import ClientProxy
 

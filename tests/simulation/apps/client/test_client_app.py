@@ -15,17 +15,7 @@ from fedsel_app.messages.scalars import Report
 from fedsel_app.wire.codec import decode
 from simulation.apps.client.client_app import client_app
 from tests.support.flower_state import task_identity
-from tests.support.own_app import (
-    app_instruction,
-    by_name,
-    data,
-    losses,
-    model,
-    named_question,
-    node,
-    register,
-    trained,
-)
+from tests.support.own_app import app_instruction, by_name, data, losses, model, named_question, node, register, trained
 
 __all__ = ["task_identity"]
 pytestmark = pytest.mark.usefixtures("task_identity")

@@ -5,7 +5,7 @@ from flwr.app import MetricRecord, RecordDict
 from flwr.clientapp import ClientApp
 
 import fedsel_app
-from simulation.apps.server.client_metrics import aggregated_records, mean_metrics
+from simulation.apps.server.results import aggregated_records, mean_metrics
 from tests.support.hostile_replies import with_array, with_metrics
 from tests.support.in_process_grid import InProcessGrid
 from tests.support.logs import logged

@@ -8,11 +8,7 @@ import pytest
 from simulation.engines import processes
 from simulation.operations.deployment.flower_cli import DeploymentError, environment, submit_to_flower
 from simulation.operations.deployment.local_deployment import Deployment, connected
-from simulation.operations.guard.transport import (
-    SUPERNODE_MODULE,
-    free_ports,
-    supernode_arguments,
-)
+from simulation.operations.guard.transport import SUPERNODE_MODULE, free_ports, supernode_arguments
 from simulation.operations.machines.folders import make_federation
 from tests.support.processes import FLEET_STARTS, looks_in_proc, mentioning, until
 from tests.support.tiny_app import PROJECT, write_app

@@ -12,7 +12,7 @@ import pytest
 from flwr.supercore.inflatable import inflatable_utils
 from flwr.supernode import start_client_internal
 
-from clients.upload_time import UPLOAD_FILE, last_upload
+from clients.state import UPLOAD_FILE, last_upload
 from simulation.operations.guard import supernode_process as supernode
 from simulation.operations.guard.supernode import (
     CONNECTION_HOOK,

@@ -5,7 +5,7 @@ import pytest
 from torch import nn
 
 from fedsel_app.config import ConfigError
-from simulation.workbench.command_line.arguments import parse_grid, parse_grids, parse_setting
+from simulation.workbench.command_line.parser import parse_grid, parse_grids, parse_setting
 from simulation.workbench.comparison.plan import plan
 
 SMALL = {"clients": 6, "cohort": 2, "rounds": 2}

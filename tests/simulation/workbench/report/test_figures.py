@@ -3,8 +3,8 @@
 import json
 
 from simulation.workbench.comparison.results import RecordedComparison
-from simulation.workbench.report.audit import run_table
 from simulation.workbench.report.drawing import COLOURS, ORDER, look, look_positions
+from simulation.workbench.report.findings import run_table
 from strategies import STRATEGIES
 from tests.support.report_runs import write_plan, write_run
 

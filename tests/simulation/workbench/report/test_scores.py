@@ -4,7 +4,7 @@ import pytest
 
 from simulation.workbench.comparison.measures import metric_of
 from simulation.workbench.comparison.results import RecordedComparison
-from simulation.workbench.report.audit import client_table
+from simulation.workbench.report.findings import client_table
 from simulation.workbench.report.page import write_report
 from tests.support.pictures import draw_blank_pictures
 from tests.support.report_runs import page_text, write_plan, write_run

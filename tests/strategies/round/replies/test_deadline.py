@@ -13,12 +13,7 @@ from strategies.round.replies.deadline import accept, over_selected_count, simul
 from tests.support.contexts import SIZE, context_of
 from tests.support.logs import logged
 from tests.support.rounds import run_round
-from tests.support.stubs import (
-    round_of,
-    trio,
-    update_of,
-    update_reply,
-)
+from tests.support.stubs import round_of, trio, update_of, update_reply
 
 STILL = NetworkConfig(step_min_s=1.0, step_max_s=1.0, uplink_min_bits_per_s=1e9, uplink_max_bits_per_s=1e9)
 """A second a step and hardly any transfer time: a client takes as many seconds as steps."""

@@ -5,7 +5,7 @@ import pytest
 
 from fedsel_app.config import NetworkConfig
 from fedsel_app.network.links import SimulatedLinks
-from strategies.participation.isp import best_relative, mixed
+from strategies.participation import best_relative, mixed
 from tests.support.isp_ring import CLIENTS, MODEL_BYTES, REPLY_BYTES, ring, run_isp, setup_for
 
 

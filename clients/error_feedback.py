@@ -22,7 +22,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from clients.compression.compressors import coordinate_scores, layer_shares, qsgd, rand_k, rounded, top_k
+from clients.compressors import coordinate_scores, layer_shares, qsgd, rand_k, rounded, top_k
 from clients.state import StateError
 from fedsel_app.config import CompressionConfig
 from fedsel_app.messages.instructions import TrainInstruction

@@ -7,7 +7,7 @@ import pytest
 
 from fedsel_app.config import EvaluationConfig
 from strategies.methods.random_selection import RandomSelection
-from strategies.participation.isp import ISP
+from strategies.participation import ISP
 from strategies.roster import RoundInfo
 from tests.support.contexts import Rows
 from tests.support.isp_ring import CLIENTS, MODEL_BYTES, own_direction, ring, setup_for

@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from clients.compression.compressors import qsgd, rand_k
-from clients.compression.error_feedback import as_sent, restore_untaken
+from clients.compressors import qsgd, rand_k
+from clients.error_feedback import as_sent, restore_untaken
 from clients.state import StateError
 from fedsel_app.config import CompressionConfig
 from fedsel_app.wire.codec import Update, decode, encode

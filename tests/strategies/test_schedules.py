@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from fedsel_app.config import ParticipationConfig
 from strategies.methods.random_selection import RandomSelection
-from strategies.participation.schedules import linear_growth, scheduled
+from strategies.participation import linear_growth, scheduled
 from strategies.roster import RoundInfo
 from tests.support.contexts import context_of
 from tests.support.rounds import run_rounds

@@ -8,7 +8,7 @@ from torch import nn
 from torch.func import functional_call
 from torch.nn import functional
 
-from clients.compression.curvature import hutchinson_diagonal
+from clients.curvature import hutchinson_diagonal
 from fedsel_app.models.building import build
 from fedsel_app.models.flat_model import FlatModel
 from fedsel_app.models.tasks import Regression

@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from clients.compression.compressors import coordinate_scores, draw_layers, layer_shares, top_indices, top_k
+from clients.compressors import coordinate_scores, draw_layers, layer_shares, top_indices, top_k
 from fedsel_app.wire.indices import kept_count
 from tests.support.uploads import LAYERS
 

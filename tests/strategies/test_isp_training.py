@@ -8,7 +8,7 @@ import pytest
 from fedsel_app.config import ParticipationConfig
 from strategies.methods.power_of_choice import PowerOfChoice, PowerOfChoiceConfig
 from strategies.methods.random_selection import RandomSelection
-from strategies.participation.isp import sample_size
+from strategies.participation import sample_size
 from tests.support.contexts import Rows
 from tests.support.isp_ring import CLIENTS, MODEL_BYTES, own_direction, ring, run_isp, setup_for
 from tests.support.rounds import bits, run_rounds
@@ -30,7 +30,7 @@ def test_clients_train_the_intermediate_round_without_keeping_state_and_then_the
 @pytest.mark.parametrize("optimizer", ["momentum", "fedyogi"])
 def test_a_discarded_search_leaves_no_trace_in_the_model(optimizer, monkeypatch):
     """A search that changes nothing leaves the run as it is without one, bit for bit."""
-    monkeypatch.setattr("strategies.participation.isp.mixed", lambda found, before, momentum, down: before)
+    monkeypatch.setattr("strategies.participation.mixed", lambda found, before, momentum, down: before)
     settings = {"server_optimizer": optimizer, "server_lr": 0.1, "isp_interval": 1}
     searched = setup_for(lambda w, _: 1.0, rounds=3, **settings)
     plain = replace(searched, participation=ParticipationConfig(), recorder=Rows())

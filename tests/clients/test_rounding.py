@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from clients.compression.compressors import rounded
-from clients.compression.error_feedback import as_sent, restore_untaken
+from clients.compressors import rounded
+from clients.error_feedback import as_sent, restore_untaken
 from fedsel_app.config import CompressionConfig
 from fedsel_app.wire.codec import decode, encode
 from strategies.testing.fakes import dense

@@ -1,1 +1,0 @@
-"""Compression of an update on the client: compressors, error feedback, and the curvature that scores entries."""
