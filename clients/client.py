@@ -128,21 +128,15 @@ class SelectionClient(NumPyClient):
         An evaluation takes the model that is already `loaded` from these arrays, if it is given. A training adds its
         payloads to the `sums`, if they are given, instead of returning them.
 
+        Raises ValueError if label counts are requested but not shared, or the client has no test part to evaluate.
+        Raises MachineFault if the memory of the host or the GPU does not suffice, or the state cannot be written.
+
         Returns
         -------
-        numbers
-            Those of the instruction's answer in `fedsel_app.messages.answers`; none after calibration.
-        arrays
-            After training: the payload as uint8; a second payload with the change of the client's control variate,
-            if the solver has one; and the buffers if they are requested, float32 (B,). After calibration: only the
-            BatchNorm statistics, float32 (S,). Otherwise none.
-
-        Raises
-        ------
-        ValueError
-            If label counts are requested but not shared, or the client has no test part to evaluate.
-        MachineFault
-            If the memory of the host or the GPU does not suffice, or the state cannot be written.
+        numbers : those of the instruction's answer in `fedsel_app.messages.answers`; none after calibration
+        arrays : after training the payload as uint8, a second payload with the change of the client's control variate
+            if the solver has one, and the buffers if they are requested, float32 (B,). After calibration only the
+            BatchNorm statistics, float32 (S,); otherwise none.
         """
         sent: NDArrays = []
         with naming_lack_of_memory(f"Client {self._context.client}"):

@@ -46,16 +46,9 @@ def coordinate_scores(vector: Vector, curvature: Mapping[int, Vector], layers: S
 
     Parameters
     ----------
-    vector
-        v, shape (N,).
-    curvature
-        Layer number -> estimate of diag H over that layer's slice.
-    layers
-        The model's layers, by number.
-
-    Returns
-    -------
-    ndarray of shape (N,), float32
+    vector : v, float32 (N,)
+    curvature : layer number -> estimate of diag H over that layer's slice
+    layers : the model's layers, by number
     """
     scores = np.square(vector)
     for number, diagonal in curvature.items():
@@ -112,20 +105,13 @@ def rounded(update: Update, bits: int, rng: np.random.Generator | None) -> Updat
 def layer_shares(
     indices: NDArray[np.uint32] | None, layers: Sequence[LayerSlice], *, of_own: bool = False
 ) -> NDArray[np.float64]:
-    """Layer shares of a top-k mask.
+    """Layer shares of a top-k mask, one for each of the `layers`.
 
     Parameters
     ----------
-    indices
-        The mask: kept positions in increasing order, None for all of them.
-    layers
-        The model's layers.
-    of_own
-        The share of the layer that is in the mask; by default that of the mask that is in the layer (they sum to 1).
-
-    Returns
-    -------
-    ndarray of shape (layers,)
+    indices : kept positions of the mask in increasing order; None for all of them
+    layers : the model's layers
+    of_own : share of the layer that is in the mask; by default share of the mask that is in the layer (they sum to 1)
     """
     starts = np.array([layer.start for layer in layers])
     stops = np.array([layer.stop for layer in layers])
@@ -144,9 +130,7 @@ def draw_layers(shares: NDArray[np.float64], layers_wanted: int, rng: np.random.
     The probability of layer j is (1 - EXPLORE) shares_j / sum(shares) + EXPLORE / L. If fewer than `layers_wanted`
     layers have a positive probability, fewer are returned.
 
-    Returns
-    -------
-    ndarray of int64, in increasing order
+    Returns int64, in increasing order.
     """
     probabilities = (1.0 - EXPLORE) * shares / shares.sum() + EXPLORE / shares.size
     probabilities /= probabilities.sum()

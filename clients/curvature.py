@@ -42,6 +42,8 @@ def hutchinson_diagonal(
     buffers are unchanged. The passes use fp32 for any precision of the model, because a second derivative is a
     difference of small numbers.
 
+    Returns layer number -> float32 array over that layer's slice of the flat vector.
+
     Parameters
     ----------
     model : the model, with the weights at which to estimate the curvature
@@ -51,11 +53,6 @@ def hutchinson_diagonal(
     proximal : the coefficient mu; 0 without a proximal term
     training : train mode for the passes
     signs_on : numbers of the layers where z has signs, including `layers`; elsewhere z is 0. None: only `layers`
-
-    Returns
-    -------
-    dict
-        Layer number -> float32 ndarray over that layer's slice of the flat vector.
     """
     if training:
         model.state.train()

@@ -49,14 +49,12 @@ class SharedAnswers:
     ) -> tuple[Config, NDArrays, bool]:
         """A client's answer to the instruction in `config`, the same as to a message of its own.
 
+        Raises what `SelectionClient.answer` raises.
+
         Returns
         -------
-        numbers, arrays
-            As `SelectionClient.answer` returns them.
-        added
-            Whether the payloads were added to the `sums` instead of returned.
-
-        Raises what `SelectionClient.answer` raises.
+        numbers, arrays : as `SelectionClient.answer` returns them
+        added : whether the payloads were added to the `sums` instead of returned
         """
         if self._last != (message_type, config):
             self._instruction, self._last = read_instruction(config, message_type), (message_type, config)

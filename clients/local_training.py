@@ -47,12 +47,9 @@ class Adam:
 
     Parameters
     ----------
-    weights
-        Float32 (N,), the weights that it will update.
-    beta1
-        Decay of the mean gradient; that of its square is 0.999.
-    decay
-        Decoupled weight decay of AdamW: before each step w <- (1 - lr decay) w; 0 for Adam.
+    weights : float32 (N,), the weights that it will update
+    beta1 : decay of the mean gradient; that of its square is 0.999
+    decay : decoupled weight decay of AdamW: before each step w <- (1 - lr decay) w; 0 for Adam
     """
 
     def __init__(self, weights: Tensor, beta1: float, decay: float) -> None:
@@ -93,30 +90,16 @@ def train(
     and then w moves along g by the rule of the optimizer. mu is `config.proximal`, and 0 for layers
     that stay with the client; adamw decays w separately from g.
 
+    Returns the mean over the steps of the mini-batch loss before each step, and the number of steps. Raises
+    DivergenceError if a loss or a weight is not finite, and ValueError if there is no mini-batch.
+
     Parameters
     ----------
-    model
-        It has the weights w_0 at entry and the trained weights at return.
-    batches
-        Pairs of inputs and labels, on the model's device.
-    config
-        Training uses its proximal coefficient, weight decay, clip norm, momentum and optimizer.
-    lr
-        Learning rate of the round.
-    correction
-        A constant term of the gradient, float32 (N,), on the model's device; None: no term.
-
-    Returns
-    -------
-    (loss, steps)
-        Mean over the steps of the mini-batch loss before each step, and the number of steps.
-
-    Raises
-    ------
-    DivergenceError
-        If a loss or a weight is not finite.
-    ValueError
-        If there is no mini-batch.
+    model : has the weights w_0 at entry and the trained weights at return
+    batches : pairs of inputs and labels, on the model's device
+    config : its proximal coefficient, weight decay, clip norm, momentum and optimizer are used
+    lr : learning rate of the round
+    correction : a constant term of the gradient, float32 (N,), on the model's device; None: no term
     """
     weights, gradient = model.parameters, model.gradient
     decoupled = config.optimizer == "adamw"

@@ -62,12 +62,9 @@ class StateStore:
 
     Parameters
     ----------
-    folder
-        Created at the first write. If it contains the folders of runs, it is a folder of fedsel
-        (`records.fedsel_folder`).
-    begins_anew
-        True if a client without its state may continue: it fails once, so that the server knows, and then has an empty
-        state. If False, it always fails.
+    folder : created at the first write; a folder of fedsel if it contains the folders of runs (`records.fedsel_folder`)
+    begins_anew : True if a client without its state may continue: it fails once, so that the server knows, and then has
+        an empty state. If False, it always fails.
     """
 
     def __init__(self, folder: str | Path, *, begins_anew: bool = False, fedsel_folder: Path | None = None) -> None:

@@ -39,24 +39,19 @@ GATHERED_BYTES = 1 << 20
 class DeviceData:
     """A data set as tensors on one device.
 
+    Raises ConfigError if augmentation is set and the samples are not (C, H, W) images, or if 'moments' do not fit the
+    images.
+
     Parameters
     ----------
-    dataset
-        The arrays. On the CPU the tensors share their memory.
-    config
-        Normalisation and augmentation of the batches.
-    device
-        Device of the tensors.
+    dataset : the arrays; on the CPU the tensors share their memory
+    config : normalisation and augmentation of the batches
+    device : device of the tensors
 
     Attributes
     ----------
     x_train, x_test : uint8, float32 or int64 tensors of shape (n, *sample_shape), or several by name
     y_train, y_test : tensors of shape (n,) or (n, L), as in the data set
-
-    Raises
-    ------
-    ConfigError
-        If augmentation is set and the samples are not (C, H, W) images, or if 'moments' do not fit the images.
     """
 
     def __init__(self, dataset: Dataset, config: PreprocessingConfig, device: torch.device) -> None:
@@ -91,11 +86,9 @@ class DeviceData:
 
         Parameters
         ----------
-        indices : int64 of shape (b,)
-            Positions of the training examples.
-        generator
-            A CPU generator for augmentation, which gives the same draws for every device. Without one, or if 'augment'
-            is none, nothing is augmented or drawn.
+        indices : positions of the training examples, int64 (b,)
+        generator : a CPU generator for augmentation, which gives the same draws for every device. Without one, or if
+            'augment' is none, nothing is augmented or drawn.
 
         Returns
         -------
@@ -169,10 +162,8 @@ class Order:
 
     Parameters
     ----------
-    draw
-        Draws the positions of each mini-batch, with the generator that it gets.
-    rng
-        The generator. It is left as if all positions had been drawn.
+    draw : draws the positions of each mini-batch, with the generator that it gets
+    rng : the generator, which is left as if all positions had been drawn
 
     Attributes
     ----------
@@ -199,12 +190,9 @@ def batch_order(examples: int, batch_size: int, batches: int, rng: np.random.Gen
 
     Parameters
     ----------
-    examples
-        Number of examples, at least 1; positions are in [0, examples).
-    batch_size, batches
-        Examples per batch, and number of batches; both at least 1.
-    rng
-        Draws the permutations.
+    examples : number of examples, at least 1; positions are in [0, examples)
+    batch_size, batches : examples per batch, and number of batches; both at least 1
+    rng : draws the permutations
     """
     size, left = min(batch_size, examples), np.empty(0, np.int64)
     for _ in range(batches):

@@ -19,15 +19,8 @@ Ints = NDArray[np.int64]
 def client_parts(config: PartitionConfig, dataset: Dataset, clients: int, seed: int) -> list[Ints]:
     """Positions of each client's training examples; the same for the same arguments.
 
-    Returns
-    -------
-    list of K int64 arrays
-        As `partition.split` returns them, without the server's examples (see `partition.divide`).
-
-    Raises
-    ------
-    ConfigError
-        As in `partition.split` and `partition.divide`, or without training examples.
+    Returns K arrays as `partition.split` does, without the server's examples (see `partition.divide`). Raises
+    ConfigError as in `partition.split` and `partition.divide`, or without training examples.
     """
     labels, owners = dataset.y_train, dataset.owners
     if not len(labels):

@@ -49,28 +49,21 @@ class Dataset:
     ----------
     x_train, x_test : uint8 images of shape (n, C, H, W), float32 features or int64 tokens of shape (n, ...), or several
         arrays by name, which are the fields of one structured array (n,)
-    y_train, y_test
-        classification: int64 of shape (n,), in [0, classes). multi-label: float32 of shape (n, L), 0 or 1. regression:
-        float32 of shape (n,) or (n, L). next-token: int64 of shape (n, T), a token of the vocabulary or `IGNORED`.
-    classes
-        Number of outputs that a model needs: the number of classes, of labels L, or of tokens of the vocabulary, or 1.
-    mean, std : float32 of shape (C,), or (1,)
-        Of each channel of the training samples (images scaled to [0, 1]), of each feature of a table, or of all
-        features together. A standard deviation of 0 becomes 1.
-    stated
-        Whether the data set itself states the mean and the standard deviation.
-    owners : int64 of shape (n,), or None
-        The natural owner of each training example, if the data set has owners.
-    task
-        One of `fedsel_app.config.data.TASKS`.
-    names
-        Names of the classes in their order; empty if they have none.
-    owner_names
-        Names of the owners in their order.
-    table
-        How a table became the features; None for other data.
-    shared_owners
-        Names of the owners of whose examples some are in the training part, and some in a test part that was drawn.
+    y_train, y_test : int64 of shape (n,), in [0, classes), for classification; float32 of shape (n, L), 0 or 1, for
+        multi-label; float32 of shape (n,) or (n, L) for regression; int64 of shape (n, T), a token of the vocabulary or
+        `IGNORED`, for next-token
+    classes : number of outputs that a model needs: the number of classes, of labels L, or of tokens of the vocabulary,
+        or 1
+    mean, std : of each channel of the training samples (images scaled to [0, 1]), of each feature of a table, or of all
+        features together, float32 of shape (C,) or (1,). A standard deviation of 0 becomes 1.
+    stated : whether the data set itself states the mean and the standard deviation
+    owners : the natural owner of each training example, int64 of shape (n,); None if the data set has no owners
+    task : one of `fedsel_app.config.data.TASKS`
+    names : names of the classes in their order; empty if they have none
+    owner_names : names of the owners in their order
+    table : how a table became the features; None for other data
+    shared_owners : names of the owners of whose examples some are in the training part, and some in a test part that
+        was drawn
     """
 
     x_train: NDArray[Any]

@@ -28,6 +28,14 @@ def split(
 ) -> list[Ints]:
     """Split the examples among the clients. The same arguments give the same split.
 
+    Returns each client's examples as sorted indices, int64. They are disjoint, except in missing-classes, where clients
+    share examples. They cover all n examples, with three exceptions: missing-classes; psi-lda, where each client has at
+    most `client-examples`; and natural with more owners than clients.
+
+    Raises ConfigError if the partition is own, which does not split data. Raises it if there are too few examples,
+    'alphas' gives no equal groups, 'missing-classes' leaves no class, a skewed split gets targets that are not classes,
+    or natural has too few owners or none.
+
     Parameters
     ----------
     config : kind of the split, and its parameters
@@ -36,20 +44,6 @@ def split(
     seed : seed of the run
     owners : owner of each training example, int64 (n,), if known; natural makes each owner a client. If there are more
         owners than clients, K of the owners with enough examples are drawn, and the others are not used
-
-    Returns
-    -------
-    list of K int64 arrays
-        Each client's examples as sorted indices. They are disjoint, except in missing-classes, where clients share
-        examples. They cover all n examples, with three exceptions: missing-classes; psi-lda, where each client has at
-        most `client-examples`; and natural with more owners than clients.
-
-    Raises
-    ------
-    ConfigError
-        If the partition is own, which does not split data. If there are too few examples, 'alphas' gives no equal
-        groups, 'missing-classes' leaves no class, a skewed split gets targets that are not classes, or natural has too
-        few owners or none.
     """
     if config.partition == "own":
         raise ConfigError(
@@ -109,19 +103,13 @@ class Divided(NamedTuple):
 def divide(config: PartitionConfig, labels: NDArray[Any], seed: int) -> Divided:
     """Divide the examples between the clients and the sets of the server, which are stratified by `strata`.
 
+    Raises ConfigError if no example would be left for the clients, or none would be in the validation set.
+
     Parameters
     ----------
-    config
-        Number of examples of the surrogate set, and share of the validation set.
-    labels : int64 array of shape (n,), or float32 array of shape (n, L) or (n,)
-        Targets of the training examples.
-    seed
-        Seed of the run.
-
-    Raises
-    ------
-    ConfigError
-        If no example would be left for the clients, or none would be in the validation set.
+    config : number of examples of the surrogate set, and share of the validation set
+    labels : targets of the training examples, int64 (n,), or float32 (n, L) or (n,)
+    seed : seed of the run
     """
     total, fraction = len(labels), config.validation_fraction
     wanted = config.surrogate_examples
@@ -172,23 +160,15 @@ def holdout(
     (Sainte-Lague). The training part keeps at least one example, and all examples of a stratum with fewer than
     `class_examples` (ISP, App. A, with 4). The fraction applies to the other strata.
 
+    Returns the indices of the training part and of the test part, each sorted; together they are `indices`.
+
     Parameters
     ----------
-    indices : int64 array of shape (k,), k >= 1
-        The client's examples.
-    labels : int64 array of shape (n,), or float32 array of shape (n, L) or (n,)
-        Targets of the whole data set, which `indices` index.
-    fraction
-        Share of the examples in the test part, in [0, 1).
-    rng
-        Draws the examples of the test part.
-    class_examples
-        Smallest number of examples of a stratum from which the test part takes some.
-
-    Returns
-    -------
-    train, test : int64 arrays
-        Sorted and disjoint; together they are `indices`.
+    indices : the client's examples, int64 (k,), k >= 1
+    labels : targets of the whole data set, which `indices` index, int64 (n,), or float32 (n, L) or (n,)
+    fraction : share of the examples in the test part, in [0, 1)
+    rng : draws the examples of the test part
+    class_examples : smallest number of examples of a stratum from which the test part takes some
     """
     shuffled = rng.permutation(indices)
     classes = strata(labels[shuffled])
@@ -206,10 +186,7 @@ def holdout(
 def label_counts(parts: Sequence[Ints], labels: NDArray[Any], classes: int) -> Ints:
     """Label counts: number of examples of each class, or with each label, in each part, int64 (parts, classes).
 
-    Raises
-    ------
-    ConfigError
-        If the targets are real numbers or tokens.
+    Raises ConfigError if the targets are real numbers or tokens.
     """
     if _without_classes(labels):
         raise ConfigError(

@@ -54,25 +54,17 @@ def build(
 
     Meanwhile the global generators of torch, NumPy and Python have states that follow from the seed.
 
+    Raises ConfigError if there is no such model, or if it does not accept such samples.
+
     Parameters
     ----------
-    name
-        One of ARCHITECTURES, or "package.module:function", called as function(sample_shape, classes).
-    sample_shape
-        Shape of one sample: (C, H, W) for images, (C, T) for signals, anything for features; or shapes by name.
-    classes
-        Number of outputs.
-    seed
-        Seed of the run.
-    inputs
-        Two inputs that a user's model must accept; None: zeros of that shape.
-    output_shape
-        Shape of a user's model's outputs for one sample; empty: (classes,).
-
-    Raises
-    ------
-    ConfigError
-        If there is no such model, or if it does not accept such samples.
+    name : one of ARCHITECTURES, or "package.module:function", called as function(sample_shape, classes)
+    sample_shape : shape of one sample: (C, H, W) for images, (C, T) for signals, anything for features; or shapes by
+        name
+    classes : number of outputs
+    seed : seed of the run
+    inputs : two inputs that a user's model must accept; None: zeros of that shape
+    output_shape : shape of a user's model's outputs for one sample; empty: (classes,)
     """
     with seeded(torch_seed(seed, Purpose.INIT), torch.device("cpu")):
         if ":" in name:

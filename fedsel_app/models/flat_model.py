@@ -31,49 +31,33 @@ NORMALISING = (_NormBase, nn.LayerNorm, nn.GroupNorm, nn.RMSNorm, nn.LocalRespon
 class FlatModel:
     """A module whose trainable parameters are views of one vector. `backward` writes the gradient to another vector.
 
+    Raises ConfigError if the model has no trainable parameters, or some that are not trained in float32, or does not
+    train. Raises it if no array, or every trainable one, stays with the clients although `local` names some.
+
     Parameters
     ----------
-    module
-        The model. The FlatModel moves it to `device` as float32; other code must not change it after that.
-    device
-        Device of the computation.
-    task
-        The training loss and the scores.
-    precision
-        "bf16" runs the module under torch's autocast; weights, outputs and losses are still float32.
-    trial
-        Two inputs on which the module is tried (`module_calls.tried`); None: it has no buffers that change, except
-        statistics, and needs no copies of its inputs.
-    local
-        Patterns of the layers and arrays that stay with each client (`CalibrationConfig.local`). The server has them
-        as they were built.
+    module : the model. The FlatModel moves it to `device` as float32; other code must not change it after that.
+    device : device of the computation
+    task : the training loss and the scores
+    precision : "bf16" runs the module under torch's autocast; weights, outputs and losses are still float32
+    trial : two inputs on which the module is tried (`module_calls.tried`); None: it has no buffers that change, except
+        statistics, and needs no copies of its inputs
+    local : patterns of the layers and arrays that stay with each client (`CalibrationConfig.local`). The server has
+        them as they were built.
 
     Attributes
     ----------
     module : nn.Module
     task : Task
-    state : ModuleState
-        The module's buffers.
-    least_batch : int
-        Number of examples that a mini-batch must have in training.
-    parameters, gradient : float32 tensors of shape (size + L,)
-        Trainable parameters in the order of ``module.parameters()``, the L local ones last, and their gradient. The
-        entries of a channels-last kernel are in its memory order; `load`, `export` and `arranged` convert from and to
-        row-major order.
-    tensors : list of nn.Parameter
-        The shared parameters, of which the first `size` entries consist.
-    layers : tuple of LayerSlice
-        One for each module that has shared parameters of its own; they tile [0, size).
-    size : int
-        Number of shared trainable parameters N.
-    lacking : tuple of str
-        Names of the arrays that stay with each client.
-
-    Raises
-    ------
-    ConfigError
-        If the model has no trainable parameters, or some that are not trained in float32, or does not train; if no
-        array, or every trainable one, stays with the clients although `local` names some.
+    state : ModuleState, the module's buffers
+    least_batch : int, number of examples that a mini-batch must have in training
+    parameters, gradient : float32 tensors of shape (size + L,): the trainable parameters in the order of
+        ``module.parameters()``, the L local ones last, and their gradient. The entries of a channels-last kernel are in
+        its memory order; `load`, `export` and `arranged` convert from and to row-major order.
+    tensors : list of nn.Parameter, the shared parameters, of which the first `size` entries consist
+    layers : tuple of LayerSlice, one for each module that has shared parameters of its own; they tile [0, size)
+    size : int, number of shared trainable parameters N
+    lacking : tuple of str, names of the arrays that stay with each client
     """
 
     def __init__(

@@ -155,21 +155,17 @@ class ModuleState:
 
     Parameters
     ----------
-    module
-        The module. If it is in train mode, its parts in eval mode stay in eval mode.
-    changing
-        Places of the buffers and frozen parameters that training changes (see `module_calls.tried`). They are averaged
-        unless they are complex.
-    attributes
-        What else training changes; None: nothing.
-    stays
-        Function of an array's name and its owner: whether it stays with each client, if training changes it.
+    module : a module; if it is in train mode, its parts in eval mode stay in eval mode
+    changing : places of the buffers and frozen parameters that training changes (see `module_calls.tried`). They are
+        averaged unless they are complex.
+    attributes : what else training changes; None: nothing
+    stays : function of an array's name and its owner: whether it stays with each client, if training changes it
 
     Attributes
     ----------
     local : Place -> name of the buffers and frozen parameters that stay with each client
-    variances : bool (S,)
-        True for the running variances among the S statistics, which are the first of the B entries that travel.
+    variances : bool (S,), True for the running variances among the S statistics, which are the first of the B entries
+        that travel
     """
 
     def __init__(

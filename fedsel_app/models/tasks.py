@@ -137,8 +137,7 @@ class MultiLabel:
 
     Parameters
     ----------
-    positive_weights : float32 tensor of shape (L,)
-        Weight of the positives of each label, on the device where the loss is computed.
+    positive_weights : weight of the positives of each label, float32 (L,), on the device where the loss is computed
     """
 
     score = "g_mean"

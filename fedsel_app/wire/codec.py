@@ -59,15 +59,11 @@ class Update:
 
     Attributes
     ----------
-    size
-        Entries of the whole model, N.
-    indices
-        uint32 (count,), strictly increasing and below `size`; None if every entry is present.
-    values
-        float32 (count,), the entries at `indices`; float64 for a model that has arrays of float64, and for multiples
-        in a ring of 32 bits.
-    quantised
-        The same values as levels or multiples, if they are rounded; the payload then has these.
+    size : entries of the whole model, N
+    indices : uint32 (count,), strictly increasing and below `size`; None if every entry is present
+    values : float32 (count,), the entries at `indices`; float64 for a model that has arrays of float64, and for
+        multiples in a ring of 32 bits
+    quantised : the same values as levels or multiples, if they are rounded; the payload then has these
     """
 
     size: int

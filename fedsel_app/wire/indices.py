@@ -67,19 +67,13 @@ def decode_indices(
 ) -> NDArray[np.uint32] | None:
     """Decode the indices in the bytes `stored`; None for a dense update.
 
+    Raises WireError if `stored` is not a valid coding of `count` indices below `size`.
+
     Parameters
     ----------
-    stored
-        All the bytes of the indices.
-    coding, rice_bits, size
-        As the payload's header says.
-    drawn
-        The run's seed (None: unknown), then round, client and count from the header; the count is at most `size`.
-
-    Raises
-    ------
-    WireError
-        If `stored` is not a valid coding of `count` indices below `size`.
+    stored : all the bytes of the indices
+    coding, rice_bits, size : as the payload's header says
+    drawn : the run's seed (None: unknown), then round, client and count from the header; the count is at most `size`
     """
     count = drawn[-1]
     if coding not in (DENSE, RICE, SEEDED):

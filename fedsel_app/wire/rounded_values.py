@@ -32,12 +32,9 @@ class Rounded:
 
     Attributes
     ----------
-    bits
-        Bits of each level: 16, 8 or 4.
-    norms
-        float32 (ceil(count / BLOCK),), finite and not negative.
-    levels
-        (count,): float16 within [-1, 1] if `bits` is 16, else int8 within [-s, s].
+    bits : bits of each level: 16, 8 or 4
+    norms : float32 (ceil(count / BLOCK),), finite and not negative
+    levels : (count,): float16 within [-1, 1] if `bits` is 16, else int8 within [-s, s]
     """
 
     bits: int

@@ -44,14 +44,10 @@ class Quantised:
 
     Attributes
     ----------
-    norms
-        float32 (ceil(count / bucket),), finite and not negative.
-    levels
-        int16 (count,), within [-s, s].
-    bucket
-        Entries that share a norm, 1 .. max(count, 1).
-    s
-        Largest level, 1 .. 32767.
+    norms : float32 (ceil(count / bucket),), finite and not negative
+    levels : int16 (count,), within [-s, s]
+    bucket : entries that share a norm, 1 .. max(count, 1)
+    s : largest level, 1 .. 32767
     """
 
     norms: NDArray[np.float32]

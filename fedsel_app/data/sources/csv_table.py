@@ -26,11 +26,9 @@ def read(path: Path, arguments: Mapping[str, Any], source: str) -> tuple[dict[st
 
     Returns
     -------
-    arrays
-        x_train : plain values of the inputs, whose `columns` are those of a table; y_train; task; owners if
-        `data-arguments` name their column.
-    names
-        Names of the classes if the labels are texts, which are numbered in alphabetical order.
+    arrays : x_train, plain values of the inputs, whose `columns` are those of a table; y_train; task; owners if
+        `data-arguments` name their column
+    names : names of the classes if the labels are texts, which are numbered in alphabetical order
     """
     table = _table(path, arguments, source)
     roles = Roles(list(table.columns), arguments, source)

@@ -29,11 +29,9 @@ def read(config: DataConfig, arguments: Mapping[str, Any]) -> tuple[dict[str, An
 
     Returns
     -------
-    arrays
-        x_train, y_train, x_test and y_test, as far as there are the splits; task; owners if their column is named.
+    arrays : x_train, y_train, x_test and y_test, as far as there are the splits; task; owners if their column is named.
         Samples are arrays, or plain values of the inputs, whose `columns` are those of a table.
-    names
-        Names of the classes, if they have names.
+    names : names of the classes, if they have names
     """
     source = title(config)
     splits, index = _splits(config, arguments, source)

@@ -41,11 +41,9 @@ def read_image_folder(
 
     Returns
     -------
-    arrays
-        x_train, x_test : uint8 (n, C, H, W), C 1 or 3; y_train, y_test : int64 (n,). Without folders train and test
-        there is no test part.
-    names
-        Names of the folders of classes.
+    arrays : x_train and x_test, uint8 (n, C, H, W), C 1 or 3; y_train and y_test, int64 (n,). Without folders train
+        and test there is no test part.
+    names : names of the folders of classes
     """
     split = [part for part in ("train", "test") if (folder / part).exists()]
     try:

@@ -26,15 +26,8 @@ SIDE = 8
 def read_torchvision(data: str, folder: Path, *, download: bool) -> dict[str, NDArray[Any]]:
     """Read one of `SETS`.
 
-    Returns
-    -------
-    dict
-        x_train, x_test : uint8 (n, H, W) or (n, H, W, 3); y_train, y_test : int64 (n,).
-
-    Raises
-    ------
-    ConfigError
-        If the files are absent or damaged, or cannot be downloaded.
+    Returns x_train and x_test, uint8 (n, H, W) or (n, H, W, 3), and y_train and y_test, int64 (n,). Raises ConfigError
+    if the files are absent or damaged, or cannot be downloaded.
     """
     class_name, files = SETS[data]
     refuse_pipes(data, folder.glob(files))

@@ -48,37 +48,26 @@ def running_statistics(names: Sequence[str], arrays: Sequence[NDArray[Any]]) -> 
 class ArrayLayout:
     """Layout of a model's arrays.
 
+    Raises ConfigError if an array holds anything but real numbers and truth values, if a position has no float array,
+    or if no array is left to train.
+
     Parameters
     ----------
-    arrays
-        The initial model, by name. Finite float arrays become float32 in the vectors, or float64 if one of them is
+    arrays : the initial model, by name. Finite float arrays become float32 in the vectors, or float64 if one of them is
         float64. All others keep their initial values.
-    statistics
-        Positions of the running statistics. None: found by `running_statistics`.
+    statistics : positions of the running statistics; None: found by `running_statistics`
 
     Attributes
     ----------
-    names : tuple of str
-        Names of the arrays, in their order.
-    parameters, statistics : tuple of int
-        Positions of the arrays of each kind.
-    variances : bool (B,)
-        True for the entries of the running variances, as far as names or the order of the arrays tell them.
-    size : int
-        Number of parameters N.
-    layers : tuple of LayerSlice
-        A matrix (or kernel) and the next vector form a layer if the vector has one entry for each output. Every other
-        array is a layer of its own. The layers tile [0, size).
-    classes : int
-        Number of outputs of the last layer.
-    has_class_biases : bool
-        True if the last layer has a vector with one entry for each output.
-
-    Raises
-    ------
-    ConfigError
-        If an array holds anything but real numbers and truth values, if a position has no float array, or if
-        no array is left to train.
+    names : tuple of str, names of the arrays, in their order
+    parameters, statistics : tuple of int, positions of the arrays of each kind
+    variances : bool (B,), True for the entries of the running variances, as far as names or the order of the arrays
+        tell them
+    size : int, number of parameters N
+    layers : tuple of LayerSlice, which tile [0, size). A matrix (or kernel) and the next vector form a layer if the
+        vector has one entry for each output. Every other array is a layer of its own.
+    classes : int, number of outputs of the last layer
+    has_class_biases : bool, True if the last layer has a vector with one entry for each output
     """
 
     def __init__(self, arrays: Mapping[str, NDArray[Any]], statistics: Collection[int] | None = None) -> None:

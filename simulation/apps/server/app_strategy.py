@@ -90,29 +90,20 @@ class AppStrategy:
     ) -> Result:
         """Run all rounds with the clients behind Flower's grid, as Flower's own strategies do.
 
+        Returns the final model, and the metrics of each round: the clients' metrics, weighted by examples, and those of
+        `evaluate_fn`.
+
+        Raises ConfigError if the clients cannot do what the method needs, or `num_rounds` differs from the setting
+        `rounds`. Raises RunFailed if three rounds in a row, or all rounds, bring no usable update.
+
         Parameters
         ----------
-        grid, initial_arrays, train_config, evaluate_config, evaluate_fn
-            As in `flwr.serverapp.strategy.Strategy.start`.
-        num_rounds
-            Rounds of the run; None: the setting `rounds`, or if that is not set 3, as in Flower.
-        timeout
-            Timeout of the first answers in seconds; None: the setting `reply-timeout-s`.
-        should_stop
-            As in Flower from 1.43 on, on any release: (round, result so far) -> True to end the run after the round.
-
-        Returns
-        -------
-        Result
-            The final model, and the metrics of each round: the clients' metrics, weighted by examples, and those of
-            `evaluate_fn`.
-
-        Raises
-        ------
-        ConfigError
-            If the clients cannot do what the method needs, or `num_rounds` differs from the setting `rounds`.
-        RunFailed
-            If three rounds in a row, or all rounds, bring no usable update.
+        grid, initial_arrays, train_config, evaluate_config, evaluate_fn : as in
+            `flwr.serverapp.strategy.Strategy.start`
+        num_rounds : rounds of the run; None: the setting `rounds`, or if that is not set 3, as in Flower
+        timeout : timeout of the first answers in seconds; None: the setting `reply-timeout-s`
+        should_stop : as in Flower from 1.43 on, on any release: (round, result so far) -> True to end the run after the
+            round
         """
         self._set_rounds(int(self._settings.get("rounds", ROUNDS) if num_rounds is None else num_rounds))
         model = {name: array.numpy() for name, array in initial_arrays.items()}

@@ -81,24 +81,17 @@ def refuse_strategy(name: str) -> None:
 def strategy(name: str, *, clients: int, cohort: int, out: str | Path | None = None, **options: Any) -> AppStrategy:
     """Build a Flower strategy for your own ServerApp and your own clients.
 
+    Raises ConfigError if the settings cannot be run, or the folder cannot be written.
+
     Parameters
     ----------
-    name
-        Selection method, as `fedsel methods` lists them, or package.module:Class.
-    clients, cohort
-        Number of clients (SuperNodes), and number of clients that train in a round.
-    out
-        Folder of the records; None: no records. With `resume="auto"` the run in this folder is resumed, or starts if
+    name : selection method, as `fedsel methods` lists them, or package.module:Class
+    clients, cohort : number of clients (SuperNodes), and number of clients that train in a round
+    out : folder of the records; None: no records. With `resume="auto"` the run in this folder is resumed, or starts if
         it has not yet started. `start` returns the result of a finished run.
-    options
-        The fields of `AppOptions`, such as `train_config_fn`, and fedsel's settings with underscores instead of dashes:
-        rounds (unless `start` gets them), seed, compressor, kept_fraction, links and so on, and the method's own
-        settings. See docs/flower-app.md.
-
-    Raises
-    ------
-    ConfigError
-        If the settings cannot be run, or the folder cannot be written.
+    options : the fields of `AppOptions`, such as `train_config_fn`, and fedsel's settings with underscores instead of
+        dashes: rounds (unless `start` gets them), seed, compressor, kept_fraction, links and so on, and the method's
+        own settings. See docs/flower-app.md.
     """
     refuse_strategy(name)
     for word, instead in WORDS.items():

@@ -159,12 +159,8 @@ class UserClients:
     def _refuse_machine_fault(self, reply: UserReply) -> None:
         """Raise an error for a client whose machine fails.
 
-        Raises
-        ------
-        MachineFault
-            In a simulation: the machine is that of the run, which can be resumed without a failure.
-        ValueError
-            In a deployment, as for other failures of a client.
+        Raises MachineFault in a simulation: the machine is that of the run, which can be resumed without a failure.
+        Raises ValueError in a deployment, as for other failures of a client.
         """
         if sentence := reply.numbers.get(MACHINE_FAULT):
             again = f'{sentence!s} Then start the same program again, with resume="auto".'

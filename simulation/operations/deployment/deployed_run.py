@@ -33,15 +33,8 @@ def run_deployed(config: AppConfig, console: Console, report: Report) -> int:
     Connections use TLS, and the SuperNodes authenticate themselves with keys, which are made for the run. At the end
     `report` is called.
 
-    Returns
-    -------
-    int
-        Exit code: 0 only if the run finished. The run's summary determines it, not a later failure of a process.
-
-    Raises
-    ------
-    DeploymentError
-        If a process ends, does not start or does not answer.
+    Returns the exit code: 0 only if the run finished. The run's summary determines it, not a later failure of a
+    process. Raises DeploymentError if a process ends, does not start or does not answer.
     """
     config = _deployable(config)
     folder = Path(config.records.out)

@@ -71,6 +71,8 @@ def submit_to_flower(
 ) -> SubmittedRun:
     """Submit `app` through ``flwr run`` and wait for its end. An interrupt stops the run, unless `on_start` is given.
 
+    Raises DeploymentError if a command of Flower fails, or the SuperLink does not answer.
+
     Parameters
     ----------
     app : folder with the app's pyproject.toml
@@ -78,11 +80,6 @@ def submit_to_flower(
     flwr_home : FLWR_HOME of the command, whose config.toml has the SuperLink's `CONNECTION`
     on_line : called with each line of the run's log
     on_start : called with the run's id. The run then belongs to a server that goes on without this process.
-
-    Raises
-    ------
-    DeploymentError
-        If a command of Flower fails, or the SuperLink does not answer.
     """
     variables = environment(flwr_home)
     with tempfile.TemporaryDirectory(dir=flwr_home) as folder:

@@ -71,17 +71,9 @@ def resumed(folder: Path, name: str, values: Mapping[str, Value]) -> AppConfig:
 def submit_to_federation(folder: Path, config: AppConfig, console: Console) -> int:
     """Carry out a run with the federation. The server writes its records to ``runs/NAME`` in its folder.
 
-    Returns
-    -------
-    int
-        Exit code: 0 only if the run finished.
-
-    Raises
-    ------
-    ConfigError
-        If the app has changed since it was signed, or a setting is not allowed for separate machines.
-    DeploymentError
-        If the server cannot be reached, or does not answer.
+    Returns the exit code: 0 only if the run finished. Raises ConfigError if the app has changed since it was signed, or
+    a setting is not allowed for separate machines. Raises DeploymentError if the server cannot be reached, or does not
+    answer.
     """
     machine = _admin(folder)
     if config.records.state_dir:

@@ -188,10 +188,8 @@ def serve_messages(
 
     Parameters
     ----------
-    connecting, pushing, waiting
-        Wrap Flower's connection, upload of a reply, and `receive`.
-    answer
-        Stores the answer to a message.
+    connecting, pushing, waiting : wrap Flower's connection, upload of a reply, and `receive`
+    answer : stores the answer to a message
     """
     node: Any = import_module(NODE)
     program: Any = import_module("flwr.supernode.cli.flower_supernode")

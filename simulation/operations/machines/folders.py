@@ -94,6 +94,9 @@ def make_federation(
 
     The new folders are private, and git ignores them.
 
+    Raises ConfigError if `folder` exists or cannot be written, a host is neither a name nor an address, or a request is
+    damaged or given twice.
+
     Parameters
     ----------
     folder : folder of the federation. It must not exist.
@@ -102,12 +105,6 @@ def make_federation(
     clients : number of clients whose keys are made here; they have the first numbers
     port : the server's port for clients
     requests : files of `fedsel request`, one for each further client, which has made its key itself
-
-    Raises
-    ------
-    ConfigError
-        If `folder` exists or cannot be written, a host is neither a name nor an address, or a request is damaged or
-        given twice.
     """
     federation = FederationFolders(folder.absolute())
     public_keys = _requested(federation, requests)
@@ -134,16 +131,8 @@ def make_federation(
 def add_clients(folder: Path, count: int, requests: Sequence[Path] = ()) -> list[str]:
     """Make the folders of `count` more clients and of one for each request; they take the lowest free numbers.
 
-    Returns
-    -------
-    list of str
-        Names of the new clients, those of the requests last.
-
-    Raises
-    ------
-    ConfigError
-        If `folder` is not a federation or cannot be written, the folder of a revoked client still exists, or a request
-        is damaged or its key is known.
+    Returns the names of the new clients, those of the requests last. Raises ConfigError if `folder` is not a federation
+    or cannot be written, the folder of a revoked client still exists, or a request is damaged or its key is known.
     """
     federation = FederationFolders(folder.absolute())
     machine, admin = read_machine(federation.server, "server"), read_machine(federation.admin, "admin")
@@ -183,15 +172,8 @@ def revoke_client(folder: Path, name: str) -> None:
 def request_folder(folder: Path) -> Path:
     """Make a client's folder with its key, which never leaves it, and a request for the admin of a federation.
 
-    Returns
-    -------
-    Path
-        File of the request: the client's public key.
-
-    Raises
-    ------
-    ConfigError
-        If `folder` exists or cannot be written.
+    Returns the file of the request: the client's public key. Raises ConfigError if `folder` exists or cannot be
+    written.
     """
     private, public = client_key()
     files = {".gitignore": NewFile(b"*\n"), "key": NewFile(private, OWNER_ALONE), REQUEST: NewFile(public)}
@@ -204,15 +186,8 @@ def renew_certificates(folder: Path) -> list[Path]:
 
     A machine with the new certificate trusts no earlier one, so that a stolen key is worth nothing.
 
-    Returns
-    -------
-    list of Path
-        The changed files: the certificate in each folder, then the key.
-
-    Raises
-    ------
-    ConfigError
-        If `folder` is not a federation, a file is damaged, or one cannot be written.
+    Returns the changed files: the certificate in each folder, then the key. Raises ConfigError if `folder` is not a
+    federation, a file is damaged, or one cannot be written.
     """
     federation = FederationFolders(folder.absolute())
     read_machine(federation.server, "server")

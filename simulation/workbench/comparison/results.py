@@ -77,16 +77,13 @@ class RecordedComparison:
     def read(cls, folder: Path, sources: Sequence[Path] = (), labels: Mapping[str, str] = MappingProxyType({})) -> Self:
         """Read the folder of `fedsel compare` or of one run.
 
+        Raises ConfigError if there are no runs with a finished round, a file cannot be read, `sources` have two runs of
+        a variant on one seed, or a label is of another method or of two.
+
         Parameters
         ----------
         sources : folders of runs and comparisons to compare with each other, in place of `folder`
         labels : method -> the name under which it is shown
-
-        Raises
-        ------
-        ConfigError
-            If there are no runs with a finished round, a file cannot be read, `sources` have two runs of a variant on
-            one seed, or a label is of another method or of two.
         """
         plan = plan_of(sources) if sources else _plan(folder)
         runs: dict[str, RecordedRun] = {}

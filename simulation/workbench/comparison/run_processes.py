@@ -86,15 +86,8 @@ def carry_out(
     run that finishes now. After `budget_s` seconds the processes are ended; the next call continues from their
     checkpoints.
 
-    Returns
-    -------
-    dict
-        The failed runs' names, and why each failed.
-
-    Raises
-    ------
-    ConfigError
-        If another process is carrying out the same comparison.
+    Returns the failed runs' names, and why each failed. Raises ConfigError if another process is carrying out the same
+    comparison.
     """
     make_private_folder(comparison.out)
     with locked_comparison(comparison.out), exit_on_signals():

@@ -36,14 +36,11 @@ class ComparisonResult(RecordedComparison):
     def plot(self, cell: str | None = None) -> Figure:
         """Figure of the score against rounds, seconds, bytes sent and client updates.
 
+        Raises ConfigError if there are several cells and `cell` is None, or no cell has this name.
+
         Parameters
         ----------
         cell : cell of the grid, such as "alpha=0.1"; needed if there are several
-
-        Raises
-        ------
-        ConfigError
-            If there are several cells and `cell` is None, or no cell has this name.
         """
         groups = {group.name: group for group in self.groups}
         if cell is None and len(groups) == 1:
@@ -79,29 +76,18 @@ def compare(
 
     Finished runs in `out` are kept, and interrupted runs are resumed.
 
+    Raises ConfigError for settings that cannot be run, or if `out` is the folder of another comparison. Raises
+    RuntimeError if runs fail, with their names and reasons; `load_comparison` reads the other runs.
+
     Parameters
     ----------
-    strategies
-        Selection methods; by default those of the preset.
-    out
-        Comparison folder.
-    seeds
-        Seeds, the same for every method.
-    grid
-        Setting -> its values. Each combination of values is compared.
-    jobs
-        Number of runs at the same time; by default it depends on the cores and GPUs.
-    settings, keywords
-        Settings of all runs, as in `run`.
-    progress
-        Print a line when a run begins and ends.
-
-    Raises
-    ------
-    ConfigError
-        For settings that cannot be run, or if `out` is the folder of another comparison.
-    RuntimeError
-        If runs fail. The message has their names and reasons; `load_comparison` reads the other runs.
+    strategies : selection methods; by default those of the preset
+    out : comparison folder
+    seeds : the same for every method
+    grid : setting -> its values. Each combination of values is compared.
+    jobs : number of runs at the same time; by default it depends on the cores and GPUs
+    settings, keywords : settings of all runs, as in `run`
+    progress : print a line when a run begins and ends
     """
     jobs = setting_value(jobs)
     require(jobs is None or (type(jobs) is int and jobs > 0), "jobs", "a whole number above 0, or None", jobs)

@@ -186,32 +186,21 @@ def run(
 
     The run is carried out in this process, without Ray.
 
+    Raises ConfigError for settings that cannot be run or need Ray, or a folder that is in use. Raises KeyboardInterrupt
+    on Ctrl-C. The finished rounds are kept, and `run(resume=FOLDER)` resumes the run.
+
     Parameters
     ----------
-    strategy
-        Selection method: a name from `fedsel methods`, or package.module:Class. The default is that of the preset, or
-        hetero-select.
-    seed
-        Seed of all random numbers; 42 by default.
-    out
-        Run folder; by default one in runs/, named by method, data, seed and time.
-    resume
-        Folder of an interrupted run to resume. Only settings without effect on results, such as `engine`, may be added.
-    settings
-        Further settings by their keys, as in `--set`: needed for the settings of your own method.
-    on_round
-        Called with the record of each finished round.
-    progress
-        Show a bar on a terminal; elsewhere print a line per round.
-    keywords
-        Settings, with underscores for dashes (`local_steps=10`), and after a method's name (`oort_explore=0.5`).
-
-    Raises
-    ------
-    ConfigError
-        For settings that cannot be run or need Ray, or a folder that is in use.
-    KeyboardInterrupt
-        On Ctrl-C. The finished rounds are kept, and `run(resume=FOLDER)` resumes the run.
+    strategy : selection method: a name from `fedsel methods`, or package.module:Class. The default is that of the
+        preset, or hetero-select.
+    seed : seed of all random numbers; 42 by default
+    out : run folder; by default one in runs/, named by method, data, seed and time
+    resume : folder of an interrupted run to resume. Only settings without effect on results, such as `engine`, may be
+        added.
+    settings : further settings by their keys, as in `--set`: needed for the settings of your own method
+    on_round : called with the record of each finished round
+    progress : show a bar on a terminal; elsewhere print a line per round
+    keywords : settings, with underscores for dashes (`local_steps=10`), and after a method's name (`oort_explore=0.5`)
     """
     values = setting_values(keywords, settings)
     values |= {} if strategy is None else {"strategy": strategy}

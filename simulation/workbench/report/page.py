@@ -78,6 +78,9 @@ def write_report(
 ) -> Path:
     """Write report.html, rounds.csv, report-TABLE.csv and .tex into `folder`; a .tex for each cell.
 
+    Returns the file of the page. Raises ConfigError if the folder has no run with a finished round, no run measured
+    `metric`, or a label is of another method.
+
     Parameters
     ----------
     sources : folders of runs and comparisons that the report compares; by default what `folder` has
@@ -85,16 +88,6 @@ def write_report(
     figures : format in which the figures are also written: svg, pdf or png; empty: none
     labels : method -> the name under which tables, figures and sentences show it
     console : prints the answer; None: the answer is not printed
-
-    Returns
-    -------
-    Path
-        The page.
-
-    Raises
-    ------
-    ConfigError
-        If the folder has no run with a finished round, no run measured `metric`, or a label is of another method.
     """
     source, several = (sources[0], ()) if len(sources) == 1 else (folder, sources)
     comparison = RecordedComparison.read(source, several, labels)

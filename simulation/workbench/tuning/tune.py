@@ -36,17 +36,8 @@ DISK = tuple(map(os.strerror, (errno.EIO, errno.ENOSPC, errno.EDQUOT, errno.EFBI
 def run_tuning(tuning: Tuning, jobs: int, console: Console) -> dict[str, str]:
     """Carry out the missing trials, then compare the default settings with the best of each method.
 
-    Returns
-    -------
-    dict
-        Name of each failed run of the comparison -> reason.
-
-    Raises
-    ------
-    ConfigError
-        If another process carries out the same tuning, or all trials of a method failed.
-    RecordError
-        If the disk of a trial failed.
+    Returns the name of each failed run of the comparison -> the reason. Raises ConfigError if another process carries
+    out the same tuning, or all trials of a method failed. Raises RecordError if the disk of a trial failed.
     """
     make_private_folder(tuning.out)
     tuning.write()

@@ -153,15 +153,13 @@ def bounded_sums(sums: Floats, channels: int, claimed: Floats, examples: Floats)
     deviation, than `FAR` typical deviations from the median client's; its stand-ins for no more than `FAR` times the
     median client's. What is constant at most clients has no bound.
 
+    Returns the same rows; those in which nothing is bounded have the same bits.
+
     Parameters
     ----------
     sums : float64 (m, 1 + 2 C + k), a row for each client
     channels : C
     claimed, examples : float64 (m,), the examples of each client, and for how many of them it counts
-
-    Returns
-    -------
-    float64, the same rows; those in which nothing is bounded have the same bits.
     """
     if len(sums) < LEAST:
         return sums

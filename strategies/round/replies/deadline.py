@@ -42,19 +42,14 @@ def accept(clients: Ints, finish_s: Floats, wanted: int, limits: ReplyConfig) ->
 
     Parameters
     ----------
-    clients : int64 (r,)
-        The clients that replied, ascending.
-    finish_s : float64 (r,)
-        Seconds until each reply arrived; among equals, the lower id comes first.
+    clients : the clients that replied, int64 (r,), ascending
+    finish_s : seconds until each reply arrived, float64 (r,); among equals, the lower id comes first
 
     Returns
     -------
-    accepted
-        Their ids, int64, ascending.
-    late
-        The clients that missed the deadline.
-    waited_s
-        Seconds until the last reply, at most the deadline, if fewer than `wanted` are accepted; otherwise 0.
+    accepted : their ids, int64, ascending
+    late : the clients that missed the deadline
+    waited_s : seconds until the last reply, at most the deadline, if fewer than `wanted` are accepted; otherwise 0
     """
     deadline_s = limits.round_deadline_s
     punctual = finish_s <= (deadline_s or math.inf)

@@ -45,10 +45,8 @@ def assign(
 
     Returns
     -------
-    owners
-        Partition id -> the node that owns it now, connected or not.
-    refused
-        Node -> the reason why it does not own the partition id that it reports.
+    owners : partition id -> the node that owns it now, connected or not
+    refused : node -> the reason why it does not own the partition id that it reports
     """
     now, refused = dict(owners), dict[str, str]()
     claimants: dict[int, list[str]] = {}
