@@ -16,8 +16,7 @@ from laboratory.claims.metrics import SPENT, ClaimMeasure, history, measured_val
 from laboratory.claims.study import Study
 from laboratory.claims.tuned import Search
 from simulation.workbench.command_line.parser import FAILURE
-from simulation.workbench.comparison.placement import default_jobs, gpu_count
-from simulation.workbench.comparison.plan import ComparisonPlan, PlannedRun
+from simulation.workbench.comparison.plan import ComparisonPlan, PlannedRun, default_jobs, gpu_count
 from simulation.workbench.comparison.plan_files import check_failure
 from simulation.workbench.comparison.run_processes import carry_out
 from simulation.workbench.comparison.runs import RecordedRun, read_recorded_run

@@ -30,8 +30,7 @@ from fedsel_app.config import Settings
 from strategies.base import SelectionStrategy
 from strategies.method import MethodContext
 from strategies.roster import Floats, Needs, Outcome, Roster, RoundInfo, Selection
-from strategies.round.budget import round_fraction
-from strategies.selection_math.client_time import client_seconds
+from strategies.round.budget import client_seconds, round_fraction
 from strategies.selection_math.sampling import shares
 
 UNIFORM_SHARE = 0.1

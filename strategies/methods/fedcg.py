@@ -47,7 +47,7 @@ from fedsel_app.config import RunConfig, Settings
 from strategies.base import SelectionStrategy
 from strategies.method import MethodContext
 from strategies.roster import Floats, Ints, Needs, Outcome, Roster, RoundInfo, Selection
-from strategies.selection_math.client_time import client_seconds, fitting_fractions
+from strategies.round.budget import client_seconds, fitting_fractions
 from strategies.selection_math.sampling import unseen_first
 from strategies.selection_math.similarity import among, euclidean, refreshed_gram
 

@@ -21,7 +21,7 @@ from fedsel_app.config.compression import COMPRESSORS
 from fedsel_app.config.settings import named
 from strategies.base import SelectionStrategy
 from strategies.roster import Needs, Roster, RoundInfo, Selection
-from strategies.selection_math.client_time import client_seconds, fitting_fractions
+from strategies.round.budget import client_seconds, fitting_fractions
 
 
 @final

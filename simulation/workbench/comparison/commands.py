@@ -55,8 +55,7 @@ def add_strategies(command: argparse.ArgumentParser) -> None:
 
 def compare_command(arguments: argparse.Namespace) -> int:
     """`fedsel compare`: simulate several methods on the same seeds, or print the runs."""
-    from simulation.workbench.comparison.placement import default_jobs, gpu_count
-    from simulation.workbench.comparison.plan import plan
+    from simulation.workbench.comparison.plan import default_jobs, gpu_count, plan
     from simulation.workbench.comparison.run_processes import carry_out
 
     console = wide_console()
@@ -129,8 +128,7 @@ def register_tune(commands: Subparsers) -> None:
 
 def tune_command(arguments: argparse.Namespace) -> int:
     """`fedsel tune`: tune every method with the same number of trials, and compare; or print the plan."""
-    from simulation.workbench.comparison.placement import default_jobs, gpu_count
-    from simulation.workbench.comparison.plan import plan
+    from simulation.workbench.comparison.plan import default_jobs, gpu_count, plan
     from simulation.workbench.tuning.plan import plan_tuning
     from simulation.workbench.tuning.tune import run_tuning
 

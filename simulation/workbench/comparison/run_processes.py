@@ -32,8 +32,14 @@ from simulation.engines import processes
 from simulation.engines.choice import choose
 from simulation.engines.starter import Starter
 from simulation.engines.this_process import exit_on_signals, signals_deferred
-from simulation.workbench.comparison.placement import cores_each, gpu_count, visible_gpus, workers_each
-from simulation.workbench.comparison.plan import ComparisonPlan, PlannedRun
+from simulation.workbench.comparison.plan import (
+    ComparisonPlan,
+    PlannedRun,
+    cores_each,
+    gpu_count,
+    visible_gpus,
+    workers_each,
+)
 from simulation.workbench.comparison.watch import progress_of_run
 from simulation.workbench.terminal import duration_text
 

@@ -12,8 +12,7 @@ from fedsel_app.config import ConfigError, Value, require
 from fedsel_app.config.settings import setting_value
 from fedsel_app.wiring.configuration import AppConfig
 from simulation.workbench.comparison.measures import metric_of
-from simulation.workbench.comparison.placement import default_jobs, gpu_count
-from simulation.workbench.comparison.plan import plan, preset_strategies
+from simulation.workbench.comparison.plan import default_jobs, gpu_count, plan, preset_strategies
 from simulation.workbench.comparison.results import RecordedComparison
 from simulation.workbench.comparison.run_processes import carry_out
 from simulation.workbench.python_interface.keywords import key_of, listed, setting_values, several

@@ -26,7 +26,7 @@ from fedsel_app.records.reading import check_round, read_rows
 from fedsel_app.records.schema import schedule_round, score_name
 from simulation.workbench.comparison.watch import ENDED, Progress, left_line, read_progress
 from simulation.workbench.report.drawing import LINES, TICKS, look, look_positions
-from simulation.workbench.report.html import html
+from simulation.workbench.report.page import html
 from simulation.workbench.report.tables import Heading, Table
 
 HOST, NAMES = "127.0.0.1", ("127.0.0.1", "localhost")

@@ -1,4 +1,8 @@
-"""Report page (`fedsel report`): one self-contained HTML file, and the same tables as CSV and LaTeX."""
+"""Report page (`fedsel report`): one self-contained HTML file, and the same tables as CSV and LaTeX.
+
+The templates are in `templates/`. `parts.html` has macros: a table, a figure and a list of sentences. The script of
+`live.html` replaces the page's main part, and stops after the last run or the server's end.
+"""
 
 import base64
 import io
@@ -7,7 +11,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import MappingProxyType
+from typing import Any
 
+from jinja2 import Environment, FileSystemLoader
 from rich.console import Console
 
 from fedsel_app.config.data import OF_FILES
@@ -27,12 +33,17 @@ from simulation.workbench.report.findings import (
     tuned_kind,
     tuning_section,
 )
-from simulation.workbench.report.html import html
 from simulation.workbench.report.tables import HEAD, NAMES, Table, csv_text, inert, latex_table
 from simulation.workbench.terminal import print_lines
 
 DOTS = 144
 """Resolution of the figures in dots per inch."""
+ENVIRONMENT = Environment(
+    loader=FileSystemLoader(Path(__file__).with_name("templates")),
+    autoescape=True,
+    trim_blocks=True,
+    lstrip_blocks=True,
+)
 
 
 @dataclass(frozen=True)
@@ -203,3 +214,8 @@ def _png(plot: Plot) -> str:
     picture = io.BytesIO()
     plot.figure.savefig(picture, format="png", dpi=DOTS)
     return base64.b64encode(picture.getvalue()).decode()
+
+
+def html(page: str, **values: Any) -> str:
+    """Text of the page `report` or `live`, filled with `values`."""
+    return ENVIRONMENT.get_template(f"{page}.html").render(**values)

@@ -8,7 +8,7 @@ from scipy.optimize import linprog
 
 from strategies.methods.fedcg import FedCG, Problem, best_deadline, cover, relative_distances, represented
 from strategies.roster import RoundInfo
-from strategies.selection_math.client_time import fitting_fractions
+from strategies.round.budget import fitting_fractions
 from strategies.testing.fakes import make_context, outcome
 from tests.support.contexts import seen_roster
 from tests.support.points import POINTS, distances_of, points_outcome

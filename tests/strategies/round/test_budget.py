@@ -2,11 +2,21 @@ import numpy as np
 import pytest
 
 from fedsel_app.config import BudgetConfig, CompressionConfig, SharedSettings
+from fedsel_app.wire.codec import Update, encode
 from strategies.roster import RoundInfo, Selection
-from strategies.round.budget import client_fractions, cohort_fractions, link_caps, round_fraction
+from strategies.round.budget import (
+    client_fractions,
+    client_seconds,
+    cohort_fractions,
+    fitting_fractions,
+    link_caps,
+    round_fraction,
+    update_bits,
+)
 from tests.support.contexts import make_roster
 
 ALEXNET = 2_781_514
+TOP_K = CompressionConfig()
 FREE = np.full(3, np.inf)
 LATER = RoundInfo(5, 10)
 # T = 5 has the cosine at 0, 45, 90, 135 and 180 degrees; T = 4 after one warm-up round at 0, 90 and 180.
@@ -99,3 +109,36 @@ def test_cohort_fractions_read_the_selected_clients_links_and_steps():
     # Caps: 2 of 12 Mbit = 1/6 and 4 of 12 = 1/3; the round's fraction is 0.2.
     assert theta == pytest.approx(0.2)
     np.testing.assert_allclose(fractions, [1 / 6, 0.2])
+
+
+@pytest.mark.parametrize("fraction", [0.01, 0.08, 0.2, 0.5, 1.0])
+def test_bits_are_what_the_codec_writes(fraction):
+    size, rng = 50_000, np.random.default_rng(1)
+    kept = np.sort(rng.choice(size, int(fraction * size), replace=False)).astype(np.uint32)
+    update = Update(size, None if fraction == 1 else kept, rng.normal(size=kept.size).astype(np.float32))
+    assert update_bits(size, fraction, TOP_K) == pytest.approx(
+        8 * len(encode(update, client=0, server_round=1)), rel=0.03
+    )
+
+
+def test_bits_of_the_other_compressors():
+    assert update_bits(100, 0.25, CompressionConfig(compressor="rand-k")) == 800
+    assert update_bits(100, 0.25, CompressionConfig(compressor="none")) == 3200
+
+
+def test_seconds_of_training_and_upload():
+    roster = make_roster(3)
+    roster.uplink_bits_per_s[:] = [1e6, 2e6, 4e6]
+    roster.step_s[:] = [0.1, 0.2, 0.3]
+    compute_s, upload_s = client_seconds(roster, np.array([0, 2]), 1000, 1.0, TOP_K)
+    np.testing.assert_allclose(compute_s, [5.0, 15.0])
+    np.testing.assert_allclose(upload_s, [0.032, 0.008])
+    # A quarter costs 8 bits for each entry of the model, and the entropy of 1/4: 4 times that for all of them.
+    _, upload_s = client_seconds(roster, np.array([0, 2]), 1000, 0.25, TOP_K)
+    np.testing.assert_allclose(upload_s, [0.004 * 8.811278, 0.001 * 8.811278], rtol=1e-6)
+
+
+def test_fractions_fill_the_time_until_the_deadline():
+    fractions = fitting_fractions(10.0, np.array([9.0, 5.0, 2.0, 11.0]), np.array([4.0, 5.0, 4.0, 1.0]), 0.05)
+    assert fractions.tolist() == [0.25, 1.0, 1.0, 0.05]
+    assert fitting_fractions(np.inf, np.array([9.0]), np.array([4.0]), 0.05).tolist() == [1.0]

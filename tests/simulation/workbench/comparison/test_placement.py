@@ -3,7 +3,7 @@
 import pytest
 
 from fedsel_app.wiring.configuration import resolve
-from simulation.workbench.comparison import placement
+from simulation.workbench.comparison import plan
 
 
 @pytest.mark.parametrize(
@@ -11,8 +11,8 @@ from simulation.workbench.comparison import placement
     [({}, 1, 0), ({}, 3, 2), ({}, 20, 1), ({"workers": 5}, 3, 5), ({"client-gpus": 0.5}, 3, 1)],
 )
 def test_workers_of_a_run_beside_others(monkeypatch, settings, jobs, workers):
-    monkeypatch.setattr(placement, "usable_cores", lambda: 8)
-    assert placement.workers_each(resolve(settings), jobs) == workers
+    monkeypatch.setattr(plan, "usable_cores", lambda: 8)
+    assert plan.workers_each(resolve(settings), jobs) == workers
 
 
 @pytest.mark.parametrize(
@@ -29,13 +29,13 @@ def test_workers_of_a_run_beside_others(monkeypatch, settings, jobs, workers):
     ],
 )
 def test_as_many_jobs_as_cores_and_gpus_have_room_for(monkeypatch, settings, gpus, jobs):
-    monkeypatch.setattr(placement, "usable_cores", lambda: 8)
-    assert placement.default_jobs([resolve(settings)], gpus) == jobs
+    monkeypatch.setattr(plan, "usable_cores", lambda: 8)
+    assert plan.default_jobs([resolve(settings)], gpus) == jobs
 
 
 def test_side_by_side_every_run_sees_its_own_gpus(monkeypatch):
     def seen(settings, gpus):
-        return [placement.visible_gpus(slot, resolve(settings), gpus).get("CUDA_VISIBLE_DEVICES") for slot in range(3)]
+        return [plan.visible_gpus(slot, resolve(settings), gpus).get("CUDA_VISIBLE_DEVICES") for slot in range(3)]
 
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     assert seen({"client-gpus": 0.5}, 1) == [None, None, None]
