@@ -21,10 +21,8 @@ from fedsel_app.messages.answers import UnmaskAnswer
 from fedsel_app.messages.instructions import MaskInstruction, TrainInstruction, UnmaskInstruction
 from fedsel_app.messages.scalars import Report
 from fedsel_app.secure_sums.buffers import valid_exponent
-from fedsel_app.secure_sums.graph import parameters
-from fedsel_app.secure_sums.keys import NO_KEY, RunKey, check_run_key, read_identities, sign_run_key
-from fedsel_app.secure_sums.keystream import mask
-from fedsel_app.secure_sums.shamir import split
+from fedsel_app.secure_sums.keys import NO_KEY, RunKey, check_run_key, mask, read_identities, sign_run_key
+from fedsel_app.secure_sums.shares import parameters, split
 from fedsel_app.secure_sums.statement import (
     IDENTITIES,
     SEED_BYTES,
@@ -43,7 +41,7 @@ from fedsel_app.secure_sums.statement import (
     shares_bytes,
 )
 from fedsel_app.wire.codec import Update
-from fedsel_app.wire.ring import Multiples, Words, largest, one_hot, to_ring, words_as_bytes, words_of_bytes
+from fedsel_app.wire.ring import Multiples, largest, one_hot, to_ring, words_as_bytes, words_of_bytes
 
 Memory = MutableMapping[str, bytes | int | str]
 LOGGER = logging.getLogger("fedsel")
@@ -230,7 +228,8 @@ class Masks:
         seeds = [os.urandom(SEED_BYTES), *(key.seed(keys[other].public, statement.digest) for other in neighbours)]
         masked = words + mask(seeds[0], words.size, bits)
         for other, seed in zip(neighbours, seeds[1:], strict=True):
-            masked = add_shared(masked, mask(seed, words.size, bits), own < other)
+            shared = mask(seed, words.size, bits)
+            masked = masked + shared if own < other else masked - shared
         holders = statement.holders(own)
         points = [holder + 1 for holder in holders]
         dealt = [split(seed_number(seed), statement.threshold, points) for seed in seeds]
@@ -307,11 +306,6 @@ def sound(statement: Statement, answered: set[int]) -> bool:
             reached.add(client)
             ahead += answered.intersection(statement.neighbours[client])
     return reached == answered
-
-
-def add_shared(words: Words, shared: Words, first: bool) -> Words:
-    """The words with a mask of two clients, which the `first` of them adds and the other subtracts."""
-    return words + shared if first else words - shared
 
 
 def _bytes(value: object) -> bytes:

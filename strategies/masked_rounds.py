@@ -19,7 +19,7 @@ from fedsel_app.messages.instructions import MaskInstruction, TrainInstruction, 
 from fedsel_app.messages.reported_values import one_line
 from fedsel_app.network.links import Work
 from fedsel_app.records.schema import Failure
-from fedsel_app.secure_sums.shamir import SHARE_BYTES
+from fedsel_app.secure_sums.shares import SHARE_BYTES
 from fedsel_app.secure_sums.statement import Masked, Statement, box_bytes, model_hash, stated
 from fedsel_app.wire import ring
 from fedsel_app.wire.codec import Update, WireError

@@ -1,4 +1,4 @@
-"""Keys of the clients of a run, the seeds and boxes that two of them share, and the signatures that vouch for them.
+"""Keys of the clients of a run, the seeds and boxes that two of them share, the masks of seeds, and signatures.
 
 A client makes an X25519 key for the run and signs it with its provisioned key (ECDSA, P-384), which the admin of the
 federation has signed in a list of all identities (Ed25519).
@@ -12,12 +12,16 @@ from cryptography.exceptions import InvalidSignature, InvalidTag, UnsupportedAlg
 from cryptography.hazmat.primitives.asymmetric.ec import ECDSA, EllipticCurvePrivateKey, EllipticCurvePublicKey
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X25519PublicKey
+from cryptography.hazmat.primitives.ciphers import Cipher
 from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305
+from cryptography.hazmat.primitives.ciphers.algorithms import AES
+from cryptography.hazmat.primitives.ciphers.modes import CTR
 from cryptography.hazmat.primitives.hashes import SHA256, SHA384
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 from cryptography.hazmat.primitives.serialization import load_ssh_private_key, load_ssh_public_key
 
 from fedsel_app.secure_sums.statement import SEED_BYTES
+from fedsel_app.wire.ring import Words, words_of_bytes
 
 NO_KEY = (ValueError, TypeError, UnsupportedAlgorithm, InvalidSignature)
 NONCE = bytes(12)
@@ -116,3 +120,9 @@ def read_identities(text: str, signers: Iterable[str]) -> dict[int, str]:
 
 def _listed(identities: Mapping[str, str]) -> bytes:
     return b"fedsel identities\0" + json.dumps(identities, sort_keys=True).encode()
+
+
+def mask(seed: bytes, size: int, bits: int) -> Words:
+    """The mask of a seed, (size,): the keystream of AES-128-CTR from counter 0."""
+    stream = Cipher(AES(seed), CTR(bytes(16))).encryptor()
+    return words_of_bytes(stream.update(bytes(size * (bits // 8))), bits)

@@ -10,8 +10,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import NamedTuple
 
-from fedsel_app.secure_sums.graph import neighbours_of, parameters
-from fedsel_app.secure_sums.shamir import SHARE_BYTES
+from fedsel_app.secure_sums.shares import SHARE_BYTES, neighbours_of, parameters
 
 SEED_BYTES = 16
 """Bytes of a seed: a key of AES-128, which makes one mask."""

@@ -7,8 +7,8 @@ from hashlib import sha256
 import numpy as np
 from numpy.typing import NDArray
 
-from fedsel_app.secure_sums.keystream import mask
-from fedsel_app.secure_sums.shamir import combine
+from fedsel_app.secure_sums.keys import mask
+from fedsel_app.secure_sums.shares import combine
 from fedsel_app.secure_sums.statement import Masked, Question, Statement, promise, read_shares, seed_of
 from fedsel_app.wire.ring import from_ring, largest, words_of_bytes
 

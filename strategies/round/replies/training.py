@@ -19,7 +19,7 @@ from fedsel_app.messages.scalars import METRIC, Report
 from fedsel_app.network.links import Work
 from fedsel_app.records.schema import Failure, RoundRecord
 from fedsel_app.secure_sums.buffers import BufferSection
-from fedsel_app.secure_sums.graph import parameters
+from fedsel_app.secure_sums.shares import parameters
 from fedsel_app.secure_sums.statement import Masked, masked_sizes, told_degree
 from fedsel_app.wire import codec, ring
 from fedsel_app.wire.entries import RoundEntries, decode_entries, exponent_in

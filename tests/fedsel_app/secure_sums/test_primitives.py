@@ -2,10 +2,8 @@
 
 import pytest
 
-from fedsel_app.secure_sums.graph import neighbours_of, parameters
-from fedsel_app.secure_sums.keys import RunKey
-from fedsel_app.secure_sums.keystream import mask
-from fedsel_app.secure_sums.shamir import PRIME, SHARE_BYTES, combine, evaluate, split
+from fedsel_app.secure_sums.keys import RunKey, mask
+from fedsel_app.secure_sums.shares import PRIME, SHARE_BYTES, combine, evaluate, neighbours_of, parameters, split
 from fedsel_app.secure_sums.statement import bundle_bytes, masked_sizes
 from fedsel_app.wire.ring import PLACES
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from clients.masking import Masks
 from fedsel_app.messages.instructions import TrainInstruction
-from fedsel_app.secure_sums.graph import parameters
+from fedsel_app.secure_sums.shares import parameters
 from fedsel_app.secure_sums.statement import Masked, Question, RefusedError, SignedKey, Statement
 from fedsel_app.wire.ring import RINGS
 from strategies.round.unmasking import LostSumError, Sum
