@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fedsel_app.config import ConfigError
-from simulation.workbench.command_line.parser import FAILURE, Subparsers, folder, named_once, parse_setting, positive
+from simulation.workbench.command_line.parser import FAILURE, Subparsers, folder, positive, settings_given
 
 if TYPE_CHECKING:
     from laboratory.claims.measured import Measured
@@ -55,7 +55,7 @@ def run_command(arguments: argparse.Namespace) -> int:
         others: list[type[Study]] = [Ranking, Tuned]
         kinds = {name: next((kind for kind in others if name in kind.files()), Claim) for name in arguments.names}
         studies = [study for name, kind in kinds.items() for study in kind.load([name])]
-    place = named_once("--set", map(parse_setting, arguments.set))
+    place = settings_given(arguments.set)
     failures = run_stages(studies, arguments.runs, place, arguments.jobs or 0, arguments.budget, Console())
     for name, reason in failures.items():
         print(f"{name} failed: {reason}")
@@ -71,7 +71,7 @@ def verify_command(arguments: argparse.Namespace) -> int:
     from laboratory.claims.verify import verified_table, verify
     from simulation.workbench.terminal import wide_console
 
-    claims, place = Claim.load(arguments.names), named_once("--set", map(parse_setting, arguments.set))
+    claims, place = Claim.load(arguments.names), settings_given(arguments.set)
     most = None if arguments.all_seeds else FEWEST_SEEDS
     found, failures = verify(claims, arguments.runs, place, most, arguments.jobs or 0, Console())
     wide_console().print(verified_table(found))

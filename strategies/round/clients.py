@@ -148,7 +148,7 @@ class ConnectedClients:
         rows = np.stack(list(sent.values()))
         if admission.example_clip:
             claimed = np.array([answer.examples for answer in answers if answer.moments], np.float64)
-            rows = bounded_sums(rows, admission.channels, claimed, winsorised(claimed, admission.example_clip))
+            rows = bounded_sums(rows, claimed, winsorised(claimed, admission.example_clip))
         if told := [client for client, row in zip(sent, rows, strict=True) if (row != sent[client]).any()]:
             LOGGER.warning(
                 "Round %d: the sums over the data of clients %s count only as far as those of the others allow: see "

@@ -10,7 +10,7 @@ from fedsel_app.config import ConfigError
 from fedsel_app.config.data import READERS
 from fedsel_app.secure_sums.statement import IDENTITIES
 from simulation.operations.machines.machine import FILE
-from simulation.workbench.command_line.parser import Subparsers, folder, named_once, parse_setting, positive
+from simulation.workbench.command_line.parser import Subparsers, folder, positive, settings_given
 
 SAVED = ("dataset_dict.json", "state.json")
 """Files of a folder that `datasets` saved."""
@@ -126,7 +126,7 @@ def start_command(arguments: argparse.Namespace) -> int:
     os.environ.setdefault("GRPC_VERBOSITY", "ERROR")
     from simulation.operations.deployment.start import run_machine
 
-    settings = named_once("--set", map(parse_setting, arguments.set))
+    settings = settings_given(arguments.set)
     if arguments.data is not None:
         if not arguments.data.exists():
             raise ConfigError(f"There is no {arguments.data}. --data needs the file or folder with this client's data.")

@@ -8,7 +8,7 @@ import tomllib
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import NoReturn, Protocol, TypeVar
+from typing import NoReturn, Protocol
 
 from fedsel_app.config import ConfigError, RunConfig, Value
 
@@ -124,9 +124,6 @@ class Parser(argparse.ArgumentParser):
         self.exit(USAGE_ERROR, f"fedsel: {message}. See `{self.prog} --help`.\n")
 
 
-Named = TypeVar("Named")
-
-
 class Subparsers(Protocol):
     """Type of `argparse.ArgumentParser.add_subparsers`."""
 
@@ -165,7 +162,7 @@ def add_engine(command: argparse.ArgumentParser) -> None:
 
 def overrides(arguments: argparse.Namespace) -> dict[str, Value]:
     """Settings of the command line, by key. Raises ConfigError if two options disagree on one."""
-    values = named_once("--set", map(parse_setting, arguments.set))
+    values = settings_given(arguments.set)
     for key in ("preset", *RunConfig.keys(), "out", "engine"):
         given = getattr(arguments, key.replace("-", "_"), None)
         if given is None:
@@ -175,12 +172,12 @@ def overrides(arguments: argparse.Namespace) -> dict[str, Value]:
     return values
 
 
-def named_once(option: str, pairs: Iterable[tuple[str, Named]]) -> dict[str, Named]:
-    """Names and values of an option that may be repeated. Raises ConfigError if two of them disagree on a name."""
-    values: dict[str, Named] = {}
-    for name, value in pairs:
-        if values.setdefault(name, value) != value:
-            raise ConfigError(f"Give '{name}' once: {option} says {values[name]}, and then {value}.")
+def settings_given(texts: Iterable[str]) -> dict[str, Value]:
+    """Settings of the options --set, by key. Raises ConfigError if two disagree, and as `parse_setting` does."""
+    values: dict[str, Value] = {}
+    for key, value in map(parse_setting, texts):
+        if values.setdefault(key, value) != value:
+            raise ConfigError(f"Give '{key}' once: --set says {values[key]}, and then {value}.")
     return values
 
 

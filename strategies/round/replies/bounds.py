@@ -146,35 +146,31 @@ class BoundedMean(LastReplies):
         return middle if robust else mean_vector(winsorised_vectors(values), examples[clients]), far
 
 
-def bounded_sums(sums: Floats, channels: int, claimed: Floats, examples: Floats) -> Floats:
-    """Clients' `fedsel_app.data.arrays.sums`, and stand-ins behind them, such that none moves the total without bound.
+def bounded_sums(sums: Floats, claimed: Floats, examples: Floats) -> Floats:
+    """Clients' `fedsel_app.data.arrays.sums` such that none moves the total without bound.
 
-    With fewer than `LEAST` clients there is no bound. A client counts for no more `examples`, and no further mean and
-    deviation, than `FAR` typical deviations from the median client's; its stand-ins for no more than `FAR` times the
-    median client's. What is constant at most clients has no bound.
+    With fewer than `LEAST` clients there is no bound. A client counts for no more `examples`, for no mean further than
+    `FAR` typical deviations from the median client's, and for no larger deviation than that. What is constant at most
+    clients has no bound.
 
     Returns the same rows; those in which nothing is bounded have the same bits.
 
     Parameters
     ----------
-    sums : float64 (m, 1 + 2 C + k), a row for each client
-    channels : C
+    sums : float64 (m, 1 + 2 C), a row for each client
     claimed, examples : float64 (m,), the examples of each client, and for how many of them it counts
     """
     if len(sums) < LEAST:
         return sums
     # An image has several values of a channel, and each client's images have as many.
     counts = np.minimum(sums[:, 0], examples * _lower_medians(sums[:, 0] / claimed))
-    means, squares, others = np.split(sums[:, 1:] / sums[:, :1], [channels, 2 * channels], axis=1)
+    means, squares = np.split(sums[:, 1:] / sums[:, :1], 2, axis=1)
     deviations = np.sqrt(np.maximum(squares - means**2, 0.0))
-    middle, typical, common = (np.median(values, axis=0) for values in (means, deviations, np.abs(others)))
-    reach, most = (np.where(values > 0.0, FAR * values, np.inf) for values in (typical, common))
-    values = np.concatenate([means, deviations, others], axis=1)
-    low, high = np.concatenate([middle - reach, -reach, -most]), np.concatenate([middle + reach, reach, most])
-    bounded = np.clip(values, low, high)
-    means, deviations, others = np.split(bounded, [channels, 2 * channels], axis=1)
-    rows = np.concatenate([np.ones((len(sums), 1)), means, means**2 + deviations**2, others], axis=1)
-    same = (bounded == values).all(axis=1) & (counts == sums[:, 0])
+    middle, typical = np.median(means, axis=0), np.median(deviations, axis=0)
+    reach = np.where(typical > 0.0, FAR * typical, np.inf)
+    near, small = np.clip(means, middle - reach, middle + reach), np.minimum(deviations, reach)
+    rows = np.concatenate([np.ones((len(sums), 1)), near, near**2 + small**2], axis=1)
+    same = ((near == means) & (small == deviations)).all(axis=1) & (counts == sums[:, 0])
     return np.where(same[:, None], sums, counts[:, None] * rows)
 
 

@@ -19,7 +19,7 @@ from fedsel_app.messages.answers import EnrolAnswer
 from fedsel_app.messages.reported_values import one_line, winsorised
 from fedsel_app.messages.scalars import Scalar
 from fedsel_app.records.schema import IdentityConflict
-from strategies.checkpoint import Arrays
+from strategies.checkpoint import Arrays, matching
 from strategies.roster import Roster
 from strategies.run_context import EVERYBODY, Admission, RunContext
 
@@ -199,7 +199,8 @@ class Enrolment:
             raise ValueError(f"moments are {state['moments'].dtype} {state['moments'].shape}")
         self._owners = {client: node for client, node in enumerate(map(str, state["owners"])) if node}
         self._written = None
-        self.moments = state["moments"]
+        entries = 1 + 2 * self._admission.channels if state["moments"].size else 0
+        self.moments = matching(state, "moments", np.zeros(entries))
 
 
 def other_units(sums: Mapping[int, NDArray[np.float64]], features: Sequence[str]) -> list[str]:
