@@ -21,6 +21,7 @@ NUMBER = st.floats(-LARGEST, LARGEST)
 VALUES = {
     bool: st.booleans(),
     int: st.integers(0, 2**62),
+    int | None: st.none() | st.integers(0, 2**62),
     float: FINITE,
     str: st.text(),
     str | None: st.none() | st.text(),
