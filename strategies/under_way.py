@@ -218,7 +218,7 @@ class Simulated(UnderWay):
         super()._send(opened, dispatch.losing(self._clock.leaving()))
 
     def _await(self, opened: OpenRound, wanted: int) -> tuple[dict[int, ReplyResult], dict[int, float]]:
-        """Go on with the clock until `wanted` replies have arrived, or no client is under way."""
+        """Advance the clock until `wanted` replies have arrived, or no client is under way."""
         arrived, arrived_s = dict[int, ReplyResult](), dict[int, float]()
         failed = self._train(opened, self._timed - self._results.keys())
         while self._clock.trips and len(arrived) < wanted:

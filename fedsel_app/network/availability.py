@@ -115,9 +115,9 @@ class Stays:
             self._changes_s[:] = -math.inf
         self._seen_s = time_s
         for client in np.flatnonzero(self._changes_s <= time_s).tolist():
-            came_s = self.next_available(client, time_s)
-            self._available[client] = came_s <= time_s
-            self._changes_s[client] = self.leaves(client, time_s) if came_s <= time_s else came_s
+            next_s = self.next_available(client, time_s)
+            self._available[client] = next_s <= time_s
+            self._changes_s[client] = self.leaves(client, time_s) if next_s <= time_s else next_s
         return self._available
 
 

@@ -85,9 +85,11 @@ class SimulatedLinks:
         low, high = config.uplink_min_bits_per_s, config.uplink_max_bits_per_s
         up, down = stream(seed, Purpose.NETWORK, 0, 1), stream(seed, Purpose.NETWORK, 0, 2)
         return (
-            drawn(config.spread, low, high, self._clients, up),
-            drawn(config.spread, DOWNLINK * low, DOWNLINK * high, self._clients, down),
-            drawn(config.spread, config.step_min_s, config.step_max_s, self._clients, stream(seed, Purpose.NETWORK)),
+            draw_values(config.spread, low, high, self._clients, up),
+            draw_values(config.spread, DOWNLINK * low, DOWNLINK * high, self._clients, down),
+            draw_values(
+                config.spread, config.step_min_s, config.step_max_s, self._clients, stream(seed, Purpose.NETWORK)
+            ),
         )
 
     def observe(self, server_round: int, losses: Floats) -> tuple[Floats, Floats]:
@@ -253,7 +255,7 @@ def _middle(estimates: Floats, prior: float) -> float:
     return prior if np.isnan(estimates).all() else lower_median(estimates)
 
 
-def drawn(spread: str, low: float, high: float, clients: int, rng: np.random.Generator) -> Floats:
+def draw_values(spread: str, low: float, high: float, clients: int, rng: np.random.Generator) -> Floats:
     """Values of all clients, float64 (K,), in [`low`, `high`]; with log-normal, 95% of them."""
     if spread == "constant":
         return np.full(clients, (low + high) / 2)

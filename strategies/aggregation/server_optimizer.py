@@ -42,7 +42,7 @@ class ServerOptimizer(Saved):
         self._second = np.full(size if self._adaptive else 0, config.server_tau**2)
 
     def step(self, parameters: NDArray[np.float32], update: Floats) -> NDArray[np.float32]:
-        """The next global model (N,), of the type of the current one, from it and the aggregated `update`, float64."""
+        """The next global model (N,) from the `parameters`, whose type it has, and the aggregated `update`, float64."""
         config = self._config
         if not self._adaptive:
             self._momentum *= self._decay

@@ -84,15 +84,9 @@ def page_of(folder: Path, nonce: str) -> tuple[str, bool]:
         shown = [(run, records_of(run)) for run in runs]
     except (ConfigError, OSError) as error:
         return html("live", **values, left="", notes=[str(error)]), False
-    tables = [failure_table(shown), run_table(shown)]
-    return html(
-        "live",
-        **values,
-        left=left_line(runs),
-        ended=(ended := all(run.state in ENDED for run in runs)),
-        pictures=pictures(shown),
-        tables=[table for table in tables if table.rows],
-    ), ended
+    values |= {"left": left_line(runs), "ended": all(run.state in ENDED for run in runs), "pictures": pictures(shown)}
+    values["tables"] = [table for table in (failure_table(shown), run_table(shown)) if table.rows]
+    return html("live", **values), values["ended"]
 
 
 def pictures(runs: Sequence[tuple[Progress, RunRecords]]) -> list[dict[str, Any]]:
