@@ -8,7 +8,7 @@ import tomllib
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import NoReturn, Protocol
+from typing import NoReturn, Protocol, TypeVar
 
 from fedsel_app.config import ConfigError, RunConfig, Value
 
@@ -100,6 +100,7 @@ GROUPS = {
 """What one does -> its commands, as `fedsel --help` shows them."""
 FAILURE, USAGE_ERROR = 1, 2
 """Exit codes of a command whose run or check failed, and of one that cannot be read."""
+Named = TypeVar("Named")
 
 
 class Parser(argparse.ArgumentParser):
@@ -174,10 +175,15 @@ def overrides(arguments: argparse.Namespace) -> dict[str, Value]:
 
 def settings_given(texts: Iterable[str]) -> dict[str, Value]:
     """Settings of the options --set, by key. Raises ConfigError if two disagree, and as `parse_setting` does."""
-    values: dict[str, Value] = {}
-    for key, value in map(parse_setting, texts):
-        if values.setdefault(key, value) != value:
-            raise ConfigError(f"Give '{key}' once: --set says {values[key]}, and then {value}.")
+    return named_once("--set", map(parse_setting, texts))
+
+
+def named_once(option: str, pairs: Iterable[tuple[str, Named]]) -> dict[str, Named]:
+    """Names and values of an option that may be repeated. Raises ConfigError if two of them disagree on a name."""
+    values: dict[str, Named] = {}
+    for name, value in pairs:
+        if values.setdefault(name, value) != value:
+            raise ConfigError(f"Give '{name}' once: {option} says {values[name]}, and then {value}.")
     return values
 
 

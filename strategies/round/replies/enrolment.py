@@ -192,11 +192,9 @@ class Enrolment:
         return {"owners": self._written.copy(), "moments": self.moments}
 
     def load_state(self, state: Arrays) -> None:
-        """Load a state that `state` returned. Raises ValueError if its number of clients differs, or for no moments."""
+        """Load a state that `state` returned. Raises ValueError or ConfigError for one of another run."""
         if state["owners"].shape != (self._total,):
             raise ValueError(f"owners of {state['owners'].shape} partition ids")
-        if state["moments"].dtype != np.float64 or state["moments"].ndim != 1:
-            raise ValueError(f"moments are {state['moments'].dtype} {state['moments'].shape}")
         self._owners = {client: node for client, node in enumerate(map(str, state["owners"])) if node}
         self._written = None
         entries = 1 + 2 * self._admission.channels if state["moments"].size else 0
