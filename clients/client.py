@@ -240,7 +240,7 @@ class SelectionClient(NumPyClient):
             order = Order(draw, rng)
         else:
             order = self._order(len(examples), steps, rng, model.least_batch)
-        self._refuse_few(order)
+        self._refuse_few(order.examples, examples)
         batches = self._batches(examples, order, model, rng)
         attackers = context.attack.attackers_in(instruction.server_round, context.run)
         if context.attack.traits.poisons and context.client in attackers:
@@ -314,7 +314,7 @@ class SelectionClient(NumPyClient):
         examples, _ = self._examples()
         rng = stream(context.run.seed, Purpose.CALIBRATE, instruction.server_round, context.client)
         order = self._order(len(examples), instruction.batches, rng, model.least_batch)
-        self._refuse_few(order)
+        self._refuse_few(order.examples, examples)
         batches = self._batches(examples, order, model, rng)
         model.state.train()
         with seeded(_seed(rng), model.parameters.device), torch.no_grad():
@@ -333,6 +333,7 @@ class SelectionClient(NumPyClient):
         batches = min(instruction.batches, most)
         order = self._order(len(examples), batches, rng) if batches else one_pass
         answer, drawn = EvaluateAnswer(), np.concatenate(list(order))
+        self._refuse_few(drawn.size, examples)
         if instruction.metrics or not as_coded:
             answer = self._measured(model, examples[drawn], instruction.metrics)
         if as_coded:
@@ -353,6 +354,7 @@ class SelectionClient(NumPyClient):
 
     def _test(self, model: FlatModel) -> EvaluateAnswer:
         test = self._test_part()
+        self._refuse_few(test.size, test)
         self._count(model)
         context = self._context
         further = further_scores(context.evaluation.measured, load(context.data, context.run.seed).task)
@@ -372,15 +374,15 @@ class SelectionClient(NumPyClient):
             raise ValueError(f"Client {self._context.client} has no test part: raise 'holdout-fraction'.")
         return test
 
-    def _refuse_few(self, order: Order) -> None:
-        """Raise ConfigError if what these mini-batches leave in an update reveals more than the owner allows."""
-        context = self._context
+    def _refuse_few(self, count: int, examples: Ints) -> None:
+        """Raise ConfigError if an answer from `count` of these examples, or all, reveals more than the owner allows."""
+        context, count = self._context, min(count, len(examples))
         least = context.privacy.least_update_examples
-        if order.examples < least:
+        if count < least:
             raise ConfigError(
-                f"Client {context.client} would answer from {order.batches} local steps on {order.examples} examples in"
-                f" all, and its owner's 'least-update-examples' is {least}. Raise 'local-steps', 'local-epochs', "
-                "'batch-size' or 'calibration-batches' on the server."
+                f"Client {context.client} would answer from {count} of its examples, and its owner's "
+                f"'least-update-examples' is {least}. Raise 'local-steps', 'local-epochs', 'batch-size' or "
+                "'calibration-batches' on the server, or the batches of a probe."
             )
 
     def _order(self, examples: int, batches: int, rng: np.random.Generator, least: int = 1) -> Order:

@@ -36,8 +36,8 @@ from strategies.round.replies.training import Decoded, Replies, ReplyResult
 from strategies.run_context import RunContext
 
 LOGGER = logging.getLogger("fedsel")
-WINDOW = 10
-"""Replies for each place of the cohort, among which no client gives more than its share."""
+WINDOW, FIRST = 10, 2
+"""Replies for each place of the cohort, among which no client gives more than its share; and of the first replies."""
 SelectionRow = Mapping[str, Any]
 """Selection of one client: its value in each array of a `Selection`, those of the components in a dict."""
 Learn = Callable[[OpenRound, Selection, Replies], None]
@@ -87,11 +87,14 @@ class UnderWay(ABC):
     def resting(self, idle: Ints, number: int) -> list[int]:
         """The clients of `idle` that have given their share of the last replies, and wait in round `number`.
 
-        They wait only as long as another client is under way or idle.
+        They wait only as long as another client is under way or idle. If there are still fewer than `FIRST` replies for
+        each place of the cohort, that many count, so that a quick client does not give all of the first ones.
         """
-        most = math.ceil(WINDOW * self._context.waiting.max_client_share)
+        cohort, share = self._context.run.cohort, self._context.waiting.max_client_share
+        replies = max(len(self._given), FIRST * cohort)
+        most = math.ceil(round(share * replies / cohort, 9))
         given = Counter(self._given)
-        resting = [client for client in idle.tolist() if most and given[client] >= most]
+        resting = [client for client in idle.tolist() if 0 < most < replies and given[client] >= most]
         if not self.clients and len(resting) == idle.size:
             return []
         for client in set(resting) - self._rested:

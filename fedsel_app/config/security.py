@@ -170,8 +170,8 @@ class PrivacyConfig(Settings, private=True):
     )
     least_update_examples: int = setting(
         0,
-        "least number of local steps times examples of a step: a client refuses to train or to calibrate with fewer. An"
-        " update after one step on one example is that example",
+        "least number of examples behind an answer: a client trains, calibrates and tests a model on no fewer,"
+        " in however many steps. An update after one step on one example is that example",
         low=0,
         private=True,
         owner="may",

@@ -35,9 +35,11 @@ class BufferAverages(Composed):
 
     def __init__(self, context: RunContext) -> None:
         self._context, self._count = context, context.variances.size
-        sent = context.buffers.size - (0 if context.calibration.of_training else self._count)
-        self._sent = BoundedMean(sent, context.run.clients, context.aggregation, always=False)
-        self._calibrated = BoundedMean(self._count, context.run.clients, context.aggregation, always=True)
+        trained = context.variances[: self._count if context.calibration.of_training else 0]
+        sent = context.buffers.size - self._count + trained.size
+        bounded = partial(BoundedMean, clients=context.run.clients, config=context.aggregation)
+        self._sent = bounded(sent, variances=trained, always=False)
+        self._calibrated = bounded(self._count, variances=context.variances, always=True)
 
     def take(
         self, clients: ConnectedClients, replies: Replies, model: Model, server_round: int, examples: Ints

@@ -135,13 +135,26 @@ def test_the_owner_reads_what_the_server_was_told(hospital, capsys):
         ask({}, 2, {"share-label-counts": False}, label_counts=True)
 
 
-def test_an_owner_sets_the_least_work_behind_an_update(hospital, tmp_path):
-    """U6: an update of one step on one example is that example. Here two steps of 6 of 12 examples."""
+@pytest.mark.parametrize(
+    ("asked", "least", "count"),
+    [
+        ({"batch_size": 6}, 13, 12),
+        ({"batch_size": 1, "holdout_fraction": 0.9, "local_steps": 40, "local_epochs": 0}, 2, 1),
+        (
+            {"batch_size": 1, "strategy": "hetero-select", "probe_batches": 1, "local_steps": 40, "local_epochs": 0},
+            2,
+            1,
+        ),
+    ],
+    ids=["two steps of 6", "many steps on one example", "a probe of one example"],
+)
+def test_an_owner_sets_the_least_number_of_examples_behind_an_answer(hospital, tmp_path, asked, least, count):
+    """U6: an update of one step on one example is that example, and so is one of many steps. A loss tells it, too."""
     own = nodes(tmp_path, *[tmp_path / "mine.csv"] * 2, data="csv")
-    own = [node | {"least-update-examples": least} for node, least in zip(own, (12, 13), strict=True)]
+    own = [node | {"least-update-examples": each} for node, each in zip(own, (count, least), strict=True)]
     server = {"data": "csv", "data_path": str(tmp_path / "server.csv"), "data_arguments": 'train=""'}
-    _, [row], _ = run(tmp_path, own, **server, batch_size=6)
+    _, [row], _ = run(tmp_path, own, **server | asked)
     assert row["aggregated"] == [0]
     [failure] = row["failures"]
     assert failure["client"] == 1
-    assert "2 local steps on 12 examples in all, and its owner's 'least-update-examples' is 13" in failure["reason"]
+    assert f"from {count} of its examples, and its owner's 'least-update-examples' is {least}" in failure["reason"]

@@ -1,5 +1,6 @@
-"""A federation on this machine: a copy of a client is told at once, and a stopped run is resumed."""
+"""A federation on this machine: a copy of a client is told, a stopped run is resumed, and an old app is refused."""
 
+import json
 import re
 import shutil
 import signal
@@ -10,8 +11,9 @@ from pathlib import Path
 
 import pytest
 
+from simulation.operations.guard.app_signature import NEWEST
 from simulation.operations.guard.transport import free_ports
-from simulation.operations.machines.folders import FederationFolders
+from simulation.operations.machines.folders import LOG, FederationFolders
 from tests.support.processes import until
 from tests.support.rounds import read_rows, written
 
@@ -73,8 +75,8 @@ def test_a_copy_is_told_at_once_and_a_stopped_run_is_resumed(machines: Machines,
     shutil.copytree(machines.federation.client(0), copy, ignore=shutil.ignore_patterns("flwr", "log.txt"))
     copied = machines.begin("copy", "start", str(copy))
     until(lambda: "is a copy" in machines.said("copy"), AT_ONCE_S)
-    words = ["--cohort", "2", "--rounds", "1000", "--set", "local-steps=1", "--strategy", "random", "--out", "first"]
-    run = machines.begin("submit", "submit", admin, *words, "--set", "checkpoint-every=1")
+    words = ["--cohort", "2", "--rounds", "1000", "--set", "local-steps=1", "--strategy", "random"]
+    run = machines.begin("submit", "submit", admin, *words, "--out", "first", "--set", "checkpoint-every=1")
     until(lambda: "round 2 of 1000" in machines.said("submit"), 200.0)
     run.send_signal(signal.SIGINT)
     assert run.wait(60) == 130
@@ -91,6 +93,13 @@ def test_a_copy_is_told_at_once_and_a_stopped_run_is_resumed(machines: Machines,
     rounds = [row["round"] for row in read_rows(records)]
     assert rounds == list(range(1, len(rounds) + 1))
     machines.ask("stop", admin, "first")
+    [newest] = machines.federation.client(0).rglob(NEWEST)
+    [(app, signed_at)] = json.loads(newest.read_text()).items()
+    newest.write_text(json.dumps({app: signed_at + 1}))
+    machines.begin("old app", "submit", admin, *words, "--out", "second")
+    log = machines.federation.client(0) / LOG
+    until(lambda: f"Sign {app} again: it was signed at " in log.read_text(), 200.0)
+    machines.ask("stop", admin, "second")
     assert copied.wait(180) == 1, "it does not try for ever, and no thread keeps it alive"
     assert machines.said("copy").count("is a copy") == 2
     for name in ("server", "copy", "client-0"):

@@ -194,7 +194,7 @@ def test_the_clock_is_that_of_the_reference(seed):
     clients = len(case["stays"])
     shared = 0.0 if math.isinf(case["server"]) else case["server"]
     network = NetworkConfig(clock="full", server_bits_per_s=shared)
-    waiting = BUFFERED | {"buffer_size": case["buffer"]} if case["buffer"] else {}
+    waiting = BUFFERED | {"buffer_size": case["buffer"], "max_client_share": 0.0} if case["buffer"] else {}
     replies = {"over_selection": case["over"], "round_deadline_s": case["deadline"], "max_update_norm": 0.0} | waiting
     training = TrainingConfig(local_steps=1)
     context = context_of(

@@ -189,6 +189,7 @@ def test_a_quick_client_gives_no_more_than_its_share():
         given[share] = [updates[first : first + 60].count(0) for first in range(61)]
     assert max(given[0.0]) >= 44
     assert max(given[2.0]) == 20
+    assert updates[:12].count(0) == 4  # of the first 2 x 6, before which it gave all
     assert "client 0 has given 20 of the last " in log()
     assert {client for row in rows for client in row.get("resting") or ()} == {0}
 

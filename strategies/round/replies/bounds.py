@@ -2,7 +2,7 @@
 
 What a client sends is compared with what other clients send. If fewer than `LEAST` clients reply at a time, those that
 replied before them are compared too, so that a lone reply never sets its own bound. With less than `LEAST` clients in
-the run, all of its clients are enough.
+the run, all of its clients are enough: of two, the smaller norm counts, or the norm of the initial model.
 
 `NormBounds` bounds the norms of updates and of changes of control variates, and `BoundedMean` the entries of BatchNorm
 statistics and of other buffers.
@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from typing import ClassVar
 
 import numpy as np
+from numpy.typing import NDArray
 
 from fedsel_app.config import AggregationConfig
 from fedsel_app.exact_sums import weighted_sum
@@ -25,7 +26,7 @@ LEAST = 3
 GROWTH = 2.0
 """Largest factor by which a round raises a typical norm."""
 FIRST = 3.0
-"""Largest norm of a first reply without another to compare with, in multiples of the initial model's norm."""
+"""Norm that no reply exceeds before a typical norm is established, in multiples of the initial model's norm."""
 FAR = 10.0
 """A client is told if its vector is more than this many times as far from the median as the median client's."""
 
@@ -65,9 +66,9 @@ class NormBounds(LastReplies):
     `LEAST` accepted replies, the last replies of other clients count with them. If no reply of a round is accepted,
     all of them count as accepted, so that the bound can follow honest clients whose norms grow fast.
 
-    Before anything is established, the norms of a round are compared with their own lower median. A reply without
-    another to compare with, or with a median of 0, may have at most `FIRST` times the norm of the initial model; of a
-    model of zeros, that of entries of 1.
+    Before anything is established, the norms of a round are compared with their own lower median, but `FIRST` times the
+    norm of the initial model always counts: a client that sends nearly nothing leaves nobody out. In a run of less
+    than `LEAST` clients nothing is ever established.
 
     Parameters
     ----------
@@ -96,12 +97,12 @@ class NormBounds(LastReplies):
         together, values = self.joined(clients, norms)
         alone = together.size < min(2, self._total)
         medians = np.zeros(self.typical.size) if alone else _lower_medians(values)
-        first = np.where(medians > 0.0, self._multiple * medians, FIRST * self._initial)
+        first = np.maximum(self._multiple * medians, FIRST * self._initial)
         most = np.where(self.typical > 0.0, self._multiple * self.typical, first)
         accepted = (norms <= most).all(axis=1)
         counted = accepted if accepted.any() else ~accepted
         together, values = self.keep(clients[counted], norms[counted])
-        if together.size >= min(LEAST, self._total):
+        if together.size >= LEAST:
             medians = _lower_medians(values)
             most_typical = np.where(self.typical > 0.0, GROWTH * self.typical, medians)
             self.typical = np.clip(medians, self.typical, most_typical)
@@ -119,11 +120,15 @@ class BoundedMean(LastReplies):
     size : number of entries
     clients : number of all clients of the run
     always : True if the bound holds in each round; False if only in rounds in which a client is `FAR`
+    variances : bool, True for the variances among the first entries, each buffer of which follows that of its means
     """
 
-    def __init__(self, size: int, clients: int, config: AggregationConfig, *, always: bool) -> None:
+    def __init__(
+        self, size: int, clients: int, config: AggregationConfig, *, always: bool, variances: NDArray[np.bool_]
+    ) -> None:
         super().__init__(size)
         self._total, self._config, self._always = clients, config, always
+        self._variances = np.pad(variances, (0, size - variances.size))
 
     def take(self, clients: Ints, vectors: Sequence[Floats], examples: Ints) -> tuple[Floats | None, Ints]:
         """The mean, float64 (B,), with the `vectors` of this round's r >= 1 clients, and the clients that are `FAR`.
@@ -139,11 +144,26 @@ class BoundedMean(LastReplies):
         if clients.size < min(LEAST, self._total):
             return None, clients[:0]
         middle = np.median(values, axis=0)
-        distances = np.linalg.norm(values - middle, axis=1)
+        distances = self._distances(values, middle)
         far = clients[distances > FAR * _lower_medians(distances)]
         if not (robust or self._always or far.size):
             return plain, far
         return middle if robust else mean_vector(winsorised_vectors(values), examples[clients]), far
+
+    def _distances(self, values: Floats, middle: Floats) -> Floats:
+        """How far each of the `values`, (m, B), is from the `middle`: in that buffer in which it is furthest.
+
+        Each buffer has its own unit, so that a liar cannot hide in one whose numbers are small: the deviation for
+        means, and else the size of the middle.
+        """
+        ends = np.flatnonzero(np.diff(self._variances)) + 1
+        units = np.array([np.sqrt(np.mean(buffer**2)) for buffer in np.split(middle, ends)])
+        of_variances = np.flatnonzero(self._variances[np.append(0, ends)])
+        units[of_variances - 1] = np.sqrt(units[of_variances])
+        apart = np.split(values - middle, ends, axis=1)
+        sizes = np.stack([np.sqrt(np.mean(buffer**2, axis=1)) for buffer in apart], axis=1)
+        furthest: Floats = (sizes / np.where(units > 0.0, units, 1.0)).max(axis=1)
+        return furthest
 
 
 def bounded_sums(sums: Floats, claimed: Floats, examples: Floats) -> Floats:
