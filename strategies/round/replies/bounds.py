@@ -26,7 +26,7 @@ LEAST = 3
 GROWTH = 2.0
 """Largest factor by which a round raises a typical norm."""
 FIRST = 3.0
-"""Norm that no reply exceeds before a typical norm is established, in multiples of the initial model's norm."""
+"""Norm that one of a few first replies may have, in multiples of the initial model's norm."""
 FAR = 10.0
 """A client is told if its vector is more than this many times as far from the median as the median client's."""
 
@@ -66,9 +66,9 @@ class NormBounds(LastReplies):
     `LEAST` accepted replies, the last replies of other clients count with them. If no reply of a round is accepted,
     all of them count as accepted, so that the bound can follow honest clients whose norms grow fast.
 
-    Before anything is established, the norms of a round are compared with their own lower median, but `FIRST` times the
-    norm of the initial model always counts: a client that sends nearly nothing leaves nobody out. In a run of less
-    than `LEAST` clients nothing is ever established.
+    Before anything is established, the norms of a round are compared with their own lower median. With fewer than
+    `LEAST` clients, or a median of 0, `FIRST` times the norm of the initial model always counts: a client that sends
+    nearly nothing leaves nobody out. In a run of less than `LEAST` clients nothing is ever established.
 
     Parameters
     ----------
@@ -97,7 +97,9 @@ class NormBounds(LastReplies):
         together, values = self.joined(clients, norms)
         alone = together.size < min(2, self._total)
         medians = np.zeros(self.typical.size) if alone else _lower_medians(values)
-        first = np.maximum(self._multiple * medians, FIRST * self._initial)
+        compared = (medians > 0.0) & (together.size >= LEAST)
+        first = self._multiple * medians
+        first = np.where(compared, first, np.maximum(first, FIRST * self._initial))
         most = np.where(self.typical > 0.0, self._multiple * self.typical, first)
         accepted = (norms <= most).all(axis=1)
         counted = accepted if accepted.any() else ~accepted
