@@ -142,12 +142,13 @@ class BoundedMean(LastReplies):
         plain = mean_vector(values, examples[clients])
         if not (robust or self._config.max_update_norm):
             return plain, clients[:0]
+        sent = clients
         clients, values = self.keep(clients, values)
         if clients.size < min(LEAST, self._total):
             return None, clients[:0]
         middle = np.median(values, axis=0)
         distances = self._distances(values, middle)
-        far = clients[distances > FAR * _lower_medians(distances)]
+        far = clients[(distances > FAR * _lower_medians(distances)) & np.isin(clients, sent)]
         if not (robust or self._always or far.size):
             return plain, far
         return middle if robust else mean_vector(winsorised_vectors(values), examples[clients]), far
