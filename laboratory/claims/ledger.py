@@ -39,6 +39,7 @@ WORDS = {HOLDS: "holds", DOES_NOT: "does not hold", SMALL: "within margin", UNDE
 """Verdict -> its word in the counts."""
 WHOLE_TRAFFIC = "traffic_mb"
 UNITS = {"traffic_mb": "MB", "time_s": "s", "rounds": "rounds"}
+NO_NUMBER = "no number at hand"
 PLAIN_PIPELINE = "plain FedAvg"
 
 
@@ -86,7 +87,8 @@ PLAIN = (
     "Here no side compresses, clips or has a proximal term, and all weigh clients equally, unless the row says so. "
     "Each side searched its learning rate on two seeds. A cell is the lead over uniform draws with equal weights in "
     "points, ±95%. The score is the mean of the last ten evaluations within the budget, and each budget stands also at "
-    "four times its size."
+    "four times its size. A side whose rounds end before a budget has the score of its last ones; – means that it has "
+    "no round within it."
 )
 LIMITS = (
     "A score is the accuracy of one evaluation, the last within the budget. New runs have the mean of the last ten.",
@@ -157,7 +159,7 @@ def lead_table(ranking: Ranking, measured: Measured) -> Table:
 
 def _lead(place: RankedMethod) -> str:
     lead, half = 100 * place.lead.mean, 50 * (place.lead.high - place.lead.low)
-    return f"{SYMBOLS[place.word]} {lead:+.1f} ±{half:.1f}"
+    return f"{SYMBOLS[place.word]} {lead:+.1f}±{half:.1f}"
 
 
 def symbol_table(rankings: Sequence[Ranking], by_currency: Mapping[str, Places]) -> Table:
@@ -211,7 +213,7 @@ def _counts(claims: Sequence[Claim], verdicts: Mapping[str, Standing]) -> str:
         "that hold in the bytes that their paper counts cost more once downloads and probes count. "
         f"{borrowed} claims of other papers have HeteRo-Select's top-k, FedProx and server momentum on both sides. "
         f"{restated} were restated after results; a pilot had favoured {favoured} that hold. {abstracts} papers were "
-        "at hand as abstracts only."
+        "at hand as abstracts only; – stands where theirs has no number."
     )
 
 
@@ -250,7 +252,9 @@ def _different(claims: Sequence[Claim], field: str) -> list[str]:
 
 
 def published_text(claim: Claim) -> str:
-    """Published numbers and their source."""
+    """Published numbers and their source; absent if no number is at hand."""
+    if claim.published == NO_NUMBER:
+        return ABSENT
     return f"{claim.published} ({claim.source.partition(';')[0]})"
 
 

@@ -81,6 +81,11 @@ def test_the_numbers_in_the_readme_follow_from_the_runs():
     ]
     assert {place.lead.n for place in hardest} == {5}
     assert [place.word for place in hardest].count(OPEN) > len(hardest) / 2
+    [plain] = [ranking for one in Tuned.load(["plain-femnist-writers"]) if (ranking := one.compared(shipped()))]
+    words_at_560_mb = placed([plain], "stable_accuracy_at_traffic_mb", shipped())[plain.name]
+    assert len(words_at_560_mb) == 7  # with the baseline
+    assert AHEAD not in {place.word for place in words_at_560_mb.values()}
+    assert "Plain FedAvg on FEMNIST's writers: none of six leads at 560 MB." in said
 
 
 def test_only_statements_of_a_paper_are_counted():
@@ -143,7 +148,7 @@ def test_a_plain_ranking_has_a_row_for_each_side_and_a_column_for_each_budget():
     assert text.startswith("## Plain FedAvg")
     assert "T, 3 seeds:" in text
     assert "| side | 5 rounds | 20 rounds |" in text
-    assert "| b | · +2.0 ±2.5 | ▲ +10.3 ±1.4 |" in text
+    assert "| b | · +2.0±2.5 | ▲ +10.3±1.4 |" in text
 
 
 def test_every_measured_run_belongs_to_a_study():
