@@ -6,12 +6,15 @@
   replaces it.
 - `BasicActorPool.terminate_all_actors` ends a worker by a task that never returns, which Ray reports as a failure. Here
   Ray itself ends it, without a message.
+- Ray aborts this process at SIGTERM, with a dump of its stack. From `RayBackend.build` on SIGTERM raises SystemExit.
 
 `watched_engine` makes these replacements. Flower passes the options `RESTARTS` on to Ray. An engine that waits for
 events and replaces its workers would replace this file.
 """
 
 import logging
+import signal
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -21,6 +24,7 @@ from typing import Any
 
 import ray
 from flwr.app import Context, Message
+from flwr.clientapp import ClientApp
 from flwr.server.superlink.fleet.vce import vce_api
 from flwr.server.superlink.fleet.vce.backend.raybackend import RayBackend
 from flwr.server.superlink.fleet.vce.vce_api import NodeToPartitionMapping
@@ -30,6 +34,7 @@ from ray.exceptions import ActorDiedError
 
 from fedsel_app.messages.records import clients_named
 from fedsel_app.network.reply_timeout import ReplyTimeout
+from simulation.engines.this_process import exit_with
 
 LOGGER = logging.getLogger("fedsel")
 STOP_POLL_S = 0.1
@@ -147,7 +152,7 @@ def watched_engine(watch: WorkerWatch) -> Iterator[None]:
     """Replace Flower's functions within the block: `watch` watches the workers, and an engine that fails to start ends
     the run.
     """
-    run_api = vce_api.run_api
+    run_api, build = vce_api.run_api, RayBackend.build
 
     def run_or_end(*arguments: Any, **options: Any) -> None:
         try:
@@ -155,6 +160,11 @@ def watched_engine(watch: WorkerWatch) -> Iterator[None]:
         except Exception as error:
             watch.end(f"Ray failed ({str(error.__cause__ or error).strip()})")
             raise
+
+    def build_and_handle_sigterm(backend: RayBackend, app_fn: Callable[[], ClientApp]) -> None:
+        build(backend, app_fn)
+        if threading.current_thread() is threading.main_thread():
+            signal.signal(signal.SIGTERM, exit_with)
 
     def kill_all_actors(pool: BasicActorPool) -> None:
         for actor in pool.pool:
@@ -164,6 +174,7 @@ def watched_engine(watch: WorkerWatch) -> Iterator[None]:
         (vce_api, "add_messages_to_queue", deliver_when_stored),
         (vce_api, "run_api", run_or_end),
         (RayBackend, "process_message", lambda *arguments: watch.process_message(*arguments)),
+        (RayBackend, "build", build_and_handle_sigterm),
         (BasicActorPool, "terminate_all_actors", kill_all_actors),
     ]
     originals = [getattr(owner, name) for owner, name, _ in replacements]

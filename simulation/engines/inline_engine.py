@@ -18,22 +18,25 @@ from fedsel_app.wiring.client import client_builder
 from fedsel_app.wiring.configuration import AppConfig
 from fedsel_app.wiring.server import run_with
 from simulation.engines.preflight import simulated_run
-from simulation.engines.run_folders import INTERRUPTED, stop_sentence
+from simulation.engines.run_folders import stop_sentence
+from simulation.engines.this_process import interrupted
 from strategies.round.federation import ALL, Answer, Answers, Message, NodeError, Reply, Until
 
 
 def simulate(config: AppConfig, on_round: Callable[[dict[str, Any]], None]) -> Path:
     """Simulate a run to its end, with `resume` from its last checkpoint; return the run folder.
 
-    `on_round` is called with the record of each finished round. Ctrl-C ends the run between two steps of a client: a
-    sentence explains how to resume it, and SystemExit is raised. Errors of the server are raised.
+    `on_round` is called with the record of each finished round. Ctrl-C or SIGTERM ends the run between two steps of a
+    client: a sentence explains how to resume it, and SystemExit is raised. Errors of the server are raised.
     """
     with simulated_run(config) as (placed, folder):
         try:
             run_with(Inline(placed), placed, on_round)
-        except KeyboardInterrupt:
+        except (KeyboardInterrupt, SystemExit) as stop:
+            if (code := interrupted(stop)) is None:
+                raise
             sys.stderr.write(stop_sentence("Interrupted", folder))
-            raise SystemExit(INTERRUPTED) from None
+            raise SystemExit(code) from None
     return folder
 
 

@@ -18,8 +18,8 @@ from fedsel_app.wiring.client import make_client_app
 from fedsel_app.wiring.configuration import AppConfig
 from fedsel_app.wiring.server import run_with
 from simulation.engines.preflight import simulated_run
-from simulation.engines.run_folders import INTERRUPTED, stop_sentence
-from simulation.engines.this_process import usable_cores
+from simulation.engines.run_folders import stop_sentence
+from simulation.engines.this_process import interrupted, usable_cores
 from strategies.round.flower_grid import FlowerGrid
 
 FAILED = 1
@@ -86,8 +86,10 @@ def _simulate(config: AppConfig, folder: Path, on_round: Callable[[dict[str, Any
                 num_supernodes=config.run.clients,
                 backend_config={"init_args": engine, "client_resources": resources},  # type: ignore[dict-item]
             )
-    except KeyboardInterrupt:
-        _end_everything("Interrupted", folder, INTERRUPTED)
+    except (KeyboardInterrupt, SystemExit) as stop:
+        if (code := interrupted(stop)) is None:
+            raise
+        _end_everything("Interrupted", folder, code)
 
 
 def protect_ports() -> None:

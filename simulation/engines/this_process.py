@@ -8,6 +8,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache
+from typing import NoReturn
 
 
 def usable_cores() -> int:
@@ -56,13 +57,25 @@ def signals_deferred() -> Iterator[None]:
             signal.raise_signal(late)
 
 
+def exit_with(number: int, _: object) -> NoReturn:
+    """Handler of a signal: raise SystemExit with the usual exit code."""
+    sys.exit(128 + number)
+
+
+def interrupted(stop: KeyboardInterrupt | SystemExit) -> int | None:
+    """Exit code if Ctrl-C, SIGTERM or SIGHUP is what ended this process; None if it ended by itself."""
+    code = 128 + signal.SIGINT if isinstance(stop, KeyboardInterrupt) else stop.code
+    signals = signal.SIGINT, signal.SIGTERM, signal.SIGHUP
+    return code if isinstance(code, int) and code - 128 in signals else None
+
+
 @contextmanager
 def exit_on_signals() -> Iterator[None]:
     """Make SIGTERM and SIGHUP raise SystemExit within the block, unless they already have a handler."""
     main = threading.current_thread() is threading.main_thread()
     unhandled = [n for n in (signal.SIGTERM, signal.SIGHUP) if main and signal.getsignal(n) is signal.SIG_DFL]
     for number in unhandled:
-        signal.signal(number, lambda number, _: sys.exit(128 + number))
+        signal.signal(number, exit_with)
     try:
         yield
     finally:

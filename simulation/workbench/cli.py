@@ -1,7 +1,6 @@
 """Command line: `fedsel` and its subcommands. Each returns the exit code."""
 
 import argparse
-import signal
 import sys
 from collections.abc import Sequence
 from contextlib import nullcontext
@@ -17,7 +16,7 @@ from fedsel_app.config.plugins import named_by
 from fedsel_app.imports import set_defaults
 from fedsel_app.records.files import RunFailed
 from fedsel_app.records.reading import legible
-from simulation.engines.this_process import exit_on_signals, uncollected_imports
+from simulation.engines.this_process import exit_on_signals, interrupted, uncollected_imports
 from simulation.operations.deployment.flower_cli import DeploymentError
 from simulation.workbench.command_line import catalogue, deployment
 from simulation.workbench.command_line.parser import (
@@ -36,9 +35,6 @@ from simulation.workbench.report import commands as report_commands
 
 if TYPE_CHECKING:
     from fedsel_app.wiring.configuration import AppConfig
-
-INTERRUPTED = 130
-OTHER_SIGNALS = (128 + signal.SIGTERM, 128 + signal.SIGHUP)
 
 set_defaults()
 
@@ -227,8 +223,7 @@ def carry_out(commands: Parser, argv: Sequence[str] | None, *, own_code: bool = 
         print(f"fedsel: {legible(str(error))}", file=sys.stderr)
         return FAILURE
     except (KeyboardInterrupt, SystemExit) as ended:
-        stopped = ended.code if isinstance(ended, SystemExit) else INTERRUPTED
-        if not isinstance(stopped, int) or stopped not in (INTERRUPTED, *OTHER_SIGNALS):
+        if (stopped := interrupted(ended)) is None:
             raise
         code = stopped
         going_on = "; repeat the command to continue from here" if arguments.command in ("compare", "tune") else ""

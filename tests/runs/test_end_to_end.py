@@ -105,8 +105,9 @@ def test_deployed_processes_give_the_bits_of_the_simulation(tmp_path: Path) -> N
 
 @pytest.mark.e2e
 @pytest.mark.slow
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
 @pytest.mark.parametrize("command", ["run", "run --engine ray", "deploy"])
-def test_ctrl_c_ends_everything(command: str, tmp_path: Path) -> None:
+def test_ctrl_c_and_sigterm_end_everything(command: str, number: int, code: int, tmp_path: Path) -> None:
     folder = tmp_path / "run"
     arguments = [PROGRAM, *command.split(), "--clients", "2", "--cohort", "1", "--rounds", "1000", "--out", str(folder)]
     with subprocess.Popen(
@@ -117,9 +118,9 @@ def test_ctrl_c_ends_everything(command: str, tmp_path: Path) -> None:
             assert time.monotonic() < deadline
             assert process.poll() is None
             time.sleep(0.5)
-        process.send_signal(signal.SIGINT)
+        process.send_signal(number)
         said, _ = process.communicate(timeout=60)
-    assert process.returncode == 130
+    assert process.returncode == code
     if command != "deploy":
         assert f"Interrupted; the rounds so far are kept. Go on with: fedsel run --resume {folder}" in said.decode()
     time.sleep(5)

@@ -19,7 +19,7 @@ def test_the_reason_is_told_even_where_ray_ends_the_process_or_never_ends(shutdo
     monkeypatch.setattr(ray_engine, "SHUTDOWN_S", 0.1)
     child = os.fork()
     if child == 0:
-        ray_engine._end_everything("Interrupted", Path("runs/x"), ray_engine.INTERRUPTED)
+        ray_engine._end_everything("Interrupted", Path("runs/x"), 130)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == code
     said = "\nInterrupted; the rounds so far are kept. Go on with: fedsel run --resume runs/x\n"
     assert capfd.readouterr().err == said
