@@ -61,7 +61,7 @@ def write_ledger(
     lines += _plain_rankings(tuned, measured)
     lines += ["## Claims of the papers", "", wrapped(_counts(claims, verdicts)), ""]
     lines += [markdown(paper_table(claims, verdicts)), "", wrapped(_stages(claims, verdicts)), ""]
-    lines += ["## Data", "", wrapped(DATA.format(*links)), "", "```bash", *COMMANDS, "```"]
+    lines += ["## Data", "", wrapped(DATA.format(*links))]
     page = out / "ledger.md"
     write_text(page, "\n".join(lines) + "\n")
     return [page, *pictures, *files]
@@ -69,33 +69,27 @@ def write_ledger(
 
 DATA = (
     "{0} has a row for each claim, stage and metric, {1} one for each method, metric and ranking, also the untuned "
-    "ones, and {2} the meaning of each column. The rule of a claim and the grid of a search are in the files of "
-    "`laboratory/claims/`. [What is measured](measuring.md#claims-of-the-papers) describes the tests."
-)
-COMMANDS = (
-    "python -m laboratory claims run --all --out runs/claims",
-    "python -m laboratory claims report --runs runs/claims --out docs --data laboratory",
+    "ones, and {2} the meaning of each column. The tests are [here](measuring.md#claims-of-the-papers)."
 )
 PIPELINE = (
-    "Each method searched its learning rate and momenta in the same way, and was then compared on fresh seeds. All "
+    "Each method searched its learning rate and momenta alike, then ran on fresh seeds. All "
     "share HeteRo-Select's pipeline: they send top-k 20% with error feedback and curvature scores, and train with "
     "FedProx. So the baseline, uniform draws with equal weights, is not plain FedAvg. Start with `--strategy random "
     "--set weighting=uniform`. The table has three symbols: at equal bytes, simulated seconds, and rounds; and the "
-    "mean lead at equal bytes over the workloads (random effects). Its heads have the number of seeds."
+    "mean lead at equal bytes over workloads (random effects). Heads have the seeds."
 )
 PLAIN = (
     "Here no side compresses, clips or has a proximal term, and all weigh clients equally, unless the row says so. "
     "Each side searched its learning rate on two seeds. A cell is the lead over uniform draws with equal weights in "
-    "points, ±95%. The score is the mean of the last ten evaluations within the budget, and each budget stands also at "
-    "four times its size. A side whose rounds end before a budget has the score of its last ones; – means that it has "
-    "no round within it."
+    "points, ±95%. The score is the mean of the last ten evaluations within the budget. A side whose rounds end before "
+    "a budget has the score of its last ones; – means no round within it."
 )
 LIMITS = (
-    "A score is the accuracy of one evaluation, the last within the budget. New runs have the mean of the last ten.",
+    "A score is the accuracy of one evaluation, the last within the budget.",
     "A method weighs updates as its paper says, most of them by examples. `random (by examples)` shows what this alone "
-    "costs against equal weights. What it must know of its clients is a column of rankings.csv.",
-    "At equal bytes, methods that train or probe all clients have hardly begun. There is one budget for each workload.",
-    "FedCG's rounds end before the budget of seconds, so its value there is that of its last round.",
+    "costs against equal weights.",
+    "At equal bytes, methods that train or probe all clients have hardly begun.",
+    "FedCG's rounds end before the budget of seconds: there it has its last round's value.",
     "The noise of the search is in no interval. LeNet searched on one seed, logistic regression on two.",
 )
 OVER_ALL = (
@@ -139,11 +133,16 @@ def _rankings(rankings: Sequence[Ranking], measured: Measured) -> list[str]:
 
 def _plain_rankings(tuned: Sequence[Tuned], measured: Measured) -> list[str]:
     """Lines on the rankings of plain FedAvg whose runs are all measured. None without them."""
-    rankings = [ranking for one in tuned if one.pipeline == PLAIN_PIPELINE and (ranking := one.compared(measured))]
+    rankings = [
+        (one, ranking) for one in tuned if one.pipeline == PLAIN_PIPELINE and (ranking := one.compared(measured))
+    ]
     lines = ["## Plain FedAvg", "", wrapped(PLAIN), ""] if rankings else []
-    for ranking in rankings:
-        title = ranking.title.removeprefix("Plain: ")
-        lines += [wrapped(f"{title}, {len(ranking.seeds)} seeds:"), "", markdown(lead_table(ranking, measured)), ""]
+    for one, ranking in rankings:
+        chosen = one.chosen(measured) or {}
+        edge = [name for name, cell in chosen.items() if one.search.on_edge(cell)]
+        on_edge = f", {len(edge)} of {len(chosen)} sides at an edge of the grid" if edge else ""
+        title = f"{ranking.title.removeprefix('Plain: ')}, {len(ranking.seeds)} seeds{on_edge}:"
+        lines += [wrapped(title), "", markdown(lead_table(ranking, measured)), ""]
     return lines
 
 
@@ -158,8 +157,8 @@ def lead_table(ranking: Ranking, measured: Measured) -> Table:
 
 
 def _lead(place: RankedMethod) -> str:
-    lead, half = 100 * place.lead.mean, 50 * (place.lead.high - place.lead.low)
-    return f"{SYMBOLS[place.word]} {lead:+.1f}±{half:.1f}"
+    lead, half = round(100 * place.lead.mean, 1) + 0.0, 50 * (place.lead.high - place.lead.low)
+    return f"{SYMBOLS[place.word]}{lead:+.1f}±{half:.1f}"
 
 
 def symbol_table(rankings: Sequence[Ranking], by_currency: Mapping[str, Places]) -> Table:
@@ -213,7 +212,7 @@ def _counts(claims: Sequence[Claim], verdicts: Mapping[str, Standing]) -> str:
         "that hold in the bytes that their paper counts cost more once downloads and probes count. "
         f"{borrowed} claims of other papers have HeteRo-Select's top-k, FedProx and server momentum on both sides. "
         f"{restated} were restated after results; a pilot had favoured {favoured} that hold. {abstracts} papers were "
-        "at hand as abstracts only; – stands where theirs has no number."
+        "at hand as abstracts only; – where theirs has no number."
     )
 
 
