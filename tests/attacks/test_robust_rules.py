@@ -166,11 +166,12 @@ def test_two_colluders_cost_the_median_little_accuracy(tmp_path):
 
 PROMISED = ("median", "trimmed-mean", "multi-krum")
 """Rules of which docs/security.md promises that two liars of ten cost few points of accuracy."""
-MOST = 0.034
-"""Largest loss of its table: 3.3 points of 360 test samples."""
-NOT_PROMISED = {("adasample", "multi-krum"), ("flexcom", "median"), ("flexcom", "trimmed-mean")}
+MOST = 0.039
+"""Largest loss of its table: 14 of 359 test samples."""
+NOT_PROMISED = {("adasample", "multi-krum")}
+NOT_PROMISED |= {(method, rule) for method in ("flexcom", "terraform") for rule in ("median", "trimmed-mean")}
 """Methods and rules that do not hold: adasample's draws with replacement leave fewer than the 7 replies that two liars
-need, and flexcom is still learning after 50 rounds."""
+need, flexcom is still learning after 50 rounds, and two sign flips cost terraform 14 points."""
 
 
 @pytest.mark.slow

@@ -3,6 +3,7 @@
 import json
 import os
 import signal
+import subprocess
 from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
@@ -12,11 +13,13 @@ import pytest
 
 from fedsel_app.wiring.configuration import resolve
 from simulation.engines import inline_engine
+from simulation.operations.deployment.app_folder import app_folder
+from simulation.operations.deployment.flower_cli import environment, tool
 from simulation.operations.deployment.local_deployment import Deployment
 from strategies import STRATEGIES, find_strategy
 from tests.support.engines import AT_ONCE, SPAWN, Settings, deployment_of, engine, inline, ray
 from tests.support.processes import carried_out
-from tests.support.programs import fedsel, flower_home
+from tests.support.programs import flower_home
 from tests.support.rounds import assert_same, rounds
 
 SMALL = {"clients": 4, "cohort": 3, "rounds": 3, "local-steps": 10, "device": "cpu", "checkpoint-every": 1}
@@ -116,9 +119,12 @@ def test_inline_and_another_way_give_the_same_bits(way, method, tmp_path, engine
         assert process.exitcode == -signal.SIGKILL
         engine.submit(inline, settings | {"out": str(folder), "resume": True}).result()
     elif way == "flwr run":
-        flags = [flag for key, value in settings.items() for flag in ("--set", f"{key}={json.dumps(value)}")]
-        home = request.getfixturevalue("flower_home")
-        done = fedsel("submit", "local", *flags, "--out", str(folder), environment=home)
+        values = [f"{key}={json.dumps(value)}" for key, value in (settings | {"out": str(folder)}).items()]
+        done = subprocess.run(
+            [tool("flwr"), "run", ".", "--stream", "--run-config", " ".join(values)],
+            cwd=app_folder(), env=environment(None) | request.getfixturevalue("flower_home"),
+            capture_output=True, text=True, check=False,
+        )  # fmt: skip
         assert done.returncode == 0, done.stdout + done.stderr
     else:
         config, lines = resolve(settings | {"links": "simulated", "out": str(folder)}), []
