@@ -140,11 +140,14 @@ def _history(run: RecordedRun, asked: AskedRun) -> dict[str, dict[str, list[floa
 
 
 def keep_failed(path: Path, asked: AskedRun, reason: str) -> None:
-    """Add a run of a search that failed, without any value: its settings count as the worst."""
+    """Add a run of a search that failed, without any value: its settings count as the worst.
+
+    The row is committed, so it has the `reason` without its end, which names the log in a folder of this machine.
+    """
     rows: dict[str, Mapping[str, Any]] = dict(read_measured(path).rows)
     run, values = asked.config.run, {metric.column: None for metric in asked.metrics}
     known = {"run": asked.identity, "strategy": run.strategy, "seed": run.seed, "wall_s": 0.0}
-    rows[asked.identity] = {**known, "values": values, "failed": reason}
+    rows[asked.identity] = {**known, "values": values, "failed": reason.partition(" (exit code ")[0]}
     write_measured(path, rows)
 
 

@@ -1,4 +1,4 @@
-"""Private files: folders that this user alone has made or holds, and keys that nobody else can read."""
+"""Private files: folders that this user has made, or holds alone, and keys that nobody else can read."""
 
 import errno
 import fcntl

@@ -68,7 +68,8 @@ class NormBounds(LastReplies):
 
     Before anything is established, the norms of a round are compared with their own lower median. With fewer than
     `LEAST` clients, or a median of 0, `FIRST` times the norm of the initial model always counts: a client that sends
-    nearly nothing leaves nobody out. In a run of less than `LEAST` clients nothing is ever established.
+    nearly nothing does not cause others to be left out. With fewer than `LEAST` clients in the run, nothing is ever
+    established.
 
     Parameters
     ----------
