@@ -4,8 +4,6 @@ import logging
 from collections.abc import Callable
 from contextlib import closing
 from dataclasses import fields, replace
-from datetime import datetime
-from hashlib import file_digest
 from pathlib import Path
 from typing import Any, cast
 
@@ -15,7 +13,7 @@ from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
 from torch import Tensor
 
-from fedsel_app.config import ConfigError, DataConfig, EvaluationConfig, PreprocessingConfig, RunConfig, SharedSettings
+from fedsel_app.config import ConfigError, DataConfig, EvaluationConfig, PreprocessingConfig, SharedSettings
 from fedsel_app.config.run import lower_wins, score_bounds, score_title
 from fedsel_app.data.arrays import has_moments, moments_of_sums
 from fedsel_app.data.batches import DeviceData, device_data
@@ -27,10 +25,11 @@ from fedsel_app.models.device import choose_device, naming_lack_of_memory, prepa
 from fedsel_app.models.poisoning import BACKDOOR_SUCCESS, backdoor_success, validate_attack
 from fedsel_app.models.tasks import task_of
 from fedsel_app.network.links import make_links
-from fedsel_app.records.run_folder import Recorder, RunFolder, read_config
+from fedsel_app.records.run_folder import Recorder, RunFolder
 from fedsel_app.records.schema import ACCURACY, RoundRecord
 from fedsel_app.wiring.client_settings import validate_deployment
 from fedsel_app.wiring.configuration import AppConfig
+from fedsel_app.wiring.named_files import digests, initial_file, run_folder
 from fedsel_app.wiring.validation import refuse_masked_calibration, validate_metrics, validate_task
 from strategies.base import SelectionStrategy
 from strategies.round.federation import Federation
@@ -40,8 +39,6 @@ from strategies.run_round import run_rounds
 
 LOGGER = logging.getLogger("fedsel")
 EVALUATION_BATCH = 256
-FILES = ("initial-model", "surrogate-path", "availability-trace")
-"""Settings that name a file besides the data."""
 DIVISIBLE_FLOPS = 1e8
 """Operations of a batch from which several threads evaluate faster than one; they take a millisecond or two."""
 
@@ -238,7 +235,7 @@ def make_model(config: SharedSettings, device: torch.device) -> flat_model.FlatM
     if run.initial_model:
         from fedsel_app.models.state_files import load_initial
 
-        load_initial(model, initial_file(run))
+        load_initial(model, initial_file(run.initial_model, run.model))
     if not np.isfinite(model.export()).all():
         raise ConfigError(f"Give the 'model' {run.model} finite weights: some are infinite or NaN at the start.")
     if config.task.task:
@@ -254,22 +251,6 @@ def make_model(config: SharedSettings, device: torch.device) -> flat_model.FlatM
     if ":" in run.model and scores_entries and compression.curvature_layers:
         model.refuse_curvature(mapped(lambda x: x.to(device), trial_inputs(dataset.x_train, dataset.x_test)))
     return model
-
-
-def initial_file(run: RunConfig) -> Path:
-    """File of the setting 'initial-model'; of a run folder its last model.
-
-    Raises ConfigError if the folder has no run, or a run of another model.
-    """
-    path = Path(run.initial_model).expanduser()
-    if not path.is_dir():
-        return path
-    trained = read_config(path, ["model"])["model"]
-    if trained != run.model:
-        raise ConfigError(
-            f"Set 'model' to {trained}, which the run in {path} has trained, or leave 'initial-model' out."
-        )
-    return path / "model.npz"
 
 
 def make_surrogate_set(
@@ -291,36 +272,14 @@ def make_surrogate_set(
     return DeviceData(dataset, preprocessing, device)
 
 
-def run_folder(config: AppConfig) -> Path:
-    """Absolute path of the run folder: `out`, or runs/STRATEGY-DATA-sSEED-TIME in the working directory."""
-    if config.records.out:
-        return Path(config.records.out).expanduser().absolute()
-    name = f"{config.run.strategy}-{config.data.data}-s{config.run.seed}-{datetime.now():%Y%m%d-%H%M%S-%f}"
-    return Path("runs").absolute() / name.replace("/", "-").replace(":", "-")
-
-
 def open_run_folder(config: AppConfig, on_round: Callable[[dict[str, Any]], None] | None = None) -> RunFolder:
     """Open the folder of a new or resumed run; `on_round` receives its rounds."""
     values = config.values()
-    paths = {key: Path(str(values[key])).expanduser() for key in FILES if values[key]}
-    if config.run.initial_model:
-        paths["initial-model"] = initial_file(config.run)
-    files = {key: _digest(path, key) for key, path in paths.items()}
+    files = digests(values)
     data = load(config.data, config.run.seed).record | ({"files": files} if files else {})
     folder = RunFolder(run_folder(config), values, resume=config.records.resume, data=data)
     folder.listeners += [on_round] if on_round else []
     return folder
-
-
-def _digest(path: Path, key: str) -> str:
-    """The sha256 of a file, in hexadecimal. Raises ConfigError if it cannot be read."""
-    try:
-        if path.exists() and not path.is_file():  # reading a pipe may never end
-            raise ConfigError(f"The '{key}' {path} cannot be read: it is not a file.")
-        with path.open("rb") as file:
-            return file_digest(file, "sha256").hexdigest()
-    except OSError as error:
-        raise ConfigError(f"The '{key}' {path} cannot be read: {error.strerror}.") from error
 
 
 def make_strategy(config: AppConfig, folder: RunFolder) -> SelectionStrategy:

@@ -20,7 +20,8 @@ from fedsel_app.records.fedsel_folder import refuse_links, refuse_used
 from fedsel_app.records.reading import check_client, read_rows
 from fedsel_app.records.run_folder import read_checkpoint, read_rounds
 from fedsel_app.wiring.configuration import AppConfig
-from fedsel_app.wiring.server import make_model, run_folder
+from fedsel_app.wiring.named_files import run_folder
+from fedsel_app.wiring.server import make_model
 from simulation.engines.run_folders import discard_states, refuse_foreign_states
 from strategies.round.replies.deadline import over_selected_count
 

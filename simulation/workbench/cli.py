@@ -58,7 +58,7 @@ def run_command(arguments: argparse.Namespace) -> int:
     with uncollected_imports():
         from fedsel_app.data.dataset import load
         from fedsel_app.data.leaks import leaks
-        from fedsel_app.wiring.server import run_folder
+        from fedsel_app.wiring.named_files import run_folder
         from simulation.engines.choice import choose
         from simulation.engines.run_folders import completed_rounds
         from simulation.workbench.report.one_run import RunDisplay, print_plan

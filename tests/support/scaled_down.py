@@ -18,7 +18,7 @@ from fedsel_app.config import DataConfig, Value
 from fedsel_app.data import dataset
 from fedsel_app.wiring import server
 from fedsel_app.wiring.configuration import AppConfig, known_defaults, resolve, resolve_run_config
-from fedsel_app.wiring.server import run_folder
+from fedsel_app.wiring.named_files import run_folder
 from laboratory.published import expected_shape
 from simulation.engines import inline_engine, ray_engine
 from simulation.operations.deployment import deployed_run, start, submission

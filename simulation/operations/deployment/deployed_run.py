@@ -11,9 +11,10 @@ from rich.console import Console
 from fedsel_app.config import ConfigError, Value
 from fedsel_app.records.fedsel_folder import is_fedsel_folder
 from fedsel_app.records.reading import legible
+from fedsel_app.records.run_folder import UnkeptRecords
 from fedsel_app.wiring.client_settings import ALLOWED, named_code, validate_deployment
 from fedsel_app.wiring.configuration import AppConfig, known_defaults
-from fedsel_app.wiring.server import run_folder
+from fedsel_app.wiring.named_files import run_folder
 from simulation.engines.run_folders import discard_states
 from simulation.operations.deployment.app_folder import app_folder
 from simulation.operations.deployment.flower_cli import node_config_text, submit_to_flower
@@ -59,11 +60,13 @@ def run_deployed(config: AppConfig, console: Console, report: Report) -> int:
 def _deployable(config: AppConfig) -> AppConfig:
     """Settings for processes on this machine. Raises ConfigError if the run is not possible."""
     # Loads torch, which `fedsel submit` and `fedsel status` do not need.
+    from fedsel_app.wiring.server import make_run_context
     from simulation.engines.preflight import refuse_unrunnable
 
     validate_deployment(config)
     config = with_absolute_paths(config)
     refuse_unrunnable(config)
+    make_run_context(config, UnkeptRecords())
     folder = Path(config.records.out)
     # A deployment that ended before the run had settings is started again in its folder.
     begun = is_fedsel_folder(folder / "processes") and not (folder / "config.json").exists()

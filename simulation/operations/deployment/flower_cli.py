@@ -30,6 +30,8 @@ UNAVAILABLE = "SuperLink is unavailable"
 """Words of `flwr` if no SuperLink answers at the address."""
 LOG_IN = "flwr login"
 """Words of `flwr` if the SuperLink does not accept the token."""
+REFUSED = "Invalid run configuration. "
+"""Words of `flwr` before the sentence of a SuperLink that refuses a run: see `guard.superlink.check_files`."""
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
 """Hosts that no proxy may come between."""
 
@@ -206,8 +208,8 @@ def flwr(
             raise DeploymentError(
                 "Copy the admin's file token again from where it was provisioned: the server does not accept the token."
             )
-        failure = NoAnswerError if UNAVAILABLE in reason else DeploymentError
-        raise failure(f"`flwr {arguments[0]}` failed: {' '.join(reason.split())}")
+        failure, reason = NoAnswerError if UNAVAILABLE in reason else DeploymentError, " ".join(reason.split())
+        raise failure(reason.partition(REFUSED)[2] or f"`flwr {arguments[0]}` failed: {reason}")
     return answer
 
 

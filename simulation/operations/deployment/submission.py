@@ -16,6 +16,7 @@ from fedsel_app.config import ConfigError, Value
 from fedsel_app.records.fedsel_folder import make_private_folder
 from fedsel_app.records.files import write_text
 from fedsel_app.records.reading import legible, read_object
+from fedsel_app.wiring.client_settings import validate_deployment
 from fedsel_app.wiring.configuration import AppConfig, resolve
 from simulation.operations.deployment.app_folder import app_folder
 from simulation.operations.deployment.deployed_run import app_values, show_line
@@ -76,6 +77,7 @@ def submit_to_federation(folder: Path, config: AppConfig, console: Console) -> i
     answer.
     """
     machine = _admin(folder)
+    validate_deployment(config)
     if config.records.state_dir:
         raise ConfigError("A client keeps its state in its own folder. Leave 'state-dir' out.")
     app, signing = app_folder(), folder / SIGNING
@@ -133,15 +135,18 @@ def submit_to_federation(folder: Path, config: AppConfig, console: Console) -> i
 
 
 def show_status(folder: Path, console: Console) -> None:
-    """Print which clients are connected, and the last round of each run that is not finished.
+    """Print which clients are connected, which were left out, and the last round of each run in progress. Without any,
+    print that of the run that began last.
 
     Raises DeploymentError if the server cannot be reached or does not answer.
     """
     machine = _admin(folder)
     variables = environment(_home(folder, machine))
-    unfinished, nodes = _unfinished(folder, variables), flwr(["supernode", "list", CONNECTION], variables)["nodes"]
+    runs, nodes = _runs(folder, variables), flwr(["supernode", "list", CONNECTION], variables)["nodes"]
+    unfinished = _unfinished(runs)
+    shown = unfinished or dict(list(runs.items())[:1])
     console.print(f"Server {machine.server}, Flower {machine.flower}", highlight=False)
-    logs = {run_id: _log(run_id, variables) for run_id in unfinished}
+    logs = {run_id: _log(run_id, variables) for run_id in shown}
     left_out = {name: reason for log in logs.values() for name, reason in last_left_out(log).items()}
     table = Table("client", "state", *["last left out"] * bool(left_out))
     for node in sorted(legible(nodes), key=lambda node: (len(node["owner-name"]), node["owner-name"])):
@@ -149,11 +154,11 @@ def show_status(folder: Path, console: Console) -> None:
             reason = [Text(left_out.get(node["owner-name"], ""))] * bool(left_out)
             table.add_row(Text(node["owner-name"]), STATES[node["status"]], *reason)
     console.print(table)
-    for run_id, (name, status) in unfinished.items():
-        line = f"Run {name}: {status}, {last_news(logs[run_id])}"
-        console.print(line, markup=False, highlight=False, soft_wrap=True)
     if not unfinished:
         console.print("No run is in progress.")
+    for run_id, (name, status) in shown.items():
+        line = f"Run {name}: {status}, {last_news(logs[run_id])}"
+        console.print(line, markup=False, highlight=False, soft_wrap=True)
 
 
 def stop_run(folder: Path, name: str | None, console: Console) -> None:
@@ -163,7 +168,7 @@ def stop_run(folder: Path, name: str | None, console: Console) -> None:
     server cannot be reached or does not answer.
     """
     variables = environment(_home(folder, _admin(folder)))
-    unfinished = _unfinished(folder, variables)
+    unfinished = _unfinished(_runs(folder, variables))
     named = ", ".join(run for run, _ in unfinished.values()) or "none"
     chosen = [run_id for run_id, (run, _) in unfinished.items() if name in (None, run, run_id)]
     if len(chosen) != 1:
@@ -196,15 +201,16 @@ def _settings_file(folder: Path, name: str) -> Path:
     return folder / SUBMITTED / f"{name}.json"
 
 
-def _unfinished(folder: Path, variables: Mapping[str, str]) -> dict[str, tuple[str, str]]:
-    """Id -> name and status of each run that is not finished. A run of another admin's folder has its id as name."""
+def _runs(folder: Path, variables: Mapping[str, str]) -> dict[str, tuple[str, str]]:
+    """Id -> name and status of each run, the last one first. A run of another admin's folder has its id as name."""
     names = read_object(folder / SUBMITTED / NAMES) or {}
     runs = legible(flwr(["list", CONNECTION], variables)["runs"])
-    return {
-        run["run-id"]: (names.get(run["run-id"], run["run-id"]), run["status"])
-        for run in runs
-        if not run["status"].startswith("finished")
-    }
+    return {run["run-id"]: (names.get(run["run-id"], run["run-id"]), run["status"]) for run in runs}
+
+
+def _unfinished(runs: Mapping[str, tuple[str, str]]) -> dict[str, tuple[str, str]]:
+    """Those of `runs` that have not ended."""
+    return {run_id: run for run_id, run in runs.items() if not run[1].startswith("finished")}
 
 
 def _admin(folder: Path) -> Machine:

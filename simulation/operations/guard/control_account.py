@@ -20,8 +20,6 @@ from flwr.supercore.credential_store.file_credential_store import FileCredential
 from flwr.supercore.utils import get_metadata_str
 from flwr.superlink.auth_plugin import ControlAuthnPlugin
 
-from fedsel_app.records.fedsel_folder import PRIVATE
-
 Metadata = Sequence[tuple[str, str | bytes]]
 
 
@@ -57,7 +55,7 @@ class ControlAccount(ControlAuthnPlugin):
 
 def keep_token(flwr_home: Path, control_address: str, token: str) -> None:
     """Store the token for the command line with this FLWR_HOME. Raises OSError if that folder cannot be made."""
-    flwr_home.mkdir(mode=PRIVATE, parents=True, exist_ok=True)
+    flwr_home.mkdir(mode=0o700, parents=True, exist_ok=True)
     command_line = OidcCliPlugin(control_address)
     command_line.store = FileCredentialStore(flwr_home / "credentials.yaml")
     command_line.store_tokens(AccountAuthCredentials(access_token=token, refresh_token=token))

@@ -6,6 +6,7 @@ provision` made; the other arguments are those of `flower-superlink`.
 - `get_objectstore_linkstate_factories` makes the stores of messages and nodes. `provisioned_factories` prepares them.
 - Messages are handed out before they are stored, and nodes may upload anything: see `uploads`.
 - `LinkState.get_fab` knows only signatures of Flower Hub: see `app_signature`.
+- `LinkState.create_run` starts a ServerApp, which takes seconds to find that a file is missing: see `check_files`.
 - Clients are registered by calls of the Control API: see `admitted_clients`.
 - `_parse_superlink_lifespan_config` gives the configuration, and `_get_superexec_command` the command that starts the
   ServerApps. `close_to_strangers` replaces both.
@@ -23,6 +24,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+from fedsel_app.wiring.named_files import refusal
 from simulation.engines.this_process import exit_on_signals
 from simulation.operations.guard.admitted_clients import admit
 from simulation.operations.guard.app_signature import signatures_of
@@ -33,6 +35,8 @@ from simulation.operations.guard.uploads import bound_uploads, hand_out_whole
 FACTORIES_HOOK = "get_objectstore_linkstate_factories"
 POLL = "[Fleet.PullMessages]"
 """Words of the log line of a client that asks for messages, which it does up to ten times a second."""
+APP = "fedsel/fedsel"
+"""Flower's name of fedsel's own app."""
 CONFIG_HOOK, SUPEREXEC_HOOK = "_parse_superlink_lifespan_config", "_get_superexec_command"
 
 
@@ -96,6 +100,7 @@ def provisioned_factories(
     links = LinkStateFactory(FLWR_IN_MEMORY_DB_NAME, federation_manager, objects)
     hand_out_whole(links.state())
     attach_signatures(links.state(), server)
+    check_files(links.state())
     admit(links.state(), server / "clients", say)
     return objects, links
 
@@ -111,6 +116,20 @@ def attach_signatures(state: Any, folder: Path) -> None:
         return fab
 
     state.get_fab = get_signed
+
+
+def check_files(state: Any) -> None:
+    """Let a link state create a run of fedsel's app only if the files that its settings name can be read."""
+    from flwr.supercore.error import ApiErrorCode, FlowerError
+
+    create = state.create_run
+
+    def create_checked(app: str, version: str, fab_hash: str, settings: Any, *rest: Any, **named: Any) -> Any:
+        if app == APP and (sentence := refusal(settings)):
+            raise FlowerError(ApiErrorCode.INVALID_RUN_CONFIG, sentence, sentence)
+        return create(app, version, fab_hash, settings, *rest, **named)
+
+    state.create_run = create_checked
 
 
 if __name__ == "__main__":

@@ -27,7 +27,7 @@ from fedsel_app.records.files import NpzError, read_arrays
 from fedsel_app.records.run_folder import read_rounds
 from fedsel_app.records.schema import Row
 from fedsel_app.wiring.configuration import AppConfig, refuse_idle, resolve
-from fedsel_app.wiring.server import run_folder
+from fedsel_app.wiring.named_files import run_folder
 from simulation.apps.server.settings import OWN_APP
 from simulation.engines import inline_engine
 from simulation.engines.choice import choose

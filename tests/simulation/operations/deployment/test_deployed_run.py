@@ -7,6 +7,7 @@ from types import SimpleNamespace
 import pytest
 from rich.console import Console
 
+from fedsel_app.config import ConfigError
 from fedsel_app.wiring.configuration import resolve
 from simulation.operations.deployment import deployed_run
 from simulation.operations.deployment.deployed_run import run_deployed, show_line
@@ -24,6 +25,14 @@ def test_the_log_is_piped_without_colours_and_what_goes_well_in_flower(capsys):
     ):
         show_line(line)
     assert capsys.readouterr().out == "round 1 of 2: accuracy 0.5\nWARNING :   Client 3 left\n"
+
+
+@pytest.mark.parametrize(("key", "value"), [("score", "r2"), ("initial-model", "gone.npz"), ("attack", "sign-flip")])
+def test_what_the_server_would_refuse_is_refused_before_its_process_starts(key, value, tmp_path):
+    config = resolve({"out": str(tmp_path / "run"), "clients": 3, "cohort": 1, key: value})
+    with pytest.raises(ConfigError, match=key):
+        run_deployed(config, Console(file=io.StringIO()), lambda folder, console: None)
+    assert not (tmp_path / "run").exists()
 
 
 @pytest.mark.parametrize(

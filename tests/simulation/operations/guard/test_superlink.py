@@ -1,14 +1,16 @@
-"""The SuperLink's stores: messages are handed out only when they are complete."""
+"""The SuperLink's stores: messages are handed out only when they are complete, and runs start only with their files."""
 
 from datetime import timedelta
 from importlib import import_module
+from types import SimpleNamespace
 
 import pytest
 from flwr.app import ConfigRecord, Message, RecordDict
+from flwr.supercore.error import FlowerError
 from flwr.supercore.inflatable.inflatable_object import get_object_tree
 from flwr.superlink import main
 
-from simulation.operations.guard.superlink import FACTORIES_HOOK
+from simulation.operations.guard.superlink import APP, FACTORIES_HOOK, check_files
 from tests.support.link_state import Link
 
 pytestmark = pytest.mark.usefixtures("task_identity")
@@ -64,3 +66,15 @@ def test_a_message_whose_sender_has_died_is_handed_out_as_flower_does(monkeypatc
     monkeypatch.setattr(core, "now", lambda: later)
     assert link.instructions() == [ask.metadata.message_id]
     assert [link.state.get_object(link.run_id, part.object_id) for part in [get_object_tree(ask)]] == [None]
+
+
+def test_a_run_whose_settings_name_a_missing_file_is_refused_before_its_server_starts(tmp_path):
+    state = SimpleNamespace(create_run=lambda *_, **named: named["series_id"])
+    check_files(state)
+    (tmp_path / "config.json").write_text('{"model": "mlp"}')
+    for named, words in (("gone.npz", "gone.npz cannot be read"), ("", "Set 'model' to mlp")):
+        settings = {"initial-model": str(tmp_path / named), "model": "logistic"}
+        with pytest.raises(FlowerError, match=words):
+            state.create_run(APP, "1", "", settings, series_id=7)
+        assert state.create_run("their/app", "1", "", settings, series_id=7) == 7, "its settings mean something else"
+    assert state.create_run(APP, "1", "", {"rounds": 3}, series_id=7) == 7
