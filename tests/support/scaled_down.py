@@ -16,7 +16,7 @@ import pytest
 from fedsel_app.caches import forget
 from fedsel_app.config import DataConfig, Value
 from fedsel_app.data import dataset
-from fedsel_app.wiring import server
+from fedsel_app.wiring import named_files
 from fedsel_app.wiring.configuration import AppConfig, known_defaults, resolve, resolve_run_config
 from fedsel_app.wiring.named_files import run_folder
 from laboratory.published import expected_shape
@@ -130,7 +130,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     monkeypatch.syspath_prepend(str(tmp_path))
     # The names of run folders contain the time.
     seconds = (datetime.fromtimestamp(second) for second in itertools.count())
-    monkeypatch.setattr(server, "datetime", SimpleNamespace(now=lambda: next(seconds)))
+    monkeypatch.setattr(named_files, "datetime", SimpleNamespace(now=lambda: next(seconds)))
     for engine in (inline_engine, ray_engine):
         monkeypatch.setattr(engine, "simulate", simulate_small)
     monkeypatch.setattr(run_processes, "carry_out", compare_small)
