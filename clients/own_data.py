@@ -51,14 +51,14 @@ class OwnDataClient(SelectionClient):
         """The answer, with sums for the normalisation if they are asked for. The client's log says what is told."""
         self._keep_schema(instruction)
         answer, moments = super()._enrol(instruction), b""
-        told = [f"{answer.examples} training examples"]
+        items = [f"{answer.examples} training examples"]
         if answer.label_counts:
-            told.append("their number in each class")
+            items.append("their number in each class")
         if instruction.moments:
             data = load(self._context.data, self._context.run.seed)
             moments = feature_sums(data.x_train[self._examples()[0]]).astype("<f8").tobytes()
-            told.append("sums over them of each feature, for the normalisation")
-        print(f"Client {self._context.client} tells the server of its data: {', '.join(told)}.", flush=True)
+            items.append("sums over them of each feature, for the normalisation")
+        print(f"Client {self._context.client} tells the server of its data: {', '.join(items)}.", flush=True)
         return replace(answer, own_data=True, moments=moments)
 
     def _keep_schema(self, instruction: EnrolInstruction) -> None:

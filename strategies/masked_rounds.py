@@ -236,10 +236,10 @@ def charge(dispatch: Dispatch, statement: Statement, clients: Ints) -> None:
     seeds = {each: 1 + len(neighbours[each]) - len(there[each]) for each in inside}
     shares = [seeds[each] + sum(map(seeds.__getitem__, there[each])) for each in clients.tolist()]
     boxes = [box_bytes(len(neighbours[each])) * len(there[each]) for each in clients.tolist()]
-    told = np.array(shares, np.int64) * SHARE_BYTES
-    record.uplink_bytes += int(told.sum())
+    share_bytes = np.array(shares, np.int64) * SHARE_BYTES
+    record.uplink_bytes += int(share_bytes.sum())
     record.downlink_bytes += sum(boxes)
     if not links.measured:
         speeds = roster.downlink_bits_per_s[clients], roster.uplink_bits_per_s[clients]
-        work = Work(clients, np.zeros(clients.size), *speeds, max(boxes), told, told, opened.begun_s)
+        work = Work(clients, np.zeros(clients.size), *speeds, max(boxes), share_bytes, share_bytes, opened.begun_s)
         record.round_s += float(links.finish_s(work, np.zeros(clients.size))[0].max())

@@ -187,8 +187,8 @@ def most_rounds(method: SelectionMethod[Any]) -> int:
 
 def round_info(method: SelectionMethod[Any], number: int) -> RoundInfo:
     """Round info of Flower round `number`; the roster has its clients."""
-    own = method.own_round(method.roster) if _has_own_rounds(method) else ()
-    return RoundInfo(number, method.context.run.rounds, *own)
+    progress = method.own_round(method.roster) if _has_own_rounds(method) else ()
+    return RoundInfo(number, method.context.run.rounds, *progress)
 
 
 def is_over(method: SelectionMethod[Any], number: int) -> bool:

@@ -194,8 +194,8 @@ class UnderWay(ABC):
         self._given = saved.get("given", [])
         for row in saved["clients"]:
             place = int(row["model"])
-            own = [array for name, array in sorted(state.items()) if name.startswith(f"model {place}/")]
-            models.setdefault(place, SentModel(tuple(own)))
+            arrays = [array for name, array in sorted(state.items()) if name.startswith(f"model {place}/")]
+            models.setdefault(place, SentModel(tuple(arrays)))
             instruction = TrainInstruction.from_config(row["instruction"])
             self.clients[int(row["client"])] = Sent(instruction, row["selection"], models[place], tuple(row["speeds"]))
 

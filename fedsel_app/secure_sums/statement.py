@@ -76,8 +76,8 @@ class Statement:
     @cached_property
     def text(self) -> str:
         """All of this as text."""
-        told = [self.run.hex(), self.server_round, self.attempt, self.model.hex(), self.cohort]
-        return json.dumps([*told, self.degree, self.threshold, self.sum])
+        entries = [self.run.hex(), self.server_round, self.attempt, self.model.hex(), self.cohort]
+        return json.dumps([*entries, self.degree, self.threshold, self.sum])
 
     @classmethod
     def of_text(cls, text: str) -> "Statement":

@@ -230,9 +230,9 @@ class EntryBounds(Saved):
     def _learn(self, client: int, update: Update) -> None:
         places = slice(None) if update.indices is None else update.indices
         sizes, senders = self._sizes[:, places], self._senders[:, places]
-        own = senders == client
-        size = np.maximum(np.abs(update.values), np.where(own, sizes, 0.0).max(axis=0))
-        sizes = np.concatenate([np.where(own, 0.0, sizes), size[None]])
+        sent_by_client = senders == client
+        size = np.maximum(np.abs(update.values), np.where(sent_by_client, sizes, 0.0).max(axis=0))
+        sizes = np.concatenate([np.where(sent_by_client, 0.0, sizes), size[None]])
         senders = np.concatenate([senders, np.full((1, size.size), client, np.int32)])
         order = np.argsort(-sizes, axis=0, kind="stable")[:-1]
         self._sizes[:, places] = np.take_along_axis(sizes, order, axis=0)

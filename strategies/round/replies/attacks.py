@@ -93,8 +93,8 @@ def attacked(
         knowing = liars if attack.attack_knowledge == "own" else replies.keys() - liars
         if not knowing:
             return result
-        known = np.stack([replies[client].payloads[0].dense() for client in sorted(knowing)]).astype(np.float64)
-        shared = VECTORS[attack.attack](known, attack.traits.strength)
+        updates = np.stack([replies[client].payloads[0].dense() for client in sorted(knowing)]).astype(np.float64)
+        shared = VECTORS[attack.attack](updates, attack.traits.strength)
     for client in liars:
         own, *others = replies[client].payloads
         if shared is None:

@@ -46,8 +46,8 @@ class LastReported:
         """The values that the `clients` report now, float64 (n,), clipped to the bound; NaN is unknown."""
         if kind not in self._last:
             return values
-        known = ~np.isnan(values)
-        self._last[kind][clients[known]] = values[known]
+        reported = ~np.isnan(values)
+        self._last[kind][clients[reported]] = values[reported]
         return winsorised(values, self._multiple, self._last[kind])
 
     def state(self) -> dict[str, NDArray[Any]]:
@@ -128,17 +128,17 @@ def read_tests(
     """
     replies = replies_among(answers, server_round, "failed to test")
     clients = sorted(replies)
-    found = [replies[client] for client in clients]
-    told = [EvaluateAnswer.from_evaluation(reply.loss, reply.examples, reply.metrics, scores) for reply in found]
-    log_impossible(replies, dict(zip(clients, (each.scores for each in told), strict=True)), scores, server_round)
-    reported = np.array([answer.examples for answer in told], np.float64)
+    ordered = [replies[client] for client in clients]
+    answered = [EvaluateAnswer.from_evaluation(reply.loss, reply.examples, reply.metrics, scores) for reply in ordered]
+    log_impossible(replies, dict(zip(clients, (each.scores for each in answered), strict=True)), scores, server_round)
+    reported = np.array([answer.examples for answer in answered], np.float64)
     examples = winsorised(reported, context.reported_values.example_clip, reported[reported > 0.0])
-    losses = np.array([answer.loss for answer in told], np.float64)
-    if context.aggregation.max_update_norm and len(told) >= LEAST:
+    losses = np.array([answer.loss for answer in answered], np.float64)
+    if context.aggregation.max_update_norm and len(answered) >= LEAST:
         losses = winsorised(losses, FAR)
     if context.reported_values.loss_clip:
         losses = winsorised(np.where(np.isnan(losses), np.inf, losses), context.reported_values.loss_clip, losses)
-    bounded = zip(clients, told, examples.tolist(), losses.tolist(), strict=True)
+    bounded = zip(clients, answered, examples.tolist(), losses.tolist(), strict=True)
     return {client: EvaluateAnswer(loss, int(count), answer.scores) for client, answer, count, loss in bounded}
 
 
