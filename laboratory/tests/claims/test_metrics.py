@@ -3,10 +3,12 @@
 import numpy as np
 import pytest
 
+from fedsel_app.wiring.configuration import resolve
 from laboratory.claims.measured import identity, read_measured
 from laboratory.claims.metrics import MEASURES, label_coverage, measured_values
 from laboratory.claims.ranking import BASELINE, Ranking
-from laboratory.claims.runs import AskedRun, keep
+from laboratory.claims.runs import AskedRun, keep, keep_failed
+from simulation.workbench.comparison.run_processes import failure_reason
 from simulation.workbench.comparison.runs import RecordedRun, read_recorded_run
 from tests.support.in_process import run_in_process
 from tests.support.report_runs import write_run
@@ -40,6 +42,15 @@ def test_a_row_has_the_mean_of_the_last_ten_evaluations_at_every_budget(tmp_path
     [row] = measured.rows.values()
     assert set(row["values"]) == {metric.column for metric in asked.metrics}
     assert row["history"]["rounds"] == [*range(1, 13)]
+
+
+def test_a_row_of_a_failed_run_names_no_folder_of_the_machine(tmp_path):
+    (log := tmp_path / "run.log").write_text("The model diverged.\n", encoding="utf-8")
+    asked = AskedRun("id", resolve({"strategy": "random"}), (MEASURES["stable_accuracy"],))
+    keep_failed(tmp_path / "rows", asked, failure_reason(2, log))
+    row = read_measured(tmp_path / "rows").rows["id"]
+    assert (row["failed"], row["values"]) == ("The model diverged.", {"stable_accuracy": None})
+    assert str(tmp_path) not in (tmp_path / "rows").read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize(
