@@ -145,14 +145,20 @@ def test_accepted_values_together_move_the_sum_by_one_clip_norm(tmp_path):
     ("values", "holds"),
     [
         ({}, True),
-        ({"strategy": "full", "participation": "fixed", "client-failure-rate": 0.3}, True),
-        ({"error-feedback-scheme": "ef21", "participation": "adafl-full"}, True),
         ({"over-selection": 0.5}, False),
-        ({"min-returned": 3}, False),
-        ({"link-coupling": "inverted-loss"}, False),
-        ({"link-cap": "round", "local-steps": 0, "local-epochs": 1, "step-min-s": 1e-4, "step-max-s": 1e-4}, False),
-        ({"strategy": "hetero-select"}, False),
         ({"strategy": "oort"}, False),
+        pytest.param(
+            {"strategy": "full", "participation": "fixed", "client-failure-rate": 0.3}, True, marks=pytest.mark.slow
+        ),
+        pytest.param({"error-feedback-scheme": "ef21", "participation": "adafl-full"}, True, marks=pytest.mark.slow),
+        pytest.param({"min-returned": 3}, False, marks=pytest.mark.slow),
+        pytest.param({"link-coupling": "inverted-loss"}, False, marks=pytest.mark.slow),
+        pytest.param(
+            {"link-cap": "round", "local-steps": 0, "local-epochs": 1, "step-min-s": 1e-4, "step-max-s": 1e-4},
+            False,
+            marks=pytest.mark.slow,
+        ),
+        pytest.param({"strategy": "hetero-select"}, False, marks=pytest.mark.slow),
     ],
 )
 def test_the_measurement_finds_what_is_refused(values, holds, tmp_path):

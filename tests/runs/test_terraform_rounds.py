@@ -56,7 +56,9 @@ def hard_set(uploads, layer, quartiles):
     return sorted(client for _, client, _ in ascending[tau:]) if tau else []
 
 
-@pytest.mark.parametrize(("quartiles", "magnitude"), [("q1-q3", "gradient"), ("0-1", "bias")])
+@pytest.mark.parametrize(
+    ("quartiles", "magnitude"), [("q1-q3", "gradient"), pytest.param("0-1", "bias", marks=pytest.mark.slow)]
+)
 def test_every_split_of_real_rounds_is_the_best_of_all(tmp_path, quartiles, magnitude):
     rows, uploads = trained(tmp_path, **{"terraform.quartiles": quartiles, "terraform.magnitude": magnitude})
     place, hard, splits = (0, 0), [], Counter()
