@@ -16,8 +16,8 @@ from fedsel_app.records.run_folder import read_rounds
 from simulation.engines import processes
 from simulation.engines.starter import Starter
 from simulation.operations.deployment.flower_cli import environment, submit_to_flower, tool
-from simulation.operations.deployment.local_deployment import GRACE_S, Deployment, free_ports
-from simulation.operations.guard.transport import CONNECTION
+from simulation.operations.deployment.local_deployment import GRACE_S, Deployment
+from simulation.operations.guard.transport import CONNECTION, Endpoints, free_ports
 from simulation.workbench.comparison.watch import progress_of_run
 from simulation.workbench.report.page import write_report
 from tests.support.sources import ROOT
@@ -67,18 +67,17 @@ def check(folder: Path, method: str, *, compressed: bool) -> None:
 def simulating(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """Working directory of a simulating SuperLink, as `flwr run` starts one but without its 15 seconds for that."""
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "states"))
-    control, runtime = free_ports(2)
+    at = Endpoints(*free_ports(3))
     home = tmp_path / "flower"
     home.mkdir()
     options = {"num-supernodes": CLIENTS, "backend": {"client-resources": {"num-cpus": 1}}}
-    link = {"address": f"127.0.0.1:{control}", "insecure": True, "options": options}
+    link = {"address": f"127.0.0.1:{at.control_port}", "insecure": True, "options": options}
     (home / "config.toml").write_text(tomli_w.dumps({"superlink": {"default": CONNECTION, CONNECTION: link}}))
-    command = [tool("flower-superlink"), "--insecure", "--simulation", "--host", "127.0.0.1", "--port", str(runtime)]
-    command += ["--control-api-address", f"127.0.0.1:{control}"]
+    command = [tool("flower-superlink"), "--insecure", "--simulation", *at.arguments]
     log = tmp_path / "superlink.log"
     with Starter() as starter:
         superlink = starter.start("superlink", str(home), command, log, home, environment(home))
-        await_port(control)
+        await_port(at.control_port)
         yield home
         assert not processes.end([superlink], GRACE_S)
 

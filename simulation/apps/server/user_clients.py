@@ -198,7 +198,7 @@ class UserClients:
         for client, node in self._run.clients.nodes.items():
             examples = self.enrolments[node].examples if node in self.enrolments else 0
             if examples and client not in self._recorded:
-                self._examples[client] = min(examples, MOST_EXAMPLES)
+                self._examples[client] = self._examples[client] or min(examples, MOST_EXAMPLES)
                 self._recorded.add(client)
         reported = self._examples > 0
         if not reported.any():

@@ -1,4 +1,4 @@
-"""Four small Flower apps with Flower's FedAvg, in the form of Flower's examples; `test_apps` converts them.
+"""Five small Flower apps with Flower's FedAvg, in the form of Flower's examples; `test_apps` converts them.
 
 Each function is an app: it returns the client app, the server's strategy and the arrays of the initial model.
 """
@@ -22,6 +22,17 @@ def data(context):
     return x, np.append(np.arange(CLASSES), x[CLASSES:, :CLASSES].argmax(axis=1))
 
 
+def counts(context):
+    """Label counts for methods that ask for them."""
+    return np.bincount(data(context)[1], minlength=CLASSES)
+
+
+def travelling(net):
+    """LoRA's adapters; without any, the whole model."""
+    arrays = net.state_dict()
+    return {name: array for name, array in arrays.items() if "lora" in name} or arrays
+
+
 def reply(msg, arrays=None, **metrics):
     """The reply of a training with arrays, or of an evaluation, and its metrics."""
     renamed = {name.replace("num_", "num-"): value for name, value in metrics.items()}
@@ -36,7 +47,7 @@ def register_torch(app, model, loss_of):
 
     def loaded(msg, context):
         net = model()
-        net.load_state_dict(msg.content["arrays"].to_torch_state_dict())
+        net.load_state_dict(msg.content["arrays"].to_torch_state_dict(), strict=False)
         x, y = map(torch.tensor, data(context))
         return net, x, y
 
@@ -49,7 +60,7 @@ def register_torch(app, model, loss_of):
             loss = loss_of(net.train(), x, y)
             loss.backward()
             optimizer.step()
-        return reply(msg, ArrayRecord(net.state_dict()), train_loss=loss.item(), num_examples=len(y))
+        return reply(msg, ArrayRecord(travelling(net)), train_loss=loss.item(), num_examples=len(y))
 
     @app.evaluate()
     def evaluate(msg, context):
@@ -58,7 +69,7 @@ def register_torch(app, model, loss_of):
             return reply(msg, eval_loss=loss_of(net.eval(), x, y).item(), num_examples=len(y))
 
     torch.manual_seed(1)
-    return ArrayRecord(model().state_dict())
+    return ArrayRecord(travelling(model()))
 
 
 def numpy():
@@ -146,4 +157,26 @@ def hugging_face():
     return app, strategy, arrays
 
 
-APPS = (numpy, scikit_learn, pytorch, hugging_face)
+def lora():
+    from torch import nn
+
+    class Adapted(nn.Module):
+        """A base that all clients have, and adapters of rank two."""
+
+        def __init__(self):
+            super().__init__()
+            self.base = nn.Linear(FEATURES, CLASSES).requires_grad_(False)
+            nn.init.eye_(self.base.weight)
+            self.lora_a = nn.Parameter(torch.ones(2, FEATURES).tril())
+            self.lora_b = nn.Parameter(torch.zeros(CLASSES, 2))
+
+        def forward(self, x):
+            return x @ (self.base.weight + self.lora_b @ self.lora_a).T
+
+    app = ClientApp()
+    arrays = register_torch(app, Adapted, lambda net, x, y: nn.functional.cross_entropy(net(x), y))
+    strategy = FedAvg(min_available_nodes=4)
+    return app, strategy, arrays
+
+
+APPS = (numpy, scikit_learn, pytorch, hugging_face, lora)

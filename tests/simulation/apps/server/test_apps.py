@@ -1,4 +1,4 @@
-"""Four apps in the form of Flower's examples: with Flower's FedAvg, and converted as docs/flower-app.md says."""
+"""Five apps in the form of Flower's examples: with Flower's FedAvg, and converted as docs/flower-app.md says."""
 
 import inspect
 import re
@@ -16,7 +16,7 @@ from tests.support.own_app import CLIENTS, node
 pytestmark = pytest.mark.usefixtures("task_identity")
 ROUNDS = 3
 IMPORTS = "from flwr.clientapp import ClientApp\nfrom flwr.serverapp.strategy import FedAvg\n"
-METHODS = {"hetero-select": 'compressor="top-k", ', "oort": "", "divfl": "", "hics-fl": ""}
+METHODS = {"hetero-select": 'compressor="top-k", ', "oort": "", "divfl": "", "hics-fl": "", "fed-cbs": ""}
 """Method of the table -> its settings."""
 SETTINGS = {"scikit_learn": 'loss_key="test_logloss", '}
 """App -> the settings that it needs with any method."""
@@ -33,7 +33,11 @@ def converted(text, line):
     """The text of an app after the change that docs/flower-app.md describes; `line` begins the strategy's arguments."""
     text = text.replace("from flwr.clientapp import ClientApp", "from fedsel_app import client_app")
     text = text.replace("from flwr.serverapp.strategy import FedAvg", "import fedsel_app")
-    text = re.sub(r"(?:min_train_nodes|fraction_train)=[^,)]*(?:, )?", "", text.replace("ClientApp(", "client_app("))
+    text = re.sub(
+        r"(?:min_train_nodes|min_available_nodes|fraction_train)=[^,)]*(?:, )?",
+        "",
+        text.replace("ClientApp(", "client_app(label_counts=counts"),
+    )
     return text.replace("FedAvg(", f"fedsel_app.strategy({line}")
 
 

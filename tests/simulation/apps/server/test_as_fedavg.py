@@ -1,6 +1,7 @@
 """fedsel's strategy in place of Flower's own FedAvg, with unchanged clients: the same messages, model and metrics."""
 
 import logging
+from functools import partial
 
 import numpy as np
 import pytest
@@ -37,11 +38,10 @@ def app_of(
     line=False,
     seen=None,
     metrics=lambda client: {},
-    proximal=False,
 ):
     """Clients whose training adds (client + 1) / 8 to each array, and returns the arrays in reverse order.
 
-    With `proximal`, it adds less: as in FedProx, the config has the divisor's excess.
+    It adds less if the config, as in FedProx, or its own server's last query has the divisor's excess.
     """
     app = fedsel_app.client_app(mods=mods) if line else ClientApp(mods=mods)
     seen = [] if seen is None else seen
@@ -51,7 +51,8 @@ def app_of(
         client = context.node_config["partition-id"]
         seen.append(("train", client, form(message.content)))
         [arrays] = message.content.array_records.values()
-        step = np.float32((client + 1) / 8 / (1.0 + (message.content["config"]["proximal-mu"] if proximal else 0.0)))
+        excess = context.state.get("told", message.content["config"]).get("proximal-mu", 0.0)
+        step = np.float32((client + 1) / 8 / (1.0 + excess))
         after = {name: array.numpy() + step for name, array in arrays.items()}
         after = {name: after[name] for name in (reversed(after) if turned else after)}
         told = MetricRecord({"num-examples": examples[client], "loss": 1.0 / (client + 1), **metrics(client)})
@@ -66,13 +67,16 @@ def app_of(
 
     @app.query()
     def query(message, context):
-        raise AssertionError("nobody calls a client's own query")
+        context.state["told"] = message.content["of its own server"]
+        return Message(RecordDict(), reply_to=message)
 
     return app
 
 
 def ran(strategy, app, *, rounds=2, **start):
+    """Result of a run with a strategy, or with what a function makes of the grid."""
     grid = InProcessGrid(app, {90 + client: node(client) for client in range(CLIENTS)})
+    strategy = strategy(grid) if callable(strategy) else strategy
     return strategy.start(grid=grid, initial_arrays=record(MODEL), num_rounds=rounds, **start)
 
 
@@ -108,6 +112,30 @@ def test_the_model_and_the_metrics_are_fedavgs_for_any_numbers_of_examples(tmp_p
     assert bool(log()) == (0.0 in examples)
 
 
+class Rising(FedAvg):
+    """A user's own strategy class: the proximal term grows with the rounds."""
+
+    def configure_train(self, server_round, arrays, config, grid):
+        return super().configure_train(server_round, arrays, rising(server_round), grid)
+
+
+class Telling(FedAvg):
+    """A user's own strategy class: a query tells each client before each round what to train with."""
+
+    def configure_train(self, server_round, arrays, config, grid):
+        return super().configure_train(server_round, arrays, told(grid, server_round), grid)
+
+
+def rising(number):
+    return ConfigRecord({"proximal-mu": 0.5 * number})
+
+
+def told(grid, number):
+    content = RecordDict({"of its own server": rising(2 * number)})
+    grid.send_and_receive([Message(content, dst_node_id=each, message_type="query") for each in grid.get_node_ids()])
+    return ConfigRecord()
+
+
 @pytest.mark.parametrize(
     ("flowers", "options"),
     [
@@ -116,14 +144,16 @@ def test_the_model_and_the_metrics_are_fedavgs_for_any_numbers_of_examples(tmp_p
         (FedMedian(), {"aggregation": "median", "update_clip": 0}),
         (FedTrimmedAvg(beta=0.25), {"aggregation": "trimmed-mean", "trim_share": 0.25, "update_clip": 0}),
         (Krum(), {"aggregation": "krum", "krum_malicious": 0, "update_clip": 0}),
+        (Rising(), {"train_config_fn": rising}),
+        (Telling(), lambda grid: {"train_config_fn": partial(told, grid)}),
     ],
     ids=lambda value: type(value).__name__,
 )
-def test_flowers_other_strategies_are_fedsels_arguments_of_the_page(flowers, options):
+def test_flowers_other_strategies_and_own_classes_are_fedsels_arguments_of_the_page(flowers, options):
     config = ConfigRecord({"proximal-mu": 0.5})
     models = [
-        ran(strategy, app_of(proximal=True, turned=False), train_config=config).arrays.to_numpy_ndarrays()
-        for strategy in (fedsel(**options), flowers)
+        ran(strategy, app_of(turned=False), train_config=config).arrays.to_numpy_ndarrays()
+        for strategy in (lambda grid: fedsel(**(options(grid) if callable(options) else options)), flowers)
     ]
     for found, expected in zip(*models, strict=True):
         np.testing.assert_allclose(found, expected, rtol=1e-6)
