@@ -95,6 +95,7 @@ BENCHES = {
         "ms of masking and unmasking a round, beside the functions of Flower's SecAgg+",
         {
             "--cohorts": NUMBERS | {"default": "10,100", "help": "sizes of the cohort (10,100)"},
+            "--fedml": {"default": "", "metavar": "FILE", "help": "lightsecagg.py of FedML, to time it too (none)"},
             "--repeats": COUNT | {"default": 3, "help": "measure N times, take the fastest (3)"},
         },
     ),

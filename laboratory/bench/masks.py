@@ -3,10 +3,18 @@
 A tenth of the clients is gone. fedsel masks 5% of the entries in a ring of `BITS`; SecAgg+ masks all entries. The cost
 of its round follows from one mask, one vector that is quantised and one secret that is shared and combined, times the
 numbers that its protocol needs with the same neighbours.
+
+With `--fedml FILE`, the functions of FedML's LightSecAgg are timed, too. FILE is `fedml/core/mpc/lightsecagg.py` of its
+wheel (0.9.6), which needs only NumPy and PyTorch. Its clients call them as here, with all clients there: it waits for
+all. A message counts as pickled, as FedML's gRPC sends it. The prime and the bits are those of its example.
 """
 
 import argparse
+import importlib.util
 import os
+import pickle
+from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -26,6 +34,7 @@ from strategies.round.unmasking import Sum
 
 SIZE, SHARE, BITS, GONE = 10**6, 0.05, 16, 0.1
 MODULUS = 1 << 32
+FEDML_PRIME, FEDML_BITS = 2**15 - 19, 10
 
 
 def measure(clients: int, repeats: int) -> dict[str, Any]:
@@ -70,13 +79,59 @@ def flowers(clients: int, neighbours: int, threshold: int, masks: int, repeats: 
     }
 
 
+def light_sec_agg(file: Path) -> ModuleType:
+    """FedML's module of LightSecAgg."""
+    spec = importlib.util.spec_from_file_location("lightsecagg", file)
+    if spec is None or spec.loader is None:
+        raise OSError(f"{file} is no module.")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def fedmls(fedml: ModuleType, clients: int, repeats: int) -> dict[str, float]:
+    """Seconds of a client and of the server with LightSecAgg, and bytes a parameter that a client sends."""
+    blocks = clients - clients // 2
+    size = -(-SIZE // blocks) * blocks
+    vector = np.random.default_rng(2).normal(0.0, 0.01, SIZE).astype(np.float32)
+
+    def masked() -> tuple[Any, list[Any], Any]:
+        mask = np.random.randint(FEDML_PRIME, size=(size, 1))  # noqa: NPY002 (as FedML does)
+        shares = fedml.mask_encoding(size, clients, clients, clients // 2, FEDML_PRIME, mask)
+        update = fedml.transform_tensor_to_finite({"update": vector}, FEDML_PRIME, FEDML_BITS)
+        return shares, shares.tolist(), fedml.model_masking(update, [SIZE], mask, FEDML_PRIME)
+
+    masked_s, (shares, listed, update) = fastest(repeats, masked)
+    held = dict.fromkeys(range(clients), shares[0])
+    summed_s, told = fastest(
+        repeats, lambda: fedml.compute_aggregate_encoded_mask(held, FEDML_PRIME, list(range(clients)))
+    )
+
+    def unmasked() -> Any:
+        points = np.arange(1, 2 * clients + 1)
+        encoded = np.array([told] * clients)
+        mask = fedml.LCC_decoding_with_points(encoded, points[:clients], points[clients:], FEDML_PRIME)
+        total = sum(update["update"] for _ in range(clients)) - mask.reshape(-1)[:SIZE]
+        return fedml.transform_finite_to_tensor({"update": np.mod(total, FEDML_PRIME)}, FEDML_PRIME, FEDML_BITS)
+
+    server_s, _ = fastest(repeats, unmasked)
+    sent = sum(len(pickle.dumps(each)) for each in (*listed[1:], update, told))
+    return {"fedml_client_s": masked_s + summed_s, "fedml_server_s": server_s, "fedml_bytes": sent / SIZE}
+
+
 def run(arguments: argparse.Namespace, console: Console) -> list[dict[str, Any]]:
     """Measure each size of a cohort, and print a table."""
+    fedml = light_sec_agg(Path(arguments.fedml)) if arguments.fedml else None
     rows = [measure(clients, arguments.repeats) for clients in arguments.cohorts]
-    table = Table("clients", "neighbours", "bytes a parameter", "client", "server", "SecAgg+ client", "SecAgg+ server")
+    if fedml is not None:
+        rows = [row | fedmls(fedml, row["clients"], arguments.repeats) for row in rows]
+    table = Table("clients", "neighbours", "of", "bytes a parameter", "client", "server")
     for row in rows:
-        seconds = (row[key] for key in ("client_s", "server_s", "secagg_client_s", "secagg_server_s"))
-        shown = (f"{1e3 * each:,.0f} ms" for each in seconds)
-        table.add_row(str(row["clients"]), str(row["neighbours"]), f"{row['bytes']:.3f}", *shown)
+        row |= {"secagg_bytes": 8.0}
+        for name, key in {"fedsel": "", "SecAgg+": "secagg_", "FedML": "fedml_"}.items():
+            if f"{key}bytes" in row:
+                seconds = (f"{1e3 * row[f'{key}{side}_s']:,.0f} ms" for side in ("client", "server"))
+                sent = f"{row[f'{key}bytes']:.3f}"
+                table.add_row(str(row["clients"]), str(row["neighbours"]), name, sent, *seconds)
     console.print(table)
     return rows
