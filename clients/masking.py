@@ -20,7 +20,6 @@ from fedsel_app.config import ConfigError
 from fedsel_app.messages.answers import UnmaskAnswer
 from fedsel_app.messages.instructions import MaskInstruction, TrainInstruction, UnmaskInstruction
 from fedsel_app.messages.scalars import Report
-from fedsel_app.secure_sums.buffers import valid_exponent
 from fedsel_app.secure_sums.keys import NO_KEY, RunKey, check_run_key, mask, read_identities, sign_run_key
 from fedsel_app.secure_sums.shares import parameters, split
 from fedsel_app.secure_sums.statement import (
@@ -41,7 +40,7 @@ from fedsel_app.secure_sums.statement import (
     shares_bytes,
 )
 from fedsel_app.wire.codec import Update
-from fedsel_app.wire.ring import Multiples, largest, one_hot, to_ring, words_as_bytes, words_of_bytes
+from fedsel_app.wire.ring import LOWEST, PLACES, Multiples, largest, one_hot, to_ring, words_as_bytes, words_of_bytes
 
 Memory = MutableMapping[str, bytes | int | str]
 LOGGER = logging.getLogger("fedsel")
@@ -157,8 +156,7 @@ class Masks:
             raise RefusedError(
                 "The server asks for an update without a mask. This client sends none: its 'secure-sums' is masks."
             )
-        exponent = instruction.buffers_exponent
-        masked = not instruction.statistics or (exponent is not None and valid_exponent(exponent))
+        masked = not instruction.statistics or instruction.buffers_exponent in range(LOWEST, LOWEST + PLACES)
         if not masked or instruction.metrics or not LOSSES.issuperset(instruction.reports):
             raise RefusedError("The server asks for statistics or reports beside the update, which nothing masks.")
         model = model_hash([array.tobytes() for array in arrays])

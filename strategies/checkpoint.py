@@ -37,6 +37,8 @@ def scatter(arrays: Mapping[str, NDArray[Any]], parts: Mapping[str, Stateful]) -
         own = {name.removeprefix(f"{part}/"): array for name, array in arrays.items() if name.startswith(f"{part}/")}
         try:
             owner.load_state(own)
+        except ConfigError:
+            raise
         except (KeyError, ValueError, IndexError, TypeError) as error:
             raise ConfigError(
                 f"The checkpoint does not fit this run: the state of its {part} cannot be loaded ({error!r}). "

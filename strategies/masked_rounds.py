@@ -6,6 +6,7 @@ and the time of the second exchange.
 
 import logging
 import math
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from operator import itemgetter
@@ -35,6 +36,8 @@ MOST_ATTEMPTS = 3
 """Most attempts of a round."""
 RESTARTED = "has no key of this run"
 """Words of a client that has restarted, and must enrol again."""
+UNSIGNED = re.compile(r"The key of client (\d+) is missing, or not signed")
+"""Words of a client that refuses the key of another. If two refuse it, the other takes part again after a restart."""
 
 
 def begin(dispatch: Dispatch) -> Dispatch | None:
@@ -71,6 +74,10 @@ def unmasked(dispatch: Dispatch, replies: Replies) -> Replies:
     if opened.clients.federation.simulated:
         return _simulated(dispatch, statement, replies)
     opened.clients.enrol_again(each["client"] for each in replies.failures if RESTARTED in each["reason"])
+    refused = [found[1] for each in replies.failures if (found := UNSIGNED.search(each["reason"]))]
+    for client in {int(each) for each in refused if refused.count(each) > 1}:
+        LOGGER.warning("Round %d: the key of client %d is not signed; it is left out.", statement.server_round, client)
+        opened.clients.keys.pop(client, None)
     sent = zip(replies.clients.tolist(), replies.decoded, strict=True)
     masked = {client: decoded.masked for client, decoded in sent if decoded.masked is not None}
     reason = "it did not mask again"

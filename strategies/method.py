@@ -65,6 +65,7 @@ class SelectionMethod(ABC, Generic[ConfigT]):
     free_cohort : a participation policy or over-selection may set the cohort's size
     needs_whole_cohort : why only a server that waits for its cohort can use the method, as a clause; empty: any can
     needs_all_selected : why over-selection cannot be used, which takes the first replies, as a clause; empty: it can
+    without_updates : setting with which the method needs no single updates, as 'name' to value; empty: there is none
     state_fields : attributes that `update` changes, arrays and numbers; a checkpoint saves them
     last_updates : each client's last update. Reading it raises ConfigError unless `needs` asks for updates
     whole_roster : the roster that the rounds write
@@ -79,6 +80,7 @@ class SelectionMethod(ABC, Generic[ConfigT]):
     free_cohort: ClassVar[bool] = True
     needs_whole_cohort: ClassVar[str] = ""
     needs_all_selected: ClassVar[str] = ""
+    without_updates: ClassVar[str] = ""
     state_fields: ClassVar[tuple[str, ...]] = ()
     run: Any
     last_updates: "LastUpdates"

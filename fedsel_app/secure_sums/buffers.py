@@ -24,7 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedsel_app.wire.entries import RoundEntries
-from fedsel_app.wire.ring import LOWEST, PLACES, exponent_of, largest, one_hot
+from fedsel_app.wire.ring import PLACES, exponent_of, largest, one_hot
 
 FLOOR = 1e-5
 """What BatchNorm adds to a variance before it divides, so that no smaller change matters."""
@@ -107,8 +107,3 @@ class BufferSection:
         if 2 * spread.size == statistics.size:  # otherwise some of them stay with the clients
             statistics[~self.variances] = np.sqrt(spread)
         return scales
-
-
-def valid_exponent(exponent: int) -> bool:
-    """True if the exponent of a range is one that the sum of vectors can have."""
-    return LOWEST <= exponent < LOWEST + PLACES

@@ -37,17 +37,14 @@ class RunKey:
 
     Attributes
     ----------
+    private : the secret half, which never leaves the client
     public : bytes that the other clients get
     """
 
     def __init__(self, private: bytes = b"") -> None:
         self._key = X25519PrivateKey.from_private_bytes(private) if private else X25519PrivateKey.generate()
+        self.private = self._key.private_bytes_raw()
         self.public = self._key.public_key().public_bytes_raw()
-
-    @property
-    def private(self) -> bytes:
-        """The secret half, which never leaves the client."""
-        return self._key.private_bytes_raw()
 
     def seed(self, other: bytes, context: bytes) -> bytes:
         """Seed of the mask that this client and the one with the key `other` share in this context."""
@@ -84,7 +81,8 @@ def sign_run_key(provisioned: bytes, run: bytes, client: int, public: bytes) -> 
 
 
 def check_run_key(identity: str, run: bytes, client: int, public: bytes, signature: bytes) -> None:
-    """Raise one of `NO_KEY` unless the client with this provisioned public key has signed the key of the run."""
+    """Raise one of `NO_KEY` unless the client with this provisioned public key has signed a sound key of the run."""
+    RunKey().seed(public, run)  # some points give all others the same seed
     key = load_ssh_public_key(identity.encode())
     if not isinstance(key, EllipticCurvePublicKey):
         raise ValueError("another kind of key")

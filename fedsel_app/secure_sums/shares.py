@@ -26,11 +26,8 @@ SHARE_BYTES = 17
 
 
 @lru_cache(maxsize=256)
-def parameters(clients: int, *, lying: bool = False) -> tuple[int, int]:
-    """Number of neighbours k and threshold t of a cohort.
-
-    With `lying`, t is such that the corrupt neighbours of a client may also answer two questions of a server that lies.
-    """
+def parameters(clients: int) -> tuple[int, int]:
+    """Number of neighbours k and threshold t of a cohort."""
     corrupt, gone = int(CORRUPT * clients), int(GONE * clients)
     for neighbours in range(2, clients - 1, 2) if clients > COMPLETE else ():
         if clients * (CORRUPT + GONE) ** (neighbours / 2) > SECURE:
@@ -38,7 +35,7 @@ def parameters(clients: int, *, lying: bool = False) -> tuple[int, int]:
         most = next(
             most for most in range(neighbours + 1) if clients * _above(most, corrupt, clients - 1, neighbours) <= SECURE
         )
-        threshold = (neighbours + most) // 2 + 1 if lying else max(neighbours // 2, most) + 1
+        threshold = max(neighbours // 2, most) + 1
         if clients * _above(neighbours - threshold, gone, clients - 1, neighbours) <= CORRECT:
             return neighbours, threshold
     return clients - 1, clients // 2 + 1

@@ -392,8 +392,9 @@ def validate_secure_sums(settings: SharedSettings, strategy: type[SelectionStrat
         )
     needs, least = strategy.needs(method), settings.privacy.least_cohort
     if needs.updates or (needs.round_updates and strategy.update is not SelectionMethod.update):
+        own = f"Set {strategy.without_updates}, or choose" if strategy.without_updates else "Choose"
         raise ConfigError(
-            f"Choose another 'strategy' than {strategy.name}, {otherwise}: it reads the clients' single updates."
+            f"{own} another 'strategy' than {strategy.name}, {otherwise}: it reads the clients' single updates."
         )
     if needs.fit_metrics:
         raise ConfigError(

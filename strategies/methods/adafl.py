@@ -15,20 +15,33 @@ Deviations
 - w_{t+1} is taken before the server's optimiser: d_k is the distance of the client's decoded (compressed) update from
   the aggregated update. With a server that applies the mean with learning rate 1 this is the distance to w_{t+1}.
 - S_t contains only the clients whose update was aggregated.
+- With `distance` = norm the server knows only the norms of the updates u_k and their mean m. Then d_k^2 = ||u_k||^2 -
+  ||m||^2, and 0 if that is negative. Its mean over S_t is that of the true squares, weighted as m is.
 """
 
+from dataclasses import dataclass
 from typing import final
 
 import numpy as np
 
+from fedsel_app.config import Settings, setting
 from fedsel_app.wire.codec import Update
 from strategies.base import SelectionStrategy
 from strategies.method import MethodContext
-from strategies.roster import Floats, Outcome, Roster, RoundInfo, Selection
+from strategies.roster import Floats, Needs, Outcome, Roster, RoundInfo, Selection
 from strategies.selection_math.sampling import weighted_draws
 
 DECAY = 0.9
 """Share alpha of the old attention in the new one."""
+
+
+@dataclass(frozen=True)
+class AdaFLConfig(Settings):
+    """Settings of AdaFL."""
+
+    distance: str = setting(
+        "exact", "distance from the mean update: of the updates, or with secure sums by norm", choices=("exact", "norm")
+    )
 
 
 def distance(update: Update, aggregate: Floats) -> float:
@@ -48,17 +61,23 @@ def refreshed(attention: Floats, distances: Floats, decay: float) -> Floats:
 
 
 @final
-class AdaFL(SelectionStrategy):
+class AdaFL(SelectionStrategy[AdaFLConfig]):
     """Clients drawn without replacement in proportion to their attention."""
 
     name = "adafl"
     paper = "Chen et al. 2021 (AdaFL, attention), reconstructed"
+    without_updates = "'adafl.distance' to norm"
     state_fields = ("_attention",)
 
     def __init__(self, context: MethodContext) -> None:
         super().__init__(context)
         self._attention = np.full(context.run.clients, np.nan)
         """In units of examples; NaN until the client takes part for the first time."""
+
+    @classmethod
+    def needs(cls, config: AdaFLConfig) -> Needs:
+        """The updates of a round, or only their norms."""
+        return Needs(round_updates=config.distance == "exact", norms=config.distance == "norm")
 
     def attention(self, roster: Roster) -> Floats:
         """Every client's attention, float64 (K,), in units of examples."""
@@ -75,6 +94,9 @@ class AdaFL(SelectionStrategy):
         """Redistribute the participants' attention: more to those that are far from the average."""
         if outcome.aggregate is None:
             return
-        distances = np.array([distance(update, outcome.aggregate) for update in outcome.updates])
+        if self.config.distance == "norm":
+            distances = np.sqrt(np.maximum(np.square(outcome.norms) - np.square(outcome.aggregate).sum(), 0.0))
+        else:
+            distances = np.array([distance(update, outcome.aggregate) for update in outcome.updates])
         old = self.attention(self.roster)[outcome.clients]
         self._attention[outcome.clients] = refreshed(old, distances, DECAY)

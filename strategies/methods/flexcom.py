@@ -42,7 +42,8 @@ class FlexCom(SelectionStrategy[Settings]):
         if not shared.compression.own_fractions:
             sparse = named(COMPRESSORS, lambda traits: traits.sparse and not traits.common)
             raise ConfigError(
-                f"Set 'compressor' to {sparse}: the strategy flexcom sets the number of entries that each client sends."
+                f"Set 'compressor' to {sparse}, or choose another 'strategy': flexcom sets the number of entries that "
+                "each client sends."
             )
 
     def select(self, roster: Roster, round_info: RoundInfo, count: int, rng: np.random.Generator) -> Selection:

@@ -63,8 +63,8 @@ class TerraformConfig(Settings):
     magnitude: str = setting(
         "gradient",
         "magnitude by which clients are sorted: the norm of the update of the output layer, of only its biases, or of"
-        " only its weights; or the training loss",
-        choices=("gradient", "bias", "weights", "loss"),
+        " only its weights; with secure sums, the training loss, or the norm of the whole update",
+        choices=("gradient", "bias", "weights", "loss", "norm"),
         read_by={"iterations": unless(1)},
     )
 
@@ -123,6 +123,7 @@ class Terraform(SelectionStrategy[TerraformConfig]):
         "the clients of an iteration are chosen from those of the iteration before, trained from its model"
     )
     needs_all_selected = "it sizes its hard sets itself"
+    without_updates = "'terraform.magnitude' to loss or norm"
     state_fields = ("_round", "_iteration", "_hard")
 
     def __init__(self, context: MethodContext) -> None:
@@ -135,8 +136,10 @@ class Terraform(SelectionStrategy[TerraformConfig]):
 
     @classmethod
     def needs(cls, config: TerraformConfig) -> Needs:
-        """Biases of the output layer, if the magnitude is that of its biases or weights. The loss needs no update."""
-        return Needs(output_biases=config.magnitude in ("bias", "weights"), round_updates=config.magnitude != "loss")
+        """Biases of the output layer, if the magnitude is theirs or its weights'. Loss and norm need no update."""
+        magnitude = config.magnitude
+        whole = magnitude in ("loss", "norm")
+        return Needs(output_biases=magnitude in ("bias", "weights"), round_updates=not whole, norms=magnitude == "norm")
 
     @classmethod
     def check_settings(cls, config: TerraformConfig, shared: SharedSettings) -> None:
@@ -174,6 +177,8 @@ class Terraform(SelectionStrategy[TerraformConfig]):
         """Magnitudes u_k of the aggregated clients, float64 (r,) (Eqs. 2 and 3)."""
         if self.config.magnitude == "loss":
             return finite(outcome.losses)
+        if self.config.magnitude == "norm":
+            return outcome.norms
         layer = self.context.layers[-1]
         biases = layer.stop - self.context.classes
         start = biases if self.config.magnitude == "bias" else layer.start

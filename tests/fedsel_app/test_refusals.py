@@ -149,7 +149,7 @@ COMBINATIONS = [
     (COMMON | {"ring-bits": 12}, "The 'ring-bits' parameter must be 8, 16, 24 or 32. Got 12."),
     (COMMON | {"ring-bits": 8, "clients": 200, "cohort": 128}, "Set 'ring-bits' to at least 16 (it is 8)"),
     (COMMON | {"ring-bits": 8, "clients": 128, "strategy": "full"}, "the sum of 128 clients has no room"),
-    (COMMON | {"strategy": "flexcom"}, "Set 'compressor' to top-k or rand-k: the strategy flexcom"),
+    (COMMON | {"strategy": "flexcom"}, "Set 'compressor' to top-k or rand-k, or choose another 'strategy': flexcom"),
     (PRIVATE | COMMON, "Set 'compressor' to top-k or rand-k or qsgd or none (it is common-k)"),
     (MASKED | {"compressor": "top-k"}, "Set 'compressor' to common-k (it is top-k), or 'secure-sums' to none"),
     (MASKED | {"aggregation": "median"}, "Set 'aggregation' to mean (it is median), or 'secure-sums' to none"),
@@ -163,8 +163,10 @@ COMBINATIONS = [
     (MASKED | {"participation": "isp", "holdout-fraction": 0.2}, "Set 'participation' to a schedule, or 'secure-sums'"),
     *(
         (MASKED | {"strategy": name}, f"Choose another 'strategy' than {name}, or 'secure-sums' to none")
-        for name in ("adafl", "terraform")
+        for name in ("optrate", "delta")
     ),
+    (MASKED | {"strategy": "adafl"}, "Set 'adafl.distance' to norm, or choose another 'strategy' than adafl, or"),
+    (MASKED | {"strategy": "terraform"}, "Set 'terraform.magnitude' to loss or norm, or choose another 'strategy'"),
     *(
         (MASKED | {"attack": attack}, f"or 'attack' to another than {attack}: all clients of common-k send the entries")
         for attack in ("sign-flip", "alie")

@@ -133,7 +133,9 @@ def test_clients_weigh_their_updates_by_examples_before_they_mask_them(tmp_path:
         ("hetero-select-stable", {"clear_number": "norm"}),
         ("power-of-choice", {}),
         pytest.param("adasample", {"clear_number": "norm"}, marks=pytest.mark.slow),
+        ("adafl", {"clear_number": "norm", "adafl.distance": "norm"}),
         pytest.param("terraform", {"terraform.magnitude": "loss"}, marks=pytest.mark.slow),
+        pytest.param("terraform", {"terraform.magnitude": "norm", "clear_number": "norm"}, marks=pytest.mark.slow),
     ],
 )
 def test_a_method_that_selects_by_norms_or_losses_gets_them_in_clear(tmp_path: Path, strategy: str, own: Any) -> None:
@@ -286,6 +288,22 @@ def test_a_client_that_lies_is_left_out_or_loses_the_round_and_the_run_goes_on(t
     assert np.isfinite(strategy.run.model.parameters).all()
     if aggregated == 5:
         assert [failure["client"] for failure in rows[1]["failures"]] == [3]
+
+
+def test_a_client_with_a_key_that_the_others_refuse_spoils_one_round(tmp_path: Path) -> None:
+    """Client 3 tells a signature of zeros: the others say so, and go on without it."""
+
+    class Forging(MaskedGrid):
+        def _answered(self, message: Message, context: Any) -> Message:
+            reply = super()._answered(message, context)
+            if task(message) == "enrol" and int(context.node_config["partition-id"]) == 3:
+                reply.content[FEDSEL]["key_signature"] = bytes(32)
+            return reply
+
+    with logged() as log:
+        _, rows = played(tmp_path, lambda config: FlowerGrid(Forging(tmp_path, config)), cohort=6, strategy="full")
+    assert [row["aggregated"] for row in rows] == [[], [0, 1, 2, 4, 5], [0, 1, 2, 4, 5]]
+    assert "Round 1: the key of client 3 is not signed; it is left out." in log()
 
 
 def test_batchnorm_that_clients_would_calibrate_is_refused(tmp_path: Path) -> None:

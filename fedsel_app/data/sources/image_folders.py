@@ -71,9 +71,6 @@ def _visible(root: Path) -> tuple[list[str], Labelled]:
     """Names of the classes, and their files, without what is hidden. Raises OSError if a class has no files."""
     from torchvision.datasets.folder import find_classes, make_dataset
 
-    def is_visible(path: str) -> bool:
-        return not hidden(Path(path).relative_to(root))
-
     folders = {name: composed(name) for name in find_classes(root)[0] if not hidden(Path(name))}
     names = sorted(set(folders.values()))
     if parts := [name for name in names if name.lower() in PARTS]:
@@ -84,7 +81,7 @@ def _visible(root: Path) -> tuple[list[str], Labelled]:
     if not names:
         raise FileNotFoundError(f"Couldn't find any class folder in {root}.")
     labels = {folder: names.index(name) for folder, name in folders.items()}
-    samples = make_dataset(root, labels, is_valid_file=is_visible)
+    samples = make_dataset(root, labels, is_valid_file=lambda path: not hidden(Path(path).relative_to(root)))
     return names, [(Path(path), label) for path, label in samples]
 
 

@@ -155,7 +155,8 @@ class RunProcesses:
                     self._finish(slot, run, child, code)
                 elif limit_s := self._watches[slot].overdue_s(time.monotonic()):
                     self._say(f"{run.name}: killed: it wrote no round for {limit_s:.0f} s (see 'reply-timeout-s')")
-                    self._kill(child)
+                    if processes.end([child], GRACE_S) and self._starter is not None:
+                        self._starter.close()  # it has not noticed the end, so it is frozen too
         return self._failures
 
     def _start(self, slot: int, run: PlannedRun) -> None:
@@ -186,11 +187,6 @@ class RunProcesses:
         timeout_s = run.config.replies.reply_timeout_s or math.inf
         self._starter.prepare(timeout_s, data=run.config.data.values(), seed=run.config.run.seed)
         return self._starter
-
-    def _kill(self, child: processes.Child) -> None:
-        """Kill the process of a run, and the starter if it does not notice, because then it is frozen too."""
-        if processes.end([child], GRACE_S) and self._starter is not None:
-            self._starter.close()
 
     def _finish(self, slot: int, run: PlannedRun, child: processes.Child, code: int) -> None:
         processes.end([child], GRACE_S)

@@ -183,7 +183,7 @@ class SettingKeywords(TypedDict, total=False):
     terraform_count: Literal["iterations", "rounds"]
     terraform_min_clients: int
     terraform_quartiles: Literal["q1-q3", "0-1", "0-q3", "q1-1", "q3-1"]
-    terraform_magnitude: Literal["gradient", "bias", "weights", "loss"]
+    terraform_magnitude: Literal["gradient", "bias", "weights", "loss", "norm"]
     fedcvr_bolt_warmup_rounds: int
     fedcvr_bolt_inverse_temperature: float
     fedcvr_bolt_coordinates: int
@@ -205,3 +205,4 @@ class SettingKeywords(TypedDict, total=False):
     delta_variance_weight: float
     delta_draws: Literal["replacement", "distinct"]
     hics_fl_temperature: float
+    adafl_distance: Literal["exact", "norm"]

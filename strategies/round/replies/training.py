@@ -418,7 +418,8 @@ class ReplyReader(Composed):
                 statistics = unpack_buffers(reply.tensors[-1:], context.buffers.size, context.variances, dtype)
             size = sum(size for _, size in sent) if reply.sums is None else answer.payload_bytes or 0
             if context.privacy.masked:
-                size = self._masked_bytes(instruction)
+                degree, _ = parameters(self._entries(instruction).clients)
+                size = sum(masked_sizes(degree, *self.masked_form(instruction)))
             decoded = Decoded(answer, tuple(update for update, _ in sent), size, statistics, reply.sums)
             for norm in decoded.norms:
                 refuse_large(norm)
@@ -444,11 +445,6 @@ class ReplyReader(Composed):
 
     def _entries(self, instruction: TrainInstruction) -> RoundEntries:
         return decode_entries(instruction.entries or b"", self._context.initial.size, instruction.server_round)
-
-    def _masked_bytes(self, instruction: TrainInstruction) -> int:
-        """Bytes that a client of a deployment would send in place of an update without a mask."""
-        degree, _ = parameters(self._entries(instruction).clients)
-        return sum(masked_sizes(degree, *self.masked_form(instruction)))
 
     def payloads(
         self, client: int, instruction: TrainInstruction, tensors: Sequence[bytes]

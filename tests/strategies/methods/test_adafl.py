@@ -1,5 +1,7 @@
 """AdaFL's attention."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import example, given
@@ -13,8 +15,8 @@ from tests.support.contexts import make_roster
 from tests.support.selecting import frequencies, select
 
 
-def build():
-    return AdaFL(make_context(AdaFL.Config(), clients=4, size=2))
+def build(**own):
+    return AdaFL(make_context(AdaFL.Config(**own), clients=4, size=2))
 
 
 def sized_roster(**arguments):
@@ -54,6 +56,15 @@ def test_a_round_by_hand():
     selection = select(method, sized_roster(), 2, 4)
     np.testing.assert_allclose(selection.components["attention"], expected)
     np.testing.assert_allclose(selection.scores, expected)
+
+
+def test_distances_by_norms_have_the_mean_of_the_true_squares():
+    """Updates (0, 2), (2, 0) and (0, 1) have the mean (2/3, 1): d^2 = 4 - 13/9, the same, and 0 in place of -4/9."""
+    method = build(distance="norm")
+    method.whole_roster = sized_roster()
+    updates = [dense([0, 2]), dense([2, 0]), dense([0, 1])]
+    method.update(replace(outcome(RoundInfo(1, 10), [0, 1, 3], updates), updates=()))
+    np.testing.assert_allclose(method.attention(sized_roster()), [36 + 4, 27 + 4, 20, 9])
 
 
 def test_draws_follow_attention_among_the_available():

@@ -10,11 +10,12 @@ from hypothesis import strategies as st
 
 from clients.masking import Masks
 from fedsel_app.messages.instructions import TrainInstruction
+from fedsel_app.secure_sums.keys import sign_run_key
 from fedsel_app.secure_sums.shares import parameters
 from fedsel_app.secure_sums.statement import Masked, Question, RefusedError, SignedKey, Statement
 from fedsel_app.wire.ring import RINGS
 from strategies.round.unmasking import LostSumError, Sum
-from tests.support.masked_cohort import RUN, Cohort, identity
+from tests.support.masked_cohort import RUN, Cohort, identity, provisioned
 
 
 def answers(cohort: Cohort, total: Sum, of: list[int]) -> dict[int, bytes]:
@@ -112,6 +113,11 @@ def forged(cohort: Cohort) -> SignedKey:
     return own.enrol()
 
 
+def weak(cohort: Cohort) -> SignedKey:
+    """A point of a small subgroup, which client 1 has signed."""
+    return SignedKey(bytes(32), sign_run_key(provisioned(1)[0], RUN, 1, bytes(32)))
+
+
 def asked(
     change: Callable[[Question], Question], *, times: int = 1, server_round: int = 1
 ) -> Callable[[Cohort], object]:
@@ -161,6 +167,7 @@ LYING_SERVER: dict[str, tuple[Callable[[Cohort], object], str]] = {
     "an old round": (replayed(server_round=1), "a mask is used once"),
     "another attempt after shares": (repeated_after_shares, "of which client 0 has told its shares"),
     "a forged key": (with_key(forged), "key of client 1 is missing, or not signed"),
+    "a key that gives all the same seed": (with_key(weak), "key of client 1 is missing, or not signed"),
     "a missing key": (with_key(lambda cohort: None), "key of client 1 is missing"),
     "a key of another run": (
         with_key(lambda cohort: Masks(identity(1, 5), b"run 6", 3, {}).enrol()),
