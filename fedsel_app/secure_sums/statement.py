@@ -137,7 +137,7 @@ def read_told(text: str, base: Statement) -> tuple[Statement, dict[int, SignedKe
         keys = {int(each): SignedKey(*map(bytes.fromhex, parts)) for each, parts in signed.items()}
         stated = replace(base, attempt=int(attempt), degree=int(degree), threshold=int(threshold))
         return replace(stated, cohort=tuple(map(int, cohort))), keys
-    except (ValueError, TypeError, AttributeError) as error:
+    except (ValueError, TypeError, AttributeError, OverflowError, RecursionError) as error:
         raise RefusedError(f"The server's statement of the masks cannot be read: {error}.") from error
 
 

@@ -12,7 +12,7 @@ from clients.masking import Masks
 from fedsel_app.messages.instructions import TrainInstruction
 from fedsel_app.secure_sums.keys import sign_run_key
 from fedsel_app.secure_sums.shares import parameters
-from fedsel_app.secure_sums.statement import Masked, Question, RefusedError, SignedKey, Statement
+from fedsel_app.secure_sums.statement import Masked, Question, RefusedError, SignedKey, Statement, read_told
 from fedsel_app.wire.ring import RINGS
 from strategies.round.unmasking import LostSumError, Sum
 from tests.support.masked_cohort import RUN, Cohort, identity, provisioned
@@ -174,6 +174,7 @@ LYING_SERVER: dict[str, tuple[Callable[[Cohort], object], str]] = {
         "key of client 1 is missing, or not signed",
     ),
     "a client that nobody signed": (stated(cohort=(0, 1, 2, 3, 9)), "the admin has not signed"),
+    "an attempt without end": (lambda cohort: read_told("[Infinity,[],0,0,{}]", cohort.statement()), "cannot be read"),
     "a cohort without the client": (stated(cohort=(1, 2, 3, 4)), "lacks client 0"),
     "a cohort of two": (stated(cohort=(0, 1)), "cohort of 2, and 'least-cohort'"),
     "a threshold too small": (stated(threshold=2), "threshold 2 of 4 neighbours"),
