@@ -5,7 +5,7 @@ from datetime import datetime
 from hashlib import file_digest
 from pathlib import Path
 
-from fedsel_app.config import DECLARED, ConfigError, Value
+from fedsel_app.config import ConfigError, RunConfig, Value
 from fedsel_app.records.run_folder import read_config
 from fedsel_app.wiring.configuration import AppConfig
 
@@ -21,23 +21,16 @@ def run_folder(config: AppConfig) -> Path:
     return Path("runs").absolute() / name.replace("/", "-").replace(":", "-")
 
 
-def refusal(settings: Mapping[str, Value]) -> str:
-    """Why a run whose `settings` differ from the defaults cannot read its files; empty if it can."""
-    try:
-        digests({key: entry.default for key, entry in DECLARED.items()} | dict(settings))
-    except ConfigError as error:
-        return str(error)
-    return ""
-
-
 def digests(settings: Mapping[str, Value]) -> dict[str, str]:
-    """The sha256, in hexadecimal, of each file that a run's `settings` name, by the key of the setting.
+    """The sha256, in hexadecimal, of each file that a run's `settings` name, by the key of the setting. What they leave
+    out has its default.
 
     Raises ConfigError if one cannot be read, or if a run folder of 'initial-model' has no run of the same model.
     """
-    paths = {key: Path(str(settings[key])).expanduser() for key in FILES if settings[key]}
+    paths = {key: Path(str(settings[key])).expanduser() for key in FILES if settings.get(key)}
     if "initial-model" in paths:
-        paths["initial-model"] = initial_file(str(settings["initial-model"]), str(settings["model"]))
+        model = str(settings.get("model", RunConfig.model))
+        paths["initial-model"] = initial_file(str(settings["initial-model"]), model)
     return {key: _digest(path, key) for key, path in paths.items()}
 
 

@@ -134,7 +134,7 @@ def _register(name: str) -> Callable[[Callable[[MethodUnderTest], None]], Check]
     def register(function: Callable[[MethodUnderTest], None]) -> Check:
         def check(method: type[SelectionStrategy], **settings: Value) -> None:
             try:
-                with warnings.catch_warnings():
+                with warnings.catch_warnings(), np.errstate(over="ignore"):
                     warnings.simplefilter("error")
                     warnings.simplefilter("ignore", DeprecationWarning)
                     function(MethodUnderTest(method, settings))

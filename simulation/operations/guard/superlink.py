@@ -24,7 +24,8 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from fedsel_app.wiring.named_files import refusal
+from fedsel_app.config import ConfigError
+from fedsel_app.wiring.named_files import digests
 from simulation.engines.this_process import exit_on_signals
 from simulation.operations.guard.admitted_clients import admit
 from simulation.operations.guard.app_signature import signatures_of
@@ -125,8 +126,10 @@ def check_files(state: Any) -> None:
     create = state.create_run
 
     def create_checked(app: str, version: str, fab_hash: str, settings: Any, *rest: Any, **named: Any) -> Any:
-        if app == APP and (sentence := refusal(settings)):
-            raise FlowerError(ApiErrorCode.INVALID_RUN_CONFIG, sentence, sentence)
+        try:
+            digests(settings if app == APP else {})
+        except ConfigError as error:
+            raise FlowerError(ApiErrorCode.INVALID_RUN_CONFIG, str(error), str(error)) from error
         return create(app, version, fab_hash, settings, *rest, **named)
 
     state.create_run = create_checked

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from fedsel_app.config import Value
-from strategies import STRATEGIES
+from strategies import STRATEGIES, Needs
 from strategies.base import SelectionStrategy
 from strategies.methods.power_of_choice import PowerOfChoice
 from strategies.roster import Selection
@@ -46,6 +46,24 @@ class OwnMethod(SelectionStrategy):
 
 def test_a_users_method_is_checked_in_one_line() -> None:
     check_method(OwnMethod)
+
+
+class LossTimesWait(SelectionStrategy):
+    """Method of a user whose product overflows for the largest losses: to an infinite value, which ranks first."""
+
+    name, paper = "own", "nowhere"
+
+    @classmethod
+    def needs(cls, config):
+        return Needs(loss_probe=True)
+
+    def select(self, roster, round_info, count, rng):
+        value = roster.losses[roster.ids] * (round_info.number - roster.last_selected[roster.ids]) ** 2
+        return Selection(np.sort(roster.ids[np.argsort(-value, kind="stable")[:count]]))
+
+
+def test_a_product_of_losses_may_overflow() -> None:
+    CHECKS["losses-mixed"](LossTimesWait)
 
 
 def test_variants_change_one_switch_at_a_time() -> None:
