@@ -128,7 +128,9 @@ def pixels(image: "Image.Image", mode: str, size: int) -> NDArray[Any]:
     if (pages := getattr(image, "n_frames", 1)) > 1 and image.format != "MPO":  # MPO: a photograph and its preview
         raise ConfigError(f"its file has {pages} pictures (pages or frames), of which it could only be the first")
     if image.mode.startswith(("I", "F")):
-        raise ConfigError(f"its pixels have more than 8 bits ({image.mode}). Scale all to 8 bits, or save their arrays for data=npz")
+        raise ConfigError(
+            f"its pixels have more than 8 bits ({image.mode}). Scale all to 8 bits, or save all for data=npz"
+        )
     image = ImageOps.exif_transpose(image)
     if image.has_transparency_data:
         white = Image.new("RGBA", image.size, "white")
