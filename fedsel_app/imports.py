@@ -5,6 +5,7 @@ import os
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
+from importlib import import_module
 from importlib.machinery import ModuleSpec, PathFinder
 from pathlib import Path
 from typing import Any
@@ -50,29 +51,38 @@ class MissingModules:
 
     @staticmethod
     def find_spec(name: str, path: object = None, target: object = None) -> ModuleSpec | None:
-        """Find the module in the user's package of the same name.
+        """Find the module in the user's folder of the same name.
 
-        Raises ImportError with both paths if it is not there either, as a name that the user's package itself defines.
+        Raises ImportError with both paths if a user's package does not have it, as a name that the package defines.
         """
-        top, _, module = name.partition(".")
-        if top not in PACKAGES or not module or not (other := namesake(top)):
+        top, *parents = name.split(".")
+        if top not in PACKAGES or not parents:
             return None
-        spec = PathFinder.find_spec(name, [str(other.joinpath(*module.split(".")[:-1]))]) if other.is_dir() else None
-        if spec is None:
+        entries = [Path(entry) for entry in sys.path if not Path(entry, "fedsel_app").is_dir()]
+        spec = PathFinder.find_spec(name, [str(entry.joinpath(top, *parents[:-1])) for entry in entries])
+        if spec is None and (other := namesake(top)):
             raise ImportError(_conflict(top, other))
         return spec
 
 
 def prefer_own_packages() -> None:
-    """Make `import` find fedsel's own packages first. Raises ImportError if another package of that name is imported
-    already.
+    """Make `import` find fedsel's own packages first.
+
+    If a user's package of that name is imported already, fedsel's takes its place and its modules stay. Raises
+    ImportError if a module of it has the name of one of fedsel's.
     """
-    for name in PACKAGES:
-        if name in sys.modules and (other := _place(sys.modules[name].__spec__)) and _is_foreign(other):
-            raise ImportError(_conflict(name, other))
     if FedselPackages not in sys.meta_path:
         sys.meta_path.insert(0, FedselPackages)
         sys.meta_path.append(MissingModules)
+    for name in PACKAGES:
+        other = _place(sys.modules[name].__spec__) if name in sys.modules else ROOT / name
+        if other is None or _is_foreign(other):
+            if other:
+                _refuse_common_modules(name, other)
+            del sys.modules[name]
+            package = import_module(name)
+            for module in [module for module in sys.modules if module.rpartition(".")[0] == name]:
+                setattr(package, module.rpartition(".")[2], sys.modules[module])
 
 
 def refuse_namesakes() -> None:
@@ -81,14 +91,17 @@ def refuse_namesakes() -> None:
     Other modules of a user's package with the name of one of fedsel's are found (`MissingModules`).
     """
     for name in PACKAGES:
-        other = namesake(name)
-        if other is not None and other.is_file():
-            raise ImportError(_conflict(name, other))
-        modules = [] if other is None else sorted(other.rglob("*.py"))
-        files = (str(file.relative_to(other)) for file in modules if other and file.name != "__init__.py")
-        for file in files:
-            if other is not None and (ROOT / name / file).is_file():
-                raise ImportError(_conflict(name, other, file))
+        if other := namesake(name):
+            _refuse_common_modules(name, other)
+
+
+def _refuse_common_modules(name: str, other: Path) -> None:
+    if other.is_file():
+        raise ImportError(_conflict(name, other))
+    for file in sorted(other.rglob("*.py")):
+        module = str(file.relative_to(other))
+        if file.name != "__init__.py" and (ROOT / name / module).is_file():
+            raise ImportError(_conflict(name, other, module))
 
 
 def namesake(name: str) -> Path | None:

@@ -1,6 +1,8 @@
 """Imports: fedsel's packages and a user's modules with the same names, in one process and in Ray's workers."""
 
 import importlib
+import os
+import re
 import subprocess
 import sys
 
@@ -52,6 +54,21 @@ def test_a_module_that_only_the_users_package_has_is_found_and_a_name_of_it_is_r
     assert importlib.import_module("clients.mine").__file__ == str(users / "clients" / "mine.py")
     with pytest.raises(ImportError, match=conflict(users)):
         exec("from clients import Mine")
+
+
+def test_a_users_package_that_is_imported_first_keeps_its_modules(users):
+    """A module of a folder without __init__.py is found too."""
+    (users / "strategies.py").unlink()
+    (users / "simulation" / "world.py").write_text("")
+    program = "import clients.mine as first; from clients import Mine; import fedsel, simulation.world; "
+    program += "import clients.compressors, clients.mine; assert clients.mine is first; import simulation.workbench"
+    command = [sys.executable, "-c", program]
+    environment = os.environ | {"PYTHONPATH": f"{users}{os.pathsep}{ROOT}"}
+    done = subprocess.run(command, env=environment, cwd=users, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    (users / "clients" / "state.py").write_text("")
+    done = subprocess.run(command, env=environment, cwd=users, capture_output=True, text=True, check=False)
+    assert re.match(conflict(users, both="both have state.py")[1:], done.stderr.splitlines()[-1].partition(": ")[2])
 
 
 def test_importing_fedsel_loads_neither_torch_nor_flower():

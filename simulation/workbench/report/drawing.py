@@ -19,7 +19,7 @@ from matplotlib.ticker import MaxNLocator
 
 from fedsel_app.records.fedsel_folder import make_fedsel_folder
 from fedsel_app.records.files import whole_file
-from simulation.workbench.comparison.measures import EvaluatedMetric
+from simulation.workbench.comparison.measures import EvaluatedMetric, Numbers
 from simulation.workbench.comparison.results import Group
 from simulation.workbench.comparison.runs import RecordedRun
 from simulation.workbench.comparison.statistics import Floats, step_values
@@ -91,13 +91,34 @@ def plot_metric(group: Group, metric: EvaluatedMetric) -> Plot:
         lines, names = figure.axes[0].get_legend_handles_labels()
         if len(group.runs) > 1 and names:
             figure.legend(lines, names, loc="outside upper center", ncols=min(len(names), 5))
-    caption = (
-        f"{capital(metric.axis)} of the global model against rounds, {seconds}, bytes sent to the server and "
-        "client updates: the line is the mean over the seeds, the band reaches from the lowest to the highest seed. "
-        "Between evaluations, and after the end of a run, a curve keeps its last value. It begins where every seed has "
-        "been evaluated once." + (" The dotted line is the target." if metric.is_score else "")
-    )
+    caption = "The line is the mean over the seeds, and the band reaches from the lowest to the highest seed."
+    caption += " The dotted line is the target." if metric.is_score else ""
     return Plot(metric.key, f"{capital(metric.name)} against its costs", caption, figure)
+
+
+def plot_cells(groups: Sequence[Group], metric: EvaluatedMetric) -> Plot:
+    """Figure of the metric of each variant in each cell of a grid."""
+    positions = look_positions({name: method for group in groups for name, method in group.methods.items()})
+    with matplotlib.rc_context({"text.parse_math": False}):
+        height = min(1.2 + len(groups) * (0.3 + 0.12 * len(positions)), 9.0)
+        figure = Picture(figsize=(5.5, height), layout="constrained")
+        panel = figure.subplots()
+        panel.grid(axis="x", alpha=0.3)
+        for number, (name, position) in enumerate(positions.items(), start=1):
+            inside = {place: group for place, group in enumerate(groups) if name in group.runs}
+            seeds = {place: Numbers(group, metric).reached(name, metric.stable.key) for place, group in inside.items()}
+            shift = number / (len(positions) + 1) - 0.5
+            points = [(place + shift, of.min(), of.mean(), of.max()) for place, of in seeds.items() if of.size]
+            if points:
+                line, low, mean, high = np.transpose(points)
+                looks = {key: value for key, value in look(position).items() if key != "linestyle"}
+                panel.errorbar(mean, line, xerr=(mean - low, high - mean), linestyle="none", label=name, **looks)
+        panel.set_yticks(range(len(groups)), [group.title for group in groups])
+        panel.set_ylim(len(groups) - 0.5, -0.5)
+        panel.set_xlabel(metric.stable.name)
+        figure.legend(loc="outside upper center", ncols=min(len(positions), 3))
+    caption = "The point is the mean over the seeds, and the bar reaches from the lowest to the highest seed."
+    return Plot(f"{metric.key} cells", f"{capital(metric.name)} in each cell of the grid", caption, figure)
 
 
 def draw_band(panel: Axes, curves: Sequence[tuple[Floats, Floats]], position: int, label: str) -> None:

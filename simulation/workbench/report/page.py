@@ -7,6 +7,7 @@ The templates are in `templates/`. `parts.html` has macros: a table, a figure an
 import base64
 import io
 import re
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -22,9 +23,10 @@ from fedsel_app.records.reading import read_object
 from fedsel_app.records.run_folder import DATA
 from simulation.workbench.comparison.measures import EvaluatedMetric, Numbers, metric_of
 from simulation.workbench.comparison.results import Group, RecordedComparison
-from simulation.workbench.report.answer import print_table, variants_table, verdict
-from simulation.workbench.report.drawing import Plot, plot_metric, write_figures
+from simulation.workbench.report.answer import PLACES, print_table, variants_table, verdict
+from simulation.workbench.report.drawing import Plot, plot_cells, plot_metric, write_figures
 from simulation.workbench.report.findings import (
+    SIGNIFICANT,
     client_table,
     failure_table,
     finding_tables,
@@ -67,6 +69,7 @@ class ReportContent:
     ----------
     settings : kind of the comparison, and its main settings
     tuned : sentences on a tuning, whose table is then the first of `common`; empty for other folders
+    cells : picture of all cells of a grid
     common : tables on all runs
     """
 
@@ -74,6 +77,7 @@ class ReportContent:
     settings: str
     notes: Sequence[str]
     tuned: Sequence[str]
+    cells: Plot | None
     sections: Sequence[Section]
     common: Sequence[Table]
 
@@ -111,16 +115,23 @@ def write_report(
     numbers = [name for name in rounds if not rounds[name].map(lambda cell: isinstance(cell, list | dict)).any()]
     write_text(folder / "rounds.csv", rounds[numbers].map(inert).to_csv(index=False))
     if figures:
-        write_figures(folder, [(section.title, section.plot) for section in report.sections], figures)
+        cells = [("", report.cells)] if report.cells else []
+        write_figures(folder, [*cells, *((section.title, section.plot) for section in report.sections)], figures)
     page = folder / "report.html"
     write_text(page, html("report", **vars(report), answers=_answers(report), png=_png))
     return page
 
 
 def _answers(report: ReportContent) -> list[str]:
-    """The best of each section by the metric, and its difference from the next."""
+    """The best by the metric and its difference from the next; of the cells of a grid, how many each method leads."""
     best = [(section, section.verdict[-1].partition(" Against the baseline")[0]) for section in report.sections]
-    return [f"{section.title}, {text[:1].lower()}{text[1:]}" if section.name else text for section, text in best]
+    if not report.cells:
+        return [f"{section.title}, {text[:1].lower()}{text[1:]}" if section.name else text for section, text in best]
+    leads = Counter(section.ranking.rows[0][1] for section, _ in best)
+    counts = ", ".join(f"{name} in {cells}" for name, cells in leads.most_common())
+    ahead = sum(PLACES[SIGNIFICANT] in row[-1] for section, _ in best for row in section.ranking.rows[1:2]) or "none"
+    question = best[0][1].partition(": ")[0]
+    return [f"{question}: {counts} of {len(best)} cells; the difference from the next is significant in {ahead}."]
 
 
 def _print(console: Console, report: ReportContent) -> None:
@@ -139,15 +150,17 @@ def _print(console: Console, report: ReportContent) -> None:
 def _report(comparison: RecordedComparison, metric: EvaluatedMetric) -> ReportContent:
     tuned, tuned_table = tuning_section(comparison)
     tables = [tuned_table, run_table(comparison), failure_table(comparison.runs.values())]
+    sections = [
+        _section(group, (tuned and tuned_kind(group)) or comparison.kind_of(group), metric)
+        for group in sorted(comparison.groups, key=lambda group: not (tuned and tuned_kind(group)))
+    ]
     return ReportContent(
         title=headline(comparison),
         settings=setting_line(comparison),
         notes=comparison.notes,
         tuned=tuned,
-        sections=[
-            _section(group, (tuned and tuned_kind(group)) or comparison.kind_of(group), metric)
-            for group in sorted(comparison.groups, key=lambda group: not (tuned and tuned_kind(group)))
-        ],
+        cells=None if tuned or len(sections) == 1 else plot_cells(comparison.groups, metric),
+        sections=sections,
         common=[table for table in tables if table],
     )
 

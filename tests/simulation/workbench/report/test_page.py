@@ -69,7 +69,8 @@ def test_a_report_of_cells_says_which(tmp_path, without_figures):
     ]
     assert not (tmp_path / "report-failures.csv").exists()
     html = (tmp_path / "report.html").read_text(encoding="utf-8")
-    assert "<h2>alpha 0.1</h2>" in html
+    answer = "</strong> random in 2 of 2 cells; the difference from the next is significant in none."
+    assert html.index(answer) < html.index('<figure class="accuracy cells">') < html.index("<h2>alpha 0.1</h2>")
     written = {path.name for path in tmp_path.glob("report-score*.tex")}
     assert written == {f"report-score-{name}.tex" for name in ("alpha-0.1", "alpha-1.0", "mine")}
     assert TOO_FEW in html

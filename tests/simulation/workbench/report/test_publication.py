@@ -43,7 +43,7 @@ def test_the_command_takes_a_metric(sweep, capsys, without_figures):
     assert main(["report", str(sweep), "--metric", "loss", "--figures", "svg"]) == 0
     assert "rounds.csv" in capsys.readouterr().out
     names = {path.name for path in (sweep / "report-figures").glob("*.svg")}
-    assert names == {f"alpha-{alpha}-loss.svg" for alpha in (0.1, 1.0, 10.0)}
+    assert names == {"loss-cells.svg", *(f"alpha-{alpha}-loss.svg" for alpha in (0.1, 1.0, 10.0))}
     text = page_text(sweep)
     assert "Lowest test loss (mean of all 2 evaluations): " in text
     assert "at least 3 pairs are needed" in text
