@@ -101,7 +101,7 @@ def command_line_page() -> str:
         "A value in parentheses is the default.",
         "`python -m laboratory pages` writes this page.",
         "",
-        "The exit code is 0 if a command did what it should, 1 if it failed, 2 if an argument or a setting is wrong,",
+        "The exit code is 0 if a command did its work, 1 if it failed, 2 if an argument or a setting is wrong,",
         "and 130 if it was interrupted.",
         "",
         "## Arguments of several commands",

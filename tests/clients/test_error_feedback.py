@@ -1,5 +1,7 @@
 """Compressors and error feedback on vectors by hand."""
 
+import re
+import textwrap
 from dataclasses import replace
 
 import numpy as np
@@ -8,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
+from clients import error_feedback
 from clients.compressors import qsgd, rand_k
 from clients.error_feedback import as_sent, restore_untaken
 from clients.state import StateError
@@ -15,6 +18,7 @@ from fedsel_app.config import CompressionConfig
 from fedsel_app.wire.codec import Update, decode, encode
 from fedsel_app.wire.entries import NO_INDICES, RoundEntries, encode_entries
 from fedsel_app.wire.indices import seeded_indices
+from tests.support.documentation import PAGES
 from tests.support.uploads import LAYERS, PLAIN, sent_by, spec, upload, vector
 
 
@@ -42,6 +46,13 @@ def test_top_1_by_hand(scheme, expected, memory):
     sent, state = sent_over(CompressionConfig(error_feedback_scheme=scheme, **PLAIN), GRADIENTS)
     assert sent == expected
     assert {name: state[name].tolist() for name in memory} == memory
+
+
+def test_the_compressor_of_the_page_by_hand(monkeypatch):
+    [function] = re.findall(r"    (def .*?)\n\n?    ```", PAGES["docs/compressor.md"], re.DOTALL)
+    exec(textwrap.dedent("    " + function), vars(error_feedback), names := {})
+    monkeypatch.setitem(error_feedback.COMPRESSORS, "top-k", names["_cyclic_k"])
+    assert sent_over(CompressionConfig(**PLAIN), GRADIENTS)[0] == [[0, -1, 0], [0, 0, 1], [7, 0, 0]]
 
 
 def test_ef21_starts_anew_where_the_server_has_no_estimate():

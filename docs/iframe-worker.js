@@ -1,0 +1,20 @@
+// A page that is opened from a file cannot start the worker of the search. A hidden frame runs the same script.
+if (location.protocol === "file:") {
+  window.Worker = class extends EventTarget {
+    constructor(url) {
+      super();
+      const frame = document.createElement("iframe");
+      frame.hidden = true;
+      document.body.append(frame);
+      this.inside = frame.contentWindow;
+      this.inside.postMessage = (data) => this.dispatchEvent(new MessageEvent("message", { data }));
+      const script = this.inside.document.createElement("script");
+      script.src = url;
+      this.loaded = new Promise((resolve) => { script.onload = resolve; });
+      this.inside.document.body.append(script);
+    }
+    postMessage(data) {
+      this.loaded.then(() => this.inside.dispatchEvent(new this.inside.MessageEvent("message", { data })));
+    }
+  };
+}
