@@ -11,7 +11,7 @@ if resource.getrlimit(resource.RLIMIT_FSIZE)[0] != resource.RLIM_INFINITY:
     sys.dont_write_bytecode = True
     os.environ["PYTHONDONTWRITEBYTECODE"] = "1"
 
-from fedsel_app.imports import LEGACY, prefer_own_packages, refuse_namesakes, set_defaults
+from fedsel_app.imports import prefer_own_packages, refuse_namesakes, set_defaults
 
 if TYPE_CHECKING:
     from simulation.apps.client.client_app import client_app as client_app
@@ -39,11 +39,8 @@ prefer_own_packages()
 def __getattr__(name: str) -> Any:
     """Import one of the public names on first use.
 
-    Raises ImportError if a user's module has the name of one of fedsel's packages, and for `selecting`, which stands in
-    clients of Flower's legacy API.
+    Raises ImportError if a user's module has the name of one of fedsel's packages.
     """
-    if name == "selecting":
-        raise ImportError(LEGACY)
     module = (OWN_APP | PYTHON).get(name)
     if module is None:
         raise AttributeError(f"The package {__name__} has no attribute {name!r}.")

@@ -74,14 +74,9 @@ def variants_table(group: Group, numbers: Numbers) -> Table:
             Spread.of(numbers.reached(variant, measure.key)) for measure in (score, final, UPLINK_MB, SECONDS, ROUNDS)
         ]
         rows.append([rank if len(order) > 1 else "", variant, *means[:2], reached_text, *means[2:], against_first])
-    caption = "Means over the seeds, with standard deviations. Costs are those of the runs that reached the target."
-    if len(order) == 1:
-        return Table("ranking", "Result", caption, columns, rows)
-    caption = (
-        f"Ranked by {score.name}. {caption} Open: the difference from the first is not significant (paired t test over "
-        "the seeds; p after Holm over the methods)."
-    )
-    return Table("ranking", "Ranking", caption, columns, rows)
+    caption = "Means and standard deviations over the seeds; costs of the runs that reached the target."
+    caption += " Open: not significant (paired t test, Holm)." if len(order) > 1 else ""
+    return Table("ranking", "Ranking" if len(order) > 1 else "Result", caption, columns, rows)
 
 
 def print_rankings(console: Console, folder: Path) -> None:

@@ -13,6 +13,7 @@ from typing import Any
 
 import matplotlib
 import numpy as np
+import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
@@ -104,15 +105,13 @@ def plot_cells(groups: Sequence[Group], metric: EvaluatedMetric) -> Plot:
         figure = Picture(figsize=(5.5, height), layout="constrained")
         panel = figure.subplots()
         panel.grid(axis="x", alpha=0.3)
-        for number, (name, position) in enumerate(positions.items(), start=1):
-            inside = {place: group for place, group in enumerate(groups) if name in group.runs}
-            seeds = {place: Numbers(group, metric).reached(name, metric.stable.key) for place, group in inside.items()}
-            shift = number / (len(positions) + 1) - 0.5
-            points = [(place + shift, of.min(), of.mean(), of.max()) for place, of in seeds.items() if of.size]
-            if points:
-                line, low, mean, high = np.transpose(points)
-                looks = {key: value for key, value in look(position).items() if key != "linestyle"}
-                panel.errorbar(mean, line, xerr=(mean - low, high - mean), linestyle="none", label=name, **looks)
+        measured = {place: Numbers(group, metric).frame[metric.stable.key] for place, group in enumerate(groups)}
+        seeds = pd.concat(measured, names=["cell"])
+        cells = seeds[np.isfinite(seeds)].groupby(["variant", "cell"], sort=False).agg(["min", "mean", "max"])
+        for number, (name, of) in enumerate(cells.groupby("variant", sort=False), start=1):
+            places = of.index.get_level_values("cell") + number / (len(positions) + 1) - 0.5
+            looks = look(positions[str(name)]) | {"linestyle": "none", "label": name}
+            panel.errorbar(of["mean"], places, xerr=(of["mean"] - of["min"], of["max"] - of["mean"]), **looks)
         panel.set_yticks(range(len(groups)), [group.title for group in groups])
         panel.set_ylim(len(groups) - 0.5, -0.5)
         panel.set_xlabel(metric.stable.name)

@@ -96,12 +96,7 @@ def score_table(group: Group, numbers: Numbers) -> Table:
         + [float(numbers.values(variant, key).mean()) for _, key, _ in totals]
         for variant, runs in group.runs.items()
     ]
-    caption = (
-        f"{capital(numbers.metric.name)}: mean over the runs of a variant (one run a seed) and standard deviation. "
-        f"The other columns are totals of whole runs, averaged over the same runs. 1 MB is 10⁶ "
-        "bytes; all traffic is uplink, downlink, probes and calibration. Wall time is the duration of the computation, "
-        "not simulated time."
-    )
+    caption = "Means over the runs, with standard deviations. 1 MB is 10⁶ bytes. Wall time is not simulated."
     return Table("score", f"{capital(numbers.metric.name)} and cost of whole runs", caption, columns, rows)
 
 
@@ -119,10 +114,7 @@ def difference_table(group: Group, numbers: Numbers) -> Table:
             row = [measure.name, variant, result.difference.n, result.other_mean, result.difference]
             rows.append([*row, percent(result), p if result.difference.n > 1 else None, verdict])
     caption = (
-        f"The variant minus the baseline {baseline} on the same seed (same partition, links and initial model): "
-        f"mean over the seeds on which both have a value and, from {FEWEST_PAIRS} pairs on, its 95% t interval. p is "
-        "from the paired t test, adjusted by Holm over all variants of a measure. A difference is significant with at "
-        f"least {FEWEST_PAIRS} pairs and p below 0.05."
+        "The variant minus the baseline on the same seed, with its 95% t interval. p is Holm's, of the paired t test."
     )
     return Table("differences", f"Against the baseline {baseline}", caption, columns, rows)
 
@@ -175,9 +167,7 @@ def tuning_section(comparison: RecordedComparison) -> tuple[list[str], Table | N
         "all results below are on other seeds."
     )
     caption = (
-        f"{capital(goal.name)}: mean and standard deviation over the seeds of the comparison. The difference is tuned "
-        "minus default on the same seed, with 95% t interval; p is from the paired t test, adjusted by Holm over the "
-        "methods. The best trial was chosen on the tuning seeds only, so it can be worse than the defaults here."
+        "Means and standard deviations over the seeds. The difference is paired by seed; p is Holm's over the methods."
     )
     return [budget], Table("tuning", "Default against tuned settings", caption, columns, rows)
 
@@ -205,10 +195,7 @@ def participation_table(group: Group) -> Table:
             (of.sum() / rounds, of.min(), of.mean(), of.max(), (of == 0).sum(), jain(of)) for of, rounds in every
         ]
         rows.append([name, *map(float, np.mean(numbers, axis=0))])
-    caption = (
-        "Means over the runs of each variant. Jain is 1 if all clients are selected equally often, and 1/K if only one "
-        "is ever selected."
-    )
+    caption = "Means over the runs. Jain is 1 if all clients are selected equally often, and 1/K if only one ever is."
     return Table("participation", "Who took part", caption, columns, rows)
 
 
@@ -225,9 +212,7 @@ def client_table(group: Group, metric: EvaluatedMetric) -> Table | None:
             figures = [(one.mean(), one.std(), metric.worst_tenth(one), worst(one), best(one)) for one in last]
             rows.append([name, len(last), *(float(value) for value in np.mean(figures, axis=0))])
     caption = (
-        f"{capital(metric.name)} of the global model after the last evaluated round on each client's own test part; "
-        "means over the runs. The worst tenth is the mean over the tenth of the clients with the worst value, at least "
-        "one client."
+        "Last evaluation on each client's own test part; means over the runs. The worst tenth has at least one client."
     )
     return Table("clients", f"{capital(metric.name)} by client", caption, columns, rows) if rows else None
 
@@ -247,10 +232,7 @@ def run_table(comparison: RecordedComparison) -> Table:
         reached = numbers["rounds_to_target"]
         row += [numbers["final_accuracy"], int(reached) if np.isfinite(reached) else None, numbers["time_s"]]
         rows.append([*row, numbers["uplink_mb"], numbers["wall_s"], int(numbers["failure_count"])])
-    caption = (
-        "All runs with a finished round. Client failures: the server selected or probed a client, and received nothing "
-        "usable from it."
-    )
+    caption = "All runs with a finished round. A client fails if it is selected or probed, and sends nothing usable."
     return Table("runs", "The runs", caption, columns, rows)
 
 

@@ -57,7 +57,6 @@ class Section:
     ranking: Table
     verdict: list[str]
     tables: list[Table]
-    clients: Table | None
     plot: Plot
 
 
@@ -143,8 +142,9 @@ def _print(console: Console, report: ReportContent) -> None:
             print_table(console, "", report.common[0])
             print_lines(console, report.tuned)
         print_lines(console, section.verdict)
-        if section.clients is not None:
-            print_table(console, section.title, section.clients)
+        for table in section.tables:
+            if table.name == "clients":
+                print_table(console, section.title, table)
 
 
 def _report(comparison: RecordedComparison, metric: EvaluatedMetric) -> ReportContent:
@@ -167,11 +167,10 @@ def _report(comparison: RecordedComparison, metric: EvaluatedMetric) -> ReportCo
 
 def _section(group: Group, kind: str, metric: EvaluatedMetric) -> Section:
     numbers = Numbers(group, metric)
-    clients = client_table(group, metric)
     findings = [replace(table, caption=f"{kind} {table.caption}".lstrip()) for table in finding_tables(group, numbers)]
-    tables = [*findings, participation_table(group), *([] if clients is None else [clients])]
+    tables = [table for table in (*findings, participation_table(group), client_table(group, metric)) if table]
     ranking, sentences = variants_table(group, numbers), verdict(group, numbers)
-    return Section(group.name, group.title, ranking, sentences, tables, clients, plot_metric(group, metric))
+    return Section(group.name, group.title, ranking, sentences, tables, plot_metric(group, metric))
 
 
 def _write_tables(folder: Path, report: ReportContent) -> None:

@@ -15,6 +15,7 @@ from simulation.workbench.comparison.statistics import Estimate, Floats
 
 ABSENT = "–"
 FORMULA = ("=", "+", "-", "@", "\t", "\r")
+NUMBER = re.compile(r"[-+]?(\d+\.?\d*|\.\d+)(e[-+]?\d+)?|[-+]?(inf|nan)", re.IGNORECASE)
 FREE = -1
 """`Heading.digits` for numbers of very different sizes: they have four significant digits."""
 
@@ -154,15 +155,9 @@ def _csv(column: Heading, cell: Any) -> list[Any]:
 
 def inert(value: Any) -> Any:
     """The value of a CSV cell, with a quote before text that a spreadsheet would read as a formula (OWASP)."""
-    return f"'{value}" if isinstance(value, str) and value.startswith(FORMULA) and not _is_number(value) else value
-
-
-def _is_number(text: str) -> bool:
-    try:
-        float(text)
-    except ValueError:
-        return False
-    return True
+    return (
+        f"'{value}" if isinstance(value, str) and value.startswith(FORMULA) and not NUMBER.fullmatch(value) else value
+    )
 
 
 def latex_text(text: str) -> str:
