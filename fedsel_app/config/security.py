@@ -1,7 +1,6 @@
 """Settings of security: simulated attacks, differential privacy, secure sums and label counts."""
 
 from dataclasses import dataclass
-from functools import lru_cache
 
 from fedsel_app.config.run import RunConfig
 from fedsel_app.config.settings import ReadBy, Settings, having, meanings, require, setting, unless
@@ -65,7 +64,7 @@ class AttackConfig(Settings, scope="task"):
     attack: str = setting("none", "what the hostile clients of a simulation do", choices=meanings(ATTACKS))
     attackers: str = setting(
         "0.2",
-        "the hostile clients: a share of all clients, drawn from the seed, such as 0.2, or partition ids, such as 4,9",
+        "the hostile clients: a share of all, drawn from the seed, such as 0.2, or partition ids, such as 4 or 4,9",
         read_by=ATTACKED,
     )
     attack_knowledge: str = setting(
@@ -113,13 +112,10 @@ class AttackConfig(Settings, scope="task"):
         """
         if self.attack == "none" or not self.attack_from <= server_round <= (self.attack_until or server_round):
             return frozenset()
-        ids = self.ids
-        return _drawn(round(self.share * run.clients), run.clients, run.seed) if ids is None else frozenset(ids)
-
-
-@lru_cache
-def _drawn(count: int, clients: int, seed: int) -> frozenset[int]:
-    return frozenset(stream(seed, Purpose.ATTACK).choice(clients, count, replace=False).tolist())
+        if (ids := self.ids) is not None:
+            return frozenset(ids)
+        count = round(self.share * run.clients)
+        return frozenset(stream(run.seed, Purpose.ATTACK).choice(run.clients, count, replace=False).tolist())
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,7 @@ def validate_combination(settings: SharedSettings, strategy: type[SelectionStrat
     """Raise ConfigError for the first of these combinations that cannot be run."""
     validate_differential_privacy(settings)
     validate_clients(settings)
-    validate_attackers(settings)
+    validate_attackers(settings, settings.run.rounds * strategy.most_iterations(method))
     validate_compression(settings)
     validate_ring(settings, strategy)
     validate_solver(settings)
@@ -42,13 +42,16 @@ def validate_clients(settings: SharedSettings) -> None:
         raise ConfigError("Set 'holdout-fraction' above 0: 'client-eval' needs each client's own test part.")
 
 
-def validate_attackers(settings: SharedSettings) -> None:
-    """Raise ConfigError for attackers that are no clients, or that lie about updates that they do not send."""
+def validate_attackers(settings: SharedSettings, rounds: int) -> None:
+    """Raise ConfigError for attackers that are no clients, attack in no round, or lie about updates that none sends."""
     attack, clients = settings.attack, settings.run.clients
     if attack.attack == "none":
         return
     if attack.ids and attack.ids[-1] >= clients:
         raise ConfigError(f"The 'attackers' must be below 'clients' ({clients}). Got {attack.attackers!r}.")
+    named_or_drawn = attack.ids or attack.share
+    if attack.attack_from > rounds or (named_or_drawn and not attack.attackers_in(attack.attack_from, settings.run)):
+        raise ConfigError("No client attacks in any round: see 'attackers', 'attack-from' and 'attack-until'.")
     if attack.traits.lies and settings.compression.ef21:
         raise ConfigError(
             f"Set 'error-feedback-scheme' to ef14, or 'attack' to another than {attack.attack}: with ef21 a client "

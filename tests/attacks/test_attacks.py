@@ -73,6 +73,15 @@ def test_an_attack_has_its_rounds():
     assert [updates == honest for updates in sent] == [True, False, False, True]
 
 
+@pytest.mark.parametrize(
+    "given", [{"attackers": "0.04"}, {"attackers": "0", "attack-from": 3, "attack-until": 2}, {"attack-from": 21}]
+)
+def test_an_attack_in_no_round_is_refused(given):
+    """With 4 % of 12 clients nobody attacks."""
+    with pytest.raises(ConfigError, match="No client attacks in any round: see 'attackers', 'attack-from' and"):
+        resolve({"clients": 12, "rounds": 20, "attack": "ipm"} | given)
+
+
 def test_an_attacker_trains_on_flipped_labels_or_on_images_with_bright_corners():
     x, y = torch.zeros(4, 1, 3, 3), torch.tensor([1, 0, 2, 2])
     bright = torch.full((1, 1, 1), 9.0)

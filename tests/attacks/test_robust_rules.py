@@ -168,10 +168,11 @@ PROMISED = ("median", "trimmed-mean", "multi-krum")
 """Rules of which docs/security.md promises that two liars of ten cost few points of accuracy."""
 MOST = 0.039
 """Largest loss of its table: 14 of 359 test samples."""
-NOT_PROMISED = {("adasample", "multi-krum")}
-NOT_PROMISED |= {(method, rule) for method in ("flexcom", "terraform") for rule in ("median", "trimmed-mean")}
+NOT_PROMISED = {("adasample", "multi-krum"), ("flexcom", "median"), ("flexcom", "trimmed-mean")}
 """Methods and rules that do not hold: adasample's draws with replacement leave fewer than the 7 replies that two liars
-need, flexcom is still learning after 50 rounds, and two sign flips cost terraform 14 points."""
+need, and flexcom is still learning after 50 rounds."""
+LARGER = {("terraform", rule): {"terraform.min-clients": 7} for rule in ("median", "trimmed-mean")}
+"""Two liars are half of the smallest hard sets of terraform, of 4 clients: two sign flips cost it 14 points there."""
 
 
 @pytest.mark.slow
@@ -180,7 +181,8 @@ need, flexcom is still learning after 50 rounds, and two sign flips cost terrafo
     [(method, rule) for method in STRATEGIES for rule in PROMISED if (method, rule) not in NOT_PROMISED],
 )
 def test_liars_cost_no_more_than_the_page_says(tmp_path, method, rule):
-    clean = accuracy(tmp_path / "clean", rule, method)
+    settings = LARGER.get((method, rule), {})
+    clean = accuracy(tmp_path / "clean", rule, method, **settings)
     for lie, liars in [*((lie, 2) for lie in LIES), ("sign flip x 10", 1)]:
-        lied = accuracy(tmp_path / f"{lie}-{liars}", rule, method, lie, LIARS[:liars])
+        lied = accuracy(tmp_path / f"{lie}-{liars}", rule, method, lie, LIARS[:liars], **settings)
         assert lied >= clean - MOST, f"{liars} liars, {lie}: {lied:.3f} instead of {clean:.3f}"
