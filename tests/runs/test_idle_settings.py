@@ -4,7 +4,7 @@ import pytest
 
 from fedsel_app.config import GROUPS, ConfigError
 from fedsel_app.wiring.configuration import refuse_idle, resolve
-from fedsel_app.wiring.server import FILES
+from fedsel_app.wiring.named_files import FILES
 from simulation.engines import inline_engine
 from strategies import STRATEGIES
 from tests.bits.cases import BASE, MLP, NORMED
