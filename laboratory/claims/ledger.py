@@ -85,16 +85,17 @@ PLAIN = (
     "a budget has the score of its last ones; – means no round within it."
 )
 LIMITS = (
-    "A score is the accuracy of one evaluation, the last within the budget.",
-    "A method weighs updates as its paper says, most of them by examples. `random (by examples)` shows what this alone "
-    "costs against equal weights.",
+    "A score is the accuracy of the last evaluation within the budget.",
+    "Most methods weigh updates by examples, as their papers say. `random (by examples)` shows what this alone costs "
+    "against equal weights.",
     "At equal bytes, methods that train or probe all clients have hardly begun.",
-    "FedCG's rounds end before the budget of seconds: there it has its last round's value.",
+    "FedCG's rounds end before the budget of seconds: its last value counts.",
     "The noise of the search is in no interval. LeNet searched on one seed, logistic regression on two.",
+    "Nothing is known here of text, large models, or availability that follows labels.",
 )
 OVER_ALL = (
-    "Holm's adjustment covers the 21 methods of a workload. Over all comparisons at equal bytes, {0} of {1} would be "
-    "ahead. Of the {2} cells ahead or behind in a currency, {3} would not be without some one of their seeds."
+    "Holm's adjustment covers the methods of a workload. Over all comparisons at equal bytes, {0} of {1} would be "
+    "ahead. Of the {2} cells ahead or behind in a currency, {3} hang on one seed."
 )
 
 
