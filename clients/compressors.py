@@ -116,8 +116,7 @@ def layer_shares(
     starts = np.array([layer.start for layer in layers])
     stops = np.array([layer.stop for layer in layers])
     kept = stops - starts if indices is None else np.searchsorted(indices, stops) - np.searchsorted(indices, starts)
-    whole = stops - starts if of_own else kept.sum()
-    return np.asarray(kept / whole, dtype=np.float64)
+    return np.asarray(kept / (stops - starts if of_own else kept.sum()), dtype=np.float64)
 
 
 EXPLORE = 0.2

@@ -85,8 +85,7 @@ def _shared_model(
 ) -> FlatModel:
     """The model of a run in this process. Every message loads its own weights and statistics, and sets its task."""
     task = _shared_task(data, settings, seed, device)
-    dataset = load(data, seed)
-    return build_flat(name, dataset, seed, device, task, precision=precision, local=local)
+    return build_flat(name, load(data, seed), seed, device, task, precision=precision, local=local)
 
 
 @kept

@@ -74,7 +74,7 @@ class Inline:
             numbers, payloads, added = shared.answer(
                 client, message.instruction.message_type, sent, list(message.model.arrays)
             )
-            reply = Reply.of(numbers, ndarrays_to_parameters(payloads).tensors)
+            reply = Reply.of(numbers, ndarrays_to_parameters(payloads).tensors if payloads else ())
             return replace(reply, sums=shared.sums) if added else reply
         except MachineFault as error:
             raise MachineFault(f"{error} Then continue with: fedsel run --resume {self._config.records.out}") from error

@@ -32,9 +32,7 @@ def uncollected_imports() -> Iterator[None]:
         gc.enable()
 
 
-@cache
-def _freeze_once() -> None:
-    gc.freeze()
+_freeze_once = cache(gc.freeze)
 
 
 @contextmanager

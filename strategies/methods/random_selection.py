@@ -23,5 +23,4 @@ class RandomSelection(SelectionStrategy):
 
     def select(self, roster: Roster, round_info: RoundInfo, count: int, rng: np.random.Generator) -> Selection:
         """Uniform draw of `count` available clients."""
-        clients = np.sort(rng.choice(roster.ids, size=count, replace=False))
-        return Selection(clients)
+        return Selection(np.sort(rng.choice(roster.ids, size=count, replace=False)))

@@ -281,8 +281,7 @@ class FlowerGrid:
 
     def _answer(self, message: Message, reply: FlowerMessage, of_client: bool, arrived_s: float) -> Answer:
         if reply.has_error():
-            reason = reply.error.reason or f"error code {reply.error.code}"
-            return self.failure(message, reason)
+            return self.failure(message, reply.error.reason or f"error code {reply.error.code}")
         return self.reply(reply.content, message, of_client, arrived_s)
 
     def reply(self, content: RecordDict, message: Message, of_client: bool, arrived_s: float) -> Answer:

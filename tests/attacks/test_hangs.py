@@ -254,33 +254,42 @@ FLOWERS_S = 60.0
 """Seconds without a heartbeat after which Flower gives a node or a task up."""
 
 
-PROBED = DEPLOYED | {"strategy": "power-of-choice", "clients": 4, "cohort": 3, "rounds": 60, "waiting": "buffered"}
-PROBED |= {"links": "measured"}
+PROBED = DEPLOYED | {"strategy": "power-of-choice", "clients": 4, "cohort": 3, "waiting": "buffered"}
+PROBED |= {"links": "measured", "model": "tests.cases.models:Slow"}
 SLOWEST = 1.5
-"""Largest factor by which a frozen client may prolong the usual round."""
+"""Largest factor by which such a client may prolong the usual round."""
 
 
 @pytest.mark.slow
 @pytest.mark.e2e
 @pytest.mark.timeout(1800)
-def test_a_frozen_supernode_holds_no_server_that_does_not_wait(tmp_path):
-    """The server probes all idle clients in each round, and steps after two replies."""
+@pytest.mark.parametrize("slow", [False, True])
+def test_a_frozen_or_slow_supernode_holds_no_server_that_does_not_wait(tmp_path, monkeypatch, slow):
+    """The server probes all idle clients in each round, and steps after two replies. A slow client takes a minute."""
+    monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parents[2]))
     folder = tmp_path / "run"
     config = resolve(PROBED | {"out": str(folder)})
-    nodes = [node_config_text(client, 4, {"state-dir": str(tmp_path / "state")}) for client in range(4)]
+    own = {"state-dir": str(tmp_path / "state"), "allow-code": PROBED["model"]}
+    nodes = [node_config_text(client, 4, own) for client in range(4)]
     with ThreadPoolExecutor(1) as pool, Deployment(tmp_path / "processes", nodes) as deployment:
         run = pool.submit(carried_out, deployment, config, [])
         await_that(lambda: written(folder) >= 25, run)
-        before, node = written(folder), deployment._children[-1]
+        before, node, began_s = written(folder), deployment._children[-1], time.monotonic()
         [pid] = running(node, "simulation.operations.guard.supernode_process")
-        os.kill(pid, signal.SIGSTOP)
-        await_that(lambda: written(folder) >= before + 25, run)
+        if slow:
+            (tmp_path / "processes" / node.name / "slow").touch()
+        else:
+            os.kill(pid, signal.SIGSTOP)
+        await_that(lambda: written(folder) >= before + 25 and time.monotonic() - began_s > 130.0 * slow, run)
+        rows = read_rows(folder)
         os.kill(pid, signal.SIGCONT)
-    seconds = [row["round_s"] for row in read_rows(folder)]
-    usual, frozen = np.median(seconds[5:before]), np.sort(seconds[before : before + 25])
-    print(f"usual {usual:.2f} s; with a frozen client {np.round(frozen, 2)} s")
-    assert np.median(frozen) <= SLOWEST * usual
-    assert frozen[-3] <= SLOWEST * max(seconds[5:before])
+    seconds = [row["round_s"] for row in rows]
+    usual, held = seconds[5:before], seconds[before:]
+    missed = [row["round"] for row in rows[before:] if 3 in [failure["client"] for failure in row["failures"]]]
+    print(f"usual {np.median(usual):.2f} s; then {np.round(held, 2)} s; failures in rounds {missed}")
+    assert missed
+    assert np.median(held) <= SLOWEST * np.median(usual)
+    assert np.quantile(held, 0.9) <= SLOWEST * max(usual)
 
 
 @pytest.mark.slow

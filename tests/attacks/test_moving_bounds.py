@@ -192,6 +192,15 @@ def test_a_loss_of_a_test_counts_for_at_most_ten_medians(lie):
     assert abs(tested) <= (0.4 + 0.5 + 0.6 + 10 * 0.5) / 4
 
 
+@pytest.mark.parametrize(("score", "most"), [("mse", 5.0), ("r2", 10.0)])
+def test_a_score_without_bounds_counts_for_at_most_ten_medians(score, most):
+    """With local BatchNorm the mean of the clients' scores chose the best model: one liar chose it."""
+    lie = 1e18 if score == "mse" else -1e18
+    said = {client: Reply({score: each}, (), 10, 0.5) for client, each in enumerate([0.4, 0.5, 0.6, lie])}
+    tested = read_tests(said, 1, context_of(), [score])
+    assert [answer.scores[score] for answer in tested.values()] == [0.4, 0.5, 0.6, np.copysign(most, lie)]
+
+
 def zeros(sample_shape, classes):
     """Logistic regression that starts at zero."""
     module = nn.Sequential(nn.Flatten(), nn.Linear(int(np.prod(sample_shape)), classes))

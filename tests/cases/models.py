@@ -4,7 +4,10 @@ their name or the data say otherwise.
 
 import copy
 import math
+import os
+import time
 import warnings
+from pathlib import Path
 
 import numpy as np
 import torch
@@ -29,6 +32,21 @@ class Broken(nn.Linear):
     def forward(self, x):
         if self.training and len(x) > 2:
             raise RuntimeError("the GPU is gone")
+        return super().forward(x.flatten(1))
+
+
+class Slow(nn.Linear):
+    """Takes a minute for each message, once there is a file `slow` in the FLWR_HOME of its process."""
+
+    last_s = 0.0
+
+    def __init__(self, shape, classes):
+        super().__init__(64, classes)
+
+    def forward(self, x):
+        if time.monotonic() - Slow.last_s > 2.0 and Path(os.environ.get("FLWR_HOME", ""), "slow").exists():
+            time.sleep(60.0)
+        Slow.last_s = time.monotonic()
         return super().forward(x.flatten(1))
 
 

@@ -99,8 +99,7 @@ def holm(p_values: Sequence[float]) -> list[float]:
 def step_values(x: ArrayLike, y: ArrayLike, grid: ArrayLike) -> Floats:
     """The last y (n,) known at each point of `grid`, x (n,) ascending; NaN before the first x."""
     positions = np.searchsorted(np.asarray(x, np.float64), np.asarray(grid, np.float64), side="right") - 1
-    values = np.append(np.asarray(y, np.float64), np.nan)
-    return values[positions]
+    return np.append(np.asarray(y, np.float64), np.nan)[positions]
 
 
 def jain(counts: ArrayLike) -> float:

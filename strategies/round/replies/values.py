@@ -6,6 +6,7 @@
 import logging
 import math
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -124,7 +125,7 @@ def read_tests(
 
     `example-clip` times the median bounds the examples, and `loss-clip` times the median bounds the losses. With
     `loss-clip` an unknown loss counts as this bound. Of three clients or more, no loss counts as more than `FAR` times
-    the median, unless `max-update-norm` is 0.
+    the median, unless `max-update-norm` is 0; nor does a score without bounds, or `FAR` where 1 is its best value.
     """
     replies = replies_among(answers, server_round, "failed to test")
     clients = sorted(replies)
@@ -136,6 +137,12 @@ def read_tests(
     losses = np.array([answer.loss for answer in answered], np.float64)
     if context.aggregation.max_update_norm and len(answered) >= LEAST:
         losses = winsorised(losses, FAR)
+        for name, (low, high) in zip(scores, map(sent_bounds, scores), strict=True):
+            if high - low > 2.0:
+                values = np.array([answer.scores.get(name, math.nan) for answer in answered], np.float64)
+                values = winsorised(values, FAR, np.maximum(np.abs(values), high <= 1.0))
+                for at in np.flatnonzero(np.isfinite(values)):
+                    answered[at] = replace(answered[at], scores={**answered[at].scores, name: float(values[at])})
     if context.reported_values.loss_clip:
         losses = winsorised(np.where(np.isnan(losses), np.inf, losses), context.reported_values.loss_clip, losses)
     bounded = zip(clients, answered, examples.tolist(), losses.tolist(), strict=True)
