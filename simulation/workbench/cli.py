@@ -188,8 +188,9 @@ def register_model(commands: Subparsers) -> None:
     """Add `model` to the commands of `fedsel`."""
     written = commands.add_parser("model", help="write the model of a finished run as a state dict")
     written.add_argument("run", type=folder, metavar="RUN", help="run folder")
-    written.add_argument("--best", action="store_true", help="the model of the best round, instead of the last")
-    written.add_argument("--client", type=int, metavar="ID", help="the last model, with this client's own layers")
+    which = written.add_mutually_exclusive_group()
+    which.add_argument("--best", action="store_true", help="the model of the best round, instead of the last")
+    which.add_argument("--client", type=int, metavar="ID", help="the last model, with this client's own layers")
     written.add_argument("--states", type=folder, metavar="DIR", help="this client's 'state-dir' (the run folder)")
     written.add_argument("--out", dest="file", required=True, type=folder, metavar="FILE", help="a .safetensors file")
     add_allowed_code(written)

@@ -74,6 +74,8 @@ def test_the_best_model_is_written_on_request(tmp_path):
     assert best.keys() == last.keys()
     assert not best["1.weight"].any()
     assert last["1.weight"].any()
+    with pytest.raises(SystemExit, match="2"):
+        written(run, "--best", "--client", "0")
 
 
 def begun(file: Path, model: str = "with_means") -> np.ndarray:
