@@ -13,7 +13,7 @@ README = PAGES["README.md"]
 PROGRAMS = ("fedsel", "make", "flwr", "flower-superlink", "flower-supernode", "python")
 SHELL = ("cat", "cp", "export", "mkdir")
 """Commands of the shell itself."""
-BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+BLOCK = re.compile(r"^ *```(\w+)\n(.*?)^ *```$", re.MULTILINE | re.DOTALL)
 HERE_DOCUMENT = re.compile(r"<<(['\"]?)(\w+)\1\n(.*?)^\2$", re.MULTILINE | re.DOTALL)
 
 
