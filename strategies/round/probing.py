@@ -1,5 +1,6 @@
 """Probing: before a round selects, it enrols new clients, measures losses and metrics, and observes links."""
 
+import gc
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -96,7 +97,11 @@ class ClientProber:
         `ConnectedClients.enrol`.
         """
         roster, needs, context = self._roster, self._needs, self._context
-        answers = self._clients.enrol(federation, number, needs.label_counts, wait=wait)
+        gc.disable()  # it would search the answers of many clients for cycles, again and again
+        try:
+            answers = self._clients.enrol(federation, number, needs.label_counts, wait=wait)
+        finally:
+            gc.enable()
         new: dict[int, EnrolmentRecord] = {}
         for answer in answers:
             if not roster.examples[answer.client]:

@@ -40,13 +40,11 @@ def numeric_metrics(metrics: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def plain_metrics(metrics: Mapping[str, Any]) -> dict[str, Any]:
-    """A user's metrics, with Python's numbers in place of those of NumPy and torch."""
-    return {name: value.item() if _is_single(value) else value for name, value in metrics.items()}
-
-
-def _is_single(value: Any) -> bool:
-    """True for one of NumPy's numbers, and for an array or a tensor of one number."""
-    return hasattr(value, "item") and math.prod(getattr(value, "shape", (0,))) == 1
+    """A user's metrics, with Python's numbers in place of those of NumPy and torch, also of arrays of one number."""
+    return {
+        name: value.item() if hasattr(value, "item") and math.prod(getattr(value, "shape", (0,))) == 1 else value
+        for name, value in metrics.items()
+    }
 
 
 def bounded_examples(examples: Mapping[int, float], clip: float) -> dict[int, float]:

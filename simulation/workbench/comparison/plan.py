@@ -257,8 +257,7 @@ def left_text(finished: Sequence[Path], left: int, jobs: int) -> str:
 
 def default_jobs(configs: Sequence[AppConfig], gpus: int) -> int:
     """Number of runs that fit side by side on this machine's cores, and on its GPUs if clients use a share of one."""
-    cores = usable_cores()
-    return max(1, min(_room(config, cores, gpus) for config in configs))
+    return max(1, min(_room(config, usable_cores(), gpus) for config in configs))
 
 
 def cores_each(jobs: int) -> int:
