@@ -80,9 +80,9 @@ PIPELINE = (
 )
 PLAIN = (
     "Here no side compresses, clips or has a proximal term, and all weigh clients equally, unless the row says so. "
-    "Each side searched its learning rate on two seeds. A cell is the lead over uniform draws with equal weights in "
-    "points, ±95%. The score is the mean of the last ten evaluations within the budget. A side whose rounds end before "
-    "a budget has the score of its last ones; – means no round within it."
+    "Each side searched its learning rate on two seeds (Shakespeare: one). A cell is the lead over uniform draws with "
+    "equal weights in points, ±95%. The score is the mean of the last ten evaluations within the budget. After a "
+    "side's last round its score stays; – means no round within the budget."
 )
 LIMITS = (
     "A score is the accuracy of the last evaluation within the budget.",
@@ -91,7 +91,7 @@ LIMITS = (
     "At equal bytes, methods that train or probe all clients have hardly begun.",
     "FedCG's rounds end before the budget of seconds: its last value counts.",
     "The noise of the search is in no interval. LeNet searched on one seed, logistic regression on two.",
-    "Nothing is known here of text, large models, or availability that follows labels.",
+    "Nothing is known here of large models, or availability that follows labels.",
 )
 OVER_ALL = (
     "Holm's adjustment covers the methods of a workload. Over all comparisons at equal bytes, {0} of {1} would be "
@@ -148,8 +148,8 @@ def _plain_rankings(tuned: Sequence[Tuned], measured: Measured) -> list[str]:
 
 
 def lead_table(ranking: Ranking, measured: Measured) -> Table:
-    """Table of sides by budgets: the symbol, the lead in points and half of its interval."""
-    metrics = [metric for metric in ranking.metrics if metric.evaluations > 1]
+    """Table of sides by budgets of bytes and seconds: the symbol, the lead in points and half of its interval."""
+    metrics = [metric for metric in ranking.metrics if metric.evaluations > 1 and metric.currency != "rounds"]
     places = [{place.name: place for place in ranked_methods(ranking, metric, measured)} for metric in metrics]
     sides = [name for name in max(places, key=len) if name != ranking.baseline]
     rows = [[name, *(_lead(of[name]) if name in of else ABSENT for of in places)] for name in sides]

@@ -69,7 +69,7 @@ def false_statistics(since):
     [
         {},
         {"calibration_form": "training"},
-        {"aggregation": "median", "compressor": "none"},
+        pytest.param({"aggregation": "median", "compressor": "none"}, marks=pytest.mark.slow),
         ALONE["asynchronous"] | {"rounds": 20},
     ],
     ids=str,
