@@ -37,7 +37,7 @@ MOST_ATTEMPTS = 3
 RESTARTED = "has no key of this run"
 """Words of a client that has restarted, and must enrol again."""
 UNSIGNED = re.compile(r"The key of client (\d+) is missing, or not signed")
-"""Words of a client that refuses the key of another. If two refuse it, the other takes part again after a restart."""
+"""Words of a client that refuses the key of another. If most neighbours do, the other is left out until it restarts."""
 
 
 def begin(dispatch: Dispatch) -> Dispatch | None:
@@ -74,10 +74,11 @@ def unmasked(dispatch: Dispatch, replies: Replies) -> Replies:
     if opened.clients.federation.simulated:
         return _simulated(dispatch, statement, replies)
     opened.clients.enrol_again(each["client"] for each in replies.failures if RESTARTED in each["reason"])
-    refused = [found[1] for each in replies.failures if (found := UNSIGNED.search(each["reason"]))]
-    for client in {int(each) for each in refused if refused.count(each) > 1}:
-        LOGGER.warning("Round %d: the key of client %d is not signed; it is left out.", statement.server_round, client)
-        opened.clients.keys.pop(client, None)
+    refused = {each["client"]: int(key[1]) for each in replies.failures if (key := UNSIGNED.search(each["reason"]))}
+    for client, others in statement.neighbours.items():
+        if 2 * sum(refused.get(each) == client for each in others) > len(others):
+            LOGGER.warning("Round %d: client %d is left out: its key is not signed.", statement.server_round, client)
+            opened.clients.keys.pop(client, None)
     sent = zip(replies.clients.tolist(), replies.decoded, strict=True)
     masked = {client: decoded.masked for client, decoded in sent if decoded.masked is not None}
     reason = "it did not mask again"

@@ -15,7 +15,6 @@ from fedsel_app.records.schema import Row, Summary, score_name, without_version
 from fedsel_app.wiring.configuration import AppConfig, resolve
 from simulation.apps.server.settings import refuse_own_app
 
-"""Exit code of a run that Ctrl-C ended."""
 CLIENT_FOLDER = re.compile(r"client-\d+")
 CLIENT_FILE = re.compile(rf"{STATE_FILE.pattern}|{re.escape(SCHEMA)}|round-.*\.tmp")
 

@@ -253,7 +253,6 @@ DEPLOYED = {"strategy": "random", "clients": 2, "cohort": 2, "rounds": 100_000, 
 FLOWERS_S = 60.0
 """Seconds without a heartbeat after which Flower gives a node or a task up."""
 
-
 PROBED = DEPLOYED | {"strategy": "power-of-choice", "clients": 4, "cohort": 3, "waiting": "buffered"}
 PROBED |= {"links": "measured", "model": "tests.cases.models:Slow"}
 SLOWEST = 1.5

@@ -290,20 +290,24 @@ def test_a_client_that_lies_is_left_out_or_loses_the_round_and_the_run_goes_on(t
         assert [failure["client"] for failure in rows[1]["failures"]] == [3]
 
 
-def test_a_client_with_a_key_that_the_others_refuse_spoils_one_round(tmp_path: Path) -> None:
-    """Client 3 tells a signature of zeros: the others say so, and go on without it."""
+@pytest.mark.parametrize("forges", [True, False])
+def test_a_client_with_a_key_that_the_others_refuse_spoils_one_round(tmp_path: Path, forges: bool) -> None:
+    """Client 3 tells a signature of zeros: the others say so, and go on without it. Two liars are too few to say so."""
 
     class Forging(MaskedGrid):
         def _answered(self, message: Message, context: Any) -> Message:
             reply = super()._answered(message, context)
-            if task(message) == "enrol" and int(context.node_config["partition-id"]) == 3:
+            client = int(context.node_config["partition-id"])
+            if forges and task(message) == "enrol" and client == 3:
                 reply.content[FEDSEL]["key_signature"] = bytes(32)
+            if not forges and task(message) == "train" and client < 2:
+                raise ConnectionError("The key of client 3 is missing, or not signed by it.")
             return reply
 
     with logged() as log:
         _, rows = played(tmp_path, lambda config: FlowerGrid(Forging(tmp_path, config)), cohort=6, strategy="full")
-    assert [row["aggregated"] for row in rows] == [[], [0, 1, 2, 4, 5], [0, 1, 2, 4, 5]]
-    assert "Round 1: the key of client 3 is not signed; it is left out." in log()
+    assert [row["aggregated"] for row in rows] == ([[]] + 2 * [[0, 1, 2, 4, 5]] if forges else 3 * [[2, 3, 4, 5]])
+    assert ("Round 1: client 3 is left out: its key is not signed." in log()) == forges
 
 
 def test_batchnorm_that_clients_would_calibrate_is_refused(tmp_path: Path) -> None:

@@ -20,7 +20,7 @@ SHOW = "from simulation.operations.deployment.app_folder import app_folder; prin
 
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Folder with the files of a wheel that is built from a copy of the checkout, without network."""
+    """Folder with the files of a wheel; beside it the copy of the checkout, without an environment, that it is of."""
     folder = tmp_path_factory.mktemp("wheel")
     for name in PACKAGES:
         shutil.copytree(ROOT / name, folder / "fedsel" / name, ignore=shutil.ignore_patterns("__pycache__"))
@@ -46,7 +46,6 @@ def digest(app: Path) -> str:
 
 
 def test_a_wheel_gives_the_bundle_of_the_checkout_and_mends_its_copy(wheel, tmp_path):
-    # A copy of the checkout, as Flower would walk through the environment too.
     folder, checkout = Path(shown(wheel, tmp_path).stdout.strip()), digest(wheel.with_name("fedsel"))
     assert folder.is_relative_to(tmp_path / "fedsel")
     assert digest(folder) == checkout
