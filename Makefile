@@ -19,15 +19,19 @@ unexport PYTHONDONTWRITEBYTECODE
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-$(READY): pyproject.toml
+$(BIN)/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or newer is needed: make PYTHON=python3.11 ...")'
 	$(PYTHON) -m venv $(VENV)
-	$(INSTALL) . '$(FLOWER)'
-	touch $@
 
-$(CHECKABLE): $(READY)
-	$(INSTALL) '.[dev]' '$(FLOWER)'
-	touch $@
+# Each mark is a copy of the file that was installed: a newer file with the same content installs nothing.
+$(READY): pyproject.toml | $(BIN)/python
+	cmp -s pyproject.toml $@ || $(INSTALL) . '$(FLOWER)'
+	cp pyproject.toml $@
+
+$(CHECKABLE): pyproject.toml | $(BIN)/python
+	cmp -s pyproject.toml $@ || $(INSTALL) '.[dev]' '$(FLOWER)'
+	cp pyproject.toml $@
+	cp pyproject.toml $(READY)
 
 setup: $(CHECKABLE) ## Make .venv with everything in it (again when pyproject.toml changes)
 

@@ -32,9 +32,16 @@ settings.load_profile("quick")
 gc.disable()
 
 
+LONGEST = ("runs", "strategies", "attacks", "bits")
+"""Folders of the tests that take longest."""
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Whole runs first: no worker then begins one of the longest files when the others are about to end."""
-    items.sort(key=lambda item: "runs" not in item.path.parts)
+    parts = [*LONGEST]
+    items.sort(
+        key=lambda item: min((parts.index(part) for part in item.path.parts if part in parts), default=len(parts))
+    )
 
 
 def pytest_collection_finish() -> None:

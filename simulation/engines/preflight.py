@@ -10,7 +10,7 @@ from pathlib import Path
 import torch
 
 from fedsel_app.caches import kept
-from fedsel_app.config import ConfigError, RunConfig, SharedSettings
+from fedsel_app.config import ConfigError, RunConfig, SharedSettings, TrainingConfig
 from fedsel_app.data.client_parts import client_parts
 from fedsel_app.data.dataset import load
 from fedsel_app.data.inputs import trial_inputs
@@ -63,12 +63,12 @@ def _model_cost(config: SharedSettings, device: torch.device) -> tuple[int, int]
 
 
 def _of_model(config: AppConfig) -> SharedSettings:
-    """The settings that `make_model` reads: the same for all methods of a comparison, which then build one model."""
+    """The settings that `make_model` reads: the same for most runs of a comparison, which then build one model."""
     return SharedSettings(
-        run=replace(config.run, strategy=RunConfig.strategy),
+        run=RunConfig(model=config.run.model, initial_model=config.run.initial_model, seed=config.run.seed),
         data=config.data,
         task=config.task,
-        training=config.training,
+        training=TrainingConfig(batch_size=config.training.batch_size),
         compression=config.compression,
         calibration=config.calibration,
         execution=config.execution,

@@ -146,9 +146,9 @@ def without_the_liar(client, message, reply):
 @pytest.mark.parametrize("settings", ALONE.values(), ids=ALONE)
 def test_the_bound_of_norms_holds_where_one_reply_is_taken_at_a_time(tmp_path, settings):
     """U3: it did nothing, and accuracy fell to 0.100 or 0.103. A reply that is left out takes a step of the server."""
-    settings = FIVE | {"model": "logistic", "rounds": 30, "eval_every": 30} | settings
+    settings = FIVE | {"model": "logistic", "rounds": 20, "eval_every": 20} | settings
     _, failures = accuracies(tmp_path / "honest", **settings)
-    assert failures == [[]] * 30
+    assert failures == [[]] * 20
     absent, _ = accuracies(tmp_path / "absent", without_the_liar, **settings)
     lied, failures = accuracies(tmp_path / "lied", lying(scaled(-1e6), {LIAR}), **settings)
     assert lied[-1] >= absent[-1] - 0.1

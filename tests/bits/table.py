@@ -14,6 +14,7 @@ import sys
 import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from functools import cache
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -125,6 +126,7 @@ def own_app_bits(settings: Settings, folder: Path) -> Bits:
     return run_bits(run, {f"{place:02}": array.numpy() for place, array in enumerate(result.arrays.values())})
 
 
+@cache
 def machine() -> dict[str, str]:
     """What the numbers of a run depend on: the processor, the instructions that libraries use on it, and versions."""
     blas = {str(library["architecture"]) for library in threadpool_info() if "architecture" in library}

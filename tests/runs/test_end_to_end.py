@@ -84,7 +84,7 @@ def test_flwr_run_as_typed_simulates_twenty_clients_on_any_number_of_nodes(
 @pytest.mark.e2e
 def test_deployed_processes_give_the_bits_of_the_simulation(tmp_path: Path) -> None:
     """Two clients are enough for rounds in which both train and rounds in which one of them is selected."""
-    settings = {"clients": 2, "cohort": 2, "rounds": 5, "participation": "adafl-econom"}
+    settings = {"clients": 2, "cohort": 2, "rounds": 3, "participation": "adafl-econom"}
     settings |= {"growth-first": 1, "growth-every": 1.0, "growth-warmup": 2}
     config = resolve(settings | {"links": "simulated", "out": str(tmp_path / "simulated")})
     simulated = inline_engine.simulate(config, lambda row: None)

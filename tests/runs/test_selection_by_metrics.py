@@ -230,9 +230,12 @@ def test_clients_of_a_users_own_app_have_no_metrics_before_a_selection():
         strategy_of_an_app(LOWEST, clients=3, cohort=2)
 
 
-@pytest.mark.parametrize("after", [False, True])
 @pytest.mark.parametrize(
-    "more", [{"waiting": "buffered", "buffer_size": 1}, {"participation": "isp", "isp_interval": 2, "isp_draws": 2}]
+    ("more", "after"),
+    [
+        ({"waiting": "buffered", "buffer_size": 1}, False),
+        ({"participation": "isp", "isp_interval": 2, "isp_draws": 2}, True),
+    ],
 )
 def test_a_run_goes_on_after_a_kill_also_where_others_select_in_its_place(tmp_path, more, after):
     values = settings_of("f1-macro", rounds=4, checkpoint_every=1, **more | {"lowest-metric.after": after})

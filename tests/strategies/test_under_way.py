@@ -253,7 +253,7 @@ def test_so_it_is_with_other_settings(more, waiting, tmp_path):
 def test_so_it_is_if_clients_leave(tmp_path):
     """Who leaves before it has trained has not trained: no residual of its keeps an update of that round."""
     values = BASE | {"strategy": "random", "rounds": 6, "availability": "diurnal"}
-    values |= {"availability-share": 0.5, "stay-s": 5.0}
+    values |= {"availability-share": 0.5, "stay-s": 20.0}
     synchronous, buffered = both_ways(values, {}, tmp_path)
     assert any(row["failures"] for row in synchronous[0])
     for row, other in zip(synchronous[0], buffered[0], strict=True):

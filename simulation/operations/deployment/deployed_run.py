@@ -120,8 +120,8 @@ def app_values(config: AppConfig) -> dict[str, Value]:
 
     Raises ConfigError if another setting, of a user's own strategy, is not at its default. Flower would refuse it.
     """
-    defaults = config.strategy.Config.defaults(f"{config.strategy.name}.")
-    unknown = {key: value for key, value in config.values().items() if key not in known_defaults()}
+    defaults, known = config.strategy.Config.defaults(f"{config.strategy.name}."), known_defaults()
+    unknown = {key: value for key, value in config.values().items() if key not in known}
     for key, value in unknown.items():
         if value != defaults[key]:
             raise ConfigError(
