@@ -107,7 +107,7 @@ class AvailabilityConfig(Settings, scope="federation", read_by={"links": ("simul
     )
     availability_trace: str = setting(
         "",
-        "CSV file with a row for each stay of a device, and columns device, begin_s and end_s",
+        "CSV file with a row for each stay of a device, and columns device (or client), begin_s and end_s",
         read_by={"availability": ("trace",)},
     )
     leaving: str = setting(

@@ -31,8 +31,6 @@ WAVE = (PEAK_RATIO - 1.0) / (PEAK_RATIO + 1.0)
 """Amplitude a of the wave 1 + a cos(2 pi t / day) with this ratio."""
 SHORTEST_S = 0.001
 """Shortest stay of a trace. A shorter absence is lost in the rounding of a late time."""
-TRACE = ("device", "begin_s", "end_s")
-"""Columns of a trace, which has a row for each stay of a device."""
 
 
 def share(time_s: float, mean: float) -> float:
@@ -143,17 +141,22 @@ class Diurnal(Stays):
 
 
 class Trace(Stays):
-    """Availability of recorded devices. The seed gives each client a device, and the trace repeats after its last stay.
+    """Availability of recorded devices. The seed gives each client a device, unless the trace names the clients.
 
-    Raises ConfigError if the file cannot be read, or is no trace.
+    The trace repeats after its last stay. Raises ConfigError if the file cannot be read, or is no trace.
     """
 
     def __init__(self, config: AvailabilityConfig, clients: int, seed: int) -> None:
         super().__init__(clients, resumes=config.leaving == "resumes")
-        devices = read_trace(Path(config.availability_trace))
-        order = stream(seed, Purpose.AVAILABILITY).permutation(len(devices))
-        self._devices = [devices[device] for device in np.resize(order, clients)]
-        self._period_s = max(float(stays[-1, 1]) for stays in devices)
+        column, stays = read_trace(Path(config.availability_trace))
+        names = list(stays)
+        order: list[str] = [names[place] for place in stream(seed, Purpose.AVAILABILITY).permutation(len(names))]
+        if column == "client" and set(names) != set(order := list(map(str, range(clients)))):
+            raise ConfigError(
+                f"The trace 'availability-trace' must have stays of the clients 0 to {clients - 1}, and of no other."
+            )
+        self._devices = [stays[order[client % len(order)]] for client in range(clients)]
+        self._period_s = max(float(of_device[-1, 1]) for of_device in stays.values())
 
     def period_s(self, client: int) -> float:
         """Length of the trace."""
@@ -169,21 +172,24 @@ class Trace(Stays):
         return math.inf if self._period_s - (end_s - begun_s) < SHORTEST_S else super().leaves(client, time_s)
 
 
-def read_trace(path: Path) -> list[Floats]:
-    """The stays of each device, float64 (n, 2) each, ascending, in seconds from the begin of the trace.
+def read_trace(path: Path) -> tuple[str, dict[str, Floats]]:
+    """The first column of a trace, device or client, and the stays of each of them.
+
+    Stays are float64 (n, 2), ascending, in seconds from the begin of the trace.
 
     Raises ConfigError if the file cannot be read, or is no trace.
     """
-    stays = dict[str, list[tuple[float, float]]]()
+    rows = dict[str, list[tuple[float, float]]]()
     try:
         with path.open(newline="", encoding="utf-8-sig") as file:
-            for row in csv.DictReader(file):
-                device, begun_s, end_s = (row[column] for column in TRACE)
-                stays.setdefault(device, []).append((float(begun_s), float(end_s)))
-        devices = [np.array(sorted(of_device)) for of_device in stays.values()]
-        if not devices:
+            table = csv.DictReader(file)
+            column = "client" if "client" in (table.fieldnames or ()) else "device"
+            for row in table:
+                rows.setdefault(row[column], []).append((float(row["begin_s"]), float(row["end_s"])))
+        stays = {name: np.array(sorted(of_device)) for name, of_device in rows.items()}
+        if not stays:
             raise ValueError("it has no stay")
-        for edges in map(np.ravel, devices):
+        for edges in map(np.ravel, stays.values()):
             if not np.isfinite(edges).all() or edges[0] < 0.0 or (np.diff(edges)[::2] < SHORTEST_S).any():
                 raise ValueError(f"each stay must begin at 0 or later, and last {SHORTEST_S:g} s or longer")
             if (np.diff(edges)[1::2] <= 0.0).any():
@@ -191,6 +197,6 @@ def read_trace(path: Path) -> list[Floats]:
     except (OSError, UnicodeDecodeError, csv.Error, KeyError, TypeError, ValueError) as error:
         raise ConfigError(
             f"The trace 'availability-trace' {path} cannot be read ({described(error)}). It must be a CSV file with a "
-            f"row for each stay of a device, in the columns {', '.join(TRACE)}."
+            f"row for each stay of a device, in the columns device (or client), begin_s, end_s."
         ) from error
-    return devices
+    return column, stays

@@ -99,6 +99,16 @@ def test_a_round_waits_for_clients_and_records_what_is_lost(deadline_s, tmp_path
     assert row["round_s"] == pytest.approx(107.0, abs=1e-3)
 
 
+def test_a_trace_can_name_the_clients(tmp_path):
+    (tmp_path / "t.csv").write_text("client,begin_s,end_s\n1,5,10\n0,0,5\n")
+    config = AvailabilityConfig(availability="trace", availability_trace=str(tmp_path / "t.csv"))
+    for seed in range(4):
+        times = Trace(config, 2, seed)
+        assert [times.available(time_s).tolist() for time_s in (1.0, 6.0, 11.0)] == [[1, 0], [0, 1], [1, 0]]
+    with pytest.raises(ConfigError, match="stays of the clients 0 to 2, and of no other"):
+        Trace(config, 3, 0)
+
+
 HEAD = "device,begin_s,end_s\n"
 
 
@@ -112,7 +122,7 @@ HEAD = "device,begin_s,end_s\n"
 def test_a_trace_that_is_not_sound_is_refused(text, tmp_path):
     path = tmp_path / "t.csv"
     path.write_text(text)
-    with pytest.raises(ConfigError, match="in the columns device, begin_s, end_s"):
+    with pytest.raises(ConfigError, match="in the columns device \\(or client\\), begin_s, end_s"):
         make_links(STILL, 1, 0, AvailabilityConfig(availability="trace", availability_trace=str(path)))
 
 
