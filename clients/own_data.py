@@ -62,15 +62,15 @@ class OwnDataClient(SelectionClient):
         return replace(answer, own_data=True, moments=moments)
 
     def _keep_schema(self, instruction: EnrolInstruction) -> None:
-        """Take what the server states of the client's own data, and keep it for the run once they fit.
+        """Use the server's schema for the client's own data. If the data fit it, keep it for the run.
 
-        Raises ConfigError if they do not fit, must be normalised and the server does not say how, or if the server has
-        stated something else in this run: each further question would tell it more of the data. Raises RefusedError if
-        the server asks a client that masks what it sends for moments.
+        Raises ConfigError if the data do not fit, or if they need a normalisation that the server does not state.
+        Raises ConfigError for a second schema in a run too: the answer would tell the server more of the data. Raises
+        RefusedError if the client masks its updates, and the server asks for moments.
         """
         context, stated, schema = self._context, self._context.stated, instruction.schema or ""
-        asked = stated.question(context.client)
-        if asked not in (None, schema) and not (asked and schema and read_schema(schema).follows(read_schema(asked))):
+        first = stated.question(context.client)
+        if first not in (None, schema) and not (first and schema and read_schema(schema).follows(read_schema(first))):
             raise ConfigError("The server has stated another schema in this run. Submit the run again.")
         stated.keep_schema(context.client, schema, QUESTION)
         self._take_schema(schema)

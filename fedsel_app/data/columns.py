@@ -108,8 +108,8 @@ def labels(
     Texts are numbered in alphabetical order; numbers are texts if the classes are `named`. Unless the `task` is
     regression, truth values and whole numbers become int64.
 
-    Raises ConfigError if a row has no label, one that is no number of a class, or one that is not a number although the
-    task or most labels are.
+    Raises ConfigError if a row has no label, or a number that is no class. Raises ConfigError for a text too, if the
+    task is regression or most labels are numbers.
     """
     filled = {part: required(column, "label", source) for part, column in parts.items()}
     if task == "regression":

@@ -40,7 +40,7 @@ def record_name(record: str, client: int | None = None) -> str:
 
 
 def config_record(config: Mapping[str, Scalar]) -> ConfigRecord:
-    """The config as a record of Flower's."""
+    """`config` as a ConfigRecord of Flower."""
     return ConfigRecord(cast(dict[str, Any], config))
 
 

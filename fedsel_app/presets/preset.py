@@ -7,7 +7,7 @@ says of its paper (`OF_PAPER`) is read in a checkout: see `laboratory.protocols`
 """
 
 import tomllib
-from collections.abc import Collection, Container, Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
@@ -119,18 +119,6 @@ def read_preset(path: Path) -> tuple[Preset, str]:
         raise ConfigError(f"The 'strategies' of the preset {path} must be a list of names. Got {strategies!r}.")
     named = None if methods is None else _methods(methods, path)
     return replace(_preset(table, path), methods=named, strategies=tuple(strategies)), base
-
-
-def own_keys(path: Path, strategies: Collection[str]) -> list[str]:
-    """Keys of the settings in a preset's file for runs of the `strategies`, without those of its base.
-
-    None of a paper's preset, which has a protocol or departures: it may state what only some of its runs read.
-    """
-    if read_toml(path).keys() & {*OF_PAPER}:
-        return []
-    preset = read_preset(path)[0]
-    methods = (of_method.settings for name, of_method in (preset.methods or {}).items() if name in strategies)
-    return list(dict.fromkeys([*preset.settings, *(key for settings in methods for key in settings)]))
 
 
 def _preset(table: dict[str, object], path: Path) -> Preset:

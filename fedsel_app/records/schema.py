@@ -15,6 +15,8 @@ Row = dict[str, Any]
 """A line of rounds.jsonl or clients.jsonl, or summary.json, by the names of this schema."""
 ACCURACY = "accuracy"
 """Score of a run whose records name no other."""
+OWN_APP = "flower-app"
+"""Setting `data` of a run in a user's own Flower app, and first word of its `model`."""
 VERSION = 3
 """Version of the names below. Every written row and summary contains it."""
 

@@ -109,13 +109,6 @@ def _client_updates_until(reached: Row | None, rows: Sequence[Row]) -> int | Non
     return sum(int(row.get("client_updates", 0)) for row in rows if row["round"] <= reached["round"])
 
 
-def averaged_text(evaluations: int) -> str:
-    """Text that says which of a run's `evaluations` its stable score averages."""
-    if evaluations > STABLE_ROUNDS:
-        return f"mean of the last {STABLE_ROUNDS} evaluations"
-    return f"mean of all {evaluations} evaluations" if evaluations > 1 else "the one evaluation"
-
-
 @cache
 def _version(package: str) -> str | None:
     try:

@@ -7,10 +7,11 @@ from pathlib import Path
 import pytest
 
 from fedsel_app.presets.preset import PROTOCOL_FILE, load_preset, preset_files
-from fedsel_app.wiring.configuration import known_defaults, refuse_idle, resolve
+from fedsel_app.wiring.configuration import known_defaults, resolve
 from laboratory import presets
 from laboratory.data_sets import short_name
 from laboratory.presets import named
+from simulation.engines.idle_settings import refuse_idle
 from simulation.workbench.command_line.parser import parse_grid, parse_setting
 from tests.support.in_process import run_config
 from tests.support.sources import ROOT

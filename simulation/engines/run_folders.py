@@ -11,9 +11,8 @@ from fedsel_app.config import ConfigError, Value, changes_numbers
 from fedsel_app.records.fedsel_folder import MARKER, is_fedsel_folder, refuse_links
 from fedsel_app.records.reading import check_fields, read_object
 from fedsel_app.records.run_folder import lock_run, read_checkpoint, read_config
-from fedsel_app.records.schema import Row, Summary, score_name, without_version
+from fedsel_app.records.schema import OWN_APP, Row, Summary, score_name, without_version
 from fedsel_app.wiring.configuration import AppConfig, resolve
-from simulation.apps.server.settings import refuse_own_app
 
 CLIENT_FOLDER = re.compile(r"client-\d+")
 CLIENT_FILE = re.compile(rf"{STATE_FILE.pattern}|{re.escape(SCHEMA)}|round-.*\.tmp")
@@ -49,7 +48,11 @@ def resolve_resumed(folder: Path, values: Mapping[str, Value]) -> AppConfig:
         raise ConfigError(f"A resumed run keeps its own settings; leave out {', '.join(sorted(foreign))}.")
     folder = folder.absolute()
     before = read_config(folder)
-    refuse_own_app(before, folder)
+    if before.get("data") == OWN_APP:
+        raise ConfigError(
+            f"The run in {folder} is one of a Flower app of your own: to continue it, give its strategy(...) "
+            f"out={str(folder)!r} and resume='auto', and run the app again."
+        )
     return resolve({**before, **values, "out": str(folder), "resume": True})
 
 

@@ -41,7 +41,8 @@ set_defaults()
 
 def configuration(arguments: argparse.Namespace, **defaults: Value) -> "AppConfig":
     """Configuration of a new run or, with --resume, of the run in that folder."""
-    from fedsel_app.wiring.configuration import refuse_idle, resolve
+    from fedsel_app.wiring.configuration import resolve
+    from simulation.engines.idle_settings import refuse_idle
 
     values = overrides(arguments)
     if not arguments.resume:
@@ -57,10 +58,10 @@ def run_command(arguments: argparse.Namespace) -> int:
     """`fedsel run`: simulate one run, or print its configuration and plan."""
     with uncollected_imports():
         from fedsel_app.data.dataset import load
-        from fedsel_app.data.leaks import leaks
         from fedsel_app.wiring.named_files import run_folder
         from simulation.engines.choice import choose
         from simulation.engines.run_folders import completed_rounds
+        from simulation.operations.deployment.leaks import leaks
         from simulation.workbench.report.one_run import RunDisplay, print_plan
 
         if not arguments.dry_run:

@@ -72,7 +72,7 @@ class AdaFL(SelectionStrategy[AdaFLConfig]):
     def __init__(self, context: MethodContext) -> None:
         super().__init__(context)
         self._attention = np.full(context.run.clients, np.nan)
-        """In units of examples; NaN until the client takes part for the first time."""
+        """Attention of each client, (K,), in examples. NaN until the client takes part for the first time."""
 
     @classmethod
     def needs(cls, config: AdaFLConfig) -> Needs:

@@ -49,9 +49,10 @@ def qcid(counts: Ints | Floats) -> Floats:
 
 
 def joined_qcid(held: Floats, counts: Floats, totals: Floats, squares: Floats) -> Floats:
-    """`qcid(held + counts)`, float64 (n,), with less rounding error, from one product with `held` (B,).
+    """`qcid` of the set with label counts `held` (B,) and one more client, for each client in `counts` (n, B).
 
-    `totals` and `squares` (n,) are the sums of `counts` (n, B) and of their squares over the labels. All are integers.
+    The result is float64 (n,), with less rounding error than `qcid(held + counts)`. `totals` and `squares` (n,) are the
+    sums of `counts` and of their squares over the labels. All counts are whole numbers.
     """
     labels = counts.shape[-1]
     total = held.sum() + totals

@@ -240,7 +240,7 @@ class FlowerGrid:
         return int(part[0].node)
 
     def _by_name(self, part: Sequence[Message]) -> bool:
-        """True if the message to the clients of `part` names them."""
+        """True if the message to the clients of `part` states their partition ids."""
         return len(part) > 1 or summed(part)
 
     def message_type(self, part: Sequence[Message]) -> str:

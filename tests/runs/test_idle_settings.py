@@ -3,9 +3,10 @@
 import pytest
 
 from fedsel_app.config import GROUPS, ConfigError
-from fedsel_app.wiring.configuration import refuse_idle, resolve
+from fedsel_app.wiring.configuration import resolve
 from fedsel_app.wiring.named_files import FILES
 from simulation.engines import inline_engine
+from simulation.engines.idle_settings import refuse_idle
 from strategies import STRATEGIES
 from tests.bits.cases import BASE, MLP, NORMED
 from tests.bits.table import folder_bits, reproducible

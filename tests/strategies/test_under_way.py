@@ -13,8 +13,9 @@ from fedsel_app.config import ConfigError, NetworkConfig, TrainingConfig
 from fedsel_app.messages.records import fedsel_config
 from fedsel_app.network.links import SimulatedLinks
 from fedsel_app.wire.codec import Update
-from fedsel_app.wiring.configuration import refuse_idle, resolve
+from fedsel_app.wiring.configuration import resolve
 from fedsel_app.wiring.server import make_strategy, open_run_folder
+from simulation.engines.idle_settings import refuse_idle
 from strategies import STRATEGIES, Selection, SelectionStrategy
 from strategies.methods.random_selection import RandomSelection
 from strategies.round.flower_grid import FlowerGrid

@@ -8,7 +8,6 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from operator import attrgetter
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -20,16 +19,16 @@ from fedsel_app.config.server import SERVER_OPTIMIZERS
 from fedsel_app.config.settings import having, plain_value
 from fedsel_app.messages.answers import Ability
 from fedsel_app.messages.scalars import Config, Report
+from fedsel_app.records.schema import OWN_APP
 from fedsel_app.seeds import Purpose, stream
-from fedsel_app.wiring.configuration import AppConfig, refuse_idle
+from fedsel_app.wiring.configuration import AppConfig
 from simulation.apps.client.array_layout import ArrayLayout
 from simulation.apps.server.results import RecordFunction
+from simulation.engines.idle_settings import refuse_idle
 from strategies import find_strategy
 
 FEDAVG = "fedavg"
 """Another name of the strategy random, which is Flower's FedAvg with the defaults below."""
-OWN_APP = "flower-app"
-"""Value of the setting `data` in the records of such a run, and first word of that of `model`."""
 DEFAULTS: Mapping[str, Value] = {
     "partition": "own",
     # A client's `evaluate` uses its own test data; the amount is unknown.
@@ -122,15 +121,6 @@ def round_config(*configs: Mapping[str, Any] | Callable[[int], Mapping[str, Any]
 def recorded(config: AppConfig, layout: ArrayLayout) -> dict[str, Value]:
     """The settings for config.json; data and model are the user's own, and a run goes on with the same arrays only."""
     return config.values() | {"data": OWN_APP, "model": f"{OWN_APP} ({layout})"}
-
-
-def refuse_own_app(settings: Mapping[str, Value], folder: Path) -> None:
-    """Raise ConfigError if the run in `folder`, with these recorded settings, belongs to a user's own app."""
-    if settings.get("data") == OWN_APP:
-        raise ConfigError(
-            f"The run in {folder} is one of a Flower app of your own: to continue it, give its strategy(...) "
-            f"out={str(folder)!r} and resume='auto', and run the app again."
-        )
 
 
 def requirements(config: AppConfig) -> Iterator[tuple[str, Ability | None]]:

@@ -19,11 +19,11 @@ from fedsel_app.config import ConfigError, DataConfig, RunConfig, Value
 from fedsel_app.config.data import OwnDataConfig
 from fedsel_app.data.columns import UnnamedLabelError
 from fedsel_app.data.dataset import load
-from fedsel_app.data.leaks import leaks
 from fedsel_app.messages.reported_values import one_line
 from fedsel_app.records.reading import legible
 from simulation.engines.this_process import uncollected_imports
 from simulation.operations.deployment.flower_cli import DeploymentError, environment, node_config_text
+from simulation.operations.deployment.leaks import leaks
 from simulation.operations.guard.app_signature import TRUSTED, refuse_no_signer
 from simulation.operations.guard.transport import HERE, free_ports, superlink_arguments, supernode_arguments
 from simulation.operations.machines.checks import CERTIFICATE, check_folder, obstacle, other_release, refusal

@@ -209,8 +209,8 @@ def _runs(folder: Path, variables: Mapping[str, str]) -> dict[str, tuple[str, st
 
 
 def _unfinished(runs: Mapping[str, tuple[str, str]]) -> dict[str, tuple[str, str]]:
-    """Those of `runs` that have not ended."""
-    return {run_id: run for run_id, run in runs.items() if not run[1].startswith("finished")}
+    """Those of `runs` (id -> name and status) that have not ended."""
+    return {run_id: (name, status) for run_id, (name, status) in runs.items() if not status.startswith("finished")}
 
 
 def _admin(folder: Path) -> Machine:

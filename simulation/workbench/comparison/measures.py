@@ -9,7 +9,7 @@ import pandas as pd
 from fedsel_app.config import ConfigError
 from fedsel_app.config.run import lower_wins, score_title
 from fedsel_app.records.schema import ACCURACY
-from fedsel_app.records.summary import STABLE_ROUNDS, averaged_text
+from fedsel_app.records.summary import STABLE_ROUNDS
 from simulation.workbench.comparison.results import Group
 from simulation.workbench.comparison.runs import OF_CLIENTS, RecordedRun
 from simulation.workbench.comparison.statistics import Floats, worst_tenth
@@ -31,6 +31,13 @@ UPLINK_MB = Measure("uplink_to_target_mb", "MB to target, uplink", 3)
 TRAFFIC_MB = Measure("traffic_to_target_mb", "MB to target, all traffic", 3)
 CLIENT_UPDATES = Measure("client_updates_to_target", "client updates to target", 0)
 WHOLE_TRAFFIC_MB = Measure("traffic_mb", "MB, all traffic", 3)
+
+
+def averaged_text(evaluations: int) -> str:
+    """Text that says which of a run's `evaluations` its stable score averages."""
+    if evaluations > STABLE_ROUNDS:
+        return f"mean of the last {STABLE_ROUNDS} evaluations"
+    return f"mean of all {evaluations} evaluations" if evaluations > 1 else "the one evaluation"
 
 
 @dataclass(frozen=True)

@@ -24,8 +24,9 @@ from fedsel_app.config import DECLARED, ConfigError, Value, changes_numbers
 from fedsel_app.presets.preset import load_preset
 from fedsel_app.records.files import write_text
 from fedsel_app.records.run_folder import read_config
-from fedsel_app.wiring.configuration import AppConfig, refuse_idle, resolve
+from fedsel_app.wiring.configuration import AppConfig, resolve
 from simulation.engines.choice import choose
+from simulation.engines.idle_settings import refuse_idle
 from simulation.engines.preflight import refuse_unrunnable
 from simulation.engines.run_folders import read_summary
 from simulation.engines.this_process import usable_cores

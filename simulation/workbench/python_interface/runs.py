@@ -25,12 +25,12 @@ from fedsel_app.models import building
 from fedsel_app.models.tasks import task_of
 from fedsel_app.records.files import NpzError, read_arrays
 from fedsel_app.records.run_folder import read_rounds
-from fedsel_app.records.schema import Row
-from fedsel_app.wiring.configuration import AppConfig, refuse_idle, resolve
+from fedsel_app.records.schema import OWN_APP, Row
+from fedsel_app.wiring.configuration import AppConfig, resolve
 from fedsel_app.wiring.named_files import run_folder
-from simulation.apps.server.settings import OWN_APP
 from simulation.engines import inline_engine
 from simulation.engines.choice import choose
+from simulation.engines.idle_settings import refuse_idle
 from simulation.engines.run_folders import completed_rounds, resolve_resumed
 from simulation.workbench.comparison.measures import metric_of
 from simulation.workbench.comparison.results import Group

@@ -11,9 +11,9 @@ from fedsel_app.caches import kept
 from fedsel_app.config import ConfigError, DataConfig, PartitionConfig
 from fedsel_app.data.client_parts import client_examples
 from fedsel_app.data.dataset import Dataset, load
-from fedsel_app.data.leaks import leaks, listed
 from fedsel_app.data.tables import Column, Encoding
 from fedsel_app.wiring.configuration import AppConfig
+from simulation.operations.deployment.leaks import leaks, listed
 from simulation.workbench.terminal import whole_table
 
 

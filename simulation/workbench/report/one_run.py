@@ -13,11 +13,11 @@ from fedsel_app.config import ConfigError
 from fedsel_app.data.dataset import load
 from fedsel_app.records.run_folder import describe_round, read_rounds
 from fedsel_app.records.schema import Row, schedule_round, score_name
-from fedsel_app.records.summary import averaged_text
 from fedsel_app.wiring.configuration import AppConfig
 from simulation.engines.choice import choose
 from simulation.engines.preflight import model_cost
 from simulation.engines.run_folders import read_summary
+from simulation.workbench.comparison.measures import averaged_text
 
 LEAST_LEFT_S = 60.0
 """Least remaining time in seconds that a line reports."""

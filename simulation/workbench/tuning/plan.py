@@ -10,7 +10,8 @@ from scipy.stats import qmc
 
 from fedsel_app.config import ConfigError, Value, refuse_unknown
 from fedsel_app.records.files import write_json
-from fedsel_app.wiring.configuration import refuse_idle, resolve, setting_entries
+from fedsel_app.wiring.configuration import resolve, setting_entries
+from simulation.engines.idle_settings import refuse_idle
 from simulation.workbench.command_line.parser import parse_setting
 from simulation.workbench.comparison.plan import ComparisonPlan, PlannedRun, left_text, run_name
 from simulation.workbench.comparison.plan_files import (

@@ -20,8 +20,9 @@ from fedsel_app.config.run import lower_wins
 from fedsel_app.records.fedsel_folder import make_private_folder
 from fedsel_app.records.files import RecordError, write_text
 from fedsel_app.records.schema import score_name
-from fedsel_app.wiring.configuration import AppConfig, is_idle, known_defaults
+from fedsel_app.wiring.configuration import AppConfig, known_defaults
 from fedsel_app.wiring.named_files import FILES
+from simulation.engines.idle_settings import is_idle
 from simulation.engines.run_folders import read_summary
 from simulation.workbench.comparison.plan import ComparisonPlan
 from simulation.workbench.comparison.plan_files import CELL, TUNED, BestTrial, settings_text

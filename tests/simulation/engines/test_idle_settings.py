@@ -6,7 +6,8 @@ import pytest
 import tomli_w
 
 from fedsel_app.config import GROUPS, ConfigError
-from fedsel_app.wiring.configuration import refuse_idle, resolve
+from fedsel_app.wiring.configuration import resolve
+from simulation.engines.idle_settings import refuse_idle
 from simulation.workbench.comparison.plan import plan
 from strategies import STRATEGIES
 
