@@ -12,7 +12,7 @@ from flwr.common import NDArrays
 
 from clients.client import SelectionClient
 from fedsel_app.config import ConfigError
-from fedsel_app.messages.instructions import TrainInstruction, read_instruction
+from fedsel_app.messages.instructions import Instruction, TrainInstruction, read_instruction
 from fedsel_app.messages.records import (
     ERROR,
     MACHINE_FAULT,
@@ -22,7 +22,7 @@ from fedsel_app.messages.records import (
     put_answer,
     put_sums,
 )
-from fedsel_app.messages.scalars import Config
+from fedsel_app.messages.scalars import Scalars
 from fedsel_app.records.files import MachineFault
 
 if TYPE_CHECKING:
@@ -33,41 +33,34 @@ if TYPE_CHECKING:
 class SharedAnswers:
     """Answers of clients that share a process and the arrays of a model.
 
-    A model to evaluate is loaded once for all clients, equal instructions in a row are read once, and the payloads of
-    trainings with a weight are added up.
+    A model to evaluate is loaded once for all clients, and the payloads of trainings with a weight are added up.
     """
 
     def __init__(self) -> None:
         self._loaded: FlatModel | None = None
-        self._last: tuple[str, Config] | None = None
-        """Type and config of the last instruction."""
         self.sums: CohortSum | None = None
         """Sums of the payloads so far; None before the first."""
 
     def answer(
-        self, client: SelectionClient, message_type: str, config: Config, arrays: NDArrays
-    ) -> tuple[Config, NDArrays, bool]:
-        """A client's answer to the instruction in `config`, the same as to a message of its own.
+        self, client: SelectionClient, instruction: Instruction, arrays: NDArrays
+    ) -> tuple[Scalars, NDArrays, bool]:
+        """A client's answer to the instruction, the same as to a message of its own.
 
         Raises what `SelectionClient.answer` raises.
 
         Returns
         -------
-        numbers, arrays : as `SelectionClient.answer` returns them
+        answer, arrays : as `SelectionClient.answer` returns them
         added : whether the payloads were added to the `sums` instead of returned
         """
-        if self._last != (message_type, config):
-            self._instruction, self._last = read_instruction(config, message_type), (message_type, config)
-        instruction = self._instruction
-        if message_type == MessageType.EVALUATE:
+        if instruction.message_type == MessageType.EVALUATE:
             self._loaded = self._loaded or client.load(arrays)
         added = isinstance(instruction, TrainInstruction) and instruction.weight > 0.0
         if added and self.sums is None:
             from fedsel_app.exact_sums import CohortSum
 
             self.sums = CohortSum()
-        numbers, payloads = client.answer(instruction, arrays, self._loaded, self.sums if added else None)
-        return numbers, payloads, added
+        return *client.answer(instruction, arrays, self._loaded, self.sums if added else None), added
 
 
 ClientOf = Callable[[int | None], SelectionClient]
@@ -92,8 +85,8 @@ def answer_content(message_type: str, content: RecordDict, client_of: ClientOf) 
     arrays, clients, reply = content_arrays(content), clients_named(content), RecordDict()
     if not clients:
         try:
-            instruction = read_instruction(_instruction(content), message_type)
-            put_answer(reply, *client_of(None).answer(instruction, arrays))
+            told, payloads = client_of(None).answer(_instruction(content, message_type), arrays)
+            put_answer(reply, told.to_config(), payloads)
         except MachineFault as error:
             put_answer(reply, {MACHINE_FAULT: str(error)})
         except ConfigError as error:
@@ -101,8 +94,9 @@ def answer_content(message_type: str, content: RecordDict, client_of: ClientOf) 
     shared = SharedAnswers()
     for client in clients:
         try:
-            numbers, payloads, _ = shared.answer(client_of(client), message_type, _instruction(content, client), arrays)
-            put_answer(reply, numbers, payloads, client)
+            instruction = _instruction(content, message_type, client)
+            told, payloads, _ = shared.answer(client_of(client), instruction, arrays)
+            put_answer(reply, told.to_config(), payloads, client)
         except Exception as error:  # noqa: BLE001 - any exception here is a failure of this client only
             put_answer(reply, {MACHINE_FAULT if isinstance(error, MachineFault) else ERROR: str(error)}, (), client)
     if shared.sums is not None:
@@ -110,9 +104,9 @@ def answer_content(message_type: str, content: RecordDict, client_of: ClientOf) 
     return reply
 
 
-def _instruction(content: RecordDict, client: int | None = None) -> Config:
+def _instruction(content: RecordDict, message_type: str, client: int | None = None) -> Instruction:
     """The instruction for `client`, or for the receiver. Raises ValueError if there is none of fedsel's."""
     config = fedsel_config(content, client)
     if config is None:
         raise ValueError("The message has no instruction of fedsel's. Server and clients must run the same app.")
-    return config
+    return read_instruction(config, message_type)

@@ -13,7 +13,7 @@ from fedsel_app.data.arrays import sums as feature_sums
 from fedsel_app.data.dataset import load
 from fedsel_app.messages.answers import EnrolAnswer
 from fedsel_app.messages.instructions import EnrolInstruction, Instruction, PlaceInstruction
-from fedsel_app.messages.scalars import Config
+from fedsel_app.messages.scalars import Scalars
 from fedsel_app.messages.schema import read_schema
 from fedsel_app.secure_sums.statement import RefusedError
 
@@ -41,7 +41,7 @@ class OwnDataClient(SelectionClient):
         arrays: NDArrays,
         loaded: "FlatModel | None" = None,
         sums: "CohortSum | None" = None,
-    ) -> tuple[Config, NDArrays]:
+    ) -> tuple[Scalars, NDArrays]:
         """Carry out an instruction, with the schema that this run's enrolment has kept. As `SelectionClient.answer`."""
         if not isinstance(instruction, EnrolInstruction | PlaceInstruction):
             self._take_schema(self._context.stated.schema(self._context.client))

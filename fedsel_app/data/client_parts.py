@@ -16,6 +16,7 @@ from fedsel_app.seeds import Purpose, stream
 Ints = NDArray[np.int64]
 
 
+@kept
 def client_parts(config: PartitionConfig, dataset: Dataset, clients: int, seed: int) -> list[Ints]:
     """Positions of each client's training examples; the same for the same arguments.
 

@@ -41,7 +41,7 @@ MISFIT = f"Its data cannot be used in this run: {IN_LOG}."
 KEYS = ("x_train", "y_train", "x_test", "y_test")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Dataset:
     """A data set for one of `fedsel_app.config.data.TASKS`. An unused part may have no examples.
 

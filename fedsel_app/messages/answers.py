@@ -130,9 +130,9 @@ class TrainAnswer(Scalars):
     """Bytes of the payloads of a client whose vectors a simulated worker has added to a sum; None: they were sent."""
     value_bits: int | None = lenient(None)
     """Bits of the values of these payloads."""
-    norm: float | None = lenient(None)
+    norm: float | None = bounded(0.0, LARGEST, default=None)
     """Norm of the update."""
-    control_norm: float | None = lenient(None)
+    control_norm: float | None = bounded(0.0, LARGEST, default=None)
     """Norm of the change of the control variate, if there is one."""
     exponent: int | None = lenient(None)
     """Exponent of the largest value of its update, if this is in multiples of a grid."""

@@ -6,7 +6,7 @@ schema as tables.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from typing import Annotated, Any, TypedDict
 
 from fedsel_app.config.run import lower_wins
@@ -261,9 +261,9 @@ def as_row(record: RoundRecord | ClientRecord | Summary) -> Row:
     """Fields of a record by name, those of the score by its own name."""
     score = getattr(record, "score", None) or ACCURACY
     return {
-        item.name.replace(ACCURACY, score): value
-        for item in fields(record)
-        if (value := getattr(record, item.name)) is not None or item.default is not None
+        name.replace(ACCURACY, score): value
+        for name, value in vars(record).items()
+        if value is not None or getattr(type(record), name, ...) is not None
     }
 
 

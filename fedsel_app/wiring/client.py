@@ -79,7 +79,8 @@ def client_builder(
         data = replace(OwnDataConfig.of(settings.data), own_arguments=own_arguments)
         stated = store.of_run(deployed)
         return lambda client: OwnDataClient(OwnDataContext(client=client, stated=stated, **shared | {"data": data}))
-    return lambda client: SelectionClient(ClientContext(client=client, **shared))
+    context = ClientContext(client=0, **shared)
+    return lambda client: SelectionClient(context.of(client))
 
 
 def masks_of(settings: SharedSettings, context: Context, client: int) -> "Masks":

@@ -11,8 +11,8 @@ from flwr.common import ndarrays_to_parameters
 
 from clients.client import SelectionClient
 from clients.flower_client import SharedAnswers
-from fedsel_app.messages.instructions import Instruction
-from fedsel_app.messages.scalars import Config
+from fedsel_app.messages.answers import EnrolAnswer
+from fedsel_app.messages.instructions import Instruction, read_instruction
 from fedsel_app.records.files import MachineFault
 from fedsel_app.wiring.client import client_builder
 from fedsel_app.wiring.configuration import AppConfig
@@ -64,17 +64,17 @@ class Inline:
         failure.
         """
         shared = SharedAnswers()
-        sent = cache(Instruction.to_config)
-        return {message.node: self._answer(message, sent(message.instruction), shared) for message in messages}
+        sent = cache(lambda instruction: read_instruction(instruction.to_config(), instruction.message_type))
+        return {message.node: self._answer(message, sent, shared) for message in messages}
 
-    def _answer(self, message: Message, sent: Config, shared: SharedAnswers) -> Answer:
-        """A client's answer to the message, whose instruction was `sent`, or its exception."""
+    def _answer(self, message: Message, sent: Callable[[Instruction], Instruction], shared: SharedAnswers) -> Answer:
+        """A client's answer to the message, whose instruction arrives as `sent` returns it, or its exception."""
         try:
             client = self._build_client(int(message.node))
-            numbers, payloads, added = shared.answer(
-                client, message.instruction.message_type, sent, list(message.model.arrays)
-            )
-            reply = Reply.of(numbers, ndarrays_to_parameters(payloads).tensors if payloads else ())
+            told, payloads, added = shared.answer(client, sent(message.instruction), list(message.model.arrays))
+            if isinstance(told, EnrolAnswer):
+                return Reply(enrolment=told)
+            reply = Reply.of(told.to_config(), ndarrays_to_parameters(payloads).tensors if payloads else ())
             return replace(reply, sums=shared.sums) if added else reply
         except MachineFault as error:
             raise MachineFault(f"{error} Then continue with: fedsel run --resume {self._config.records.out}") from error

@@ -206,7 +206,7 @@ class ConnectedClients:
         any_away = False
         for node, answer in self.federation.ask([Message(node, instruction) for node in unheard], until).items():
             if isinstance(answer, Reply):
-                enrolment.hear(node, answer.metrics, server_round)
+                enrolment.hear(node, answer, server_round)
             elif UNAVAILABLE in str(answer):
                 any_away = True
                 enrolment.postpone(node, time.monotonic() + ASK_AGAIN_S)

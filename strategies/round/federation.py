@@ -16,6 +16,7 @@ from flwr.common import ndarrays_to_parameters
 from numpy.typing import NDArray
 
 from fedsel_app.exact_sums import CohortSum
+from fedsel_app.messages.answers import EnrolAnswer
 from fedsel_app.messages.instructions import Instruction
 from fedsel_app.messages.scalars import Scalar
 from fedsel_app.network.reply_timeout import ReplyTimeout
@@ -95,6 +96,7 @@ class Reply:
     arrived_s : seconds from the question to this reply
     sums : exact sums over clients of a simulation, this one included, in place of its own payloads; their replies share
         the object
+    enrolment : answer of a client of this process, in place of its numbers
     """
 
     metrics: Mapping[str, Scalar] = field(default_factory=dict)
@@ -103,6 +105,7 @@ class Reply:
     loss: float = math.nan
     arrived_s: float = 0.0
     sums: CohortSum | None = None
+    enrolment: EnrolAnswer | None = None
 
     @classmethod
     def of(cls, numbers: Mapping[str, Scalar], tensors: Sequence[bytes], arrived_s: float = 0.0) -> Self:

@@ -100,18 +100,18 @@ class ClientProber:
         gc.disable()  # it would search the answers of many clients for cycles, again and again
         try:
             answers = self._clients.enrol(federation, number, needs.label_counts, wait=wait)
+            new: dict[int, EnrolmentRecord] = {}
+            for answer in answers:
+                if not roster.examples[answer.client]:
+                    new.setdefault(answer.client, EnrolmentRecord(answer.client, number, answer.examples))
+            take_examples(answers, roster, number, context)
+            if needs.label_counts:
+                unsound = take_label_counts(answers, roster, number, 0 if context.classes_told else context.classes)
+                if wait and unsound and len(unsound) == len(answers):
+                    raise unsound[0]
+            context.recorder.clients([*new.values(), *self._clients.enrolment.identity_conflicts])
         finally:
             gc.enable()
-        new: dict[int, EnrolmentRecord] = {}
-        for answer in answers:
-            if not roster.examples[answer.client]:
-                new.setdefault(answer.client, EnrolmentRecord(answer.client, number, answer.examples))
-        take_examples(answers, roster, number, context)
-        if needs.label_counts:
-            unsound = take_label_counts(answers, roster, number, 0 if context.classes_told else context.classes)
-            if wait and unsound and len(unsound) == len(answers):
-                raise unsound[0]
-        context.recorder.clients([*new.values(), *self._clients.enrolment.identity_conflicts])
         self._clients.enrolment.identity_conflicts.clear()
         if self._clients.nodes is not self._nodes:
             self._nodes, self._connected[:] = self._clients.nodes, False

@@ -12,7 +12,7 @@ from fedsel_app.data import client_parts
 from fedsel_app.data.dataset import load
 from fedsel_app.data.partition import holdout
 from fedsel_app.exact_sums import CohortSum
-from fedsel_app.messages.instructions import CalibrateInstruction, TrainInstruction
+from fedsel_app.messages.instructions import CalibrateInstruction
 from fedsel_app.messages.scalars import Report
 from fedsel_app.seeds import Purpose, stream
 from fedsel_app.wire.codec import bits_of_values, decode
@@ -65,13 +65,13 @@ def test_a_test_part_is_drawn_by_a_stream_of_its_own(context):
 )
 def test_requested_numbers_cost_passes_over_the_examples(context, reports, passes):
     """4 steps; a pass has ceil(examples / 16) mini-batches, and without gradients each costs a third of a step."""
-    answer = train(context, reports=reports)[2]
+    answer = train(context, reports=reports)[1]
     assert answer.work_steps == pytest.approx(4 + passes * np.ceil(len(client_examples(context)) / 16))
 
 
 def test_bf16_is_a_bit_class_of_its_own_with_the_same_bits_from_the_same_seed(context):
     half = changed(context, execution={"precision": "bf16"})
-    (full, _, _), (first, _, _), (again, _, _) = train(context, kept=1.0), train(half, kept=1.0), train(half, kept=1.0)
+    (full, _), (first, _), (again, _) = train(context, kept=1.0), train(half, kept=1.0), train(half, kept=1.0)
     assert np.array_equal(first.values, again.values)
     assert not np.array_equal(first.values, full.values)
     assert np.linalg.norm(first.values - full.values) < 0.02 * np.linalg.norm(full.values)
@@ -96,19 +96,19 @@ def test_nothing_is_lost_over_several_rounds_of_new_clients(context, tmp_path):
 def test_a_worker_adds_what_a_client_would_have_sent(context, tmp_path, compression, solver):
     """The update with its weight, and the change of the control variate as it is."""
     context = changed(context, compression=compression, training={"solver": solver})
-    arrays, asked = initial(context), TrainInstruction.from_config(instruction(weight=0.5))
+    arrays, asked = initial(context), instruction(weight=0.5)
     arrays = [*arrays, np.full(arrays[0].size, 0.01, np.float32)] if solver == "scaffold" else arrays
     _, payloads = SelectionClient(context).answer(asked, arrays)
     sums, other = CohortSum(), changed(context, store=StateStore(tmp_path / "other"))
-    numbers, sent = SelectionClient(other).answer(asked, arrays, sums=sums)
+    answer, sent = SelectionClient(other).answer(asked, arrays, sums=sums)
     assert sent == []
     updates = [decode(payload.tobytes(), size=arrays[0].size).update for payload in payloads]
     for one, update, weight in zip(sums.sums, updates, [0.5, 1.0], strict=len(updates) == 2):
         np.testing.assert_allclose(one.total(), weight * update.dense())
-    assert numbers["payload_bytes"] == sum(payload.size for payload in payloads)
-    assert numbers["value_bits"] == sum(bits_of_values(update) for update in updates)
-    names = [name for name in ("norm", "control_norm") if name in numbers]
-    assert [numbers[name] for name in names] == pytest.approx([update.norm() for update in updates])
+    assert answer.payload_bytes == sum(payload.size for payload in payloads)
+    assert answer.value_bits == sum(bits_of_values(update) for update in updates)
+    norms = [norm for norm in (answer.norm, answer.control_norm) if norm is not None]
+    assert norms == pytest.approx([update.norm() for update in updates])
 
 
 def test_a_lost_reply_counts_as_if_nothing_had_been_sent(context, tmp_path):
@@ -144,7 +144,7 @@ def test_the_answers_do_not_depend_on_who_was_served_before(context, tmp_path, m
         for server_round in (1, 2):
             for client in order:
                 one = changed(context, client=client, store=store)
-                update, _, answer = train(one, server_round=server_round, curvature=True)
+                update, answer = train(one, server_round=server_round, curvature=True)
                 served[client, server_round] = update.indices.tobytes(), update.values.tobytes(), answer.loss
         answers.append(served)
     assert answers[0] == answers[1]
@@ -155,7 +155,7 @@ def test_torchs_global_generator_is_left_alone(context):
     context = changed(context, run={"model": NORMED})
     before = torch.get_rng_state()
     train(context)
-    SelectionClient(context).fit(initial(context), CalibrateInstruction(1, 2).to_config())
+    SelectionClient(context).answer(CalibrateInstruction(1, 2), initial(context))
     assert torch.equal(torch.get_rng_state(), before)
 
 
@@ -165,8 +165,8 @@ def test_torchs_global_generator_is_left_alone(context):
 def test_curvature_changes_which_entries_are_sent_and_not_their_values(context, tmp_path):
     context = changed(context, run={"model": "cnn"}, compression={"curvature_layers": 2})
     raw = train(context, kept=1.0)[0].dense()
-    plain, _, _ = train(context)
-    scored, _, _ = train(changed(context, store=StateStore(tmp_path / "other")), curvature=True)
+    plain, _ = train(context)
+    scored, _ = train(changed(context, store=StateStore(tmp_path / "other")), curvature=True)
     assert plain.count == scored.count
     assert not np.array_equal(plain.indices, scored.indices)
     assert np.array_equal(scored.values, raw[scored.indices])

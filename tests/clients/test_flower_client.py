@@ -14,7 +14,6 @@ from fedsel_app.messages.instructions import (
     EnrolInstruction,
     LocalTestInstruction,
     ProbeInstruction,
-    TrainInstruction,
 )
 from fedsel_app.messages.records import clients_named, question
 from fedsel_app.messages.scalars import Report
@@ -34,8 +33,7 @@ def federation(context):
 
 
 def train(**keys):
-    keys = {"reports": tuple(Report), "statistics": True} | keys
-    return TrainInstruction.from_config(instruction(**keys))
+    return instruction(**{"reports": tuple(Report), "statistics": True} | keys)
 
 
 def questions(federation):
@@ -52,15 +50,9 @@ def questions(federation):
 
 
 def direct(context, instruction, arrays):
-    """Numbers and arrays that the functions of Flower's client return."""
-    client, config = SelectionClient(context), instruction.to_config()
-    if instruction.message_type == "query":
-        return client.get_properties(config), []
-    if instruction.message_type == "train":
-        sent, _, metrics = client.fit(arrays, config)
-        return metrics, sent
-    loss, examples, metrics = client.evaluate(arrays, config)
-    return metrics | {"loss": loss, "examples": examples}, []
+    """Numbers and arrays of the client's own answer."""
+    told, sent = SelectionClient(context).answer(instruction, arrays)
+    return told.to_config(), sent
 
 
 def comparable(numbers, arrays):

@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 
 from clients.client import SelectionClient
-from fedsel_app.messages.answers import TrainAnswer
 from tests.support.client_messages import SIZE, changed, instruction
 
 KINDS = {
@@ -25,9 +24,9 @@ def context(request, context):
 
 def train(context, server_round, **fields):
     arrays = [np.zeros(SIZE, np.float32)] * (2 if context.training.solver == "scaffold" else 1)
-    config = instruction(server_round, curvature=True, estimated=server_round > 1, **fields)
-    payloads, _, metrics = SelectionClient(context).fit(arrays, config)
-    return [payload.tobytes() for payload in payloads], TrainAnswer.from_metrics(metrics).loss
+    asked = instruction(server_round, curvature=True, estimated=server_round > 1, **fields)
+    answer, payloads = SelectionClient(context).answer(asked, arrays)
+    return [payload.tobytes() for payload in payloads], answer.loss
 
 
 def remembered(context):

@@ -162,9 +162,9 @@ def test_an_unknown_loss_is_accepted_only_if_it_may_be_unknown():
             TrainAnswer.from_metrics(metrics | {"loss": loss}, loss_optional=optional)
 
 
-@pytest.mark.parametrize("value", ["fast", True, float("nan")])
-def test_a_time_that_is_no_number_is_unknown(value):
-    times = dict.fromkeys(("compute_s", "upload_bytes", "upload_s"), value)
+@pytest.mark.parametrize("value", ["fast", True, float("nan"), -1.0, 1e300])
+def test_a_time_or_a_norm_that_is_impossible_is_unknown(value):
+    times = dict.fromkeys(("compute_s", "upload_bytes", "upload_s", "norm", "control_norm"), value)
     assert TrainAnswer.from_metrics(TrainAnswer(1.0, 2.0).to_config() | times) == TrainAnswer(1.0, 2.0)
     assert TrainAnswer.from_metrics({"loss": 1.0, "work_steps": 2.0}) == TrainAnswer(1.0, 2.0)
 

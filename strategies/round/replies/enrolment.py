@@ -9,6 +9,7 @@ none of them gets it until only one is left, because the server cannot tell whic
 import logging
 import math
 from collections.abc import Collection, Mapping, Sequence
+from functools import cache
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,10 +18,10 @@ from fedsel_app.config import ConfigError, EnrolmentConfig
 from fedsel_app.data.arrays import RESOLUTION
 from fedsel_app.messages.answers import EnrolAnswer
 from fedsel_app.messages.reported_values import one_line, winsorised
-from fedsel_app.messages.scalars import Scalar
 from fedsel_app.records.schema import IdentityConflict
 from strategies.checkpoint import Arrays, matching
 from strategies.roster import Roster
+from strategies.round.federation import Reply
 from strategies.run_context import EVERYBODY, Admission, RunContext
 
 LOGGER = logging.getLogger("fedsel")
@@ -50,9 +51,9 @@ def assign(
     """
     now, refused = dict(owners), dict[str, str]()
     claimants: dict[int, list[str]] = {}
-    for node, client in sorted(claims.items()):
+    for node, client in claims.items():
         claimants.setdefault(client, []).append(node)
-    for client, nodes in claimants.items():
+    for client, nodes in sorted(claimants.items()):
         owner = owners.get(client)
         if owner in nodes:
             reason = f"it belongs to node {owner}"
@@ -62,8 +63,8 @@ def assign(
             now[client] = nodes[0]
             continue
         else:
-            reason = f"nodes {', '.join(nodes)} claim it at the same time; stop all of them except one"
-        refused |= {node: reason for node in nodes if node != owner}
+            reason = f"nodes {', '.join(sorted(nodes))} claim it at the same time; stop all of them except one"
+        refused |= {node: reason for node in sorted(nodes) if node != owner}
     return now, refused
 
 
@@ -121,21 +122,21 @@ class Enrolment:
             if node not in self.client_of and node not in self._answers and self._again_s.get(node, 0.0) <= now_s
         ]
 
-    def hear(self, node: str, properties: Mapping[str, Scalar], server_round: int) -> None:
+    def hear(self, node: str, reply: Reply, server_round: int) -> None:
         """Read a node's answer. A node that is not a client of this run is left out and not asked again.
 
         So is a client that the model does not admit.
         """
         self._again_s.pop(node, None)
-        claimed = properties.get("client")
-        client = claimed if type(claimed) is int and 0 <= claimed < self._total else None
         try:
-            answer = EnrolAnswer.from_properties(properties, self._total)
+            answer = reply.enrolment or EnrolAnswer.from_properties(reply.metrics, self._total)
             self._admission.check(answer)
             if self.moments.size and not answer.own_data:
                 raise ConfigError(SHARED)
             self._answers[node] = answer
         except ConfigError as error:
+            claimed = reply.metrics.get("client")
+            client = claimed if type(claimed) is int and 0 <= claimed < self._total else None
             self.leave_out(node, error, server_round, client)
 
     def leave_out(self, node: str, error: object, server_round: int, client: int | None = None) -> None:
@@ -240,9 +241,9 @@ def take_examples(answers: Sequence[EnrolAnswer], roster: Roster, server_round: 
     bounded = winsorised(claimed, context.reported_values.example_clip, claimed[claimed > 0.0])
     roster.examples[:] = bounded.astype(roster.examples.dtype)
     enrolled = np.flatnonzero(roster.examples)
-    steps, least = context.training.steps, context.admission.least_examples
+    steps, least = cache(context.training.steps), context.admission.least_examples
     roster.local_steps[enrolled] = [steps(count, 0, least) for count in roster.examples[enrolled].tolist()]
-    counted = {answer.client: int(roster.examples[answer.client]) for answer in answers}
+    counted = roster.examples.tolist()
     clipped = [
         f"client {answer.client} says {answer.examples} and counts for {counted[answer.client]}"
         for answer in answers

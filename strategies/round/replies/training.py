@@ -408,8 +408,7 @@ class ReplyReader(Composed):
                 value_bits = self._entries(instruction).count(context.initial.size) * bits
                 masked_answer = replace(answer, value_bits=value_bits, exponent=None, control_norm=None)
                 if masked_answer.norm is None and context.privacy.clear_number == "norm":
-                    raise codec.WireError("it did not tell the norm of its update: see 'clear-number'")
-                refuse_large(masked_answer.norm or 0.0)
+                    raise codec.WireError("it told no possible norm of its update: see 'clear-number'")
                 return Decoded(masked_answer, (), sum(map(len, masked)), None, masked=masked)
             sent = self.payloads(client, instruction, reply.tensors[:payloads])
             statistics = None

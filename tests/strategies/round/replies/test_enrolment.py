@@ -7,9 +7,19 @@ import pytest
 
 from fedsel_app.config import EnrolmentConfig, Settings
 from fedsel_app.messages.answers import EnrolAnswer
+from fedsel_app.messages.instructions import EnrolInstruction
+from fedsel_app.wiring.configuration import resolve
+from simulation.engines.inline_engine import Inline
 from strategies.roster import Roster
+from strategies.round.clients import ConnectedClients
+from strategies.round.federation import Message, Reply
+from strategies.round.flower_grid import FlowerGrid
 from strategies.round.replies.enrolment import Enrolment, assign, take_examples, take_label_counts
+from strategies.run_context import Admission
 from strategies.testing.fakes import make_context
+from tests.support.in_process_grid import grid_of
+
+POSITIONAL = "tests.cases.models:masked_positional"
 
 
 @pytest.mark.parametrize(
@@ -45,13 +55,26 @@ def test_the_pause_doubles_with_each_failure_up_to_64_timeouts(failures, pause_s
 
 def test_a_node_that_answers_or_is_left_out_is_not_asked_again():
     enrolment = Enrolment(2, EnrolmentConfig())
-    enrolment.hear("a", answered(0), 1)
-    enrolment.hear("b", answered(7), 1)
+    enrolment.hear("a", Reply(answered(0)), 1)
+    enrolment.hear("b", Reply(answered(7)), 1)
     assert enrolment.unheard("abc", math.inf) == ["b", "c"]
     assert enrolment.unheard("abc", 1e300) == ["c"]
     assert [conflict.outcome[:8] for conflict in enrolment.identity_conflicts] == ["left out"]
     enrolment.forget("ac")
     assert enrolment.unheard("abc", 0.0) == ["b", "c"]
+
+
+def test_clients_of_this_process_enrol_as_through_messages(tmp_path):
+    """In the inline engine their answers are no messages. The marks are those of the model's mask and positions."""
+    config = resolve({"data": "digits", "clients": 7, "cohort": 2, "model": POSITIONAL, "out": str(tmp_path)})
+    [first] = Inline(config).ask([Message("0", EnrolInstruction(constants=True))]).values()
+    marks = np.frombuffer(first.enrolment.constants)
+    enrolled = []
+    for federation in (Inline(config), FlowerGrid(grid_of(config), pool=2)):
+        clients = ConnectedClients(7, config.enrolment, admission=Admission(1, ("a", "b"), marks))
+        enrolled.append(clients.enrol(federation, 1, label_counts=True, wait=True))
+    assert enrolled[0] == enrolled[1]
+    assert [sum(answer.counts(10)) for answer in enrolled[0]] == [answer.examples for answer in enrolled[0]]
 
 
 @pytest.mark.parametrize(("clip", "examples"), [(0.0, [5, 20, 0, 900]), (2.0, [5, 20, 0, 40])])
