@@ -23,6 +23,8 @@ MOST_NAMED = 25
 """A message lists at most this number of known names."""
 CODE = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*")
 """Pattern of a user's code, package.module:name, which may be a part of a setting's value."""
+CODE_FOLDER = "FEDSEL_CODE_FOLDER"
+"""Environment variable of a deployment's processes: the working directory of the command that started them."""
 _loaded: dict[str, int] = {}
 """Module that a setting named -> time of the last change of its file when it was imported, in nanoseconds."""
 _edited: set[str] = set()
@@ -45,7 +47,7 @@ def named_by(arguments: Sequence[str]) -> Iterator[None]:
 def load_object(path: str, setting: str) -> Callable[..., Any]:
     """Import the function or class `path` ("package.module:name").
 
-    Python's path is searched first, then the working directory.
+    Python's path is searched first, then the working directory (see `search_working_directory`).
 
     Raises ConfigError with the name of `setting`, if the module cannot be imported or has no such callable, or the
     command does not allow it.
@@ -61,8 +63,7 @@ def load_object(path: str, setting: str) -> Callable[..., Any]:
             f"The '{setting}' parameter of a preset or a run folder names the code {path!r}, which was not imported. "
             f"If you trust it, add --allow-code {path} to the command."
         )
-    if os.getcwd() not in sys.path:
-        sys.path.append(os.getcwd())
+    search_working_directory()
     try:
         module = _imported(module_name)
     except Exception as error:
@@ -77,6 +78,12 @@ def load_object(path: str, setting: str) -> Callable[..., Any]:
             f"{did_you_mean(name, [each for each in vars(module) if not each.startswith('_')])}"
         )
     return loaded  # type: ignore[no-any-return]
+
+
+def search_working_directory() -> None:
+    """Let Python search the working directory last, and in a deployment that of the command that started it."""
+    folders = (os.getcwd(), os.environ.get(CODE_FOLDER, ""))
+    sys.path += [folder for folder in folders if folder and folder not in sys.path]
 
 
 def note_changed() -> None:

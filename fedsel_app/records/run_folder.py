@@ -126,7 +126,9 @@ class RunFolder:
         try:
             if resume:
                 refuse_links(path)
-                refuse_changed(path, config)
+                if is_finished(path):
+                    raise ConfigError(f"The run in {path} is finished; there is nothing to resume.")
+                refuse_other_settings(path, config)
                 data = data and with_earlier(path, data, allowed=bool(config.get("changed-data")))
             else:
                 refuse_used(path)
@@ -223,13 +225,6 @@ def read_config(path: Path, needed: Iterable[str] = ()) -> dict[str, Value]:
         if key in config and type(config[key]) is not type(entry.default) and not number:
             raise ConfigError(f"The file {path / 'config.json'} cannot be read: '{key}' is {config[key]!r}.")
     return config
-
-
-def refuse_changed(path: Path, config: Mapping[str, Value]) -> None:
-    """Raise ConfigError if the run in the folder at `path` is finished, or has other settings than `config`."""
-    if is_finished(path):
-        raise ConfigError(f"The run in {path} is finished; there is nothing to resume.")
-    refuse_other_settings(path, config)
 
 
 def is_finished(path: Path) -> bool:

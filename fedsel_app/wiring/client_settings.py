@@ -93,7 +93,7 @@ def refuse_choices(run_config: Mapping[str, Value], node_config: Mapping[str, Va
             kind = "a data set of the Hub" if name.startswith(HUB) else "code"
             raise ConfigError(
                 f"The server sets '{key}' to {_quoted(name)}, {kind} that this client does not allow: if its owner "
-                f"does, add that to {ALLOWED}='...' in its --node-config."
+                f"does, add that to {ALLOWED}='...' in its --node-config (`fedsel start --set`)."
             )
 
 

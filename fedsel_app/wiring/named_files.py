@@ -1,12 +1,17 @@
-"""Files that the settings of a run name besides its data, and its folder. Nothing here loads PyTorch."""
+"""Files and modules that the settings of a run name besides its data, and its folder. Nothing here loads PyTorch."""
 
+import os
 from collections.abc import Mapping
 from datetime import datetime
 from hashlib import file_digest
+from importlib.util import find_spec
 from pathlib import Path
 
 from fedsel_app.config import ConfigError, RunConfig, Value
+from fedsel_app.config.data import HUB
+from fedsel_app.config.plugins import CODE, CODE_FOLDER, search_working_directory
 from fedsel_app.records.run_folder import read_config
+from fedsel_app.wiring.client_settings import ALLOWED, named_code
 from fedsel_app.wiring.configuration import AppConfig
 
 FILES = ("initial-model", "surrogate-path", "availability-trace")
@@ -32,6 +37,20 @@ def digests(settings: Mapping[str, Value]) -> dict[str, str]:
         model = str(settings.get("model", RunConfig.model))
         paths["initial-model"] = initial_file(str(settings["initial-model"]), model)
     return {key: _digest(path, key) for key, path in paths.items()}
+
+
+def refuse_missing(settings: Mapping[str, Value]) -> None:
+    """Raise ConfigError if this machine lacks a file or a module that `settings` name or allow. Nothing is imported."""
+    digests(settings)
+    search_working_directory()
+    for key, value in [*named_code(settings), (ALLOWED, str(settings.get(ALLOWED, "")))]:
+        for path in CODE.findall(value):
+            package = path.partition(":")[0].partition(".")[0]
+            if not path.startswith(HUB) and find_spec(package) is None:
+                raise ConfigError(
+                    f"The '{key}' parameter names {path!r}, but this machine has no module '{package}': put it into "
+                    f"{os.environ.get(CODE_FOLDER, os.getcwd())}, into an installed package, or on PYTHONPATH."
+                )
 
 
 def initial_file(initial_model: str, model: str) -> Path:

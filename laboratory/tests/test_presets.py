@@ -12,7 +12,7 @@ from laboratory import presets
 from laboratory.data_sets import short_name
 from laboratory.presets import named
 from simulation.engines.idle_settings import refuse_idle
-from simulation.workbench.command_line.parser import parse_grid, parse_setting
+from simulation.workbench.command_line.parser import parse_grids, parse_setting
 from tests.support.in_process import run_config
 from tests.support.sources import ROOT
 
@@ -156,7 +156,7 @@ def test_the_commands_of_a_preset_can_be_run(name):
         assert set(re.findall(r"--preset (\S+)", line)) <= {file}, line
         fixed, grids = ([word.strip("'") for word in re.findall(rf"{option} ('.*?'|\S+)", line)] for option in OPTIONS)
         fixed = dict(map(parse_setting, fixed))
-        points = [(key, value) for key, values in map(parse_grid, grids) for value in values]
+        points = [(key, value) for key, values in parse_grids(grids).items() for value in values]
         runs = [
             resolve({"preset": file} | ({"strategy": strategy} if strategy else {}) | fixed | dict([point])).values()
             for strategy in ",".join(re.findall(r"--strategies (\S+)", line)).split(",")

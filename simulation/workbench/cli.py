@@ -139,12 +139,9 @@ def parser() -> Parser:
     commands = top.add_subparsers(required=True, metavar="COMMAND", dest="command", help=argparse.SUPPRESS)
     register_runs(commands)
     comparison.register(commands)
-    register_data(commands)
-    register_model(commands)
     report_commands.register(commands)
     deployment.register(commands)
     catalogue.register(commands)
-    comparison.register_tune(commands)
     top.show_examples("fedsel")
     top.usage = "fedsel COMMAND ..."
     top.show_groups({action.dest: action.help or "" for action in commands._choices_actions})
@@ -154,7 +151,7 @@ def parser() -> Parser:
 
 
 def register_runs(commands: Subparsers) -> None:
-    """Add `run`, `deploy` and `submit` to the commands of `fedsel`. Each carries out one run."""
+    """Add the commands on one run: `run`, `deploy`, `submit`, `data` and `model`."""
     one = commands.add_parser("run", help="simulate one run on this machine")
     add_run_settings(one)
     add_engine(one)
@@ -170,23 +167,10 @@ def register_runs(commands: Subparsers) -> None:
     sent.add_argument("admin", type=folder, metavar="ADMIN", help="the admin's folder of the federation")
     sent.set_defaults(call=submit_command)
 
-
-def add_run_settings(command: argparse.ArgumentParser) -> None:
-    """Add the arguments that start or resume one run."""
-    add_settings(command, *RunConfig.keys())
-    command.add_argument("--resume", metavar="DIR", help="continue the interrupted run in this folder")
-    command.add_argument("--out", type=lambda text: str(Path(text).absolute()), help="run folder")
-
-
-def register_data(commands: Subparsers) -> None:
-    """Add `data` to the commands of `fedsel`."""
     described = commands.add_parser("data", help="describe the data: columns, classes, owners, clients")
     add_settings(described, "clients", "seed")
     described.set_defaults(call=data_command)
 
-
-def register_model(commands: Subparsers) -> None:
-    """Add `model` to the commands of `fedsel`."""
     written = commands.add_parser("model", help="write the model of a finished run as a state dict")
     written.add_argument("run", type=folder, metavar="RUN", help="run folder")
     which = written.add_mutually_exclusive_group()
@@ -196,6 +180,13 @@ def register_model(commands: Subparsers) -> None:
     written.add_argument("--out", dest="file", required=True, type=folder, metavar="FILE", help="a .safetensors file")
     add_allowed_code(written)
     written.set_defaults(call=model_command)
+
+
+def add_run_settings(command: argparse.ArgumentParser) -> None:
+    """Add the arguments that start or resume one run."""
+    add_settings(command, *RunConfig.keys())
+    command.add_argument("--resume", metavar="DIR", help="continue the interrupted run in this folder")
+    command.add_argument("--out", type=lambda text: str(Path(text).absolute()), help="run folder")
 
 
 def main(argv: Sequence[str] | None = None) -> int:

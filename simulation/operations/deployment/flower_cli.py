@@ -20,6 +20,7 @@ from typing import Any
 import tomli_w
 
 from fedsel_app.config import Value
+from fedsel_app.config.plugins import CODE_FOLDER
 from simulation.operations.guard.transport import CONNECTION
 
 COMMAND_TIMEOUT_S = 300.0
@@ -172,6 +173,7 @@ def environment(flwr_home: Path | None) -> dict[str, str]:
         "FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION": "1",
         "OMP_NUM_THREADS": "1",
         "PYTHONUNBUFFERED": "1",
+        CODE_FOLDER: os.getcwd(),
         **dict.fromkeys(("no_grpc_proxy", "no_proxy", "NO_PROXY"), ",".join([*exempt, *LOOPBACK])),
     }
     return variables if flwr_home is None else {**variables, "FLWR_HOME": str(flwr_home)}

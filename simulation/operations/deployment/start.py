@@ -21,6 +21,7 @@ from fedsel_app.data.columns import UnnamedLabelError
 from fedsel_app.data.dataset import load
 from fedsel_app.messages.reported_values import one_line
 from fedsel_app.records.reading import legible
+from fedsel_app.wiring.named_files import refuse_missing
 from simulation.engines.this_process import uncollected_imports
 from simulation.operations.deployment.flower_cli import DeploymentError, environment, node_config_text
 from simulation.operations.deployment.leaks import leaks
@@ -49,7 +50,8 @@ def read_startable(folder: Path, settings: Mapping[str, Value], *, unsigned_apps
     """Read the machine in `folder`, and add a client's own `settings`, which its folder keeps.
 
     Raises ConfigError if the folder is neither a server's nor a client's, or is damaged, if a client cannot have one of
-    the settings of its own, or if a client trusts no signer and `unsigned_apps` does not allow that.
+    the settings of its own or names a module that this machine does not have, or if a client trusts no signer and
+    `unsigned_apps` does not allow that.
     """
     machine = with_settings(read_machine(folder, "server", "client"), settings)
     check_folder(folder, machine)
@@ -60,6 +62,7 @@ def read_startable(folder: Path, settings: Mapping[str, Value], *, unsigned_apps
         raise ConfigError(f"Leave out --unsigned-apps: {machine.name} is no client.")
     if machine.role == "client" and not unsigned_apps:
         refuse_no_signer(folder / TRUSTED)
+    refuse_missing(machine.settings)
     if settings:
         write_machine(folder, machine)
     return machine

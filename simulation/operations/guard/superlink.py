@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import Any
 
 from fedsel_app.config import ConfigError
-from fedsel_app.wiring.named_files import digests
+from fedsel_app.wiring.named_files import refuse_missing
 from simulation.engines.this_process import exit_on_signals
 from simulation.operations.guard.admitted_clients import admit
 from simulation.operations.guard.app_signature import signatures_of
@@ -120,16 +120,17 @@ def attach_signatures(state: Any, folder: Path) -> None:
 
 
 def check_files(state: Any) -> None:
-    """Let a link state create a run of fedsel's app only if the files that its settings name can be read."""
+    """Let a link state create a run of fedsel's app only if this machine has the files and modules it names."""
     from flwr.supercore.error import ApiErrorCode, FlowerError
 
     create = state.create_run
 
     def create_checked(app: str, version: str, fab_hash: str, settings: Any, *rest: Any, **named: Any) -> Any:
         try:
-            digests(settings if app == APP else {})
+            refuse_missing(settings if app == APP else {})
         except ConfigError as error:
-            raise FlowerError(ApiErrorCode.INVALID_RUN_CONFIG, str(error), str(error)) from error
+            where = f"On the server: {error}"
+            raise FlowerError(ApiErrorCode.INVALID_RUN_CONFIG, where, where) from error
         return create(app, version, fab_hash, settings, *rest, **named)
 
     state.create_run = create_checked

@@ -42,16 +42,12 @@ EXAMPLES: dict[str, dict[str, str]] = {
     "tune": {
         "fedsel tune --strategies oort,random --over lr=0.01..1 --out runs/tuned": "tune a setting for each method",
     },
-    "model": {
-        "fedsel model runs/first --out first.safetensors": "write the last model of a run",
-    },
+    "model": {"fedsel model runs/first --out first.safetensors": "write the last model of a run"},
     "data": {
         "fedsel data": "describe the digits, and what each client has of them",
         "fedsel data --set data=npz --set data-path=mine.npz": "describe a file of yours",
     },
-    "methods": {
-        "fedsel methods": "list the methods with their sources and needs",
-    },
+    "methods": {"fedsel methods": "list the methods with their sources and needs"},
     "check": {
         "fedsel check random": "check a method of fedsel",
         "fedsel check waiting:LongestWaiting": "check your own method",
@@ -69,9 +65,7 @@ EXAMPLES: dict[str, dict[str, str]] = {
         "fedsel provision --add 2 --out federation": "add clients",
         "fedsel provision --revoke client-1 --out federation": "revoke a client",
     },
-    "request": {
-        "fedsel request north": "make a folder with a key, and the request for the admin",
-    },
+    "request": {"fedsel request north": "make a folder with a key, and the request for the admin"},
     "start": {
         "fedsel start server": "run the server",
         "fedsel start client-0 --data /data/mine.npz": "run a client with its own data",
@@ -79,15 +73,9 @@ EXAMPLES: dict[str, dict[str, str]] = {
     "submit": {
         "fedsel submit federation/admin --cohort 2 --rounds 5": "submit a run to a federation, and wait until it ends",
     },
-    "status": {
-        "fedsel status federation/admin": "show the connected clients and the current round",
-    },
-    "stop": {
-        "fedsel stop federation/admin": "end the run in progress",
-    },
-    "sign": {
-        "fedsel sign --out federation/admin/signing": "sign the app after a change",
-    },
+    "status": {"fedsel status federation/admin": "show the connected clients and the current round"},
+    "stop": {"fedsel stop federation/admin": "end the run in progress"},
+    "sign": {"fedsel sign --out federation/admin/signing": "sign the app after a change"},
 }
 """Command -> its main command lines, at most three, with what each does; "fedsel" has those of the whole program."""
 GROUPS = {
@@ -207,28 +195,24 @@ def parse_setting(text: str) -> tuple[str, Value]:
 
 
 def parse_grids(texts: Iterable[str]) -> dict[str, list[Value]]:
-    """Grids by setting, each as `parse_grid` reads it. Raises ConfigError also if two have the same setting."""
+    """Grids of the form KEY=V1,V2, by setting. Each value is read as by `parse_setting`; text with a comma needs quotes
+    as in TOML.
+
+    Raises ConfigError if KEY, = or values are missing, or if two grids have the same setting.
+    """
     grids: dict[str, list[Value]] = {}
-    for key, values in map(parse_grid, texts):
+    for text in texts:
+        key, equals, values = map(str.strip, text.partition("="))
+        if not (equals and key and values):
+            raise ConfigError(f"--grid takes KEY=VALUE,VALUE. Got {text!r}.")
         if key in grids:
             raise ConfigError(f"Give all values of '{key}' in one --grid: --grid {key}=VALUE,VALUE.")
-        grids[key] = values
+        grids[key] = [parse_setting(f"{key}={value.strip()}")[1] for value in values.split(",")]
+        with suppress(tomllib.TOMLDecodeError):
+            listed = tomllib.loads(f"values = [{values}]")["values"]
+            if all(isinstance(value, bool | int | float | str) for value in listed):
+                grids[key] = listed
     return grids
-
-
-def parse_grid(text: str) -> tuple[str, list[Value]]:
-    """Grid of the form KEY=V1,V2. Each value is read as by `parse_setting`; text with a comma needs quotes as in TOML.
-
-    Raises ConfigError if KEY, = or values are missing.
-    """
-    key, equals, values = text.partition("=")
-    if not equals or not key.strip() or not values.strip():
-        raise ConfigError(f"--grid takes KEY=VALUE,VALUE. Got {text!r}.")
-    with suppress(tomllib.TOMLDecodeError):
-        listed = tomllib.loads(f"values = [{values}]")["values"]
-        if all(isinstance(value, bool | int | float | str) for value in listed):
-            return key.strip(), listed
-    return key.strip(), [parse_setting(f"{key}={value.strip()}")[1] for value in values.split(",")]
 
 
 def parse_seeds(text: str) -> list[int]:

@@ -22,7 +22,7 @@ from simulation.workbench.terminal import print_lines, wide_console
 
 
 def register(commands: Subparsers) -> None:
-    """Add `compare` and `watch` to the commands of `fedsel`."""
+    """Add `compare`, `tune` and `watch` to the commands of `fedsel`."""
     several = commands.add_parser("compare", help="compare methods on the same seeds")
     add_strategies(several)
     several.add_argument(
@@ -33,6 +33,21 @@ def register(commands: Subparsers) -> None:
         help="repeat the runs for each value of a setting; several grids give every combination",
     )
     several.set_defaults(call=compare_command)
+
+    tuned = commands.add_parser("tune", help="search for the best settings of each method, then compare the methods")
+    add_strategies(tuned)
+    tuned.add_argument(
+        "--trials",
+        type=positive,
+        default=10,
+        metavar="N",
+        help="trials for each method, the first with the default settings (10)",
+    )
+    tuned.add_argument(
+        "--over", required=True, metavar="KEY=LOW..HIGH,KEY=A|B", help="settings to search, with their ranges or values"
+    )
+    tuned.add_argument("--tuning-seeds", default="101,102", metavar="SEED,...", help="seeds of the trials (101,102)")
+    tuned.set_defaults(call=tune_command)
 
     live = commands.add_parser("watch", help="show the progress of a comparison or a run")
     live.add_argument("folder", type=Path, metavar="DIR", help="folder of a comparison, a tuning or a run")
@@ -106,24 +121,6 @@ def watch_command(arguments: argparse.Namespace) -> int:
 
     follow(arguments.folder, wide_console())
     return 0
-
-
-def register_tune(commands: Subparsers) -> None:
-    """Add `tune` to the commands of `fedsel`."""
-    tuned = commands.add_parser("tune", help="search for the best settings of each method, then compare the methods")
-    add_strategies(tuned)
-    tuned.add_argument(
-        "--trials",
-        type=positive,
-        default=10,
-        metavar="N",
-        help="trials for each method, the first with the default settings (10)",
-    )
-    tuned.add_argument(
-        "--over", required=True, metavar="KEY=LOW..HIGH,KEY=A|B", help="settings to search, with their ranges or values"
-    )
-    tuned.add_argument("--tuning-seeds", default="101,102", metavar="SEED,...", help="seeds of the trials (101,102)")
-    tuned.set_defaults(call=tune_command)
 
 
 def tune_command(arguments: argparse.Namespace) -> int:

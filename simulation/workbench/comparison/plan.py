@@ -25,7 +25,7 @@ from fedsel_app.presets.preset import load_preset
 from fedsel_app.records.files import write_text
 from fedsel_app.records.run_folder import read_config
 from fedsel_app.wiring.configuration import AppConfig, resolve
-from simulation.engines.choice import choose
+from simulation.engines.choice import choose, estimate
 from simulation.engines.idle_settings import refuse_idle
 from simulation.engines.preflight import refuse_unrunnable
 from simulation.engines.run_folders import read_summary
@@ -92,10 +92,10 @@ class ComparisonPlan:
         return comparison_kind({run.strategy: run.config.values() for run in self.runs}, self.grid)
 
     def lines(self, jobs: int) -> list[str]:
-        """Lines on what the runs share, on each planned run, and on the time left, if a run is finished."""
+        """Lines on what the runs share, on each planned run, and on the time left."""
         finished = [run.folder for run in self.runs if run.finished]
-        left = len(self.runs) - len(finished)
-        side_by_side = max(1, min(jobs, left))
+        left = [run for run in self.runs if not run.finished]
+        side_by_side = max(1, min(jobs, len(left)))
         runs = [
             f"{run.name}: {choose(run.config, cores_each(side_by_side)).engine}, round "
             f"{progress_of_run(run.name, run.folder).round} of {run.config.run.rounds}{' (finished)' * run.finished}"
@@ -165,8 +165,7 @@ def plan(
     """Plan every strategy with every seed and every combination of the grid's values.
 
     A method's own setting, set for all runs or in the grid, is left out for the other methods. Runs that are then
-    identical count once. The baseline is `BASELINE`, or else the
-    first strategy.
+    identical count once. The baseline is `BASELINE`, or else the first strategy.
 
     Raises ConfigError for invalid settings, settings that belong to none of the strategies or are also in the grid, and
     if there are no strategies, seeds or values.
@@ -248,12 +247,18 @@ def comparison_kind(configs: Mapping[str, Mapping[str, Value]], swept: Collectio
     return f"Everything equal but the method{weighs}."
 
 
-def left_text(finished: Sequence[Path], left: int, jobs: int) -> str:
-    """About how long the runs that are `left` take, `jobs` at a time, at the pace of the finished ones; or empty."""
-    paces_s = [summary["wall_s"] for folder in finished if (summary := read_summary(folder))]
-    if not (paces_s and left):
+def left_text(finished: Sequence[Path], left: Sequence[PlannedRun], jobs: int) -> str:
+    """About how long the runs that are `left` take, `jobs` at a time, at the pace of the finished ones.
+
+    Before one is finished, it says how long their local training takes at least.
+    """
+    if not left:
         return ""
-    return f"; about {duration_text(statistics.fmean(paces_s) * left / min(jobs, left))} left"
+    side_by_side = min(jobs, len(left))
+    if paces_s := [summary["wall_s"] for folder in finished if (summary := read_summary(folder))]:
+        return f"; about {duration_text(statistics.fmean(paces_s) * len(left) / side_by_side)} left"
+    training_s = sum(estimate(run.config, 1)[0] for run in left)
+    return f"; at least {duration_text(training_s / side_by_side)}, the local training with one CPU core a run"
 
 
 def default_jobs(configs: Sequence[AppConfig], gpus: int) -> int:

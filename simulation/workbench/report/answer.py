@@ -54,13 +54,8 @@ def variants_table(group: Group, numbers: Numbers) -> Table:
 
     order = sorted(group.runs, key=lambda variant: np.nan_to_num(sign * numbers.mean(variant, score.key), nan=np.inf))
     results = against(numbers, order[0], order[1:], score)
-    columns = [
-        Heading("rank"),
-        Heading("method"),
-        Heading(score.name, 4, spreads=True),
-        Heading("final", 4, spreads=True),
-        Heading("reached the target"),
-    ]
+    columns = [Heading("rank"), Heading("method"), Heading(score.name, 4, spreads=True)]
+    columns += [Heading("final", 4, spreads=True), Heading("reached the target")]
     columns += [Heading(measure.name, measure.digits, spreads=True) for measure in (UPLINK_MB, SECONDS, ROUNDS)]
     columns += [Heading("against the first")]
     rows = []

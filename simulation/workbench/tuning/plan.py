@@ -152,15 +152,16 @@ class Tuning:
         write_json(self.out / TUNING_FILE, self._content() | ({"best": best} if best else {}))
 
     def lines(self, jobs: int) -> list[str]:
-        """Lines on the plan: trials, ranges, runs; with the time left, if a run is finished."""
-        trials, compared = len(self.trials.runs), 2 * len(self.base.runs)
+        """Lines on the plan: trials, ranges, runs and the time left."""
+        compared = [*self.base.runs, *self.base.runs]
+        runs = [*self.trials.runs, *compared]
         finished = [path.parent for path in self.out.glob("**/runs/*/summary.json")]
         return [
             f"{self.count} trials each of {', '.join(self.base.strategies)}, the first with the default settings.",
             *(f"{key}: {values}" for key, values in self.over.items()),
-            f"Runs: {trials} of trials on the seeds {', '.join(map(str, self.tuning_seeds))}, then {compared} with "
-            f"default and tuned settings on the seeds {', '.join(map(str, self.base.seeds))}.",
-            f"Side by side: {jobs}{left_text(finished, trials + compared - len(finished), jobs)}",
+            f"Runs: {len(self.trials.runs)} of trials on the seeds {', '.join(map(str, self.tuning_seeds))}, then "
+            f"{len(compared)} with default and tuned settings on the seeds {', '.join(map(str, self.base.seeds))}.",
+            f"Side by side: {jobs}{left_text(finished, runs[len(finished) :], jobs)}",
         ]
 
     def check(self) -> None:

@@ -68,12 +68,15 @@ def test_a_message_whose_sender_has_died_is_handed_out_as_flower_does(monkeypatc
     assert [link.state.get_object(link.run_id, part.object_id) for part in [get_object_tree(ask)]] == [None]
 
 
-def test_a_run_whose_settings_name_a_missing_file_is_refused_before_its_server_starts(tmp_path):
+def test_a_run_whose_settings_name_a_missing_file_or_module_is_refused_before_its_server_starts(tmp_path):
     state = SimpleNamespace(create_run=lambda *_, **named: named["series_id"])
     check_files(state)
     (tmp_path / "config.json").write_text('{"model": "mlp"}')
-    for named, words in (("gone.npz", "gone.npz cannot be read"), ("", "Set 'model' to mlp")):
-        settings = {"initial-model": str(tmp_path / named), "model": "logistic"}
+    for settings, words in (
+        ({"initial-model": str(tmp_path / "gone.npz")}, "On the server: .*gone.npz cannot be read"),
+        ({"initial-model": str(tmp_path), "model": "logistic"}, "Set 'model' to mlp"),
+        ({"strategy": "gone.rule:Rule", "data": "hf:digits"}, "names 'gone.rule:Rule', but .* has no module 'gone'"),
+    ):
         with pytest.raises(FlowerError, match=words):
             state.create_run(APP, "1", "", settings, series_id=7)
         assert state.create_run("their/app", "1", "", settings, series_id=7) == 7, "its settings mean something else"
