@@ -32,16 +32,10 @@ settings.load_profile("quick")
 gc.disable()
 
 
-LONGEST = ("runs", "strategies", "attacks", "bits")
-"""Folders of the tests that take longest."""
-
-
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Whole runs first: no worker then begins one of the longest files when the others are about to end."""
-    parts = [*LONGEST]
-    items.sort(
-        key=lambda item: min((parts.index(part) for part in item.path.parts if part in parts), default=len(parts))
-    )
+    """The longest folders first: no worker then begins a long file when the others are about to end."""
+    longest = {"runs": 0, "strategies": 1, "attacks": 2, "bits": 3}
+    items.sort(key=lambda item: min(longest.get(part, len(longest)) for part in item.path.parts))
 
 
 def pytest_collection_finish() -> None:

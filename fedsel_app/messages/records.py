@@ -21,8 +21,7 @@ from numpy.typing import NDArray
 
 from fedsel_app.messages.instructions import Instruction
 from fedsel_app.messages.scalars import Config, Scalar
-from fedsel_app.wire.codec import WireError
-from fedsel_app.wire.npy import read_array
+from fedsel_app.wire.npy import read_named
 
 FEDSEL = "fedsel"
 ARRAYS = "arrays"
@@ -96,17 +95,10 @@ def read_sums(content: RecordDict) -> dict[str, NDArray[Any]]:
 
 def named_arrays(record: ArrayRecord) -> dict[str, NDArray[Any]]:
     """Copies of a record's arrays by their names, in its order. Raises WireError if one of them cannot be read."""
-    return {name: _read(name, array) for name, array in record.items()}
+    return {name: read_named(f"the array '{name}'", array.data).copy(order="K") for name, array in record.items()}
 
 
 def content_arrays(content: RecordDict, name: str = ARRAYS) -> list[NDArray[Any]]:
     """The arrays of a record, in its order; empty if there is no such record. Raises WireError as `named_arrays`."""
     record = content.get(name)
     return list(named_arrays(record).values()) if isinstance(record, ArrayRecord) else []
-
-
-def _read(name: str, array: Array) -> NDArray[Any]:
-    try:
-        return read_array(array.data).copy(order="K")
-    except WireError as error:
-        raise WireError(f"the array '{name}' cannot be read: {error}") from error

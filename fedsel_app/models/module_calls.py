@@ -76,11 +76,8 @@ def forward_flops(module: nn.Module, inputs: Inputs) -> int:
     finally:
         for handle in handles:
             handle.remove()
-    return sum(counts) // _examples(inputs)
-
-
-def _examples(inputs: Inputs) -> int:
-    return len(next(iter(inputs.values())) if isinstance(inputs, dict) else inputs)
+    examples = len(next(iter(inputs.values())) if isinstance(inputs, dict) else inputs)
+    return sum(counts) // examples
 
 
 def tried(module: nn.Module, train: Callable[[], None], x: Inputs) -> ModuleTrial:

@@ -47,3 +47,11 @@ def read_array(tensor: bytes) -> NDArray[Any]:
     except ValueError as error:  # a dimension of 0 beside huge ones, or more dimensions than this NumPy has
         raise WireError(f"its shape in NumPy's format is impossible ({error})") from error
     return array.astype(kind.newbyteorder("="), copy=False)
+
+
+def read_named(name: str, tensor: bytes) -> NDArray[Any]:
+    """Read an array as `read_array` does; an error begins with the array's `name`."""
+    try:
+        return read_array(tensor)
+    except WireError as error:
+        raise WireError(f"{name} cannot be read: {error}") from error

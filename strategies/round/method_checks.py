@@ -3,7 +3,7 @@
 import inspect
 import re
 import reprlib
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import fields
 from typing import Any, TypeVar
 
@@ -65,7 +65,8 @@ def _class_fault(method: type[SelectionMethod[Any]], methods: Mapping[str, type[
     if not issubclass(method, methods.get(method.name, method)):
         return f"its name {method.name!r} is the name of a method of fedsel. Give it another."
     for name in sorted(method.__abstractmethods__):
-        return f"it has no `{name}`. Write `def {name}({_parameters(getattr(SelectionMethod, name))})`."
+        parameters = inspect.signature(getattr(SelectionMethod, name)).parameters
+        return f"it has no `{name}`. Write `def {name}({', '.join(parameters)})`."
     return _settings_fault(method) or _needs_fault(method)
 
 
@@ -86,10 +87,6 @@ def _needs_fault(method: type[SelectionMethod[Any]]) -> str:
     with user_code(method.__module__, f"`needs` of the method {method.name}"):
         needs = method.needs(method.Config())
     return "" if isinstance(needs, Needs) else f"its `needs` must return a Needs(...). Got {_shown(needs)}."
-
-
-def _parameters(function: Callable[..., object]) -> str:
-    return ", ".join(inspect.signature(function).parameters)
 
 
 def candidates(

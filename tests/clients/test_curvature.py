@@ -68,7 +68,7 @@ def test_the_mean_over_all_signs_is_the_exact_diagonal(hidden, number, mu):
     np.testing.assert_allclose(mean, np.diag(hessian)[span.start : span.stop], atol=1e-6)
 
 
-def test_one_probe_over_two_layers_is_z_times_hz():
+def test_one_probe_over_two_layers_is_z_times_hz_and_over_one_with_or_without_the_mixed_derivatives():
     module, x, y = tiny()
     hessian = exact_hessian(module, x, y)
     model = FlatModel(module, CPU)
@@ -76,13 +76,7 @@ def test_one_probe_over_two_layers_is_z_times_hz():
     found = hutchinson_diagonal(model, [0, 1], x, y, Signs(z))
     np.testing.assert_allclose(np.concatenate([found[0], found[1]]), z * (hessian @ z), atol=1e-6)
     assert {number: part.dtype for number, part in found.items()} == {0: np.float32, 1: np.float32}
-
-
-def test_signs_on_all_layers_bring_the_mixed_derivatives_in():
-    module, x, y = tiny()
-    hessian = exact_hessian(module, x, y)
-    model = FlatModel(module, CPU)
-    z = np.array([1, -1, -1, 1, 1, 1, -1, 1, -1, -1, 1, -1], np.float64)
+    # Signs on all layers bring the mixed derivatives in.
     found = hutchinson_diagonal(model, [1], x, y, Signs(z), signs_on=[0, 1])
     alone = hutchinson_diagonal(model, [1], x, y, Signs(z[6:]))
     np.testing.assert_allclose(found.pop(1), (z * (hessian @ z))[6:], atol=1e-6)

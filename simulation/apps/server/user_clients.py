@@ -23,8 +23,8 @@ from fedsel_app.messages.reported_values import lower_median, one_line, winsoris
 from fedsel_app.messages.scalars import METRIC, Report
 from fedsel_app.records.files import MachineFault
 from fedsel_app.records.schema import EnrolmentRecord
-from fedsel_app.wire.codec import Update, WireError, encode
-from fedsel_app.wire.npy import read_array
+from fedsel_app.wire.codec import Update, encode
+from fedsel_app.wire.npy import read_named
 from fedsel_app.wiring.configuration import AppConfig
 from simulation.apps.client.array_layout import ArrayLayout
 from simulation.apps.client.messages import AppTrainInstruction, reported_loss
@@ -299,7 +299,8 @@ class UserClients:
     def _update(self, message: Message, tensors: Sequence[bytes]) -> Sequence[bytes]:
         """The update, and the statistics if the round needs them, from a client's whole model."""
         client, instruction = message.client or 0, cast(TrainInstruction, message.instruction)
-        sent, returned = self.users_model(message.model).arrays, [*map(_array, range(len(tensors)), tensors)]
+        sent = self.users_model(message.model).arrays
+        returned = [read_named(f"The array {place} of its reply", tensor) for place, tensor in enumerate(tensors)]
         if not self._exact:
             self._layout.refuse_tied(sent, returned)
         before, _ = self._layout.flatten(sent)
@@ -330,10 +331,3 @@ class UserClients:
 def counts(examples: object) -> TypeGuard[float]:
     """True for a number of examples that can be a weight: whole or not, above 0 and at most `MOST_EXAMPLES`."""
     return isinstance(examples, int | float) and not isinstance(examples, bool) and 0 < examples <= MOST_EXAMPLES
-
-
-def _array(position: int, tensor: bytes) -> NDArray[Any]:
-    try:
-        return read_array(tensor)
-    except WireError as error:
-        raise WireError(f"The array {position} of its reply cannot be read: {error}") from error

@@ -150,7 +150,8 @@ class RecordedComparison:
 
     def kind_of(self, group: Group) -> str:
         """Sentence on what the methods of a group share: see `comparison_kind`."""
-        return comparison_kind(*_configs(group.all_runs))
+        settings = {run.strategy: run.config for run in group.all_runs}
+        return comparison_kind(settings, {key for run in group.all_runs for key in run.cell})
 
 
 def _plan(folder: Path) -> dict[str, Any]:
@@ -164,11 +165,6 @@ def _plan(folder: Path) -> dict[str, Any]:
         f"{folder} has no runs: it has neither comparison.json (of `fedsel compare`) nor rounds.jsonl (of a run). To "
         "compare several runs, name the folder of each."
     )
-
-
-def _configs(runs: Sequence[RecordedRun]) -> tuple[dict[str, Mapping[str, Value]], set[str]]:
-    """Strategy -> settings of one of its `runs`, and the settings of their grid."""
-    return {run.strategy: run.config for run in runs}, {key for run in runs for key in run.cell}
 
 
 def plan_of(sources: Sequence[Path]) -> dict[str, Any]:
