@@ -1,1 +1,1 @@
-"""Engines: simulated runs, in this process alone or through Flower's Ray engine, and the choice between the two."""
+"""Engines: checks before a run, the choice of an engine, and runs in this process or through Flower's Ray engine."""

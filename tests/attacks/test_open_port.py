@@ -27,9 +27,6 @@ from tests.support import floods
 from tests.support.floods import MB, METHOD, together
 from tests.support.processes import SUPERLINK, looks_in_proc, memory_mb, nodes, running
 
-IPV6 = Path("/proc/net/if_inet6")
-"""The machine's IPv6 addresses, and the interface of each."""
-
 
 @pytest.fixture
 def served():

@@ -206,16 +206,6 @@ def test_another_model_to_one_client_gives_noise() -> None:
     assert not told
 
 
-def test_a_client_that_restarts_makes_a_new_key() -> None:
-    """It has forgotten its numbers and its last round together with its key, and says so."""
-    cohort = Cohort(4)
-    old = cohort.keys[0]
-    cohort.masks[0] = Masks(identity(0, 4), RUN, 3, {})
-    with pytest.raises(RefusedError, match="Client 0 has no key of this run: it has restarted"):
-        cohort.mask(0, cohort.statement())
-    assert cohort.masks[0].enrol().public != old.public
-
-
 def with_garbage(masked: Masked) -> Masked:
     """Boxes that do not open."""
     return masked._replace(boxes=bytes(len(masked.boxes)))
