@@ -35,7 +35,7 @@ from tests.support.stubs import StubClient, StubFederation, as_sent, round_of
 pytestmark = pytest.mark.usefixtures("task_identity")
 FIVE = {"clients": 5, "cohort": 5, "rounds": 8, "local_steps": 5, "lr": 0.05, "curvature_layers": 0}
 FIVE |= {"strategy": "random", "threads": 1, "seed": 3, "device": "cpu"}
-BATCH_NORM = FIVE | NORMED
+BATCH_NORM = FIVE | NORMED | {"rounds": 6}
 ALONE = {
     "asynchronous": {"waiting": "asynchronous", "server_optimizer": "mean"},
     "buffer of one": {"waiting": "buffered", "buffer_size": 1},
@@ -70,7 +70,7 @@ def false_statistics(since):
         {},
         {"calibration_form": "training"},
         pytest.param({"aggregation": "median", "compressor": "none"}, marks=pytest.mark.slow),
-        ALONE["asynchronous"] | {"rounds": 20},
+        ALONE["asynchronous"] | {"rounds": 15},
     ],
     ids=str,
 )
