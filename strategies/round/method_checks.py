@@ -176,8 +176,7 @@ def _ids_fault(ids: object, name: str, available: Ints) -> str:
         return f"Here {name} is {_shown(ids)}."
     if not (np.diff(ids) > 0).all():
         return f"Here {name} is {_list(ids)}."
-    there = set(available.tolist())
-    strangers = ids[[client not in there for client in ids.tolist()]]
+    strangers = ids[~np.isin(ids, available)]
     return f"Here {name} has {_list(strangers)}; the available ids are {_list(available)}." if strangers.size else ""
 
 
