@@ -7,6 +7,8 @@ NEWEST := .venv-newest
 LAYERED := $(NEWEST)/.installed
 # The last release of Flower whose SuperNodes and SuperLink speak gRPC throughout; docs/flower-versions.md has the others.
 FLOWER := flwr[simulation]==1.36.*
+OLD := Python 3.11 or newer is needed: make PYTHON=python3.11 ...
+PREPARE := $(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "$(OLD)")' && $(PYTHON) -m venv $(VENV)
 INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile --editable
 FAST := -m "not slow" --numprocesses auto --maxprocesses 4 --dist loadfile --no-loadscope-reorder
 
@@ -19,17 +21,13 @@ unexport PYTHONDONTWRITEBYTECODE
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-$(BIN)/python:
-	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or newer is needed: make PYTHON=python3.11 ...")'
-	$(PYTHON) -m venv $(VENV)
-
 # Each mark is a copy of the file that was installed: a newer file with the same content installs nothing.
-$(READY): pyproject.toml | $(BIN)/python
-	cmp -s pyproject.toml $@ || $(INSTALL) . '$(FLOWER)'
+$(READY): pyproject.toml
+	cmp -s pyproject.toml $@ || { $(PREPARE) && $(INSTALL) . '$(FLOWER)'; }
 	cp pyproject.toml $@
 
-$(CHECKABLE): pyproject.toml | $(BIN)/python
-	cmp -s pyproject.toml $@ || $(INSTALL) '.[dev]' '$(FLOWER)'
+$(CHECKABLE): pyproject.toml
+	cmp -s pyproject.toml $@ || { $(PREPARE) && $(INSTALL) '.[dev]' '$(FLOWER)'; }
 	cp pyproject.toml $@
 	cp pyproject.toml $(READY)
 
