@@ -55,7 +55,8 @@ FALSE = [false_statistics(np.full(2 * HIDDEN, 1e6)), false_statistics(np.append(
 ROWS: Mapping[str, tuple[Mapping[str, object], list[ReplyHook]]] = {
     "calibrated statistics": (NORMED, FALSE),
     "statistics of local training": (NORMED | {"calibration_form": "training"}, FALSE),
-    "norms, only the liar replies in round 3": ({"model": "logistic"}, [alone]),
+    "its update": ({"model": "logistic"}, [lying(scaled(-1e6), {LIAR})]),
+    "its update, alone in round 3": ({"model": "logistic"}, [alone]),
 }
 
 

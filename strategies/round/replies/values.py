@@ -132,6 +132,12 @@ def read_tests(
     ordered = [replies[client] for client in clients]
     answered = [EvaluateAnswer.from_evaluation(reply.loss, reply.examples, reply.metrics, scores) for reply in ordered]
     log_impossible(replies, dict(zip(clients, (each.scores for each in answered), strict=True)), scores, server_round)
+    told = zip(clients, answered, strict=True)
+    if unknown := [client for client, answer in told if not answer.examples or math.isnan(answer.loss)]:
+        LOGGER.warning(
+            "Round %d: the tests of clients %s have no possible loss or number of examples, and do not count in means.",
+            *(server_round, one_line(unknown)),
+        )
     reported = np.array([answer.examples for answer in answered], np.float64)
     examples = winsorised(reported, context.reported_values.example_clip, reported[reported > 0.0])
     losses = np.array([answer.loss for answer in answered], np.float64)

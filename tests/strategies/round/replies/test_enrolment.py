@@ -19,8 +19,6 @@ from strategies.run_context import Admission
 from strategies.testing.fakes import make_context
 from tests.support.in_process_grid import grid_of
 
-POSITIONAL = "tests.cases.models:masked_positional"
-
 
 @pytest.mark.parametrize(
     ("owners", "claimed", "keys", "now", "refused"),
@@ -65,13 +63,13 @@ def test_a_node_that_answers_or_is_left_out_is_not_asked_again():
 
 
 def test_clients_of_this_process_enrol_as_through_messages(tmp_path):
-    """In the inline engine their answers are no messages. The marks are those of the model's mask and positions."""
-    config = resolve({"data": "digits", "clients": 7, "cohort": 2, "model": POSITIONAL, "out": str(tmp_path)})
+    """In the inline engine their answers are no messages. The mark is that of the model's mask."""
+    config = resolve({"clients": 7, "cohort": 2, "model": "tests.cases.models:masked", "out": str(tmp_path)})
     [first] = Inline(config).ask([Message("0", EnrolInstruction(constants=True))]).values()
     marks = np.frombuffer(first.enrolment.constants)
     enrolled = []
     for federation in (Inline(config), FlowerGrid(grid_of(config), pool=2)):
-        clients = ConnectedClients(7, config.enrolment, admission=Admission(1, ("a", "b"), marks))
+        clients = ConnectedClients(7, config.enrolment, admission=Admission(1, ("mask",), marks))
         enrolled.append(clients.enrol(federation, 1, label_counts=True, wait=True))
     assert enrolled[0] == enrolled[1]
     assert [sum(answer.counts(10)) for answer in enrolled[0]] == [answer.examples for answer in enrolled[0]]

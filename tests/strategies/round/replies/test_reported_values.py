@@ -7,6 +7,7 @@ from strategies.round.federation import Reply
 from strategies.round.replies.values import LastReported, read_probes, read_tests
 from strategies.round.replies.values import tested_loss as loss_of_tests
 from strategies.testing.fakes import make_context
+from tests.support.logs import logged
 
 EVERYBODY, NAN = np.arange(4), float("nan")
 
@@ -83,7 +84,9 @@ def test_tests_of_clients_are_bounded_by_multiples_of_the_medians(settings, expe
 
 
 def test_a_single_example_counts_for_the_median():
-    """The lower median of 1 and 900 is 1."""
+    """The lower median of 1 and 900 is 1. The test without examples is left out, and the log says so."""
     answers = {client: Reply(loss=1.0, examples=examples) for client, examples in ((1, 1), (5, 900), (8, 0))}
-    found = read_tests(answers, 1, make_context(Settings(), example_clip=2.0))
+    with logged() as log:
+        found = read_tests(answers, 1, make_context(Settings(), example_clip=2.0))
+    assert "the tests of clients [8] have no possible loss or number of examples" in log()
     assert [answer.examples for answer in found.values()] == [1, 2, 0]
