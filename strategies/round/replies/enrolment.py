@@ -135,7 +135,7 @@ class Enrolment:
                 raise ConfigError(SHARED)
             self._answers[node] = answer
         except ConfigError as error:
-            claimed = reply.metrics.get("client")
+            claimed = reply.metrics.get("client") if reply.enrolment is None else reply.enrolment.client
             client = claimed if type(claimed) is int and 0 <= claimed < self._total else None
             self.leave_out(node, error, server_round, client)
 
