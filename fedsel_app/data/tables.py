@@ -26,6 +26,8 @@ MOST_COLUMNS = 10_000
 NUMBER_LIKE = re.compile(r"\W*\d+([.,]\d+)*(e[-+]?\d+)?[^\d\n]*", re.IGNORECASE)
 """Numbers, also with a unit or with commas."""
 DATE = re.compile(r"\d{4}-\d\d-\d\d([T ]\d\d:\d\d\S*)?")
+LEAST_ROWS = 20
+"""Fewer rows may well have another whole number each."""
 Vector = NDArray[np.float32]
 NUMERIC = "biuf"
 """Kinds of dtype of numbers."""
@@ -113,11 +115,13 @@ class Encoding:
     Attributes
     ----------
     missing, unknown : of each column, the values that are missing, and those that are no known category
+    running : names of the columns that have another whole number in each row, as float32 may no longer show
     """
 
     columns: tuple[Column, ...]
     missing: tuple[int, ...]
     unknown: tuple[int, ...]
+    running: tuple[str, ...]
 
     @property
     def units(self) -> tuple[str, ...]:
@@ -170,7 +174,9 @@ def fit(columns: Sequence[Column], arguments: Mapping[str, Any], source: str, *p
         refuse(first[column.name], column.unknown(first[column.name]), what, source, ways)
     missing = tuple(whole.isna().sum().tolist())
     unknown = tuple(int(column.unknown(whole[column.name]).sum()) for column in fitted)
-    return Encoding(fitted, missing, unknown)
+    numbers = [column.name for column in fitted if column.kind == "number" and len(whole) >= LEAST_ROWS]
+    running = tuple(name for name in numbers if whole[name].is_unique and (whole[name] % 1 == 0).all())
+    return Encoding(fitted, missing, unknown, running)
 
 
 def read_columns(

@@ -213,7 +213,8 @@ def setting_line(comparison: RecordedComparison) -> str:
     kinds = dict.fromkeys(comparison.kind_of(group) for group in comparison.groups)
     kind = f"{next(iter(kinds))} " if len(kinds) == 1 and any(kinds) else ""
     no_central_data = (read_object(first.folder / DATA) or {}).get("training_examples") == 0
-    data = "data of their own" if no_central_data else f"partition {config['partition']}"
+    either = " or data of their own" if config["links"] == "measured" else ""
+    data = "data of their own" if no_central_data else f"partition {config['partition']}{either}"
     return (
         f"{kind}Model {config['model']}, {config['clients']} clients with {data}, "
         f"{config['cohort']} selected a round, {config['rounds']} rounds, links {config['links']}, "

@@ -37,7 +37,7 @@ def test_a_table_is_described_by_its_columns_classes_owners_and_clients(tmp_path
 
 
 def test_what_makes_a_score_too_good_is_told(tmp_path, capsys):
-    rows = [f"{1000 + i},{20 + i % 40},{i % 7}.5,P{i // 10},{'ill' if i < 60 else 'well'}" for i in range(120)]
+    rows = [f"{10**8 + i},{20 + i % 40},{i % 7}.5,P{i // 10},{'ill' if i < 60 else 'well'}" for i in range(120)]
     (tmp_path / "t.csv").write_text("\n".join(["number,age,dose,patient,label", *rows]))
     settings = ["--set", "data=csv", "--set", f"data-path={tmp_path / 't.csv'}", "--set", "partition=natural"]
 
