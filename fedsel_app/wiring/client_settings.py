@@ -18,7 +18,7 @@ CLIENT_SETTINGS = tuple(key for key, entry in DECLARED.items() if entry.owner)
 IDENTITY = ("partition-id", "num-partitions")
 ALLOWED = "allow-code"
 """Key for the names of code that a server may choose, separated by spaces or commas."""
-LONGEST = 44
+LONGEST = 32
 """Most characters of a refused value that are quoted, so that the whole sentence fits in the server's record."""
 
 

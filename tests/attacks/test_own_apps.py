@@ -5,7 +5,6 @@ import pytest
 from flwr.app import ArrayRecord, Context, Message, MetricRecord, RecordDict
 from flwr.clientapp import ClientApp
 
-from fedsel_app.wire.npy import read_array
 from simulation.apps.client.client_app import client_app
 from simulation.apps.server import user_clients
 from simulation.apps.server.strategy import strategy
@@ -53,11 +52,7 @@ def test_a_reply_of_endless_arrays_is_counted_before_it_is_read(monkeypatch):
         arrays = ArrayRecord([np.zeros(1, np.float32)] * 2000)
         return Message(RecordDict({"a": arrays, "m": MetricRecord({"num-examples": 10})}), reply_to=message)
 
-    def counted(tensor):
-        read.append(tensor)
-        return read_array(tensor)
-
-    monkeypatch.setattr(user_clients, "read_array", counted)
+    monkeypatch.setattr(user_clients, "read_named", lambda name, tensor: read.append(tensor))
     grid = InProcessGrid(app, {90 + client: node(client) for client in range(CLIENTS)})
     built = strategy("random", clients=CLIENTS, cohort=2)
     with pytest.raises(RuntimeError, match=r"6 of the model's 6 arrays are missing .*, and 2000 that came"):

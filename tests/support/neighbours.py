@@ -59,6 +59,8 @@ class Neighbour(Inline):
 
     def _lied(self, answer, message):
         lie = self._lie
+        if answer.enrolment is not None:
+            return replace(answer, enrolment=replace(answer.enrolment, examples=lie.examples))
         metrics = answer.metrics | {"examples": lie.examples, "loss": lie.loss, "work_steps": lie.steps}
         metrics |= {"compute_s": 0.1 * lie.steps, "upload_bytes": 10**6, "upload_s": 1e-3 * (1.0 + lie.steps)}
         answer = replace(answer, metrics=metrics, loss=lie.loss, examples=lie.examples)
