@@ -216,8 +216,8 @@ class Masks:
         if multiples is None:
             if self._last()[0] != statement.server_round:
                 raise RefusedError(f"Client {own} has no numbers of round {statement.server_round} to repeat. {AGAIN}")
-            bits = int(memory["bits"])
-            words = words_of_bytes(_bytes(memory["words"]), bits)
+            bits, count = int(memory["bits"]), int(memory["count"])
+            words = words_of_bytes(_bytes(memory["words"]), bits, count)
         else:
             if np.abs(multiples).max(initial=0) > largest(bits, len(statement.cohort)):
                 raise RefusedError(f"A sum of so large numbers could leave the ring of {bits} bits. {AGAIN}")
@@ -233,9 +233,8 @@ class Masks:
         dealt = [split(seed_number(seed), statement.threshold, points) for seed in seeds]
         shares = {holder: shares_bytes([each[place] for each in dealt]) for place, holder in enumerate(holders)}
         boxes = b"".join(key.seal(keys[other].public, statement.digest, shares[other]) for other in neighbours)
-        memory.update(
-            {"statement": statement.text, "bits": bits, "words": words_as_bytes(words, bits), "shares": shares[own]}
-        )
+        memory.update({"statement": statement.text, "bits": bits, "count": words.size, "shares": shares[own]})
+        memory["words"] = words_as_bytes(words, bits)
         memory["keys"] = json.dumps({other: keys[other].public.hex() for other in neighbours})
         return Masked(words_as_bytes(masked, bits), boxes, b"".join(map(promise, seeds)))
 

@@ -97,9 +97,9 @@ class CompressionConfig(Settings, scope="wire", private=True):
     )
     ring_bits: int = setting(
         16,
-        "bits of each value of common-k: 8, 16, 24 or 32. A value is a whole number of at most (2^(bits - 1) - 1) / n"
-        " steps, where n is the greatest number of clients in a round, and error feedback keeps what is beyond",
-        low=8,
+        "bits of each value of common-k: 6, 8, 16, 24 or 32. A value is a whole number of at most (2^(bits - 1) - 1)"
+        " / n steps, where n is the greatest number of clients in a round, and error feedback keeps what is beyond",
+        low=6,
         high=32,
         read_by=COMMON,
         private=(16,),
@@ -142,7 +142,7 @@ class CompressionConfig(Settings, scope="wire", private=True):
     def __post_init__(self) -> None:
         super().__post_init__()
         require(self.value_bits in (32, 16, 8, 4), "value-bits", "32, 16, 8 or 4", self.value_bits)
-        require(self.ring_bits in (8, 16, 24, 32), "ring-bits", "8, 16, 24 or 32", self.ring_bits)
+        require(self.ring_bits in (6, 8, 16, 24, 32), "ring-bits", "6, 8, 16, 24 or 32", self.ring_bits)
 
     @property
     def traits(self) -> CompressorTraits:

@@ -21,7 +21,7 @@ from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 from cryptography.hazmat.primitives.serialization import load_ssh_private_key, load_ssh_public_key
 
 from fedsel_app.secure_sums.statement import SEED_BYTES
-from fedsel_app.wire.ring import Words, words_of_bytes
+from fedsel_app.wire.ring import Words, bytes_of_words, words_of_bytes
 
 NO_KEY = (ValueError, TypeError, UnsupportedAlgorithm, InvalidSignature)
 NONCE = bytes(12)
@@ -123,4 +123,4 @@ def _listed(identities: Mapping[str, str]) -> bytes:
 def mask(seed: bytes, size: int, bits: int) -> Words:
     """The mask of a seed, (size,): the keystream of AES-128-CTR from counter 0."""
     stream = Cipher(AES(seed), CTR(bytes(16))).encryptor()
-    return words_of_bytes(stream.update(bytes(size * (bits // 8))), bits)
+    return words_of_bytes(stream.update(bytes(bytes_of_words(size, bits))), bits, size)

@@ -11,6 +11,7 @@ from functools import cached_property
 from typing import NamedTuple
 
 from fedsel_app.secure_sums.shares import SHARE_BYTES, neighbours_of, parameters
+from fedsel_app.wire.ring import bytes_of_words
 
 SEED_BYTES = 16
 """Bytes of a seed: a key of AES-128, which makes one mask."""
@@ -127,7 +128,7 @@ def told_degree(text: str) -> int:
 
 def masked_sizes(degree: int, size: int, bits: int) -> tuple[int, int, int]:
     """Bytes of the parts of `Masked`, of a client with this number of neighbours and `size` numbers of `bits`."""
-    return size * (bits // 8), bundle_bytes(degree), (degree + 1) * TAG_BYTES
+    return bytes_of_words(size, bits), bundle_bytes(degree), (degree + 1) * TAG_BYTES
 
 
 def read_told(text: str, base: Statement) -> tuple[Statement, dict[int, SignedKey]]:

@@ -5,8 +5,8 @@ Layout of a payload, with all numbers little-endian::
     offset  bytes  what
          0      4  magic "FSEL"
          4      1  version, 1
-         5      1  value coding: 1 float32; 6 float64; 2, 4, 5 rounded to 16, 8, 4 bits; 3 quantised; 7, 8, 9, 10
-                   multiples in a ring of 8, 16, 24, 32 bits
+         5      1  value coding: 1 float32; 6 float64; 2, 4, 5 rounded to 16, 8, 4 bits; 3 quantised; 7, 8, 9, 10,
+                   11 multiples in a ring of 8, 16, 24, 32, 6 bits
          6      1  index coding: 0 dense, 1 Rice-coded gaps, 2 seeded
          7      1  Rice parameter b, 0..31; 0 in the other codings
          8      4  size N, the model's entries
@@ -48,7 +48,7 @@ _FLOATS: dict[int, np.dtype[Any]] = {1: np.dtype("<f4"), 6: np.dtype("<f8")}
 _FLOAT_CODING = {dtype.itemsize: coding for coding, dtype in _FLOATS.items()}
 _ROUNDED = {2: 16, 4: 8, 5: 4}
 _ROUNDED_CODING = {bits: coding for coding, bits in _ROUNDED.items()}
-_RINGS = dict(enumerate(ring.RINGS, 7))
+_RINGS = {7: 8, 8: 16, 9: 24, 10: 32, 11: 6}
 _RING_CODING = {bits: coding for coding, bits in _RINGS.items()}
 _LARGEST_U32 = 2**32 - 1
 

@@ -15,7 +15,7 @@ Layout of a section of multiples, with all numbers little-endian::
     offset  bytes  what
          0      1  place of the exponent e of the client's largest value, e - `LOWEST`
          1      2  g, a signed integer
-         3      .  the multiples modulo 2^b, b / 8 bytes each
+         3      .  the multiples modulo 2^b, in b bits each, from the lowest bit; unused bits of the last byte are zero
 """
 
 import struct
@@ -29,7 +29,7 @@ from fedsel_app.wire.bits import WireError
 
 Integers = NDArray[np.int32]
 Words = NDArray[np.uint32]
-RINGS = (8, 16, 24, 32)
+RINGS = (6, 8, 16, 24, 32)
 """Bits of the rings."""
 LOWEST, PLACES = -63, 128
 """Lowest exponent of a largest value, and the number of exponents that are told apart."""
@@ -97,17 +97,28 @@ def from_ring(words: NDArray[Any], bits: int) -> Integers:
 
 
 def words_as_bytes(words: Words, bits: int) -> bytes:
-    """The words in bits / 8 bytes each, little-endian."""
-    return words.astype("<u4").view(np.uint8).reshape(-1, 4)[:, : bits // 8].tobytes()
+    """The words in so many bits each, from the lowest bit."""
+    stored = words.astype("<u4").view(np.uint8).reshape(-1, 4)[:, : -(-bits // 8)]
+    if bits % 8:
+        stored = np.packbits(np.unpackbits(stored, axis=1, count=bits, bitorder="little"), bitorder="little")
+    return stored.tobytes()
 
 
-def words_of_bytes(stored: bytes | memoryview, bits: int) -> Words:
-    """The words that `words_as_bytes` wrote. Raises WireError for a part of a word."""
-    if len(stored) % (bits // 8):
-        raise WireError(f"{len(stored)} bytes are no whole number of words of {bits} bits.")
-    bytes_of_words = np.zeros((len(stored) // (bits // 8), 4), np.uint8)
-    bytes_of_words[:, : bits // 8] = np.frombuffer(stored, np.uint8).reshape(-1, bits // 8)
-    return bytes_of_words.view("<u4").astype(np.uint32).ravel()
+def words_of_bytes(stored: bytes | memoryview, bits: int, count: int) -> Words:
+    """The `count` words that `words_as_bytes` wrote. Raises WireError for another number of bytes."""
+    if len(stored) != bytes_of_words(count, bits):
+        raise WireError(f"{len(stored)} bytes are not {count} words of {bits} bits.")
+    in_bytes, words = np.frombuffer(stored, np.uint8), np.zeros((count, 4), np.uint8)
+    if bits % 8:
+        in_bits = np.unpackbits(in_bytes, count=count * bits, bitorder="little").reshape(count, bits)
+        in_bytes = np.packbits(in_bits, axis=1, bitorder="little")
+    words[:, : -(-bits // 8)] = in_bytes.reshape(count, -(-bits // 8))
+    return words.view("<u4").astype(np.uint32).ravel()
+
+
+def bytes_of_words(count: int, bits: int) -> int:
+    """Bytes of `count` words of so many bits."""
+    return -(-count * bits // 8)
 
 
 @dataclass(frozen=True, eq=False)
@@ -139,7 +150,7 @@ class Multiples:
 
 def section_bytes(count: int, bits: int) -> int:
     """Bytes of the section of `count` multiples."""
-    return _HEAD.size + count * bits // 8
+    return _HEAD.size + bytes_of_words(count, bits)
 
 
 def encode_multiples(multiples: Multiples) -> bytes:
@@ -155,4 +166,4 @@ def decode_multiples(section: memoryview, count: int, bits: int) -> Multiples:
     place, grid = _HEAD.unpack_from(section)
     if place >= PLACES or not LOWEST - max(RINGS) <= grid < LOWEST + PLACES:
         raise WireError("The payload's multiples have an exponent beyond those of any update.")
-    return Multiples(bits, grid, LOWEST + place, from_ring(words_of_bytes(section[_HEAD.size :], bits), bits))
+    return Multiples(bits, grid, LOWEST + place, from_ring(words_of_bytes(section[_HEAD.size :], bits, count), bits))

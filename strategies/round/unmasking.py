@@ -64,7 +64,7 @@ class Sum:
         seeds = {wanted: self._seed(*wanted, told) for wanted, told in shares.items()}
         total = np.zeros(self.size, np.uint32)
         for masked in self.masked.values():
-            total += words_of_bytes(masked.words, self.bits)
+            total += words_of_bytes(masked.words, self.bits, self.size)
         for (owner, of), seed in seeds.items():
             pattern = mask(seed, self.size, self.bits)
             self.expanded[0] += 1

@@ -146,7 +146,7 @@ COMBINATIONS = [
     (COMMON | {"value-bits": 16}, "common-k rounds its values itself, as 'ring-bits' says."),
     (COMMON | {"error-feedback-scheme": "ef21"}, "Set 'error-feedback-scheme' to ef14, or choose another"),
     (COMMON | {"waiting": "buffered"}, "Set 'waiting' to synchronous, or 'compressor' to top-k, rand-k, qsgd or none"),
-    (COMMON | {"ring-bits": 12}, "The 'ring-bits' parameter must be 8, 16, 24 or 32. Got 12."),
+    (COMMON | {"ring-bits": 12}, "The 'ring-bits' parameter must be 6, 8, 16, 24 or 32. Got 12."),
     (COMMON | {"ring-bits": 8, "clients": 200, "cohort": 128}, "Set 'ring-bits' to at least 16 (it is 8)"),
     (COMMON | {"ring-bits": 8, "clients": 128, "strategy": "full"}, "the sum of 128 clients has no room"),
     (COMMON | {"strategy": "flexcom"}, "Set 'compressor' to top-k or rand-k, or choose another 'strategy': flexcom"),
