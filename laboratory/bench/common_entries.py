@@ -53,6 +53,7 @@ SIDES: dict[str, dict[str, Any]] = {
     | {"compressor": "top-k", "kept-fraction": 0.059, "value-bits": 16, "curvature-layers": 0},
     "common-k 8%, 16 bits": COMMON | {"kept-fraction": 0.08},
     "common-k 16%, 8 bits": COMMON | {"kept-fraction": 0.16, "ring-bits": 8},
+    "common-k 21%, 6 bits": COMMON | {"kept-fraction": 0.213, "ring-bits": 6},
     "common-k 16%, residual x 0.8": COMMON
     | {"kept-fraction": 0.16, "ring-bits": 8, "residual-decay": "static", "residual-decay-static": 0.8},
     "common-k all, 8 bits": COMMON | {"kept-fraction": 1.0, "ring-bits": 8},
