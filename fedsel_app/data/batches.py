@@ -134,9 +134,7 @@ class DeviceData:
         return cast(Tensor, self._normalised(images.amax(dim=(0, 2, 3))[:, None, None]))
 
     def _normalised(self, x: Inputs) -> Inputs:
-        if self._plain or isinstance(x, dict):
-            return x
-        return torch.sub(x, self._offset).div_(self._scale)
+        return x if self._plain or isinstance(x, dict) else torch.sub(x, self._offset).div_(self._scale)
 
 
 def _moments(dataset: Dataset, config: PreprocessingConfig) -> tuple[NDArray[np.float32], NDArray[np.float32]]:

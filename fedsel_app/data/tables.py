@@ -27,7 +27,7 @@ NUMBER_LIKE = re.compile(r"\W*\d+([.,]\d+)*(e[-+]?\d+)?[^\d\n]*", re.IGNORECASE)
 """Numbers, also with a unit or with commas."""
 DATE = re.compile(r"\d{4}-\d\d-\d\d([T ]\d\d:\d\d\S*)?")
 LEAST_ROWS = 20
-"""Fewer rows may well have another whole number each."""
+"""Fewer rows may well have another value each."""
 Vector = NDArray[np.float32]
 NUMERIC = "biuf"
 """Kinds of dtype of numbers."""
@@ -115,7 +115,7 @@ class Encoding:
     Attributes
     ----------
     missing, unknown : of each column, the values that are missing, and those that are no known category
-    running : names of the columns that have another whole number in each row, as float32 may no longer show
+    running : names of the columns that look like identifiers, which float32 may no longer show
     """
 
     columns: tuple[Column, ...]
@@ -174,9 +174,15 @@ def fit(columns: Sequence[Column], arguments: Mapping[str, Any], source: str, *p
         refuse(first[column.name], column.unknown(first[column.name]), what, source, ways)
     missing = tuple(whole.isna().sum().tolist())
     unknown = tuple(int(column.unknown(whole[column.name]).sum()) for column in fitted)
-    numbers = [column.name for column in fitted if column.kind == "number" and len(whole) >= LEAST_ROWS]
-    running = tuple(name for name in numbers if whole[name].is_unique and (whole[name] % 1 == 0).all())
+    running = tuple(each.name for each in fitted if each.kind != "date" and _running(whole[each.name].dropna()))
     return Encoding(fitted, missing, unknown, running)
+
+
+def _running(values: pd.Series) -> bool:
+    """True if plain values are another text or whole number in each row, or whole numbers that float64 merges."""
+    if len(values) < LEAST_ROWS or values.dtype == object:
+        return len(values) >= LEAST_ROWS and values.is_unique
+    return bool((values % 1 == 0).all() and (values.is_unique or values.abs().max() > 2**53))
 
 
 def read_columns(

@@ -82,9 +82,7 @@ class Classification:
 
     def loss(self, outputs: Tensor, y: Tensor) -> Tensor:
         """Mean of the losses."""
-        if self.weights is None:
-            return functional.cross_entropy(outputs, y)
-        return self.losses(outputs, y).mean()
+        return functional.cross_entropy(outputs, y) if self.weights is None else self.losses(outputs, y).mean()
 
     def losses(self, outputs: Tensor, y: Tensor) -> Tensor:
         """Cross-entropy of each example, with the weight of its class."""

@@ -111,9 +111,7 @@ def json_value(value: Any) -> Any:
         return None
     if isinstance(value, Mapping):
         return {key: json_value(item) for key, item in value.items()}
-    if isinstance(value, list):
-        return [json_value(item) for item in value]
-    return value
+    return [json_value(item) for item in value] if isinstance(value, list) else value
 
 
 @contextmanager

@@ -163,9 +163,7 @@ def legible(value: Any, *, lines: bool = True) -> Any:
         return inert if lines else inert.replace("\n", "\\n")
     if isinstance(value, dict):
         return {legible(key, lines=lines): legible(item, lines=lines) for key, item in value.items()}
-    if isinstance(value, list):
-        return [legible(item, lines=lines) for item in value]
-    return value
+    return [legible(item, lines=lines) for item in value] if isinstance(value, list) else value
 
 
 def _shown(value: Any) -> str:

@@ -62,9 +62,7 @@ def next_exponent(counts: NDArray[np.int64], before: int, clients: int) -> int:
     `before` is that of the round, which stays if only one of its several `clients` replied, or nobody did.
     """
     exponents = np.repeat(np.arange(LOWEST, LOWEST + PLACES), counts)
-    if exponents.size < min(2, clients):
-        return before
-    return int(exponents[-2:][0])
+    return before if exponents.size < min(2, clients) else int(exponents[-2:][0])
 
 
 def grid_of(exponent: int, bits: int, clients: int) -> int:

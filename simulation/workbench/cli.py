@@ -1,6 +1,8 @@
 """Command line: `fedsel` and its subcommands. Each returns the exit code."""
 
 import argparse
+import os
+import select
 import sys
 from collections.abc import Sequence
 from contextlib import nullcontext
@@ -209,11 +211,13 @@ def carry_out(commands: Parser, argv: Sequence[str] | None, *, own_code: bool = 
             )
         with nullcontext() if own_code else named_by(words), exit_on_signals():
             code: int = arguments.call(arguments)
+        sys.stdout.flush()
     except ConfigError as error:
         print(f"fedsel: {legible(str(error))}", file=sys.stderr)
         return USAGE_ERROR
     except (OSError, DeploymentError, RunFailed) as error:
-        print(f"fedsel: {legible(str(error))}", file=sys.stderr)
+        if not (isinstance(error, BrokenPipeError) and output_is_cut()):
+            print(f"fedsel: {legible(str(error))}", file=sys.stderr)
         return FAILURE
     except (KeyboardInterrupt, SystemExit) as ended:
         if (stopped := interrupted(ended)) is None:
@@ -222,6 +226,15 @@ def carry_out(commands: Parser, argv: Sequence[str] | None, *, own_code: bool = 
         going_on = "; repeat the command to continue from here" if arguments.command in ("compare", "tune") else ""
         print(f"fedsel: interrupted{going_on}", file=sys.stderr)
     return code
+
+
+def output_is_cut() -> bool:
+    """True if nobody reads the output any more, as after `| head`. Then what is left of it goes nowhere."""
+    output = select.poll()
+    output.register(sys.stdout.fileno(), 0)
+    if is_cut := bool(output.poll(0)):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    return is_cut
 
 
 if __name__ == "__main__":

@@ -3,7 +3,6 @@
 import asyncio
 import concurrent.futures
 import resource
-import threading
 from base64 import b64encode
 from functools import partial
 from importlib import import_module
@@ -64,13 +63,8 @@ def test_a_message_above_what_any_model_needs_is_refused_by_its_length(served):
 def test_a_call_without_a_key_is_refused_unread(served):
     """Many callers at once, each within the limit of one message: their bodies do not add up in memory."""
     served.handler = unread_refusal("Missing authentication metadata")
-    body, codes = bytes(7 * MB), []
-    threads = [threading.Thread(target=lambda: codes.append(call(served.address, body))) for _ in range(16)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert codes == [grpc.StatusCode.UNAUTHENTICATED] * 16
+    body = bytes(7 * MB)
+    assert together([lambda: call(served.address, body)] * 16) == [grpc.StatusCode.UNAUTHENTICATED] * 16
 
 
 @pytest.mark.skipif(not FLEET_OVER_GRPC, reason="Flower itself compares the keys over HTTP")

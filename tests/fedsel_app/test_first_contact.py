@@ -1,6 +1,7 @@
 """First contact: the sentences that a new user's first commands print, right or wrong."""
 
 import signal
+import subprocess
 import sys
 
 import pytest
@@ -128,3 +129,10 @@ def test_an_interruption_says_how_to_continue(command, said, number, code, capsy
     commands.add_subparsers(dest="command").add_parser(command).set_defaults(call=interrupted)
     assert carry_out(commands, [command]) == code
     assert capsys.readouterr().err == f"fedsel: {said}\n"
+
+
+@pytest.mark.parametrize("words", ["presets", "methods"])
+def test_a_command_whose_output_is_cut_ends_quietly(words):
+    command = f"set -o pipefail; {sys.executable} -m simulation.workbench.cli {words} | true"
+    ended = subprocess.run(["bash", "-c", command], stderr=subprocess.PIPE, check=False)
+    assert (ended.returncode, ended.stderr) == (1, b"")

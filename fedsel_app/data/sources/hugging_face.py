@@ -134,9 +134,7 @@ class Columns:
                 "of images, one column of arrays, or columns of single values."
             )
         [name] = self._inputs
-        if self._types[name] == "Image":
-            return self._images(part, name, size)
-        return self._arrays(part, name)
+        return self._images(part, name, size) if self._types[name] == "Image" else self._arrays(part, name)
 
     def targets(self, parts: Mapping[str, Part]) -> tuple[dict[str, Any], tuple[str, ...]]:
         """Targets: y_NAME of each part, and the names of the classes, if they have names."""

@@ -11,8 +11,8 @@ MOST_SHOWN = 10
 def leaks(dataset: Dataset) -> list[str]:
     """Sentences on what may make a test score too good."""
     leaks = [
-        f"Column '{column}' has another whole number in each row, as a running number has: leave it out, with "
-        'input=["NAME"] for the others.'
+        f"Column '{column}' has another text or whole number in each row, or numbers above 2^53, as identifiers are: "
+        'leave it out, with input=["NAME"] for the others.'
         for column in (dataset.table.running if dataset.table else ())
     ]
     seen = {row.tobytes() for row in dataset.x_train}

@@ -2,7 +2,6 @@
 
 import argparse
 import textwrap
-from collections.abc import Iterable
 from shutil import get_terminal_size
 
 from fedsel_app.records.reading import legible
@@ -34,7 +33,7 @@ def settings_command(arguments: argparse.Namespace) -> int:
     width = get_terminal_size().columns
     every = matching_settings(arguments.word)
     groups = every if arguments.all or arguments.word else first_settings()
-    print_list(setting_lines(groups, width, choices=bool(arguments.word)))
+    print(*map(legible, setting_lines(groups, width, choices=bool(arguments.word))), sep="\n")
     if rest := sum(map(len, every.values())) - sum(map(len, groups.values())):
         more = f"{rest} more: `fedsel settings --all` lists them, `fedsel settings WORD` those that have a word."
         print("", *textwrap.wrap(more, width, break_on_hyphens=False), sep="\n")
@@ -49,11 +48,6 @@ def presets_command(arguments: argparse.Namespace) -> int:
     width = get_terminal_size().columns
     if arguments.name:
         resolve({"preset": arguments.name})
-    print_list(preset_description(arguments.name, width) if arguments.name else preset_lines(width))
+    lines = preset_description(arguments.name, width) if arguments.name else preset_lines(width)
+    print(*map(legible, lines), sep="\n")
     return 0
-
-
-def print_list(lines: Iterable[str]) -> None:
-    """Print lines of the right width."""
-    for line in lines:
-        print(legible(line))

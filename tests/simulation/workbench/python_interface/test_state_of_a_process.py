@@ -2,7 +2,7 @@
 
 import json
 import os
-import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -95,13 +95,8 @@ def test_runs_in_two_threads_are_as_runs_one_after_the_other(folder):
         with np.load(f"{out}/model.npz") as arrays:
             return arrays["parameters"].tobytes()
 
-    alone, found = model("alone"), {}
-    threads = [threading.Thread(target=lambda n=n: found.update({n: model(f"both-{n}")})) for n in range(2)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert list(found.values()) == [alone] * 2
+    with ThreadPoolExecutor(2) as pool:
+        assert list(pool.map(model, ("both-0", "both-1"))) == [model("alone")] * 2
 
 
 def test_what_is_kept_belongs_to_a_run():

@@ -37,23 +37,25 @@ def test_a_table_is_described_by_its_columns_classes_owners_and_clients(tmp_path
 
 
 def test_what_makes_a_score_too_good_is_told(tmp_path, capsys):
-    rows = [f"{10**8 + i},{20 + i % 40},{i % 7}.5,P{i // 10},{'ill' if i < 60 else 'well'}" for i in range(120)]
-    (tmp_path / "t.csv").write_text("\n".join(["number,age,dose,patient,label", *rows]))
+    rows = [f"{10**8 + i},{20 + i % 40},{i % 7}.5,P{i // 10},{'ill' if i < 60 else 'well'}," for i in range(120)]
+    rows = [f"{row}S{i},{2**70 + i},{2**63 * (i % 2) + i}" for i, row in enumerate(rows)]
+    (tmp_path / "t.csv").write_text("\n".join(["number,age,dose,patient,label,text,large,mixed", *rows]))
     settings = ["--set", "data=csv", "--set", f"data-path={tmp_path / 't.csv'}", "--set", "partition=natural"]
 
     def told(arguments):
         lines = described(capsys, *settings, "--set", f"data-arguments={arguments}", "--clients", "2")
         return [line for line in lines if line.startswith(("Column", "Test rows", "Owners with"))]
 
-    column, owners = told('owner="patient"')
-    assert column.startswith("Column 'number' has another whole number in each row")
+    *columns, owners = told('owner="patient"')
+    assert [line.split("'")[1] for line in columns] == ["number", "text", "large", "mixed"]
+    assert columns[0].startswith("Column 'number' has another text or whole number in each row")
     assert owners.startswith("Owners with rows in the training part and in the test part: 1")
     (repeated,) = told('owner="patient", split="owner", input=["dose"]')
     assert repeated.startswith("Test rows that are training rows: 30 of 30.")
     small = ["--clients", "2", "--cohort", "1", "--rounds", "1", "--set", 'data-arguments=owner="patient"']
     assert main(["run", *settings, *small, "--strategy", "random", "--out", str(tmp_path / "run")]) == 0
     warned = [line for line in capsys.readouterr().out.splitlines() if line.startswith("Warning: ")]
-    assert [line.split()[1] for line in warned] == ["Column", "Owners"]
+    assert [line.split()[1] for line in warned] == ["Column"] * 4 + ["Owners"]
 
 
 def test_other_data_are_described_by_their_range_and_problems_by_a_sentence(tmp_path, capsys):
