@@ -333,9 +333,7 @@ def under_way(context: RunContext) -> UnderWay | None:
     """The clients under way of a run, on the clock of its links; None if the server waits for its cohort."""
     if context.waiting.waiting == "synchronous":
         return None
-    if isinstance(context.links, SimulatedLinks):
-        return Simulated(context, context.links)
-    return Deployed(context)
+    return Simulated(context, context.links) if isinstance(context.links, SimulatedLinks) else Deployed(context)
 
 
 OF_A_CLIENT = ("clients", "scores", "weights", "kept_fractions", "learning_rates", "local_steps", "local_epochs")

@@ -119,6 +119,8 @@ def record_errors(path: Path) -> Iterator[None]:
     """Convert an error of the system to a RecordError that names `path`."""
     try:
         yield
+    except RecordError:
+        raise
     except OSError as error:
         raise RecordError(
             f"{path} cannot be written: {error.strerror or error}. The records so far are complete. Free the disk or "
