@@ -80,9 +80,10 @@ PIPELINE = (
 )
 PLAIN = (
     "Here no side compresses, clips or has a proximal term, and all weigh clients equally, unless the row says so. "
-    "Each side searched its learning rate on two seeds (Shakespeare: one). A cell is the lead over uniform draws with "
-    "equal weights in points, ±95%. The score is the mean of the last ten evaluations within the budget. After a "
-    "side's last round its score stays; – means no round within the budget."
+    "Each side searched its learning rate on two seeds. A cell has the leads over uniform draws with equal weights in "
+    "points, ±95%, at the bytes and at the seconds in the head. The score is the mean of the last ten evaluations "
+    "within the budget. After a side's last round its score stays; – means no round within the budget. At a quarter of "
+    "each budget see [rankings.csv](../laboratory/rankings.csv)."
 )
 LIMITS = (
     "A score is the accuracy of the last evaluation within the budget.",
@@ -91,7 +92,7 @@ LIMITS = (
     "At equal bytes, methods that train or probe all clients have hardly begun.",
     "FedCG's rounds end before the budget of seconds: its last value counts.",
     "The noise of the search is in no interval. LeNet searched on one seed, logistic regression on two.",
-    "Nothing is known here of large models, or availability that follows labels.",
+    "Nothing is known here of large models.",
 )
 OVER_ALL = (
     "Holm's adjustment covers the methods of a workload. Over all comparisons at equal bytes, {0} of {1} would be "
@@ -137,24 +138,42 @@ def _plain_rankings(tuned: Sequence[Tuned], measured: Measured) -> list[str]:
     rankings = [
         (one, ranking) for one in tuned if one.pipeline == PLAIN_PIPELINE and (ranking := one.compared(measured))
     ]
-    lines = ["## Plain FedAvg", "", wrapped(PLAIN), ""] if rankings else []
-    for one, ranking in rankings:
-        chosen = one.chosen(measured) or {}
-        edge = [name for name, cell in chosen.items() if one.search.on_edge(cell)]
-        on_edge = f", {len(edge)} of {len(chosen)} sides at an edge of the grid" if edge else ""
-        title = f"{ranking.title.removeprefix('Plain: ')}, {len(ranking.seeds)} seeds{on_edge}:"
-        lines += [wrapped(title), "", markdown(lead_table(ranking, measured)), ""]
-    return lines
+    if not rankings:
+        return []
+    edges = [
+        f"{len(edge)} of {len(chosen)} sides in {_task(ranking)}"
+        for one, ranking in rankings
+        if (chosen := one.chosen(measured))
+        and (edge := [name for name, cell in chosen.items() if one.search.on_edge(cell)])
+    ]
+    told = f"The best rate is at an edge of the grid for {', '.join(edges)}." if edges else ""
+    table = plain_table([ranking for _, ranking in rankings], measured)
+    return ["## Plain FedAvg", "", wrapped(PLAIN), *([wrapped(told)] if told else []), "", markdown(table), ""]
 
 
-def lead_table(ranking: Ranking, measured: Measured) -> Table:
-    """Table of sides by budgets of bytes and seconds: the symbol, the lead in points and half of its interval."""
-    metrics = [metric for metric in ranking.metrics if metric.evaluations > 1 and metric.currency != "rounds"]
-    places = [{place.name: place for place in ranked_methods(ranking, metric, measured)} for metric in metrics]
-    sides = [name for name in max(places, key=len) if name != ranking.baseline]
-    rows = [[name, *(_lead(of[name]) if name in of else ABSENT for of in places)] for name in sides]
-    heads = (f"{metric.budget:g} {UNITS[metric.currency]}" for metric in metrics)
-    return Table("leads", "", "", [Heading("side"), *map(Heading, heads)], rows)
+def plain_table(rankings: Sequence[Ranking], measured: Measured) -> Table:
+    """Table of sides by workloads: the leads at the largest budget of bytes and of seconds, best mean lead first."""
+    cells = dict[str, dict[str, str]]()
+    leads = dict[str, list[float]]()
+    heads = []
+    for ranking in rankings:
+        last = {metric.currency: metric for metric in ranking.metrics if metric.evaluations > 1}
+        metrics = [metric for currency, metric in last.items() if currency != "rounds"]
+        places = [{place.name: place for place in ranked_methods(ranking, metric, measured)} for metric in metrics]
+        for name in dict.fromkeys(name for of in places for name in of if name != ranking.baseline):
+            cells.setdefault(name, {})[ranking.name] = " ".join(
+                _lead(of[name]) if name in of else ABSENT for of in places
+            )
+            leads.setdefault(name, []).extend(of[name].lead.mean for of in places if name in of)
+        budgets = ", ".join(f"{metric.budget:g} {UNITS[metric.currency]}" for metric in metrics)
+        heads.append(Heading(f"{_task(ranking)}, {len(ranking.seeds)} seeds: {budgets}"))
+    names = sorted(cells, key=lambda name: -sum(leads[name]) / len(leads[name]))
+    rows = [[name, *(cells[name].get(ranking.name, "") for ranking in rankings)] for name in names]
+    return Table("leads", "", "", [Heading("side"), *heads], rows)
+
+
+def _task(ranking: Ranking) -> str:
+    return ranking.title.removeprefix("Plain: ")
 
 
 def _lead(place: RankedMethod) -> str:

@@ -133,9 +133,11 @@ def test_the_page_discusses_every_verdict_that_did_not_come_again():
         assert bool(stated.not_again) == other, stated.name
 
 
-def test_a_plain_ranking_has_a_row_for_each_side_and_a_column_for_each_budget():
+def test_a_plain_ranking_has_a_column_with_the_leads_at_its_largest_budgets():
     """Leads of 1, 2 and 3 points: 2 on average, and 4.303 (t, two degrees) / sqrt(3) = 2.48 to each side."""
-    scores = {5.0: {"a": (0.5, 0.5, 0.5), "b": (0.51, 0.52, 0.53)}, 20.0: {"a": (0.5, 0.5, 0.5), "b": (0.6, 0.6, 0.61)}}
+    by_bytes = {"a": (0.5, 0.5, 0.5), "b": (0.51, 0.52, 0.53)}
+    by_time = {"a": (0.5, 0.5, 0.5), "b": (0.6, 0.6, 0.61)}
+    scores = {5.0: by_time, 20.0: by_bytes, 10.0: by_bytes, 40.0: by_time}
 
     class Plain:
         rows: ClassVar = {}
@@ -145,13 +147,13 @@ def test_a_plain_ranking_has_a_row_for_each_side_and_a_column_for_each_budget():
                 return {METRIC.column: 0.5}
             return {metric.column: scores[metric.budget][side.name][seed - 11] for metric in study.metrics}
 
-    budgets = {"stable_accuracy_at_rounds": 5.0, "stable_accuracy_at_time_s": 5.0}
+    budgets = {"stable_accuracy_at_traffic_mb": 5.0, "stable_accuracy_at_time_s": 10.0}
     study = tuned(title="Plain: T", pipeline="plain FedAvg", budgets=budgets, factors=(1.0, 4.0), measures=())
     text = "\n".join(ledger._plain_rankings([study], Plain()))
     assert text.startswith("## Plain FedAvg")
-    assert "T, 3 seeds, 2 of 2 sides at an edge of the grid:" in text
-    assert "| side | 5 s | 20 s |" in text
-    assert "| b | ·+2.0±2.5 | ▲+10.3±1.4 |" in text
+    assert "edge of the grid for 2 of 2 sides in T." in text
+    assert "| side | T, 3 seeds: 20 MB, 40 s |" in text
+    assert "| b | ·+2.0±2.5 ▲+10.3±1.4 |" in text
 
 
 def test_every_measured_run_belongs_to_a_study():
