@@ -87,11 +87,9 @@ def test_the_numbers_in_the_readme_follow_from_the_runs():
     writers, roles, skewed, sites = (own for name in names for key, own in places.items() if name in key)
     assert AHEAD not in {place.word for own in (writers, roles) for place in own.values()}
     assert "Plain FedAvg: none leads on natural clients (FEMNIST, Shakespeare)" in said
-    label_balanced = skewed["fed-cbs"]
-    assert f"Fed-CBS by {100 * label_balanced.lead.mean:.1f} on skewed MNIST" in said
+    assert (skewed["fed-cbs"].word, f"{100 * skewed['fed-cbs'].lead.mean:.1f} on skewed" in said) == (AHEAD, True)
     best = max((place for place in sites.values() if place.word == AHEAD), key=lambda place: place.lead.mean)
     assert (best.name, f"by {100 * best.lead.mean:.1f} on a generated table." in said) == ("fedcvr-bolt", True)
-    assert label_balanced.word == AHEAD
 
 
 def test_only_statements_of_a_paper_are_counted():
@@ -138,8 +136,7 @@ def test_the_page_discusses_every_verdict_that_did_not_come_again():
 
 def test_a_plain_ranking_has_a_column_with_the_leads_at_its_largest_budgets():
     """Leads of 1, 2 and 3 points: 2 on average, and 4.303 (t, two degrees) / sqrt(3) = 2.48 to each side."""
-    by_bytes = {"a": (0.5, 0.5, 0.5), "b": (0.51, 0.52, 0.53)}
-    by_time = {"a": (0.5, 0.5, 0.5), "b": (0.6, 0.6, 0.61)}
+    by_bytes, by_time = ({"a": (0.5,) * 3, "b": scores} for scores in ((0.51, 0.52, 0.53), (0.6, 0.6, 0.61)))
     scores = {5.0: by_time, 20.0: by_bytes, 10.0: by_bytes, 40.0: by_time}
 
     class Plain:
