@@ -11,10 +11,12 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Self, cast
 
 import numpy as np
 import torch
+from flwr.app import MessageType
+from flwr.client import NumPyClient
 from flwr.common import NDArrays
 from numpy.typing import NDArray
 from torch import Tensor
@@ -49,8 +51,9 @@ from fedsel_app.messages.instructions import (
     ProbeInstruction,
     TrainInstruction,
     UnmaskInstruction,
+    read_instruction,
 )
-from fedsel_app.messages.scalars import METRIC, Report, Scalars
+from fedsel_app.messages.scalars import METRIC, Config, Report, Scalars
 from fedsel_app.models.device import naming_lack_of_memory, seeded
 from fedsel_app.models.flat_model import FlatModel, batch_losses, evaluate, further_scores
 from fedsel_app.models.poisoning import poisoned
@@ -89,7 +92,7 @@ class ClientContext(SharedSettings):
         return context
 
 
-class SelectionClient:
+class SelectionClient(NumPyClient):
     """One client, for one message.
 
     The model arrives as [parameters (N,)] or, with buffers that travel, as [parameters, buffers (B,)], all float32.
@@ -104,6 +107,20 @@ class SelectionClient:
     def masking(self, masks: "Masks") -> Self:
         """This client, which masks what it sends."""
         return type(self)(replace(self._context, masks=masks))
+
+    def get_properties(self, config: Config) -> Config:
+        """Answer an instruction to enrol, or the question for the place of a simulated node."""
+        return self.answer(read_instruction(config, MessageType.QUERY), [])[0].to_config()
+
+    def fit(self, parameters: NDArrays, config: Config) -> tuple[NDArrays, int, Config]:
+        """Train or calibrate: the arrays of `answer`, the number of training examples, and the numbers."""
+        answer, sent = self.answer(read_instruction(config, MessageType.TRAIN), parameters)
+        return sent, len(self._examples()[0]), answer.to_config()
+
+    def evaluate(self, parameters: NDArrays, config: Config) -> tuple[float, int, Config]:
+        """Probe the loss or test the model: the loss, the number of examples, and the other numbers of `answer`."""
+        numbers = self.answer(read_instruction(config, MessageType.EVALUATE), parameters)[0].to_config()
+        return cast(float, numbers.pop("loss")), cast(int, numbers.pop("examples")), numbers
 
     def answer(
         self,

@@ -173,11 +173,9 @@ class Trace(Stays):
 
 
 def read_trace(path: Path) -> tuple[str, dict[str, Floats]]:
-    """The first column of a trace, device or client, and the stays of each of them.
+    """The first column of a trace, device or client, and the stays of each, float64 (n, 2), ascending.
 
-    Stays are float64 (n, 2), ascending, in seconds from the begin of the trace.
-
-    Raises ConfigError if the file cannot be read, or is no trace.
+    They are in seconds from the begin of the trace. Raises ConfigError if the file cannot be read, or is no trace.
     """
     rows = dict[str, list[tuple[float, float]]]()
     try:

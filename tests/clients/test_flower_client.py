@@ -50,9 +50,15 @@ def questions(federation):
 
 
 def direct(context, instruction, arrays):
-    """Numbers and arrays of the client's own answer."""
-    told, sent = SelectionClient(context).answer(instruction, arrays)
-    return told.to_config(), sent
+    """Numbers and arrays that the functions of Flower's client return."""
+    client, config = SelectionClient(context), instruction.to_config()
+    if instruction.message_type == "query":
+        return client.get_properties(config), []
+    if instruction.message_type == "train":
+        sent, _, metrics = client.fit(arrays, config)
+        return metrics, sent
+    loss, examples, metrics = client.evaluate(arrays, config)
+    return metrics | {"loss": loss, "examples": examples}, []
 
 
 def comparable(numbers, arrays):

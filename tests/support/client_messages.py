@@ -14,7 +14,7 @@ from fedsel_app import flower_client
 from fedsel_app.config import ExecutionConfig, RunConfig
 from fedsel_app.data.dataset import load
 from fedsel_app.data.partition import split
-from fedsel_app.messages.answers import TrainAnswer
+from fedsel_app.messages.answers import EnrolAnswer, TrainAnswer
 from fedsel_app.messages.instructions import CalibrateInstruction, EnrolInstruction, TrainInstruction
 from fedsel_app.messages.records import ARRAYS, ERROR, content_arrays, fedsel_config, question, record_name
 from fedsel_app.models.building import build
@@ -68,16 +68,17 @@ def instruction(server_round=1, kept=0.1, beta=0.9, lr=0.1, last_instructed=None
 def train(context, arrays=None, **keys):
     """Train with a new client for this message: its update and its answer."""
     arrays = arrays or initial(context)
-    answer, [payload] = SelectionClient(context).answer(instruction(**keys), arrays)
+    [payload], _, metrics = SelectionClient(context).fit(arrays, instruction(**keys).to_config())
     assert payload.dtype == np.uint8
     packet = decode(payload.tobytes(), size=arrays[0].size)
     assert (packet.client, packet.server_round) == (context.client, keys.get("server_round", 1))
-    return packet.update, TrainAnswer.from_metrics(answer.to_config())
+    return packet.update, TrainAnswer.from_metrics(metrics)
 
 
 def enrol(context, **asked):
     """The answer of a client that enrols."""
-    return SelectionClient(context).answer(EnrolInstruction(**asked), [])[0]
+    properties = SelectionClient(context).get_properties(EnrolInstruction(**asked).to_config())
+    return EnrolAnswer.from_properties(properties, CLIENTS)
 
 
 def client_examples(context):

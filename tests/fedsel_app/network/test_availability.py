@@ -15,10 +15,10 @@ NOTHING = np.zeros(0)
 STILL = NetworkConfig(step_min_s=1.0, step_max_s=1.0, uplink_min_bits_per_s=1e9, uplink_max_bits_per_s=1e9)
 
 
-def trace(folder, *devices, clients=None, seed=0):
+def trace(folder, *devices, clients=None, seed=0, column="device"):
     """Availability by the trace of devices with these stays."""
     rows = [f"{name},{begun_s},{end_s}\n" for name, stays in enumerate(devices) for begun_s, end_s in stays]
-    (folder / "t.csv").write_text("device,begin_s,end_s\n" + "".join(rows))
+    (folder / "t.csv").write_text(f"{column},begin_s,end_s\n" + "".join(rows))
     config = AvailabilityConfig(availability="trace", availability_trace=str(folder / "t.csv"))
     return config, Trace(config, clients or len(devices), seed)
 
@@ -100,10 +100,8 @@ def test_a_round_waits_for_clients_and_records_what_is_lost(deadline_s, tmp_path
 
 
 def test_a_trace_can_name_the_clients(tmp_path):
-    (tmp_path / "t.csv").write_text("client,begin_s,end_s\n1,5,10\n0,0,5\n")
-    config = AvailabilityConfig(availability="trace", availability_trace=str(tmp_path / "t.csv"))
     for seed in range(4):
-        times = Trace(config, 2, seed)
+        config, times = trace(tmp_path, [(0, 5)], [(5, 10)], seed=seed, column="client")
         assert [times.available(time_s).tolist() for time_s in (1.0, 6.0, 11.0)] == [[1, 0], [0, 1], [1, 0]]
     with pytest.raises(ConfigError, match="stays of the clients 0 to 2, and of no other"):
         Trace(config, 3, 0)
