@@ -195,6 +195,6 @@ def read_trace(path: Path) -> tuple[str, dict[str, Floats]]:
     except (OSError, UnicodeDecodeError, csv.Error, KeyError, TypeError, ValueError) as error:
         raise ConfigError(
             f"The trace 'availability-trace' {path} cannot be read ({described(error)}). It must be a CSV file with a "
-            f"row for each stay of a device, in the columns device (or client), begin_s, end_s."
+            "row for each stay of a device, in the columns device (or client), begin_s, end_s."
         ) from error
     return column, stays
