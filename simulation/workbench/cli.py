@@ -229,7 +229,7 @@ def carry_out(commands: Parser, argv: Sequence[str] | None, *, own_code: bool = 
 
 
 def output_is_cut() -> bool:
-    """True if nobody reads the output any more, as after `| head`. Then what is left of it goes nowhere."""
+    """True if the reader of the output has gone, as after `| head`. The rest of the output is then discarded."""
     output = select.poll()
     output.register(sys.stdout.fileno(), 0)
     if is_cut := bool(output.poll(0)):

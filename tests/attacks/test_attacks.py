@@ -77,7 +77,7 @@ def test_an_attack_has_its_rounds():
     "given", [{"attackers": "0.04"}, {"attackers": "0", "attack-from": 3, "attack-until": 2}, {"attack-from": 21}]
 )
 def test_an_attack_in_no_round_is_refused(given):
-    """A share of 4% of 12 clients is nobody."""
+    """A share of 4% of 12 clients rounds to none of them."""
     with pytest.raises(ConfigError, match="No client attacks in any round: see 'attackers', 'attack-from' and"):
         resolve({"clients": 12, "rounds": 20, "attack": "ipm"} | given)
 
